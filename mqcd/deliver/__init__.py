@@ -1,0 +1,1 @@
+"""Mail out: which recipient next, to which host, and the verdict of the attempt, per recipient."""

@@ -1,0 +1,1 @@
+"""A next hop for tests and demonstrations: keeps, refuses, stalls or drops mail as rules say."""

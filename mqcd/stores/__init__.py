@@ -1,0 +1,1 @@
+"""Queue stores besides the clustered files, behind the same port and the same contract suite."""

@@ -1,0 +1,1 @@
+"""Mail in: listeners and policy. A message is answered with 250 only after the queue has it."""
