@@ -1,0 +1,352 @@
+"""The settings of one server: frozen values, and nothing that knows where they came from.
+
+Every field has a default and a gloss; the schema, the shipped file and the documents take both from
+here (`gloss_of`, `default_of`), so that a default stands in one place only.
+
+Units throughout: durations in integer milliseconds, sizes in integer octets, shares in integer
+percent; 0 means "no limit" where the gloss says so. `%TOKEN%` stands only in defaults that depend on
+the machine (paths, host names): the loader replaces each before anybody else sees it, and fills in
+what one block takes from another (announced names, the reports' sender, the number of connections).
+"""
+
+# `setting` is a field specifier: it is meant to be called in the class body.
+# ruff: noqa: RUF009
+import dataclasses
+import enum
+import ipaddress
+import pathlib
+from typing import Any, TypeVar
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+SECOND = 1000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+Value = TypeVar("Value")
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+HostPattern = Network | str
+"""Which peers: a network (one address is a network of one), or a host name in lower case."""
+
+
+def setting(default: Value, gloss: str) -> Value:
+    """A dataclass field with its default and its gloss: a phrase that says meaning and unit."""
+    return dataclasses.field(default=default, metadata={"gloss": gloss})
+
+
+def gloss_of(block: type[Any], attribute: str) -> str:
+    """The gloss of one field of a settings class; "" for a field that holds a block of its own."""
+    fields = {field.name: field for field in dataclasses.fields(block)}
+    return str(fields[attribute].metadata.get("gloss", ""))
+
+
+def default_of(block: type[Any], attribute: str) -> Any:
+    """The default of one field of a settings class, tokens not yet replaced."""
+    fields = {field.name: field for field in dataclasses.fields(block)}
+    return fields[attribute].default
+
+
+class LogFormat(enum.Enum):
+    """How a log line is written."""
+
+    LOGFMT = "logfmt"
+    JSON = "json"
+
+
+class LogLevel(enum.Enum):
+    """The least grave kind of line that is written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class HostPort:
+    """A place to connect to: a host name or an IP address (no brackets), and a TCP or UDP port."""
+
+    host: str
+    port: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ApplicationSettings:
+    """What the whole server goes by."""
+
+    announcehost: str = setting("%SYSNAME%", "host name that the server announces itself by")
+    user: str | None = setting(
+        None, "system user that root becomes once the ports are bound; none = stay as started"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class SpoolSettings:
+    """Where and how the contents of messages rest."""
+
+    rootpath: pathlib.Path = setting(
+        pathlib.Path("%DIRVAR%/spool"), "directory of the spool's silos; absolute once loaded"
+    )
+    bufsize: int = setting(16 * KIB, "octets written to a spool file at a time")
+    maxspidcache: int = setting(
+        250_000, "messages whose recipients are counted in memory; 0 = no limit"
+    )
+    hardlinks: bool = setting(
+        False, "one hard link per recipient instead of counting a message's recipients"
+    )
+    silofactor: int = setting(5, "the spool has 2 to this power of directories; 0 to 8")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class JournalSettings:
+    """The log that makes every change of the queue durable."""
+
+    segmentsize: int = setting(64 * MIB, "octets of one segment")
+    segments: int = setting(8, "segments in the ring; at least 4")
+    inline_max: int = setting(
+        64 * KIB, "octets of content up to which a message lies in the journal, not in the spool"
+    )
+    seal_age: int = setting(
+        5 * SECOND, "time after its first entry at which a segment is closed; milliseconds"
+    )
+    evacuate_age: int = setting(
+        60 * SECOND, "age at which a closed segment moves to clusters and spool; milliseconds"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class QueueSettings:
+    """The queue on disk: where it lies, how long it tries, what it may take of the machine."""
+
+    rootpath: pathlib.Path = setting(
+        pathlib.Path("%DIRVAR%/queue"),
+        "directory of journal, manifest and clusters; absolute once loaded",
+    )
+    maxclustersize: int = setting(256 * KIB, "octets that a cluster file may hold")
+    maxmemoryqueue: int = setting(
+        0, "recipients that one claim may take into memory; 0 = as many as were asked for"
+    )
+    retry_maxtime: int = setting(
+        72 * HOUR, "age at which a failing recipient is given up and reported; milliseconds"
+    )
+    retry_maxtime_reports: int = setting(
+        24 * HOUR, "the same for reports; never more than retry_maxtime; milliseconds"
+    )
+    retry_delays: tuple[int, ...] = setting(
+        (15 * MINUTE, 30 * MINUTE, 2 * HOUR, 4 * HOUR),
+        "waits after the first, second, ... failed attempt, the last repeats; milliseconds",
+    )
+    retry_granularity: int = setting(
+        MINUTE, "deferred recipients due within this span share files; at least 1s; milliseconds"
+    )
+    retry_jitter: int = setting(
+        10, "share of its delay by which a retry is spread at random; percent"
+    )
+    deferred_maxignore: int = setting(
+        5 * MINUTE,
+        "time for which the deferred area may go unread while new mail keeps coming; milliseconds",
+    )
+    prune_graceperiod: int = setting(
+        7 * DAY, "age from which a spool file that nobody owns is removed; milliseconds"
+    )
+    read_only: bool = setting(False, "look only: no mail is accepted, tried or changed")
+    minfree: int = setting(
+        256 * MIB, "free octets on each file system below which the door answers 4xx"
+    )
+    mininodes: int = setting(
+        10_000, "free inodes on each file system below which the door answers 4xx"
+    )
+    memorybudget: int = setting(64 * MIB, "octets of memory that recipients in flight may take")
+    spool: SpoolSettings = SpoolSettings()
+    journal: JournalSettings = JournalSettings()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ServerSettings:
+    """How one listener speaks SMTP, and what it lets in."""
+
+    relay_clients: tuple[HostPattern, ...] = setting(
+        (), "peers that may send to any domain: host names, addresses, networks; none = nobody"
+    )
+    relay_domains: tuple[str, ...] = setting(
+        (), "recipient domains that mail is taken for from anybody, lower case; none = no domain"
+    )
+    announcehost: str = setting(
+        "", "host name in greeting and Received header; empty = the application's"
+    )
+    smtpgreet: str = setting(
+        "", "text of the 220 greeting after the host name; empty = the server's own"
+    )
+    maxhops: int = setting(50, "Received headers from which a message counts as looping")
+    maxpeerconnections: int = setting(0, "connections at once from one address; 0 = no limit")
+    maxmsgsize: int = setting(0, "octets of a message, announced as SIZE; 0 = no limit")
+    maxrecips: int = setting(0, "recipients of one message; 0 = no limit")
+    maxmessages: int = setting(0, "messages over one connection; 0 = no limit")
+    maxbadreqs: int = setting(
+        2, "bad commands that a connection survives, the next one ends it; 0 = no limit"
+    )
+    timeout: int = setting(
+        2 * MINUTE, "time that a peer may be silent before it is cut off; milliseconds"
+    )
+    omitreceivedheader: bool = setting(False, "add no Received header")
+    ext_pipelining: bool = setting(True, "offer PIPELINING (RFC 2920)")
+    ext_size: bool = setting(True, "offer SIZE (RFC 1870)")
+    ext_8bitmime: bool = setting(True, "offer 8BITMIME (RFC 6152)")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ListenerSettings:
+    """One door: where it listens, and how the server behind it behaves."""
+
+    name: str = setting("SMTP", "name of the listener in logs, metrics and events")
+    interface: str = setting(
+        "127.0.0.1",
+        "IP address to bind, 0.0.0.0 or :: for all; left out = loopback, with a warning",
+    )
+    port: int = setting(25, "TCP port; 0 = any free one")
+    server: ServerSettings = ServerSettings()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class SubmitSettings:
+    """Mail in."""
+
+    listeners: tuple[ListenerSettings, ...] = (ListenerSettings(),)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ClientSettings:
+    """How mqcd speaks SMTP to the next hop."""
+
+    announcehost: str = setting("", "host name in EHLO; empty = the application's")
+    maxpipeline: int = setting(
+        25, "commands sent ahead of their replies; 1 = no pipelining, 0 = no limit"
+    )
+    timeout: int = setting(MINUTE, "time to wait for a connection or a reply; milliseconds")
+    mindatarate: int = setting(
+        1_000_000, "rate that lengthens the timeout of large messages; bits a second, 0 = never"
+    )
+    say_helo: bool = setting(False, "greet with HELO and never with EHLO")
+    fallback_helo: bool = setting(False, "try HELO when EHLO is refused")
+    send_quit: bool = setting(True, "end a connection with QUIT")
+    wait_quit: bool = setting(True, "wait for the reply to QUIT")
+    fallback_mx_a: bool = setting(
+        False, "when no MX host can be reached, try the domain's own address"
+    )
+    anonssl: bool = setting(
+        True, "use TLS, without checking certificates, where the next hop offers STARTTLS"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class RelaySettings:
+    """A next hop that takes mail for some domains, or for all."""
+
+    address: HostPort = setting(HostPort(host="", port=25), "next hop, host[:port]; must be given")
+    destdomains: tuple[str, ...] = setting(
+        (), "recipient domains sent here, lower case; none = the default relay (one only)"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class DnsSettings:
+    """Which name servers are asked."""
+
+    servers: tuple[HostPort, ...] = setting(
+        (), "name servers, ip[:53]; none = those of the operating system"
+    )
+    timeout: int = setting(5 * SECOND, "time for one question, all servers together; milliseconds")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class DeliverSettings:
+    """Mail out."""
+
+    queuecache: int = setting(2500, "recipients held in the active set at once")
+    maxconnections: int = setting(
+        2500, "connections at once; 500 where only a default relay is set and this is left out"
+    )
+    maxserverconnections: int = setting(20, "connections at once to one destination")
+    maxmessages: int = setting(100, "messages over one connection; 0 = no limit")
+    maxrecips: int = setting(50, "recipients in one transaction; 0 = no limit")
+    smtpport: int = setting(25, "TCP port of hosts found by DNS")
+    client: ClientSettings = ClientSettings()
+    relays: tuple[RelaySettings, ...] = ()
+    dns: DnsSettings = DnsSettings()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ReportSettings:
+    """Mail back: delivery status notifications."""
+
+    generate_ndr: bool = setting(True, "report bounces; N = end them without a report")
+    ndr_recip_redirect: str | None = setting(
+        None, "address that gets the reports in the sender's stead; . = nobody; none = the sender"
+    )
+    ndr_recips_additional: tuple[str, ...] = setting((), "addresses that get each report as well")
+    announcemta: str = setting("", "host name in the report; empty = the application's")
+    ndr_from: str = setting(
+        "",
+        "From of the report; empty = postmaster@ and the application's name less its first label",
+    )
+    ndr_subject: str = setting("Delivery Failure Report", "Subject of the report")
+    ndr_textpart: str = setting(
+        "", "text for people, tokens %PRODNAME% and %REPMTA%; empty = the server's own"
+    )
+    attachmsg: int = setting(
+        4 * KIB, "octets of the failed message that the report includes; 0 = none"
+    )
+    queuecache: int = setting(100, "bounces taken into memory at once")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class LogSettings:
+    """The log on standard error."""
+
+    format: LogFormat = setting(LogFormat.LOGFMT, "shape of a line: logfmt or json")
+    level: LogLevel = setting(
+        LogLevel.INFO, "least grave kind that is written: debug, info, warning or error"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class EventsSettings:
+    """The event files that the analytics read."""
+
+    rootpath: pathlib.Path = setting(
+        pathlib.Path("%DIRVAR%/events"), "directory of the event files; absolute once loaded"
+    )
+    maxage: int = setting(30 * DAY, "age at which an event file is removed; milliseconds")
+    maxsize: int = setting(
+        10 * GIB, "octets of all event files together from which the oldest go; 0 = no limit"
+    )
+    hashkey: pathlib.Path | None = setting(
+        None, "file with the key that addresses are hashed with; none = addresses in clear"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class OpsSettings:
+    """What operators look at: metrics, health, log, events."""
+
+    interface: str = setting("127.0.0.1", "IP address of the HTTP listener")
+    port: int = setting(9125, "TCP port of the HTTP listener; 0 = any free one")
+    node: str = setting("%SYSNAME%", "name of this machine in event files and event ids")
+    log: LogSettings = LogSettings()
+    events: EventsSettings = EventsSettings()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Everything that a configuration file says, defaults filled in."""
+
+    application: ApplicationSettings = ApplicationSettings()
+    queue: QueueSettings = QueueSettings()
+    submit: SubmitSettings = SubmitSettings()
+    deliver: DeliverSettings = DeliverSettings()
+    report: ReportSettings = ReportSettings()
+    ops: OpsSettings = OpsSettings()
