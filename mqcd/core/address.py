@@ -1,0 +1,112 @@
+"""Mail addresses and domains as the envelope carries them (RFC 5321, 4.1.2; RFC 6531 for UTF-8).
+
+An address is kept as text exactly as it was given; only its domain is normalised, and only where two
+domains are compared. The null reverse-path is "".
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from mqcd.core.errors import DecodeError
+
+MAX_ADDRESS = 254 + 2
+MAX_LOCAL = 64
+MAX_DOMAIN = 255
+
+_ATEXT = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\-\u0080-\U0010ffff]"
+_LOCAL = rf'(?:{_ATEXT}+(?:\.{_ATEXT}+)*|"(?:[\x20\x21\x23-\x5b\x5d-\x7e\u0080-\U0010ffff]|\\[\x20-\x7e])*")'
+_LABEL = r"[A-Za-z0-9_\u0080-\U0010ffff](?:[A-Za-z0-9_\-\u0080-\U0010ffff]*[A-Za-z0-9_\u0080-\U0010ffff])?"
+_DOMAIN = rf"(?:{_LABEL}(?:\.{_LABEL})*\.?|\[[^\[\]\\\s]+\])"
+_ADDRESS = re.compile(rf"({_LOCAL})@({_DOMAIN})")
+_ROUTE = re.compile(rf"@{_DOMAIN}(?:,@{_DOMAIN})*:")
+
+
+def check_address(text: str) -> str:
+    """`text` if it is one mail address (local-part@domain); raises DecodeError that says why not."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        raise DecodeError(f"not a mail address: {text[:80]!r}")
+    local, domain = match.groups()
+    if len(local.encode()) > MAX_LOCAL or len(domain.encode()) > MAX_DOMAIN:
+        raise DecodeError(f"mail address too long: {text[:80]!r}")
+    if domain.startswith("["):
+        literal_ip(domain)
+    return text
+
+
+def parse_path(text: str) -> tuple[str, str]:
+    """The path at the head of `text`, as MAIL and RCPT take it, and what follows it.
+
+    Takes `<address>`, `<>`, `<postmaster>`, a source route (dropped, RFC 5321 4.1.1.3), and, because
+    clients send it, an address without angle brackets. Raises DecodeError.
+    """
+    text = text.strip()
+    if not text.startswith("<"):
+        head, _, rest = text.partition(" ")
+        return check_address(head), rest.strip()
+    end = _closing(text)
+    inner, rest = text[1:end], text[end + 1 :]
+    if rest and not rest.startswith(" "):
+        raise DecodeError(f"no space after the path: {text[:80]!r}")
+    route = _ROUTE.match(inner)
+    if route is not None:
+        inner = inner[route.end() :]
+    if inner and inner.lower() != "postmaster":
+        check_address(inner)
+    return inner, rest.strip()
+
+
+def _closing(text: str) -> int:
+    """Where the `>` stands that ends the path; a quoted local part may hold others."""
+    quoted = False
+    skip = False
+    for index, char in enumerate(text):
+        if skip:
+            skip = False
+        elif quoted and char == "\\":
+            skip = True
+        elif char == '"':
+            quoted = not quoted
+        elif char == ">" and not quoted:
+            return index
+    raise DecodeError(f"path without its closing '>': {text[:80]!r}")
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """Local part and domain, both as given; the domain is "" for "" and for a bare postmaster."""
+    local, at, domain = address.rpartition("@")
+    return (local, domain) if at else (address, "")
+
+
+def domain_of(address: str) -> str:
+    """The domain, in the form in which domains are compared: lower case, A-labels, no final dot."""
+    return normal_domain(address[address.rfind("@") + 1 :]) if "@" in address else ""
+
+
+def normal_domain(domain: str) -> str:
+    """Lower case, A-labels (RFC 5890), no final dot. What IDNA refuses is only lowered."""
+    domain = domain.lower().rstrip(".")
+    if domain.isascii():
+        return domain
+    try:
+        return domain.encode("idna").decode("ascii")
+    except UnicodeError:
+        return domain
+
+
+def literal_ip(domain: str) -> str | None:
+    """The IP address of an address literal such as `[192.0.2.1]` or `[IPv6:2001:db8::1]`.
+
+    None when `domain` is no literal; DecodeError when it is one that says nothing (RFC 5321, 4.1.3).
+    """
+    if not domain.startswith("["):
+        return None
+    inner = domain[1:-1]
+    if inner[:5].lower() == "ipv6:":
+        inner = inner[5:]
+    try:
+        return str(ipaddress.ip_address(inner))
+    except ValueError as error:
+        raise DecodeError(f"not an address literal: {domain[:80]!r}") from error

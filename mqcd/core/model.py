@@ -1,0 +1,237 @@
+"""The values that the whole server speaks of: envelope, submission, recipient, verdict.
+
+All are frozen; a changed recipient is a new one made by `dataclasses.replace`. Times are milliseconds
+since the Unix epoch, sizes are octets. A remote server's refusal is a value here, never an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mqcd.core.address import domain_of
+from mqcd.core.reply import Reply
+
+MAX_STORED_REPLY = 200
+"""Octets of the last reply's text that a record keeps."""
+
+
+class Area(StrEnum):
+    """Where a recipient record rests."""
+
+    INCOMING = "incoming"
+    DEFERRED = "deferred"
+    BOUNCES = "bounces"
+    HELD = "held"
+
+
+class Body(StrEnum):
+    """What the client declared the content to be (RFC 6152)."""
+
+    SEVEN = "7BIT"
+    EIGHT = "8BITMIME"
+
+
+class Origin(StrEnum):
+    """How a message came into the queue."""
+
+    SMTP = "smtp"
+    REPORT = "report"
+    IMPORT = "import"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Envelope:
+    """What is known of a message besides its content and recipients; shared by all its recipients."""
+
+    spid: int
+    """The message's name, reserved from the store that will take it."""
+    sender: str
+    """Reverse-path; "" is the null one."""
+    received: int
+    """When it was accepted, ms."""
+    origin: Origin = Origin.SMTP
+    body: Body = Body.SEVEN
+    smtputf8: bool = False
+    """The client used SMTPUTF8 (RFC 6531): the next hop must offer it."""
+    zone: str = ""
+    """Egress zone that the mail is assigned to; "" is the default one."""
+    listener: str = ""
+    """Name of the listener that took it."""
+    client: str = ""
+    """Address of the client that sent it."""
+    user: str = ""
+    """Authenticated identity; "" without."""
+    tls: str = ""
+    """TLS version of the session it came in by; "" without."""
+    dsn: str = ""
+    """RET and ENVID as given with MAIL (RFC 3461), or ""."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipient:
+    """One recipient record: the unit of scheduling. (spid, qid) names it for ever."""
+
+    envelope: Envelope
+    size: int
+    """Octets of the content."""
+    qid: int
+    """Number within the message, from 1."""
+    address: str
+    area: Area = Area.INCOMING
+    due: int = 0
+    """Not to be tried before this time, ms; 0 = at once."""
+    attempts: int = 0
+    """Attempts that have ended, with or without a known outcome."""
+    unknowns: int = 0
+    """How often a crash left an attempt's outcome unknown."""
+    code: int = 0
+    """Last SMTP code; 0 = none yet."""
+    status: str = ""
+    """Last enhanced status code."""
+    reply: str = ""
+    """Text of the last reply, at most MAX_STORED_REPLY octets."""
+    remote: str = ""
+    """Name of the host that gave the last reply; "" when it was ourselves."""
+    dsn: str = ""
+    """NOTIFY and ORCPT as given with RCPT (RFC 3461), or ""."""
+
+    @property
+    def spid(self) -> int:
+        """The message's SPID."""
+        return self.envelope.spid
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """(spid, qid): the name for ever."""
+        return self.envelope.spid, self.qid
+
+    @property
+    def domain(self) -> str:
+        """The recipient's domain in comparable form."""
+        return domain_of(self.address)
+
+    @property
+    def is_report(self) -> bool:
+        """Whether its sender is null: such mail is never reported on (RFC 5321, 4.5.5)."""
+        return not self.envelope.sender
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Submission:
+    """A message on its way into the queue."""
+
+    envelope: Envelope
+    recipients: Sequence[str]
+    """Forward-paths, at least one; numbered from 1 in this order."""
+    content: bytes | AsyncIterator[bytes]
+    """RFC 5322 octets, CRLF, not dot-stuffed; whole when small, else in chunks as they arrive. What
+    the iterator raises passes through `enqueue` and nothing is kept."""
+    recipient_dsn: Sequence[str] = ()
+    """NOTIFY and ORCPT for each recipient, or empty."""
+
+
+class Phase(StrEnum):
+    """How far an attempt came; tells where a connection broke."""
+
+    ROUTE = "route"
+    CONNECT = "connect"
+    GREETING = "greeting"
+    EHLO = "ehlo"
+    TLS = "tls"
+    AUTH = "auth"
+    MAIL = "mail"
+    RCPT = "rcpt"
+    DATA = "data"
+    DOT = "dot"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """Where an attempt went and how long it took; shared by the recipients that travelled together."""
+
+    destination: str
+    """What the recipient was scheduled by: a relay or a site."""
+    phase: Phase
+    """The last phase entered."""
+    remote_host: str = ""
+    remote_addr: str = ""
+    source_addr: str = ""
+    tls: str = ""
+    """TLS version in use with the next hop; ""= none."""
+    connect_ms: int = 0
+    """Time to open the connection; 0 when a kept one was used."""
+    attempt_ms: int = 0
+    """Time from the start of the transaction to its verdict."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Delivered:
+    """The next hop took responsibility: it replied 250 to the final dot (or LMTP's per recipient)."""
+
+    reply: Reply
+    attempt: Attempt
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Deferred:
+    """To be tried again at `due`, ms."""
+
+    reply: Reply
+    attempt: Attempt
+    due: int
+    possibly_delivered: bool = False
+    """The connection broke after the final dot: the next attempt may be a duplicate."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bounced:
+    """Refused for good; waits for the reporting task, unless it is a report itself."""
+
+    reply: Reply
+    attempt: Attempt
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expired:
+    """Too old after one more failed attempt; waits for the reporting task like a bounce."""
+
+    reply: Reply
+    attempt: Attempt
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reported:
+    """End of a bounce: the report on it is accepted in the same settle."""
+
+    report_spid: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Discarded:
+    """End of a bounce that nobody is told of, by setting."""
+
+    reason: str
+
+
+Verdict = Delivered | Deferred | Bounced | Expired | Reported | Discarded
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settlement:
+    """A verdict and the recipient it is for."""
+
+    recipient: Recipient
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AreaStats:
+    """What one area holds, in flight or not."""
+
+    recipients: int = 0
+    octets: int = 0
+    """Sum of the messages' sizes, counted once per recipient."""
+    oldest: int | None = None
+    """When the oldest was accepted, ms; None when the area is empty."""

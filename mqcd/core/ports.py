@@ -1,0 +1,229 @@
+"""The seams of the server: what its parts expect of store, clock, DNS, network and observers.
+
+Each port names its errors. Every port has a real part and an honest fake (tests/fakes; the memory
+store ships in `mqcd.stores`). Parts above the queue know it only through `QueueStore`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from mqcd.core.model import (
+    Area,
+    AreaStats,
+    Bounced,
+    Deferred,
+    Delivered,
+    Expired,
+    Recipient,
+    Settlement,
+    Submission,
+)
+from mqcd.core.reply import Reply
+from mqcd.core.selection import Selection
+
+
+class Clock(Protocol):
+    """Time. Wall time may leap; timers follow the monotonic one."""
+
+    def now(self) -> int:
+        """Wall time, ms since the Unix epoch."""
+
+    def monotonic(self) -> int:
+        """Milliseconds that never go back; only differences mean something."""
+
+    async def sleep(self, ms: int) -> None:
+        """Return after `ms` milliseconds of monotonic time."""
+
+
+class Content(Protocol):
+    """An open handle on a message's octets; it stays readable, whatever the store recycles."""
+
+    @property
+    def size(self) -> int:
+        """Octets in all."""
+
+    async def read(self, octets: int) -> bytes:
+        """The next octets, at most as many as asked; b"" at the end. Raises StoreUnavailable."""
+
+    def close(self) -> None:
+        """Let go of the octets. Closing twice is harmless."""
+
+
+class QueueStore(Protocol):
+    """A durable queue of recipients.
+
+    Every change is durable when the awaitable that makes it is done. What cannot be recorded raises
+    StoreUnavailable and leaves the queue as it was. A claimed recipient is in flight: nobody else gets
+    it until it is settled or parked. Calls come from one event loop.
+    """
+
+    async def open(self) -> None:
+        """Recover whatever the last run left, then serve. Raises StoreBusy, StoreDamaged."""
+
+    async def close(self) -> None:
+        """Make all durable and let go. Claimed recipients stay claimed only until the next open."""
+
+    def reserve(self, several: bool) -> int:
+        """A SPID for a message with several recipients or one; one that is not used never appears."""
+
+    async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
+        """Take responsibility for a message: durable on return. Gives its recipients."""
+
+    async def claim(self, room: int, now: int, skip: Mapping[str, int] | None = None) -> Sequence[Recipient]:
+        """At most `room` incoming or deferred recipients that are due at `now`, now in flight.
+
+        New and due mail alternate, each oldest first. `skip` maps recipient domains that are suspended
+        to the time until when: their recipients are passed over, untried, until then. May return fewer
+        than are due; an empty answer means that none is due.
+        """
+
+    async def claim_bounces(self, room: int) -> Sequence[Recipient]:
+        """At most `room` recipients of area bounces, now in flight."""
+
+    def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:
+        """Note that an attempt starts. To be awaited before the final dot is sent."""
+
+    def settle(
+        self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()
+    ) -> Awaitable[None]:
+        """Record verdicts of claimed recipients and the messages that they give rise to, atomically."""
+
+    def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
+        """Give claimed recipients back untried, due at `until` (0 = at once); counts no attempt."""
+
+    async def content(self, recipient: Recipient) -> Content:
+        """The message's octets. Raises StoreUnavailable when they cannot be had now."""
+
+    def scan(self, selection: Selection) -> AsyncIterator[Recipient]:
+        """The recipients that match, of one consistent moment, streamed."""
+
+    def in_flight(self, recipient: Recipient) -> bool:
+        """Whether it is claimed at this moment."""
+
+    def stats(self) -> Mapping[Area, AreaStats]:
+        """What each area holds, without a scan. All areas are present."""
+
+    def next_due(self) -> int | None:
+        """When the next unclaimed recipient becomes due, ms (0 = already); None when there is none."""
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever something may have become claimable: new mail, a bounce, a park."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MxHost:
+    """One mail exchanger (RFC 5321, 5.1)."""
+
+    preference: int
+    host: str
+
+
+class Resolver(Protocol):
+    """DNS. Raises NameNotFound (certain, permanent) and ResolveFailed (temporary)."""
+
+    async def mx(self, domain: str) -> Sequence[MxHost]:
+        """The MX records, sorted by preference; empty when the domain has none but may have addresses.
+
+        A null MX (RFC 7505) is one entry with host "".
+        """
+
+    async def addresses(self, host: str) -> Sequence[str]:
+        """IPv6 and IPv4 addresses of a host, in the order to try them; never empty."""
+
+
+class Connection(Protocol):
+    """An open stream to a next hop. Raises ConnectFailed when it breaks."""
+
+    @property
+    def remote_addr(self) -> str:
+        """The peer's IP address."""
+
+    @property
+    def source_addr(self) -> str:
+        """Our own IP address on it."""
+
+    @property
+    def tls(self) -> str:
+        """TLS version in use, such as "TLSv1.3"; "" without."""
+
+    def write(self, data: bytes) -> None:
+        """Send octets, buffered."""
+
+    async def drain(self) -> None:
+        """Wait until the buffer is small enough to write more. Raises ConnectFailed."""
+
+    async def read(self) -> bytes:
+        """The next octets, b"" when the peer has closed. Raises ConnectFailed."""
+
+    async def start_tls(self, hostname: str, verify: bool) -> None:
+        """Turn to TLS; raises ConnectFailed when the handshake fails, or the name does not verify."""
+
+    def close(self) -> None:
+        """Close at once."""
+
+
+class Dialer(Protocol):
+    """Opens connections. Raises ConnectFailed; time limits are set by the caller."""
+
+    async def dial(self, address: str, port: int, source: str) -> Connection:
+        """Connect to an IP address, from `source` ("" = the system's choice)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """Something refused at the door."""
+
+    reason: str
+    """A short fixed word for metrics, such as "relay", "size", "recipients", "store", "syntax"."""
+    reply: Reply
+    listener: str = ""
+    client: str = ""
+    sender: str = ""
+    recipient: str = ""
+
+
+class Observer(Protocol):
+    """Hears of each business event once, after it is durable. Must not raise and must be quick.
+
+    `at` is the time of the transition, ms. The store reports the queue's transitions, the door
+    refusals, delivery its connections.
+    """
+
+    def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
+        """A message is in the queue."""
+
+    def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
+        """An attempt has begun for them."""
+
+    def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
+        """The next hop has it."""
+
+    def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
+        """An attempt failed; it will be tried again."""
+
+    def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
+        """Refused for good."""
+
+    def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
+        """Given up for its age."""
+
+    def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
+        """Its sender is being told: the report is in the queue."""
+
+    def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
+        """It failed and nobody is told, by setting."""
+
+    def outcome_unknown(self, at: int, recipient: Recipient) -> None:
+        """A crash hid the outcome of an attempt: the next one may be a duplicate."""
+
+    def refused(self, at: int, refusal: Refusal) -> None:
+        """Mail was refused at the door."""
+
+    def connected(self, at: int, destination: str, remote_addr: str, connect_ms: int) -> None:
+        """A connection to a next hop was opened."""
+
+    def connect_failed(self, at: int, destination: str, remote_addr: str, reason: str) -> None:
+        """A connection to a next hop could not be opened."""

@@ -1,0 +1,74 @@
+"""The retry schedule: when a recipient is tried again, and when it is given up. Pure.
+
+Delays are taken in order, the last repeats. Jitter only lengthens a delay and comes from (SPID, QID,
+attempt), so that mail which failed together does not come back together, and a rerun gives the same
+answer. Age is judged only after a failed attempt: mail that waited out a long stop gets its attempt.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from mqcd.core.model import Recipient
+
+LAST_CHANCE_MS = 1000
+"""The least time between a failure and a last attempt brought forward to the age limit."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetrySchedule:
+    """Delays and age limits, all in ms."""
+
+    delays: tuple[int, ...]
+    maxtime: int
+    """Age at which ordinary mail expires."""
+    maxtime_reports: int
+    """Age at which reports expire; never more than `maxtime`."""
+    jitter: float = 0.0
+    """Share of a delay that may be added, 0 to 1."""
+
+    def __post_init__(self) -> None:
+        if not self.delays or min(self.delays) <= 0:
+            raise ValueError("a retry schedule needs at least one delay, each above 0")
+
+    @property
+    def longest(self) -> int:
+        """No due time is further ahead than this, ms."""
+        return int(max(self.delays) * (1 + self.jitter)) + 1
+
+    def delay(self, recipient: Recipient, attempts: int) -> int:
+        """How long to wait after failure number `attempts` (from 1), ms, jitter included."""
+        base = self.delays[min(attempts, len(self.delays)) - 1]
+        if not self.jitter:
+            return base
+        seed = b"%x-%x-%x" % (recipient.envelope.spid, recipient.qid, attempts)
+        return base + int(base * self.jitter * zlib.crc32(seed) / 0x1_0000_0000)
+
+    def expires(self, recipient: Recipient) -> int:
+        """When the recipient's age limit is reached, ms."""
+        limit = min(self.maxtime_reports, self.maxtime) if recipient.is_report else self.maxtime
+        return recipient.envelope.received + limit
+
+    def next_due(self, recipient: Recipient, now: int) -> int | None:
+        """When to try again after one more attempt that failed at `now`; None = it has expired.
+
+        A retry that would come after the age limit is brought forward to it, so that mail does not
+        outlive its limit by a whole delay.
+        """
+        limit = self.expires(recipient)
+        if now >= limit:
+            return None
+        due = now + self.delay(recipient, recipient.attempts + 1)
+        return min(due, max(limit, now + LAST_CHANCE_MS))
+
+    def after_unknown(self, recipient: Recipient, now: int) -> int:
+        """When to try again after a crash hid the outcome; `recipient.unknowns` counts this one.
+
+        The first time at once, the second after the first delay, from the third the longest.
+        """
+        if recipient.unknowns <= 1:
+            return now
+        if recipient.unknowns == 2:
+            return now + self.delay(recipient, 1)
+        return now + self.delay(recipient, len(self.delays))

@@ -1,0 +1,75 @@
+"""SPIDs: 64-bit names of messages, never reused, that sort by time of acceptance.
+
+Layout, from the highest bit: 41 bits of milliseconds since 2020-01-01 UTC, 8 bits shard, 14 bits of a
+counter that runs on (it does not restart each millisecond, so its low 5 bits fill the 32 silos evenly),
+1 bit that says whether the message had several recipients.
+"""
+
+from __future__ import annotations
+
+from mqcd.core.errors import DecodeError
+
+EPOCH_MS = 1_577_836_800_000
+"""2020-01-01T00:00:00Z in milliseconds of Unix time."""
+SILOS = 32
+_SHARD_BITS, _COUNTER_BITS = 8, 14
+_MS_SHIFT = _SHARD_BITS + _COUNTER_BITS + 1
+_COUNTER_MASK = (1 << _COUNTER_BITS) - 1
+
+
+def format_spid(spid: int) -> str:
+    """The SPID as its 16 upper-case hex digits."""
+    return f"{spid:016X}"
+
+
+def parse_spid(text: str) -> int:
+    """The SPID that `text` writes. Raises DecodeError unless it is 16 hex digits."""
+    if len(text) != 16 or text.strip("0123456789ABCDEFabcdef"):
+        raise DecodeError(f"not a SPID (16 hex digits): {text[:40]!r}")
+    return int(text, 16)
+
+
+def is_several(spid: int) -> bool:
+    """Whether the message had several recipients when it was accepted."""
+    return bool(spid & 1)
+
+
+def silo_of(spid: int) -> int:
+    """The number, 1 to 32, of the silo that holds the message's spool file."""
+    return (spid >> 1) % SILOS + 1
+
+
+def time_of(spid: int) -> int:
+    """When the SPID was made, ms since the Unix epoch (its own clock: never behind the last one)."""
+    return (spid >> _MS_SHIFT) + EPOCH_MS
+
+
+class SpidSource:
+    """Hands out SPIDs of one shard, each greater than all before and than `floor`.
+
+    The clock is read by the caller; one that goes back or stands still only makes the SPIDs' own
+    time run ahead of it.
+    """
+
+    def __init__(self, shard: int, floor: int) -> None:
+        if not 0 <= shard < 1 << _SHARD_BITS:
+            raise ValueError(f"shard {shard} is not in 0..255")
+        self._shard = shard
+        self._last = floor
+        self._counter = (floor >> 1) & _COUNTER_MASK
+
+    @property
+    def last(self) -> int:
+        """The greatest SPID handed out, or the floor."""
+        return self._last
+
+    def next(self, now_ms: int, several: bool) -> int:
+        """A new SPID for a message accepted at `now_ms` (Unix time)."""
+        self._counter = (self._counter + 1) & _COUNTER_MASK
+        low = (self._shard << _COUNTER_BITS | self._counter) << 1 | several
+        ms = max(now_ms - EPOCH_MS, self._last >> _MS_SHIFT, 0)
+        spid = ms << _MS_SHIFT | low
+        if spid <= self._last:
+            spid = (ms + 1) << _MS_SHIFT | low
+        self._last = spid
+        return spid
