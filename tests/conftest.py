@@ -1,0 +1,61 @@
+"""What holds for every test: which commands it needs, and that CI skips nothing.
+
+`@pytest.mark.needs("swaks", "postfix")` skips a test where a command is not installed, and says
+which. With CI=true in the environment a skipped test, or a skipped module, is a failure.
+MQCD_FAILED_STEPS (set by tests/run) repeats at the end what failed before the tests.
+"""
+
+import os
+import shutil
+from collections.abc import Generator
+
+import pytest
+
+# smtp-source and postfix lie in sbin, which not every user's PATH has.
+_PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose commands are not there; the reason names them."""
+    needed = {str(command) for mark in item.iter_markers("needs") for command in mark.args}
+    missing = sorted(command for command in needed if shutil.which(command, path=_PATH) is None)
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}; as root, tests/run installs it")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test's report; under CI a failed one in place of a skipped one (an xfail stays one)."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and _ci():
+        report.outcome = "failed"
+        report.longrepr = _refusal(report.longrepr)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a module that skips itself as a whole."""
+    report = yield
+    if report.skipped and _ci():
+        report.outcome = "failed"
+        report.longrepr = _refusal(report.longrepr)
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the steps of tests/run that failed, where the reader of the last lines sees it."""
+    failed = os.environ.get("MQCD_FAILED_STEPS")
+    if failed:
+        terminalreporter.section("tests/run", red=True, bold=True)
+        terminalreporter.line(f"failed before the tests: {failed}", red=True)
+
+
+def _ci() -> bool:
+    return os.environ.get("CI", "").lower() == "true"
+
+
+def _refusal(longrepr: object) -> str:
+    # A skip's longrepr is (file, line, reason).
+    reason = longrepr[2] if isinstance(longrepr, tuple) else longrepr
+    return f"CI=true allows no skip: {reason}"
