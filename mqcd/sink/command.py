@@ -1,0 +1,137 @@
+"""Arguments of MAIL and RCPT: the path and the parameters (RFC 5321, section 4.1.2). Pure.
+
+A command that cannot be obeyed raises BadCommand, whose reply goes to the client as it is.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+# Quoted strings may hold any octet, `>` included; the two alternatives begin with different
+# octets, so matching is linear.
+_PATH = rb" ?<((?:\"(?:[^\"\\]|\\.)*\"|[^\">])*)>(?: +(.*?))? *"
+_FROM = re.compile(rb"FROM:" + _PATH, re.IGNORECASE | re.DOTALL)
+_TO = re.compile(rb"TO:" + _PATH, re.IGNORECASE | re.DOTALL)
+
+_BAD_PARAMETER = b"501 5.5.4 Bad value of a parameter\r\n"
+_UNKNOWN_PARAMETER = b"555 5.5.4 Parameter not recognised\r\n"
+
+
+class BadCommand(Exception):
+    """A command to be answered with `reply` (CRLF included) and otherwise ignored."""
+
+    def __init__(self, reply: bytes) -> None:
+        super().__init__(reply)
+        self.reply = reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mail:
+    """A MAIL command: the reverse-path and what its parameters promise about the content."""
+
+    sender: str
+    size: int = 0
+    """Declared by SIZE (RFC 1870), octets; 0 = not declared."""
+    body: str = ""
+    smtputf8: bool = False
+
+
+@dataclass(slots=True)
+class _Parameters:
+    """The parameters of one MAIL command, as they are being read."""
+
+    size: int = 0
+    body: str = ""
+    smtputf8: bool = False
+    seen: set[bytes] = field(default_factory=set)
+
+    def take_size(self, value: bytes) -> None:
+        if not value.isdigit() or len(value) > 20:
+            raise BadCommand(_BAD_PARAMETER)
+        self.size = int(value)
+
+    def take_body(self, value: bytes) -> None:
+        if value.upper() not in (b"7BIT", b"8BITMIME"):
+            raise BadCommand(_BAD_PARAMETER)
+        self.body = value.upper().decode("ascii")
+
+    def take_smtputf8(self, value: bytes) -> None:
+        if value:
+            raise BadCommand(_BAD_PARAMETER)
+        self.smtputf8 = True
+
+    def ignore(self, value: bytes) -> None:
+        """A parameter for delivery reports, which the sink never writes."""
+
+
+_Taker = Callable[[_Parameters, bytes], None]
+_MAIL_PARAMETERS: Mapping[bytes, _Taker] = {
+    b"SIZE": _Parameters.take_size,
+    b"BODY": _Parameters.take_body,
+    b"SMTPUTF8": _Parameters.take_smtputf8,
+    b"RET": _Parameters.ignore,
+    b"ENVID": _Parameters.ignore,
+}
+_RCPT_PARAMETERS: Mapping[bytes, _Taker] = {
+    b"NOTIFY": _Parameters.ignore,
+    b"ORCPT": _Parameters.ignore,
+}
+
+
+def parse_mail(argument: bytes) -> Mail:
+    """What follows the word MAIL. Raises BadCommand."""
+    found = _FROM.fullmatch(argument)
+    if found is None:
+        raise BadCommand(b"501 5.5.4 Expected MAIL FROM:<address>\r\n")
+    path, rest = found.groups()
+    if not rest:
+        return Mail(sender=_address(path, smtputf8=False))
+    given = _parameters(rest, _MAIL_PARAMETERS)
+    return Mail(
+        sender=_address(path, smtputf8=given.smtputf8),
+        size=given.size,
+        body=given.body,
+        smtputf8=given.smtputf8,
+    )
+
+
+def parse_rcpt(argument: bytes, *, smtputf8: bool) -> str:
+    """What follows the word RCPT: the recipient's address.
+
+    `smtputf8` says whether the transaction's MAIL had that parameter. Raises BadCommand.
+    """
+    found = _TO.fullmatch(argument)
+    if found is None:
+        raise BadCommand(b"501 5.5.4 Expected RCPT TO:<address>\r\n")
+    path, rest = found.groups()
+    if not path:
+        raise BadCommand(b"501 5.1.3 A recipient cannot be empty\r\n")
+    if rest:
+        _parameters(rest, _RCPT_PARAMETERS)
+    return _address(path, smtputf8=smtputf8)
+
+
+def _address(path: bytes, *, smtputf8: bool) -> str:
+    if path.isascii():
+        return path.decode("ascii")
+    if not smtputf8:
+        raise BadCommand(b"553 5.6.7 An address beyond ASCII needs SMTPUTF8\r\n")
+    try:
+        return path.decode("utf-8")
+    except UnicodeDecodeError:
+        raise BadCommand(b"501 5.5.2 The address is not UTF-8\r\n") from None
+
+
+def _parameters(text: bytes, known: Mapping[bytes, _Taker]) -> _Parameters:
+    given = _Parameters()
+    for word in text.split():
+        name, _, value = word.partition(b"=")
+        name = name.upper()
+        taker = known.get(name)
+        if taker is None:
+            raise BadCommand(_UNKNOWN_PARAMETER)
+        if name in given.seen:
+            raise BadCommand(_BAD_PARAMETER)
+        given.seen.add(name)
+        taker(given, value)
+    return given

@@ -1,0 +1,374 @@
+"""The receiving side of SMTP (RFC 5321) as a machine without IO: octets in, outputs out.
+
+One Dialogue serves one connection. `connect` and `receive` return what is to be done, in order;
+the caller does it. What comes out does not depend on how the octets were cut into chunks, save
+that replies to commands that came together are sent together.
+
+* Commands end in CRLF; a bare LF is answered 500, so is a line above MAX_LINE octets.
+* A message is handed over just before its 250. A message that is never answered (stall:dot,
+  drop:dot) is never handed over.
+* A rule acts on each recipient by itself at RCPT. At DATA and at the final dot there is one reply
+  for all: if one accepted recipient's rule stalls or drops there, it does so for the whole
+  transaction, the first such recipient deciding. The longest wait of the accepted ones counts.
+* Until a transaction has an accepted recipient, `slow` follows the rule for everyone.
+
+Pure. Never raises on any input.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+
+from mqcd.sink.command import BadCommand, Mail, parse_mail, parse_rcpt
+from mqcd.sink.content import ContentCollector
+from mqcd.sink.mail import Received, Refused
+from mqcd.sink.outputs import (
+    Close,
+    Deliver,
+    Limits,
+    Output,
+    Pause,
+    Report,
+    Send,
+    Silence,
+    StartTls,
+)
+from mqcd.sink.rules import Accept, Action, Drop, Refuse, Rules, Stage, Stall
+
+# RFC 5321, 4.5.3.1.4 asks for 512 octets, and the extensions for more; this leaves room for all.
+MAX_LINE = 2048
+
+
+class State(Enum):
+    """Where the dialogue stands."""
+
+    FRESH = "no EHLO or HELO yet"
+    READY = "no transaction"
+    MAIL = "a transaction without an accepted recipient"
+    RCPT = "a transaction with recipients"
+    CONTENT = "between DATA and the final dot"
+    DEAF = "whatever comes is thrown away"
+
+
+class Dialogue:
+    """One connection's dialogue.
+
+    `peer` is the client's address and port, for the messages handed over. With `tls_offered`,
+    STARTTLS (RFC 3207) is announced.
+    """
+
+    __slots__ = (
+        "_actions",
+        "_collector",
+        "_helo",
+        "_limits",
+        "_lines",
+        "_mail",
+        "_now",
+        "_outputs",
+        "_overlong",
+        "_peer",
+        "_recipients",
+        "_replies",
+        "_rules",
+        "_state",
+        "_tls",
+        "_tls_offered",
+    )
+
+    def __init__(self, *, limits: Limits, rules: Rules, peer: str = "", tls_offered: bool = False) -> None:
+        self._limits = limits
+        self._rules = rules
+        self._peer = peer
+        self._tls_offered = tls_offered
+        self._tls = False
+        self._state = State.FRESH
+        self._helo = ""
+        self._lines = bytearray()
+        self._overlong = False
+        self._mail = Mail(sender="")
+        self._recipients: list[str] = []
+        self._actions: list[Action] = []
+        self._collector = ContentCollector(max_size=0)
+        self._now = 0
+        self._outputs: list[Output] = []
+        self._replies = bytearray()
+
+    def connect(self) -> list[Output]:
+        """The connection stands: what to do first."""
+        if not self._misbehaves(Stage.CONNECT, (self._rules.for_everyone,)):
+            self._reply(b"220 %b ESMTP mqcd sink\r\n" % self._limits.announce.encode())
+        return self._take_outputs()
+
+    def receive(self, octets: bytes, *, at_ms: int) -> list[Output]:
+        """Octets came from the client, at `at_ms` (Unix time in ms)."""
+        self._now = at_ms
+        rest: bytes | None = octets
+        while rest and self._state is not State.DEAF:
+            rest = self._content(rest) if self._state is State.CONTENT else self._commands(rest)
+        return self._take_outputs()
+
+    def tls_started(self) -> None:
+        """TLS stands: forget all that was said in clear (RFC 3207, section 4.2)."""
+        self._tls = True
+        self._helo = ""
+        self._reset(State.FRESH)
+
+    # Lines
+
+    def _commands(self, octets: bytes) -> bytes | None:
+        """Obey the whole lines; returns what follows a command that changes the reading."""
+        lines = self._lines
+        lines += octets
+        start = 0
+        while (end := lines.find(b"\n", start)) >= 0:
+            line = bytes(lines[start : end + 1])
+            start = end + 1
+            self._line(line)
+            if self._state is State.CONTENT or self._state is State.DEAF:
+                rest = bytes(lines[start:])
+                lines.clear()
+                return rest
+        del lines[:start]
+        if len(lines) > MAX_LINE:
+            self._overlong = True
+            lines.clear()
+        return None
+
+    def _line(self, line: bytes) -> None:
+        if self._overlong or len(line) > MAX_LINE:
+            self._overlong = False
+            self._reply(b"500 5.5.6 Line too long\r\n")
+            return
+        if not line.endswith(b"\r\n"):
+            self._reply(b"500 5.5.2 Lines end in CRLF\r\n")
+            return
+        verb, _, argument = line[:-2].partition(b" ")
+        command = _COMMANDS.get(verb.upper())
+        if command is None:
+            self._reply(b"500 5.5.2 Command not recognised\r\n")
+        elif self._state not in command.states:
+            self._reply(b"503 5.5.1 Not at this point of the dialogue\r\n")
+        elif command.bare and argument.strip():
+            self._reply(b"501 5.5.4 This command takes no argument\r\n")
+        else:
+            try:
+                command.obey(self, argument)
+            except BadCommand as bad:
+                self._reply(bad.reply)
+
+    # Commands, each called only in the states that the table below gives it
+
+    def _on_ehlo(self, argument: bytes) -> None:
+        if self._greeted(argument):
+            self._reply(_ehlo_reply(self._limits, self._tls_offered and not self._tls))
+
+    def _on_helo(self, argument: bytes) -> None:
+        if self._greeted(argument):
+            self._reply(b"250 %b\r\n" % self._limits.announce.encode())
+
+    def _greeted(self, argument: bytes) -> bool:
+        if self._misbehaves(Stage.EHLO, (self._rules.for_everyone,)):
+            return False
+        name = argument.strip()
+        if not name:
+            raise BadCommand(b"501 5.5.4 Expected the client's name\r\n")
+        self._helo = name.decode("utf-8", "replace")
+        self._reset(State.READY)
+        return True
+
+    def _on_mail(self, argument: bytes) -> None:
+        if self._misbehaves(Stage.MAIL, (self._rules.for_everyone,)):
+            return
+        mail = parse_mail(argument)
+        if mail.size > self._limits.max_size:
+            raise BadCommand(b"552 5.3.4 Message too large\r\n")
+        self._mail = mail
+        self._state = State.MAIL
+        self._reply(b"250 2.1.0 Ok\r\n")
+
+    def _on_rcpt(self, argument: bytes) -> None:
+        recipient = parse_rcpt(argument, smtputf8=self._mail.smtputf8)
+        action = self._rules.for_recipient(recipient)
+        if isinstance(action, Refuse):
+            self._refuse(recipient, action)
+        elif self._misbehaves(Stage.RCPT, (action,)):
+            return
+        elif len(self._recipients) >= self._limits.max_recipients:
+            self._reply(b"452 4.5.3 Too many recipients\r\n")
+        else:
+            self._recipients.append(recipient)
+            self._actions.append(action)
+            self._state = State.RCPT
+            self._reply(b"250 2.1.5 Ok\r\n", _longest_wait((action,)))
+
+    def _refuse(self, recipient: str, action: Refuse) -> None:
+        self._outputs.append(
+            Report(
+                Refused(
+                    sender=self._mail.sender,
+                    recipient=recipient,
+                    reply=action.reply,
+                    helo=self._helo,
+                    peer=self._peer,
+                    at_ms=self._now,
+                )
+            )
+        )
+        self._reply(action.reply.encode("utf-8", "surrogateescape") + b"\r\n", 0)
+        if action.code == 421:
+            # RFC 5321, 3.8: a server that says 421 closes.
+            self._end(Close())
+
+    def _on_data(self, _argument: bytes) -> None:
+        if self._state is State.MAIL:
+            # RFC 2920, 3.1: a pipelining client may send DATA though no recipient was accepted.
+            raise BadCommand(b"554 5.5.1 No valid recipients\r\n")
+        fault = _fault(Stage.DATA, self._actions)
+        if isinstance(fault, Drop):
+            self._end(Close())
+            return
+        self._collector = ContentCollector(max_size=self._limits.max_size)
+        self._state = State.CONTENT
+        self._reply(b"354 End with a dot on a line by itself\r\n", _longest_wait(self._actions))
+        if fault:
+            # Reading stops, so the client blocks in mid-content as soon as the buffers are full.
+            self._end(Silence(reading=False))
+
+    def _content(self, octets: bytes) -> bytes | None:
+        rest = self._collector.take(octets)
+        if rest is None or self._misbehaves(Stage.DOT, self._actions):
+            return None
+        content = self._collector.content()
+        wait_ms = _longest_wait(self._actions)
+        if self._collector.oversize:
+            self._reply(b"552 5.3.4 Message too large\r\n", wait_ms)
+        else:
+            self._deliver(content, wait_ms)
+        self._reset(State.READY)
+        return rest
+
+    def _deliver(self, content: bytes, wait_ms: int) -> None:
+        self._pause(wait_ms)
+        self._flush()
+        message = Received(
+            sender=self._mail.sender,
+            recipients=tuple(self._recipients),
+            content=content,
+            helo=self._helo,
+            peer=self._peer,
+            at_ms=self._now,
+            body=self._mail.body,
+            smtputf8=self._mail.smtputf8,
+            tls=self._tls,
+        )
+        self._outputs.append(Deliver(message))
+
+    def _on_rset(self, _argument: bytes) -> None:
+        self._reset(State.FRESH if self._state is State.FRESH else State.READY)
+        self._reply(b"250 2.0.0 Ok\r\n")
+
+    def _on_noop(self, _argument: bytes) -> None:
+        self._reply(b"250 2.0.0 Ok\r\n")
+
+    def _on_vrfy(self, _argument: bytes) -> None:
+        self._reply(b"252 2.5.2 Send some mail and see\r\n")
+
+    def _on_starttls(self, _argument: bytes) -> None:
+        if not self._tls_offered or self._tls:
+            raise BadCommand(b"502 5.5.1 TLS is not offered\r\n")
+        self._reply(b"220 2.0.0 Go ahead\r\n")
+        # What came in clear after the command is thrown away, never obeyed under TLS.
+        self._end(StartTls())
+
+    def _on_quit(self, _argument: bytes) -> None:
+        self._reply(b"221 2.0.0 Bye\r\n")
+        self._end(Close())
+
+    # Outputs
+
+    def _reset(self, state: State) -> None:
+        self._state = state
+        self._recipients.clear()
+        self._actions.clear()
+
+    def _misbehaves(self, stage: Stage, actions: Sequence[Action]) -> bool:
+        """Stall or drop here if one of these actions says so."""
+        fault = _fault(stage, actions)
+        if fault:
+            self._end(Close() if isinstance(fault, Drop) else Silence(reading=True))
+        return fault is not None
+
+    def _reply(self, reply: bytes, wait_ms: int | None = None) -> None:
+        if wait_ms is None:
+            wait_ms = _longest_wait(self._actions or (self._rules.for_everyone,))
+        self._pause(wait_ms)
+        self._replies += reply
+
+    def _pause(self, wait_ms: int) -> None:
+        if wait_ms:
+            self._flush()
+            self._outputs.append(Pause(wait_ms))
+
+    def _end(self, last: Output) -> None:
+        self._flush()
+        self._outputs.append(last)
+        self._state = State.DEAF
+
+    def _flush(self) -> None:
+        if self._replies:
+            self._outputs.append(Send(bytes(self._replies)))
+            self._replies.clear()
+
+    def _take_outputs(self) -> list[Output]:
+        self._flush()
+        outputs, self._outputs = self._outputs, []
+        return outputs
+
+
+@lru_cache(maxsize=16)
+def _ehlo_reply(limits: Limits, starttls: bool) -> bytes:
+    size = f"SIZE {limits.max_size}"
+    words = [limits.announce, *(size if name == "SIZE" else name for name in limits.extensions)]
+    if starttls:
+        words.append("STARTTLS")
+    text = "".join(f"250-{word}\r\n" for word in words[:-1]) + f"250 {words[-1]}\r\n"
+    return text.encode()
+
+
+def _fault(stage: Stage, actions: Sequence[Action]) -> Stall | Drop | None:
+    """The first of these actions that stalls or drops at this stage."""
+    for action in actions:
+        if isinstance(action, Stall | Drop) and action.stage is stage:
+            return action
+    return None
+
+
+def _longest_wait(actions: Sequence[Action]) -> int:
+    return max((action.wait_ms for action in actions if isinstance(action, Accept)), default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Command:
+    obey: Callable[[Dialogue, bytes], None]
+    states: frozenset[State]
+    bare: bool = False
+    """The command takes no argument."""
+
+
+_ANY = frozenset({State.FRESH, State.READY, State.MAIL, State.RCPT})
+_OPEN = frozenset({State.MAIL, State.RCPT})
+
+_COMMANDS: Mapping[bytes, _Command] = {
+    b"EHLO": _Command(obey=Dialogue._on_ehlo, states=_ANY),
+    b"HELO": _Command(obey=Dialogue._on_helo, states=_ANY),
+    b"MAIL": _Command(obey=Dialogue._on_mail, states=frozenset({State.READY})),
+    b"RCPT": _Command(obey=Dialogue._on_rcpt, states=_OPEN),
+    b"DATA": _Command(obey=Dialogue._on_data, states=_OPEN, bare=True),
+    b"RSET": _Command(obey=Dialogue._on_rset, states=_ANY, bare=True),
+    b"NOOP": _Command(obey=Dialogue._on_noop, states=_ANY),
+    b"VRFY": _Command(obey=Dialogue._on_vrfy, states=_ANY),
+    b"QUIT": _Command(obey=Dialogue._on_quit, states=_ANY, bare=True),
+    b"STARTTLS": _Command(obey=Dialogue._on_starttls, states=_ANY, bare=True),
+}

@@ -1,0 +1,198 @@
+"""What the sink does to whom: rules of the form `PATTERN=ACTION`, parsed and matched.
+
+A rule's PATTERN is a shell pattern (`*`, `?`, `[abc]`) over the recipient's address, compared
+without regard to case. The first rule that matches a recipient wins; a recipient that no rule
+matches is accepted. ACTION is one of
+
+    accept           250, as without a rule
+    450 text         refuse the recipient at RCPT; any 4xx or 5xx code, the text as it is to be
+                     sent, with an enhanced status code in front or not; 421 also closes
+    stall:STAGE      say nothing more from STAGE on, and keep the connection
+    drop:STAGE       close the connection at STAGE without a reply
+    slow:MS          accept, but wait MS milliseconds before each reply
+
+STAGE is one of connect, ehlo, mail, rcpt, data, dot. In the first three no recipient is known,
+so only a rule whose pattern is `*` can act there, and any other is an error. `slow` with the
+pattern `*` also delays the replies that concern no recipient.
+
+Pure: no IO. Fails only with RuleError, which quotes the rule and says what would be right.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import translate
+
+EVERYONE = "*"
+MAX_WAIT_MS = 3_600_000
+# RFC 5321, 4.5.3.1.5: a reply line has at most 512 octets, CRLF included.
+_MAX_REPLY = 510
+
+_RULE = re.compile(
+    r"(?P<pattern>.+?)=(?P<action>accept|(?:stall|drop|slow):.*|[45][0-9]{2}(?: .*)?)", re.DOTALL
+)
+_STATUS = re.compile(r"[0-9]{3} (?P<class>[0-9])\.[0-9]{1,3}\.[0-9]{1,3}(?: |$)")
+_WAIT = re.compile(r"[0-9]{1,9}")
+
+
+class RuleError(ValueError):
+    """A rule that cannot be understood; the text quotes it and says what was expected."""
+
+
+class Stage(Enum):
+    """A point of the dialogue at which the sink can misbehave, in order of time."""
+
+    CONNECT = "connect"
+    EHLO = "ehlo"
+    MAIL = "mail"
+    RCPT = "rcpt"
+    DATA = "data"
+    DOT = "dot"
+
+
+_BEFORE_RECIPIENT = frozenset({Stage.CONNECT, Stage.EHLO, Stage.MAIL})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accept:
+    """Accept, `wait_ms` milliseconds after the command (0 = at once)."""
+
+    wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse:
+    """Refuse the recipient with this whole reply line (without CRLF)."""
+
+    reply: str
+
+    @property
+    def code(self) -> int:
+        """The SMTP reply code, 400 to 599."""
+        return int(self.reply[:3])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """Fall silent at this stage, the connection kept open."""
+
+    stage: Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """Close the connection at this stage, without a reply."""
+
+    stage: Stage
+
+
+Action = Accept | Refuse | Stall | Drop
+ACCEPT = Accept()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One rule: the pattern as written and what is done to the recipients that match it."""
+
+    pattern: str
+    action: Action
+
+
+class Rules:
+    """Rules in their order, ready to be matched. Immutable."""
+
+    __slots__ = ("_matchers", "_rules", "for_everyone")
+
+    def __init__(self, rules: Iterable[Rule] = ()) -> None:
+        self._rules = tuple(rules)
+        self._matchers = tuple(
+            (re.compile(translate(rule.pattern.lower())).match, rule.action) for rule in self._rules
+        )
+        # What governs replies that concern no recipient: the first rule with the pattern `*`.
+        self.for_everyone: Action = next(
+            (rule.action for rule in self._rules if rule.pattern == EVERYONE), ACCEPT
+        )
+
+    @classmethod
+    def parse(cls, texts: Iterable[str]) -> "Rules":
+        """Rules from texts of the form `PATTERN=ACTION`; RuleError names the first bad one."""
+        return cls(parse_rule(text) for text in texts)
+
+    def for_recipient(self, address: str) -> Action:
+        """What the first rule that matches this address says; ACCEPT when none does."""
+        if not self._matchers:
+            return ACCEPT
+        folded = address.lower()
+        for match, action in self._matchers:
+            if match(folded):
+                return action
+        return ACCEPT
+
+
+def parse_rule(text: str) -> Rule:
+    """One rule from `PATTERN=ACTION`.
+
+    A pattern may itself contain `=`: the action begins after the first `=` that an action
+    follows. Raises RuleError.
+    """
+    found = _RULE.fullmatch(text)
+    if found is None:
+        raise RuleError(
+            f"rule {text!r}: expected PATTERN=ACTION, where ACTION is accept, a reply such as "
+            "'450 try later' or '550 5.1.1 no such user', stall:STAGE, drop:STAGE or slow:MS"
+        )
+    pattern, action = found["pattern"], _parse_action(text, found["action"])
+    if isinstance(action, Stall | Drop) and pattern != EVERYONE:
+        stage = action.stage
+        if stage in _BEFORE_RECIPIENT:
+            raise RuleError(
+                f"rule {text!r}: at the stage {stage.value} no recipient is known yet, so only "
+                f"the pattern * can match: write '{EVERYONE}={found['action']}', or use one of "
+                "the stages rcpt, data, dot"
+            )
+    return Rule(pattern=pattern, action=action)
+
+
+def _parse_action(rule: str, text: str) -> Action:
+    word, colon, rest = text.partition(":")
+    if text == "accept":
+        return ACCEPT
+    if colon and word == "slow":
+        return Accept(wait_ms=_parse_wait(rule, rest))
+    if colon and word == "stall":
+        return Stall(stage=_parse_stage(rule, rest))
+    if colon and word == "drop":
+        return Drop(stage=_parse_stage(rule, rest))
+    return Refuse(reply=_parse_reply(rule, text))
+
+
+def _parse_stage(rule: str, text: str) -> Stage:
+    try:
+        return Stage(text)
+    except ValueError:
+        known = ", ".join(stage.value for stage in Stage)
+        raise RuleError(f"rule {rule!r}: no stage {text!r}; the stages are {known}") from None
+
+
+def _parse_wait(rule: str, text: str) -> int:
+    if not _WAIT.fullmatch(text) or int(text) > MAX_WAIT_MS:
+        raise RuleError(f"rule {rule!r}: slow takes milliseconds, 0 to {MAX_WAIT_MS}, as in slow:250")
+    return int(text)
+
+
+def _parse_reply(rule: str, text: str) -> str:
+    reply = text.rstrip(" ")
+    if len(reply) == 3:
+        reply += " Refused by rule"
+    if not reply.isprintable():
+        raise RuleError(f"rule {rule!r}: a reply is one line without control characters")
+    if len(reply.encode("utf-8", "surrogateescape")) > _MAX_REPLY:
+        raise RuleError(f"rule {rule!r}: a reply has at most {_MAX_REPLY} octets")
+    status = _STATUS.match(reply)
+    if status and status["class"] != reply[0]:
+        raise RuleError(
+            f"rule {rule!r}: the enhanced status code of a {reply[0]}xx reply begins with "
+            f"{reply[0]} (RFC 2034, section 4)"
+        )
+    return reply
