@@ -1,0 +1,86 @@
+"""What a verdict makes of a recipient record: the one rule that every store follows. Pure.
+
+A store asks here what a claimed recipient becomes: another record, or nothing because its life in the
+queue has ended. No store decides this for itself, so all of them treat a partial delivery alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mqcd.core.model import (
+    MAX_STORED_REPLY,
+    Area,
+    Bounced,
+    Deferred,
+    Delivered,
+    Discarded,
+    Expired,
+    Recipient,
+    Reported,
+    Verdict,
+)
+from mqcd.core.reply import Reply
+from mqcd.core.schedule import RetrySchedule
+
+
+def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:
+    """The record that `verdict` makes of `recipient`; None when it has left the queue.
+
+    A report that fails ends at once, for nobody is told of it (RFC 5321, 4.5.5 and 6.1). Raises
+    ValueError when the verdict cannot come in the recipient's area: a bounce is not attempted, and what
+    has not failed cannot be reported.
+    """
+    ends_bounce = isinstance(verdict, Reported | Discarded)
+    if ends_bounce is not (recipient.area is Area.BOUNCES) or recipient.area is Area.HELD:
+        name = type(verdict).__name__
+        raise ValueError(f"no verdict {name} for recipient {recipient.key} in area {recipient.area}")
+    match verdict:
+        case Deferred():
+            return _attempted(recipient, Area.DEFERRED, verdict.due, verdict)
+        case Bounced() | Expired() if not recipient.is_report:
+            return _attempted(recipient, Area.BOUNCES, 0, verdict)
+        case Bounced() | Expired() | Delivered() | Reported() | Discarded():
+            return None
+
+
+def parked(recipient: Recipient, until: int) -> Recipient:
+    """The record given back untried, due at `until`, ms; a bounce has no due time and stays as it is."""
+    return recipient if recipient.area is Area.BOUNCES else replace(recipient, due=until)
+
+
+def unknown(recipient: Recipient, schedule: RetrySchedule, now: int) -> Recipient:
+    """The record after a crash at `now` (ms) or before hid the outcome of an attempt that had begun.
+
+    The attempt counts as one that has ended. The next one may be a duplicate, so it comes at once only
+    the first time (see `RetrySchedule.after_unknown`).
+    """
+    counted = replace(
+        recipient,
+        area=Area.DEFERRED,
+        attempts=recipient.attempts + 1,
+        unknowns=recipient.unknowns + 1,
+    )
+    return replace(counted, due=schedule.after_unknown(counted, now))
+
+
+def stored_text(reply: Reply) -> str:
+    """As much of a reply's text as a record keeps: MAX_STORED_REPLY octets of UTF-8, no half character."""
+    if len(reply.text) * 4 <= MAX_STORED_REPLY:
+        return reply.text
+    return reply.text.encode("utf-8", "replace")[:MAX_STORED_REPLY].decode("utf-8", "ignore")
+
+
+def _attempted(
+    recipient: Recipient, area: Area, due: int, verdict: Deferred | Bounced | Expired
+) -> Recipient:
+    return replace(
+        recipient,
+        area=area,
+        due=due,
+        attempts=recipient.attempts + 1,
+        code=verdict.reply.code,
+        status=verdict.reply.status,
+        reply=stored_text(verdict.reply),
+        remote=verdict.attempt.remote_host,
+    )

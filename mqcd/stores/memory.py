@@ -1,0 +1,376 @@
+"""A queue that lives in memory: for embedding, for trials, and as the fake that tests build on.
+
+It keeps every promise of `core.ports.QueueStore` but one: nothing outlives the process. Closing and
+opening the same object again is a restart: claimed recipients become claimable, and those whose attempt
+had begun count as outcome-unknown. A transition is committed, and its observer called, before the
+method that makes it returns; only content that arrives in chunks makes it wait.
+
+Failures: StoreUnavailable while it is closed, and when `max_octets` of content would be exceeded.
+ValueError for what is a fault of the calling program: settling, parking or beginning what is not
+claimed, a SPID used twice, a SPID whose last bit contradicts the number of recipients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.model import (
+    Area,
+    AreaStats,
+    Bounced,
+    Deferred,
+    Delivered,
+    Discarded,
+    Expired,
+    Recipient,
+    Reported,
+    Settlement,
+    Submission,
+)
+from mqcd.core.ports import Clock, Observer
+from mqcd.core.schedule import RetrySchedule
+from mqcd.core.selection import Selection
+from mqcd.core.spid import SpidSource, format_spid, is_several
+from mqcd.core.transition import after, parked, unknown
+from mqcd.stores.content import MemoryContent
+from mqcd.stores.tally import Key, Tally
+
+_HOUR = 3_600_000
+_SCHEDULE = RetrySchedule(
+    delays=(_HOUR // 4, _HOUR // 2, 2 * _HOUR, 4 * _HOUR), maxtime=72 * _HOUR, maxtime_reports=24 * _HOUR
+)
+
+
+@dataclass(slots=True)
+class _Message:
+    """Octets of a message and how many of its recipients are unfinished."""
+
+    octets: bytes
+    unfinished: int
+
+
+class MemoryStore:
+    """`core.ports.QueueStore` in memory. `max_octets` bounds the content it holds; 0 = no bound."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        observer: Observer,
+        *,
+        schedule: RetrySchedule = _SCHEDULE,
+        shard: int = 0,
+        max_octets: int = 0,
+    ) -> None:
+        self._clock = clock
+        self._observer = observer
+        self._schedule = schedule
+        self._max_octets = max_octets
+        self._octets = 0
+        self._spids = SpidSource(shard, 0)
+        self._open = False
+        self._records: dict[Key, Recipient] = {}
+        self._messages: dict[int, _Message] = {}
+        self._tallies = {area: Tally() for area in Area}
+        self._claimed: set[Key] = set()
+        self._begun: set[Key] = set()
+        # An unclaimed recipient stands in exactly one of these, so none of them ever goes stale.
+        self._new: list[Key] = []
+        self._due: list[tuple[int, Key]] = []
+        self._bounces: dict[Key, None] = {}
+        self._new_turn = True
+        self._watchers: list[Callable[[], None]] = []
+        self._streaming: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Serve. What the last run left claimed is given back; what it had begun is outcome-unknown."""
+        if self._open:
+            return
+        self._open = True
+        now = self._clock.now()
+        for key in sorted(self._claimed):
+            record = self._records[key]
+            if key in self._begun:
+                self._put(unknown(record, self._schedule, now))
+                self._observer.outcome_unknown(now, record)
+            self._offer(key)
+        self._claimed.clear()
+        self._begun.clear()
+        self._notify()
+
+    async def close(self) -> None:
+        """Serve no more; the queue stays as it is for the next `open` of this object."""
+        self._open = False
+
+    def reserve(self, several: bool) -> int:
+        """A SPID for a message with several recipients or one; one that is not used never appears."""
+        return self._spids.next(self._clock.now(), several)
+
+    async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
+        """Take a message. Raises StoreUnavailable, ValueError, and whatever its content raises."""
+        self._check_open()
+        _check_submission(submission)
+        octets = await _gather(submission.content)
+        self._check_room([(submission, octets)])
+        records = self._accept(submission, octets)
+        self._notify()
+        return records
+
+    async def claim(self, room: int, now: int, skip: Mapping[str, int] | None = None) -> Sequence[Recipient]:
+        """At most `room` due recipients, new and due ones in turn; skipped ones rest until their time."""
+        self._check_open()
+        skip = skip or {}
+        found: list[Recipient] = []
+        while len(found) < room:
+            key = self._next(now)
+            if key is None:
+                break
+            record = self._records[key]
+            until = skip.get(record.domain, 0)
+            if until > now:
+                heapq.heappush(self._due, (until, key))
+                continue
+            self._claimed.add(key)
+            found.append(record)
+            self._new_turn = not self._new_turn
+        return found
+
+    async def claim_bounces(self, room: int) -> Sequence[Recipient]:
+        """At most `room` bounces, those that have waited longest first."""
+        self._check_open()
+        keys = [key for key, _ in zip(self._bounces, range(room), strict=False)]
+        for key in keys:
+            del self._bounces[key]
+            self._claimed.add(key)
+        return [self._records[key] for key in keys]
+
+    def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:
+        """Note that an attempt starts."""
+        self._check_open()
+        records = self._claimed_records(recipients)
+        self._begun.update(record.key for record in records)
+        self._observer.attempted(self._clock.now(), records, destination)
+        return _done()
+
+    def settle(
+        self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()
+    ) -> Awaitable[None]:
+        """Record verdicts and take the messages that they give rise to: all of it or nothing."""
+        self._check_open()
+        records = self._claimed_records([settlement.recipient for settlement in settlements])
+        for record, settlement in zip(records, settlements, strict=True):
+            after(record, settlement.verdict)
+        for submission in submissions:
+            _check_submission(submission)
+        whole = [(each, each.content) for each in submissions if isinstance(each.content, bytes)]
+        if len(whole) < len(submissions):
+            return self._in_background(self._settle_streamed(settlements, submissions))
+        self._commit(settlements, whole)
+        return _done()
+
+    def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
+        """Give claimed recipients back untried; an attempt that had begun is taken back."""
+        self._check_open()
+        for record in self._claimed_records(recipients):
+            self._release(record.key)
+            self._put(parked(record, until))
+            self._offer(record.key)
+        self._notify()
+        return _done()
+
+    async def content(self, recipient: Recipient) -> MemoryContent:
+        """The message's octets. StoreUnavailable when the queue does not hold the message (any more)."""
+        self._check_open()
+        message = self._messages.get(recipient.spid)
+        if message is None:
+            raise StoreUnavailable(f"no content of message {format_spid(recipient.spid)}: not in the queue")
+        return MemoryContent(message.octets)
+
+    def scan(self, selection: Selection) -> AsyncIterator[Recipient]:
+        """The recipients that match at the moment of this call, in the order of their names."""
+        found = [self._records[key] for key in sorted(self._records)]
+        return _stream([record for record in found if selection.matches(record)][: selection.limit])
+
+    def in_flight(self, recipient: Recipient) -> bool:
+        """Whether it is claimed at this moment."""
+        return recipient.key in self._claimed
+
+    def stats(self) -> Mapping[Area, AreaStats]:
+        """What each area holds; the oldest is found without a scan."""
+        return {area: tally.stats() for area, tally in self._tallies.items()}
+
+    def next_due(self) -> int | None:
+        """When the next unclaimed recipient can be claimed, ms; those passed over count from then."""
+        if self._new:
+            return 0
+        return self._due[0][0] if self._due else None
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever something may have become claimable."""
+        self._watchers.append(callback)
+
+    # ------------------------------------------------------------ claims
+
+    def _next(self, now: int) -> Key | None:
+        """The recipient whose turn it is, taken off its line; None when nothing is due."""
+        due = bool(self._due) and self._due[0][0] <= now
+        if self._new and (self._new_turn or not due):
+            return heapq.heappop(self._new)
+        return heapq.heappop(self._due)[1] if due else None
+
+    def _offer(self, key: Key) -> None:
+        """Stand an unclaimed recipient in the line that fits its record."""
+        record = self._records[key]
+        if record.area is Area.BOUNCES:
+            self._bounces[key] = None
+        elif record.area is Area.INCOMING and not record.due:
+            heapq.heappush(self._new, key)
+        else:
+            heapq.heappush(self._due, (record.due, key))
+
+    def _claimed_records(self, recipients: Sequence[Recipient]) -> list[Recipient]:
+        """The records as the queue holds them, each claimed and named once; else ValueError."""
+        keys = [recipient.key for recipient in recipients]
+        for key in keys:
+            if key not in self._claimed:
+                raise ValueError(f"recipient {format_spid(key[0])}-{key[1]} is not claimed")
+        if len(set(keys)) < len(keys):
+            raise ValueError("a recipient is named twice in one call")
+        return [self._records[key] for key in keys]
+
+    def _release(self, key: Key) -> None:
+        self._claimed.discard(key)
+        self._begun.discard(key)
+
+    # ------------------------------------------------------------ transitions
+
+    async def _settle_streamed(
+        self, settlements: Sequence[Settlement], submissions: Sequence[Submission]
+    ) -> None:
+        gathered = [(submission, await _gather(submission.content)) for submission in submissions]
+        self._claimed_records([settlement.recipient for settlement in settlements])
+        self._commit(settlements, gathered)
+
+    def _commit(
+        self, settlements: Sequence[Settlement], submissions: Sequence[tuple[Submission, bytes]]
+    ) -> None:
+        self._check_room(submissions)
+        for submission, octets in submissions:
+            self._accept(submission, octets)
+        now = self._clock.now()
+        for settlement in settlements:
+            record = self._records[settlement.recipient.key]
+            self._release(record.key)
+            self._replace(record, after(record, settlement.verdict))
+            self._report(now, record, settlement)
+        self._notify()
+
+    def _replace(self, old: Recipient, new: Recipient | None) -> None:
+        if new is not None:
+            self._put(new)
+            self._offer(new.key)
+            return
+        del self._records[old.key]
+        self._tallies[old.area].remove(old)
+        message = self._messages[old.spid]
+        message.unfinished -= 1
+        if not message.unfinished:
+            del self._messages[old.spid]
+            self._octets -= len(message.octets)
+
+    def _report(self, now: int, record: Recipient, settlement: Settlement) -> None:
+        """Tell the observer; the record is the one that was attempted, not the one that it became."""
+        match settlement.verdict:
+            case Delivered() as verdict:
+                self._observer.delivered(now, record, verdict)
+            case Deferred() as verdict:
+                self._observer.deferred(now, record, verdict)
+            case Bounced() as verdict:
+                self._observer.bounced(now, record, verdict)
+            case Expired() as verdict:
+                self._observer.expired(now, record, verdict)
+            case Reported(report_spid=spid):
+                self._observer.reported(now, record, spid)
+            case Discarded(reason=reason):
+                self._observer.discarded(now, record, reason)
+
+    def _accept(self, submission: Submission, octets: bytes) -> Sequence[Recipient]:
+        envelope = submission.envelope
+        dsns = submission.recipient_dsn or [""] * len(submission.recipients)
+        records = [
+            Recipient(envelope=envelope, size=len(octets), qid=qid, address=address, dsn=dsn)
+            for qid, (address, dsn) in enumerate(zip(submission.recipients, dsns, strict=True), 1)
+        ]
+        self._messages[envelope.spid] = _Message(octets, len(records))
+        self._octets += len(octets)
+        for record in records:
+            self._put(record)
+            self._offer(record.key)
+        self._observer.accepted(self._clock.now(), records)
+        return records
+
+    def _put(self, record: Recipient) -> None:
+        old = self._records.get(record.key)
+        if old is not None:
+            self._tallies[old.area].remove(old)
+        self._records[record.key] = record
+        self._tallies[record.area].add(record)
+
+    # ------------------------------------------------------------ the rest
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise StoreUnavailable("the memory store is closed")
+
+    def _check_room(self, submissions: Sequence[tuple[Submission, bytes]]) -> None:
+        """Nothing may be half taken, so what can be refused is refused before anything changes."""
+        self._check_open()
+        spids = [submission.envelope.spid for submission, _ in submissions]
+        for spid in spids:
+            if spid in self._messages or spids.count(spid) > 1:
+                raise ValueError(f"SPID {format_spid(spid)} names a message already")
+        wanted = sum(len(octets) for _, octets in submissions)
+        if self._max_octets and self._octets + wanted > self._max_octets:
+            raise StoreUnavailable(f"the memory store holds its {self._max_octets} octets; try later")
+
+    def _notify(self) -> None:
+        for callback in self._watchers:
+            callback()
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> Awaitable[None]:
+        """A task that runs also when nobody awaits it yet, as every other change does."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._streaming.add(task)
+        task.add_done_callback(self._streaming.discard)
+        return task
+
+
+def _check_submission(submission: Submission) -> None:
+    count = len(submission.recipients)
+    if not count:
+        raise ValueError("a message needs a recipient")
+    if submission.recipient_dsn and len(submission.recipient_dsn) != count:
+        raise ValueError("a message has other numbers of recipients and of their DSN parameters")
+    if is_several(submission.envelope.spid) is not (count > 1):
+        spid = format_spid(submission.envelope.spid)
+        raise ValueError(f"SPID {spid} was reserved for another number of recipients than {count}")
+
+
+async def _gather(content: bytes | AsyncIterator[bytes]) -> bytes:
+    if isinstance(content, bytes):
+        return content
+    return b"".join([chunk async for chunk in content])
+
+
+async def _stream(records: Sequence[Recipient]) -> AsyncIterator[Recipient]:
+    for record in records:
+        yield record
+
+
+def _done() -> Awaitable[None]:
+    future = asyncio.get_running_loop().create_future()
+    future.set_result(None)
+    return future
