@@ -34,10 +34,13 @@ from mqcd.sink.outputs import (
     Silence,
     StartTls,
 )
-from mqcd.sink.rules import Accept, Action, Drop, Refuse, Rules, Stage, Stall
+from mqcd.sink.rules import Accept, Drop, Refuse, Rules, Stage, Stall
 
 # RFC 5321, 4.5.3.1.4 asks for 512 octets, and the extensions for more; this leaves room for all.
 MAX_LINE = 2048
+
+Fault = Stall | Drop
+_FAULTS = (Stall, Drop)
 
 
 class State(Enum):
@@ -59,8 +62,10 @@ class Dialogue:
     """
 
     __slots__ = (
-        "_actions",
         "_collector",
+        "_everyone",
+        "_everyone_wait",
+        "_faults",
         "_helo",
         "_limits",
         "_lines",
@@ -75,6 +80,7 @@ class Dialogue:
         "_state",
         "_tls",
         "_tls_offered",
+        "_wait",
     )
 
     def __init__(self, *, limits: Limits, rules: Rules, peer: str = "", tls_offered: bool = False) -> None:
@@ -87,17 +93,22 @@ class Dialogue:
         self._helo = ""
         self._lines = bytearray()
         self._overlong = False
-        self._mail = Mail(sender="")
+        self._mail: Mail
         self._recipients: list[str] = []
-        self._actions: list[Action] = []
-        self._collector = ContentCollector(max_size=0)
+        self._collector: ContentCollector
+        everyone = rules.for_everyone
+        self._everyone = (everyone,) if isinstance(everyone, _FAULTS) else ()
+        self._everyone_wait = everyone.wait_ms if isinstance(everyone, Accept) else 0
+        # Of the accepted recipients' rules only what is out of the ordinary is kept.
+        self._faults: list[Fault] = []
+        self._wait = self._everyone_wait
         self._now = 0
         self._outputs: list[Output] = []
-        self._replies = bytearray()
+        self._replies: list[bytes] = []
 
     def connect(self) -> list[Output]:
         """The connection stands: what to do first."""
-        if not self._misbehaves(Stage.CONNECT, (self._rules.for_everyone,)):
+        if not self._misbehaves(Stage.CONNECT, self._everyone):
             self._reply(b"220 %b ESMTP mqcd sink\r\n" % self._limits.announce.encode())
         return self._take_outputs()
 
@@ -120,6 +131,10 @@ class Dialogue:
     def _commands(self, octets: bytes) -> bytes | None:
         """Obey the whole lines; returns what follows a command that changes the reading."""
         lines = self._lines
+        if not lines and octets.find(b"\n") == len(octets) - 1:
+            # Nearly always a chunk is one line; spare it the buffer.
+            self._line(octets)
+            return None
         lines += octets
         start = 0
         while (end := lines.find(b"\n", start)) >= 0:
@@ -169,7 +184,7 @@ class Dialogue:
             self._reply(b"250 %b\r\n" % self._limits.announce.encode())
 
     def _greeted(self, argument: bytes) -> bool:
-        if self._misbehaves(Stage.EHLO, (self._rules.for_everyone,)):
+        if self._misbehaves(Stage.EHLO, self._everyone):
             return False
         name = argument.strip()
         if not name:
@@ -179,7 +194,7 @@ class Dialogue:
         return True
 
     def _on_mail(self, argument: bytes) -> None:
-        if self._misbehaves(Stage.MAIL, (self._rules.for_everyone,)):
+        if self._misbehaves(Stage.MAIL, self._everyone):
             return
         mail = parse_mail(argument)
         if mail.size > self._limits.max_size:
@@ -193,15 +208,21 @@ class Dialogue:
         action = self._rules.for_recipient(recipient)
         if isinstance(action, Refuse):
             self._refuse(recipient, action)
-        elif self._misbehaves(Stage.RCPT, (action,)):
+        elif isinstance(action, _FAULTS) and self._misbehaves(Stage.RCPT, (action,)):
             return
         elif len(self._recipients) >= self._limits.max_recipients:
             self._reply(b"452 4.5.3 Too many recipients\r\n")
         else:
-            self._recipients.append(recipient)
-            self._actions.append(action)
-            self._state = State.RCPT
-            self._reply(b"250 2.1.5 Ok\r\n", _longest_wait((action,)))
+            self._accept(recipient, action)
+
+    def _accept(self, recipient: str, action: Accept | Fault) -> None:
+        wait_ms = action.wait_ms if isinstance(action, Accept) else 0
+        if isinstance(action, _FAULTS):
+            self._faults.append(action)
+        self._wait = max(self._wait, wait_ms) if self._recipients else wait_ms
+        self._recipients.append(recipient)
+        self._state = State.RCPT
+        self._reply(b"250 2.1.5 Ok\r\n", wait_ms)
 
     def _refuse(self, recipient: str, action: Refuse) -> None:
         self._outputs.append(
@@ -225,32 +246,31 @@ class Dialogue:
         if self._state is State.MAIL:
             # RFC 2920, 3.1: a pipelining client may send DATA though no recipient was accepted.
             raise BadCommand(b"554 5.5.1 No valid recipients\r\n")
-        fault = _fault(Stage.DATA, self._actions)
+        fault = _first(Stage.DATA, self._faults)
         if isinstance(fault, Drop):
             self._end(Close())
             return
         self._collector = ContentCollector(max_size=self._limits.max_size)
         self._state = State.CONTENT
-        self._reply(b"354 End with a dot on a line by itself\r\n", _longest_wait(self._actions))
+        self._reply(b"354 End with a dot on a line by itself\r\n")
         if fault:
             # Reading stops, so the client blocks in mid-content as soon as the buffers are full.
             self._end(Silence(reading=False))
 
     def _content(self, octets: bytes) -> bytes | None:
         rest = self._collector.take(octets)
-        if rest is None or self._misbehaves(Stage.DOT, self._actions):
+        if rest is None or self._misbehaves(Stage.DOT, self._faults):
             return None
         content = self._collector.content()
-        wait_ms = _longest_wait(self._actions)
         if self._collector.oversize:
-            self._reply(b"552 5.3.4 Message too large\r\n", wait_ms)
+            self._reply(b"552 5.3.4 Message too large\r\n")
         else:
-            self._deliver(content, wait_ms)
+            self._deliver(content)
         self._reset(State.READY)
         return rest
 
-    def _deliver(self, content: bytes, wait_ms: int) -> None:
-        self._pause(wait_ms)
+    def _deliver(self, content: bytes) -> None:
+        self._pause(self._wait)
         self._flush()
         message = Received(
             sender=self._mail.sender,
@@ -290,21 +310,22 @@ class Dialogue:
 
     def _reset(self, state: State) -> None:
         self._state = state
-        self._recipients.clear()
-        self._actions.clear()
+        self._wait = self._everyone_wait
+        if self._recipients:
+            self._recipients.clear()
+            self._faults.clear()
 
-    def _misbehaves(self, stage: Stage, actions: Sequence[Action]) -> bool:
-        """Stall or drop here if one of these actions says so."""
-        fault = _fault(stage, actions)
+    def _misbehaves(self, stage: Stage, faults: Sequence[Fault]) -> bool:
+        """Stall or drop here if one of these rules says so."""
+        fault = _first(stage, faults)
         if fault:
             self._end(Close() if isinstance(fault, Drop) else Silence(reading=True))
         return fault is not None
 
     def _reply(self, reply: bytes, wait_ms: int | None = None) -> None:
-        if wait_ms is None:
-            wait_ms = _longest_wait(self._actions or (self._rules.for_everyone,))
-        self._pause(wait_ms)
-        self._replies += reply
+        """Reply after `wait_ms`, by default what the transaction or the connection asks for."""
+        self._pause(self._wait if wait_ms is None else wait_ms)
+        self._replies.append(reply)
 
     def _pause(self, wait_ms: int) -> None:
         if wait_ms:
@@ -318,7 +339,7 @@ class Dialogue:
 
     def _flush(self) -> None:
         if self._replies:
-            self._outputs.append(Send(bytes(self._replies)))
+            self._outputs.append(Send(b"".join(self._replies)))
             self._replies.clear()
 
     def _take_outputs(self) -> list[Output]:
@@ -337,33 +358,30 @@ def _ehlo_reply(limits: Limits, starttls: bool) -> bytes:
     return text.encode()
 
 
-def _fault(stage: Stage, actions: Sequence[Action]) -> Stall | Drop | None:
-    """The first of these actions that stalls or drops at this stage."""
-    for action in actions:
-        if isinstance(action, Stall | Drop) and action.stage is stage:
-            return action
+def _first(stage: Stage, faults: Sequence[Fault]) -> Fault | None:
+    """The first of these rules that stalls or drops at this stage."""
+    for fault in faults:
+        if fault.stage is stage:
+            return fault
     return None
-
-
-def _longest_wait(actions: Sequence[Action]) -> int:
-    return max((action.wait_ms for action in actions if isinstance(action, Accept)), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Command:
     obey: Callable[[Dialogue, bytes], None]
-    states: frozenset[State]
+    # A tuple: members are compared by identity, while hashing one is slow.
+    states: tuple[State, ...]
     bare: bool = False
     """The command takes no argument."""
 
 
-_ANY = frozenset({State.FRESH, State.READY, State.MAIL, State.RCPT})
-_OPEN = frozenset({State.MAIL, State.RCPT})
+_ANY = (State.FRESH, State.READY, State.MAIL, State.RCPT)
+_OPEN = (State.MAIL, State.RCPT)
 
 _COMMANDS: Mapping[bytes, _Command] = {
     b"EHLO": _Command(obey=Dialogue._on_ehlo, states=_ANY),
     b"HELO": _Command(obey=Dialogue._on_helo, states=_ANY),
-    b"MAIL": _Command(obey=Dialogue._on_mail, states=frozenset({State.READY})),
+    b"MAIL": _Command(obey=Dialogue._on_mail, states=(State.READY,)),
     b"RCPT": _Command(obey=Dialogue._on_rcpt, states=_OPEN),
     b"DATA": _Command(obey=Dialogue._on_data, states=_OPEN, bare=True),
     b"RSET": _Command(obey=Dialogue._on_rset, states=_ANY, bare=True),

@@ -14,7 +14,6 @@ Fails with OSError when the port cannot be bound.
 
 import asyncio
 import ssl
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
@@ -215,7 +214,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._dialogue: Dialogue
         # Outputs behind a pause, and while one lasts also those of input that came meanwhile.
-        self._waiting: deque[Output] | None = None
+        self._waiting: list[Output] | None = None
         self._blocked = False
         # Nothing more is to be read: closed, or silent in mid-content.
         self._finished = False
@@ -232,7 +231,7 @@ class _Connection(asyncio.Protocol):
             peer=_peer(self._transport.get_extra_info("peername")),
             tls_offered=settings.tls is not None,
         )
-        self._perform(deque(self._dialogue.connect()))
+        self._perform(self._dialogue.connect())
 
     def data_received(self, data: bytes) -> None:
         if self._finished:
@@ -241,7 +240,7 @@ class _Connection(asyncio.Protocol):
         if self._waiting is not None:
             self._waiting.extend(outputs)
         else:
-            self._perform(deque(outputs))
+            self._perform(outputs)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._finished = True
@@ -264,12 +263,11 @@ class _Connection(asyncio.Protocol):
         """End the connection at once, unsent replies thrown away."""
         self._transport.abort()
 
-    def _perform(self, outputs: deque[Output]) -> bool:
+    def _perform(self, outputs: list[Output]) -> bool:
         """Perform the outputs in order; False if a pause keeps some of them back."""
-        while outputs and not self._finished:
-            output = outputs.popleft()
+        for done, output in enumerate(outputs, 1):
             if isinstance(output, Pause):
-                self._waiting = outputs
+                self._waiting = outputs[done:]
                 self._transport.pause_reading()
                 self._sink.call_later(output.wait_ms / 1000, self._go_on)
                 return False
