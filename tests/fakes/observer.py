@@ -1,0 +1,116 @@
+"""An observer that remembers everything it hears, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mqcd.core.events import Verb
+from mqcd.core.model import Bounced, Deferred, Delivered, Expired, Recipient, Verdict
+from mqcd.core.ports import Refusal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Heard:
+    """One event; a field that its verb does not have is empty."""
+
+    verb: Verb
+    at: int
+    """Time of the transition, ms."""
+    recipient: Recipient | None = None
+    verdict: Verdict | None = None
+    destination: str = ""
+    remote_addr: str = ""
+    reason: str = ""
+    """Of a discard or of a failed connection."""
+    report_spid: int = 0
+    connect_ms: int = 0
+    refusal: Refusal | None = None
+
+
+class RecordingObserver:
+    """`mqcd.core.ports.Observer`: one `Heard` per recipient and event."""
+
+    def __init__(self) -> None:
+        self.heard: list[Heard] = []
+
+    def of(self, *verbs: Verb) -> list[Heard]:
+        """What was heard of these verbs, in order."""
+        return [heard for heard in self.heard if heard.verb in verbs]
+
+    def verbs(self, key: tuple[int, int] | None = None) -> list[Verb]:
+        """The verbs in order; of one recipient when its (spid, qid) is given."""
+        if key is None:
+            return [heard.verb for heard in self.heard]
+        return [h.verb for h in self.heard if h.recipient is not None and h.recipient.key == key]
+
+    def count(self, verb: Verb) -> int:
+        """How often `verb` was heard."""
+        return len(self.of(verb))
+
+    def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
+        """Remembered once per recipient."""
+        self.heard += [Heard(verb=Verb.ACCEPTED, at=at, recipient=recipient) for recipient in recipients]
+
+    def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
+        """Remembered once per recipient."""
+        self.heard += [
+            Heard(verb=Verb.ATTEMPTED, at=at, recipient=recipient, destination=destination)
+            for recipient in recipients
+        ]
+
+    def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
+        """Remembered."""
+        self.heard.append(Heard(verb=Verb.DELIVERED, at=at, recipient=recipient, verdict=verdict))
+
+    def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
+        """Remembered."""
+        self.heard.append(Heard(verb=Verb.DEFERRED, at=at, recipient=recipient, verdict=verdict))
+
+    def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
+        """Remembered."""
+        self.heard.append(Heard(verb=Verb.BOUNCED, at=at, recipient=recipient, verdict=verdict))
+
+    def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
+        """Remembered."""
+        self.heard.append(Heard(verb=Verb.EXPIRED, at=at, recipient=recipient, verdict=verdict))
+
+    def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
+        """Remembered."""
+        self.heard.append(Heard(verb=Verb.REPORTED, at=at, recipient=recipient, report_spid=report_spid))
+
+    def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
+        """Remembered."""
+        self.heard.append(Heard(verb=Verb.DISCARDED, at=at, recipient=recipient, reason=reason))
+
+    def outcome_unknown(self, at: int, recipient: Recipient) -> None:
+        """Remembered."""
+        self.heard.append(Heard(verb=Verb.OUTCOME_UNKNOWN, at=at, recipient=recipient))
+
+    def refused(self, at: int, refusal: Refusal) -> None:
+        """Remembered."""
+        self.heard.append(Heard(verb=Verb.REFUSED, at=at, refusal=refusal))
+
+    def connected(self, at: int, destination: str, remote_addr: str, connect_ms: int) -> None:
+        """Remembered."""
+        self.heard.append(
+            Heard(
+                verb=Verb.CONNECTED,
+                at=at,
+                destination=destination,
+                remote_addr=remote_addr,
+                connect_ms=connect_ms,
+            )
+        )
+
+    def connect_failed(self, at: int, destination: str, remote_addr: str, reason: str) -> None:
+        """Remembered."""
+        self.heard.append(
+            Heard(
+                verb=Verb.CONNECT_FAILED,
+                at=at,
+                destination=destination,
+                remote_addr=remote_addr,
+                reason=reason,
+            )
+        )
