@@ -1,0 +1,108 @@
+"""Clusters: size-capped `.mqc` files of record lines, written once, read from a cursor on.
+
+The first line names the format; then one record a line. A cluster is never changed: what has been taken
+from it is told by its cursor, in the MANIFEST and in TAKE frames. Names carry the segment that was
+evacuated into it, so that none is ever used twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqcd.core.errors import DecodeError
+from mqcd.core.model import Area
+from mqcd.queue.durable import Disk
+from mqcd.queue.manifest import ClusterState
+
+FIRST_LINE = b"mqcd-cluster 1\n"
+START = len(FIRST_LINE)
+"""The first cursor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A record line on its way into a cluster."""
+
+    due: int
+    received: int
+    size: int
+    """Octets of its message."""
+    raw: bytes
+    """Line feed included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A cluster to be written."""
+
+    state: ClusterState
+    lines: Sequence[Line]
+
+
+def plan(area: Area, lines: Iterable[Line], segment: int, max_size: int, granularity: int) -> list[Plan]:
+    """Cut the lines of one area into clusters of at most `max_size` octets.
+
+    Deferred ones are sorted by due time, and lie in a directory named after the earliest due time
+    inside, rounded down to `granularity` (ms). A single line larger than the cap has its own cluster.
+    """
+    ordered = sorted(lines, key=lambda line: line.due) if area is Area.DEFERRED else list(lines)
+    plans: list[Plan] = []
+    part: list[Line] = []
+    size = START
+    for line in ordered:
+        if part and size + len(line.raw) > max_size:
+            plans.append(_close(area, part, size, segment, len(plans), granularity))
+            part, size = [], START
+        part.append(line)
+        size += len(line.raw)
+    if part:
+        plans.append(_close(area, part, size, segment, len(plans), granularity))
+    return plans
+
+
+def _close(area: Area, part: list[Line], size: int, segment: int, index: int, granularity: int) -> Plan:
+    directory = str(area)
+    if area is Area.DEFERRED:
+        directory += f"/T{part[0].due // granularity * granularity // 1000}"
+    return Plan(
+        ClusterState(
+            name=f"{directory}/M{segment}-{index}.mqc",
+            size=size,
+            cursor=START,
+            left=len(part),
+            octets=sum(line.size for line in part),
+            received=min(line.received for line in part),
+            due=part[0].due if area is Area.DEFERRED else 0,
+            due_last=part[-1].due if area is Area.DEFERRED else 0,
+        ),
+        part,
+    )
+
+
+def check_first_line(data: bytes, path: Path) -> None:
+    """Raises DecodeError unless `data` begins like a cluster of a version known here."""
+    if not data.startswith(FIRST_LINE):
+        shown = data.split(b"\n", 1)[0][:40]
+        raise DecodeError(f"{path}: first line {shown!r} is not that of a cluster known here")
+
+
+def read_from(disk: Disk, path: Path, cursor: int, size: int) -> bytes:
+    """The octets of a cluster from `cursor` up to `size`. Raises OSError, DecodeError."""
+    fd = disk.open(path, os.O_RDONLY)
+    try:
+        check_first_line(disk.pread(fd, START, 0), path)
+        return disk.pread(fd, size - cursor, cursor)
+    finally:
+        disk.close(fd)
+
+
+def split_lines(data: bytes) -> Iterator[bytes]:
+    """The lines of `data`, each with its line feed; a last one without it comes as it is."""
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n", start) + 1 or len(data)
+        yield data[start:end]
+        start = end

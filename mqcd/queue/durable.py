@@ -1,0 +1,197 @@
+"""Every operating-system call that the queue makes on its files, in one class.
+
+Promise: nothing in `mqcd.queue` touches a file except through a `Disk`. So a test can record the calls
+in their order, make any one of them fail, or leave any sync out, and a reader can be given a `Disk` that
+cannot write. Nothing here retries and nothing hides an error: OSError reaches the caller, who alone
+knows what it means. There are no writes through mmap: their errors would come as signals.
+
+Directories are made 0700 and files 0600. A new name is durable only after `sync_dir` of its directory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+_IOV_MAX = 1024
+_ZEROS = bytes(1 << 20)
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Disk:
+    """The real disk."""
+
+    def open(self, path: Path, flags: int) -> int:
+        """Open a file; a new one gets mode 0600. Returns the descriptor."""
+        return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor."""
+        os.close(fd)
+
+    def pread(self, fd: int, octets: int, offset: int) -> bytes:
+        """Octets at an offset; fewer only at the end of the file."""
+        data = os.pread(fd, octets, offset)
+        if len(data) == octets or not data:
+            return data
+        parts = [data]
+        have = len(data)
+        while have < octets and (data := os.pread(fd, octets - have, offset + have)):
+            parts.append(data)
+            have += len(data)
+        return b"".join(parts)
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+        """Write all buffers at an offset, whole. Returns the octets written."""
+        total = 0
+        for start in range(0, len(buffers), _IOV_MAX):
+            part = buffers[start : start + _IOV_MAX]
+            want = sum(map(len, part))
+            done = os.pwritev(fd, part, offset + total)
+            if done < want:
+                rest = memoryview(b"".join(part))
+                while done < want:
+                    wrote = os.pwrite(fd, rest[done:], offset + total + done)
+                    if wrote == 0:
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    done += wrote
+            total += want
+        return total
+
+    def datasync(self, fd: int) -> None:
+        """Make a file's content and length durable."""
+        os.fdatasync(fd)
+
+    def sync_dir(self, path: Path) -> None:
+        """Make a directory's entries durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_filesystem(self, path: Path) -> None:
+        """Make everything written on the filesystem of `path` durable (syncfs)."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _syncfs(fd)
+        finally:
+            os.close(fd)
+
+    def reserve(self, fd: int, octets: int) -> None:
+        """Give a file its space, so that a later write within it needs none."""
+        os.posix_fallocate(fd, 0, octets)
+
+    def zero_fill(self, fd: int, octets: int) -> None:
+        """Write zeros from the start: later syncs then change no metadata and are cheaper."""
+        for offset in range(0, octets, len(_ZEROS)):
+            self.pwritev(fd, [_ZEROS[: octets - offset]], offset)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file its name, replacing what had it."""
+        source.rename(target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a name; one that is gone already is as good."""
+        path.unlink(missing_ok=True)
+
+    def rmdir(self, path: Path) -> bool:
+        """Remove an empty directory; False when it is not empty or gone."""
+        try:
+            path.rmdir()
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.ENOENT, errno.EEXIST):
+                return False
+            raise
+        return True
+
+    def mkdir(self, path: Path) -> None:
+        """Make a directory, 0700, and those above it; durable up to the first that was there."""
+        missing = []
+        while not path.is_dir():
+            missing.append(path)
+            path = path.parent
+        for new in reversed(missing):
+            new.mkdir(mode=0o700, exist_ok=True)
+            self.sync_dir(new.parent)
+
+    def size(self, fd: int) -> int:
+        """Length of an open file."""
+        return os.fstat(fd).st_size
+
+    def names(self, path: Path) -> list[str]:
+        """Names in a directory, sorted; empty when there is no such directory."""
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def lock(self, fd: int, *, exclusive: bool) -> bool:
+        """Take an advisory lock (flock) without waiting; False when another process has it."""
+        try:
+            fcntl.flock(fd, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def unlock(self, fd: int) -> None:
+        """Give an advisory lock back."""
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def free(self, path: Path) -> tuple[int, int]:
+        """Free octets and free inodes of the filesystem of `path`."""
+        stat = os.statvfs(path)
+        return stat.f_bavail * stat.f_frsize, stat.f_favail
+
+    def read_file(self, path: Path) -> bytes:
+        """A whole file."""
+        fd = self.open(path, os.O_RDONLY)
+        try:
+            return self.pread(fd, self.size(fd), 0)
+        finally:
+            self.close(fd)
+
+    def write_temp(self, path: Path, chunks: Iterable[Buffer], *, sync: bool = True) -> int:
+        """Write a file anew under a name that recovery removes. Returns its size.
+
+        With `sync` false the caller makes it durable, by `sync_filesystem`, before it renames it.
+        """
+        fd = self.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            size = self.pwritev(fd, list(chunks), 0)
+            if sync:
+                self.datasync(fd)
+        finally:
+            self.close(fd)
+        return size
+
+    def replace_file(self, path: Path, chunks: Iterable[Buffer]) -> int:
+        """Put a file in place whole: temporary name, sync, rename, directory sync. Returns its size."""
+        temp = path.with_name(path.name + TEMP_SUFFIX)
+        size = self.write_temp(temp, chunks)
+        self.rename(temp, path)
+        self.sync_dir(path.parent)
+        return size
+
+
+TEMP_SUFFIX = ".tmp"
+"""Ends every name under which something is still being written."""
+
+
+def _load_syncfs() -> Callable[[int], None]:
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def call(fd: int) -> None:
+        if libc.syncfs(fd) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+
+    return call
+
+
+_syncfs = _load_syncfs()

@@ -1,0 +1,370 @@
+"""Group commit: frames that are appended become durable together, in the order of appending.
+
+Promise: when the future of an append is done without error, its frame and every frame before it are on
+disk. There are no timers: a group is what gathered while the last group was syncing. After a failed
+write or sync the segment is abandoned at the last durable octet and never written again; frames that a
+client waits for (accepts) fail with StoreUnavailable, all others go into the next segment, because what
+they record has happened already.
+
+One thread, the committer, writes and syncs; everything else happens on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Protocol
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.ports import Clock
+from mqcd.queue import slot
+from mqcd.queue.durable import Disk
+from mqcd.queue.frame import HEADER_SIZE, Kind, pack_header
+from mqcd.queue.ring import Ring, Segment
+
+log = logging.getLogger(__name__)
+
+MAX_GROUP = 8 << 20
+"""Octets after which a group is written though more frames wait."""
+RETRY_MS = (0, 1000, 10_000)
+"""Waits before a new segment is tried after the first, second, ... failure in a row; the last repeats."""
+
+Placed = Callable[[Segment, int, int, int], None]
+"""Called when a frame is durable: its segment, first ordinal, where its body begins, first sequence."""
+
+
+@dataclass(slots=True, eq=False)
+class Append:
+    """A frame on its way into the journal."""
+
+    kind: Kind
+    parts: list[bytes]
+    count: int
+    at: int
+    placed: Placed
+    future: asyncio.Future[None]
+    length: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.length = sum(map(len, self.parts))
+
+
+@dataclass(slots=True)
+class Write:
+    """What the committer does in one go: open the slot if it is new, write, sync."""
+
+    segment: Segment
+    fresh: bool
+    replace: bool
+    """The slot's file is still read by somebody: leave it to them and make a new one."""
+    capacity: int
+    buffers: list[bytes]
+    offset: int
+
+
+class Figures(Protocol):
+    """Who counts what the journal does."""
+
+    def committed(self, frames: int, micros: int) -> None:
+        """A group of so many frames became durable, so many microseconds after it was begun."""
+
+
+class Committer:
+    """The thread that writes and syncs."""
+
+    def __init__(self, disk: Disk, loop: asyncio.AbstractEventLoop) -> None:
+        self._disk = disk
+        self._loop = loop
+        self._jobs: SimpleQueue[tuple[Write, Callable[[OSError | None], None]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="mqcd-committer", daemon=True)
+        self._thread.start()
+
+    def submit(self, write: Write, done: Callable[[OSError | None], None]) -> None:
+        """Write and sync; `done` is called on the loop with the error or None."""
+        self._jobs.put((write, done))
+
+    def stop(self) -> None:
+        """End the thread after what it has."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            write, done = job
+            error: OSError | None = None
+            try:
+                perform(self._disk, write)
+            except OSError as caught:
+                error = caught
+            self._loop.call_soon_threadsafe(done, error)
+
+
+def perform(disk: Disk, write: Write) -> None:
+    """Do what `write` says; raises OSError."""
+    segment = write.segment
+    if write.fresh:
+        _open_slot(disk, write)
+    disk.pwritev(segment.fd, write.buffers, write.offset)
+    disk.datasync(segment.fd)
+
+
+def _open_slot(disk: Disk, write: Write) -> None:
+    segment = write.segment
+    if write.replace:
+        disk.unlink(segment.path)
+    segment.fd = disk.open(segment.path, os.O_RDWR | os.O_CREAT)
+    if disk.size(segment.fd) < write.capacity:
+        disk.reserve(segment.fd, write.capacity)
+        disk.sync_dir(segment.path.parent)
+    write.buffers.insert(0, slot.pack(segment.header))
+    write.offset = 0
+
+
+class Journal:
+    """The append-only log of one shard."""
+
+    def __init__(
+        self,
+        *,
+        ring: Ring,
+        disk: Disk,
+        clock: Clock,
+        epoch: int,
+        sequence: int,
+        capacity: int,
+        max_residents: int,
+        seal_age: int,
+        figures: Figures,
+        on_sealed: Callable[[Segment], None],
+    ) -> None:
+        self.ring = ring
+        self._disk = disk
+        self._clock = clock
+        self._epoch = epoch
+        self.sequence = sequence
+        """Sequence of the next entry."""
+        self.capacity = capacity
+        """Octets of a segment, its header included."""
+        self._max_residents = max_residents
+        self._seal_age = seal_age
+        self._figures = figures
+        self._on_sealed = on_sealed
+        self._loop = asyncio.get_running_loop()
+        self._committer = Committer(disk, self._loop)
+        self._pending: deque[Append] = deque()
+        self._busy = False
+        self._scheduled = False
+        self._seal_wanted = False
+        self._seal_timer: asyncio.TimerHandle | None = None
+        self._unread: set[int] = set()
+        self.failures = 0
+        """Groups in a row that could not be written."""
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    @property
+    def largest_frame(self) -> int:
+        """Octets of the largest body that is taken."""
+        return self.capacity // 4
+
+    @property
+    def failing(self) -> bool:
+        """Whether writing fails at present: nothing new may be promised."""
+        return self.failures > 1
+
+    def append(
+        self, kind: Kind, parts: list[bytes], count: int, at: int, placed: Placed
+    ) -> asyncio.Future[None]:
+        """Make a frame durable. The future is done when it is, after `placed` has been called.
+
+        `count` is the number of its entries. Raises StoreUnavailable at once for an accept when none
+        can be taken now; no other frame is refused.
+        """
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._pending.append(Append(kind, parts, count, at, placed, future))
+        if not (self._busy or self._scheduled):
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+        self._quiet.clear()
+        return future
+
+    def seal(self) -> None:
+        """Close the current segment as soon as what is being written to it is done."""
+        if self._busy:
+            self._seal_wanted = True
+        elif self.ring.current is not None:
+            self._seal_now()
+
+    def resume(self) -> None:
+        """A slot may have become free: go on."""
+        if self._pending and not (self._busy or self._scheduled):
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
+    async def quiet(self) -> None:
+        """Wait until nothing is being written."""
+        await self._quiet.wait()
+
+    def stop(self) -> None:
+        """End the committer. What was never written fails with StoreUnavailable."""
+        if self._seal_timer is not None:
+            self._seal_timer.cancel()
+        self._committer.stop()
+        self._busy = True
+        for item in self._pending:
+            _fail(item, "the queue has been closed")
+        self._pending.clear()
+
+    def _seal_now(self) -> None:
+        segment = self.ring.current
+        self._seal_wanted = False
+        if self._seal_timer is not None:
+            self._seal_timer.cancel()
+            self._seal_timer = None
+        if segment is None or segment.empty:
+            return
+        self.ring.current = None
+        segment.sealed = True
+        segment.sealed_at = self._clock.now()
+        self._on_sealed(segment)
+
+    def _begin_segment(self) -> Segment | None:
+        """A new segment, or None while no slot is free for what waits."""
+        ring = self.ring
+        if ring.free_slots <= 1:
+            # The last slot is kept for verdicts, which cannot be refused: they have happened.
+            kept: deque[Append] = deque()
+            for item in self._pending:
+                if item.kind is Kind.ACCEPT:
+                    _fail(item, "the journal is full until older segments have been evacuated")
+                else:
+                    kept.append(item)
+            self._pending = kept
+            if not kept or ring.free_slots <= 0:
+                return None
+        last = ring.last
+        header = slot.SlotHeader(
+            self._epoch,
+            ring.next_number,
+            self.sequence,
+            last.number if last else 0,
+            last.end if last else 0,
+            self._clock.now(),
+        )
+        segment = Segment(header, ring.path_of(ring.next_number))
+        ring.add(segment)
+        ring.current = segment
+        return segment
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        if self._busy:
+            return
+        segment = self._room_for_next()
+        if segment is None:
+            if not self._pending:
+                self._quiet.set()
+            return
+        group: list[tuple[Append, int, int, int]] = []
+        buffers: list[bytes] = []
+        offset, ordinal, sequence = segment.end, segment.next_ordinal, self.sequence
+        start, synced = offset, sequence - 1
+        while self._pending and offset - start < MAX_GROUP:
+            item = self._pending[0]
+            if not self._fits(item, offset, ordinal):
+                break
+            self._pending.popleft()
+            header = pack_header(
+                segment.salt, item.kind, item.parts, item.count, ordinal, sequence, synced, item.at
+            )
+            buffers.append(header)
+            buffers += item.parts
+            group.append((item, ordinal, offset + HEADER_SIZE, sequence))
+            offset += HEADER_SIZE + item.length
+            ordinal += item.count
+            sequence += item.count
+        self._busy = True
+        begun = self._clock.monotonic()
+        fresh = segment.fd < 0
+        replace = fresh and segment.number % self.ring.slots in self._unread
+        write = Write(segment, fresh, replace, self.capacity, buffers, start)
+
+        def done(error: OSError | None) -> None:
+            self._busy = False
+            if error is None:
+                segment.end, segment.next_ordinal, self.sequence = offset, ordinal, sequence
+                self._committed(segment, group, self._clock.monotonic() - begun, fresh)
+            else:
+                self._abandon(segment, [item for item, *_ in group], error)
+
+        self._committer.submit(write, done)
+
+    def leave_to_readers(self, number: int) -> None:
+        """The slot of segment `number` is still read: its file must not be written again."""
+        self._unread.add(number % self.ring.slots)
+
+    def _fits(self, item: Append, offset: int, ordinal: int) -> bool:
+        if offset + HEADER_SIZE + item.length > self.capacity:
+            return False
+        return ordinal + item.count <= self._max_residents or ordinal == 0
+
+    def _room_for_next(self) -> Segment | None:
+        """The segment that takes the first waiting frame; seals and begins segments as needed."""
+        if not self._pending:
+            return None
+        segment = self.ring.current
+        if segment is not None and not self._fits(self._pending[0], segment.end, segment.next_ordinal):
+            self._seal_now()
+            segment = None
+        return segment or self._begin_segment()
+
+    def _committed(
+        self, segment: Segment, group: list[tuple[Append, int, int, int]], ms: int, fresh: bool
+    ) -> None:
+        self.failures = 0
+        if fresh:
+            self._unread.discard(segment.number % self.ring.slots)
+            self._seal_timer = self._loop.call_later(self._seal_age / 1000, self.seal)
+        self._figures.committed(len(group), ms * 1000)
+        for item, ordinal, body, sequence in group:
+            item.placed(segment, ordinal, body, sequence)
+            if not item.future.done():
+                item.future.set_result(None)
+        if self._seal_wanted:
+            self._seal_now()
+        if self._pending:
+            self._flush()
+        if not (self._busy or self._pending):
+            self._quiet.set()
+
+    def _abandon(self, segment: Segment, group: list[Append], error: OSError) -> None:
+        """Go on in a new segment: a file whose sync failed may have lost what it says it holds."""
+        log.error("journal segment %d cannot be written: %s; a new one is begun", segment.number, error)
+        self.failures += 1
+        if segment.empty:
+            del self.ring.segments[segment.number]
+            if segment.fd >= 0:
+                self._disk.close(segment.fd)
+            self.ring.current = None
+        else:
+            self._seal_now()
+        self._unread.add(segment.number % self.ring.slots)
+        for item in reversed(group):
+            if item.kind is Kind.ACCEPT:
+                _fail(item, f"the journal cannot be written: {error.strerror}")
+            else:
+                self._pending.appendleft(item)
+        wait = RETRY_MS[min(self.failures, len(RETRY_MS)) - 1]
+        self._scheduled = True
+        self._loop.call_later(wait / 1000, self._flush)
+
+
+def _fail(item: Append, why: str) -> None:
+    if not item.future.done():
+        item.future.set_exception(StoreUnavailable(why))

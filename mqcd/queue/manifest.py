@@ -1,0 +1,243 @@
+"""The MANIFEST: which clusters exist and where the journal begins, as a checksummed log of edits.
+
+Promise: a cluster exists only if the MANIFEST says so, and what it says changes by whole edits: one line,
+one sync, and that sync is the commit. A torn last line is an edit that never happened. Any other damage
+raises StoreDamaged: a queue is never started empty because its list was unreadable.
+
+Each line is `CRC JSON\\n`, CRC the zlib.crc32 of the JSON text, 8 hex digits. The first line carries the
+format version and the whole state (a compacted log is just that line), the following ones are edits.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import zlib
+from collections import Counter
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from mqcd.core.errors import DecodeError, StoreDamaged
+from mqcd.core.events import Verb
+from mqcd.core.model import Area
+from mqcd.queue.durable import Disk
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+COMPACT_AT = 1 << 20
+"""Octets of edits after which the log is written anew."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterState:
+    """What the MANIFEST knows of one cluster."""
+
+    name: str
+    """Path below the queue root, such as `deferred/T1795187940/M12-0.mqc`."""
+    size: int
+    """Octets of the file."""
+    cursor: int
+    """Octet of the first record that still has its home here."""
+    left: int
+    """Records from the cursor on."""
+    octets: int
+    """Sum of the sizes of their messages."""
+    received: int
+    """When the earliest of its messages was accepted, ms."""
+    due: int = 0
+    """Earliest due time from the cursor on, ms."""
+    due_last: int = 0
+    """Latest due time, ms."""
+
+    @property
+    def area(self) -> Area:
+        """The area that its directory says."""
+        return Area(self.name.split("/", 1)[0])
+
+
+@dataclass(slots=True)
+class ManifestState:
+    """What all edits so far amount to."""
+
+    epoch: int = 0
+    first_live: int = 1
+    """The first segment that is part of the queue."""
+    last_segment: int = 0
+    """A segment that is known to have existed: if it is not below first_live, it must be there."""
+    exported: int = 0
+    """Segments up to this one have their event file."""
+    sequence: int = 1
+    """No sequence below it is free."""
+    spid: int = 0
+    """No SPID up to it is free."""
+    clock: int = 0
+    """Wall time of the last edit, ms."""
+    edit: int = 0
+    totals: Counter[Verb] = field(default_factory=Counter)
+    """Transitions in all segments below first_live."""
+    clusters: dict[str, ClusterState] = field(default_factory=dict)
+
+    def apply(self, edit: Edit) -> None:
+        """Take one edit in."""
+        for name in ("epoch", "first_live", "last_segment", "exported", "sequence", "spid", "clock"):
+            value = getattr(edit, name)
+            if value is not None:
+                setattr(self, name, value)
+        if edit.totals is not None:
+            self.totals = Counter({Verb(verb): count for verb, count in edit.totals.items()})
+        for cluster in edit.add:
+            self.clusters[cluster.name] = cluster
+        for name in edit.end:
+            self.clusters.pop(name, None)
+        self.edit += 1
+
+    def whole(self) -> Edit:
+        """The edit that makes this state from nothing."""
+        return Edit(
+            epoch=self.epoch,
+            first_live=self.first_live,
+            last_segment=self.last_segment,
+            exported=self.exported,
+            sequence=self.sequence,
+            spid=self.spid,
+            clock=self.clock,
+            totals={str(verb): count for verb, count in self.totals.items()},
+            add=tuple(self.clusters.values()),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Edit:
+    """A change; None and empty leave as is. A cluster that is added again replaces its state."""
+
+    epoch: int | None = None
+    first_live: int | None = None
+    last_segment: int | None = None
+    exported: int | None = None
+    sequence: int | None = None
+    spid: int | None = None
+    clock: int | None = None
+    totals: dict[str, int] | None = None
+    add: tuple[ClusterState, ...] = ()
+    end: tuple[str, ...] = ()
+
+
+def encode(edit: Edit, *, first: bool = False) -> bytes:
+    """One line of the log."""
+    body = {key: value for key, value in asdict(edit).items() if value not in (None, ())}
+    if first:
+        body = {"format": FORMAT, **body}
+    text = json.dumps(body, separators=(",", ":")).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+_EDIT_FIELDS = frozenset(item.name for item in fields(Edit))
+
+
+def decode(line: bytes) -> tuple[Edit, int | None]:
+    """The edit of a line without its line feed, and the format version if it is a first line.
+
+    Raises DecodeError.
+    """
+    crc, _, text = line.partition(b" ")
+    if crc != b"%08x" % zlib.crc32(text):
+        raise DecodeError("the line fails its checksum")
+    try:
+        body: dict[str, Any] = json.loads(text)
+        version = body.pop("format", None)
+        if version is not None and version != FORMAT:
+            raise DecodeError(f"format {version} is not known here; a newer mqcd reads it")
+        if body.keys() - _EDIT_FIELDS:
+            raise DecodeError(f"unknown fields {sorted(body.keys() - _EDIT_FIELDS)}")
+        body["add"] = tuple(ClusterState(**cluster) for cluster in body.get("add", ()))
+        body["end"] = tuple(body.get("end", ()))
+        return Edit(**body), version
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DecodeError(f"the line is not an edit: {error}") from error
+
+
+def read(disk: Disk, path: Path) -> ManifestState | None:
+    """The state that the file holds; None when there is no file. Raises StoreDamaged."""
+    try:
+        data = disk.read_file(path)
+    except FileNotFoundError:
+        return None
+    state = ManifestState()
+    lines = data.split(b"\n")
+    torn = lines.pop()
+    for number, line in enumerate(lines, 1):
+        try:
+            edit, version = decode(line)
+            if number == 1 and version is None:
+                raise DecodeError("the first line carries no format version")
+        except DecodeError as error:
+            if number == len(lines) and not torn and number > 1:
+                # A torn line may end in a line feed when its sectors came out of order.
+                torn = line
+                break
+            raise StoreDamaged(f"{path}, line {number}: {error}. Run `mqcd fsck`.") from error
+        state.apply(edit)
+    if state.edit == 0:
+        raise StoreDamaged(f"{path} holds no whole line. Run `mqcd fsck`.")
+    if torn:
+        log.warning("%s: the last edit was cut off by a crash and did not happen", path)
+    return state
+
+
+class Manifest:
+    """The open MANIFEST. `commit` blocks for a sync: call it off the event loop, one at a time."""
+
+    def __init__(self, disk: Disk, path: Path, state: ManifestState) -> None:
+        self._disk = disk
+        self._path = path
+        self._fd = -1
+        self._end = 0
+        self.state = state
+
+    def write_anew(self) -> None:
+        """Replace the log by one line. Raises OSError; the old log then stands."""
+        line = encode(self.state.whole(), first=True)
+        self._close()
+        self._end = self._disk.replace_file(self._path, [line])
+        self._fd = self._disk.open(self._path, os.O_RDWR)
+
+    def commit(self, edit: Edit) -> None:
+        """Make an edit durable, then take it into the state. Raises OSError: then it did not happen."""
+        following = replace_state(self.state, edit)
+        if self._fd < 0 or self._end > COMPACT_AT:
+            previous, self.state = self.state, following
+            try:
+                self.write_anew()
+            except OSError:
+                self.state = previous
+                raise
+            return
+        line = encode(edit)
+        try:
+            self._disk.pwritev(self._fd, [line], self._end)
+            self._disk.datasync(self._fd)
+        except OSError:
+            # Never trust a file after a failed sync: the next commit writes a new one.
+            self._close()
+            raise
+        self._end += len(line)
+        self.state = following
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._close()
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            self._disk.close(self._fd)
+            self._fd = -1
+
+
+def replace_state(state: ManifestState, edit: Edit) -> ManifestState:
+    """`state` with `edit` taken in; `state` itself stays."""
+    following = replace(state, clusters=dict(state.clusters), totals=Counter(state.totals))
+    following.apply(edit)
+    return following

@@ -1,0 +1,202 @@
+"""The journal's segments in memory: which are live, what lives in them, which slot comes next.
+
+A `Resident` is an unfinished recipient whose home is a frame. Its segment knows it by ordinal; when it
+moves or ends, the segment forgets it. A segment also knows the residents of other segments whose content
+it still holds. So what a segment must hand on before its slot is used again can be read off directly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from enum import IntEnum
+from pathlib import Path
+
+from mqcd.core.events import Verb
+from mqcd.core.model import Area, Recipient
+from mqcd.queue import slot
+from mqcd.queue.frame import Locator, salt
+
+
+class State(IntEnum):
+    """What is being done with a resident."""
+
+    WAITING = 1
+    """May be claimed when due."""
+    CLAIMED = 2
+    """In flight."""
+    SETTLING = 3
+    """A frame that ends or moves it is being written."""
+    FROZEN = 4
+    """Being evacuated to a cluster: not to be claimed."""
+    GONE = 5
+
+
+class Resident:
+    """An unfinished recipient that lives in the journal."""
+
+    __slots__ = (
+        "area",
+        "attempts",
+        "begun",
+        "content",
+        "due",
+        "length",
+        "offset",
+        "ordinal",
+        "qid",
+        "received",
+        "recipient",
+        "segment",
+        "size",
+        "spid",
+        "state",
+    )
+
+    def __init__(
+        self,
+        *,
+        spid: int,
+        qid: int,
+        area: Area,
+        due: int,
+        size: int,
+        received: int,
+        content: Locator,
+        recipient: Recipient | None,
+    ) -> None:
+        self.spid = spid
+        self.qid = qid
+        self.area = area
+        self.due = due
+        self.size = size
+        self.received = received
+        self.content = content
+        self.recipient = recipient
+        self.state = State.WAITING
+        self.begun = False
+        self.attempts = 0
+        self.segment: Segment
+        self.ordinal = 0
+        self.offset = 0
+        self.length = 0
+
+
+class Segment:
+    """One live segment."""
+
+    __slots__ = (
+        "borrowers",
+        "contents",
+        "end",
+        "epoch",
+        "evacuating",
+        "exported",
+        "fd",
+        "header",
+        "next_ordinal",
+        "number",
+        "path",
+        "readers",
+        "residents",
+        "retired",
+        "salt",
+        "sealed",
+        "sealed_at",
+        "totals",
+    )
+
+    def __init__(self, header: slot.SlotHeader, path: Path) -> None:
+        self.header = header
+        self.number = header.number
+        self.epoch = header.epoch
+        self.salt = salt(header.epoch, header.number)
+        self.path = path
+        self.fd = -1
+        self.end = slot.HEADER_SIZE
+        """Where the next frame goes; all before it is durable."""
+        self.next_ordinal = 0
+        self.sealed = False
+        self.sealed_at = 0
+        self.exported = False
+        self.evacuating = False
+        self.retired = False
+        self.readers = 0
+        """Open handles on contents in it."""
+        self.residents: dict[int, Resident] = {}
+        self.borrowers: set[Resident] = set()
+        """Residents of other segments whose content lies here."""
+        self.contents = 0
+        self.totals: Counter[Verb] = Counter()
+
+    @property
+    def empty(self) -> bool:
+        """Whether it never held a durable frame."""
+        return self.end == slot.HEADER_SIZE
+
+    def settle_in(self, resident: Resident, ordinal: int, offset: int, length: int) -> None:
+        """Make this segment the home of `resident`."""
+        resident.segment = self
+        resident.ordinal = ordinal
+        resident.offset = offset
+        resident.length = length
+        self.residents[ordinal] = resident
+
+
+class Ring:
+    """All segments whose slot is taken, oldest first."""
+
+    def __init__(self, directory: Path, slots: int, first_live: int) -> None:
+        self.directory = directory
+        self.slots = slots
+        self.segments: dict[int, Segment] = {}
+        """By number; insertion order is age."""
+        self.first_live = first_live
+        """Segments below it have been evacuated, though their slot may not be free yet."""
+        self.next_number = first_live
+        self.current: Segment | None = None
+        self.residents = 0
+        """Residents in all segments."""
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.segments.values())
+
+    def path_of(self, number: int) -> Path:
+        """The file of the slot that segment `number` uses."""
+        return self.directory / slot.slot_name(number, self.slots)
+
+    def add(self, segment: Segment) -> None:
+        """Count a segment in."""
+        self.segments[segment.number] = segment
+        self.next_number = segment.number + 1
+
+    def live(self, number: int) -> Segment | None:
+        """The segment if its contents are still to be read from it, else None: they are in the spool."""
+        return self.segments.get(number) if number >= self.first_live else None
+
+    @property
+    def last(self) -> Segment | None:
+        """The newest segment that holds a durable frame."""
+        for segment in reversed(self.segments.values()):
+            if not segment.empty:
+                return segment
+        return None
+
+    @property
+    def oldest_sealed(self) -> Segment | None:
+        """The segment to evacuate next, if it is sealed."""
+        for segment in self.segments.values():
+            if not segment.retired:
+                return segment if segment.sealed else None
+        return None
+
+    @property
+    def free_slots(self) -> int:
+        """How many new segments can begin before one must be evacuated."""
+        oldest = next(iter(self.segments), self.next_number)
+        return oldest + self.slots - self.next_number
+
+    @property
+    def fill(self) -> float:
+        """Share of the slots in use, 0 to 1."""
+        return 1 - self.free_slots / self.slots

@@ -1,0 +1,68 @@
+"""Journal slots: fixed files that segments use in turn, and the header that says which one it is. Pure.
+
+Only the header names the segment: epoch, number, first sequence, and the segment before it with the
+octet where that one ended, so that segments form a chain which no stray or failed slot can join.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+from mqcd.core.errors import DecodeError
+
+MAGIC = b"mqcdseg1"
+HEADER_SIZE = 4096
+_HEADER = struct.Struct("<8sQQQQQQI")
+
+
+@dataclass(frozen=True, slots=True)
+class SlotHeader:
+    """Identity of a segment."""
+
+    epoch: int
+    number: int
+    first_sequence: int
+    previous: int
+    """Number of the segment before it in the chain; 0 = none."""
+    previous_end: int
+    """Octet where that one ended: what lies behind is not part of the journal."""
+    created: int
+    """ms."""
+
+
+def pack(header: SlotHeader) -> bytes:
+    """The header block."""
+    body = _HEADER.pack(
+        MAGIC,
+        header.epoch,
+        header.number,
+        header.first_sequence,
+        header.previous,
+        header.previous_end,
+        header.created,
+        0,
+    )[:-4]
+    return (body + zlib.crc32(body).to_bytes(4, "little")).ljust(HEADER_SIZE, b"\0")
+
+
+def unpack(block: bytes) -> SlotHeader | None:
+    """The header, or None for a slot that was never used or whose header was torn.
+
+    Raises DecodeError for a format version that this program does not know.
+    """
+    if len(block) < _HEADER.size:
+        return None
+    magic, epoch, number, first, previous, end, created, crc = _HEADER.unpack_from(block)
+    if zlib.crc32(block[: _HEADER.size - 4]) != crc:
+        return None
+    if magic != MAGIC:
+        shown = magic.decode("ascii", "replace")
+        raise DecodeError(f"journal format {shown!r} is not known here; a newer mqcd reads it")
+    return SlotHeader(epoch, number, first, previous, end, created)
+
+
+def slot_name(number: int, slots: int) -> str:
+    """The file name of the slot that segment `number` uses."""
+    return f"{number % slots:02d}"

@@ -1,0 +1,90 @@
+"""The note of a settle entry: a verdict's details, as the events need them. Pure.
+
+Fields are escaped and joined by `|` like a record's:
+destination|phase|remote host|remote address|source address|tls|connect ms|attempt ms|code|status|extra|reply
+`extra` is the due time of a deferral (ms, with a trailing `?` when it may have been delivered), the SPID
+of a report, the reason of a discard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mqcd.core.errors import DecodeError
+from mqcd.core.model import (
+    Attempt,
+    Bounced,
+    Deferred,
+    Delivered,
+    Discarded,
+    Expired,
+    Reported,
+    Verdict,
+)
+from mqcd.core.spid import format_spid
+from mqcd.queue.frame import Mark
+from mqcd.queue.record import escape, unescape
+
+_FIELDS = 12
+_NO_ATTEMPT = "|" * 7
+
+MARK_OF: dict[type[Verdict], Mark] = {
+    Delivered: Mark.DELIVERED,
+    Deferred: Mark.DEFERRED,
+    Bounced: Mark.BOUNCED,
+    Expired: Mark.EXPIRED,
+    Reported: Mark.REPORTED,
+    Discarded: Mark.DISCARDED,
+}
+
+
+def attempt_part(attempt: Attempt) -> str:
+    """What the recipients that travelled together share."""
+    return (
+        f"{escape(attempt.destination)}|{attempt.phase}|{escape(attempt.remote_host)}|{attempt.remote_addr}|"
+        f"{attempt.source_addr}|{attempt.tls}|{attempt.connect_ms}|{attempt.attempt_ms}"
+    )
+
+
+def encode(verdict: Verdict, shared: str = "") -> bytes:
+    """The note for a verdict; `shared` is its `attempt_part` if the caller has it."""
+    if isinstance(verdict, Reported):
+        return f"{_NO_ATTEMPT}|0||{format_spid(verdict.report_spid)}|".encode()
+    if isinstance(verdict, Discarded):
+        return f"{_NO_ATTEMPT}|0||{escape(verdict.reason)}|".encode()
+    extra = ""
+    if isinstance(verdict, Deferred):
+        extra = f"{verdict.due}{'?' if verdict.possibly_delivered else ''}"
+    reply = verdict.reply
+    head = shared or attempt_part(verdict.attempt)
+    return f"{head}|{reply.code}|{escape(reply.status)}|{extra}|{escape(reply.text)}".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A decoded note; "" and 0 where nothing applies."""
+
+    destination: str
+    phase: str
+    remote_host: str
+    remote_addr: str
+    source_addr: str
+    tls: str
+    connect_ms: int
+    attempt_ms: int
+    code: int
+    status: str
+    extra: str
+    reply: str
+
+
+def decode(note: bytes) -> Note:
+    """The details that a note holds. Raises DecodeError."""
+    try:
+        fields = [unescape(field) for field in note.decode().split("|")]
+        if len(fields) != _FIELDS:
+            raise ValueError(f"{len(fields)} fields")
+        numbers = [int(field or 0) for field in fields[6:9]]
+        return Note(*fields[:6], *numbers, *fields[9:])  # type: ignore[arg-type]
+    except ValueError as error:
+        raise DecodeError(f"not a verdict's note: {note[:120]!r}") from error
