@@ -1,0 +1,42 @@
+"""The fixtures of the contract: each test runs once per store, restart tests once per way to restart."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from mqcd.core.ports import QueueStore
+from tests.contract.harness import HARNESSES, Harness, Restart
+from tests.contract.mail import Post
+
+
+@pytest.fixture(params=HARNESSES)
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Harness:
+    make, _ = HARNESSES[request.param]
+    return make(tmp_path)
+
+
+@pytest.fixture
+async def store(harness: Harness) -> AsyncIterator[QueueStore]:
+    yield await harness.start()
+    await harness.stop()
+
+
+@pytest.fixture
+def post(store: QueueStore, harness: Harness) -> Post:
+    return Post(store, harness.clock)
+
+
+_RESTARTS = {f"{name}-{how.value}": (name, how) for name, (_, ways) in HARNESSES.items() for how in ways}
+
+
+@pytest.fixture(params=_RESTARTS)
+async def restarting(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[tuple[Harness, Restart]]:
+    name, how = _RESTARTS[request.param]
+    harness = HARNESSES[name][0](tmp_path)
+    yield harness, how
+    await harness.stop()

@@ -1,0 +1,222 @@
+"""Claims: who gets what, in which order, and what is passed over."""
+
+from __future__ import annotations
+
+import pytest
+
+from mqcd.core.model import Area, Recipient
+from mqcd.core.ports import QueueStore
+from tests.contract.harness import HOUR, MINUTE, Harness
+from tests.contract.mail import Post, bounced, deferred
+
+
+async def test_a_claimed_recipient_is_given_to_nobody_else(store: QueueStore, post: Post) -> None:
+    [recipient] = await post.send("a@example.org")
+    assert not store.in_flight(recipient)
+    assert await post.claim_all() == [recipient]
+    assert store.in_flight(recipient)
+    assert await post.claim_all() == []
+
+
+async def test_an_empty_store_has_nothing_to_claim(store: QueueStore, post: Post) -> None:
+    assert await post.claim_all() == []
+    assert await post.claim_bounces() == []
+    assert store.next_due() is None
+
+
+@pytest.mark.parametrize("room", [0, 1, 3])
+async def test_room_is_never_exceeded(store: QueueStore, post: Post, room: int) -> None:
+    await post.send(*[f"r{n}@example.org" for n in range(5)])
+    assert len(await store.claim(room, post.clock.now())) <= room
+
+
+async def test_every_recipient_is_claimed_exactly_once(post: Post) -> None:
+    sent = [each for n in range(40) for each in await post.send(f"a@d{n}.example", f"b@d{n}.example")]
+    claimed = await post.claim_all(step=7)
+    assert sorted(each.key for each in claimed) == sorted(each.key for each in sent)
+
+
+async def test_new_mail_comes_oldest_first(post: Post) -> None:
+    sent: list[Recipient] = []
+    for n in range(5):
+        sent += await post.send(f"r{n}@example.org")
+        post.clock.advance(MINUTE)
+    assert [each.key for each in await post.claim_all(step=2)] == [each.key for each in sent]
+
+
+async def test_deferred_mail_waits_for_its_time(store: QueueStore, post: Post) -> None:
+    due = post.clock.now() + 15 * MINUTE
+    recipient = await post.defer_new("a@example.org", due)
+    assert await post.claim_all(due - 1) == []
+    assert store.next_due() == due
+    [claimed] = await post.claim_all(due)
+    assert (claimed.key, claimed.area, claimed.attempts) == (recipient.key, Area.DEFERRED, 1)
+
+
+async def test_due_mail_comes_longest_overdue_first(post: Post) -> None:
+    now = post.clock.now()
+    waits = [5 * HOUR, HOUR, 3 * HOUR]
+    keys = [(await post.defer_new(f"r{wait}@example.org", now + wait)).key for wait in waits]
+    claimed = await post.claim_all(now + 6 * HOUR, step=1)
+    assert [each.key for each in claimed] == [keys[1], keys[2], keys[0]]
+
+
+async def _new_and_due(post: Post, each: int) -> int:
+    """`each` recipients of both kinds; gives the time at which all are due."""
+    due = post.clock.now() + MINUTE
+    for n in range(each):
+        await post.defer_new(f"old{n}@example.org", due)
+    for n in range(each):
+        await post.send(f"new{n}@example.org")
+    return due
+
+
+def _imbalance(claimed: list[Recipient]) -> int:
+    return abs(sum(1 if each.attempts else -1 for each in claimed))
+
+
+async def test_new_and_due_mail_alternate_within_a_claim(store: QueueStore, post: Post) -> None:
+    due = await _new_and_due(post, 10)
+    claimed = list(await store.claim(6, due))
+    assert claimed
+    assert _imbalance(claimed) <= 1
+
+
+async def test_new_and_due_mail_alternate_from_claim_to_claim(store: QueueStore, post: Post) -> None:
+    due = await _new_and_due(post, 5)
+    claimed: list[Recipient] = []
+    for _ in range(10):
+        claimed += await store.claim(1, due)
+        assert _imbalance(claimed) <= 1
+    assert len(claimed) == 10
+
+
+async def test_one_kind_alone_uses_all_the_room(post: Post) -> None:
+    due = post.clock.now() + MINUTE
+    for n in range(6):
+        await post.defer_new(f"old{n}@example.org", due)
+    assert len(await post.claim_all(due, step=4)) == 6
+
+
+async def test_suspended_domains_are_passed_over(store: QueueStore, post: Post) -> None:
+    now = post.clock.now()
+    sent = await post.send("a@Slow.Example", "b@quick.example", "c@slow.example", "d@quick.example")
+    claimed: list[Recipient] = []
+    while found := await store.claim(10, now, {"slow.example": now + HOUR}):
+        claimed += found
+    assert sorted(each.key for each in claimed) == [sent[1].key, sent[3].key]
+    assert not store.in_flight(sent[0])
+
+
+async def test_what_was_passed_over_comes_untried_when_the_time_has_come(
+    store: QueueStore, post: Post
+) -> None:
+    now = post.clock.now()
+    until = now + HOUR
+    sent = await post.send("a@slow.example", "b@slow.example")
+    assert await store.claim(10, now, {"slow.example": until}) == []
+    claimed = await post.claim_all(until)
+    assert sorted(each.key for each in claimed) == [each.key for each in sent]
+    assert {each.attempts for each in claimed} == {0}
+
+
+async def test_next_due_counts_the_passed_over_from_their_time(store: QueueStore, post: Post) -> None:
+    now = post.clock.now()
+    await post.send("a@slow.example")
+    assert store.next_due() == 0
+    await store.claim(10, now, {"slow.example": now + HOUR})
+    assert store.next_due() == now + HOUR
+
+
+async def test_a_suspension_that_has_ended_holds_nothing_back(store: QueueStore, post: Post) -> None:
+    now = post.clock.now()
+    [recipient] = await post.send("a@slow.example")
+    claimed = await store.claim(10, now, {"slow.example": now})
+    assert [each.key for each in claimed] == [recipient.key]
+
+
+async def test_deferred_mail_of_a_suspended_domain_is_passed_over_too(store: QueueStore, post: Post) -> None:
+    due = post.clock.now() + MINUTE
+    recipient = await post.defer_new("a@slow.example", due)
+    assert await store.claim(10, due, {"slow.example": due + HOUR}) == []
+    assert [each.key for each in await post.claim_all(due + HOUR)] == [recipient.key]
+
+
+async def test_parked_mail_comes_back_untried(store: QueueStore, post: Post, harness: Harness) -> None:
+    [recipient] = await post.send("a@example.org")
+    [claimed] = await post.claim_all()
+    until = post.clock.now() + 5 * MINUTE
+    harness.observer.heard.clear()
+    await store.park([claimed], until)
+    assert not store.in_flight(recipient)
+    assert store.next_due() == until
+    assert await post.claim_all(until - 1) == []
+    [again] = await post.claim_all(until)
+    assert (again.key, again.attempts, again.due) == (recipient.key, 0, until)
+    assert harness.observer.heard == []
+
+
+async def test_parking_until_nought_is_at_once(store: QueueStore, post: Post) -> None:
+    sent = await post.send("a@example.org", "b@example.org")
+    await store.park(await post.claim_all(), 0)
+    assert len(await post.claim_all()) == len(sent)
+
+
+async def test_parking_wakes_the_watchers(store: QueueStore, post: Post) -> None:
+    await post.send("a@example.org")
+    claimed = await post.claim_all()
+    woken: list[int] = []
+    store.watch(lambda: woken.append(1))
+    await store.park(claimed, 0)
+    assert woken
+
+
+async def test_an_attempt_that_was_begun_may_be_parked(store: QueueStore, post: Post) -> None:
+    await post.send("a@example.org")
+    claimed = await post.claim_all()
+    await store.begin(claimed, "example.org")
+    await store.park(claimed, 0)
+    [again] = await post.claim_all()
+    assert (again.attempts, again.unknowns) == (0, 0)
+
+
+async def test_what_is_not_claimed_cannot_be_parked(store: QueueStore, post: Post) -> None:
+    sent = await post.send("a@example.org")
+    with pytest.raises(ValueError, match="not claimed"):
+        await store.park(sent, 0)
+
+
+async def test_bounces_are_claimed_apart(store: QueueStore, post: Post) -> None:
+    await post.send("a@example.org")
+    [claimed] = await post.claim_all()
+    await post.settle(bounced(), claimed)
+    assert await post.claim_all(post.clock.now() + 100 * HOUR) == []
+    assert store.next_due() is None
+    [bounce] = await post.claim_bounces()
+    assert (bounce.key, bounce.area) == (claimed.key, Area.BOUNCES)
+    assert store.in_flight(bounce)
+    assert await post.claim_bounces() == []
+
+
+async def test_no_more_bounces_than_there_is_room_for(store: QueueStore, post: Post) -> None:
+    await post.send("a@example.org", "b@example.org", "c@example.org")
+    await post.settle(bounced(), *await post.claim_all())
+    assert len(await store.claim_bounces(2)) <= 2
+    assert await store.claim_bounces(0) == []
+
+
+async def test_a_parked_bounce_can_be_claimed_again(store: QueueStore, post: Post) -> None:
+    await post.send("a@example.org")
+    await post.settle(bounced(), *await post.claim_all())
+    first = await post.claim_bounces()
+    await store.park(first, 0)
+    assert await post.claim_bounces() == first
+
+
+async def test_settled_mail_is_not_due_before_its_verdict_says(store: QueueStore, post: Post) -> None:
+    await post.send("a@example.org", "b@example.org")
+    first, second = await post.claim_all()
+    now = post.clock.now()
+    await post.settle(deferred(now + 2 * HOUR), first)
+    await post.settle(deferred(now + HOUR), second)
+    assert store.next_due() == now + HOUR

@@ -1,0 +1,112 @@
+"""Looking in: scans and figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from mqcd.core.model import Area, AreaStats
+from mqcd.core.ports import QueueStore
+from mqcd.core.selection import Selection
+from tests.contract.harness import HOUR, MINUTE, Harness
+from tests.contract.mail import BODY, Post, bounced, deferred, delivered
+
+EMPTY = AreaStats()
+
+
+async def test_an_empty_store_has_every_area(store: QueueStore) -> None:
+    assert dict(store.stats()) == dict.fromkeys(Area, EMPTY)
+
+
+async def test_figures_follow_each_recipient(store: QueueStore, post: Post) -> None:
+    start = post.clock.now()
+    size = len(BODY)
+    await post.send("a@example.org", "b@example.org", "c@example.org")
+    three = AreaStats(recipients=3, octets=3 * size, oldest=start)
+    assert store.stats()[Area.INCOMING] == three
+    first, second, third = await post.claim_all()
+    assert store.stats()[Area.INCOMING] == three
+
+    await post.settle(deferred(start + HOUR), first)
+    await post.settle(bounced(), second)
+    one = AreaStats(recipients=1, octets=size, oldest=start)
+    assert dict(store.stats()) == {
+        Area.INCOMING: one,
+        Area.DEFERRED: one,
+        Area.BOUNCES: one,
+        Area.HELD: EMPTY,
+    }
+    await post.settle(delivered(), third)
+    assert store.stats()[Area.INCOMING] == EMPTY
+
+
+async def test_the_oldest_is_the_oldest_of_those_that_are_left(
+    store: QueueStore, post: Post, harness: Harness
+) -> None:
+    start = post.clock.now()
+    for n in range(3):
+        await post.send(f"r{n}@example.org")
+        harness.clock.advance(MINUTE)
+    claimed = sorted(await post.claim_all(), key=lambda each: each.key)
+    await post.settle(delivered(), claimed[1])
+    assert store.stats()[Area.INCOMING].oldest == start
+    await post.settle(delivered(), claimed[0])
+    assert store.stats()[Area.INCOMING].oldest == start + 2 * MINUTE
+
+
+async def test_parking_changes_no_figure(store: QueueStore, post: Post) -> None:
+    await post.send("a@example.org")
+    before = dict(store.stats())
+    await store.park(await post.claim_all(), post.clock.now() + HOUR)
+    assert dict(store.stats()) == before
+
+
+async def test_a_scan_gives_everything_in_flight_or_not(post: Post) -> None:
+    sent = [each for n in range(3) for each in await post.send(f"a{n}@x.example", f"b{n}@y.example")]
+    await post.store.claim(2, post.clock.now())
+    assert await post.scan() == {each.key: each for each in sent}
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        (Selection(area=Area.DEFERRED), {"two@y.example"}),
+        (Selection(area=Area.BOUNCES), {"three@x.example"}),
+        (Selection(area=Area.HELD), set()),
+        (Selection(sender=""), {"four@x.example"}),
+        (Selection(sender="SENDER@example.com", domain="x.example"), {"one@x.example", "three@x.example"}),
+        (Selection(recipient="Two@Y.example"), {"two@y.example"}),
+        (Selection(domain="Y.EXAMPLE"), {"two@y.example"}),
+    ],
+)
+async def test_a_scan_selects(post: Post, selection: Selection, expected: set[str]) -> None:
+    await post.send("one@x.example", "two@y.example", "three@x.example")
+    claimed = {each.address: each for each in await post.claim_all()}
+    await post.settle(deferred(post.clock.now() + HOUR), claimed["two@y.example"])
+    await post.settle(bounced(), claimed["three@x.example"])
+    await post.send("four@x.example", sender="")
+    assert {each.address for each in (await post.scan(selection)).values()} == expected
+
+
+async def test_a_scan_selects_by_message_and_time(post: Post, harness: Harness) -> None:
+    first = await post.send("a@example.org", "b@example.org")
+    harness.clock.advance(MINUTE)
+    [second] = await post.send("c@example.org")
+    assert set(await post.scan(Selection(spid=first[0].spid))) == {each.key for each in first}
+    before = Selection(received_before=second.envelope.received)
+    assert set(await post.scan(before)) == {each.key for each in first}
+
+
+async def test_a_scan_stops_at_its_limit(post: Post) -> None:
+    await post.send(*[f"r{n}@example.org" for n in range(9)])
+    assert len(await post.scan(Selection(limit=4))) == 4
+    assert len(await post.scan(Selection(limit=0))) == 0
+
+
+async def test_a_scan_shows_one_moment(store: QueueStore, post: Post) -> None:
+    sent = await post.send(*[f"r{n}@example.org" for n in range(50)])
+    stream = store.scan(Selection())
+    seen = {(await anext(stream)).key}
+    await post.settle(delivered(), *await post.claim_all())
+    await post.send("late@example.org")
+    seen |= {each.key async for each in stream}
+    assert seen == {each.key for each in sent}

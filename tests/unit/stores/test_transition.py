@@ -1,0 +1,86 @@
+"""The rule that makes a record of a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from mqcd.core.model import Area, Discarded, Envelope, Recipient, Reported, Verdict
+from mqcd.core.transition import after, parked, unknown
+from tests.contract.harness import SCHEDULE
+from tests.contract.mail import bounced, deferred, delivered, expired
+
+FRESH = Recipient(
+    envelope=Envelope(spid=2, sender="s@example.com", received=1000), size=9, qid=1, address="a@example.org"
+)
+REPORT = replace(FRESH, envelope=replace(FRESH.envelope, sender=""))
+BOUNCE = replace(FRESH, area=Area.BOUNCES)
+HELD = replace(FRESH, area=Area.HELD)
+
+
+@pytest.mark.parametrize("area", [Area.INCOMING, Area.DEFERRED])
+def test_a_deferral_changes_only_what_it_is_about(area: Area) -> None:
+    before = replace(FRESH, area=area, attempts=3, unknowns=1)
+    assert after(before, deferred(5000)) == replace(
+        before,
+        area=Area.DEFERRED,
+        due=5000,
+        attempts=4,
+        code=450,
+        status="4.2.1",
+        reply="busy",
+        remote="mx.example.org",
+    )
+
+
+@pytest.mark.parametrize("make", [bounced, expired])
+def test_a_failure_forgets_the_due_time(make: Callable[[], Verdict]) -> None:
+    failed = after(replace(FRESH, area=Area.DEFERRED, due=7), make())
+    assert failed is not None
+    assert (failed.area, failed.due, failed.attempts) == (Area.BOUNCES, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("record", "verdict"),
+    [
+        (FRESH, delivered()),
+        (REPORT, bounced()),
+        (REPORT, expired()),
+        (BOUNCE, Reported(report_spid=4)),
+        (BOUNCE, Discarded(reason="setting")),
+    ],
+)
+def test_these_ends_leave_nothing(record: Recipient, verdict: Verdict) -> None:
+    assert after(record, verdict) is None
+
+
+@pytest.mark.parametrize(
+    ("record", "verdict"),
+    [
+        (FRESH, Reported(report_spid=4)),
+        (FRESH, Discarded(reason="setting")),
+        (BOUNCE, delivered()),
+        (BOUNCE, deferred(0)),
+        (BOUNCE, bounced()),
+        (BOUNCE, expired()),
+        (HELD, delivered()),
+        (HELD, Discarded(reason="setting")),
+    ],
+)
+def test_these_verdicts_cannot_come(record: Recipient, verdict: Verdict) -> None:
+    with pytest.raises(ValueError, match=f"in area {record.area}"):
+        after(record, verdict)
+
+
+def test_parking_moves_the_due_time_of_what_is_to_be_attempted() -> None:
+    assert parked(FRESH, 77) == replace(FRESH, due=77)
+    assert parked(BOUNCE, 77) == BOUNCE
+
+
+def test_an_unknown_outcome_is_an_attempt_that_ended() -> None:
+    now = 2_000_000
+    first = unknown(FRESH, SCHEDULE, now)
+    assert first == replace(FRESH, area=Area.DEFERRED, attempts=1, unknowns=1, due=now)
+    assert unknown(first, SCHEDULE, now).due == now + SCHEDULE.delays[0]
