@@ -4,8 +4,8 @@ Every field has a default and a gloss; the schema, the shipped file and the docu
 here (`gloss_of`, `default_of`), so that a default stands in one place only.
 
 Units throughout: durations in integer milliseconds, sizes in integer octets, shares in integer
-percent; 0 means "no limit" where the gloss says so. `%TOKEN%` stands only in defaults that depend on
-the machine (paths, host names): the loader replaces each before anybody else sees it, and fills in
+percent; 0 means "no limit" where the gloss says so. `%TOKEN%` stands only in defaults that depend
+on the machine (paths, host names): the loader replaces each before anybody else sees it, and fills in
 what one block takes from another (announced names, the reports' sender, the number of connections).
 """
 
@@ -30,7 +30,8 @@ Value = TypeVar("Value")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 HostPattern = Network | str
-"""Which peers: a network (one address is a network of one), or a host name in lower case."""
+"""Which peers: a network (one address is a network of one), or a host name in lower case, to be looked
+up at start; `name/24` means the network of that size that the host's address lies in."""
 
 
 def setting(default: Value, gloss: str) -> Value:
@@ -92,12 +93,8 @@ class SpoolSettings:
         pathlib.Path("%DIRVAR%/spool"), "directory of the spool's silos; absolute once loaded"
     )
     bufsize: int = setting(16 * KIB, "octets written to a spool file at a time")
-    maxspidcache: int = setting(
-        250_000, "messages whose recipients are counted in memory; 0 = no limit"
-    )
-    hardlinks: bool = setting(
-        False, "one hard link per recipient instead of counting a message's recipients"
-    )
+    maxspidcache: int = setting(250_000, "messages whose recipients are counted in memory; 0 = no limit")
+    hardlinks: bool = setting(False, "one hard link per recipient instead of counting a message's recipients")
     silofactor: int = setting(5, "the spool has 2 to this power of directories; 0 to 8")
 
 
@@ -143,9 +140,7 @@ class QueueSettings:
     retry_granularity: int = setting(
         MINUTE, "deferred recipients due within this span share files; at least 1s; milliseconds"
     )
-    retry_jitter: int = setting(
-        10, "share of its delay by which a retry is spread at random; percent"
-    )
+    retry_jitter: int = setting(10, "share of its delay by which a retry is spread at random; percent")
     deferred_maxignore: int = setting(
         5 * MINUTE,
         "time for which the deferred area may go unread while new mail keeps coming; milliseconds",
@@ -154,12 +149,8 @@ class QueueSettings:
         7 * DAY, "age from which a spool file that nobody owns is removed; milliseconds"
     )
     read_only: bool = setting(False, "look only: no mail is accepted, tried or changed")
-    minfree: int = setting(
-        256 * MIB, "free octets on each file system below which the door answers 4xx"
-    )
-    mininodes: int = setting(
-        10_000, "free inodes on each file system below which the door answers 4xx"
-    )
+    minfree: int = setting(256 * MIB, "free octets on each file system below which the door answers 4xx")
+    mininodes: int = setting(10_000, "free inodes on each file system below which the door answers 4xx")
     memorybudget: int = setting(64 * MIB, "octets of memory that recipients in flight may take")
     spool: SpoolSettings = SpoolSettings()
     journal: JournalSettings = JournalSettings()
@@ -175,12 +166,8 @@ class ServerSettings:
     relay_domains: tuple[str, ...] = setting(
         (), "recipient domains that mail is taken for from anybody, lower case; none = no domain"
     )
-    announcehost: str = setting(
-        "", "host name in greeting and Received header; empty = the application's"
-    )
-    smtpgreet: str = setting(
-        "", "text of the 220 greeting after the host name; empty = the server's own"
-    )
+    announcehost: str = setting("", "host name in greeting and Received header; empty = the application's")
+    smtpgreet: str = setting("", "text of the 220 greeting after the host name; empty = the server's own")
     maxhops: int = setting(50, "Received headers from which a message counts as looping")
     maxpeerconnections: int = setting(0, "connections at once from one address; 0 = no limit")
     maxmsgsize: int = setting(0, "octets of a message, announced as SIZE; 0 = no limit")
@@ -189,9 +176,7 @@ class ServerSettings:
     maxbadreqs: int = setting(
         2, "bad commands that a connection survives, the next one ends it; 0 = no limit"
     )
-    timeout: int = setting(
-        2 * MINUTE, "time that a peer may be silent before it is cut off; milliseconds"
-    )
+    timeout: int = setting(2 * MINUTE, "time that a peer may be silent before it is cut off; milliseconds")
     omitreceivedheader: bool = setting(False, "add no Received header")
     ext_pipelining: bool = setting(True, "offer PIPELINING (RFC 2920)")
     ext_size: bool = setting(True, "offer SIZE (RFC 1870)")
@@ -223,9 +208,7 @@ class ClientSettings:
     """How mqcd speaks SMTP to the next hop."""
 
     announcehost: str = setting("", "host name in EHLO; empty = the application's")
-    maxpipeline: int = setting(
-        25, "commands sent ahead of their replies; 1 = no pipelining, 0 = no limit"
-    )
+    maxpipeline: int = setting(25, "commands sent ahead of their replies; 0 or 1 = no pipelining")
     timeout: int = setting(MINUTE, "time to wait for a connection or a reply; milliseconds")
     mindatarate: int = setting(
         1_000_000, "rate that lengthens the timeout of large messages; bits a second, 0 = never"
@@ -234,9 +217,7 @@ class ClientSettings:
     fallback_helo: bool = setting(False, "try HELO when EHLO is refused")
     send_quit: bool = setting(True, "end a connection with QUIT")
     wait_quit: bool = setting(True, "wait for the reply to QUIT")
-    fallback_mx_a: bool = setting(
-        False, "when no MX host can be reached, try the domain's own address"
-    )
+    fallback_mx_a: bool = setting(False, "when no MX host can be reached, try the domain's own address")
     anonssl: bool = setting(
         True, "use TLS, without checking certificates, where the next hop offers STARTTLS"
     )
@@ -256,9 +237,7 @@ class RelaySettings:
 class DnsSettings:
     """Which name servers are asked."""
 
-    servers: tuple[HostPort, ...] = setting(
-        (), "name servers, ip[:53]; none = those of the operating system"
-    )
+    servers: tuple[HostPort, ...] = setting((), "name servers, ip[:53]; none = those of the operating system")
     timeout: int = setting(5 * SECOND, "time for one question, all servers together; milliseconds")
 
 
@@ -297,9 +276,7 @@ class ReportSettings:
     ndr_textpart: str = setting(
         "", "text for people, tokens %PRODNAME% and %REPMTA%; empty = the server's own"
     )
-    attachmsg: int = setting(
-        4 * KIB, "octets of the failed message that the report includes; 0 = none"
-    )
+    attachmsg: int = setting(4 * KIB, "octets of the failed message that the report includes; 0 = none")
     queuecache: int = setting(100, "bounces taken into memory at once")
 
 

@@ -1,0 +1,163 @@
+"""Settings as written -> settings as meant: what is inherited, what is capped, what cannot be.
+
+Pure: works on values and on the set of paths that were given. Each remark is a path and a text; the
+loader adds file and line.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+
+from mqcd.config.settings import (
+    SECOND,
+    DeliverSettings,
+    ListenerSettings,
+    QueueSettings,
+    ReportSettings,
+    Settings,
+)
+
+PRODUCT = "mqcd"
+SLAVE_CONNECTIONS = 500
+"""maxconnections where a default relay takes all mail and nothing else is said: Mailismus's figure."""
+
+_LISTENER = "mta/submit/listeners/listener"
+
+Remarks = Iterator[tuple[str, str]]
+
+
+def complete(settings: Settings, given: Collection[str]) -> Settings:
+    """Fill in what one block takes from another, and cap what has a cap."""
+    host = settings.application.announcehost
+    listeners = tuple(_listener(listener, host) for listener in settings.submit.listeners)
+    return dataclasses.replace(
+        settings,
+        queue=_queue(settings.queue),
+        submit=dataclasses.replace(settings.submit, listeners=listeners),
+        deliver=_deliver(settings.deliver, host, given),
+        report=_report(settings.report, host),
+    )
+
+
+def _queue(queue: QueueSettings) -> QueueSettings:
+    return dataclasses.replace(
+        queue,
+        retry_maxtime_reports=min(queue.retry_maxtime_reports, queue.retry_maxtime),
+        retry_granularity=max(queue.retry_granularity, SECOND),
+    )
+
+
+def _listener(listener: ListenerSettings, host: str) -> ListenerSettings:
+    server = listener.server
+    announced = server.announcehost or host
+    # Mailismus's greeting begins with %H%; here the host name always comes first (RFC 5321, 4.2).
+    greeting = server.smtpgreet.removeprefix("%H%").strip()
+    greeting = greeting.replace("%H%", announced).replace("%PRODNAME%", PRODUCT)
+    server = dataclasses.replace(server, announcehost=announced, smtpgreet=greeting)
+    return dataclasses.replace(listener, server=server)
+
+
+def _deliver(deliver: DeliverSettings, host: str, given: Collection[str]) -> DeliverSettings:
+    client = dataclasses.replace(deliver.client, announcehost=deliver.client.announcehost or host)
+    only_default = len(deliver.relays) == 1 and not deliver.relays[0].destdomains
+    connections = deliver.maxconnections
+    if only_default and "mta/deliver/maxconnections" not in given:
+        connections = SLAVE_CONNECTIONS
+    return dataclasses.replace(deliver, client=client, maxconnections=connections)
+
+
+def _report(report: ReportSettings, host: str) -> ReportSettings:
+    return dataclasses.replace(
+        report,
+        announcemta=report.announcemta or host,
+        ndr_from=report.ndr_from or f"postmaster@{_mail_domain(host)}",
+    )
+
+
+def _mail_domain(host: str) -> str:
+    """A host's name less its first label, as long as what is left is still a domain and not a TLD."""
+    _, _, rest = host.partition(".")
+    return host if host.startswith("[") or "." not in rest else rest
+
+
+# ---------------------------------------------------------------- what cannot be
+
+
+def contradictions(settings: Settings) -> Remarks:
+    """What no server could do; settings after `complete`."""
+    for check in _CHECKS:
+        yield from check(settings)
+
+
+def oddities(written: Settings, given: Collection[str]) -> Remarks:
+    """What is done otherwise than its writer may think; settings before `complete`."""
+    for index, _ in enumerate(written.submit.listeners, start=1):
+        path = f"{_LISTENER}[{index}]@interface"
+        if path not in given:
+            yield path, "not given: listening on 127.0.0.1 only; name an address to be reached by others"
+    queue = written.queue
+    if queue.retry_maxtime_reports > queue.retry_maxtime and "mta/queue/retry_maxtime_reports" in given:
+        yield "mta/queue/retry_maxtime_reports", "longer than retry_maxtime: retry_maxtime counts"
+    if queue.retry_granularity < SECOND:
+        yield "mta/queue/retry_granularity", "less than a second: one second counts"
+
+
+def _roots(settings: Settings) -> Remarks:
+    roots = {
+        "mta/queue/rootpath": settings.queue.rootpath,
+        "mta/queue/spool/rootpath": settings.queue.spool.rootpath,
+        "ops/events/rootpath": settings.ops.events.rootpath,
+    }
+    for path, root in roots.items():
+        same = [other for other, there in roots.items() if there == root and other != path]
+        if same:
+            yield path, f"{root} is also {same[0]}: each needs a directory of its own"
+
+
+def _journal(settings: Settings) -> Remarks:
+    journal = settings.queue.journal
+    if journal.inline_max * 4 > journal.segmentsize:
+        yield "mta/queue/journal/inline_max", "more than a quarter of segmentsize: a message must fit"
+
+
+def _listener_names(settings: Settings) -> Remarks:
+    names = Counter(listener.name for listener in settings.submit.listeners)
+    for index, listener in enumerate(settings.submit.listeners, start=1):
+        if names[listener.name] > 1:
+            yield (
+                f"{_LISTENER}[{index}]@name",
+                f"{listener.name} names another listener too: give each its own",
+            )
+
+
+def _listener_ports(settings: Settings) -> Remarks:
+    ops = settings.ops
+    taken = Counter((each.interface, each.port) for each in settings.submit.listeners)
+    taken[ops.interface, ops.port] += 1
+    for index, listener in enumerate(settings.submit.listeners, start=1):
+        if listener.port and taken[listener.interface, listener.port] > 1:
+            where = f"{listener.interface} port {listener.port}"
+            yield f"{_LISTENER}[{index}]@port", f"another listener, or ops, has {where} too: choose another"
+
+
+def _relays(settings: Settings) -> Remarks:
+    relays = settings.deliver.relays
+    domains = Counter(domain for relay in relays for domain in relay.destdomains)
+    default = [index for index, relay in enumerate(relays, start=1) if not relay.destdomains]
+    for index in default[1:]:
+        text = "a second default relay: give destdomains to all relays but one"
+        yield f"mta/deliver/relays/relay[{index}]", text
+    for index, relay in enumerate(relays, start=1):
+        for domain in relay.destdomains:
+            if domains[domain] > 1:
+                text = f"{domain} is named twice: one relay for each domain"
+                yield f"mta/deliver/relays/relay[{index}]@destdomains", text
+
+
+_CHECKS: tuple[Callable[[Settings], Remarks], ...] = (
+    _roots,
+    _journal,
+    _listener_names,
+    _listener_ports,
+    _relays,
+)

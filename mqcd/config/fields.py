@@ -1,0 +1,308 @@
+"""The kinds of value that a configuration holds, each with its reading, its writing and its words.
+
+Numbers, texts, paths and lists stand here; what names machines and people stands in `names`.
+
+Promise: for every value that a kind can hold, `parse(show(value)) == value`; `parse` raises `BadValue`
+and nothing else, and `expected` finishes the sentence "expected ...". Tokens such as %DIRVAR% are
+replaced before a kind sees the text. No IO: a host name is not looked up, a path need not exist.
+"""
+
+import abc
+import dataclasses
+import enum
+import pathlib
+import re
+from typing import Generic, TypeVar
+
+from mqcd.config.settings import DAY, GIB, HOUR, KIB, MIB, MINUTE, SECOND
+from mqcd.core.errors import ConfigError
+
+Value = TypeVar("Value")
+EnumValue = TypeVar("EnumValue", bound=enum.Enum)
+
+NONE = "-"
+"""The text that says "none" where nothing would say "the default"."""
+
+LARGEST = 2**63 - 1
+
+
+class BadValue(ConfigError):
+    """A text is not what its kind expects. Carries no place: only the reader of the file knows it."""
+
+
+class Kind(abc.ABC, Generic[Value]):
+    """One kind of value."""
+
+    @property
+    @abc.abstractmethod
+    def expected(self) -> str:
+        """What a text of this kind looks like, with an example."""
+
+    @abc.abstractmethod
+    def parse(self, text: str) -> Value:
+        """The value of a text, blanks at its ends removed. Raises BadValue."""
+
+    @abc.abstractmethod
+    def show(self, value: Value) -> str:
+        """A text that parses to this value; the one that a person would write."""
+
+    def refuse(self, text: str) -> BadValue:
+        """The error for a text that does not fit."""
+        return BadValue(f'"{text}" does not fit: expected {self.expected}')
+
+
+OCTETS = {"G": GIB, "M": MIB, "K": KIB}
+TIMES = {"w": 7 * DAY, "d": DAY, "h": HOUR, "m": MINUTE, "s": SECOND, "ms": 1}
+WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
+
+# ASCII, or case folding would take the Kelvin sign for a K. 19 digits hold the largest value.
+_FLAGS = re.IGNORECASE | re.ASCII
+_NUMBER = re.compile(r"([0-9]{1,19})([KMG]?)", _FLAGS)
+_SIZE = re.compile(r"([0-9]{1,19})([KMG]?)B?", _FLAGS)
+_DURATION = re.compile("".join(f"(?:([0-9]{{1,19}}){unit})?" for unit in TIMES), _FLAGS)
+
+
+def _units(value: int, units: dict[str, int]) -> tuple[int, str]:
+    """The largest unit that divides a value, and how many of it; units from large to small."""
+    for name, factor in units.items():
+        if value and value % factor == 0:
+            return value // factor, name
+    return value, ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Size(Kind[int]):
+    """Octets."""
+
+    least: int = 0
+
+    @property
+    def expected(self) -> str:
+        least = f", at least {self.show(self.least)}" if self.least else ""
+        return f"a whole number of octets, or of K, M or G (256K is 262144){least}"
+
+    def parse(self, text: str) -> int:
+        form = _SIZE.fullmatch(text)
+        if form is None:
+            raise self.refuse(text)
+        value = int(form[1]) * OCTETS.get(form[2].upper(), 1)
+        if not self.least <= value <= LARGEST:
+            raise self.refuse(text)
+        return value
+
+    def show(self, value: int) -> str:
+        count, unit = _units(value, OCTETS)
+        return f"{count}{unit}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Duration(Kind[int]):
+    """Milliseconds."""
+
+    least: int = 0
+
+    @property
+    def expected(self) -> str:
+        least = f", at least {self.show(self.least)}" if self.least else ""
+        return (
+            "whole numbers of w, d, h, m, s or ms, from large to small (1h30m), or a bare number "
+            f"of milliseconds{least}"
+        )
+
+    def parse(self, text: str) -> int:
+        form = _DURATION.fullmatch(text)
+        if re.fullmatch("[0-9]{1,19}", text):
+            value = int(text)
+        elif text and form is not None:
+            value = sum(
+                int(count or 0) * factor for count, factor in zip(form.groups(), TIMES.values(), strict=True)
+            )
+        else:
+            raise self.refuse(text)
+        if not self.least <= value <= LARGEST:
+            raise self.refuse(text)
+        return value
+
+    def show(self, value: int) -> str:
+        parts = []
+        # Weeks are read and not written: Mailismus does not know them.
+        for unit, factor in list(TIMES.items())[1:]:
+            count, value = divmod(value, factor)
+            if count:
+                parts.append(f"{count}{unit}")
+        return "".join(parts) or "0"
+
+
+@dataclasses.dataclass(frozen=True)
+class Count(Kind[int]):
+    """A number of things. K, M and G are taken, as Mailismus takes them for some of its counts."""
+
+    least: int = 0
+    most: int = LARGEST
+
+    @property
+    def expected(self) -> str:
+        if self.most < LARGEST:
+            return f"a whole number from {self.least} to {self.most}"
+        return f"a whole number, at least {self.least}"
+
+    def parse(self, text: str) -> int:
+        form = _NUMBER.fullmatch(text)
+        if form is None:
+            raise self.refuse(text)
+        value = int(form[1]) * OCTETS.get(form[2].upper(), 1)
+        if not self.least <= value <= self.most:
+            raise self.refuse(text)
+        return value
+
+    def show(self, value: int) -> str:
+        return str(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Percent(Kind[int]):
+    """A share of a whole, 0 to 100."""
+
+    @property
+    def expected(self) -> str:
+        return "a whole number from 0% to 100%"
+
+    def parse(self, text: str) -> int:
+        form = re.fullmatch(r"([0-9]{1,3}) ?%?", text)
+        if form is None or int(form[1]) > 100:
+            raise self.refuse(text)
+        return int(form[1])
+
+    def show(self, value: int) -> str:
+        return f"{value}%"
+
+
+@dataclasses.dataclass(frozen=True)
+class Boolean(Kind[bool]):
+    """Yes or no."""
+
+    @property
+    def expected(self) -> str:
+        return "Y or N (also yes, no, true, false)"
+
+    def parse(self, text: str) -> bool:
+        word = WORDS.get(text.lower())
+        if word is None:
+            raise self.refuse(text)
+        return word
+
+    def show(self, value: bool) -> str:
+        return "Y" if value else "N"
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice(Kind[EnumValue]):
+    """One of the members of an enumeration, by value."""
+
+    members: type[EnumValue]
+
+    @property
+    def expected(self) -> str:
+        return "one of " + ", ".join(str(member.value) for member in self.members)
+
+    def parse(self, text: str) -> EnumValue:
+        for member in self.members:
+            if member.value == text.lower():
+                return member
+        raise self.refuse(text)
+
+    def show(self, value: EnumValue) -> str:
+        return str(value.value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Line(Kind[str]):
+    """Text of one line; runs of blanks and line ends count as one blank. "-" is the empty text."""
+
+    @property
+    def expected(self) -> str:
+        return "a line of text without control characters"
+
+    def parse(self, text: str) -> str:
+        line = " ".join(text.split())
+        if not line.isprintable():
+            raise self.refuse(text)
+        return "" if line == NONE else line
+
+    def show(self, value: str) -> str:
+        return value or NONE
+
+
+@dataclasses.dataclass(frozen=True)
+class Text(Kind[str]):
+    """Text of any number of lines. "-" is the empty text."""
+
+    @property
+    def expected(self) -> str:
+        return "text"
+
+    def parse(self, text: str) -> str:
+        stripped = text.strip()
+        return "" if stripped == NONE else stripped
+
+    def show(self, value: str) -> str:
+        return value or NONE
+
+
+@dataclasses.dataclass(frozen=True)
+class FilePath(Kind[pathlib.Path]):
+    """A path; one that is not absolute counts from the directory of the configuration file."""
+
+    @property
+    def expected(self) -> str:
+        return "a path, with %DIRVAR%, %DIRCONF%, %DIRLOG%, %DIRTMP% or %SYSNAME% where wanted"
+
+    def parse(self, text: str) -> pathlib.Path:
+        if not text or "\x00" in text:
+            raise self.refuse(text)
+        return pathlib.Path(text)
+
+    def show(self, value: pathlib.Path) -> str:
+        return str(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Optional(Kind[Value | None]):
+    """A value, or none: nothing or "-"."""
+
+    kind: Kind[Value]
+
+    @property
+    def expected(self) -> str:
+        return f"{self.kind.expected}, or - for none"
+
+    def parse(self, text: str) -> Value | None:
+        return None if text in ("", NONE) else self.kind.parse(text)
+
+    def show(self, value: Value | None) -> str:
+        return NONE if value is None else self.kind.show(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed(Kind[tuple[Value, ...]]):
+    """Values of one kind in a row, `|` between them (some of Mailismus's attributes: a comma)."""
+
+    kind: Kind[Value]
+    separator: str = "|"
+    least: int = 0
+
+    @property
+    def expected(self) -> str:
+        none = "" if self.least else ", or - for none"
+        return f'"{self.separator}" between values that are each {self.kind.expected}{none}'
+
+    def parse(self, text: str) -> tuple[Value, ...]:
+        items = [] if text == NONE else [item.strip() for item in text.split(self.separator)]
+        values = tuple(self.kind.parse(item) for item in items if item)
+        if len(values) < self.least:
+            raise self.refuse(text)
+        return values
+
+    def show(self, value: tuple[Value, ...]) -> str:
+        blank = "" if self.separator == "," else " "
+        return f"{blank}{self.separator} ".join(self.kind.show(item) for item in value) or NONE

@@ -1,0 +1,77 @@
+"""A configuration file, or its octets, to frozen settings: the one way in.
+
+    loaded = load(pathlib.Path("conf/mqcd.xml"), var=None, hostname="mail.example.com")
+
+Guarantees: either settings that are complete (every token replaced, paths absolute, inherited values filled
+in), with a warning for each thing that is read over, or `BadConfiguration` with every error of the file at
+once, each with file, line, element path and what was expected. The file is all that is read.
+"""
+
+import dataclasses
+import pathlib
+
+from mqcd.config.complete import complete, contradictions, oddities
+from mqcd.config.document import BadDocument, parse_document
+from mqcd.config.problems import BadConfiguration, Remark
+from mqcd.config.reader import At, Reader
+from mqcd.config.settings import Settings
+from mqcd.config.tokens import Tokens
+
+MAX_OCTETS = 4 * 1024 * 1024
+"""A larger file is no configuration: it is refused before it is parsed."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    """What a file means, and what its writer should know; each warning prints as `file:line: path: text`."""
+
+    settings: Settings
+    warnings: tuple[Remark, ...]
+
+
+def load(path: pathlib.Path, *, var: pathlib.Path | None, hostname: str) -> Loaded:
+    """Load a file.
+
+    `var` is what %DIRVAR% stands for; None: `var` beside the directory that holds the file. `hostname` is
+    what %SYSNAME% stands for. Raises BadConfiguration, also for a file that cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            octets = file.read(MAX_OCTETS + 1)
+    except OSError as error:
+        text = f"cannot be read: {error.strerror}. Name the file with -c FILE, or in MQCD_CONF"
+        raise BadConfiguration((Remark(file=str(path), line=0, path="", text=text),)) from error
+    conf = path.absolute().parent
+    return load_text(octets, name=str(path), conf=conf, var=var, hostname=hostname)
+
+
+def load_text(
+    octets: bytes, *, name: str, conf: pathlib.Path, var: pathlib.Path | None, hostname: str
+) -> Loaded:
+    """Load the octets of a file: `name` stands in remarks, `conf` is the directory it would lie in."""
+    tokens = Tokens(conf=conf, var=(var or conf.parent / "var").absolute(), hostname=hostname)
+    reader = Reader(name, tokens)
+    try:
+        if len(octets) > MAX_OCTETS:
+            raise BadDocument(1, f"more than {MAX_OCTETS} octets: this is no configuration")
+        root = parse_document(octets)
+    except BadDocument as error:
+        raise BadConfiguration((Remark(file=name, line=error.line, path="", text=str(error)),)) from None
+    written = reader.read(root)
+    settings = complete(written, reader.lines)
+    wrong = {remark.path for remark in reader.errors}
+    for path, text in contradictions(settings):
+        # A value that did not parse counts as left out: what follows from that is not its writer's fault.
+        if path not in wrong:
+            reader.error(At(shown=path), text)
+    for path, text in oddities(written, reader.lines):
+        reader.warn(At(shown=path), text)
+    if reader.errors:
+        raise BadConfiguration(tuple(reader.errors))
+    return Loaded(settings=settings, warnings=tuple(sorted(reader.warnings)))
+
+
+def defaults(*, var: pathlib.Path, hostname: str) -> Settings:
+    """The settings of a file that says nothing."""
+    empty = b"<mailserver/>"
+    return load_text(empty, name="defaults", conf=var.parent / "conf", var=var, hostname=hostname).settings

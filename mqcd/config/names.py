@@ -1,0 +1,153 @@
+"""The kinds of value that name machines, networks and people.
+
+The same promise as `fields`: what a kind shows it can read, and `BadValue` is its only error. Names are
+checked for their form, never looked up.
+"""
+
+import dataclasses
+import ipaddress
+import re
+from typing import TypeVar
+
+from mqcd.config.fields import BadValue, Kind
+from mqcd.config.settings import HostPattern, HostPort
+
+Value = TypeVar("Value")
+
+
+def _as(kind: Kind[Value], asked: Kind[Value] | Kind[HostPort] | Kind[HostPattern], text: str) -> Value:
+    """Parse a part of a text; the error, if any, speaks of the kind that was asked for."""
+    try:
+        return kind.parse(text)
+    except BadValue:
+        raise asked.refuse(text) from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Pattern(Kind[str]):
+    """Text that a regular expression describes."""
+
+    form: str
+    expecting: str
+    lower: bool = False
+
+    @property
+    def expected(self) -> str:
+        return self.expecting
+
+    def parse(self, text: str) -> str:
+        if re.fullmatch(self.form, text) is None:
+            raise self.refuse(text)
+        return text.lower() if self.lower else text
+
+    def show(self, value: str) -> str:
+        return value
+
+
+# Underscores are no part of a host name (RFC 952), yet machines are named with them.
+_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_NAME = rf"{_LABEL}(?:\.{_LABEL})*"
+
+HOST_NAME = Pattern(
+    rf"(?=.{{1,253}}$){_NAME}|\[[0-9A-Za-z:.]+\]",
+    "a host name such as mail.example.com, or an address in brackets",
+)
+NAME = Pattern(r"[A-Za-z0-9_.-]{1,64}", "a name of letters, digits, dots, dashes and underscores")
+USER = Pattern(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}", "the name of a system user")
+MAIL_ADDRESS = Pattern(
+    r"[^\s<>@,;:\x00-\x1f\x7f]{1,64}@[^\s<>@,;:\x00-\x1f\x7f]{1,253}",
+    "a mail address such as postmaster@example.com",
+)
+REDIRECT = Pattern(rf"\.|{MAIL_ADDRESS.form}", "a mail address, or a dot for nobody")
+
+
+@dataclasses.dataclass(frozen=True)
+class Domain(Kind[str]):
+    """A mail domain in lower case, international ones as A-labels (RFC 5890), or a literal."""
+
+    @property
+    def expected(self) -> str:
+        return "a domain such as example.com"
+
+    def parse(self, text: str) -> str:
+        try:
+            ascii_text = text if text.isascii() else text.encode("idna").decode("ascii")
+        except UnicodeError:
+            raise self.refuse(text) from None
+        return _as(HOST_NAME, self, ascii_text.rstrip(".")).lower()
+
+    def show(self, value: str) -> str:
+        return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Host(Kind[str]):
+    """A host to bind to or connect to: an IP address without brackets, or a name in lower case."""
+
+    @property
+    def expected(self) -> str:
+        return "an IP address or a host name"
+
+    def parse(self, text: str) -> str:
+        bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+        try:
+            return str(ipaddress.ip_address(bare))
+        except ValueError:
+            if re.fullmatch(r"[0-9.]+", text) or ":" in text or bare != text:
+                raise self.refuse(text) from None
+        return _as(HOST_NAME, self, text).lower()
+
+    def show(self, value: str) -> str:
+        return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Endpoint(Kind[HostPort]):
+    """A host and a port: `host`, `host:port`, `[v6]:port`, or a bare IPv6 address."""
+
+    default_port: int
+
+    @property
+    def expected(self) -> str:
+        return f"host or host:port (port {self.default_port} when left out), IPv6 as [::1]:port"
+
+    def parse(self, text: str) -> HostPort:
+        bracketed = re.fullmatch(r"\[([^\]]*)\](?::([0-9]{1,5}))?", text)
+        plain = re.fullmatch(r"([^:\[\]]+)(?::([0-9]{1,5}))?", text)
+        form = bracketed or plain
+        host, port = (form[1], form[2]) if form else (text, None)
+        number = self.default_port if port is None else int(port)
+        if not 0 < number <= 65535:
+            raise self.refuse(text)
+        return HostPort(host=_as(Host(), self, host), port=number)
+
+    def show(self, value: HostPort) -> str:
+        host = f"[{value.host}]" if ":" in value.host else value.host
+        return f"{host}:{value.port}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Peers(Kind[HostPattern]):
+    """Which peers are meant: a network, or a host name that may carry a prefix length."""
+
+    @property
+    def expected(self) -> str:
+        return "an address, a network such as 192.0.2.0/24, or a host name"
+
+    def parse(self, text: str) -> HostPattern:
+        address, slash, prefix = text.partition("/")
+        short = re.fullmatch(r"[0-9]{1,3}(?:\.[0-9]{1,3}){0,2}", address)
+        # Mailismus takes 192.168.200/24: the octets left out are zero.
+        padded = address + ".0" * (3 - address.count(".")) if short and slash else address
+        try:
+            return ipaddress.ip_network(padded + slash + prefix, strict=False)
+        except ValueError:
+            if slash and not (re.fullmatch("[0-9]{1,3}", prefix) and 0 < int(prefix) <= 128):
+                raise self.refuse(text) from None
+        return _as(Host(), self, address) + slash + prefix
+
+    def show(self, value: HostPattern) -> str:
+        if isinstance(value, str):
+            return value
+        single = value.prefixlen == value.max_prefixlen
+        return str(value.network_address) if single else str(value)

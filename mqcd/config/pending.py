@@ -1,0 +1,193 @@
+"""What a file may say and mqcd does not do: the parts that it leaves out, the parts still to come.
+
+Two tables by path. What restricts or redirects is an error, because to ignore it would let in, or send
+elsewhere, what its writer wanted kept out; all else is a warning. A setting that becomes effective
+leaves its table, and nothing else changes. A path covers everything inside its element, where only the
+paths in NOT_YET_RESTRICTING are still looked for.
+"""
+
+import re
+from collections.abc import Callable
+
+from mqcd.config.document import Node
+from mqcd.config.fields import WORDS
+
+_SERVER = "mta/submit/listeners/listener/server"
+_PEERS = f"{_SERVER}/remotenets/remotenet"
+_CLIENT = "mta/deliver/client"
+_RELAY = "mta/deliver/relays/relay"
+
+_GATES = {
+    "validate_helo": "which HELO names are taken",
+    "validate_sender": "which senders are taken",
+    "validate_recip": "which recipients are taken",
+    "sender_deny": "which senders are taken",
+    "sender_permit": "which senders are taken",
+    "authtypes": "who may send, and how clients log in",
+    "authtypes_ssl": "when clients may log in",
+    "blacklist": "which peers are let in",
+    "greylist": "which peers are let in at once",
+    "filter": "which messages are taken",
+}
+
+_PEER_LIMITS = {
+    "maxpeerconnections": "how many connections these peers may open",
+    "maxmsgsize": "how large a message of these peers may be",
+    "maxrecips": "how many recipients a message of these peers may have",
+    "maxmessages": "how many messages these peers may send over one connection",
+    "maxbadreqs": "how many bad commands these peers may send",
+}
+
+NOT_YET_RESTRICTING = {
+    **{f"{_SERVER}/{name}": what for name, what in _GATES.items()},
+    **{f"{_PEERS}/{name}": what for name, what in {**_GATES, **_PEER_LIMITS}.items()},
+    "mta/submit/listeners/listener/ssl": "this listener to TLS",
+    f"{_CLIENT}/anonssl@mandatory": "delivery to TLS",
+    f"{_RELAY}@senders": "which senders' mail goes to this relay",
+    f"{_RELAY}@sendernets": "from where mail goes to this relay",
+    f"{_RELAY}/auth": "this relay to a login",
+    f"{_RELAY}/ssl": "this relay to TLS",
+    "mta/deliver/zones": "where mail is sent from, and how fast",
+    "mta/deliver/destinations": "how fast mail is sent, and with what TLS",
+    "ops/events/hashkey@file": "what the event files show of addresses",
+}
+"""Settings that restrict and have no effect yet, and what each would restrict: errors."""
+
+_NO_PART = "mqcd has no such part"
+_NOTIFIED = "mqcd starts at once and is notified, it does not poll"
+_LATER = "it has no effect yet"
+
+NO_EFFECT = {
+    "application/database": _NO_PART,
+    "directory": _NO_PART,
+    "message_store": _NO_PART,
+    "imap": _NO_PART,
+    "pop3server": _NO_PART,
+    "pop3download": _NO_PART,
+    "mta/submit/listeners/listener/ssl": "STARTTLS is not offered yet",
+    f"{_SERVER}/remotenets": "settings for single networks have no effect yet",
+    f"{_SERVER}/transcript": _LATER,
+    f"{_SERVER}/delay_greet": _LATER,
+    f"{_SERVER}/delay_badrecip": _LATER,
+    f"{_SERVER}/delay_badreq": _LATER,
+    f"{_SERVER}/delay_close": _NO_PART,
+    f"{_SERVER}/extSTARTTLS": "STARTTLS is not offered yet",
+    f"{_SERVER}/niobuffers": "mqcd sizes its buffers itself",
+    f"{_SERVER}/localdelivery": _NO_PART,
+    f"{_SERVER}/spf_sender_rewrite": _NO_PART,
+    f"{_SERVER}/srcrouted_bounces_recip": _NO_PART,
+    "mta/deliver/audit": _LATER,
+    "mta/deliver/interval_low": _NOTIFIED,
+    "mta/deliver/interval_high": _NOTIFIED,
+    "mta/deliver/interval_error": _NOTIFIED,
+    "mta/deliver/delay_start": _NOTIFIED,
+    "mta/deliver/maxconntime": _LATER,
+    "mta/deliver/maxsenderlife": _LATER,
+    "mta/deliver/watchdog": _LATER,
+    f"{_CLIENT}/transcript": _LATER,
+    f"{_CLIENT}/remotenets": "settings for single networks have no effect yet",
+    f"{_CLIENT}/delay_close": _NO_PART,
+    f"{_CLIENT}/niobuffers": "mqcd sizes its buffers itself",
+    f"{_CLIENT}/nomaxsrvconns": "maxserverconnections always counts",
+    f"{_CLIENT}/anonssl@latent": _LATER,
+    f"{_CLIENT}/anonssl@cert": _LATER,
+    f"{_CLIENT}/anonssl@certpass": _LATER,
+    f"{_CLIENT}/anonssl@kspath": _LATER,
+    f"{_CLIENT}/anonssl@tspath": _LATER,
+    f"{_CLIENT}/anonssl@peercert": _LATER,
+    f"{_RELAY}/ssl": "STARTTLS is used wherever it is offered, as anonssl says",
+    "mta/report/audit": _LATER,
+    "mta/report/interval_low": _NOTIFIED,
+    "mta/report/interval_high": _NOTIFIED,
+    "mta/report/interval_error": _NOTIFIED,
+    "mta/report/interval_housekeeping": _NOTIFIED,
+    "mta/report/delay_start": _NOTIFIED,
+    "mta/report/filebufsiz": "mqcd sizes its buffers itself",
+    "mta/report/ndr_copies_folder": _LATER,
+    "ops/events/maxage": _LATER,
+    "ops/events/maxsize": _LATER,
+}
+"""Settings that are read over, and why: warnings."""
+
+_NOTHING = re.compile(r"|[-.]|0(?:[wdhms]|ms|[kmg]b?)?", re.IGNORECASE)
+
+
+def asks_nothing(text: str) -> bool:
+    """Whether a value switches nothing on: empty, none, no or zero."""
+    return _NOTHING.fullmatch(text) is not None or WORDS.get(text.lower()) is False
+
+
+def _quiet(node: Node) -> bool:
+    """Whether an element switches nothing on, by its text or, where it has none, by all it holds."""
+    if node.text:
+        return asks_nothing(node.text)
+    return not node.children and all(map(asks_nothing, node.attributes.values()))
+
+
+def _optional_tls(node: Node) -> bool:
+    """Whether an `ssl` element only offers TLS: latent (STARTTLS) and not mandatory."""
+    latent = WORDS.get(node.attributes.get("latent", "N").lower(), False)
+    return latent and asks_nothing(node.attributes.get("mandatory", "N"))
+
+
+def _login_off(node: Node) -> bool:
+    """Whether an `auth` element is switched off, as it is where it does not say `enabled`."""
+    return asks_nothing(node.attributes.get("enabled", "N"))
+
+
+def _unqualified(node: Node) -> bool:
+    """Whether a check is off or left to its default, which is off here, whatever its attributes say."""
+    return asks_nothing(node.text)
+
+
+def _no_login(node: Node) -> bool:
+    """Whether `authtypes` names no mechanism and does not ask for a login either."""
+    return asks_nothing(node.text) and asks_nothing(node.attributes.get("mandatory", "N"))
+
+
+_HARMLESS: dict[str, Callable[[Node], bool]] = {
+    "mta/submit/listeners/listener/ssl": _optional_tls,
+    f"{_RELAY}/ssl": _optional_tls,
+    f"{_RELAY}/auth": _login_off,
+    **{
+        f"{around}/{name}": harmless
+        for around in (_SERVER, _PEERS)
+        for name, harmless in (
+            ("validate_helo", _unqualified),
+            ("validate_sender", _unqualified),
+            ("validate_recip", _unqualified),
+            ("authtypes", _no_login),
+        )
+    },
+}
+"""Where an element's being harmless shows otherwise than by `_quiet`."""
+
+
+def restricts(path: str, node: Node) -> str | None:
+    """What an element would restrict if it had its effect; None if nothing."""
+    what = NOT_YET_RESTRICTING.get(path)
+    if what is None or asks_nothing(node.attributes.get("enabled", "Y")):
+        return None
+    return None if _HARMLESS.get(path, _quiet)(node) else what
+
+
+def no_effect(path: str, node: Node) -> str | None:
+    """Why an element has no effect; None if it asks for none. An empty element asks for its default."""
+    why = NO_EFFECT.get(path)
+    if why is None or asks_nothing(node.attributes.get("enabled", "Y")):
+        return None
+    return None if node.text and asks_nothing(node.text) else why
+
+
+def is_known(path: str) -> bool:
+    """Whether one of the tables names this path."""
+    return path in NOT_YET_RESTRICTING or path in NO_EFFECT
+
+
+def known_names(path: str) -> list[str]:
+    """The elements and attributes that the tables name right inside the element at `path`."""
+    stem = f"{path}/" if path else ""
+    names = [*NOT_YET_RESTRICTING, *NO_EFFECT]
+    inside = [name[len(stem) :] for name in names if name.startswith(stem)]
+    attributes = [name[len(path) :] for name in names if path and name.startswith(f"{path}@")]
+    return [name for name in inside if "/" not in name and "@" not in name] + attributes

@@ -1,0 +1,246 @@
+"""Nodes -> settings, by the schema: one walk that goes on after each error, to find them all.
+
+Values that do not parse count as left out, so that the walk can go on; whoever asks for the settings must
+look at `errors` first. A value left out, and an empty one, is the default.
+"""
+
+import dataclasses
+import difflib
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+from mqcd.config import pending
+from mqcd.config.document import Node
+from mqcd.config.fields import NONE, BadValue
+from mqcd.config.problems import Remark
+from mqcd.config.schema import PLACES, ROOT, Block, Many, Place, Row, join
+from mqcd.config.settings import Settings, default_of
+from mqcd.config.tokens import Tokens
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class At:
+    """Where the walk is: the path for people, with list indexes, and the one for the tables, without."""
+
+    shown: str = ""
+    bare: str = ""
+
+    def into(self, name: str, index: int = 0) -> "At":
+        """The entry of this name; `index` from 1 in a list."""
+        suffix = f"[{index}]" if index else ""
+        return At(shown=join(self.shown, name) + suffix, bare=join(self.bare, name))
+
+
+class Reader:
+    """One walk over one document."""
+
+    def __init__(self, file: str, tokens: Tokens) -> None:
+        self.errors: list[Remark] = []
+        self.warnings: list[Remark] = []
+        self.lines: dict[str, int] = {}
+        """The line of each element and attribute that was given, by its path with list indexes."""
+        self._file = file
+        self._tokens = tokens
+
+    def read(self, root: Node) -> Settings:
+        """The settings of a document, nothing inherited yet."""
+        if root.name != ROOT.name:
+            self.error(At(), f"<{root.name}> is not a configuration: expected <{ROOT.name}>")
+            return Settings()
+        settings: Settings = self._block(ROOT, root, At())
+        return settings
+
+    def error(self, at: At, text: str) -> None:
+        """Note an error."""
+        self.errors.append(self._remark(at, text))
+
+    def warn(self, at: At, text: str) -> None:
+        """Note a warning."""
+        self.warnings.append(self._remark(at, text))
+
+    def line_of(self, path: str) -> int:
+        """The line of a path, else that of the nearest element around it; 1 for the root."""
+        while path and path not in self.lines:
+            path = path[: max(path.rfind("/"), path.rfind("@"), 0)]
+        return self.lines.get(path, 1)
+
+    def _remark(self, at: At, text: str) -> Remark:
+        return Remark(file=self._file, line=self.line_of(at.shown), path=at.shown, text=text)
+
+    # ------------------------------------------------------------ blocks
+
+    def _block(self, block: Block, node: Node | None, at: At) -> Any:
+        values = self._values(block, node, at)
+        return values if block.fills is None else block.fills(**values)
+
+    def _values(self, block: Block, node: Node | None, at: At) -> dict[str, Any]:
+        """The fields that a block gives, by name. No node: all of them are defaults."""
+        found = {} if node is None else self._children(block, node, at)
+        values: dict[str, Any] = {}
+        for entry in block.entries:
+            if isinstance(entry, Row):
+                values[entry.attribute] = self._row(entry, node, found, at)
+            elif isinstance(entry, Many):
+                child = found.get(entry.name)
+                values[entry.attribute] = self._many(block, entry, child, at.into(entry.name))
+            elif entry.fills is None:
+                values.update(self._values(entry, found.get(entry.name), at.into(entry.name)))
+            else:
+                child = found.get(entry.name)
+                values[entry.attribute] = self._block(entry, child, at.into(entry.name))
+        return values
+
+    def _many(self, around: Block, many: Many, node: Node | None, at: At) -> tuple[Any, ...]:
+        """The blocks of a list. Left out or empty: the default; `-`: none."""
+        items: list[Node | None] = [] if node is None else [*self._items(many, node, at)]
+        if not items and around.fills is not None and (node is None or node.text != NONE):
+            items = [None for _ in default_of(around.fills, many.attribute)]
+        here = (at.into(many.item.name, index + 1) for index in range(len(items)))
+        return tuple(self._block(many.item, item, each) for item, each in zip(items, here, strict=True))
+
+    def _items(self, many: Many, node: Node, at: At) -> list[Node]:
+        if node.text != NONE:
+            self._stray_text(node, at)
+        self._attributes(node, set(), at)
+        items = [child for child in node.children if child.name == many.item.name]
+        for index, item in enumerate(items, start=1):
+            self.lines[at.into(item.name, index).shown] = item.line
+        for child in node.children:
+            if child.name != many.item.name:
+                self._foreign(child, at, [many.item.name])
+        return items
+
+    # ------------------------------------------------------------ what is there
+
+    def _children(self, block: Block, node: Node, at: At) -> dict[str, Node]:
+        """The known elements of a block by name; remarks on all the others."""
+        self._stray_text(node, at)
+        self._attributes(node, {e.name for e in block.entries if e.name.startswith("@")}, at)
+        names = {_element(entry) for entry in block.entries} - {""}
+        found: dict[str, Node] = {}
+        for child in node.children:
+            here = at.into(child.name)
+            if child.name not in names:
+                self._foreign(child, at, names)
+            elif child.name in found:
+                self.error(here, f"given again on line {child.line}: keep one of the two")
+            else:
+                self.lines[here.shown] = child.line
+                found[child.name] = child
+        return found
+
+    def _stray_text(self, node: Node, at: At) -> None:
+        if node.text:
+            self.error(at, f'"{node.text[:40]}" stands between elements: remove it, or put it in one')
+
+    def _attributes(self, node: Node, known: Iterable[str], at: At) -> None:
+        """Note the lines of the known attributes; remarks on the others."""
+        known = set(known)
+        for name in node.attributes:
+            here = at.into(f"@{name}")
+            self.lines[here.shown] = node.line
+            value = Node(name=name, line=node.line, attributes={}, text=node.attributes[name], children=())
+            if f"@{name}" not in known and not self._pending(here, value):
+                names = [*known, *pending.known_names(at.bare)]
+                self.error(here, "unknown attribute" + _suggest(f"@{name}", names, here.bare))
+
+    def _foreign(self, node: Node, around: At, names: Iterable[str]) -> None:
+        """An element that the schema does not have here."""
+        at = around.into(node.name)
+        self.lines.setdefault(at.shown, node.line)
+        if not self._pending(at, node):
+            names = [*names, *pending.known_names(around.bare)]
+            self.error(at, "unknown element" + _suggest(node.name, names, at.bare))
+
+    def _pending(self, at: At, node: Node) -> bool:
+        """Remark on what has no effect yet, also deep inside; False if the tables do not know it."""
+        what, why = pending.restricts(at.bare, node), pending.no_effect(at.bare, node)
+        if what:
+            self.error(at, f"would restrict {what}, and has no effect yet: take it out to go without")
+        elif why:
+            self.warn(at, f"ignored: {why}")
+        known = pending.is_known(at.bare)
+        if known and not what:
+            for child in node.children:
+                self._hidden(child, at.into(child.name))
+        return known
+
+    def _hidden(self, node: Node, at: At) -> None:
+        """Look for what restricts inside an element that is ignored as a whole."""
+        self.lines[at.shown] = node.line
+        what = pending.restricts(at.bare, node)
+        if what:
+            self.error(at, f"would restrict {what}, and has no effect yet: take it out to go without")
+        for child in node.children:
+            self._hidden(child, at.into(child.name))
+
+    # ------------------------------------------------------------ values
+
+    def _row(self, row: Row, node: Node | None, found: dict[str, Node], at: At) -> Any:
+        here = at.into(row.name)
+        place = PLACES[here.bare]
+        holder = found.get(row.element) if row.element else node
+        if holder is not None and row.element:
+            self._only_a_value(row, holder, at.into(row.element))
+        text = _text(row, holder)
+        if text:
+            return self._given(place, here, text)
+        if row.required and node is not None:
+            self.error(here, f"must be given: expected {row.kind.expected}")
+        return self._default(place)
+
+    def _only_a_value(self, row: Row, holder: Node, at: At) -> None:
+        """Remark on what else stands in an element that holds one value."""
+        self._attributes(holder, {f"@{row.xml_attribute}"} if row.xml_attribute else set(), at)
+        if row.xml_attribute:
+            self._stray_text(holder, at)
+        for child in holder.children:
+            self._foreign(child, at, [])
+
+    def _given(self, place: Place, at: At, text: str) -> Any:
+        """The value of a text in the file; the default, and an error, if it does not parse."""
+        try:
+            value = self._parse(place, text)
+        except BadValue as error:
+            self.error(at, str(error))
+            return self._default(place)
+        slip = self._tokens.unknown(text) if isinstance(value, pathlib.Path) else None
+        if slip is not None:
+            known = [f"%{name}%" for name in self._tokens.values]
+            self.error(at, f"unknown token {slip}" + _suggest(slip, known))
+        elif value != self._default(place):
+            asked = Node(name=at.bare, line=self.line_of(at.shown), attributes={}, text=text, children=())
+            self._pending(at, asked)
+        return value
+
+    def _default(self, place: Place) -> Any:
+        return self._parse(place, place.default_text) if place.default_text else place.default
+
+    def _parse(self, place: Place, text: str) -> Any:
+        value = place.row.kind.parse(self._tokens.expand(text))
+        return self._tokens.absolute(value) if isinstance(value, pathlib.Path) else value
+
+
+def _element(entry: Row | Block | Many) -> str:
+    return entry.element if isinstance(entry, Row) else entry.name
+
+
+def _text(row: Row, holder: Node | None) -> str:
+    """The text of a row's value, blanks at its ends removed; "" if it is not given."""
+    if holder is None:
+        return ""
+    return (holder.attributes.get(row.xml_attribute, "") if row.xml_attribute else holder.text).strip()
+
+
+def _suggest(name: str, names: Iterable[str], path: str = "") -> str:
+    """The end of an error about an unknown name: what was probably meant, or where the name belongs."""
+    known = {each.lower(): each for each in names}
+    close = difflib.get_close_matches(name.lower(), known, n=1)
+    if close:
+        return f": did you mean {known[close[0]]}?"
+    tail = name if name.startswith("@") else f"/{name}"
+    home = next((home for home in PLACES if path and home.endswith(tail)), None)
+    if home:
+        return f" here: it belongs at {home}"
+    return f": expected one of {', '.join(sorted(known.values()))}" if known else ": nothing is expected here"

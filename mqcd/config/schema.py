@@ -1,0 +1,355 @@
+"""The shape of a configuration file: one table per block, from which all else is derived.
+
+A block says which class of `settings` it fills and lists its entries: rows (one value each), blocks, and
+lists of blocks. Loading, showing, the shipped file and the documents read these tables; defaults and
+glosses come from the settings classes. What is not listed here is unknown, unless `pending` names it.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from mqcd.config import settings
+from mqcd.config.fields import (
+    Boolean,
+    Choice,
+    Count,
+    Duration,
+    FilePath,
+    Kind,
+    Line,
+    Listed,
+    Optional,
+    Percent,
+    Size,
+    Text,
+)
+from mqcd.config.names import (
+    HOST_NAME,
+    MAIL_ADDRESS,
+    NAME,
+    REDIRECT,
+    USER,
+    Domain,
+    Endpoint,
+    Host,
+    Peers,
+)
+
+PORT = Count(most=65535)
+YES_NO = Boolean()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """One value: the text of an element, an attribute of the block, or of an element that holds it."""
+
+    name: str
+    """Element name, `@name` for an attribute of the block, `element@name` for one of an element."""
+    kind: Kind[Any]
+    attribute: str
+    """The field of the block's settings class."""
+    required: bool = False
+
+    @property
+    def element(self) -> str:
+        """The element that holds the value; "" where the block itself does."""
+        return self.name.partition("@")[0]
+
+    @property
+    def xml_attribute(self) -> str:
+        """The XML attribute that holds the value; "" where the element's text does."""
+        return self.name.partition("@")[2]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Block:
+    """An element with entries of its own."""
+
+    name: str
+    fills: type[Any] | None
+    """The settings class; None: the block only groups, its entries belong to the one around it."""
+    attribute: str = ""
+    """The field that holds the result in the settings of the block around it."""
+    entries: "tuple[Row | Block | Many, ...]"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Many:
+    """An element that holds any number of blocks of one name."""
+
+    name: str
+    attribute: str
+    item: Block
+
+
+Entry = Row | Block | Many
+
+
+def row(name: str, kind: Kind[Any], attribute: str = "", *, required: bool = False) -> Row:
+    """A row; without `attribute` the field is named as the element or XML attribute is."""
+    field = attribute or name.rpartition("@")[2]
+    return Row(name=name, kind=kind, attribute=field, required=required)
+
+
+APPLICATION = Block(
+    name="application",
+    fills=settings.ApplicationSettings,
+    attribute="application",
+    entries=(row("announcehost", HOST_NAME), row("user", Optional(USER))),
+)
+
+SPOOL = Block(
+    name="spool",
+    fills=settings.SpoolSettings,
+    attribute="spool",
+    entries=(
+        row("rootpath", FilePath()),
+        row("bufsize", Size(least=512)),
+        row("maxspidcache", Count()),
+        row("hardlinks", YES_NO),
+        row("silofactor", Count(most=8)),
+    ),
+)
+
+JOURNAL = Block(
+    name="journal",
+    fills=settings.JournalSettings,
+    attribute="journal",
+    entries=(
+        row("segmentsize", Size(least=64 * settings.KIB)),
+        row("segments", Count(least=4, most=1024)),
+        row("inline_max", Size()),
+        row("seal_age", Duration(least=1)),
+        row("evacuate_age", Duration(least=1)),
+    ),
+)
+
+QUEUE = Block(
+    name="queue",
+    fills=settings.QueueSettings,
+    attribute="queue",
+    entries=(
+        row("rootpath", FilePath()),
+        row("maxclustersize", Size(least=4096)),
+        row("maxmemoryqueue", Count()),
+        row("retry_maxtime", Duration()),
+        row("retry_maxtime_reports", Duration()),
+        row("retry_delays", Listed(Duration(least=1), least=1)),
+        row("retry_granularity", Duration()),
+        row("retry_jitter", Percent()),
+        row("deferred_maxignore", Duration()),
+        row("prune_graceperiod", Duration()),
+        row("read_only", YES_NO),
+        row("minfree", Size()),
+        row("mininodes", Count()),
+        row("memorybudget", Size(least=settings.MIB)),
+        SPOOL,
+        JOURNAL,
+    ),
+)
+
+SERVER = Block(
+    name="server",
+    fills=settings.ServerSettings,
+    attribute="server",
+    entries=(
+        row("relay_clients", Listed(Peers())),
+        row("relay_domains", Listed(Domain())),
+        row("announcehost", HOST_NAME),
+        row("smtpgreet", Line()),
+        row("maxhops", Count(least=1)),
+        row("maxpeerconnections", Count()),
+        row("maxmsgsize", Size()),
+        row("maxrecips", Count()),
+        row("maxmessages", Count()),
+        row("maxbadreqs", Count()),
+        row("timeout", Duration(least=1)),
+        row("omitreceivedheader", YES_NO),
+        row("extPIPELINING", YES_NO, "ext_pipelining"),
+        row("extSIZE", YES_NO, "ext_size"),
+        row("ext8BITMIME", YES_NO, "ext_8bitmime"),
+    ),
+)
+
+SUBMIT = Block(
+    name="submit",
+    fills=settings.SubmitSettings,
+    attribute="submit",
+    entries=(
+        Many(
+            name="listeners",
+            attribute="listeners",
+            item=Block(
+                name="listener",
+                fills=settings.ListenerSettings,
+                entries=(
+                    row("@name", NAME),
+                    row("@interface", Host()),
+                    row("@port", PORT),
+                    SERVER,
+                ),
+            ),
+        ),
+    ),
+)
+
+CLIENT = Block(
+    name="client",
+    fills=settings.ClientSettings,
+    attribute="client",
+    entries=(
+        row("announcehost", HOST_NAME),
+        row("maxpipeline", Count()),
+        row("timeout", Duration(least=1)),
+        row("mindatarate", Count()),
+        row("sayHELO", YES_NO, "say_helo"),
+        row("fallbackHELO", YES_NO, "fallback_helo"),
+        row("sendQUIT", YES_NO, "send_quit"),
+        row("waitQUIT", YES_NO, "wait_quit"),
+        row("fallbackMX_A", YES_NO, "fallback_mx_a"),
+        row("anonssl", YES_NO),
+    ),
+)
+
+DELIVER = Block(
+    name="deliver",
+    fills=settings.DeliverSettings,
+    attribute="deliver",
+    entries=(
+        row("queuecache", Count(least=1)),
+        row("maxconnections", Count(least=1)),
+        row("maxserverconnections", Count(least=1)),
+        row("maxmessages", Count()),
+        row("maxrecips", Count()),
+        row("smtpport", Count(least=1, most=65535)),
+        CLIENT,
+        Many(
+            name="relays",
+            attribute="relays",
+            item=Block(
+                name="relay",
+                fills=settings.RelaySettings,
+                entries=(
+                    row("@address", Endpoint(25), required=True),
+                    row("@destdomains", Listed(Domain(), separator=",")),
+                ),
+            ),
+        ),
+        Block(
+            name="dns",
+            fills=settings.DnsSettings,
+            attribute="dns",
+            entries=(
+                row("@servers", Listed(Endpoint(53))),
+                row("@timeout", Duration(least=1)),
+            ),
+        ),
+    ),
+)
+
+REPORT = Block(
+    name="report",
+    fills=settings.ReportSettings,
+    attribute="report",
+    entries=(
+        row("generate_ndr", YES_NO),
+        row("ndr_recip_redirect", Optional(REDIRECT)),
+        row("ndr_recips_additional", Listed(MAIL_ADDRESS)),
+        row("announcemta", HOST_NAME),
+        row("ndr_from", MAIL_ADDRESS),
+        row("ndr_subject", Line()),
+        row("ndr_textpart", Text()),
+        row("attachmsg", Size()),
+        row("queuecache", Count(least=1)),
+    ),
+)
+
+OPS = Block(
+    name="ops",
+    fills=settings.OpsSettings,
+    attribute="ops",
+    entries=(
+        row("@interface", Host()),
+        row("@port", PORT),
+        row("node", NAME),
+        Block(
+            name="log",
+            fills=settings.LogSettings,
+            attribute="log",
+            entries=(
+                row("@format", Choice(settings.LogFormat)),
+                row("@level", Choice(settings.LogLevel)),
+            ),
+        ),
+        Block(
+            name="events",
+            fills=settings.EventsSettings,
+            attribute="events",
+            entries=(
+                row("rootpath", FilePath()),
+                row("maxage", Duration()),
+                row("maxsize", Size()),
+                row("hashkey@file", Optional(FilePath()), "hashkey"),
+            ),
+        ),
+    ),
+)
+
+ROOT = Block(
+    name="mailserver",
+    fills=settings.Settings,
+    entries=(
+        APPLICATION,
+        Block(name="mta", fills=None, entries=(QUEUE, SUBMIT, DELIVER, REPORT)),
+        OPS,
+    ),
+)
+
+
+def join(path: str, name: str) -> str:
+    """The path of an entry within the block at `path`: `mta/queue/rootpath`, `ops@port`."""
+    return path + name if name.startswith("@") or not path else f"{path}/{name}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Place:
+    """A row where it stands in the file."""
+
+    path: str
+    fills: type[Any]
+    """The settings class that holds the value."""
+    row: Row
+
+    @property
+    def default(self) -> Any:
+        """The default, tokens not yet replaced."""
+        return settings.default_of(self.fills, self.row.attribute)
+
+    @property
+    def default_text(self) -> str:
+        """The default as it would stand in the file; "" where it is empty or must be given."""
+        if self.row.required or self.default in ("", None, ()):
+            return ""
+        return self.row.kind.show(self.default)
+
+    @property
+    def gloss(self) -> str:
+        """What the setting means, with its unit."""
+        return settings.gloss_of(self.fills, self.row.attribute)
+
+
+def places(block: Block = ROOT, path: str = "") -> Iterator[Place]:
+    """Every row of the file in its order, each list of blocks taken once."""
+    for entry in block.entries:
+        here = join(path, entry.name)
+        if isinstance(entry, Block):
+            yield from places(entry, here)
+        elif isinstance(entry, Many):
+            yield from places(entry.item, join(here, entry.item.name))
+        elif block.fills is not None:
+            yield Place(path=here, fills=block.fills, row=entry)
+
+
+PLACES = {place.path: place for place in places()}
+"""Every row by its path without list indexes."""
