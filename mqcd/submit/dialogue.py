@@ -1,0 +1,362 @@
+"""The SMTP session without its socket: command lines in, replies out (RFC 5321). Pure.
+
+`Dialogue.command` takes one line, gives the octets to send, and says in `then` what comes next. The
+commands are a table; each is a short function. Whoever drives it reads content when `then` says so,
+and calls `sent` when that message has had its reply.
+
+Every refusal is told to `refused` with its reason. Bad commands (not known, malformed, out of order)
+count towards maxbadreqs; refused addresses do not, nor do commands that a pipelining client sent
+before it could know that its MAIL was refused (RFC 2920, 3.1).
+
+Settings read: maxmsgsize, maxrecips, maxmessages, maxbadreqs, extPIPELINING, extSIZE, ext8BITMIME,
+announcehost, smtpgreet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from mqcd.config.settings import ServerSettings
+from mqcd.core.address import parse_path
+from mqcd.core.errors import DecodeError
+from mqcd.core.ports import Refusal
+from mqcd.core.reply import Reply
+from mqcd.submit.parameters import DSN_PARAMETERS, NO_PARAMETERS, MailParameters, parse_mail, parse_rcpt
+from mqcd.submit.policy import DoorRefused, Reason, RelayPolicy
+from mqcd.submit.received import clean_helo
+
+MAX_ENVELOPE = 2 * 1024 * 1024
+"""Octets of recipients and their parameters in one message, whatever maxrecips says: an endless list
+must not fill memory, and must fit into one frame of a journal."""
+
+_CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_FROM = re.compile(r"FROM:\s*(?=\S)", re.IGNORECASE)
+_TO = re.compile(r"TO:\s*(?=\S)", re.IGNORECASE)
+
+
+def _ok(code: int, status: str, text: str) -> bytes:
+    return Reply(code=code, status=status, text=text).encode()
+
+
+_RESET = _ok(250, "2.0.0", "Ok")
+_SENDER_OK = _ok(250, "2.1.0", "Ok")
+_RECIPIENT_OK = _ok(250, "2.1.5", "Ok")
+_GO_AHEAD = _ok(354, "", "End data with <CR><LF>.<CR><LF>")
+_CANNOT_VERIFY = _ok(252, "2.0.0", "Cannot verify, but will take mail and try")
+_HELP = _ok(214, "2.0.0", "EHLO HELO MAIL RCPT DATA RSET NOOP VRFY QUIT HELP")
+
+_CONTROL_REPLY = Reply(code=500, status="5.5.2", text="Control character in command")
+_NOT_UTF8 = Reply(code=500, status="5.5.2", text="Command is neither ASCII nor UTF-8")
+_UNKNOWN = Reply(code=500, status="5.5.1", text="Command not recognised")
+_TOO_MANY_BAD = Reply(code=421, status="4.7.0", text="Too many bad commands, closing")
+_TOO_MANY_MESSAGES = Reply(code=421, status="4.7.0", text="Too many messages over one connection, closing")
+_TOO_MANY_RECIPIENTS = Reply(code=452, status="4.5.3", text="Too many recipients, send the rest separately")
+_HELLO_FIRST = Reply(code=503, status="5.5.1", text="Say EHLO first")
+_NEED_NAME = Reply(code=501, status="5.5.4", text="Say which host you are")
+_NESTED = Reply(code=503, status="5.5.1", text="A message is already begun, RSET or DATA")
+_NO_MAIL = Reply(code=503, status="5.5.1", text="MAIL comes first")
+_NO_RECIPIENT = Reply(code=554, status="5.5.1", text="No valid recipients")
+_NO_ARGUMENT = Reply(code=501, status="5.5.4", text="No argument is allowed here")
+_MAIL_SYNTAX = Reply(code=501, status="5.5.4", text="Syntax: MAIL FROM:<address>")
+_RCPT_SYNTAX = Reply(code=501, status="5.5.4", text="Syntax: RCPT TO:<address>")
+_BAD_SENDER = Reply(code=501, status="5.1.7", text="Bad sender address syntax")
+_BAD_RECIPIENT = Reply(code=501, status="5.1.3", text="Bad recipient address syntax")
+_NULL_RECIPIENT = Reply(code=501, status="5.1.3", text="The null address takes no mail")
+_NEEDS_UTF8 = Reply(code=553, status="5.6.7", text="Non-ASCII address needs SMTPUTF8")
+TOO_LARGE = Reply(code=552, status="5.3.4", text="Message is larger than this server takes")
+
+
+class Then(Enum):
+    """What follows the reply."""
+
+    COMMAND = auto()
+    """The next command."""
+    CONTENT = auto()
+    """The message's content, up to its end."""
+    CLOSE = auto()
+    """The connection ends."""
+
+
+class Gate:
+    """Whether new mail is let in; shared by all sessions of a door."""
+
+    __slots__ = ("closed",)
+
+    def __init__(self) -> None:
+        self.closed: Reply | None = None
+        """What MAIL is answered with; None = open."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A message that is being announced: mutable, since it grows with each RCPT."""
+
+    sender: str
+    parameters: MailParameters
+    recipients: list[str] = field(default_factory=list)
+    recipient_dsn: list[str] = field(default_factory=list)
+    octets: int = 0
+    """Of the recipients and their parameters."""
+
+
+class Rules:
+    """What all sessions of one door go by, worked out once. `policy` may be exchanged at any time."""
+
+    def __init__(self, settings: ServerSettings, policy: RelayPolicy, gate: Gate) -> None:
+        self.settings = settings
+        self.policy = policy
+        self.gate = gate
+        self.host = settings.announcehost or "localhost"
+        self.greeting = f"220 {self.host} {settings.smtpgreet or 'ESMTP mqcd'}\r\n".encode()
+        self.helo = f"250 {self.host}\r\n".encode()
+        keywords = self._keywords()
+        lines = [f"250-{line}" for line in (self.host, *keywords)]
+        lines[-1] = lines[-1].replace("250-", "250 ", 1)
+        self.ehlo = ("\r\n".join(lines) + "\r\n").encode()
+        # DSN's parameters are taken although DSN is not offered: a client that sends them unasked
+        # states a wish, and refusing its mail for that would help nobody.
+        offered = {"SMTPUTF8", *DSN_PARAMETERS}
+        offered |= {"SIZE"} if settings.ext_size else set()
+        offered |= {"BODY"} if settings.ext_8bitmime else set()
+        self.parameters = frozenset(offered)
+
+    def _keywords(self) -> list[str]:
+        settings = self.settings
+        keywords = (
+            (settings.ext_pipelining, "PIPELINING"),
+            (settings.ext_size, f"SIZE {settings.maxmsgsize}"),
+            (settings.ext_8bitmime, "8BITMIME"),
+            (True, "SMTPUTF8"),
+            (True, "ENHANCEDSTATUSCODES"),
+        )
+        return [keyword for switched_on, keyword in keywords if switched_on]
+
+
+class Dialogue:
+    """One session with one client."""
+
+    __slots__ = (
+        "_bad",
+        "_client",
+        "_excused",
+        "_listener",
+        "_refused",
+        "_rules",
+        "_trusted",
+        "esmtp",
+        "helo",
+        "messages",
+        "then",
+        "transaction",
+    )
+
+    def __init__(self, rules: Rules, listener: str, client: str, refused: Callable[[Refusal], None]) -> None:
+        self._rules = rules
+        self._listener = listener
+        self._client = client
+        self._refused = refused
+        self._trusted: bool | None = None
+        self._bad = 0
+        self._excused = False
+        self.helo = ""
+        """The name that the client gave, cleaned; "" before it did."""
+        self.esmtp = False
+        self.messages = 0
+        """Messages whose content was sent, taken or not."""
+        self.then = Then.COMMAND
+        """What follows the last reply."""
+        self.transaction: Transaction | None = None
+        """The message being announced."""
+
+    def command(self, line: bytes) -> bytes:
+        """The reply to one command line (without its CRLF)."""
+        self.then = Then.COMMAND
+        if _CONTROLS.search(line) is not None:
+            return self.bad(_CONTROL_REPLY)
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            return self.bad(_NOT_UTF8)
+        verb, _, argument = text.partition(" ")
+        act = _COMMANDS.get(verb.upper())
+        return self.bad(_UNKNOWN) if act is None else act(self, argument.strip())
+
+    def sent(self) -> None:
+        """The content of the transaction has had its reply: the next message may begin."""
+        self.messages += 1
+        self._reset()
+
+    def refuse(self, reason: Reason, reply: Reply, recipient: str = "") -> bytes:
+        """Tell of a refusal; gives the reply's octets."""
+        sender = self.transaction.sender if self.transaction is not None else ""
+        self._refused(
+            Refusal(
+                reason=reason,
+                reply=reply,
+                listener=self._listener,
+                client=self._client,
+                sender=sender,
+                recipient=recipient,
+            )
+        )
+        return reply.encode()
+
+    def bad(self, reply: Reply, reason: Reason = Reason.SYNTAX) -> bytes:
+        """Refuse a bad command, and count it: one too many ends the connection."""
+        self._bad += 1
+        limit = self._rules.settings.maxbadreqs
+        if limit and self._bad > limit:
+            self.then = Then.CLOSE
+            return self.refuse(Reason.BAD_COMMANDS, _TOO_MANY_BAD)
+        return self.refuse(reason, reply)
+
+    def _reset(self) -> None:
+        self.transaction = None
+        self._excused = False
+
+    def _ehlo(self, argument: str) -> bytes:
+        return self._greet(argument, True)
+
+    def _helo(self, argument: str) -> bytes:
+        return self._greet(argument, False)
+
+    def _greet(self, argument: str, esmtp: bool) -> bytes:
+        if not argument:
+            return self.bad(_NEED_NAME)
+        self._reset()
+        self.helo = clean_helo(argument)
+        self.esmtp = esmtp
+        return self._rules.ehlo if esmtp else self._rules.helo
+
+    def _mail(self, argument: str) -> bytes:
+        if not self.helo:
+            return self.bad(_HELLO_FIRST, Reason.SEQUENCE)
+        if self.transaction is not None:
+            return self.bad(_NESTED, Reason.SEQUENCE)
+        self._excused = True
+        closed = self._rules.gate.closed
+        if closed is not None:
+            return self.refuse(Reason.CLOSED, closed)
+        limit = self._rules.settings.maxmessages
+        if limit and self.messages >= limit:
+            self.then = Then.CLOSE
+            return self.refuse(Reason.MESSAGES, _TOO_MANY_MESSAGES)
+        syntax = _FROM.match(argument)
+        if syntax is None:
+            return self.bad(_MAIL_SYNTAX)
+        return self._begin(argument[syntax.end() :])
+
+    def _begin(self, path: str) -> bytes:
+        try:
+            sender, rest = parse_path(path)
+        except DecodeError:
+            return self.refuse(Reason.SENDER, _BAD_SENDER)
+        try:
+            parameters = parse_mail(rest, self._rules.parameters) if rest else NO_PARAMETERS
+        except DoorRefused as error:
+            return self.bad(error.reply)
+        if not sender.isascii() and not parameters.smtputf8:
+            return self.refuse(Reason.SENDER, _NEEDS_UTF8)
+        self.transaction = Transaction(self._rules.policy.complete(sender), parameters)
+        limit = self._rules.settings.maxmsgsize
+        if limit and parameters.size > limit:
+            answer = self.refuse(Reason.SIZE, TOO_LARGE)
+            self.transaction = None
+            return answer
+        return _SENDER_OK
+
+    def _rcpt(self, argument: str) -> bytes:
+        transaction = self.transaction
+        if transaction is None:
+            return self._out_of_order(_NO_MAIL)
+        syntax = _TO.match(argument)
+        if syntax is None:
+            return self.bad(_RCPT_SYNTAX)
+        try:
+            path, rest = parse_path(argument[syntax.end() :])
+        except DecodeError:
+            return self.refuse(Reason.RECIPIENT, _BAD_RECIPIENT)
+        try:
+            dsn = parse_rcpt(rest, self._rules.parameters) if rest else ""
+        except DoorRefused as error:
+            return self.bad(error.reply)
+        return self._add(transaction, path, dsn)
+
+    def _add(self, transaction: Transaction, path: str, dsn: str) -> bytes:
+        recipient = self._rules.policy.complete(path)
+        denied = self._denied(transaction, path)
+        if denied is not None:
+            return self.refuse(*denied, recipient)
+        octets = len(recipient) + len(dsn)
+        limit = self._rules.settings.maxrecips
+        if (limit and len(transaction.recipients) >= limit) or transaction.octets + octets > MAX_ENVELOPE:
+            return self.refuse(Reason.RECIPIENTS, _TOO_MANY_RECIPIENTS, recipient)
+        transaction.octets += octets
+        transaction.recipients.append(recipient)
+        transaction.recipient_dsn.append(dsn)
+        return _RECIPIENT_OK
+
+    def _denied(self, transaction: Transaction, path: str) -> tuple[Reason, Reply] | None:
+        if not path:
+            return Reason.RECIPIENT, _NULL_RECIPIENT
+        if not path.isascii() and not transaction.parameters.smtputf8:
+            return Reason.RECIPIENT, _NEEDS_UTF8
+        if self._trusted is None:
+            self._trusted = self._rules.policy.trusts(self._client)
+        denied = self._rules.policy.refusal(path, self._trusted)
+        return None if denied is None else (Reason.RELAY, denied)
+
+    def _data(self, argument: str) -> bytes:
+        if argument:
+            return self.bad(_NO_ARGUMENT)
+        transaction = self.transaction
+        if transaction is None:
+            return self._out_of_order(_NO_MAIL)
+        if not transaction.recipients:
+            # The client may have pipelined DATA behind recipients that were all refused.
+            return self.refuse(Reason.SEQUENCE, _NO_RECIPIENT)
+        self.then = Then.CONTENT
+        return _GO_AHEAD
+
+    def _out_of_order(self, reply: Reply) -> bytes:
+        if self._excused:
+            return self.refuse(Reason.SEQUENCE, reply)
+        return self.bad(reply, Reason.SEQUENCE)
+
+    def _rset(self, argument: str) -> bytes:
+        if argument:
+            return self.bad(_NO_ARGUMENT)
+        self._reset()
+        return _RESET
+
+    def _noop(self, argument: str) -> bytes:
+        return _RESET
+
+    def _vrfy(self, argument: str) -> bytes:
+        return _CANNOT_VERIFY
+
+    def _help(self, argument: str) -> bytes:
+        return _HELP
+
+    def _quit(self, argument: str) -> bytes:
+        if argument:
+            return self.bad(_NO_ARGUMENT)
+        self.then = Then.CLOSE
+        return f"221 2.0.0 {self._rules.host} closing\r\n".encode()
+
+
+_COMMANDS: dict[str, Callable[[Dialogue, str], bytes]] = {
+    "EHLO": Dialogue._ehlo,
+    "HELO": Dialogue._helo,
+    "MAIL": Dialogue._mail,
+    "RCPT": Dialogue._rcpt,
+    "DATA": Dialogue._data,
+    "RSET": Dialogue._rset,
+    "NOOP": Dialogue._noop,
+    "VRFY": Dialogue._vrfy,
+    "HELP": Dialogue._help,
+    "QUIT": Dialogue._quit,
+}

@@ -1,0 +1,224 @@
+"""From 354 to the reply to the final dot: one message's content into the store.
+
+A message whose content is at most `inline_max` octets goes to the store whole. A larger one goes as a
+`Stream` that the store reads at its own pace: while it does not, the socket is not read. 250 is the
+reply only once `enqueue` has returned. Whatever goes wrong, the content is read up to its real end
+before the reply, so that the session stays in step; only a client that leaves, or a stop, ends that.
+
+Failures and replies: bare CR or LF 554 5.6.0; maxmsgsize 552 5.3.4; maxhops 554 5.4.6; StoreUnavailable
+451 4.3.1; Refused: its own reply; anything else 451 4.3.0, and the log has it.
+
+Settings read: maxmsgsize, maxhops, omitreceivedheader, announcehost, inline_max.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from mqcd.core.errors import ConnectFailed, StoreUnavailable
+from mqcd.core.model import Envelope, Submission
+from mqcd.core.ports import Clock, QueueStore
+from mqcd.core.reply import Refused, Reply
+from mqcd.core.spid import format_spid
+from mqcd.submit.body import BodyReader, HopCounter
+from mqcd.submit.dialogue import TOO_LARGE, Dialogue, Rules, Transaction
+from mqcd.submit.policy import DoorRefused, Reason
+from mqcd.submit.received import DateCache, protocol, received_header
+from mqcd.submit.wire import Interrupted, Wire
+
+log = logging.getLogger(__name__)
+
+_BARE = Reply(code=554, status="5.6.0", text="Bare CR or LF in the message, lines end in CRLF")
+_LOOP = Reply(code=554, status="5.4.6", text="Too many hops, the message is looping")
+_STORE = Reply(code=451, status="4.3.1", text="The queue cannot take mail now, try again later")
+_HEADER_ROOM = 2048
+"""Octets that our Received header may take of inline_max."""
+FAULT = Reply(code=451, status="4.3.0", text="Local error, try again later")
+
+
+@dataclass(kw_only=True, slots=True)
+class Intake:
+    """What the messages of one door have in common."""
+
+    store: QueueStore
+    clock: Clock
+    rules: Rules
+    listener: str
+    inline_max: int
+    dates: DateCache
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Peer:
+    """Who is sending."""
+
+    session: str
+    """Number of the session, for the log."""
+    client: str
+    """IP address."""
+
+
+class Stream(AsyncIterator[bytes]):
+    """The content of one message as it comes, checked against limits on the way.
+
+    Raises DoorRefused for what the message may not be, ConnectFailed when the client leaves, Interrupted
+    when the session is ended; each is the end of the iteration.
+    """
+
+    __slots__ = ("_body", "_hops", "_limit", "_maxhops", "_ready", "_wire", "refused")
+
+    def __init__(self, wire: Wire, maxmsgsize: int, maxhops: int) -> None:
+        self._wire = wire
+        self._limit = maxmsgsize
+        self._maxhops = maxhops
+        self._body = BodyReader()
+        self._hops = HopCounter()
+        self._ready: list[bytes] = []
+        self.refused: DoorRefused | None = None
+        """Why the message cannot be taken; known at its end at the latest."""
+
+    async def begin(self, octets: int) -> bytes | None:
+        """The whole content if it has no more than `octets`; else None, and it is to be iterated.
+
+        Raises like the iteration; a message refused here has been read to its end.
+        """
+        parts: list[bytes] = []
+        while not self._body.done and self._body.size <= octets:
+            parts.append(await self._next())
+        self._check()
+        if self._body.done and self._body.size <= octets:
+            return b"".join(parts)
+        self._ready = parts
+        return None
+
+    def prepend(self, header: bytes) -> None:
+        """Put `header` before what is to be iterated."""
+        self._ready.insert(0, header)
+
+    async def drain(self) -> None:
+        """Read and forget everything up to the message's end."""
+        self._ready.clear()
+        while not self._body.done:
+            await self._next()
+
+    async def __anext__(self) -> bytes:
+        if self._ready:
+            ready = b"".join(self._ready)
+            self._ready.clear()
+            return ready
+        while not self._body.done:
+            part = await self._next()
+            self._check()
+            if part:
+                return part
+        raise StopAsyncIteration
+
+    async def _next(self) -> bytes:
+        body = self._body
+        part = body.feed(await self._wire.take())
+        if body.done and body.rest:
+            self._wire.unread(body.rest)
+        if self.refused is None:
+            self.refused = self._judge(part)
+        return part
+
+    def _judge(self, part: bytes) -> DoorRefused | None:
+        if self._body.bare:
+            return DoorRefused(Reason.CONTENT, _BARE)
+        if self._limit and self._body.size > self._limit:
+            return DoorRefused(Reason.SIZE, TOO_LARGE)
+        if self._maxhops and self._hops.feed(part) >= self._maxhops:
+            return DoorRefused(Reason.LOOP, _LOOP)
+        return None
+
+    def _check(self) -> None:
+        if self.refused is not None:
+            raise self.refused
+
+
+async def take_message(intake: Intake, dialogue: Dialogue, wire: Wire, peer: Peer) -> bytes:
+    """Read the content that follows 354 and give it to the store; the reply's octets.
+
+    Raises ConnectFailed when the client leaves and Interrupted when the session is ended: nothing is
+    kept of the message then. Any other failure is a reply.
+    """
+    transaction = dialogue.transaction
+    if transaction is None:
+        raise ValueError("content without a transaction")
+    settings = intake.rules.settings
+    stream = Stream(wire, settings.maxmsgsize, settings.maxhops)
+    try:
+        spid = await _accept(intake, dialogue, transaction, stream, peer)
+    except (ConnectFailed, Interrupted):
+        raise
+    except Exception as error:
+        reason, reply = _explain(error, peer)
+        await stream.drain()
+        return dialogue.refuse(reason, reply)
+    return b"250 2.0.0 Ok: queued as %s\r\n" % format_spid(spid).encode()
+
+
+async def _accept(
+    intake: Intake, dialogue: Dialogue, transaction: Transaction, stream: Stream, peer: Peer
+) -> int:
+    content: bytes | AsyncIterator[bytes] | None = await stream.begin(
+        max(intake.inline_max - _HEADER_ROOM, 0)
+    )
+    now = intake.clock.now()
+    spid = intake.store.reserve(len(transaction.recipients) > 1)
+    header = _header(intake, dialogue, transaction, peer, spid, now)
+    if isinstance(content, bytes):
+        content = header + content
+    else:
+        stream.prepend(header)
+        content = stream
+    envelope = Envelope(
+        spid=spid,
+        sender=transaction.sender,
+        received=now,
+        body=transaction.parameters.body,
+        smtputf8=transaction.parameters.smtputf8,
+        listener=intake.listener,
+        client=peer.client,
+        dsn=transaction.parameters.dsn,
+    )
+    submission = Submission(
+        envelope=envelope,
+        recipients=tuple(transaction.recipients),
+        content=content,
+        recipient_dsn=tuple(transaction.recipient_dsn) if any(transaction.recipient_dsn) else (),
+    )
+    await intake.store.enqueue(submission)
+    return spid
+
+
+def _header(
+    intake: Intake, dialogue: Dialogue, transaction: Transaction, peer: Peer, spid: int, now: int
+) -> bytes:
+    if intake.rules.settings.omitreceivedheader:
+        return b""
+    recipients = transaction.recipients
+    return received_header(
+        helo=dialogue.helo,
+        client=peer.client,
+        host=intake.rules.host,
+        protocol=protocol(dialogue.esmtp, transaction.parameters.smtputf8),
+        spid=spid,
+        recipient=recipients[0] if len(recipients) == 1 else "",
+        date=intake.dates.text(now),
+    )
+
+
+def _explain(error: Exception, peer: Peer) -> tuple[Reason, Reply]:
+    """Reason and reply for a message that was not taken."""
+    if isinstance(error, DoorRefused):
+        return error.reason, error.reply
+    if isinstance(error, Refused):
+        return Reason.STORE, error.reply
+    if isinstance(error, StoreUnavailable):
+        log.warning("session %s: message not taken, the store said: %s", peer.session, error)
+        return Reason.STORE, _STORE
+    log.error("session %s: message not taken because of a fault", peer.session, exc_info=error)
+    return Reason.FAULT, FAULT

@@ -1,0 +1,141 @@
+"""The ESMTP parameters of MAIL and RCPT: parsed and checked. Pure.
+
+SIZE (RFC 1870), BODY (RFC 6152), SMTPUTF8 (RFC 6531), and DSN's RET, ENVID, NOTIFY, ORCPT (RFC 3461),
+which are kept in one normal form for the report that may come of them. A parameter that is not known,
+or belongs to an extension that is switched off, is refused with 555; one given twice, or with a value
+that its RFC does not know, with 501 (RFC 5321, 4.1.1.11).
+
+Settings read: extSIZE, ext8BITMIME, by way of `offered`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from mqcd.core.model import Body
+from mqcd.core.reply import Reply
+from mqcd.submit.policy import DoorRefused, Reason
+
+_KEYWORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-]*")
+_XTEXT = re.compile(r"(?:[!-*,-<>-~]|\+[0-9A-F]{2})*")
+_ADDRESS_TYPE = re.compile(r"[A-Za-z0-9\-]+")
+_MAX_ENVID = 100
+_MAX_ORCPT = 500
+_NOTIFY = ("SUCCESS", "FAILURE", "DELAY")
+
+DSN_PARAMETERS = frozenset({"RET", "ENVID", "NOTIFY", "ORCPT"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MailParameters:
+    """What MAIL said besides the reverse-path."""
+
+    size: int = 0
+    """Octets that the client declared; 0 when it did not."""
+    body: Body = Body.SEVEN
+    smtputf8: bool = False
+    dsn: str = ""
+    """RET and ENVID in normal form."""
+
+
+NO_PARAMETERS = MailParameters()
+
+
+def parse_mail(text: str, offered: Collection[str]) -> MailParameters:
+    """What follows the path of MAIL. `offered` lists the keywords taken. Raises DoorRefused."""
+    if not text:
+        return NO_PARAMETERS
+    given = _split(text, offered, _MAIL)
+    return MailParameters(
+        size=int(given.get("SIZE", "0")),
+        body=Body(given.get("BODY", Body.SEVEN)),
+        smtputf8="SMTPUTF8" in given,
+        dsn=_join(given, ("RET", "ENVID")),
+    )
+
+
+def parse_rcpt(text: str, offered: Collection[str]) -> str:
+    """What follows the path of RCPT: NOTIFY and ORCPT in normal form, or "". Raises DoorRefused."""
+    return _join(_split(text, offered, _RCPT), ("NOTIFY", "ORCPT")) if text else ""
+
+
+def _split(text: str, offered: Collection[str], known: dict[str, Callable[[str], str]]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for word in text.split():
+        keyword, _, value = word.partition("=")
+        keyword = keyword.upper()
+        if not _KEYWORD.fullmatch(keyword):
+            raise _malformed("Parameter is not KEYWORD or KEYWORD=value")
+        if keyword not in known or keyword not in offered:
+            reply = Reply(code=555, status="5.5.4", text=f"Parameter {keyword[:20]} is not supported here")
+            raise DoorRefused(Reason.SYNTAX, reply)
+        if keyword in given:
+            raise _malformed(f"Parameter {keyword} given twice")
+        given[keyword] = known[keyword](value)
+    return given
+
+
+def _join(given: dict[str, str], keywords: tuple[str, ...]) -> str:
+    return " ".join(f"{keyword}={given[keyword]}" for keyword in keywords if keyword in given)
+
+
+def _malformed(text: str) -> DoorRefused:
+    return DoorRefused(Reason.SYNTAX, Reply(code=501, status="5.5.4", text=text))
+
+
+def _size(value: str) -> str:
+    if not (value.isascii() and value.isdigit()) or len(value) > 20:
+        raise _malformed("SIZE takes a number of octets")
+    return value
+
+
+def _body(value: str) -> str:
+    if value.upper() not in tuple(Body):
+        raise _malformed("BODY takes 7BIT or 8BITMIME")
+    return value.upper()
+
+
+def _smtputf8(value: str) -> str:
+    if value:
+        raise _malformed("SMTPUTF8 takes no value")
+    return value
+
+
+def _ret(value: str) -> str:
+    if value.upper() not in ("FULL", "HDRS"):
+        raise _malformed("RET takes FULL or HDRS")
+    return value.upper()
+
+
+def _envid(value: str) -> str:
+    if not value or len(value) > _MAX_ENVID or not _XTEXT.fullmatch(value):
+        raise _malformed(f"ENVID takes xtext of at most {_MAX_ENVID} octets")
+    return value
+
+
+def _notify(value: str) -> str:
+    events = value.upper().split(",")
+    once = len(set(events)) == len(events)
+    if events != ["NEVER"] and not (once and all(event in _NOTIFY for event in events)):
+        raise _malformed("NOTIFY takes NEVER, or a list of SUCCESS, FAILURE, DELAY")
+    return ",".join(events)
+
+
+def _orcpt(value: str) -> str:
+    kind, semicolon, address = value.partition(";")
+    good = semicolon and address and _ADDRESS_TYPE.fullmatch(kind) and _XTEXT.fullmatch(address)
+    if not good or len(value) > _MAX_ORCPT:
+        raise _malformed(f"ORCPT takes type;xtext of at most {_MAX_ORCPT} octets")
+    return value
+
+
+_MAIL: dict[str, Callable[[str], str]] = {
+    "SIZE": _size,
+    "BODY": _body,
+    "SMTPUTF8": _smtputf8,
+    "RET": _ret,
+    "ENVID": _envid,
+}
+_RCPT: dict[str, Callable[[str], str]] = {"NOTIFY": _notify, "ORCPT": _orcpt}

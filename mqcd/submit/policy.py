@@ -1,0 +1,164 @@
+"""Who may send what to whom, and the replies that say no. Pure.
+
+Rules, in the order in which they decide:
+
+* A client that `relay_clients` lists may send to any domain.
+* Anybody may send to a domain that `relay_domains` lists. Domains match exactly: `example.org` does
+  not open `sub.example.org`, list both. Case, a final dot and U-labels make no difference.
+* Anybody may send to `postmaster` without a domain (RFC 5321, 4.5.1). It is our own mail: the server
+  completes it with `own_domain`.
+* Everything else is "554 5.7.1 Relay access denied". From a client that is not listed so is a local
+  part that asks the next hop to pass the mail on (`user%elsewhere@here`, `elsewhere!user@here`,
+  `"user@elsewhere"@here`): the next hop may trust us more than it would trust that client. A source
+  route is dropped before any rule looks (RFC 5321, 4.1.1.3), so it never decides.
+
+Settings read: relay_clients, relay_domains, announcehost.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mqcd.config.settings import HostPattern, Network, ServerSettings
+from mqcd.core.address import domain_of, normal_domain, split_address
+from mqcd.core.reply import Refused, Reply
+
+
+class Reason(StrEnum):
+    """Why the door refused: the label of `mqcd_refused_total` and the event's reason."""
+
+    RELAY = "relay"
+    """A recipient that this client may not send to."""
+    SENDER = "sender"
+    """A reverse-path that is no address."""
+    RECIPIENT = "recipient"
+    """A forward-path that is no address."""
+    SYNTAX = "syntax"
+    """A line that is no command, or a parameter that cannot be taken."""
+    SEQUENCE = "sequence"
+    """A command out of its order, content sent ahead of 354 among them."""
+    BAD_COMMANDS = "bad-commands"
+    """More bad commands than maxbadreqs: disconnected."""
+    SIZE = "size"
+    """Larger than maxmsgsize."""
+    RECIPIENTS = "recipients"
+    """More recipients than maxrecips."""
+    MESSAGES = "messages"
+    """More messages over one connection than maxmessages: disconnected."""
+    CONNECTIONS = "connections"
+    """More connections from one address than maxpeerconnections: disconnected."""
+    TIMEOUT = "timeout"
+    """The client was silent for too long: disconnected."""
+    CONTENT = "content"
+    """Bare CR or LF in the content: it may hide a second message from other servers."""
+    LOOP = "loop"
+    """maxhops Received headers."""
+    STORE = "store"
+    """The queue could not take it."""
+    CLOSED = "closed"
+    """The door is closed to new mail, or the server is stopping."""
+    FAULT = "fault"
+    """An error of ours; the log has it."""
+
+
+class DoorRefused(Refused):
+    """A refusal that knows its reason."""
+
+    def __init__(self, reason: Reason, reply: Reply) -> None:
+        super().__init__(reply)
+        self.reason = reason
+
+
+RELAY_DENIED = Reply(code=554, status="5.7.1", text="Relay access denied")
+
+_MOST_V4_BITS = 32
+_LOOPBACK = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/128"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RelayPolicy:
+    """Who may relay, and for which domains."""
+
+    networks: Sequence[Network] = ()
+    """Clients inside may send anywhere."""
+    domains: frozenset[str] = frozenset()
+    """Anybody may send here; in comparable form."""
+    own_domain: str = "localhost"
+    """What completes a bare postmaster."""
+
+    def trusts(self, client: str) -> bool:
+        """Whether the client with this IP address may send to any domain. False for no address."""
+        try:
+            address = ipaddress.ip_address(client)
+        except ValueError:
+            return False
+        return any(address in network for network in self.networks)
+
+    def refusal(self, recipient: str, trusted: bool) -> Reply | None:
+        """The reply that refuses `recipient`, a checked address or "postmaster"; None to take it."""
+        if trusted or "@" not in recipient:
+            return None
+        if domain_of(recipient) not in self.domains or asks_to_relay(recipient):
+            return RELAY_DENIED
+        return None
+
+    def complete(self, path: str) -> str:
+        """`path` with our own domain, when it is a bare postmaster; else as it is."""
+        return path if not path or "@" in path else f"{path}@{self.own_domain}"
+
+
+def asks_to_relay(address: str) -> bool:
+    """Whether the local part names another host to pass the mail on to."""
+    local = split_address(address)[0]
+    return "%" in local or "!" in local or "@" in local
+
+
+def host_names(patterns: Sequence[HostPattern]) -> list[str]:
+    """The names in `relay_clients` whose addresses somebody has to look up."""
+    names = {pattern.partition("/")[0] for pattern in patterns if isinstance(pattern, str)}
+    return sorted(names - {"localhost"})
+
+
+def relay_policy(settings: ServerSettings, resolved: Mapping[str, Sequence[str]]) -> RelayPolicy:
+    """The policy that `settings` state; `resolved` gives the addresses of each host name in them.
+
+    A name that is not in `resolved` lets nobody in. `localhost` is loopback without asking (RFC 6761).
+    """
+    networks: list[Network] = []
+    for pattern in settings.relay_clients:
+        if not isinstance(pattern, str):
+            networks.append(pattern)
+        elif pattern == "localhost":
+            networks.extend(_LOOPBACK)
+        else:
+            networks.extend(_networks_of(pattern, resolved))
+    return RelayPolicy(
+        networks=tuple(networks),
+        domains=frozenset(normal_domain(domain) for domain in settings.relay_domains),
+        own_domain=own_domain(settings.announcehost),
+    )
+
+
+def _networks_of(pattern: str, resolved: Mapping[str, Sequence[str]]) -> list[Network]:
+    name, _, bits = pattern.partition("/")
+    networks: list[Network] = []
+    for text in resolved.get(name, ()):
+        address = ipaddress.ip_address(text)
+        # A prefix is written for IPv4 or IPv6; an address that it does not fit stands for itself.
+        prefix = min(int(bits), address.max_prefixlen) if bits else address.max_prefixlen
+        if address.version == 6 and prefix <= _MOST_V4_BITS:
+            prefix = address.max_prefixlen
+        networks.append(ipaddress.ip_network(f"{address}/{prefix}", strict=False))
+    return networks
+
+
+def own_domain(announcehost: str) -> str:
+    """The domain that the host is of: its name less the first label, where that leaves two or more.
+
+    The same rule as the sender of reports goes by, so that postmaster is one mailbox.
+    """
+    _, _, parent = announcehost.partition(".")
+    return parent if "." in parent else announcehost or "localhost"

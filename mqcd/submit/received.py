@@ -1,0 +1,77 @@
+"""The Received header that the server prepends (RFC 5321, 4.4; RFC 3848; RFC 6531, 4.3). Pure.
+
+    Received: from HELO ([192.0.2.1])
+            by ANNOUNCEHOST (mqcd) with ESMTP id SPID
+            for <recipient>; Fri, 20 Nov 2026 16:47:05 +0000
+
+`for` stands only in a message with one recipient: naming one of several would tell the others. What the
+client said of itself is reduced to characters that a host name or address literal may have.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from mqcd.core.spid import format_spid
+
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_NOT_HOST = re.compile(r"[^A-Za-z0-9.:_\[\]\-]")
+_MAX_HELO = 255
+
+
+def clean_helo(name: str) -> str:
+    """`name` with whatever cannot stand in a host name or address literal made "?"."""
+    return _NOT_HOST.sub("?", name[:_MAX_HELO])
+
+
+def protocol(esmtp: bool, smtputf8: bool, tls: bool = False, user: bool = False) -> str:
+    """The `with` keyword: SMTP, ESMTP, ESMTPSA, UTF8SMTPS and so on."""
+    if smtputf8:
+        name = "UTF8SMTP"
+    elif esmtp or tls or user:
+        name = "ESMTP"
+    else:
+        return "SMTP"
+    return f"{name}{'S' if tls else ''}{'A' if user else ''}"
+
+
+def date_text(second: int) -> str:
+    """RFC 5322 date and time in UTC of a Unix time in seconds; never in the system's language."""
+    at = datetime.fromtimestamp(second, UTC)
+    return (
+        f"{_DAYS[at.weekday()]}, {at.day} {_MONTHS[at.month - 1]} {at.year} "
+        f"{at.hour:02d}:{at.minute:02d}:{at.second:02d} +0000"
+    )
+
+
+class DateCache:
+    """`date_text`, made once a second."""
+
+    __slots__ = ("_second", "_text")
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._text = ""
+
+    def text(self, ms: int) -> str:
+        """The date of a Unix time in ms."""
+        second = ms // 1000
+        if second != self._second:
+            self._second = second
+            self._text = date_text(second)
+        return self._text
+
+
+def received_header(
+    *, helo: str, client: str, host: str, protocol: str, spid: int, recipient: str, date: str
+) -> bytes:
+    """The header field, CRLF at its end. `recipient` is "" when there are several; `helo` is clean."""
+    literal = f"IPv6:{client}" if ":" in client else client
+    target = f"\r\n\tfor <{recipient}>; {date}\r\n" if recipient else f";\r\n\t{date}\r\n"
+    text = (
+        f"Received: from {helo} ([{literal}])\r\n"
+        f"\tby {host} (mqcd) with {protocol} id {format_spid(spid)}{target}"
+    )
+    return text.encode()

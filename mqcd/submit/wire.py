@@ -1,0 +1,192 @@
+"""What a client has sent and nobody has read yet: lines and chunks, with back-pressure.
+
+* At most HIGH_WATER octets, plus the one delivery of the event loop that exceeds them, are held: then
+  the socket is not read until less than half is left.
+* A command line ends in LF; `next_line` gives it without its CRLF, or raises BadLine when it is too
+  long or the LF has no CR before it. Such a line is gone then, and the next one can be read.
+* `fail` ends every present and future read with an error, which is how a session is interrupted: by
+  the client's leaving (ConnectFailed), by a timeout, by a stop (Interrupted). Work that is not waiting
+  for the client, such as a commit, is not disturbed.
+* `waiting_since` tells since when the client has been owing us a line, or the next chunk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from mqcd.core.errors import ConnectFailed, DecodeError, MqcdError
+from mqcd.core.ports import Clock
+from mqcd.core.reply import Reply
+from mqcd.submit.policy import Reason
+
+HIGH_WATER = 64 * 1024
+MAX_LINE = 2048
+"""Octets of a command line with its CRLF. RFC 5321, 4.5.3.1.4 has 512, and each extension adds to it:
+DSN alone 500 for ORCPT (RFC 3461, 4.2)."""
+
+
+class BadLine(DecodeError):
+    """A command line that cannot be read. Fault: the client."""
+
+
+class Interrupted(MqcdError):
+    """The session is to end now; the client is told so by `reply`."""
+
+    def __init__(self, reason: Reason, reply: Reply) -> None:
+        super().__init__(str(reply))
+        self.reason = reason
+        self.reply = reply
+
+
+class Pausable(Protocol):
+    """The part of a transport that back-pressure needs."""
+
+    def pause_reading(self) -> None:
+        """Take no more from the socket."""
+
+    def resume_reading(self) -> None:
+        """Take again."""
+
+
+class Wire:
+    """The unread octets of one connection. One reader at a time."""
+
+    __slots__ = (
+        "_chunks",
+        "_clock",
+        "_current",
+        "_error",
+        "_loop",
+        "_overlong",
+        "_paused",
+        "_position",
+        "_transport",
+        "_waiter",
+        "at_end",
+        "held",
+        "waiting_since",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, transport: Pausable, clock: Clock) -> None:
+        self._loop = loop
+        self._transport = transport
+        self._clock = clock
+        self._current = b""
+        self._position = 0
+        self._chunks: list[bytes] = []
+        self._paused = False
+        self._overlong = False
+        self._error: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self.held = 0
+        """Octets that nobody has read yet."""
+        self.at_end = False
+        """The client has closed its side."""
+        self.waiting_since = 0
+        """Monotonic ms since when a read has been waiting for the client; 0 = nobody waits."""
+
+    def feed_data(self, data: bytes) -> None:
+        """Octets came."""
+        self._chunks.append(data)
+        self.held += len(data)
+        if self.held > HIGH_WATER and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def feed_eof(self) -> None:
+        """The client will send no more; what it sent can still be read."""
+        self.at_end = True
+        self._wake()
+
+    def fail(self, error: Exception) -> None:
+        """End all reads, now and later, with `error`. The first error stays."""
+        if self._error is None:
+            self._error = error
+        self._wake()
+
+    def next_line(self) -> bytes | None:
+        """The next command line, None when it has not come whole. Raises BadLine, or what failed."""
+        if self._error is not None:
+            raise self._error
+        end = self._current.find(b"\n", self._position)
+        if end < 0 and self._chunks:
+            self._current = self._current[self._position :] + b"".join(self._chunks)
+            self._position = 0
+            self._chunks.clear()
+            end = self._current.find(b"\n")
+        if end < 0:
+            self._drop_overlong()
+            return None
+        start = self._position
+        self._position = end + 1
+        self._consumed(self._position - start)
+        self.waiting_since = 0
+        if self._overlong or end + 1 - start > MAX_LINE:
+            self._overlong = False
+            raise BadLine("Line too long")
+        if end == start or self._current[end - 1] != 13:
+            raise BadLine("Line does not end in CRLF")
+        return self._current[start : end - 1]
+
+    async def more(self) -> None:
+        """Wait until something came since the last look. Raises ConnectFailed at the client's end."""
+        await self._wait(bool(self._chunks))
+
+    async def take(self) -> bytes:
+        """All that has come, at least one octet. Raises ConnectFailed when the client has left."""
+        if not self.held:
+            await self._wait(False)
+        elif self._error is not None:
+            raise self._error
+        self._chunks.insert(0, self._current[self._position :])
+        data = b"".join(self._chunks)
+        self._chunks.clear()
+        self._current = b""
+        self._position = 0
+        self._consumed(len(data))
+        self.waiting_since = 0
+        return data
+
+    def unread(self, data: bytes) -> None:
+        """Give back the tail of what `take` gave."""
+        self._current = data + self._current[self._position :]
+        self._position = 0
+        self.held += len(data)
+
+    async def _wait(self, satisfied: bool) -> None:
+        while True:
+            if self._error is not None:
+                raise self._error
+            if satisfied:
+                return
+            if self.at_end:
+                raise ConnectFailed("the client closed the connection")
+            if not self.waiting_since:
+                self.waiting_since = self._clock.monotonic() or 1
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+            satisfied = bool(self._chunks)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _consumed(self, octets: int) -> None:
+        self.held -= octets
+        if self._paused and self.held < HIGH_WATER // 2:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _drop_overlong(self) -> None:
+        """Forget the beginning of a line that is already too long; its end is still to come."""
+        waiting = len(self._current) - self._position
+        if waiting > MAX_LINE:
+            self._overlong = True
+            self._current = b""
+            self._position = 0
+            self._consumed(waiting)
