@@ -1,1 +1,1 @@
-"""The real clock, resolver, dialer and TLS contexts: the only place where the outside is read."""
+"""The outside world as the ports of `mqcd.core.ports` want it: clock, DNS, connections, TLS contexts."""

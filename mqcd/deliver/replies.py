@@ -1,0 +1,84 @@
+"""Cuts what a server sends into replies (RFC 5321, 4.2). Pure.
+
+Guarantees: the same octets give the same replies however they are split; memory is bounded by the
+limits below. Fails only with DecodeError: what is not a reply, or one that does not end.
+"""
+
+from __future__ import annotations
+
+from mqcd.core.errors import DecodeError
+from mqcd.core.reply import MAX_REPLY_LINE, Reply, join_lines, parse_line
+
+MAX_REPLY_LINES = 200
+"""Lines of one reply; the longest real ones (EHLO) have about 20."""
+
+
+class RawReply:
+    """One reply, its text still octets: most replies are only looked at for their code."""
+
+    __slots__ = ("code", "lines")
+
+    def __init__(self, code: int, lines: list[bytes]) -> None:
+        self.code = code
+        """Three digits, 200 to 599."""
+        self.lines = lines
+        """Text of each line, code and mark taken off."""
+
+    def reply(self) -> Reply:
+        """The reply as a value."""
+        return join_lines(self.code, [line.decode("utf-8", "replace") for line in self.lines])
+
+
+class ReplyReader:
+    """Octets in, replies out. A bare LF ends a line too, for servers that cannot do better."""
+
+    __slots__ = ("_at", "_buffer", "_code", "_lines")
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._at = 0
+        self._code = 0
+        self._lines: list[bytes] = []
+
+    @property
+    def pending(self) -> bool:
+        """Whether octets wait that `next` has not made into a reply."""
+        return self._at < len(self._buffer) or bool(self._lines)
+
+    def feed(self, data: bytes) -> None:
+        """Take octets as they came."""
+        rest = self._buffer[self._at :] if self._at < len(self._buffer) else b""
+        self._buffer = rest + data if rest else data
+        self._at = 0
+
+    def next(self) -> RawReply | None:
+        """The next whole reply; None until more octets come. Raises DecodeError."""
+        while True:
+            end = self._buffer.find(b"\n", self._at)
+            if (end if end >= 0 else len(self._buffer)) - self._at > MAX_REPLY_LINE:
+                raise DecodeError(f"reply line of more than {MAX_REPLY_LINE} octets")
+            if end < 0:
+                return None
+            line = self._buffer[self._at : end].rstrip(b"\r")
+            self._at = end + 1
+            code, last, text = _split(line)
+            if self._lines and code != self._code:
+                raise DecodeError(f"reply that begins with {self._code} and goes on with {code}")
+            if last and not self._lines:
+                return RawReply(code, [text])
+            self._lines.append(text)
+            if len(self._lines) > MAX_REPLY_LINES:
+                raise DecodeError(f"reply of more than {MAX_REPLY_LINES} lines")
+            if last:
+                lines, self._lines = self._lines, []
+                return RawReply(code, lines)
+            self._code = code
+
+
+def _split(line: bytes) -> tuple[int, bool, bytes]:
+    """Code, whether it is the last line, text. Raises DecodeError."""
+    head = line[:4]
+    if head[3:] in (b" ", b"-") and head[:3].isdigit() and b"200" <= head[:3] <= b"599":
+        return int(head[:3]), head[3:] == b" ", line[4:]
+    code, last, text = parse_line(line)
+    return code, last, text.encode()

@@ -1,0 +1,70 @@
+"""Asks DNS what `routing` needs to know, and remembers the answers for a while.
+
+Guarantees: never raises for a domain's sake; DNS that gives no answer means "later" (4.4.3), and only a
+certain "there is none" is permanent (5.1.2). Questions for one domain that is being asked for are asked
+once. Routes that DNS gave are kept at most `KEEP_MS` (the resolver keeps the records by their TTL).
+Settings read: deliver/relays, smtpport, client/fallbackMX_A.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from mqcd.config.settings import DeliverSettings
+from mqcd.core.errors import NameNotFound, ResolveFailed
+from mqcd.core.ports import Clock, Resolver
+from mqcd.deliver import routing
+from mqcd.deliver.routing import Destination, Route
+
+KEEP_MS = 30_000
+MAX_KEPT = 10_000
+
+
+class Router:
+    """From a recipient's domain to its destination."""
+
+    def __init__(self, settings: DeliverSettings, resolver: Resolver, clock: Clock) -> None:
+        self._relays = routing.relays(
+            (relay.address.host, relay.address.port, relay.destdomains) for relay in settings.relays
+        )
+        self._port = settings.smtpport
+        self._fallback = settings.client.fallback_mx_a
+        self._resolver = resolver
+        self._clock = clock
+        self._kept: OrderedDict[str, tuple[int, Destination]] = OrderedDict()
+
+    def known(self, domain: str) -> Destination | None:
+        """The destination, if it is known without asking."""
+        relay = self._relays.find(domain)
+        if relay is not None:
+            return relay
+        kept = self._kept.get(domain)
+        if kept is not None and kept[0] > self._clock.monotonic():
+            return kept[1]
+        return None
+
+    async def find(self, domain: str) -> Route:
+        """The route of a recipient's domain, in comparable form ("" = a bare postmaster: ourselves)."""
+        known = self.known(domain)
+        if known is not None:
+            return known
+        if not domain:
+            return routing.permanent("5.1.2", "an address without a domain needs a default relay")
+        route = routing.literal(domain, self._port) or await self._by_dns(domain)
+        if isinstance(route, Destination):
+            self._kept[domain] = (self._clock.monotonic() + KEEP_MS, route)
+            self._kept.move_to_end(domain)
+            if len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        return route
+
+    async def _by_dns(self, domain: str) -> Route:
+        try:
+            found = await self._resolver.mx(domain)
+            if not found:
+                await self._resolver.addresses(domain)
+        except NameNotFound as error:
+            return routing.permanent("5.1.2", f"no such domain for mail: {error}")
+        except ResolveFailed as error:
+            return routing.temporary("4.4.3", f"no answer from DNS: {error}")
+        return routing.by_mx(domain, found, self._port, self._fallback)

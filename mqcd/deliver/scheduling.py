@@ -1,0 +1,395 @@
+"""Who is tried next, and over how many connections: a table of lanes, one for each destination. Pure.
+
+* Lanes take turns, so a long one delays no other. Within a lane recipients go in order of arrival; those
+  of one message travel together, at most `maxrecips` in one transaction.
+* A lane's window, how many connections it may have, starts at `START_WINDOW`, grows by one for each
+  window's worth of transactions that went through, halves when a connection fails, and stays within
+  1 .. `maxserverconnections`.
+* A destination whose hosts all refuse, or on which connections only break, is suspended. One recipient
+  is kept as its probe, the others go back untried. The first probe comes after `FIRST_PROBE_MS`, each
+  further one after twice the time, none later than the first retry delay.
+* When the active set is full, lanes that hold more than their share and do not get on give back the rest.
+
+Decisions are returned (`Start`, `Give`), agents perform them and tell the table what came of it. Times
+are ms; `now` is monotonic here, parking times are handed out relative (`after`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from mqcd.core.model import Recipient
+from mqcd.deliver.routing import Destination
+
+START_WINDOW = 5.0
+FIRST_PROBE_MS = 60_000
+PROBE_GRACE_MS = 10_000
+"""How long after a probe has begun the others of its destination come back to look."""
+BREAKS = 3
+"""Connections that break in a row, none going through, after which a destination counts as dead."""
+STALE_MS = 1000
+"""A head of line that waited longer than this is a lane that does not get on."""
+MAX_REST_MS = 30_000
+MAX_DOMAINS = 1000
+"""Domains of a suspended lane that are named to the store; others are claimed and given back."""
+MAX_EMPTY_LANES = 1000
+
+
+@dataclass(slots=True)
+class Job:
+    """Recipients of one message that travel together."""
+
+    destination: Destination
+    recipients: list[Recipient]
+    since: int
+    """When it came into its lane."""
+    begun: bool = False
+    """The store knows that the attempt has begun."""
+    probe: bool = False
+
+
+@dataclass(slots=True)
+class Lane:
+    """What is known of one destination."""
+
+    destination: Destination
+    window: float = START_WINDOW
+    jobs: deque[Job] = field(default_factory=deque)
+    waiting: int = 0
+    """Recipients in `jobs`."""
+    open_jobs: dict[int, Job] = field(default_factory=dict)
+    """By SPID: the job that takes further recipients of that message."""
+    connections: int = 0
+    """Open or being opened."""
+    idle: int = 0
+    """Of those, open and without work."""
+    working: int = 0
+    """Of those, got through to a server that takes mail."""
+    breaks: int = 0
+    """Connections that broke since the last transaction that went through."""
+    suspended: bool = False
+    until: int = 0
+    """When the probe may start."""
+    delay: int = 0
+    """Time between the last two probes."""
+    rest_until: int = 0
+    """Until when its domains are passed over because it holds more than its share."""
+    domains: set[str] = field(default_factory=set)
+    queued: bool = False
+    """Stands in the table's line of lanes that may have something to start."""
+
+    @property
+    def name(self) -> str:
+        """The destination's name."""
+        return self.destination.name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaneState:
+    """A lane as operators see it."""
+
+    destination: str
+    waiting: int
+    """Recipients in the active set that are not being tried."""
+    connections: int
+    idle: int
+    window: int
+    """Connections that it may have now."""
+    suspended: bool
+    probe_in_ms: int
+    """0 unless suspended."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """Try a job: over an idle connection of its lane, or over a new one."""
+
+    lane: Lane
+    job: Job
+    reuse: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Give:
+    """Park recipients, to be due again `after` ms from now."""
+
+    recipients: Sequence[Recipient]
+    after: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bounds:
+    """The settings that bound the table, by their names in `deliver`; 0 = no limit."""
+
+    queuecache: int
+    maxconnections: int
+    maxserverconnections: int
+    maxrecips: int
+    first_retry: int
+    """The first retry delay, ms: no probe waits longer."""
+
+
+class LaneTable:
+    """All lanes, and the count of what is in flight."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._lanes: dict[str, Lane] = {}
+        self._line: deque[Lane] = deque()
+        self._crowded = False
+        self.active = 0
+        """Recipients claimed and neither settled nor parked; the agent keeps it."""
+        self.connections = 0
+
+    # ------------------------------------------------------------ looking
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def lanes(self) -> Iterator[Lane]:
+        """Every lane there is."""
+        return iter(self._lanes.values())
+
+    @property
+    def suspended(self) -> int:
+        """How many destinations are suspended."""
+        return sum(lane.suspended for lane in self._lanes.values())
+
+    def states(self, now: int) -> list[LaneState]:
+        """A snapshot for operators."""
+        return [
+            LaneState(
+                destination=lane.name,
+                waiting=lane.waiting,
+                connections=lane.connections,
+                idle=lane.idle,
+                window=self._limit(lane, now),
+                suspended=lane.suspended,
+                probe_in_ms=max(lane.until - now, 0) if lane.suspended else 0,
+            )
+            for lane in self._lanes.values()
+        ]
+
+    def room(self) -> int:
+        """How many recipients may be claimed now: none until a tenth of the active set is free."""
+        room = self._bounds.queuecache - self.active
+        return room if room * 10 >= self._bounds.queuecache else 0
+
+    def skip(self, now: int) -> dict[str, int]:
+        """Domains that claims pass over, and for how many ms from now."""
+        skipped: dict[str, int] = {}
+        for lane in self._lanes.values():
+            rest = self._rest(lane, now) if lane.suspended else lane.rest_until - now
+            if rest > 0:
+                skipped.update(dict.fromkeys(lane.domains, rest))
+        return skipped
+
+    def next_wake(self, now: int) -> int | None:
+        """In how many ms `dispatch` has something new to say by itself; None = not by itself."""
+        times = [lane.until - now for lane in self._lanes.values() if lane.suspended and lane.jobs]
+        if self.active and not self.room():
+            times.append(STALE_MS)
+        return max(min(times), 0) if times else None
+
+    # ------------------------------------------------------------ mail comes
+
+    def add(self, recipient: Recipient, domain: str, destination: Destination, now: int) -> Give | None:
+        """Put a claimed recipient into its lane; a Give when it must rather wait outside."""
+        lane = self._lanes.get(destination.name)
+        if lane is None:
+            lane = self._lanes[destination.name] = Lane(destination)
+        if len(lane.domains) < MAX_DOMAINS:
+            lane.domains.add(domain)
+        if lane.suspended and (lane.jobs or lane.connections):
+            return Give(recipients=(recipient,), after=self._rest(lane, now))
+        spid = recipient.envelope.spid
+        job = lane.open_jobs.get(spid) if spid & 1 else None
+        if job is not None and job.destination is destination:
+            job.recipients.append(recipient)
+        else:
+            job = Job(destination, [recipient], now, probe=lane.suspended)
+            lane.jobs.append(job)
+            if spid & 1 and not lane.suspended:
+                lane.open_jobs[spid] = job
+        lane.waiting += 1
+        if spid & 1 and len(job.recipients) == self._bounds.maxrecips:
+            lane.open_jobs.pop(spid, None)
+        self._enqueue(lane)
+        return None
+
+    def put_back(self, lane: Lane, job: Job) -> None:
+        """A job that was started and not tried goes to the head of its lane."""
+        lane.jobs.appendleft(job)
+        lane.waiting += len(job.recipients)
+        self._enqueue(lane)
+
+    # ------------------------------------------------------------ work starts
+
+    def dispatch(self, now: int) -> list[Start]:
+        """What to start now, lanes in turn. The table counts it as started."""
+        for lane in self._lanes.values() if self.suspended else ():
+            if lane.suspended and lane.jobs and lane.until <= now:
+                self._enqueue(lane)
+        started: list[Start] = []
+        blocked: list[Lane] = []
+        while self._line:
+            lane = self._line.popleft()
+            lane.queued = False
+            if not lane.jobs:
+                continue
+            if lane.idle:
+                lane.idle -= 1
+                started.append(Start(lane=lane, job=self._pop(lane), reuse=True))
+            elif lane.connections >= self._limit(lane, now):
+                continue
+            elif self._full():
+                blocked.append(lane)
+                continue
+            else:
+                lane.connections += 1
+                self.connections += 1
+                started.append(Start(lane=lane, job=self._pop(lane), reuse=False))
+            self._enqueue(lane)
+        for lane in blocked:
+            self._enqueue(lane)
+        self._crowded = bool(blocked)
+        return started
+
+    def next_job(self, lane: Lane) -> Job | None:
+        """More work for a connection of `lane` that has become free; None: it is idle, or must go.
+
+        A connection is not kept while other lanes wait for one (`crowded`) or its lane is suspended.
+        """
+        if not lane.jobs or self._crowded or lane.suspended:
+            return None
+        return self._pop(lane)
+
+    def keep(self, lane: Lane) -> bool:
+        """Whether a connection without work may stay open; it counts as idle from now on if so."""
+        if self._crowded or lane.suspended:
+            return False
+        lane.idle += 1
+        return True
+
+    # ------------------------------------------------------------ what came of it
+
+    def opened(self, lane: Lane) -> None:
+        """A connection got through to a server that takes mail."""
+        lane.working += 1
+        if lane.suspended:
+            lane.suspended = False
+            lane.window = 1.0
+            lane.delay = 0
+
+    def went_through(self, lane: Lane) -> None:
+        """A transaction ran to its end, whatever the replies: the server works."""
+        lane.breaks = 0
+        top = self._bounds.maxserverconnections or self._bounds.queuecache
+        if lane.window < top:
+            lane.window = min(lane.window + 1 / lane.window, top)
+            if lane.jobs:
+                self._enqueue(lane)
+
+    def failed(self, lane: Lane, now: int) -> Give | None:
+        """No host of the destination could be reached. The caller closes the connection besides."""
+        if lane.working:
+            lane.window = max(1.0, lane.window / 2)
+            return None
+        return self._suspend(lane, now)
+
+    def broke(self, lane: Lane, now: int) -> Give | None:
+        """A connection broke in mid-transaction. The caller closes it besides."""
+        lane.breaks += 1
+        lane.window = max(1.0, lane.window / 2)
+        return self._suspend(lane, now) if lane.breaks >= BREAKS else None
+
+    def closed(self, lane: Lane, working: bool, idle: bool) -> None:
+        """A connection is gone; the flags say whether it had got through, and whether it was idle."""
+        lane.connections -= 1
+        self.connections -= 1
+        lane.working -= working
+        lane.idle -= idle
+        if lane.jobs:
+            self._enqueue(lane)
+        elif not lane.connections and not lane.suspended and len(self._lanes) > MAX_EMPTY_LANES:
+            del self._lanes[lane.name]
+
+    # ------------------------------------------------------------ the active set is full
+
+    def relieve(self, now: int) -> list[Give]:
+        """What to give back so that a lane which does not get on cannot hold the whole active set."""
+        if self.room():
+            return []
+        lanes = [lane for lane in self._lanes.values() if lane.waiting]
+        share = max(self._bounds.queuecache // (2 * max(len(lanes), 1)), 1)
+        given: list[Give] = []
+        for lane in lanes:
+            waited = now - lane.jobs[0].since
+            if lane.waiting <= share or waited < STALE_MS:
+                continue
+            # What stays should last until the rest comes back, at the speed seen so far.
+            rest = min(max(waited * share // lane.waiting, STALE_MS), MAX_REST_MS)
+            lane.rest_until = now + rest
+            given.append(Give(recipients=self._cut(lane, share), after=rest))
+        return given
+
+    def empty(self) -> list[Recipient]:
+        """Take everything that waits out of the table, for an orderly stop."""
+        return [recipient for lane in self._lanes.values() for recipient in self._cut(lane, 0)]
+
+    # ------------------------------------------------------------ inside
+
+    def _limit(self, lane: Lane, now: int) -> int:
+        if lane.suspended:
+            return 1 if lane.until <= now else 0
+        return max(1, int(lane.window))
+
+    def _full(self) -> bool:
+        return 0 < self._bounds.maxconnections <= self.connections
+
+    def _enqueue(self, lane: Lane) -> None:
+        if not lane.queued:
+            lane.queued = True
+            self._line.append(lane)
+
+    def _pop(self, lane: Lane) -> Job:
+        job = lane.jobs.popleft()
+        lane.waiting -= len(job.recipients)
+        if lane.open_jobs:
+            lane.open_jobs.pop(job.recipients[0].envelope.spid, None)
+        return job
+
+    def _rest(self, lane: Lane, now: int) -> int:
+        """How long recipients of a suspended lane wait outside: until shortly after its probe."""
+        if not lane.jobs and not lane.connections:
+            return lane.until - now
+        return max(lane.until - now, 0) + PROBE_GRACE_MS
+
+    def _suspend(self, lane: Lane, now: int) -> Give | None:
+        if not lane.suspended or lane.until <= now:
+            first = min(FIRST_PROBE_MS, self._bounds.first_retry)
+            lane.delay = min(lane.delay * 2 or first, self._bounds.first_retry)
+            lane.until = now + lane.delay
+        lane.suspended = True
+        lane.breaks = 0
+        lane.window = 1.0
+        kept = lane.jobs[0] if lane.jobs else None
+        if kept is None:
+            return None
+        given = self._cut(lane, 0)
+        probe = Job(kept.destination, [given.pop(0)], kept.since, begun=False, probe=True)
+        lane.jobs.append(probe)
+        lane.waiting = 1
+        return Give(recipients=given, after=self._rest(lane, now)) if given else None
+
+    def _cut(self, lane: Lane, keep: int) -> list[Recipient]:
+        """Take jobs off the end of a lane while it has more than `keep` recipients."""
+        cut: list[Job] = []
+        while lane.jobs and lane.waiting > keep:
+            job = lane.jobs.pop()
+            lane.waiting -= len(job.recipients)
+            lane.open_jobs.pop(job.recipients[0].envelope.spid, None)
+            cut.append(job)
+        return [recipient for job in reversed(cut) for recipient in job.recipients]

@@ -1,0 +1,191 @@
+"""Outgoing TCP connections as an `asyncio.Protocol`: no streams, no task and no timer per connection.
+
+Guarantees: whatever goes wrong with a connection surfaces as ConnectFailed with a text for people; what
+the peer sent before it closed is read first. Received octets that nobody reads are bounded by
+`MAX_UNREAD`: beyond it the peer is no longer read from. Time limits are the caller's, by `close`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import ssl
+from typing import cast
+
+from mqcd.core.errors import ConnectFailed
+from mqcd.net.tls import client_context
+
+MAX_UNREAD = 64 * 1024
+"""Octets received and not yet read at which the peer is paused."""
+
+
+def reason_of(error: BaseException) -> str:
+    """What went wrong, in words and without addresses, so that equal failures read alike."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {error.reason or 'handshake broken off'}"
+    if isinstance(error, OSError) and error.errno in errno.errorcode:
+        return os.strerror(error.errno or 0)
+    return str(error) or type(error).__name__
+
+
+class StreamConnection(asyncio.Protocol):
+    """`mqcd.core.ports.Connection` over an asyncio transport."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._unread = b""
+        self._reader: asyncio.Future[None] | None = None
+        self._drainer: asyncio.Future[None] | None = None
+        self._paused_reading = False
+        self._paused_writing = False
+        self._eof = False
+        self._error: BaseException | None = None
+
+    # What the port promises.
+
+    @property
+    def remote_addr(self) -> str:
+        """The peer's IP address, "" once closed."""
+        return self._address("peername")
+
+    @property
+    def source_addr(self) -> str:
+        """Our own IP address on it, "" once closed."""
+        return self._address("sockname")
+
+    @property
+    def tls(self) -> str:
+        """TLS version in use, such as "TLSv1.3"; "" without."""
+        if self._transport is None:
+            return ""
+        tls = self._transport.get_extra_info("ssl_object")
+        return (tls.version() or "") if tls is not None else ""
+
+    def write(self, data: bytes) -> None:
+        """Send octets, buffered. On a broken connection they go nowhere: `read` tells."""
+        if self._transport is not None and not self._eof:
+            self._transport.write(data)
+
+    async def drain(self) -> None:
+        """Wait until the buffer is small enough to write more. Raises ConnectFailed."""
+        while self._paused_writing and not self._eof:
+            self._drainer = self._loop.create_future()
+            await self._drainer
+        if self._error is not None:
+            raise self._failure()
+
+    async def read(self) -> bytes:
+        """The next octets, b"" when the peer has closed. Raises ConnectFailed."""
+        if not self._unread and not self._eof:
+            self._reader = self._loop.create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        if self._unread:
+            data, self._unread = self._unread, b""
+            if self._paused_reading and self._transport is not None:
+                self._paused_reading = False
+                self._transport.resume_reading()
+            return data
+        if self._error is not None:
+            raise self._failure()
+        return b""
+
+    async def start_tls(self, hostname: str, verify: bool) -> None:
+        """Turn to TLS; raises ConnectFailed when the handshake fails, or the name does not verify."""
+        if self._transport is None or self._eof:
+            raise ConnectFailed("connection lost before TLS started")
+        context = client_context(verify)
+        try:
+            transport = await self._loop.start_tls(self._transport, self, context, server_hostname=hostname)
+        except (OSError, ValueError, RuntimeError) as error:
+            self.close()
+            raise ConnectFailed(f"TLS handshake failed: {reason_of(error)}") from error
+        if transport is None or self._eof:
+            self.close()
+            raise ConnectFailed("connection lost during the TLS handshake")
+        # Octets that came before the handshake were sent by whoever sits in between (CVE-2011-0411).
+        self._unread = b""
+        self._transport = transport
+
+    def close(self) -> None:
+        """Close at once; whoever reads or drains gets ConnectFailed."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            if transport.get_write_buffer_size():
+                transport.abort()
+            else:
+                transport.close()
+        self._end(ConnectFailed("connection closed on our side"))
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The loop has connected."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Keep octets for the reader."""
+        self._unread = self._unread + data if self._unread else data
+        if len(self._unread) > MAX_UNREAD and not self._paused_reading and self._transport is not None:
+            self._paused_reading = True
+            self._transport.pause_reading()
+        self._wake(self._reader)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone; `exc` is None when the peer closed in order."""
+        self._transport = None
+        self._end(exc)
+
+    def pause_writing(self) -> None:
+        """The transport's buffer is full."""
+        self._paused_writing = True
+
+    def resume_writing(self) -> None:
+        """The transport's buffer has room."""
+        self._paused_writing = False
+        self._wake(self._drainer)
+
+    def _end(self, error: BaseException | None) -> None:
+        if not self._eof:
+            self._eof = True
+            self._error = error
+        self._wake(self._reader)
+        self._wake(self._drainer)
+
+    def _failure(self) -> ConnectFailed:
+        if isinstance(self._error, ConnectFailed):
+            return self._error
+        return ConnectFailed(reason_of(self._error or ConnectionError("connection closed")))
+
+    def _address(self, name: str) -> str:
+        if self._transport is None:
+            return ""
+        address = self._transport.get_extra_info(name)
+        return str(address[0]) if address else ""
+
+    @staticmethod
+    def _wake(future: asyncio.Future[None] | None) -> None:
+        if future is not None and not future.done():
+            future.set_result(None)
+
+
+class SystemDialer:
+    """`mqcd.core.ports.Dialer` by the running loop."""
+
+    async def dial(self, address: str, port: int, source: str) -> StreamConnection:
+        """Connect to an IP address, from `source` ("" = the system's choice). Raises ConnectFailed."""
+        loop = asyncio.get_running_loop()
+        local = (source, 0) if source else None
+        try:
+            _, connection = await loop.create_connection(
+                lambda: StreamConnection(loop), address, port, local_addr=local
+            )
+        except (OSError, ValueError, OverflowError) as error:
+            raise ConnectFailed(reason_of(error)) from error
+        return connection
