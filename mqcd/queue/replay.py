@@ -1,0 +1,267 @@
+"""Reading the journal back: from the slots on disk to what lives in each segment.
+
+Recovery, offline readers and the exporter all read segments through here. Promise: every frame that was
+durable when the journal was last written is seen, in order; a torn tail is told from damage by the
+synced sequence that later frames carry; damage is reported and passed over, never a reason to stop.
+Raises StoreDamaged only when a segment that must exist is missing as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqcd.core.errors import DecodeError, StoreDamaged
+from mqcd.core.events import Verb
+from mqcd.queue import slot
+from mqcd.queue.durable import Disk
+from mqcd.queue.frame import (
+    ALIVE,
+    BEGUN,
+    HEADER_SIZE,
+    IN_SPOOL,
+    MAGIC,
+    Accepted,
+    Header,
+    Kind,
+    Locator,
+    Take,
+    read_begun,
+    read_header,
+    read_take,
+)
+from mqcd.queue.history import VERB_OF, entries, submissions
+from mqcd.queue.record import Glance
+from mqcd.queue.ring import Resident, Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame that checks."""
+
+    header: Header
+    body: memoryview
+    body_at: int
+    """Octet of the segment where the body begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A stretch of a segment that does not check although it was durable."""
+
+    path: Path
+    segment: int
+    start: int
+    end: int
+
+
+def find_chain(disk: Disk, directory: Path, first_live: int, must_hold: int) -> list[Segment]:
+    """The segments of the journal, oldest first; none is opened yet.
+
+    `must_hold` is a segment known to have existed; unless it is below `first_live`, it must be found.
+    """
+    headers: dict[int, tuple[slot.SlotHeader, Path]] = {}
+    for name in disk.names(directory):
+        if name.isdigit():
+            header = _read_slot_header(disk, directory / name)
+            if header is not None and header.number >= first_live:
+                headers[header.number] = header, directory / name
+    chain: list[Segment] = []
+    number = max(headers, default=0)
+    while number >= first_live and number in headers:
+        header, path = headers[number]
+        segment = Segment(header, path)
+        if chain:
+            segment.end = chain[-1].header.previous_end
+        chain.append(segment)
+        number = header.previous
+    missing = number if number >= first_live else must_hold
+    if missing >= first_live and missing not in {segment.number for segment in chain}:
+        raise StoreDamaged(
+            f"{directory}: journal segment {missing} is missing, and with it mail that was accepted. "
+            "Is the right disk mounted? Run `mqcd fsck`."
+        )
+    return chain[::-1]
+
+
+def _read_slot_header(disk: Disk, path: Path) -> slot.SlotHeader | None:
+    fd = disk.open(path, os.O_RDONLY)
+    try:
+        return slot.unpack(disk.pread(fd, slot.HEADER_SIZE, 0))
+    except DecodeError as error:
+        raise StoreDamaged(f"{path}: {error}") from error
+    finally:
+        disk.close(fd)
+
+
+class Walk:
+    """The frames of one segment in order; `end`, `sequence`, `ordinal` and `damage` grow with it."""
+
+    def __init__(self, data: bytes, segment: Segment, *, bound: int | None) -> None:
+        """`bound` is where the segment is known to end; None for the last one, whose tail may be torn."""
+        self._data = data
+        self._segment = segment
+        self._bound = bound
+        self.end = slot.HEADER_SIZE
+        self.sequence = segment.header.first_sequence
+        self.ordinal = 0
+        self.damage: list[Damage] = []
+
+    def __iter__(self) -> Iterator[Frame]:
+        data, salt = self._data, self._segment.salt
+        limit = self._bound if self._bound is not None else len(data)
+        view = memoryview(data)
+        offset = slot.HEADER_SIZE
+        while offset < limit:
+            header = read_header(data, offset, salt)
+            if header is None:
+                found = self._next_durable(offset, limit)
+                if found is None:
+                    if self._bound is not None:
+                        self._note_damage(offset, limit)
+                    return
+                self._note_damage(offset, found)
+                offset = found
+                continue
+            start = offset + HEADER_SIZE
+            offset = self.end = start + header.length
+            self.sequence = header.sequence + header.count
+            self.ordinal = header.ordinal + header.count
+            yield Frame(header, view[start:offset], start)
+
+    def _note_damage(self, start: int, end: int) -> None:
+        self.damage.append(Damage(self._segment.path, self._segment.number, start, end))
+
+    def _next_durable(self, offset: int, limit: int) -> int | None:
+        """The next frame that proves what stands at `offset` to have been durable, if there is one."""
+        at = self._data.find(MAGIC, offset + 1, limit)
+        while at >= 0:
+            header = read_header(self._data, at, self._segment.salt)
+            if header is not None and (self._bound is not None or header.synced >= self.sequence):
+                return at
+            at = self._data.find(MAGIC, at + 1, limit)
+        return None
+
+
+@dataclass(slots=True)
+class _Raw:
+    """A resident not yet looked at."""
+
+    offset: int
+    length: int
+    content: Locator
+    begun: bool
+
+
+class Replay:
+    """What the frames of a chain of segments amount to."""
+
+    def __init__(self) -> None:
+        self._homes: dict[int, dict[int, _Raw]] = {}
+        self._data: dict[int, bytes] = {}
+        self.takes: dict[str, Take] = {}
+        """Last state of each cluster that was taken from."""
+        self.totals: dict[int, Counter[Verb]] = {}
+        """Transitions by segment."""
+        self.sequence = 0
+        self.damage: list[Damage] = []
+        self.spid = 0
+        """Greatest SPID seen."""
+        self.last_at = 0
+        """Time of the last frame, ms."""
+
+    def read(self, disk: Disk, segment: Segment, *, last: bool) -> None:
+        """Take one segment in; the oldest comes first. Sets the segment's end and next ordinal."""
+        data = disk.read_file(segment.path)
+        self._data[segment.number] = data
+        self._homes[segment.number] = {}
+        self.totals[segment.number] = Counter()
+        walk = Walk(data, segment, bound=None if last else segment.end)
+        for frame in walk:
+            try:
+                self._apply(segment, frame)
+            except DecodeError:
+                start = frame.body_at - HEADER_SIZE
+                self.damage.append(Damage(segment.path, segment.number, start, frame.body_at))
+        self.damage += walk.damage
+        segment.end, segment.next_ordinal = walk.end, walk.ordinal
+        self.sequence = max(self.sequence, walk.sequence)
+
+    def _apply(self, segment: Segment, frame: Frame) -> None:
+        header, body = frame.header, frame.body
+        self.last_at = max(self.last_at, header.at)
+        if header.kind is Kind.BEGUN:
+            self._mark_begun(segment, frame)
+            return
+        if header.kind is Kind.TAKE:
+            take = read_take(body)[0]
+            self.takes[take.cluster] = take
+        accepted, offset = submissions(header.kind, body)
+        ordinal = header.ordinal
+        for part in accepted:
+            ordinal = self._accept(segment, frame, part, ordinal)
+        here, totals = self._homes[segment.number], self.totals[segment.number]
+        for at, entry in entries(header.kind, body, offset, header.ordinal + header.count - ordinal):
+            self._homes.get(entry.old_segment, {}).pop(entry.old_ordinal, None)
+            if entry.flags & ALIVE:
+                begun = bool(entry.flags & BEGUN)
+                here[ordinal] = _Raw(frame.body_at + at, len(entry.line), entry.content, begun)
+            verb = VERB_OF.get(entry.mark)
+            if verb is not None:
+                totals[verb] += 1
+            ordinal += 1
+
+    def _mark_begun(self, segment: Segment, frame: Frame) -> None:
+        for begun in read_begun(frame.body, frame.header.count)[1]:
+            raw = self._homes.get(begun.segment, {}).get(begun.ordinal)
+            if raw is not None:
+                raw.begun = True
+        self.totals[segment.number][Verb.ATTEMPTED] += frame.header.count
+
+    def _accept(self, segment: Segment, frame: Frame, part: Accepted, ordinal: int) -> int:
+        content = IN_SPOOL
+        if part.inline:
+            content = Locator(segment.number, frame.body_at + part.content_at, part.size)
+        self.spid = max(self.spid, int(part.lines[:16], 16))
+        at = frame.body_at + part.lines_at
+        here = self._homes[segment.number]
+        for line in part.lines.splitlines(keepends=True):
+            here[ordinal] = _Raw(at, len(line), content, False)
+            at += len(line)
+            ordinal += 1
+            self.totals[segment.number][Verb.ACCEPTED] += 1
+        return ordinal
+
+    def line(self, segment: int, offset: int, length: int) -> bytes:
+        """Octets of a segment that was read."""
+        return self._data[segment][offset : offset + length]
+
+    def settle_in(self, segments: dict[int, Segment]) -> Iterator[Resident]:
+        """Make every unfinished recipient a resident of its segment, and give them in order."""
+        for number, homes in self._homes.items():
+            segment = segments[number]
+            for ordinal, raw in homes.items():
+                glance = Glance(self.line(number, raw.offset, raw.length))
+                resident = Resident(
+                    spid=glance.spid,
+                    qid=glance.qid,
+                    area=glance.area,
+                    due=glance.due,
+                    size=glance.size,
+                    received=glance.received,
+                    content=raw.content,
+                    recipient=None,
+                )
+                resident.begun = raw.begun
+                segment.settle_in(resident, ordinal, raw.offset, raw.length)
+                lender = segments.get(raw.content.segment)
+                if lender is not None and lender is not segment:
+                    lender.borrowers.add(resident)
+                yield resident
+
+    def forget_data(self) -> None:
+        """Let go of the octets."""
+        self._data.clear()
