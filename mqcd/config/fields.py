@@ -35,6 +35,11 @@ class Kind(abc.ABC, Generic[Value]):
 
     @property
     @abc.abstractmethod
+    def word(self) -> str:
+        """The kind in a word, for tables."""
+
+    @property
+    @abc.abstractmethod
     def expected(self) -> str:
         """What a text of this kind looks like, with an example."""
 
@@ -77,6 +82,10 @@ class Size(Kind[int]):
     least: int = 0
 
     @property
+    def word(self) -> str:
+        return "size"
+
+    @property
     def expected(self) -> str:
         least = f", at least {self.show(self.least)}" if self.least else ""
         return f"a whole number of octets, or of K, M or G (256K is 262144){least}"
@@ -102,6 +111,10 @@ class Duration(Kind[int]):
     least: int = 0
 
     @property
+    def word(self) -> str:
+        return "time"
+
+    @property
     def expected(self) -> str:
         least = f", at least {self.show(self.least)}" if self.least else ""
         return (
@@ -125,8 +138,9 @@ class Duration(Kind[int]):
 
     def show(self, value: int) -> str:
         parts = []
-        # Weeks are read and not written: Mailismus does not know them.
-        for unit, factor in list(TIMES.items())[1:]:
+        # Weeks are read and not written: Mailismus does not know them. Up to three days, people count hours.
+        first = 1 if value > 3 * DAY else 2
+        for unit, factor in list(TIMES.items())[first:]:
             count, value = divmod(value, factor)
             if count:
                 parts.append(f"{count}{unit}")
@@ -139,6 +153,10 @@ class Count(Kind[int]):
 
     least: int = 0
     most: int = LARGEST
+
+    @property
+    def word(self) -> str:
+        return "count"
 
     @property
     def expected(self) -> str:
@@ -164,6 +182,10 @@ class Percent(Kind[int]):
     """A share of a whole, 0 to 100."""
 
     @property
+    def word(self) -> str:
+        return "percentage"
+
+    @property
     def expected(self) -> str:
         return "a whole number from 0% to 100%"
 
@@ -180,6 +202,10 @@ class Percent(Kind[int]):
 @dataclasses.dataclass(frozen=True)
 class Boolean(Kind[bool]):
     """Yes or no."""
+
+    @property
+    def word(self) -> str:
+        return "Y or N"
 
     @property
     def expected(self) -> str:
@@ -202,6 +228,10 @@ class Choice(Kind[EnumValue]):
     members: type[EnumValue]
 
     @property
+    def word(self) -> str:
+        return "choice"
+
+    @property
     def expected(self) -> str:
         return "one of " + ", ".join(str(member.value) for member in self.members)
 
@@ -218,6 +248,10 @@ class Choice(Kind[EnumValue]):
 @dataclasses.dataclass(frozen=True)
 class Line(Kind[str]):
     """Text of one line; runs of blanks and line ends count as one blank. "-" is the empty text."""
+
+    @property
+    def word(self) -> str:
+        return "text"
 
     @property
     def expected(self) -> str:
@@ -238,6 +272,10 @@ class Text(Kind[str]):
     """Text of any number of lines. "-" is the empty text."""
 
     @property
+    def word(self) -> str:
+        return "text"
+
+    @property
     def expected(self) -> str:
         return "text"
 
@@ -252,6 +290,10 @@ class Text(Kind[str]):
 @dataclasses.dataclass(frozen=True)
 class FilePath(Kind[pathlib.Path]):
     """A path; one that is not absolute counts from the directory of the configuration file."""
+
+    @property
+    def word(self) -> str:
+        return "path"
 
     @property
     def expected(self) -> str:
@@ -273,6 +315,10 @@ class Optional(Kind[Value | None]):
     kind: Kind[Value]
 
     @property
+    def word(self) -> str:
+        return self.kind.word
+
+    @property
     def expected(self) -> str:
         return f"{self.kind.expected}, or - for none"
 
@@ -290,6 +336,10 @@ class Listed(Kind[tuple[Value, ...]]):
     kind: Kind[Value]
     separator: str = "|"
     least: int = 0
+
+    @property
+    def word(self) -> str:
+        return f"list, {self.kind.word}"
 
     @property
     def expected(self) -> str:

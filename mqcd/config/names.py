@@ -27,9 +27,13 @@ def _as(kind: Kind[Value], asked: Kind[Value] | Kind[HostPort] | Kind[HostPatter
 class Pattern(Kind[str]):
     """Text that a regular expression describes."""
 
+    called: str
     form: str
     expecting: str
-    lower: bool = False
+
+    @property
+    def word(self) -> str:
+        return self.called
 
     @property
     def expected(self) -> str:
@@ -38,7 +42,7 @@ class Pattern(Kind[str]):
     def parse(self, text: str) -> str:
         if re.fullmatch(self.form, text) is None:
             raise self.refuse(text)
-        return text.lower() if self.lower else text
+        return text
 
     def show(self, value: str) -> str:
         return value
@@ -49,21 +53,27 @@ _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NAME = rf"{_LABEL}(?:\.{_LABEL})*"
 
 HOST_NAME = Pattern(
+    "host name",
     rf"(?=.{{1,253}}$){_NAME}|\[[0-9A-Za-z:.]+\]",
     "a host name such as mail.example.com, or an address in brackets",
 )
-NAME = Pattern(r"[A-Za-z0-9_.-]{1,64}", "a name of letters, digits, dots, dashes and underscores")
-USER = Pattern(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}", "the name of a system user")
+NAME = Pattern("name", r"[A-Za-z0-9_.-]{1,64}", "a name of letters, digits, dots, dashes and underscores")
+USER = Pattern("user", r"[A-Za-z_][A-Za-z0-9_.-]{0,31}", "the name of a system user")
 MAIL_ADDRESS = Pattern(
+    "mail address",
     r"[^\s<>@,;:\x00-\x1f\x7f]{1,64}@[^\s<>@,;:\x00-\x1f\x7f]{1,253}",
     "a mail address such as postmaster@example.com",
 )
-REDIRECT = Pattern(rf"\.|{MAIL_ADDRESS.form}", "a mail address, or a dot for nobody")
+REDIRECT = Pattern("mail address", rf"\.|{MAIL_ADDRESS.form}", "a mail address, or a dot for nobody")
 
 
 @dataclasses.dataclass(frozen=True)
 class Domain(Kind[str]):
     """A mail domain in lower case, international ones as A-labels (RFC 5890), or a literal."""
+
+    @property
+    def word(self) -> str:
+        return "domain"
 
     @property
     def expected(self) -> str:
@@ -83,6 +93,10 @@ class Domain(Kind[str]):
 @dataclasses.dataclass(frozen=True)
 class Host(Kind[str]):
     """A host to bind to or connect to: an IP address without brackets, or a name in lower case."""
+
+    @property
+    def word(self) -> str:
+        return "host"
 
     @property
     def expected(self) -> str:
@@ -108,6 +122,10 @@ class Endpoint(Kind[HostPort]):
     default_port: int
 
     @property
+    def word(self) -> str:
+        return "host and port"
+
+    @property
     def expected(self) -> str:
         return f"host or host:port (port {self.default_port} when left out), IPv6 as [::1]:port"
 
@@ -131,6 +149,10 @@ class Peers(Kind[HostPattern]):
     """Which peers are meant: a network, or a host name that may carry a prefix length."""
 
     @property
+    def word(self) -> str:
+        return "address, network or host"
+
+    @property
     def expected(self) -> str:
         return "an address, a network such as 192.0.2.0/24, or a host name"
 
@@ -142,9 +164,11 @@ class Peers(Kind[HostPattern]):
         try:
             return ipaddress.ip_network(padded + slash + prefix, strict=False)
         except ValueError:
-            if slash and not (re.fullmatch("[0-9]{1,3}", prefix) and 0 < int(prefix) <= 128):
-                raise self.refuse(text) from None
-        return _as(Host(), self, address) + slash + prefix
+            name = _as(Host(), self, address)
+        sized = re.fullmatch("[0-9]{1,3}", prefix) and 0 < int(prefix) <= 128
+        if slash and (not sized or re.fullmatch(_NAME, name) is None or not re.search("[a-z]", name)):
+            raise self.refuse(text)
+        return name + slash + prefix
 
     def show(self, value: HostPattern) -> str:
         if isinstance(value, str):

@@ -125,9 +125,9 @@ def _quiet(node: Node) -> bool:
 
 
 def _optional_tls(node: Node) -> bool:
-    """Whether an `ssl` element only offers TLS: latent (STARTTLS) and not mandatory."""
+    """Whether an `ssl` element only offers TLS: it is latent (STARTTLS) and not mandatory."""
     latent = WORDS.get(node.attributes.get("latent", "N").lower(), False)
-    return latent and asks_nothing(node.attributes.get("mandatory", "N"))
+    return _quiet(node) or (latent and asks_nothing(node.attributes.get("mandatory", "N")))
 
 
 def _login_off(node: Node) -> bool:

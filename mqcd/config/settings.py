@@ -3,8 +3,8 @@
 Every field has a default and a gloss; the schema, the shipped file and the documents take both from
 here (`gloss_of`, `default_of`), so that a default stands in one place only.
 
-Units throughout: durations in integer milliseconds, sizes in integer octets, shares in integer
-percent; 0 means "no limit" where the gloss says so. `%TOKEN%` stands only in defaults that depend
+Units throughout: durations in integer milliseconds, sizes in integer octets, shares in integer percent,
+paths absolute; 0 means "no limit" where the gloss says so. `%TOKEN%` stands only in defaults that depend
 on the machine (paths, host names): the loader replaces each before anybody else sees it, and fills in
 what one block takes from another (announced names, the reports' sender, the number of connections).
 """
@@ -34,9 +34,12 @@ HostPattern = Network | str
 up at start; `name/24` means the network of that size that the host's address lies in."""
 
 
-def setting(default: Value, gloss: str) -> Value:
-    """A dataclass field with its default and its gloss: a phrase that says meaning and unit."""
-    return dataclasses.field(default=default, metadata={"gloss": gloss})
+def setting(default: Value, gloss: str, held: str = "") -> Value:
+    """A dataclass field with its default, and its gloss: a phrase that says what it means.
+
+    `held` is the unit of the value here, where a file may write it otherwise (`1h30m`, `10%`).
+    """
+    return dataclasses.field(default=default, metadata={"gloss": gloss, "held": held})
 
 
 def gloss_of(block: type[Any], attribute: str) -> str:
@@ -90,7 +93,7 @@ class SpoolSettings:
     """Where and how the contents of messages rest."""
 
     rootpath: pathlib.Path = setting(
-        pathlib.Path("%DIRVAR%/spool"), "directory of the spool's silos; absolute once loaded"
+        pathlib.Path("%DIRVAR%/spool"), "directory of the spool's silos", "absolute path"
     )
     bufsize: int = setting(16 * KIB, "octets written to a spool file at a time")
     maxspidcache: int = setting(250_000, "messages whose recipients are counted in memory; 0 = no limit")
@@ -108,10 +111,10 @@ class JournalSettings:
         64 * KIB, "octets of content up to which a message lies in the journal, not in the spool"
     )
     seal_age: int = setting(
-        5 * SECOND, "time after its first entry at which a segment is closed; milliseconds"
+        5 * SECOND, "time after its first entry at which a segment is closed", "milliseconds"
     )
     evacuate_age: int = setting(
-        60 * SECOND, "age at which a closed segment moves to clusters and spool; milliseconds"
+        60 * SECOND, "age at which a closed segment moves to clusters and spool", "milliseconds"
     )
 
 
@@ -121,32 +124,35 @@ class QueueSettings:
 
     rootpath: pathlib.Path = setting(
         pathlib.Path("%DIRVAR%/queue"),
-        "directory of journal, manifest and clusters; absolute once loaded",
+        "directory of journal, manifest and clusters",
+        "absolute path",
     )
     maxclustersize: int = setting(256 * KIB, "octets that a cluster file may hold")
     maxmemoryqueue: int = setting(
         0, "recipients that one claim may take into memory; 0 = as many as were asked for"
     )
     retry_maxtime: int = setting(
-        72 * HOUR, "age at which a failing recipient is given up and reported; milliseconds"
+        72 * HOUR, "age at which a failing recipient is given up and reported", "milliseconds"
     )
     retry_maxtime_reports: int = setting(
-        24 * HOUR, "the same for reports; never more than retry_maxtime; milliseconds"
+        24 * HOUR, "the same for reports; never more than retry_maxtime", "milliseconds"
     )
     retry_delays: tuple[int, ...] = setting(
         (15 * MINUTE, 30 * MINUTE, 2 * HOUR, 4 * HOUR),
-        "waits after the first, second, ... failed attempt, the last repeats; milliseconds",
+        "waits after the first, second, ... failed attempt, the last repeats",
+        "milliseconds",
     )
     retry_granularity: int = setting(
-        MINUTE, "deferred recipients due within this span share files; at least 1s; milliseconds"
+        MINUTE, "deferred recipients due within this span share files; at least 1s", "milliseconds"
     )
-    retry_jitter: int = setting(10, "share of its delay by which a retry is spread at random; percent")
+    retry_jitter: int = setting(10, "share of its delay by which a retry is spread at random", "percent")
     deferred_maxignore: int = setting(
         5 * MINUTE,
-        "time for which the deferred area may go unread while new mail keeps coming; milliseconds",
+        "time for which the deferred area may go unread while new mail keeps coming",
+        "milliseconds",
     )
     prune_graceperiod: int = setting(
-        7 * DAY, "age from which a spool file that nobody owns is removed; milliseconds"
+        7 * DAY, "age from which a spool file that nobody owns is removed", "milliseconds"
     )
     read_only: bool = setting(False, "look only: no mail is accepted, tried or changed")
     minfree: int = setting(256 * MIB, "free octets on each file system below which the door answers 4xx")
@@ -176,7 +182,7 @@ class ServerSettings:
     maxbadreqs: int = setting(
         2, "bad commands that a connection survives, the next one ends it; 0 = no limit"
     )
-    timeout: int = setting(2 * MINUTE, "time that a peer may be silent before it is cut off; milliseconds")
+    timeout: int = setting(2 * MINUTE, "time that a peer may be silent before it is cut off", "milliseconds")
     omitreceivedheader: bool = setting(False, "add no Received header")
     ext_pipelining: bool = setting(True, "offer PIPELINING (RFC 2920)")
     ext_size: bool = setting(True, "offer SIZE (RFC 1870)")
@@ -209,7 +215,7 @@ class ClientSettings:
 
     announcehost: str = setting("", "host name in EHLO; empty = the application's")
     maxpipeline: int = setting(25, "commands sent ahead of their replies; 0 or 1 = no pipelining")
-    timeout: int = setting(MINUTE, "time to wait for a connection or a reply; milliseconds")
+    timeout: int = setting(MINUTE, "time to wait for a connection or a reply", "milliseconds")
     mindatarate: int = setting(
         1_000_000, "rate that lengthens the timeout of large messages; bits a second, 0 = never"
     )
@@ -238,7 +244,7 @@ class DnsSettings:
     """Which name servers are asked."""
 
     servers: tuple[HostPort, ...] = setting((), "name servers, ip[:53]; none = those of the operating system")
-    timeout: int = setting(5 * SECOND, "time for one question, all servers together; milliseconds")
+    timeout: int = setting(5 * SECOND, "time for one question, all servers together", "milliseconds")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -295,14 +301,14 @@ class EventsSettings:
     """The event files that the analytics read."""
 
     rootpath: pathlib.Path = setting(
-        pathlib.Path("%DIRVAR%/events"), "directory of the event files; absolute once loaded"
+        pathlib.Path("%DIRVAR%/events"), "directory of the event files", "absolute path"
     )
-    maxage: int = setting(30 * DAY, "age at which an event file is removed; milliseconds")
+    maxage: int = setting(30 * DAY, "age at which an event file is removed", "milliseconds")
     maxsize: int = setting(
         10 * GIB, "octets of all event files together from which the oldest go; 0 = no limit"
     )
     hashkey: pathlib.Path | None = setting(
-        None, "file with the key that addresses are hashed with; none = addresses in clear"
+        None, "file with the key that addresses are hashed with; none = addresses in clear", "absolute path"
     )
 
 

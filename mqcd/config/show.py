@@ -8,10 +8,22 @@ import html
 from collections.abc import Iterator
 from typing import Any
 
-from mqcd.config.schema import ROOT, Block, Many, Place, Row
-from mqcd.config.settings import Settings, default_of
+from mqcd.config.schema import ROOT, Block, Many, Row
+from mqcd.config.settings import Settings, default_of, gloss_of
 
 _STEP = "  "
+
+_HEADER = """\
+<!--
+  Every setting of mqcd with its default. One that is left out, or left empty, has its default.
+  docs/configuration.md says more.
+
+  Sizes: octets, or K, M, G (256K = 262144). Yes or no: Y, N. Lists: | between the items. None: -
+  Times: w, d, h, m, s, ms from large to small (1h30m); a bare number is milliseconds.
+  Tokens: %DIRCONF% the directory of this file, %SYSNAME% the host name, %DIRVAR% the directory
+  var beside that of this file (or what MQCD_VAR names), %DIRLOG% and %DIRTMP% logs and tmp in it.
+-->
+"""
 
 
 def as_xml(settings: Settings, *, glosses: bool = False) -> str:
@@ -19,13 +31,20 @@ def as_xml(settings: Settings, *, glosses: bool = False) -> str:
     return "\n".join(_block(ROOT, settings, "", glosses)) + "\n"
 
 
+def shipped() -> str:
+    """The file that is shipped: every setting with its default and its gloss."""
+    return _HEADER + as_xml(Settings(), glosses=True)
+
+
 def _block(block: Block, values: Any, indent: str, glosses: bool) -> Iterator[str]:
     """The lines of one block. `values` are the settings that its rows are in."""
     rows = [entry for entry in block.entries if isinstance(entry, Row)]
     own = [entry for entry in rows if not entry.element]
     if glosses:
-        yield from (f"{indent}<!-- {entry.name}: {_gloss(block, entry)} -->" for entry in own)
-    tag = block.name + "".join(f" {_attribute(block, entry, values)}" for entry in own)
+        yield from (
+            f"{indent}<!-- {entry.name}: {gloss_of(type(values), entry.attribute)} -->" for entry in own
+        )
+    tag = block.name + "".join(f" {_attribute(entry, values)}" for entry in own)
     inner = list(_inside(block, values, indent + _STEP, glosses))
     if inner:
         yield from (f"{indent}<{tag}>", *inner, f"{indent}</{block.name}>")
@@ -42,8 +61,8 @@ def _inside(block: Block, values: Any, indent: str, glosses: bool) -> Iterator[s
             yield from _block(entry, inner, indent, glosses)
         elif entry.element:
             if glosses:
-                yield f"{indent}<!-- {_gloss(block, entry)} -->"
-            yield indent + _element(block, entry, values)
+                yield f"{indent}<!-- {gloss_of(type(values), entry.attribute)} -->"
+            yield indent + _element(entry, values)
 
 
 def _many(around: Block, many: Many, values: Any, indent: str, glosses: bool) -> Iterator[str]:
@@ -62,36 +81,29 @@ def _many(around: Block, many: Many, values: Any, indent: str, glosses: bool) ->
 
 def _example(many: Many, indent: str) -> Iterator[str]:
     """What an item of an empty list could say, as one comment."""
+    if many.item.fills is None:
+        return
     rows = [entry for entry in many.item.entries if isinstance(entry, Row)]
-    yield f"{indent}<!-- any number of <{many.item.name} {' '.join(f'{row.name[1:]}=""' for row in rows)}/>:"
-    yield from (f"{indent}{_STEP}{row.name[1:]}: {_gloss(many.item, row)}" for row in rows)
+    attributes = "".join(f' {entry.xml_attribute}=""' for entry in rows)
+    yield f"{indent}<!-- any number of <{many.item.name}{attributes}/>"
+    for entry in rows:
+        yield f"{indent}{_STEP}{entry.name}: {gloss_of(many.item.fills, entry.attribute)}"
     yield f"{indent}-->"
 
 
-def _element(block: Block, row: Row, values: Any) -> str:
+def _element(row: Row, values: Any) -> str:
     if row.xml_attribute:
-        return f"<{row.element} {_attribute(block, row, values)}/>"
-    text = html.escape(_text(block, row, values), quote=False)
-    return f"<{row.element}>{text}</{row.element}>"
+        return f"<{row.element} {_attribute(row, values)}/>"
+    return f"<{row.element}>{html.escape(_text(row, values), quote=False)}</{row.element}>"
 
 
-def _attribute(block: Block, row: Row, values: Any) -> str:
-    return f'{row.xml_attribute}="{html.escape(_text(block, row, values))}"'
+def _attribute(row: Row, values: Any) -> str:
+    return f'{row.xml_attribute}="{html.escape(_text(row, values))}"'
 
 
-def _text(block: Block, row: Row, values: Any) -> str:
+def _text(row: Row, values: Any) -> str:
     """The text of a value; nothing where the default is empty and so is the value."""
     value = getattr(values, row.attribute)
-    if value in ("", None, ()) and value == _place(block, row).default:
+    if value in ("", None, ()) and value == default_of(type(values), row.attribute):
         return ""
     return row.kind.show(value)
-
-
-def _gloss(block: Block, row: Row) -> str:
-    return _place(block, row).gloss
-
-
-def _place(block: Block, row: Row) -> Place:
-    if block.fills is None:
-        raise TypeError(f"{block.name} only groups: it has no row {row.name}")
-    return Place(path=row.name, fills=block.fills, row=row)

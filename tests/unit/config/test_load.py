@@ -1,0 +1,329 @@
+"""A file to settings: defaults, tokens, inheritance, and every error at once with its place."""
+
+import dataclasses
+import ipaddress
+import pathlib
+
+import pytest
+
+from mqcd.config.load import MAX_OCTETS, defaults, load
+from mqcd.config.problems import BadConfiguration
+from mqcd.config.schema import PLACES, Place
+from mqcd.config.settings import (
+    HOUR,
+    MINUTE,
+    HostPort,
+    ListenerSettings,
+    LogFormat,
+    LogLevel,
+    RelaySettings,
+    ServerSettings,
+    Settings,
+)
+from mqcd.core.errors import MqcdError
+from tests.unit.config.samples import CONF, HOST, VAR, document, errors, loaded
+
+EMPTY = "<mailserver/>"
+
+
+def test_a_file_that_says_nothing_has_all_defaults() -> None:
+    settings = loaded(EMPTY).settings
+    assert settings == defaults(var=VAR, hostname=HOST)
+    assert settings.queue.rootpath == VAR / "queue"
+    assert settings.queue.spool.rootpath == VAR / "spool"
+    assert settings.ops.events.rootpath == VAR / "events"
+    assert settings.ops.node == HOST
+    assert settings.report.ndr_from == "postmaster@example.org"
+    raw = Settings()
+    assert (
+        dataclasses.replace(settings.queue, rootpath=raw.queue.rootpath, spool=raw.queue.spool) == raw.queue
+    )
+
+
+def test_the_host_name_is_announced_wherever_nothing_else_is_said() -> None:
+    settings = loaded(document("application/announcehost", "mail.example.net")).settings
+    assert settings.submit.listeners[0].server.announcehost == "mail.example.net"
+    assert settings.deliver.client.announcehost == "mail.example.net"
+    assert settings.report.announcemta == "mail.example.net"
+    assert settings.report.ndr_from == "postmaster@example.net"
+
+
+def test_an_announced_name_of_its_own_wins() -> None:
+    settings = loaded(document("mta/deliver/client/announcehost", "out.example.net")).settings
+    assert settings.deliver.client.announcehost == "out.example.net"
+    assert settings.report.announcemta == HOST
+
+
+@pytest.mark.parametrize(
+    ("host", "sender"),
+    [
+        ("mx.example.org", "postmaster@example.org"),
+        ("example.org", "postmaster@example.org"),
+        ("box", "postmaster@box"),
+        ("[192.0.2.1]", "postmaster@[192.0.2.1]"),
+    ],
+)
+def test_reports_come_from_the_domain_around_the_host(host: str, sender: str) -> None:
+    assert loaded(document("application/announcehost", host)).settings.report.ndr_from == sender
+
+
+def test_var_is_beside_the_directory_of_the_file(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "conf" / "mqcd.xml"
+    file.parent.mkdir()
+    file.write_text(EMPTY)
+    assert load(file, var=None, hostname=HOST).settings.queue.rootpath == tmp_path / "var" / "queue"
+    assert load(file, var=VAR, hostname=HOST).settings.queue.rootpath == VAR / "queue"
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("%DIRVAR%/q", VAR / "q"),
+        ("%DIRCONF%/q", CONF / "q"),
+        ("%DIRLOG%/q", VAR / "logs" / "q"),
+        ("%DIRTMP%/q", VAR / "tmp" / "q"),
+        ("/disk1/%SYSNAME%/q", pathlib.Path("/disk1") / HOST / "q"),
+        ("/disk1/Y%Y%/%DT%", pathlib.Path("/disk1/Y%Y%/%DT%")),
+        ("beside", CONF / "beside"),
+    ],
+)
+def test_tokens_in_paths(text: str, path: pathlib.Path) -> None:
+    assert loaded(document("mta/queue/rootpath", text)).settings.queue.rootpath == path
+
+
+def test_a_token_that_nobody_replaces_is_an_error() -> None:
+    (error,) = errors(document("mta/queue/rootpath", "%DIRVARR%/q"))
+    assert str(error) == "test.xml:1: mta/queue/rootpath: unknown token %DIRVARR%: did you mean %DIRVAR%?"
+
+
+def test_values_of_every_kind() -> None:
+    settings = loaded(
+        """<mailserver>
+  <application><user>mail</user></application>
+  <mta>
+    <queue><retry_delays>1m | 1h30m</retry_delays><read_only>yes</read_only><retry_jitter>0%</retry_jitter>
+      <journal><segmentsize>1mb</segmentsize></journal></queue>
+    <submit><listeners>
+      <listener name="in" interface="0.0.0.0" port="2525"><server>
+        <relay_clients>127.0.0.1 | 10.1/16 | %SYSNAME%/24</relay_clients>
+        <relay_domains>Example.ORG | bücher.example</relay_domains>
+        <smtpgreet>%H% (%PRODNAME%) ready</smtpgreet>
+      </server></listener>
+      <listener name="lo" interface="::1" port="0"/>
+    </listeners></submit>
+    <deliver>
+      <relays><relay address="[::1]:2602"/>
+        <relay address="smart" destdomains="a.example, B.example"/></relays>
+      <dns servers="127.0.0.1:5353 | ::1" timeout="1500"/>
+    </deliver>
+    <report><ndr_recip_redirect>.</ndr_recip_redirect></report>
+  </mta>
+  <ops port="0"><log format="json" level="debug"/></ops>
+</mailserver>"""
+    ).settings
+    assert settings.application.user == "mail"
+    assert settings.queue.retry_delays == (MINUTE, HOUR + 30 * MINUTE)
+    assert settings.queue.read_only
+    assert settings.queue.retry_jitter == 0
+    assert settings.queue.journal.segmentsize == 1024 * 1024
+    first, second = settings.submit.listeners
+    assert first.server.relay_clients == (
+        ipaddress.ip_network("127.0.0.1/32"),
+        ipaddress.ip_network("10.1.0.0/16"),
+        "mx.example.org/24",
+    )
+    assert first.server.relay_domains == ("example.org", "xn--bcher-kva.example")
+    assert first.server.smtpgreet == "(mqcd) ready"
+    assert second == ListenerSettings(
+        name="lo", interface="::1", port=0, server=ServerSettings(announcehost=HOST)
+    )
+    assert settings.deliver.relays == (
+        RelaySettings(address=HostPort(host="::1", port=2602)),
+        RelaySettings(address=HostPort(host="smart", port=25), destdomains=("a.example", "b.example")),
+    )
+    assert settings.deliver.dns.servers == (
+        HostPort(host="127.0.0.1", port=5353),
+        HostPort(host="::1", port=53),
+    )
+    assert settings.deliver.dns.timeout == 1500
+    assert settings.report.ndr_recip_redirect == "."
+    assert settings.ops.port == 0
+    assert (settings.ops.log.format, settings.ops.log.level) == (LogFormat.JSON, LogLevel.DEBUG)
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=lambda place: place.path)
+def test_an_empty_element_has_its_default(place: Place) -> None:
+    if place.row.required:
+        assert [remark.path for remark in errors(document(place.path, ""))]
+    elif place.path.startswith("mta/deliver/relays"):
+        assert loaded(document(place.path, "")).settings.deliver.relays[0].destdomains == ()
+    else:
+        assert loaded(document(place.path, "")).settings == defaults(var=VAR, hostname=HOST)
+
+
+def test_none_is_no_listener_and_an_empty_list_is_the_default() -> None:
+    assert loaded(document("mta/submit/listeners", "-")).settings.submit.listeners == ()
+    (listener,) = loaded(document("mta/submit/listeners", "")).settings.submit.listeners
+    assert (listener.interface, listener.port) == ("127.0.0.1", 25)
+
+
+@pytest.mark.parametrize(
+    "text", [EMPTY, "<mailserver><mta><submit><listeners><listener/></listeners></submit></mta></mailserver>"]
+)
+def test_a_listener_without_interface_is_on_loopback_with_a_warning(text: str) -> None:
+    result = loaded(text)
+    assert result.settings.submit.listeners[0].interface == "127.0.0.1"
+    assert [warning.path for warning in result.warnings] == ["mta/submit/listeners/listener[1]@interface"]
+
+
+def test_a_default_relay_alone_lowers_the_connections_unless_told_otherwise() -> None:
+    relay = "<relays><relay address='smart'/></relays>"
+    other = "<relays><relay address='smart'/><relay address='b' destdomains='b.example'/></relays>"
+    told = relay + "<maxconnections>2500</maxconnections>"
+    assert loaded(document("mta/deliver", relay)).settings.deliver.maxconnections == 500
+    assert loaded(document("mta/deliver", other)).settings.deliver.maxconnections == 2500
+    assert loaded(document("mta/deliver", told)).settings.deliver.maxconnections == 2500
+
+
+@pytest.mark.parametrize(
+    ("inner", "path"),
+    [
+        (
+            "<retry_maxtime>1h</retry_maxtime><retry_maxtime_reports>2h</retry_maxtime_reports>",
+            "mta/queue/retry_maxtime_reports",
+        ),
+        ("<retry_granularity>10ms</retry_granularity>", "mta/queue/retry_granularity"),
+    ],
+)
+def test_a_value_beyond_its_cap_is_capped_with_a_warning(inner: str, path: str) -> None:
+    result = loaded(document("mta/queue", inner))
+    assert path in [warning.path for warning in result.warnings]
+    assert result.settings.queue.retry_maxtime_reports <= result.settings.queue.retry_maxtime
+    assert result.settings.queue.retry_granularity >= 1000
+
+
+def test_a_shorter_age_caps_that_of_reports_without_a_word() -> None:
+    result = loaded(document("mta/queue/retry_maxtime", "1h"))
+    assert result.settings.queue.retry_maxtime_reports == HOUR
+    assert not [warning for warning in result.warnings if "retry" in warning.path]
+
+
+WRONG = """<mailserver>
+  <aplication/>
+  <mta>
+    <queue>
+      <maxclustersize>1.5K</maxclustersize>
+      <minfre>3</minfre>
+      <retry_delays>1h | soon</retry_delays>
+      <spool><maxrecips>4</maxrecips></spool>
+      <retry_jitter>10%</retry_jitter>
+      <retry_jitter>20%</retry_jitter>
+    </queue>
+    <submit><listeners>
+      <listener prt="4" interface="127.0.0.1" port="99999"/>
+      <lisener/>
+    </listeners></submit>
+    <deliver>
+      loose
+      <relays><relay/></relays>
+    </deliver>
+  </mta>
+</mailserver>"""
+
+
+def test_every_error_is_told_at_once_with_its_place_and_what_was_expected() -> None:
+    with pytest.raises(BadConfiguration) as caught:
+        loaded(WRONG)
+    lines = str(caught.value).splitlines()
+    assert [line.partition(": expected")[0] for line in lines] == [
+        "test.xml:2: aplication: unknown element: did you mean application?",
+        'test.xml:5: mta/queue/maxclustersize: "1.5K" does not fit',
+        "test.xml:6: mta/queue/minfre: unknown element: did you mean minfree?",
+        'test.xml:7: mta/queue/retry_delays: "soon" does not fit',
+        "test.xml:8: mta/queue/spool/maxrecips: unknown element here: it belongs at "
+        "mta/submit/listeners/listener/server/maxrecips",
+        "test.xml:9: mta/queue/retry_jitter: given again on line 10: keep one of the two",
+        'test.xml:13: mta/submit/listeners/listener[1]@port: "99999" does not fit',
+        "test.xml:13: mta/submit/listeners/listener[1]@prt: unknown attribute: did you mean @port?",
+        "test.xml:14: mta/submit/listeners/lisener: unknown element: did you mean listener?",
+        'test.xml:16: mta/deliver: "loose" stands between elements: remove it, or put it in one',
+        "test.xml:18: mta/deliver/relays/relay[1]@address: must be given",
+    ]
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=lambda place: place.path)
+def test_a_name_misspelt_finds_its_way_back(place: Place) -> None:
+    at = place.path.rfind("@") if "@" in place.path else place.path.rfind("/")
+    name = place.path[at + 1 :]
+    wrong = place.path[: at + 1] + name[:-1] + name[-1] * 2
+    messages = [str(error) for error in errors(document(wrong, "1"))]
+    assert [message for message in messages if f"did you mean {'@' * ('@' in place.path)}{name}?" in message]
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        (
+            "<queue><journal><segmentsize>1M</segmentsize><inline_max>512K</inline_max></journal></queue>",
+            "mta/queue/journal/inline_max",
+        ),
+        (
+            "<queue><rootpath>/d</rootpath><spool><rootpath>/d</rootpath></spool></queue>",
+            "mta/queue/rootpath",
+        ),
+        (
+            '<submit><listeners><listener name="a" interface="::1"/><listener name="a" interface="::"/>'
+            "</listeners></submit>",
+            "mta/submit/listeners/listener[2]@name",
+        ),
+        (
+            '<submit><listeners><listener name="a" interface="::1"/><listener name="b" interface="::1"/>'
+            "</listeners></submit>",
+            "mta/submit/listeners/listener[2]@port",
+        ),
+        (
+            '<submit><listeners><listener interface="127.0.0.1" port="9125"/></listeners></submit>',
+            "mta/submit/listeners/listener[1]@port",
+        ),
+        (
+            '<deliver><relays><relay address="a"/><relay address="b"/></relays></deliver>',
+            "mta/deliver/relays/relay[2]",
+        ),
+        (
+            '<deliver><relays><relay address="a" destdomains="x, y"/><relay address="b" destdomains="Y"/>'
+            "</relays></deliver>",
+            "mta/deliver/relays/relay[2]@destdomains",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_are_errors(text: str, path: str) -> None:
+    assert path in [error.path for error in errors(document("mta", text))]
+
+
+def test_listeners_on_any_free_port_do_not_collide() -> None:
+    text = '<listener name="a" interface="::1" port="0"/><listener name="b" interface="::1" port="0"/>'
+    assert not errors(document("mta/submit/listeners", text))
+
+
+def test_another_root_is_no_configuration() -> None:
+    (error,) = errors("<naf/>")
+    assert str(error) == "test.xml:1: <naf> is not a configuration: expected <mailserver>"
+
+
+def test_a_file_that_is_not_there_says_how_to_name_one(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(MqcdError, match=r"absent\.xml: cannot be read: .*MQCD_CONF"):
+        load(tmp_path / "absent.xml", var=None, hostname=HOST)
+
+
+def test_a_broken_file_is_a_configuration_error_with_its_line(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "mqcd.xml"
+    file.write_text("<mailserver>\n<mta>\n</mailserver>")
+    with pytest.raises(BadConfiguration, match=r"mqcd\.xml:3: not well-formed XML: .*mta"):
+        load(file, var=None, hostname=HOST)
+
+
+def test_a_huge_file_is_refused(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "mqcd.xml"
+    file.write_bytes(b" " * (MAX_OCTETS + 1))
+    with pytest.raises(BadConfiguration, match="no configuration"):
+        load(file, var=None, hostname=HOST)

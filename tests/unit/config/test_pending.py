@@ -1,0 +1,156 @@
+"""What a Mailismus file says beyond mqcd: warned about where harmless, refused where it restricts."""
+
+import pathlib
+
+import pytest
+
+from mqcd.config.load import load
+from mqcd.config.pending import NO_EFFECT, NOT_YET_RESTRICTING
+from tests.unit.config.samples import HOST, VAR, document, errors, loaded, without_indexes
+
+DATA = pathlib.Path(__file__).parents[2] / "data" / "mailismus"
+
+# Where "some text" is no value, what asks for the effect instead.
+ASKING = {
+    "mta/submit/listeners/listener/ssl": ' latent="Y" mandatory="Y"',
+    "mta/deliver/relays/relay/ssl": ' latent="Y" mandatory="Y"',
+    "mta/deliver/relays/relay/auth": ' enabled="Y"',
+}
+TEXTS = {"ops/events/maxage": "1d", "ops/events/maxsize": "1M"}
+# Both tables name them: what counts is what they say.
+BY_CONTENT = set(NOT_YET_RESTRICTING) & set(NO_EFFECT)
+
+EVERYTHING = """<mailserver>
+  <application><announcehost>%SYSNAME%</announcehost><database type="h2"/></application>
+  <directory enabled="Y"><users>%DIRCONF%/users</users></directory>
+  <message_store enabled="Y"><userpath>%DIRVAR%/ms</userpath></message_store>
+  <mta>
+    <queue><spool/></queue>
+    <submit><listeners>
+      <listener name="SMTP">
+        <ssl latent="Y" mandatory="N" cert="key" certpass="secret"/>
+        <server>
+          <transcript maxfile="10M" enabled="Y">%DIRLOG%/transcripts/smtpserver-%DT%.log</transcript>
+          <relay_clients>%SYSNAME%/24 | 127.0.0.1</relay_clients>
+          <validate_helo direction="forward" dotted="true">N</validate_helo>
+          <validate_sender>N</validate_sender>
+          <validate_recip/>
+          <authtypes>-</authtypes>
+          <blacklist enabled="N"><dnslists>bl.example</dnslists></blacklist>
+          <remotenets><remotenet ip="%SYSNAME%/24 | 127.0.0.1">
+            <sender_deny>.</sender_deny><delay_greet>0</delay_greet>
+          </remotenet></remotenets>
+        </server>
+      </listener>
+    </listeners></submit>
+    <deliver>
+      <relays><relay address="smart"><auth enabled="N"><password>secret</password></auth></relay></relays>
+      <audit rot="monthly">%DIRLOG%/audit/Y%Y%/M%M%-delivered-%DT%.log</audit>
+      <client><transcript enabled="N"/></client>
+    </deliver>
+    <report><delay_start>1m</delay_start><audit>%DIRLOG%/bounced-%DT%.log</audit></report>
+  </mta>
+  <imap><server><listeners><listener name="IMAP"/></listeners></server></imap>
+  <pop3server/>
+  <pop3download><clients><client localuser="a"/></clients></pop3download>
+</mailserver>"""
+
+
+@pytest.mark.parametrize("name", ["incoming", "mixed"])
+def test_a_file_that_ran_mailismus_loads(name: str) -> None:
+    result = load(DATA / f"{name}.xml", var=VAR, hostname=HOST)
+    settings = result.settings
+    assert settings.application.announcehost == "mailismus.example.net"
+    assert settings.deliver.relays[0].address.port == 2602
+    assert settings.submit.listeners[0].port == 2601
+    assert [(warning.line, warning.path) for warning in result.warnings] == [
+        (12, "mta/deliver/delay_start"),
+        (13, "mta/deliver/audit"),
+        (17, "mta/report/audit"),
+        (17, "mta/report/delay_start"),
+    ]
+
+
+def test_a_file_with_every_block_of_mailismus_loads_and_names_what_is_ignored() -> None:
+    result = loaded(EVERYTHING)
+    assert [(warning.line, without_indexes(warning.path)) for warning in result.warnings] == [
+        (2, "application/database"),
+        (3, "directory"),
+        (4, "message_store"),
+        (8, "mta/submit/listeners/listener@interface"),
+        (9, "mta/submit/listeners/listener/ssl"),
+        (11, "mta/submit/listeners/listener/server/transcript"),
+        (18, "mta/submit/listeners/listener/server/remotenets"),
+        (26, "mta/deliver/audit"),
+        (29, "mta/report/audit"),
+        (29, "mta/report/delay_start"),
+        (31, "imap"),
+        (32, "pop3server"),
+        (33, "pop3download"),
+    ]
+
+
+def test_remarks_never_show_a_password() -> None:
+    asked = EVERYTHING.replace('<auth enabled="N">', '<auth enabled="Y">').replace('"N" cert', '"Y" cert')
+    remarks = [*errors(asked), *loaded(EVERYTHING).warnings]
+    assert {without_indexes(remark.path) for remark in remarks} > {
+        "mta/deliver/relays/relay/auth",
+        "mta/submit/listeners/listener/ssl",
+    }
+    assert not [remark for remark in remarks if "secret" in str(remark)]
+
+
+@pytest.mark.parametrize("path", NOT_YET_RESTRICTING)
+def test_what_restricts_and_has_no_effect_is_an_error(path: str) -> None:
+    found = errors(document(path, "Y" if path not in ASKING else "", ASKING.get(path, "")))
+    assert [(error.line, without_indexes(error.path)) for error in found] == [(1, path)]
+    assert NOT_YET_RESTRICTING[path] in str(found[0])
+
+
+@pytest.mark.parametrize("path", NOT_YET_RESTRICTING)
+def test_what_restricts_nothing_is_not_an_error(path: str) -> None:
+    assert not errors(document(path, "-"))
+
+
+@pytest.mark.parametrize("path", sorted(set(NO_EFFECT) - BY_CONTENT))
+def test_what_has_no_effect_is_one_warning(path: str) -> None:
+    result = loaded(document(path, TEXTS.get(path, "5m")))
+    named = [warning for warning in result.warnings if without_indexes(warning.path) == path]
+    assert [(warning.line, warning.text) for warning in named] == [(1, f"ignored: {NO_EFFECT[path]}")]
+
+
+@pytest.mark.parametrize(
+    ("path", "attributes", "refused"),
+    [
+        ("mta/submit/listeners/listener/ssl", ' latent="Y"', False),
+        ("mta/submit/listeners/listener/ssl", ' latent="N"', True),
+        ("mta/submit/listeners/listener/ssl", ' cert="key"', True),
+        ("mta/submit/listeners/listener/ssl", ' latent="Y" mandatory="y"', True),
+        ("mta/deliver/relays/relay/ssl", ' latent="Y" mandatory="N"', False),
+        ("mta/deliver/relays/relay/ssl", ' tspath="t"', True),
+        ("mta/deliver/relays/relay/auth", "", False),
+        ("mta/deliver/relays/relay/auth", ' enabled="yes"', True),
+        ("mta/submit/listeners/listener/server/authtypes", ' mandatory="Y"', True),
+        ("mta/submit/listeners/listener/server/blacklist", "", False),
+        ("mta/submit/listeners/listener/server/blacklist", ' enabled="Y"', True),
+        ("mta/submit/listeners/listener/server/filter", ' factory="x"', True),
+        ("mta/submit/listeners/listener/server/filter", ' factory="x" enabled="N"', False),
+        ("mta/submit/listeners/listener/server/validate_helo", ' fqdn="Y"', False),
+    ],
+)
+def test_attributes_decide_where_an_element_has_no_text(path: str, attributes: str, refused: bool) -> None:
+    found = [without_indexes(error.path) for error in errors(document(path, "", attributes))]
+    assert found == ([path] if refused else [])
+
+
+def test_a_limit_for_single_networks_is_found_inside_what_is_ignored() -> None:
+    around = "mta/submit/listeners/listener/server/remotenets"
+    inside = '<remotenet ip="192.0.2.0/24"><maxmsgsize>1M</maxmsgsize></remotenet>'
+    found = [without_indexes(error.path) for error in errors(document(around, inside))]
+    assert found == [f"{around}/remotenet/maxmsgsize"]
+
+
+def test_a_default_that_is_spelled_out_is_no_remark() -> None:
+    assert not [
+        each for each in loaded(document("ops/events/maxage", "30d")).warnings if "maxage" in each.path
+    ]

@@ -1,0 +1,56 @@
+"""The settings classes: frozen, glossed, defaulted; and the schema that covers them whole."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mqcd.config.fields import Duration, FilePath, Listed, Optional, Percent
+from mqcd.config.schema import PLACES, Place
+from mqcd.config.settings import ListenerSettings, RelaySettings, Settings
+
+
+def classes(settings: Any) -> Iterator[type[Any]]:
+    """The class of a settings value and of every block inside it."""
+    yield type(settings)
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        for inner in value if isinstance(value, tuple) else (value,):
+            if dataclasses.is_dataclass(inner):
+                yield from classes(inner)
+
+
+def own_fields(cls: type[Any]) -> Iterator[dataclasses.Field[Any]]:
+    """The fields of a class that hold values and not blocks."""
+    return (field for field in dataclasses.fields(cls) if "gloss" in field.metadata)
+
+
+ALL: set[type[Any]] = {*classes(Settings()), *classes(ListenerSettings()), RelaySettings}
+
+
+@pytest.mark.parametrize("cls", sorted(ALL, key=lambda cls: cls.__name__))
+def test_settings_are_frozen_slotted_and_all_have_defaults(cls: type[Any]) -> None:
+    value = cls()
+    assert hash(value) == hash(cls())
+    assert not hasattr(value, "__dict__")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(value, dataclasses.fields(cls)[0].name, None)
+
+
+def test_the_schema_fills_every_field() -> None:
+    filled = {(place.fills, place.row.attribute) for place in PLACES.values()}
+    held = {(cls, field.name) for cls in ALL for field in own_fields(cls)}
+    held -= {(cls, field) for cls, field in held if cls.__name__ == "HostPort"}
+    assert filled == held
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=lambda place: place.path)
+def test_every_setting_is_glossed_and_says_how_it_is_held(place: Place) -> None:
+    assert place.gloss
+    kind = place.row.kind
+    while isinstance(kind, Listed | Optional):
+        kind = kind.kind
+    unit = {Duration: "milliseconds", Percent: "percent", FilePath: "absolute path"}.get(type(kind), "")
+    fields = {field.name: field for field in dataclasses.fields(place.fills)}
+    assert fields[place.row.attribute].metadata["held"] == unit

@@ -1,0 +1,91 @@
+"""Settings to XML and back, and the shipped file held against the code."""
+
+import dataclasses
+import ipaddress
+import pathlib
+
+import pytest
+
+from mqcd.config.load import defaults, load
+from mqcd.config.schema import PLACES, Place
+from mqcd.config.settings import (
+    ClientSettings,
+    HostPort,
+    ListenerSettings,
+    RelaySettings,
+    ServerSettings,
+    Settings,
+)
+from mqcd.config.show import as_xml, shipped
+from tests.unit.config.samples import HOST, VAR, document, loaded
+
+SHIPPED = pathlib.Path(__file__).parents[3] / "conf" / "mqcd.xml"
+
+
+def test_the_shipped_file_is_what_the_code_says() -> None:
+    assert SHIPPED.read_text() == shipped(), "write mqcd.config.show.shipped() to conf/mqcd.xml"
+
+
+def test_the_shipped_file_is_all_defaults_and_needs_no_remark() -> None:
+    result = load(SHIPPED, var=VAR, hostname=HOST)
+    assert result.settings == defaults(var=VAR, hostname=HOST)
+    assert result.warnings == ()
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=lambda place: place.path)
+def test_every_setting_stands_in_the_shipped_file_with_its_gloss(place: Place) -> None:
+    text = SHIPPED.read_text()
+    assert place.gloss in text
+    name = place.row.xml_attribute or place.row.element
+    assert f' {name}="' in text or f"<{name}>" in text
+
+
+def settings_of_every_kind() -> Settings:
+    """Settings that differ from the defaults wherever a value may need care."""
+    usual = defaults(var=VAR, hostname=HOST)
+    server = ServerSettings(
+        relay_clients=(ipaddress.ip_network("10.0.0.0/8"), "web.example/24"),
+        relay_domains=("example.org", "xn--bcher-kva.example"),
+        announcehost="in.example.org",
+        smtpgreet='"quoted" <&> greeting',
+        ext_8bitmime=False,
+    )
+    listeners = (
+        ListenerSettings(name="one", interface="::1", port=25, server=server),
+        ListenerSettings(name="two", interface="127.0.0.1", port=0, server=server),
+    )
+    relays = (
+        RelaySettings(address=HostPort(host="::1", port=2525), destdomains=("a.example", "b.example")),
+        RelaySettings(address=HostPort(host="smart.example", port=25)),
+    )
+    return dataclasses.replace(
+        usual,
+        application=dataclasses.replace(usual.application, user="mail"),
+        queue=dataclasses.replace(usual.queue, retry_delays=(1, 90_061_001), retry_jitter=0, minfree=1000),
+        submit=dataclasses.replace(usual.submit, listeners=listeners),
+        deliver=dataclasses.replace(
+            usual.deliver, relays=relays, client=ClientSettings(announcehost="out.example.org", anonssl=False)
+        ),
+        report=dataclasses.replace(
+            usual.report,
+            ndr_recip_redirect=".",
+            ndr_recips_additional=("a@example.org", "b@example.org"),
+            ndr_subject="",
+            ndr_textpart="Dear %PRODNAME%\n\n  <user> & friends",
+        ),
+    )
+
+
+def test_what_is_shown_loads_to_the_same_settings() -> None:
+    usual, changed = defaults(var=VAR, hostname=HOST), settings_of_every_kind()
+    bare = dataclasses.replace(usual, submit=dataclasses.replace(usual.submit, listeners=()))
+    for settings in (usual, changed, bare):
+        for glosses in (False, True):
+            assert loaded(as_xml(settings, glosses=glosses)).settings == settings
+
+
+def test_effective_settings_show_paths_and_names_in_full() -> None:
+    text = as_xml(loaded(document("application/announcehost", "mail.example.net")).settings)
+    assert f"<rootpath>{VAR}/queue</rootpath>" in text
+    assert text.count("<announcehost>mail.example.net</announcehost>") == 3
+    assert "%DIRVAR%" not in text
