@@ -202,6 +202,7 @@ class _Connection(asyncio.Protocol):
     __slots__ = (
         "_blocked",
         "_dialogue",
+        "_early",
         "_finished",
         "_sink",
         "_transport",
@@ -219,6 +220,8 @@ class _Connection(asyncio.Protocol):
         # Nothing more is to be read: closed, or silent in mid-content.
         self._finished = False
         self._upgrade: asyncio.Task[None] | None = None
+        # What comes under TLS before the upgrade's task knows that TLS stands.
+        self._early: bytearray | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # A TCP server's transports are of this kind; uvloop's only behave as if.
@@ -235,6 +238,9 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._finished:
+            return
+        if self._early is not None:
+            self._early += data
             return
         outputs = self._dialogue.receive(data, at_ms=self._sink.now_ms())
         if self._waiting is not None:
@@ -304,17 +310,25 @@ class _Connection(asyncio.Protocol):
         context = self._sink.settings.tls
         if context is None:
             raise RuntimeError("STARTTLS was obeyed without a TLS context")
+        # From here on, without a turn of the loop between, all that is received came under TLS.
+        early = self._early = bytearray()
         try:
             upgraded = await asyncio.get_running_loop().start_tls(
                 self._transport, self, context, server_side=True
             )
         except OSError:
             # ssl.SSLError too: the client speaks no TLS, or left. There is nothing to tell it.
+            upgraded = None
+        if upgraded is None or upgraded.is_closing():
+            # A connection that ends within the handshake is not always told of its end.
             self._transport.abort()
+            self.connection_lost(None)
             return
-        if upgraded is not None:
-            self._transport = upgraded
+        self._transport = upgraded
+        self._early = None
         self._dialogue.tls_started()
+        if early:
+            self.data_received(bytes(early))
 
 
 def _peer(name: object) -> str:

@@ -24,16 +24,21 @@ class MessageStore:
         """Raises OSError when the directory cannot be made or its index not be opened."""
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
-        self._index = (directory / INDEX).open("ab", buffering=0)
+        self._index = (directory / INDEX).open("ab")
         self._count = 0
 
     def keep(self, message: Received) -> str:
         """Write the message; returns the file's name inside the directory. Raises OSError."""
         name, file = self._new_file(message.at_ms)
-        with file:
-            file.write(message.content)
+        try:
+            with file:
+                file.write(message.content)
+        except OSError:
+            (self._directory / name).unlink(missing_ok=True)
+            raise
         line = to_line(message_fields(message, file=name))
         self._index.write(line.encode("utf-8"))
+        self._index.flush()
         return name
 
     def close(self) -> None:
@@ -45,7 +50,7 @@ class MessageStore:
             self._count += 1
             name = f"{at_ms:013d}-{self._count:06d}.eml"
             try:
-                return name, (self._directory / name).open("xb", buffering=0)
+                return name, (self._directory / name).open("xb")
             except FileExistsError:
                 # Another run at the same millisecond; the next number is free sooner or later.
                 continue

@@ -239,8 +239,7 @@ def test_a_refusal_concerns_its_recipient_alone() -> None:
     outputs = talk(
         machine,
         HELLO,
-        b"MAIL FROM:<a@b>\r\nRCPT TO:<bad@x>\r\nRCPT TO:<good@x>\r\nRCPT TO:<full@x>\r\n"
-        b"DATA\r\n.\r\n",
+        b"MAIL FROM:<a@b>\r\nRCPT TO:<bad@x>\r\nRCPT TO:<good@x>\r\nRCPT TO:<full@x>\r\nDATA\r\n.\r\n",
     )
     assert replies(outputs)[8:11] == [b"550 5.1.1 No such user", b"250 2.1.5 Ok", b"452 full"]
     assert messages(outputs)[0].recipients == ("good@x",)

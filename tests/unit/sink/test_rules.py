@@ -26,9 +26,7 @@ def test_a_rule_is_read(text: str, pattern: str, action: object) -> None:
 
 @pytest.mark.parametrize("stage", list(Stage))
 @pytest.mark.parametrize(("word", "kind"), [("stall", Stall), ("drop", Drop)])
-def test_every_stage_can_be_stalled_and_dropped(
-    word: str, kind: type[Stall | Drop], stage: Stage
-) -> None:
+def test_every_stage_can_be_stalled_and_dropped(word: str, kind: type[Stall | Drop], stage: Stage) -> None:
     assert parse_rule(f"*={word}:{stage.value}").action == kind(stage=stage)
 
 
