@@ -127,7 +127,9 @@ def _quiet(node: Node) -> bool:
 def _optional_tls(node: Node) -> bool:
     """Whether an `ssl` element only offers TLS: it is latent (STARTTLS) and not mandatory."""
     latent = WORDS.get(node.attributes.get("latent", "N").lower(), False)
-    return _quiet(node) or (latent and asks_nothing(node.attributes.get("mandatory", "N")))
+    if not node.attributes:
+        return _quiet(node)
+    return latent and asks_nothing(node.attributes.get("mandatory", "N"))
 
 
 def _login_off(node: Node) -> bool:
