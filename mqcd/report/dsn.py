@@ -1,0 +1,277 @@
+"""The text of a delivery status notification: a multipart/report (RFC 6522, 3464, 6533). Pure.
+
+`compose` takes the bounced recipients of one message and gives the whole report, CRLF, no line above
+998 octets. What comes from outside (addresses, replies, host names, the message itself) cannot add a
+header field, a status field or a MIME part. It never fails: what is missing is left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from mqcd.core.model import Recipient
+from mqcd.core.reply import clean
+from mqcd.core.spid import format_spid
+from mqcd.report.original import Excerpt
+
+PRODUCT = "mqcd"
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_MAX_FIELD = 900
+"""Octets of one field's value; far above what an address, a host name or a stored reply takes."""
+_TOO_OLD = "4.4.7"
+"""Delivery time expired (RFC 3463, 3.5)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notice:
+    """All that a report says."""
+
+    spid: int
+    """The report's own SPID."""
+    date: int
+    """When it is made, ms."""
+    reporting_mta: str
+    """Our host name."""
+    from_address: str
+    to_address: str
+    subject: str
+    introduction: str
+    """Text for people, tokens %PRODNAME% and %REPMTA%; "" = the usual text."""
+    bounces: Sequence[Recipient]
+    """Recipients of one message, at least one."""
+    original: Excerpt | None
+    """What is returned of the message; None = nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """A report as it goes into the queue."""
+
+    content: bytes
+    eight_bit: bool
+    """It needs 8BITMIME (RFC 6152)."""
+    smtputf8: bool
+    """Its own header has addresses beyond ASCII: it needs SMTPUTF8 (RFC 6531)."""
+
+
+def compose(notice: Notice) -> Report:
+    """The report on `notice`."""
+    people = _text_part(notice)
+    status = _status_part(notice)
+    parts = [people, status]
+    if notice.original is not None and notice.original.octets:
+        parts.append(_original_part(notice, notice.original))
+    boundary = _boundary(notice.spid, parts)
+    eight_bit = not all(part.isascii() for part in parts)
+    header = _header(notice, boundary, eight_bit)
+    # The line end before a boundary belongs to the boundary (RFC 2046, 5.1.1), so parts keep their own.
+    mark = f"\r\n--{boundary}".encode()
+    body = b"".join(mark + b"\r\n" + part for part in parts)
+    preamble = b"\r\nThis is a MIME-encapsulated message.\r\n"
+    return Report(
+        content=header + preamble + body + mark + b"--\r\n",
+        eight_bit=eight_bit or not header.isascii(),
+        smtputf8=not header.isascii(),
+    )
+
+
+def parameters(text: str) -> dict[str, str]:
+    """The DSN parameters that were given with MAIL or RCPT (RFC 3461, 4), names in upper case."""
+    pairs = (word.partition("=") for word in text.split())
+    return {name.upper(): value for name, _, value in pairs}
+
+
+def wants_failures(recipient: Recipient) -> bool:
+    """Whether the sender wants to hear that delivery failed (NOTIFY, RFC 3461, 4.1); so by default."""
+    notify = parameters(recipient.dsn).get("NOTIFY", "FAILURE")
+    return "FAILURE" in notify.upper().split(",")
+
+
+def format_date(ms: int) -> str:
+    """A date as header fields carry it (RFC 5322, 3.3), in UTC."""
+    at = datetime.fromtimestamp(ms // 1000, UTC)
+    return f"{_DAYS[at.weekday()]}, {at.day} {_MONTHS[at.month - 1]} {at.year} {at:%H:%M:%S} +0000"
+
+
+# ---------------------------------------------------------------- header
+
+
+def _header(notice: Notice, boundary: str, eight_bit: bool) -> bytes:
+    spids = f"{format_spid(notice.spid)}.{format_spid(notice.bounces[0].spid)}"
+    lines = [
+        f"Date: {format_date(notice.date)}",
+        f"From: {_one_line(notice.from_address)}",
+        f"To: <{_one_line(notice.to_address)}>",
+        f"Subject: {_unstructured(notice.subject)}",
+        f"Message-ID: <{spids}@{_one_line(notice.reporting_mta)}>",
+        "Auto-Submitted: auto-replied",
+        "MIME-Version: 1.0",
+        f'Content-Type: multipart/report; report-type=delivery-status;\r\n boundary="{boundary}"',
+        f"Content-Transfer-Encoding: {'8bit' if eight_bit else '7bit'}",
+    ]
+    return _lines(lines)
+
+
+def _unstructured(text: str) -> str:
+    """Text for a header field: as it is when ASCII, else in encoded words (RFC 2047)."""
+    text = _one_line(text)
+    if text.isascii():
+        return text
+    # 10 characters are at most 40 octets: each word stays below the 75 that RFC 2047, 2 allows.
+    pieces = [text[at : at + 10].encode("utf-8", "replace") for at in range(0, len(text), 10)]
+    words = [f"=?utf-8?B?{base64.b64encode(piece).decode('ascii')}?=" for piece in pieces]
+    return "\r\n ".join(words)
+
+
+def _boundary(spid: int, parts: Sequence[bytes]) -> str:
+    """A boundary that no part contains, whatever the returned message tries."""
+    number = 0
+    while True:
+        boundary = f"=_{PRODUCT}_{format_spid(spid)}_{number}"
+        if not any(boundary.encode() in part for part in parts):
+            return boundary
+        number += 1
+
+
+# ---------------------------------------------------------------- for people
+
+
+def _text_part(notice: Notice) -> bytes:
+    text = notice.introduction.strip() or _usual_introduction(len(notice.bounces))
+    text = text.replace("%PRODNAME%", PRODUCT).replace("%REPMTA%", notice.reporting_mta)
+    paragraphs = [*_wrapped(text, ""), ""]
+    for bounce in notice.bounces:
+        paragraphs += [f"<{_one_line(bounce.address)}>", *_wrapped(_reason(bounce), "    "), ""]
+    if notice.original is not None and notice.original.octets:
+        cut = "The beginning of your message" if notice.original.cut else "Your message"
+        paragraphs += [f"{cut} is attached.", ""]
+    body = _lines(paragraphs)
+    charset = "us-ascii" if body.isascii() else "utf-8"
+    return _part(f"text/plain; charset={charset}", "Notification", body)
+
+
+def _usual_introduction(count: int) -> str:
+    whom = "the recipient below" if count == 1 else "the recipients below"
+    return (
+        f"This is the mail server %REPMTA%.\n\nYour message could not be delivered to {whom}, "
+        "and it will not be tried again."
+    )
+
+
+def _reason(bounce: Recipient) -> str:
+    said = _one_line(" ".join(filter(None, (str(bounce.code or ""), bounce.status, bounce.reply))))
+    who = f"The server {_one_line(bounce.remote)} said" if bounce.remote else "The reason"
+    why = f"{who}: {said}" if said else ""
+    if bounce.code >= 500:
+        return why
+    tries = "one attempt" if bounce.attempts == 1 else f"{bounce.attempts} attempts"
+    return f"Given up for its age after {tries}. {why}".strip()
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    """The text's own lines, each wrapped; a word longer than a line stays whole."""
+    wrapper = textwrap.TextWrapper(
+        76,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    lines: list[str] = []
+    for line in text.splitlines():
+        pieces = wrapper.wrap(clean(line, len(line)))
+        lines += [indent + _one_line(piece) for piece in pieces] or [""]
+    return lines
+
+
+# ---------------------------------------------------------------- for machines
+
+
+def _status_part(notice: Notice) -> bytes:
+    blocks = [_message_fields(notice), *(_recipient_fields(bounce) for bounce in notice.bounces)]
+    body = b"\r\n".join(_lines(block) for block in blocks)
+    # Addresses beyond ASCII stand as they are only in the type made for them (RFC 6533, 4).
+    kind = "message/delivery-status" if body.isascii() else "message/global-delivery-status"
+    return _part(kind, "Delivery report", body)
+
+
+def _message_fields(notice: Notice) -> list[str]:
+    envelope = notice.bounces[0].envelope
+    fields = [f"Reporting-MTA: dns; {_one_line(notice.reporting_mta)}"]
+    envid = parameters(envelope.dsn).get("ENVID", "")
+    if envid:
+        fields.append(f"Original-Envelope-Id: {_one_line(_from_xtext(envid))}")
+    fields.append(f"Arrival-Date: {format_date(envelope.received)}")
+    fields.append(f"X-{PRODUCT}-SPID: {format_spid(envelope.spid)}")
+    return fields
+
+
+def _recipient_fields(bounce: Recipient) -> list[str]:
+    fields = []
+    kind, _, original = parameters(bounce.dsn).get("ORCPT", "").partition(";")
+    if original:
+        fields.append(f"Original-Recipient: {_one_line(kind)[:40]}; {_one_line(_from_xtext(original))}")
+    kind = "rfc822" if bounce.address.isascii() else "utf-8"
+    fields += [f"Final-Recipient: {kind}; {_one_line(bounce.address)}", "Action: failed"]
+    fields.append(f"Status: {_one_line(bounce.status) or _status_of(bounce.code)}")
+    if bounce.remote:
+        fields.append(f"Remote-MTA: dns; {_one_line(bounce.remote)}")
+    if bounce.code:
+        said = " ".join(filter(None, (str(bounce.code), bounce.status, bounce.reply)))
+        kind = "smtp" if bounce.remote else f"x-{PRODUCT}"
+        fields.append(f"Diagnostic-Code: {kind}; {_one_line(said)}")
+    return fields
+
+
+def _status_of(code: int) -> str:
+    """The enhanced status where the next hop sent none (RFC 3463, 2)."""
+    return f"{code // 100}.0.0" if code else _TOO_OLD
+
+
+def _from_xtext(text: str) -> str:
+    """What xtext (RFC 3461, 4) stands for; what is not xtext stays as it is."""
+    head, *rest = text.split("+")
+    octets = head.encode()
+    for piece in rest:
+        digits = piece[:2]
+        if len(digits) < 2 or digits.strip("0123456789ABCDEFabcdef"):
+            return text
+        octets += bytes([int(digits, 16)]) + piece[2:].encode()
+    return octets.decode("utf-8", "replace")
+
+
+def _original_part(notice: Notice, original: Excerpt) -> bytes:
+    envelope = notice.bounces[0].envelope
+    kinds = ("message/rfc822", "text/rfc822-headers")
+    if envelope.smtputf8 and not original.header_section.isascii():
+        kinds = ("message/global", "message/global-headers")
+    description = "Beginning of the message" if original.cut else "The message"
+    return _part(kinds[original.headers_only], description, original.octets)
+
+
+# ---------------------------------------------------------------- pieces
+
+
+def _part(kind: str, description: str, body: bytes) -> bytes:
+    encoding = "7bit" if body.isascii() else "8bit"
+    header = [
+        f"Content-Type: {kind}",
+        f"Content-Description: {description}",
+        f"Content-Transfer-Encoding: {encoding}",
+    ]
+    return _lines(header) + b"\r\n" + body
+
+
+def _one_line(text: str) -> str:
+    """The text without control characters, at most _MAX_FIELD octets of UTF-8."""
+    text = clean(text, _MAX_FIELD)
+    return text.encode("utf-8", "replace")[:_MAX_FIELD].decode("utf-8", "ignore")
+
+
+def _lines(lines: Sequence[str]) -> bytes:
+    return "".join(f"{line}\r\n" for line in lines).encode("utf-8", "replace")

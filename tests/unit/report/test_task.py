@@ -1,0 +1,303 @@
+"""The reporting task on the memory store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from dataclasses import replace
+from email import policy
+from email.parser import BytesParser
+
+import pytest
+
+from mqcd.config.settings import ReportSettings
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.events import Verb
+from mqcd.core.model import Area, Body, Envelope, Origin, Recipient, Settlement, Submission
+from mqcd.report.task import GATHER_MS, RETRY_MS, ReportTask
+from mqcd.stores.content import MemoryContent
+from mqcd.stores.memory import MemoryStore
+from tests.contract.mail import BODY, Post, bounced
+from tests.fakes.clock import FakeClock
+from tests.fakes.observer import RecordingObserver
+
+SETTINGS = ReportSettings(announcemta="mail.example.net", ndr_from="postmaster@example.net")
+
+
+class FailingStore(MemoryStore):
+    """A memory store that cannot do what its test says, for as long as it says."""
+
+    def __init__(self, clock: FakeClock, observer: RecordingObserver) -> None:
+        super().__init__(clock, observer)
+        self.broken: set[str] = set()
+
+    async def claim_bounces(self, room: int) -> Sequence[Recipient]:
+        self._fail("claim_bounces")
+        return await super().claim_bounces(room)
+
+    def settle(
+        self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()
+    ) -> Awaitable[None]:
+        if submissions:
+            self._fail("settle")
+        return super().settle(settlements, submissions)
+
+    def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
+        self._fail("park")
+        return super().park(recipients, until)
+
+    async def content(self, recipient: Recipient) -> MemoryContent:
+        self._fail("content")
+        return await super().content(recipient)
+
+    def _fail(self, method: str) -> None:
+        if method in self.broken:
+            raise StoreUnavailable("no space left on device")
+
+
+class Bench:
+    """A task at work beside a store."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.observer = RecordingObserver()
+        self.store = FailingStore(self.clock, self.observer)
+        self.post = Post(self.store, self.clock)
+        self.task = ReportTask(self.store, self.clock, SETTINGS)
+        self.running: asyncio.Task[None] | None = None
+
+    async def start(self, settings: ReportSettings = SETTINGS) -> None:
+        self.task.reload(settings)
+        await self.store.open()
+        self.running = asyncio.ensure_future(self.task.run())
+
+    async def bounce(self, *addresses: str, content: bytes = BODY, sender: str = "s@example.com") -> None:
+        """A message of which every recipient has bounced, before the task wakes."""
+        await self.post.send(*addresses, content=content, sender=sender)
+        await self.post.settle(bounced(), *await self.post.claim_all())
+
+    async def pass_time(self, ms: int = GATHER_MS) -> None:
+        await self.clock.run_for(ms, turns=30)
+
+    async def reports(self) -> list[Recipient]:
+        return [each for each in (await self.post.scan()).values() if each.area is Area.INCOMING]
+
+    async def stop(self) -> None:
+        self.task.stop()
+        if self.running is not None:
+            await self.running
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    bench = Bench()
+    yield bench
+    await bench.stop()
+
+
+async def test_a_bounce_becomes_a_report_to_its_sender(bench: Bench) -> None:
+    await bench.start()
+    await bench.bounce("a@example.org")
+    await bench.pass_time()
+    [report] = await bench.reports()
+    assert (report.address, report.envelope.sender) == ("s@example.com", "")
+    assert (report.envelope.origin, report.envelope.received) == (Origin.REPORT, bench.clock.now())
+    assert (report.envelope.body, report.envelope.smtputf8) == (Body.SEVEN, False)
+    message = BytesParser(policy=policy.default).parsebytes(await bench.post.read(report))
+    assert message["To"] == "s@example.com"
+    assert message["From"] == "postmaster@example.net"
+    assert "a@example.org" in str(message)
+    assert "A body." in str(message)
+    assert bench.store.stats()[Area.BOUNCES].recipients == 0
+    [heard] = bench.observer.of(Verb.REPORTED)
+    assert heard.report_spid == report.spid
+
+
+async def test_bounces_from_before_the_start_are_reported(bench: Bench) -> None:
+    await bench.store.open()
+    await bench.bounce("a@example.org")
+    await bench.start()
+    await bench.pass_time()
+    assert len(await bench.reports()) == 1
+
+
+async def test_bounces_of_one_message_share_a_report(bench: Bench) -> None:
+    await bench.start()
+    await bench.bounce("a@example.org", "b@example.org")
+    await bench.bounce("c@example.org")
+    await bench.pass_time()
+    reports = await bench.reports()
+    contents = [await bench.post.read(each) for each in reports]
+    assert sorted(content.count(b"Final-Recipient") for content in contents) == [1, 2]
+    assert bench.observer.count(Verb.REPORTED) == 3
+
+
+async def test_more_bounces_than_fit_into_memory_at_once(bench: Bench) -> None:
+    await bench.start(replace(SETTINGS, queuecache=3))
+    for n in range(10):
+        await bench.bounce(f"r{n}@example.org")
+    await bench.pass_time()
+    assert len(await bench.reports()) == 10
+
+
+async def test_reports_may_be_switched_off(bench: Bench) -> None:
+    await bench.start(replace(SETTINGS, generate_ndr=False))
+    await bench.bounce("a@example.org", "b@example.org")
+    await bench.pass_time()
+    assert await bench.post.scan() == {}
+    assert {each.reason for each in bench.observer.of(Verb.DISCARDED)} == {"generate_ndr"}
+
+
+@pytest.mark.parametrize(
+    ("redirect", "additional", "readers"),
+    [
+        ("boss@example.com", (), ["boss@example.com"]),
+        (None, ("x@example.com", "s@example.com"), ["s@example.com", "x@example.com"]),
+        (".", ("x@example.com",), ["x@example.com"]),
+        ("boss@example.com", ("x@example.com",), ["boss@example.com", "x@example.com"]),
+    ],
+)
+async def test_reports_go_where_the_settings_say(
+    bench: Bench, redirect: str | None, additional: tuple[str, ...], readers: list[str]
+) -> None:
+    settings = replace(SETTINGS, ndr_recip_redirect=redirect, ndr_recips_additional=additional)
+    await bench.start(settings)
+    await bench.bounce("a@example.org")
+    await bench.pass_time()
+    reports = sorted(await bench.reports(), key=lambda each: each.qid)
+    assert [each.address for each in reports] == readers
+    assert f"To: <{readers[0]}>\r\n".encode() in await bench.post.read(reports[0])
+
+
+async def test_reports_to_nobody_are_discarded(bench: Bench) -> None:
+    await bench.start(replace(SETTINGS, ndr_recip_redirect="."))
+    await bench.bounce("a@example.org")
+    await bench.pass_time()
+    assert await bench.post.scan() == {}
+    assert [each.reason for each in bench.observer.of(Verb.DISCARDED)] == ["ndr_recip_redirect"]
+
+
+async def test_who_does_not_want_to_hear_is_not_told(bench: Bench) -> None:
+    await bench.start()
+    submission = bench.post.submission(
+        "a@example.org", "b@example.org", dsn=["NOTIFY=NEVER", "NOTIFY=FAILURE"]
+    )
+    await bench.store.enqueue(submission)
+    await bench.post.settle(bounced(), *await bench.post.claim_all())
+    await bench.pass_time()
+    [report] = await bench.reports()
+    content = await bench.post.read(report)
+    assert b"b@example.org" in content
+    assert b"a@example.org" not in content
+    assert [each.reason for each in bench.observer.of(Verb.DISCARDED)] == ["notify"]
+
+
+async def test_headers_alone_come_back_when_asked_for(bench: Bench) -> None:
+    await bench.start()
+    spid = bench.store.reserve(False)
+    envelope = Envelope(spid=spid, sender="s@example.com", received=bench.clock.now(), dsn="RET=HDRS")
+    await bench.store.enqueue(Submission(envelope=envelope, recipients=["a@example.org"], content=BODY))
+    await bench.post.settle(bounced(), *await bench.post.claim_all())
+    await bench.pass_time()
+    [report] = await bench.reports()
+    assert b"text/rfc822-headers" in await bench.post.read(report)
+
+
+async def test_a_big_message_comes_back_in_part(bench: Bench) -> None:
+    await bench.start(replace(SETTINGS, attachmsg=200_000))
+    await bench.bounce("a@example.org", content=b"Subject: big\r\n\r\n" + b"x" * 76 * 10_000)
+    await bench.bounce("b@example.org", content=b"Subject: lines\r\n\r\n" + b"y" * 50 + b"\r\n" * 150_000)
+    await bench.pass_time()
+    sizes = [each.size for each in await bench.reports()]
+    assert all(size < 210_000 for size in sizes)
+    assert max(sizes) > 200_000
+
+
+async def test_nothing_comes_back_when_so_set(bench: Bench) -> None:
+    await bench.start(replace(SETTINGS, attachmsg=0))
+    await bench.bounce("a@example.org")
+    await bench.pass_time()
+    [report] = await bench.reports()
+    assert b"message/rfc822" not in await bench.post.read(report)
+
+
+async def test_senders_beyond_ascii_get_reports_that_say_so(bench: Bench) -> None:
+    await bench.start()
+    await bench.bounce("a@example.org", sender="ß@example.com")
+    await bench.pass_time()
+    [report] = await bench.reports()
+    assert (report.envelope.body, report.envelope.smtputf8) == (Body.EIGHT, True)
+
+
+async def test_a_report_without_its_message_is_better_than_none(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bench.start()
+    bench.store.broken = {"content"}
+    await bench.bounce("a@example.org")
+    await bench.pass_time()
+    bench.store.broken = set()
+    [report] = await bench.reports()
+    assert b"message/rfc822" not in await bench.post.read(report)
+    assert "goes without its message: no space left on device" in caplog.text
+
+
+@pytest.mark.parametrize("method", ["settle", "claim_bounces"])
+async def test_what_cannot_be_recorded_is_tried_again(
+    bench: Bench, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    await bench.start()
+    bench.store.broken = {method}
+    await bench.bounce("a@example.org")
+    await bench.pass_time(3 * RETRY_MS)
+    assert "will try again: no space left on device" in caplog.text
+    assert bench.store.stats()[Area.BOUNCES].recipients == 1
+    assert bench.observer.count(Verb.REPORTED) == 0
+    bench.store.broken = set()
+    await bench.pass_time(RETRY_MS)
+    assert len(await bench.reports()) == 1
+    assert bench.store.stats()[Area.BOUNCES].recipients == 0
+
+
+async def test_one_failing_report_holds_up_no_other(bench: Bench) -> None:
+    full = MemoryStore(bench.clock, bench.observer, max_octets=4000)
+    task = ReportTask(full, bench.clock, SETTINGS)
+    await full.open()
+    running = asyncio.ensure_future(task.run())
+    post = Post(full, bench.clock)
+    await post.send("a@example.org", content=b"Subject: x\r\n\r\n" + b"x\r\n" * 600)
+    await post.send("b@example.org")
+    await post.settle(bounced(), *await post.claim_all())
+    await bench.pass_time()
+    areas = {each.address: each.area for each in (await post.scan()).values()}
+    assert areas == {"a@example.org": Area.BOUNCES, "sender@example.com": Area.INCOMING}
+    task.stop()
+    await running
+
+
+async def test_a_stop_gives_back_what_is_held(bench: Bench) -> None:
+    await bench.start()
+    bench.store.broken = {"settle"}
+    await bench.bounce("a@example.org")
+    await bench.pass_time()
+    [bounce] = (await bench.post.scan()).values()
+    assert bench.store.in_flight(bounce)
+    await bench.stop()
+    assert not bench.store.in_flight(bounce)
+
+
+async def test_a_stop_does_not_wait_for_a_store_that_cannot_record(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bench.start()
+    bench.store.broken = {"settle", "park"}
+    await bench.bounce("a@example.org")
+    await bench.pass_time()
+    await bench.stop()
+    assert "1 bounces are left claimed until the next start" in caplog.text
+
+
+async def test_a_stop_before_anything_happened(bench: Bench) -> None:
+    await bench.start()
+    await bench.stop()
+    assert bench.observer.heard == []
