@@ -156,7 +156,7 @@ class Count(Kind[int]):
 
     @property
     def word(self) -> str:
-        return "count"
+        return "number"
 
     @property
     def expected(self) -> str:

@@ -1,0 +1,53 @@
+"""docs/configuration.md held against the schema: every setting, its gloss, its kind and its default."""
+
+import itertools
+import pathlib
+import re
+
+from mqcd.config.pending import NO_EFFECT, NOT_YET_RESTRICTING
+from mqcd.config.schema import PLACES, Place
+
+DOCUMENT = pathlib.Path(__file__).parents[3] / "docs" / "configuration.md"
+HEAD = ["| setting | meaning | kind | default |", "|---|---|---|---|"]
+
+
+def block_of(place: Place) -> str:
+    """The path of the block that a row stands in."""
+    return place.path.removesuffix(place.row.name).rstrip("/")
+
+
+def described(place: Place) -> str:
+    """The table row of one setting."""
+    default = f"`{place.default_text}`" if place.default_text else "none"
+    cells = [f"`{place.row.name}`", place.gloss, place.row.kind.word, default]
+    if place.row.required:
+        cells[-1] = "must be given"
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def sections() -> dict[str, list[str]]:
+    """The table lines under each heading that is a path."""
+    found: dict[str, list[str]] = {}
+    heading = ""
+    for line in DOCUMENT.read_text().splitlines():
+        match = re.fullmatch(r"#+ `([a-z/]+)`", line)
+        heading = match[1] if match else "" if line.startswith("#") else heading
+        if heading and line.startswith("|"):
+            found.setdefault(heading, []).append(line)
+    return found
+
+
+def test_every_setting_is_in_the_document_as_the_code_has_it() -> None:
+    expected = {
+        block: HEAD + [described(place) for place in rows]
+        for block, rows in itertools.groupby(PLACES.values(), key=block_of)
+    }
+    documented = {heading: rows for heading, rows in sections().items() if rows[0] == HEAD[0]}
+    assert documented == expected
+
+
+def test_every_setting_without_effect_is_in_the_document() -> None:
+    rows = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("| `")]
+    refused = [f"| `{path}` | {what} |" for path, what in NOT_YET_RESTRICTING.items()]
+    ignored = [f"| `{path}` | {why} |" for path, why in NO_EFFECT.items()]
+    assert [row for row in rows if row.count(" | ") == 1] == refused + ignored
