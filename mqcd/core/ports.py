@@ -185,6 +185,40 @@ class Refusal:
     recipient: str = ""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Distribution:
+    """How observed values spread, counted since the start."""
+
+    bounds: Sequence[float] = ()
+    """Upper bounds, growing, in the unit of what is observed."""
+    counts: Sequence[int] = (0,)
+    """How many values lie at or below each bound and above the one before; last, those above all."""
+    total: float = 0.0
+    """Sum of all values."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineFigures:
+    """What a durable store tells of itself, besides its areas. Counted since the start."""
+
+    commit_seconds: Distribution
+    """From the beginning of a group to its sync."""
+    commit_group_size: Distribution
+    """Frames made durable by one sync."""
+    syncs: int
+    journal_fill_ratio: float
+    """Used share of the journal's ring, 0 to 1."""
+    evacuation_seconds: Distribution
+    spid_cache_entries: int
+    spid_cache_misses: int
+    recovery_seconds: float
+    """How long the last start took until mail was accepted."""
+    quarantined_lines: int
+    disk_free_bytes: Mapping[str, int]
+    """Per root ("queue", "spool", "events")."""
+    disk_free_inodes: Mapping[str, int]
+
+
 class Observer(Protocol):
     """Hears of each business event once, after it is durable. Must not raise and must be quick.
 
