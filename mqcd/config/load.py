@@ -58,13 +58,13 @@ def load_text(
     except BadDocument as error:
         raise BadConfiguration((Remark(file=name, line=error.line, path="", text=str(error)),)) from None
     written = reader.read(root)
-    settings = complete(written, reader.lines)
+    settings = complete(written, reader.given)
     wrong = {remark.path for remark in reader.errors}
     for path, text in contradictions(settings):
         # A value that did not parse counts as left out: what follows from that is not its writer's fault.
         if path not in wrong:
             reader.error(At(shown=path), text)
-    for path, text in oddities(written, reader.lines):
+    for path, text in oddities(written, reader.given):
         reader.warn(At(shown=path), text)
     if reader.errors:
         raise BadConfiguration(tuple(reader.errors))

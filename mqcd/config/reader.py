@@ -39,7 +39,9 @@ class Reader:
         self.errors: list[Remark] = []
         self.warnings: list[Remark] = []
         self.lines: dict[str, int] = {}
-        """The line of each element and attribute that was given, by its path with list indexes."""
+        """The line of each element and attribute of the document, by its path with list indexes."""
+        self.given: set[str] = set()
+        """The paths of the values that are not left to their defaults."""
         self._file = file
         self._tokens = tokens
 
@@ -132,7 +134,8 @@ class Reader:
 
     def _stray_text(self, node: Node, at: At) -> None:
         if node.text:
-            self.error(at, f'"{node.text[:40]}" stands between elements: remove it, or put it in one')
+            # Not quoted: what stands in the wrong place may be a password.
+            self.error(at, "text stands between elements: remove it, or put it in one of them")
 
     def _attributes(self, node: Node, known: Iterable[str], at: At) -> None:
         """Note the lines of the known attributes; remarks on the others."""
@@ -155,25 +158,27 @@ class Reader:
 
     def _pending(self, at: At, node: Node) -> bool:
         """Remark on what has no effect yet, also deep inside; False if the tables do not know it."""
-        what, why = pending.restricts(at.bare, node), pending.no_effect(at.bare, node)
-        if what:
-            self.error(at, f"would restrict {what}, and has no effect yet: take it out to go without")
-        elif why:
-            self.warn(at, f"ignored: {why}")
-        known = pending.is_known(at.bare)
-        if known and not what:
-            for child in node.children:
-                self._hidden(child, at.into(child.name))
-        return known
+        why = pending.no_effect(at.bare, node)
+        if not self._refused(at, node):
+            if why:
+                self.warn(at, f"ignored: {why}")
+            if pending.is_known(at.bare):
+                self._look_inside(at, node)
+        return pending.is_known(at.bare)
 
-    def _hidden(self, node: Node, at: At) -> None:
+    def _look_inside(self, at: At, node: Node) -> None:
         """Look for what restricts inside an element that is ignored as a whole."""
-        self.lines[at.shown] = node.line
+        for child in node.children:
+            here = at.into(child.name)
+            self.lines[here.shown] = child.line
+            if not self._refused(here, child):
+                self._look_inside(here, child)
+
+    def _refused(self, at: At, node: Node) -> bool:
         what = pending.restricts(at.bare, node)
         if what:
             self.error(at, f"would restrict {what}, and has no effect yet: take it out to go without")
-        for child in node.children:
-            self._hidden(child, at.into(child.name))
+        return what is not None
 
     # ------------------------------------------------------------ values
 
@@ -185,6 +190,7 @@ class Reader:
             self._only_a_value(row, holder, at.into(row.element))
         text = _text(row, holder)
         if text:
+            self.given.add(here.shown)
             return self._given(place, here, text)
         if row.required and node is not None:
             self.error(here, f"must be given: expected {row.kind.expected}")

@@ -168,7 +168,12 @@ def test_none_is_no_listener_and_an_empty_list_is_the_default() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [EMPTY, "<mailserver><mta><submit><listeners><listener/></listeners></submit></mta></mailserver>"]
+    "text",
+    [
+        EMPTY,
+        document("mta/submit/listeners", "<listener/>"),
+        document("mta/submit/listeners", '<listener interface=" "/>'),
+    ],
 )
 def test_a_listener_without_interface_is_on_loopback_with_a_warning(text: str) -> None:
     result = loaded(text)
@@ -180,7 +185,9 @@ def test_a_default_relay_alone_lowers_the_connections_unless_told_otherwise() ->
     relay = "<relays><relay address='smart'/></relays>"
     other = "<relays><relay address='smart'/><relay address='b' destdomains='b.example'/></relays>"
     told = relay + "<maxconnections>2500</maxconnections>"
+    empty = relay + "<maxconnections/>"
     assert loaded(document("mta/deliver", relay)).settings.deliver.maxconnections == 500
+    assert loaded(document("mta/deliver", empty)).settings.deliver.maxconnections == 500
     assert loaded(document("mta/deliver", other)).settings.deliver.maxconnections == 2500
     assert loaded(document("mta/deliver", told)).settings.deliver.maxconnections == 2500
 
@@ -246,7 +253,7 @@ def test_every_error_is_told_at_once_with_its_place_and_what_was_expected() -> N
         'test.xml:13: mta/submit/listeners/listener[1]@port: "99999" does not fit',
         "test.xml:13: mta/submit/listeners/listener[1]@prt: unknown attribute: did you mean @port?",
         "test.xml:14: mta/submit/listeners/lisener: unknown element: did you mean listener?",
-        'test.xml:16: mta/deliver: "loose" stands between elements: remove it, or put it in one',
+        "test.xml:16: mta/deliver: text stands between elements: remove it, or put it in one of them",
         "test.xml:18: mta/deliver/relays/relay[1]@address: must be given",
     ]
 
