@@ -305,12 +305,15 @@ class LaneTable:
         lane.window = max(1.0, lane.window / 2)
         return self._suspend(lane, now) if lane.breaks >= BREAKS else None
 
-    def closed(self, lane: Lane, working: bool, idle: bool) -> None:
-        """A connection is gone; the flags say whether it had got through, and whether it was idle."""
+    def left(self, lane: Lane) -> None:
+        """An idle connection takes no work any more."""
+        lane.idle -= 1
+
+    def closed(self, lane: Lane, working: bool) -> None:
+        """A connection is gone; `working` says whether it had got through."""
         lane.connections -= 1
         self.connections -= 1
         lane.working -= working
-        lane.idle -= idle
         if lane.jobs:
             self._enqueue(lane)
         elif not lane.connections and not lane.suspended and len(self._lanes) > MAX_EMPTY_LANES:

@@ -114,3 +114,24 @@ class RecordingObserver:
                 reason=reason,
             )
         )
+
+
+class SilentObserver(RecordingObserver):
+    """Counts deliveries and keeps nothing else: for measurements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.delivered_count = 0
+
+    def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
+        """Passed over."""
+
+    def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
+        """Passed over."""
+
+    def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
+        """Counted."""
+        self.delivered_count += 1
+
+    def connected(self, at: int, destination: str, remote_addr: str, connect_ms: int) -> None:
+        """Passed over."""

@@ -1,0 +1,111 @@
+"""Finds a host of a destination that takes mail: its hosts by preference, each by its addresses.
+
+Guarantees: at most `MAX_ADDRESSES` are tried; a host whose TLS fails is tried again without it, since
+TLS is only opportunistic here (RFC 7435). The outcome when none will do is permanent only if DNS is
+certain that no MX host exists (5.4.4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mqcd.core.errors import ConnectFailed, NameNotFound, ResolveFailed
+from mqcd.core.model import Phase
+from mqcd.core.reply import Reply
+from mqcd.deliver.dialogue import Manners, State
+from mqcd.deliver.link import Link
+from mqcd.deliver.routing import Destination, order
+from mqcd.deliver.shop import Shop
+
+MAX_ADDRESSES = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoHost:
+    """No host of the destination will do; about the last one that was tried."""
+
+    reply: Reply
+    phase: Phase
+    host: str = ""
+    address: str = ""
+
+
+async def connect(shop: Shop, destination: Destination, turn: int) -> Link | NoHost:
+    """A link in state READY, or why there is none. `turn` lets equal hosts take the lead in turns."""
+    missing = NoHost(
+        reply=Reply(
+            code=451 if destination.relay else 550,
+            status="4.4.4" if destination.relay else "5.4.4",
+            text=f"no host of {destination.name} has an address",
+        ),
+        phase=Phase.ROUTE,
+    )
+    worst = missing
+    tried = 0
+    for host in order(destination, turn):
+        try:
+            addresses = await shop.resolver.addresses(host)
+        except NameNotFound:
+            continue
+        except ResolveFailed as error:
+            if worst is missing:
+                reply = Reply(code=451, status="4.4.3", text=f"no answer from DNS: {error}")
+                worst = NoHost(reply=reply, phase=Phase.ROUTE, host=host)
+            continue
+        for address in addresses:
+            if tried == MAX_ADDRESSES:
+                return worst
+            tried += 1
+            found = await _reach(shop, destination, host, address)
+            if isinstance(found, Link):
+                return found
+            worst = found
+    return worst
+
+
+async def _reach(shop: Shop, destination: Destination, host: str, address: str) -> Link | NoHost:
+    """One address, with TLS where it is offered, without where that fails."""
+    client = shop.settings.client
+    starttls = client.anonssl
+    while True:
+        manners = Manners(
+            hello=client.announcehost or "localhost",
+            maxpipeline=client.maxpipeline,
+            say_helo=client.say_helo,
+            fallback_helo=client.fallback_helo,
+            starttls=starttls,
+        )
+        link = Link(client, shop.clock, host, address)
+        shop.sweep.add(link)
+        done = False
+        try:
+            found = await _open(shop, destination, link, manners)
+            done = isinstance(found, Link)
+        finally:
+            if not done:
+                link.close()
+                shop.sweep.discard(link)
+        if found is None:
+            starttls = False
+            continue
+        return found
+
+
+async def _open(shop: Shop, destination: Destination, link: Link, manners: Manners) -> Link | NoHost | None:
+    """None: its TLS does not work, try without."""
+    host, address = link.host, link.address
+    try:
+        await link.open(shop.dialer, destination.port, manners)
+    except ConnectFailed as error:
+        shop.observer.connect_failed(shop.clock.now(), destination.name, address, str(error))
+        reply = Reply(code=451, status="4.4.1", text=f"no connection to {host} [{address}]: {error}")
+        return NoHost(reply=reply, phase=Phase.CONNECT, host=host, address=address)
+    shop.observer.connected(shop.clock.now(), destination.name, address, link.connect_ms)
+    try:
+        state = await link.greet()
+    except ConnectFailed:
+        return None
+    if state is State.READY:
+        return link
+    reply = link.dialogue.end or Reply(code=451, status="4.4.2", text="session ended")
+    return NoHost(reply=reply, phase=link.phase, host=host, address=address)

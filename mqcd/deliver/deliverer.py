@@ -1,0 +1,292 @@
+"""Mail out as one part: claims what is due, routes it, and lets sessions try it, until it is stopped.
+
+Guarantees
+* Notified, never polling: it wakes when the store has something, when a connection is free, or at the
+  next due time.
+* At most `queuecache` recipients are in flight; whatever is claimed ends settled or parked.
+* Nothing that happens to one recipient or one destination stops the others.
+* `stop`: what has not sent its final dot when the grace is over is parked; what has is left begun,
+  without a verdict, for the store's next start to count as outcome unknown.
+
+Settings read: `deliver`, and the retry schedule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from mqcd.config.settings import DeliverSettings
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.model import Attempt, Phase, Recipient
+from mqcd.core.ports import Clock, Dialer, Observer, QueueStore, Resolver
+from mqcd.core.reply import Reply
+from mqcd.core.schedule import RetrySchedule
+from mqcd.deliver.router import Router
+from mqcd.deliver.routing import Destination, Unroutable
+from mqcd.deliver.scheduling import Bounds, LaneState, LaneTable, Start
+from mqcd.deliver.session import Session
+from mqcd.deliver.settling import Settler
+from mqcd.deliver.shop import Shop
+from mqcd.deliver.timers import Alarm, Sweep
+from mqcd.deliver.verdicts import INTERNAL, failure
+
+MAX_SLEEP_MS = 3_600_000
+"""The longest sleep; wall time may be set while we sleep."""
+EMPTY_CLAIM_MS = 1000
+"""Until when we do not claim again where the store said due and then gave nothing."""
+
+_log = logging.getLogger("mqcd.deliver")
+
+
+class Deliverer:
+    """Delivery for one store. `start` once, `stop` once."""
+
+    def __init__(
+        self,
+        settings: DeliverSettings,
+        schedule: RetrySchedule,
+        *,
+        store: QueueStore,
+        clock: Clock,
+        resolver: Resolver,
+        dialer: Dialer,
+        observer: Observer,
+    ) -> None:
+        bounds = Bounds(
+            queuecache=settings.queuecache,
+            maxconnections=settings.maxconnections,
+            maxserverconnections=settings.maxserverconnections,
+            maxrecips=settings.maxrecips,
+            first_retry=schedule.delays[0],
+        )
+        self._table = LaneTable(bounds)
+        self._shop = Shop(
+            settings=settings,
+            schedule=schedule,
+            store=store,
+            clock=clock,
+            resolver=resolver,
+            dialer=dialer,
+            observer=observer,
+            table=self._table,
+            settler=Settler(store, clock, self._released, self._kick),
+            sweep=Sweep(clock, min(max(settings.client.timeout // 10, 10), 1000)),
+        )
+        self._router = Router(settings, resolver, clock)
+        self._alarm = Alarm(clock, self._kick)
+        self._event = asyncio.Event()
+        self._loop_task: asyncio.Task[None] | None = None
+        self._sessions: dict[Session, asyncio.Task[None]] = {}
+        self._idle: dict[str, list[Session]] = {}
+        self._routing: dict[str, list[Recipient]] = {}
+        self._routing_tasks: set[asyncio.Task[None]] = set()
+        self._turn = 0
+        self._dry_until = 0
+        self._relieve_at = 0
+        self._waiters: list[asyncio.Future[None]] = []
+
+    # ------------------------------------------------------------ for the composition root
+
+    async def start(self) -> None:
+        """Deliver from now on."""
+        self._shop.store.watch(self._kick)
+        self._event.set()
+        self._loop_task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self, grace_ms: int) -> None:
+        """Start nothing new; let what runs end within `grace_ms`, then cut it off."""
+        shop = self._shop
+        shop.stopping = True
+        if self._loop_task is not None:
+            self._loop_task.cancel()
+            await asyncio.wait([self._loop_task])
+        self._alarm.close()
+        for task in tuple(self._routing_tasks):
+            task.cancel()
+        waiting = self._table.empty() + [each for group in self._routing.values() for each in group]
+        shop.settler.park(waiting, 0)
+        for session in [each for group in self._idle.values() for each in group]:
+            session.expire()
+        await self._end_sessions(grace_ms)
+        settled = asyncio.ensure_future(shop.settler.done())
+        timer = asyncio.ensure_future(shop.clock.sleep(max(grace_ms, 1)))
+        await asyncio.wait([settled, timer], return_when=asyncio.FIRST_COMPLETED)
+        settled.cancel()
+        timer.cancel()
+        shop.settler.close()
+        shop.sweep.close()
+
+    async def drained(self) -> None:
+        """Return once nothing is in flight and nothing is due: for tests and demonstrations."""
+        while not self._is_drained():
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    @property
+    def active(self) -> int:
+        """Recipients in flight in delivery's hands."""
+        return self._table.active
+
+    @property
+    def paused(self) -> bool:
+        """Whether delivery waits for a store that cannot record."""
+        return self._shop.settler.paused
+
+    @property
+    def suspended(self) -> int:
+        """Destinations that are suspended."""
+        return self._table.suspended
+
+    def lanes(self) -> Sequence[LaneState]:
+        """What each destination is doing."""
+        return self._table.states(self._shop.clock.monotonic())
+
+    # ------------------------------------------------------------ the loop
+
+    async def _run(self) -> None:
+        while True:
+            await self._event.wait()
+            self._event.clear()
+            try:
+                await self._turn_once()
+            except StoreUnavailable as error:
+                self._shop.settler.unavailable(error)
+            except Exception:
+                _log.exception("the delivery loop failed and goes on in a second")
+                await self._shop.clock.sleep(1000)
+                self._event.set()
+
+    async def _turn_once(self) -> None:
+        shop, table, clock = self._shop, self._table, self._shop.clock
+        if shop.settler.paused:
+            return
+        now = clock.monotonic()
+        if not (room := table.room()) and now >= self._relieve_at:
+            self._relieve_at = now + EMPTY_CLAIM_MS
+            for give in table.relieve(now):
+                shop.give(give)
+            room = table.room()
+        if room and now >= self._dry_until:
+            await self._claim(room)
+        self._dispatch()
+        self._sleep_until_next()
+        if self._waiters and self._is_drained():
+            self._tell_drained()
+
+    async def _claim(self, room: int) -> None:
+        clock = self._shop.clock
+        wall, now = clock.now(), clock.monotonic()
+        skip = {domain: wall + rest for domain, rest in self._table.skip(now).items()}
+        claimed = await self._shop.store.claim(room, wall, skip)
+        self._table.active += len(claimed)
+        for recipient in claimed:
+            self._place(recipient)
+        due = self._shop.store.next_due()
+        if due is not None and due <= clock.now():
+            if claimed:
+                self._event.set()
+            else:
+                self._dry_until = now + EMPTY_CLAIM_MS
+
+    def _place(self, recipient: Recipient) -> None:
+        """Into its lane, or to whoever asks DNS for its domain."""
+        try:
+            domain = recipient.domain
+            known = self._router.known(domain)
+            if known is not None:
+                self._add(recipient, domain, known)
+            elif (waiting := self._routing.get(domain)) is not None:
+                waiting.append(recipient)
+            else:
+                self._routing[domain] = [recipient]
+                task = asyncio.get_running_loop().create_task(self._route(domain))
+                self._routing_tasks.add(task)
+                task.add_done_callback(self._routing_tasks.discard)
+        except Exception:
+            _log.exception("recipient %s failed by an error of our own", recipient.key)
+            self._fail_route([recipient], recipient.domain, INTERNAL)
+
+    def _add(self, recipient: Recipient, domain: str, destination: Destination) -> None:
+        self._shop.give(self._table.add(recipient, domain, destination, self._shop.clock.monotonic()))
+
+    async def _route(self, domain: str) -> None:
+        try:
+            route = await self._router.find(domain)
+        except Exception:
+            _log.exception("routing of %r failed by an error of our own", domain)
+            route = Unroutable(reply=INTERNAL)
+        recipients = self._routing.pop(domain, [])
+        if isinstance(route, Unroutable):
+            self._fail_route(recipients, domain, route.reply)
+        else:
+            for recipient in recipients:
+                self._add(recipient, domain, route)
+        self._event.set()
+
+    def _fail_route(self, recipients: list[Recipient], domain: str, reply: Reply) -> None:
+        attempt = Attempt(destination=domain, phase=Phase.ROUTE)
+        self._shop.settle_all(recipients, failure(reply, Phase.ROUTE), attempt, domain or "local")
+
+    def _dispatch(self) -> None:
+        for start in self._table.dispatch(self._shop.clock.monotonic()):
+            if start.reuse:
+                self._idle[start.lane.name].pop().hand(start.job)
+            else:
+                self._open(start)
+
+    def _open(self, start: Start) -> None:
+        self._turn += 1
+        session = Session(
+            self._shop, start.lane, start.job, turn=self._turn, idle=self._idle, changed=self._kick
+        )
+        task = asyncio.get_running_loop().create_task(session.run())
+        self._sessions[session] = task
+        task.add_done_callback(lambda _: self._sessions.pop(session, None))
+
+    def _sleep_until_next(self) -> None:
+        clock, table = self._shop.clock, self._table
+        times = [MAX_SLEEP_MS]
+        wake = table.next_wake(clock.monotonic())
+        if wake is not None:
+            times.append(wake)
+        due = self._shop.store.next_due() if table.room() else None
+        if due is not None and not self._event.is_set():
+            times.append(max(due - clock.now(), self._dry_until - clock.monotonic(), 0))
+        self._alarm.set(min(times))
+
+    # ------------------------------------------------------------ what others tell
+
+    def _kick(self) -> None:
+        """Something has changed that the loop should look at."""
+        self._event.set()
+
+    def _released(self, count: int) -> None:
+        self._table.active -= count
+        self._event.set()
+
+    def _is_drained(self) -> bool:
+        due = self._shop.store.next_due()
+        return not self._table.active and (due is None or due > self._shop.clock.now())
+
+    def _tell_drained(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _end_sessions(self, grace_ms: int) -> None:
+        if not self._sessions:
+            return
+        ends = asyncio.ensure_future(asyncio.wait(tuple(self._sessions.values())))
+        timer = asyncio.ensure_future(self._shop.clock.sleep(grace_ms))
+        await asyncio.wait([ends, timer], return_when=asyncio.FIRST_COMPLETED)
+        ends.cancel()
+        timer.cancel()
+        left = tuple(self._sessions.values())
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)

@@ -1,0 +1,196 @@
+"""One task for one connection of a lane: open it, try job after job over it, keep it a while, close it.
+
+Guarantees: every job that it takes ends settled, put back or parked, whatever happens; an error of our own
+is logged, costs the recipients at hand one deferral (4.3.0) and this connection, and nothing else.
+Settings read: deliver maxmessages, client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from mqcd.core.model import Attempt, Phase
+from mqcd.deliver.connecting import NoHost, connect
+from mqcd.deliver.link import Link
+from mqcd.deliver.scheduling import Job, Lane
+from mqcd.deliver.shop import Shop
+from mqcd.deliver.transaction import End, transact
+from mqcd.deliver.verdicts import INTERNAL, failure
+
+IDLE_MS = 2000
+"""How long a connection without work is kept for the next message."""
+
+_log = logging.getLogger("mqcd.deliver")
+
+
+class Session:
+    """A connection of `lane`, from its first job on. `run` is its task's whole life."""
+
+    def __init__(
+        self,
+        shop: Shop,
+        lane: Lane,
+        job: Job,
+        *,
+        turn: int,
+        idle: dict[str, list[Session]],
+        changed: Callable[[], None],
+    ) -> None:
+        self._shop = shop
+        self._lane = lane
+        self._job: Job | None = job
+        self._turn = turn
+        self._idle = idle
+        self._changed = changed
+        self._link: Link | None = None
+        self._got_through = False
+        self._offer: asyncio.Future[Job | None] | None = None
+        self.deadline = 0
+
+    @property
+    def dot_sent(self) -> bool:
+        """Whether a final dot is out and unanswered."""
+        return self._link is not None and self._link.dialogue.dot_sent
+
+    # ------------------------------------------------------------ from outside
+
+    def hand(self, job: Job) -> None:
+        """More work for an idle session that was taken off the idle list."""
+        if self._offer is not None and not self._offer.done():
+            self._offer.set_result(job)
+
+    def expire(self) -> None:
+        """It was idle for too long, or is no longer wanted: close."""
+        if self._offer is None or self._offer.done():
+            return
+        waiting = self._idle.get(self._lane.name, [])
+        if self in waiting:
+            waiting.remove(self)
+            self._shop.table.left(self._lane)
+            self._offer.set_result(None)
+
+    async def run(self) -> None:
+        """Until the lane has no work for it, or it breaks."""
+        try:
+            await self._work()
+        except asyncio.CancelledError:
+            self._abandon()
+        except Exception:
+            self._own_fault()
+        finally:
+            self._leave()
+
+    # ------------------------------------------------------------ the life of a connection
+
+    async def _work(self) -> None:
+        job = self._job
+        if job is None or not await self._connect(job):
+            return
+        while (job := self._job) is not None and self._link is not None:
+            end = await transact(self._shop, self._link, job, self._is_last(self._link))
+            self._job = None
+            _AFTER[end](self, job)
+            if end is not End.KEPT:
+                break
+            if self._shop.settler.crowded or self._shop.settler.paused:
+                await self._shop.settler.room()
+            self._job = await self._next_job()
+        if self._link is not None:
+            await self._link.quit()
+
+    async def _connect(self, job: Job) -> bool:
+        shop = self._shop
+        found = await connect(shop, job.destination, self._turn)
+        if isinstance(found, Link):
+            self._link = found
+            self._got_through = True
+            shop.table.opened(self._lane)
+            return True
+        self._job = None
+        self._unreachable(job, found)
+        return False
+
+    def _unreachable(self, job: Job, found: NoHost) -> None:
+        """No host would do: this job was tried; what else waits for the destination is not."""
+        attempt = Attempt(
+            destination=job.destination.name,
+            phase=found.phase,
+            remote_host=found.host,
+            remote_addr=found.address,
+        )
+        begin = "" if job.begun else job.destination.name
+        self._shop.settle_all(job.recipients, failure(found.reply, found.phase), attempt, begin)
+        if not found.reply.permanent:
+            self._shop.give(self._shop.table.failed(self._lane, self._shop.clock.monotonic()))
+
+    async def _next_job(self) -> Job | None:
+        shop = self._shop
+        if shop.stopping or self._link is None or self._worn(self._link):
+            return None
+        job = shop.table.next_job(self._lane)
+        if job is not None or not shop.table.keep(self._lane):
+            return job
+        self._offer = asyncio.get_running_loop().create_future()
+        self._idle.setdefault(self._lane.name, []).append(self)
+        self.deadline = shop.clock.monotonic() + IDLE_MS
+        shop.sweep.add(self)
+        self._changed()
+        try:
+            return await self._offer
+        finally:
+            shop.sweep.discard(self)
+
+    def _worn(self, link: Link) -> bool:
+        limit = self._shop.settings.maxmessages
+        return 0 < limit <= link.transactions
+
+    def _is_last(self, link: Link) -> bool:
+        limit = self._shop.settings.maxmessages
+        return 0 < limit <= link.transactions + 1
+
+    # ------------------------------------------------------------ after a transaction, see _AFTER
+
+    def _went_through(self, job: Job) -> None:
+        self._shop.table.went_through(self._lane)
+
+    def _broke(self, job: Job) -> None:
+        self._shop.give(self._shop.table.broke(self._lane, self._shop.clock.monotonic()))
+
+    def _again(self, job: Job) -> None:
+        self._shop.table.put_back(self._lane, job)
+
+    def _no_store(self, job: Job) -> None:
+        self._shop.settler.park(job.recipients, 0)
+
+    # ------------------------------------------------------------ the end
+
+    def _abandon(self) -> None:
+        """Cut short by a stop: who may have got the message is left to the store's next start."""
+        if self._job is not None and not self.dot_sent:
+            self._shop.settler.park(self._job.recipients, 0)
+
+    def _own_fault(self) -> None:
+        job, self._job = self._job, None
+        _log.exception("delivery to %s failed by an error of our own", self._lane.name)
+        if job is not None:
+            attempt = Attempt(destination=job.destination.name, phase=Phase.CONNECT)
+            begin = "" if job.begun else job.destination.name
+            self._shop.settle_all(job.recipients, failure(INTERNAL, attempt.phase), attempt, begin)
+
+    def _leave(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._shop.sweep.discard(self._link)
+        self._shop.table.closed(self._lane, working=self._got_through)
+        self._changed()
+
+
+_AFTER: dict[End, Callable[[Session, Job], None]] = {
+    End.KEPT: Session._went_through,
+    End.OVER: Session._went_through,
+    End.BROKEN: Session._broke,
+    End.STALE: Session._again,
+    End.STORE: Session._no_store,
+}

@@ -1,0 +1,54 @@
+"""What all connections of one deliverer share: settings, ports, the lane table, the settler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mqcd.config.settings import DeliverSettings
+from mqcd.core.model import Attempt, Recipient, Settlement
+from mqcd.core.ports import Clock, Dialer, Observer, QueueStore, Resolver
+from mqcd.core.schedule import RetrySchedule
+from mqcd.deliver.dialogue import Outcome
+from mqcd.deliver.scheduling import Give, LaneTable
+from mqcd.deliver.settling import Settler
+from mqcd.deliver.timers import Sweep
+from mqcd.deliver.verdicts import verdict_on
+
+
+@dataclass(slots=True, kw_only=True)
+class Shop:
+    """Made once by the deliverer."""
+
+    settings: DeliverSettings
+    schedule: RetrySchedule
+    store: QueueStore
+    clock: Clock
+    resolver: Resolver
+    dialer: Dialer
+    observer: Observer
+    table: LaneTable
+    settler: Settler
+    sweep: Sweep
+    stopping: bool = False
+    """Nothing new is started."""
+
+    def settle_all(
+        self, recipients: list[Recipient], outcome: Outcome, attempt: Attempt, begin: str = ""
+    ) -> None:
+        """The same outcome for all of them; see `Settler.settle`."""
+        now = self.clock.now()
+        self.settler.settle(
+            [
+                Settlement(
+                    recipient=recipient,
+                    verdict=verdict_on(recipient, outcome, attempt, self.schedule, now),
+                )
+                for recipient in recipients
+            ],
+            begin,
+        )
+
+    def give(self, give: Give | None) -> None:
+        """Park what the table gives back."""
+        if give is not None:
+            self.settler.park(give.recipients, self.clock.now() + give.after)

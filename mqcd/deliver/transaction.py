@@ -1,0 +1,165 @@
+"""One message to some of its recipients over a link that is ready: store and dialogue brought together.
+
+Guarantees: the store knows that the attempt has begun before the final dot goes out; verdicts go to the
+settler, one settle for the transaction. Content is read when the server asks for it, never more than one
+chunk at a time, and the store's sync runs while the server thinks about the envelope.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from enum import Enum
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.model import Attempt, Body, Phase, Recipient, Settlement
+from mqcd.core.ports import Content
+from mqcd.deliver.dialogue import Dialogue, State, Transaction
+from mqcd.deliver.link import CHUNK, Link
+from mqcd.deliver.scheduling import Job
+from mqcd.deliver.shop import Shop
+from mqcd.deliver.verdicts import verdict_on
+
+
+class End(Enum):
+    """How a transaction left the connection."""
+
+    KEPT = "kept"
+    """Ready for more."""
+    OVER = "over"
+    """It ran to its end, and so did the session."""
+    BROKEN = "broken"
+    """The connection broke; the verdicts are settled."""
+    STALE = "stale"
+    """A kept connection that the server had closed meanwhile: nobody was tried."""
+    STORE = "store"
+    """The store failed us: nobody was tried, the connection is of no use any more."""
+
+
+async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
+    """Try a job. With `last` the session ends after it.
+
+    Recipients are settled, except for STALE and STORE: they are still the caller's.
+    """
+    started = shop.clock.monotonic()
+    dialogue = link.dialogue
+    begun: Awaitable[None] | None = None
+    try:
+        if not job.begun:
+            begun = shop.store.begin(job.recipients, job.destination.name)
+            job.begun = True
+        content = await shop.store.content(job.recipients[0])
+        try:
+            dialogue.begin(await _transaction(shop, link, job, content, last))
+            await _converse(link, content, begun)
+        finally:
+            content.close()
+    except StoreUnavailable as error:
+        link.close()
+        shop.settler.unavailable(error)
+        return End.STORE
+    link.deadline = 0
+    if link.transactions and _stale(dialogue):
+        return End.STALE
+    link.transactions += 1
+    _settle(shop, link, job, started)
+    if dialogue.state is State.ENDED:
+        return End.OVER if dialogue.answered and not _broken(dialogue) else End.BROKEN
+    return End.KEPT if dialogue.state is State.READY else End.OVER
+
+
+async def _converse(link: Link, content: Content, begun: Awaitable[None] | None) -> None:
+    """Until every recipient has its outcome."""
+    dialogue = link.dialogue
+    link.send()
+    link.await_reply()
+    while not (dialogue.decided and dialogue.state is not State.CONTENT):
+        if dialogue.state is not State.CONTENT:
+            await link.receive()
+            continue
+        if begun is not None:
+            await begun
+            begun = None
+        if content.size <= CHUNK:
+            link.finish(content.size, dialogue.content(await content.read(CHUNK)))
+        elif await link.send_content(content):
+            link.finish(content.size)
+    if begun is not None:
+        await begun
+
+
+async def _transaction(shop: Shop, link: Link, job: Job, content: Content, last: bool) -> Transaction:
+    """What the next hop is told. Content is looked into only when the hop lacks what was declared."""
+    first = job.recipients[0]
+    envelope, offered = first.envelope, link.dialogue.extensions
+    eight, smtputf8 = envelope.body is Body.EIGHT, envelope.smtputf8
+    if eight and "8BITMIME" not in offered:
+        eight = await _beyond_ascii(shop, first, headers_only=False)
+    if smtputf8 and "SMTPUTF8" not in offered:
+        addresses = (envelope.sender, *(recipient.address for recipient in job.recipients))
+        plain = all(address.isascii() for address in addresses)
+        smtputf8 = not plain or await _beyond_ascii(shop, first, headers_only=True)
+    return Transaction(
+        sender=envelope.sender,
+        recipients=tuple([recipient.address for recipient in job.recipients]),
+        size=content.size,
+        eight=eight,
+        smtputf8=smtputf8,
+        quit_after=last and shop.settings.client.send_quit,
+    )
+
+
+async def _beyond_ascii(shop: Shop, recipient: Recipient, *, headers_only: bool) -> bool:
+    """Whether the content, or its header section, has octets beyond ASCII."""
+    content = await shop.store.content(recipient)
+    tail = b""
+    try:
+        while chunk := await content.read(CHUNK):
+            joined = tail + chunk
+            end = joined.find(b"\r\n\r\n") if headers_only else -1
+            if not (joined if end < 0 else joined[:end]).isascii():
+                return True
+            if end >= 0:
+                return False
+            tail = joined[-3:]
+            await asyncio.sleep(0)
+        return False
+    finally:
+        content.close()
+
+
+def _settle(shop: Shop, link: Link, job: Job, started: int) -> None:
+    """Verdicts from outcomes; recipients with the same outcome share its values."""
+    ended = shop.clock.monotonic()
+    now = shop.clock.now()
+    attempts: dict[Phase, Attempt] = {}
+    settlements: list[Settlement] = []
+    for recipient, outcome in zip(job.recipients, link.dialogue.outcomes, strict=True):
+        attempt = attempts.get(outcome.phase)
+        if attempt is None:
+            attempt = attempts[outcome.phase] = Attempt(
+                destination=job.destination.name,
+                phase=outcome.phase,
+                remote_host=link.host,
+                remote_addr=link.address,
+                source_addr=link.source,
+                tls=link.tls,
+                connect_ms=link.connect_ms if link.transactions == 1 else 0,
+                attempt_ms=ended - started,
+            )
+        verdict = verdict_on(recipient, outcome, attempt, shop.schedule, now)
+        settlements.append(Settlement(recipient=recipient, verdict=verdict))
+    shop.settler.settle(settlements)
+
+
+def _stale(dialogue: Dialogue) -> bool:
+    """Whether the session ended before the server took notice of the transaction."""
+    if dialogue.state is not State.ENDED or dialogue.dot_sent:
+        return False
+    closing = dialogue.end is not None and dialogue.end.code == 421 and dialogue.phase is Phase.MAIL
+    return not dialogue.answered or closing
+
+
+def _broken(dialogue: Dialogue) -> bool:
+    """Whether the server left, or did not know its lines, rather than said goodbye."""
+    return dialogue.end is None or dialogue.end.status in ("4.4.2", "4.5.0")

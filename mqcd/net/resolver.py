@@ -1,0 +1,156 @@
+"""DNS by dnspython behind the port `Resolver`, with a cache of its own.
+
+Guarantees
+* "There is none" (NameNotFound) is only said when a server said so; everything else is ResolveFailed.
+* Answers are kept by their TTL, negative ones by the zone's (RFC 2308), none longer than `MAX_TTL_MS`,
+  at most `max_entries`; failures are kept `FAILURE_MS`, so that a dead server is not asked per recipient.
+* The same question asked while it is under way is not asked twice.
+* IP addresses and "localhost" (RFC 6761) need no DNS. Names in the hosts file are not known here.
+
+Settings read: deliver/dns (servers, timeout). Without servers those of the system's resolv.conf.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import dns.asyncresolver
+import dns.exception
+import dns.message
+import dns.name
+import dns.nameserver
+import dns.rdatatype
+import dns.resolver
+
+from mqcd.config.settings import DnsSettings
+from mqcd.core.errors import ConfigError, MqcdError, NameNotFound, ResolveFailed
+from mqcd.core.ports import Clock, MxHost
+
+MAX_TTL_MS = 3_600_000
+MIN_TTL_MS = 1000
+FAILURE_MS = 5000
+MAX_ENTRIES = 20_000
+
+_Key = tuple[str, str]
+_Answer = tuple[str, ...] | MqcdError
+"""Records as text, none of them when the name exists without; or why there is no answer."""
+
+
+class DnsResolver:
+    """`mqcd.core.ports.Resolver` for real."""
+
+    def __init__(self, settings: DnsSettings, clock: Clock, *, max_entries: int = MAX_ENTRIES) -> None:
+        self._clock = clock
+        self._timeout = settings.timeout / 1000
+        self._dns = _stub(settings)
+        self._max_entries = max_entries
+        self._kept: OrderedDict[_Key, tuple[int, _Answer]] = OrderedDict()
+        self._asking: dict[_Key, asyncio.Task[_Answer]] = {}
+
+    async def mx(self, domain: str) -> Sequence[MxHost]:
+        """The MX records by preference; none when the domain exists without. A null MX has host ""."""
+        found = []
+        for record in await self._records(domain, "MX"):
+            preference, _, host = record.partition(" ")
+            found.append(MxHost(preference=int(preference), host=host.rstrip(".").lower()))
+        return sorted(found, key=lambda mx: (mx.preference, mx.host))
+
+    async def addresses(self, host: str) -> Sequence[str]:
+        """IPv6 and then IPv4 addresses; one family that fails is passed over when the other has some."""
+        known = _without_dns(host)
+        if known:
+            return known
+        answers = await asyncio.gather(self._answer(host, "AAAA"), self._answer(host, "A"))
+        found = [address for answer in answers if isinstance(answer, tuple) for address in answer]
+        if found:
+            return found
+        for answer in answers:
+            if isinstance(answer, ResolveFailed):
+                raise ResolveFailed(str(answer))
+        raise NameNotFound(f"{host} has no address")
+
+    async def _records(self, name: str, kind: str) -> tuple[str, ...]:
+        answer = await self._answer(name, kind)
+        if isinstance(answer, MqcdError):
+            raise type(answer)(str(answer))
+        return answer
+
+    async def _answer(self, name: str, kind: str) -> _Answer:
+        key = (name.lower().rstrip("."), kind)
+        kept = self._kept.get(key)
+        if kept is not None and kept[0] > self._clock.monotonic():
+            return kept[1]
+        task = self._asking.get(key)
+        if task is None:
+            task = self._asking[key] = asyncio.get_running_loop().create_task(self._ask(key))
+            task.add_done_callback(lambda _: self._asking.pop(key, None))
+        # Whoever gives up waiting must not take the answer away from the others.
+        return await asyncio.shield(task)
+
+    async def _ask(self, key: _Key) -> _Answer:
+        answer, ttl_ms = await self._query(*key)
+        self._kept[key] = (self._clock.monotonic() + min(max(ttl_ms, MIN_TTL_MS), MAX_TTL_MS), answer)
+        self._kept.move_to_end(key)
+        if len(self._kept) > self._max_entries:
+            self._kept.popitem(last=False)
+        return answer
+
+    async def _query(self, name: str, kind: str) -> tuple[_Answer, int]:
+        """The answer and how long it may be kept, ms."""
+        try:
+            absolute = dns.name.from_text(name)
+        except (dns.exception.DNSException, UnicodeError):
+            return NameNotFound(f"{name} is not a domain name"), FAILURE_MS
+        try:
+            answer = await self._dns.resolve(
+                absolute, kind, raise_on_no_answer=False, lifetime=self._timeout, search=False
+            )
+        except dns.resolver.NXDOMAIN as error:
+            return NameNotFound(f"{name} does not exist"), _negative_ttl_ms(error, absolute)
+        except dns.exception.Timeout:
+            return ResolveFailed(f"no answer on {name} ({kind}) within {self._timeout:g} s"), FAILURE_MS
+        except (dns.exception.DNSException, OSError, EOFError) as error:
+            return ResolveFailed(f"no usable answer on {name} ({kind}): {type(error).__name__}"), FAILURE_MS
+        ttl_ms = answer.chaining_result.minimum_ttl * 1000
+        return tuple(record.to_text() for record in answer.rrset or ()), ttl_ms
+
+
+def _without_dns(host: str) -> tuple[str, ...]:
+    if host.lower().rstrip(".") == "localhost":
+        return ("127.0.0.1", "::1")
+    try:
+        return (str(ipaddress.ip_address(host)),)
+    except ValueError:
+        return ()
+
+
+def _negative_ttl_ms(error: dns.resolver.NXDOMAIN, name: dns.name.Name) -> int:
+    """How long the zone wants its "no such name" to be kept."""
+    response = error.kwargs.get("responses", {}).get(name)
+    if not isinstance(response, dns.message.QueryMessage):
+        return FAILURE_MS
+    try:
+        return response.resolve_chaining().minimum_ttl * 1000
+    except dns.exception.DNSException:
+        return FAILURE_MS
+
+
+def _stub(settings: DnsSettings) -> dns.asyncresolver.Resolver:
+    """The resolver that asks; its servers share the time of one question."""
+    if settings.servers:
+        stub = dns.asyncresolver.Resolver(configure=False)
+        stub.nameservers = [
+            dns.nameserver.Do53Nameserver(server.host, server.port) for server in settings.servers
+        ]
+    else:
+        try:
+            stub = dns.asyncresolver.Resolver()
+        except dns.resolver.NoResolverConfiguration as error:
+            raise ConfigError("no name servers: give deliver/dns servers=, or a resolv.conf") from error
+    stub.timeout = max(settings.timeout / 1000 / (2 * max(len(stub.nameservers), 1)), 0.1)
+    stub.lifetime = settings.timeout / 1000
+    stub.use_edns(0, 0, 1232)
+    return stub
