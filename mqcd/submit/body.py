@@ -52,8 +52,8 @@ class BodyReader:
         else:
             self._held = _open_end(work)
             work = work[: len(work) - len(self._held)]
-        pairs = work.count(b"\r\n")
-        if work.count(b"\n") != pairs or work.count(b"\r") != pairs:
+        # Each pair has one CR and one LF; whatever is left of either stands alone.
+        if len(work) - len(work.translate(None, b"\r\n")) != 2 * work.count(b"\r\n"):
             self.bare = True
         if _STUFFED in work:
             work = work.replace(_STUFFED, b"\r\n")

@@ -187,6 +187,7 @@ class Dialogue:
     def sent(self) -> None:
         """The content of the transaction has had its reply: the next message may begin."""
         self.messages += 1
+        self.then = Then.COMMAND
         self._reset()
 
     def refuse(self, reason: Reason, reply: Reply, recipient: str = "") -> bytes:

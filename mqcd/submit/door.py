@@ -56,7 +56,7 @@ class Door:
     ) -> None:
         """`inline_max`: octets up to which content goes to the store whole. Without a `resolver`, host
         names in relay_clients let nobody in."""
-        self._settings = settings
+        self.settings = settings
         self._clock = clock
         self._observer = observer
         self._resolver = resolver
@@ -77,6 +77,7 @@ class Door:
         self._peers: Counter[str] = Counter()
         self._chores: list[asyncio.Task[None]] = []
         self._stopping = False
+        self._empty = asyncio.Event()
         self.port = settings.port
         """TCP port; the bound one once started."""
 
@@ -85,14 +86,19 @@ class Door:
         """Connections that are open."""
         return len(self._sessions)
 
+    @property
+    def held(self) -> int:
+        """Octets that have come, over all connections, and that nobody has read yet."""
+        return sum(session.wire.held for session in self._sessions)
+
     async def start(self) -> None:
         """Listen. Raises OSError when the interface or port cannot be had."""
         loop = asyncio.get_running_loop()
         await self._look_up()
         self._server = await loop.create_server(
             lambda: Session(self, next(self._numbers), loop),
-            self._settings.interface,
-            self._settings.port,
+            self.settings.interface,
+            self.settings.port,
             backlog=_BACKLOG,
         )
         self.port = self._server.sockets[0].getsockname()[1]
@@ -105,11 +111,10 @@ class Door:
         self._stopping = True
         if self._server is not None:
             self._server.close()
-        tasks = [session.task for session in self._sessions if session.task is not None]
         for session in list(self._sessions):
             session.interrupt(_STOPPING)
-        if tasks:
-            await self._await_all(tasks, grace)
+        if self._sessions:
+            await self._await_empty(grace)
         for session in list(self._sessions):
             session.cut()
         for chore in self._chores:
@@ -127,37 +132,40 @@ class Door:
         """Let new mail in again."""
         self._gate.closed = None
 
-    def admit(self, session: Session, client: str) -> None:
+    def admit(self, session: Session) -> None:
         """Note a new session. Raises DoorRefused when it may not stay."""
+        client = session.client
         self._sessions.add(session)
         self._peers[client] += 1
         if self._stopping:
             raise DoorRefused(Reason.CLOSED, _STOPPING)
-        limit = self._settings.server.maxpeerconnections
+        limit = self.settings.server.maxpeerconnections
         if limit and self._peers[client] > limit:
             raise DoorRefused(Reason.CONNECTIONS, _TOO_MANY)
 
-    def leave(self, session: Session, client: str) -> None:
-        """Its connection is gone."""
+    def leave(self, session: Session) -> None:
+        """Its connection is gone, and nothing is being committed for it."""
+        client = session.client
         self._sessions.discard(session)
         self._peers[client] -= 1
         if not self._peers[client]:
             del self._peers[client]
+        if self._stopping and not self._sessions:
+            self._empty.set()
 
     def refused(self, refusal: Refusal) -> None:
         """Pass a refusal on."""
         self._observer.refused(self._clock.now(), refusal)
 
-    async def _await_all(self, tasks: list[asyncio.Task[None]], grace: int) -> None:
-        alarm = asyncio.ensure_future(self._clock.sleep(grace))
-        ended = asyncio.ensure_future(asyncio.wait(tasks))
-        await asyncio.wait((alarm, ended), return_when=asyncio.FIRST_COMPLETED)
-        for task in (alarm, ended, *tasks):
-            task.cancel()
-        await asyncio.gather(alarm, ended, *tasks, return_exceptions=True)
+    async def _await_empty(self, grace: int) -> None:
+        waiters = [asyncio.ensure_future(self._clock.sleep(grace)), asyncio.ensure_future(self._empty.wait())]
+        await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+        for waiter in waiters:
+            waiter.cancel()
+        await asyncio.gather(*waiters, return_exceptions=True)
 
     async def _watch_deadlines(self) -> None:
-        timeout = self._settings.server.timeout
+        timeout = self.settings.server.timeout
         while timeout:
             await self._clock.sleep(min(_LOOK_MS, timeout))
             now = self._clock.monotonic()
@@ -183,4 +191,4 @@ class Door:
                 log.warning("relay_clients: host %s does not exist and lets nobody in", name)
             except ResolveFailed as error:
                 log.warning("relay_clients: host %s keeps its last addresses: %s", name, error)
-        self.intake.rules.policy = relay_policy(self._settings.server, self._resolved)
+        self.intake.rules.policy = relay_policy(self.settings.server, self._resolved)

@@ -4,14 +4,15 @@ What is replaced, and why (figures of aiosmtpd 1.4.6):
 
 * `SMTP.__init__` inspects the members of its class for each connection, 80 us of it: here nothing is
   looked up at run time, the commands are the table in `dialogue`.
-* The command loop reads line by line through a StreamReader, remakes its timer for each, and replies
-  to each with a drain: here all lines that have come are answered in one write, and `Door` looks over
-  all deadlines once in a while.
+* A task per connection reads line by line through a StreamReader, remakes its timer for each line, and
+  drains each reply: here the lines that came are answered where they arrive, in one write, `Door`
+  looks over all deadlines once in a while, and only a message has a task.
 * DATA gathers the whole message in memory: here `intake` takes it by chunks.
 * End-of-file and a lost connection cancel the session's task, a commit under way with it: here they
   end only its reading, so that what was sent is answered and what is being committed is committed.
 
-Logging: one line per session at its end (level debug), faults with their traceback; never contents.
+A client that does not read its replies is not listened to until it does. Logging: one line per session
+at its end (level debug), faults with their traceback; never contents.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ class Host(Protocol):
 
     intake: Intake
 
-    def admit(self, session: Session, client: str) -> None:
+    def admit(self, session: Session) -> None:
         """Note a new session. Raises DoorRefused when it may not stay."""
 
-    def leave(self, session: Session, client: str) -> None:
-        """Its connection is gone."""
+    def leave(self, session: Session) -> None:
+        """Its connection is gone, and nothing is being committed for it."""
 
     def refused(self, refusal: Refusal) -> None:
         """Something was refused."""
@@ -56,173 +57,192 @@ class Host(Protocol):
 class Session(SMTP):
     """One client at the door."""
 
-    transport: asyncio.Transport | None
+    transport: asyncio.Transport
     client: str
     """IP address of the client."""
     wire: Wire
+    _dialogue: Dialogue
 
     def __init__(self, host: Host, number: int, loop: asyncio.AbstractEventLoop) -> None:
         # Past SMTP.__init__ on purpose, see above; no reader, since `Wire` is ours.
         asyncio.StreamReaderProtocol.__init__(self, cast("asyncio.StreamReader", None), loop=loop)
         self.loop = loop
-        self.transport = None
-        self.task: asyncio.Task[None] | None = None
-        """The command loop; None when the session was not admitted."""
         self._host = host
         self._number = number
         self._out: list[bytes] = []
-        self._unread_replies: asyncio.Future[None] | None = None
+        self._content: asyncio.Task[None] | None = None
+        self._replies_unread = False
+        self._ended = False
+        self._gone = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has come: greet it and start, or send it away."""
-        asyncio.StreamReaderProtocol.connection_made(self, transport)
+        """A client has come: greet it, or send it away."""
         self.transport = cast("asyncio.Transport", transport)
         self.client = client_address(transport.get_extra_info("peername"))
         intake = self._host.intake
         self.wire = Wire(self.loop, self.transport, intake.clock)
         self._dialogue = Dialogue(intake.rules, intake.listener, self.client, self._host.refused)
         try:
-            self._host.admit(self, self.client)
+            self._host.admit(self)
         except DoorRefused as refusal:
-            self._out.append(self._dialogue.refuse(refusal.reason, refusal.reply))
-            self._write()
-            self._close()
+            self._end(refusal.reason, refusal.reply)
             return
-        self._out.append(intake.rules.greeting)
-        self._write()
-        self.task = self.loop.create_task(self._handle_client())
+        self.transport.write(intake.rules.greeting)
+        self.wire.owe()
 
     def data_received(self, data: bytes) -> None:
         """Octets came."""
         self.wire.feed_data(data)
+        self._pump()
 
     def eof_received(self) -> bool:
         """The client sends no more, but may still read: what it sent is answered first."""
         self.wire.feed_eof()
+        self._pump()
         return True
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone. A commit under way goes on; its reply has no reader."""
+        self._gone = self._ended = True
         self.wire.fail(ConnectFailed("the client closed the connection"))
-        self.resume_writing()
-        self._host.leave(self, self.client)
+        self._leave()
 
     def pause_writing(self) -> None:
-        """The client does not read its replies."""
-        self._unread_replies = self.loop.create_future()
+        """The client does not read its replies: it is not listened to meanwhile."""
+        self._replies_unread = True
 
     def resume_writing(self) -> None:
-        """It reads again, or is gone."""
-        if self._unread_replies is not None:
-            self._unread_replies.set_result(None)
-            self._unread_replies = None
+        """It reads again."""
+        self._replies_unread = False
+        self._pump()
 
     def check_deadline(self, now: int, timeout: int, reply: Reply) -> None:
         """End the session when the client has owed us something for `timeout` ms at `now` (monotonic).
 
         A client that does not even take the final reply loses its connection after as long again.
         """
-        since = self.wire.waiting_since
+        since = self.wire.owing_since
         if not since or now - since < timeout:
             return
-        if self._unread_replies is not None or self.transport is None or self.transport.is_closing():
+        if self._replies_unread or self._ended:
             self.cut()
-            return
-        self.wire.fail(Interrupted(Reason.TIMEOUT, reply))
+        else:
+            self._interrupt(Interrupted(Reason.TIMEOUT, reply))
 
     def interrupt(self, reply: Reply) -> None:
         """End the session as soon as it is not committing a message."""
-        self.wire.fail(Interrupted(Reason.CLOSED, reply))
-        if self._unread_replies is not None:
-            self.cut()
+        self._interrupt(Interrupted(Reason.CLOSED, reply))
 
     def cut(self) -> None:
-        """Drop the connection at once."""
-        if self.transport is not None:
-            self.transport.abort()
+        """Drop the connection at once, and a commit under way."""
+        self.transport.abort()
+        if self._content is not None:
+            self._content.cancel()
 
-    async def _handle_client(self) -> None:
+    def _interrupt(self, error: Interrupted) -> None:
+        self.wire.fail(error)
+        if self._content is None:
+            self._end(error.reason, error.reply)
+
+    def _pump(self) -> None:
+        """Answer the commands that have come; start on a message's content once there is some."""
+        if self._ended or self._replies_unread or self._content is not None:
+            return
         try:
-            await self._converse()
-        except ConnectFailed as error:
-            log.debug("session %x: %s", self._number, error)
-        except Interrupted as stop:
-            self._out.append(self._dialogue.refuse(stop.reason, stop.reply))
+            for _ in range(_TURN):
+                if not self._step():
+                    break
+            else:
+                self.loop.call_soon(self._pump)
         except Exception:
             log.exception("session %x: closed because of a fault", self._number)
-            self._out.append(self._dialogue.refuse(Reason.FAULT, _FAULT_CLOSING))
-        finally:
-            self._write()
-            self._close()
-            log.debug("session %x from %s: %d messages", self._number, self.client, self._dialogue.messages)
+            self._end(Reason.FAULT, _FAULT_CLOSING)
+        self._write()
+        if self._content is None:
+            self.wire.owe()
 
-    async def _converse(self) -> None:
+    def _step(self) -> bool:
+        """Answer one command, if there is one; False when the client has to send more first."""
+        dialogue = self._dialogue
         wire = self.wire
-        dialogue = self._dialogue
-        turn = 0
-        while True:
-            try:
-                line = wire.next_line()
-            except BadLine as error:
-                dialogue.then = Then.COMMAND
-                self._out.append(dialogue.bad(Reply(code=500, status="5.5.2", text=str(error))))
-            else:
-                if line is None:
-                    await self._flush()
-                    await wire.more()
-                    continue
-                self._answer(line)
-            if dialogue.then is Then.CONTENT:
-                await self._take_content()
-            if dialogue.then is Then.CLOSE:
-                return
-            turn += 1
-            if turn % _TURN == 0:
-                await self._flush()
-                await asyncio.sleep(0)
-
-    def _answer(self, line: bytes) -> None:
+        if dialogue.then is Then.CONTENT:
+            if wire.held:
+                self._content = self.loop.create_task(self._take_content())
+            elif wire.at_end:
+                self._end()
+            return False
         try:
-            self._out.append(self._dialogue.command(line))
-        except Exception:
-            log.exception("session %x: a command failed because of a fault", self._number)
-            self._dialogue.transaction = None
-            self._dialogue.then = Then.COMMAND
-            self._out.append(self._dialogue.refuse(Reason.FAULT, FAULT))
-
-    async def _take_content(self) -> None:
-        dialogue = self._dialogue
-        if self.wire.held:
+            line = wire.next_line()
+        except BadLine as error:
+            dialogue.then = Then.COMMAND
+            self._out.append(dialogue.bad(Reply(code=500, status="5.5.2", text=str(error))))
+        else:
+            if line is None:
+                if wire.at_end:
+                    self._end()
+                return False
+            self._out.append(self._answer(line))
+        if dialogue.then is Then.CLOSE:
+            self._end()
+        elif dialogue.then is Then.CONTENT and wire.held:
             # What lies behind DATA already is content that would be read as commands, had DATA been
             # refused, or commands that would be read as content (RFC 2920, 3.1: DATA ends a group).
             self._out.pop()
-            dialogue.then = Then.CLOSE
-            self._out.append(dialogue.refuse(Reason.SEQUENCE, _TOO_EARLY))
-            return
-        await self._flush()
-        peer = Peer(session=f"{self._number:x}", client=self.client)
-        self._out.append(await take_message(self._host.intake, dialogue, self.wire, peer))
-        dialogue.sent()
-        # Accepted is answered at once, whatever the client has sent behind it.
-        await self._flush()
+            self._end(Reason.SEQUENCE, _TOO_EARLY)
+        return not self._ended
 
-    async def _flush(self) -> None:
+    def _answer(self, line: bytes) -> bytes:
+        dialogue = self._dialogue
+        try:
+            return dialogue.command(line)
+        except Exception:
+            log.exception("session %x: a command failed because of a fault", self._number)
+            dialogue.transaction = None
+            dialogue.then = Then.COMMAND
+            return dialogue.refuse(Reason.FAULT, FAULT)
+
+    async def _take_content(self) -> None:
+        dialogue = self._dialogue
+        peer = Peer(session=f"{self._number:x}", client=self.client)
+        try:
+            self._out.append(await take_message(self._host.intake, dialogue, self.wire, peer))
+            dialogue.sent()
+            # Answered at once, whatever the client has sent behind it.
+            self._write()
+            self.wire.check()
+        except ConnectFailed:
+            self._end()
+        except Interrupted as stop:
+            self._end(stop.reason, stop.reply)
+        except Exception:
+            log.exception("session %x: closed because of a fault", self._number)
+            self._end(Reason.FAULT, _FAULT_CLOSING)
+        finally:
+            self._content = None
+            self._leave()
+        self._pump()
+
+    def _end(self, reason: Reason | None = None, reply: Reply | None = None) -> None:
+        """Close once what was written has left; with `reason` and `reply`, that is the last word."""
+        if self._ended:
+            return
+        self._ended = True
+        if reason is not None and reply is not None:
+            self._out.append(self._dialogue.refuse(reason, reply))
         self._write()
-        if self._unread_replies is not None:
-            self.wire.waiting_since = self._host.intake.clock.monotonic() or 1
-            await self._unread_replies
-            self.wire.waiting_since = 0
+        self.transport.close()
+        self.wire.owe()
+        log.debug("session %x from %s: %d messages", self._number, self.client, self._dialogue.messages)
 
     def _write(self) -> None:
         if self._out:
-            if self.transport is not None and not self.transport.is_closing():
+            if not self.transport.is_closing():
                 self.transport.write(b"".join(self._out))
             self._out.clear()
 
-    def _close(self) -> None:
-        self.wire.waiting_since = self._host.intake.clock.monotonic() or 1
-        if self.transport is not None:
-            self.transport.close()
+    def _leave(self) -> None:
+        if self._gone and self._content is None:
+            self._host.leave(self)
 
 
 def client_address(peername: object) -> str:

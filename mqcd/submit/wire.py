@@ -4,10 +4,10 @@
   the socket is not read until less than half is left.
 * A command line ends in LF; `next_line` gives it without its CRLF, or raises BadLine when it is too
   long or the LF has no CR before it. Such a line is gone then, and the next one can be read.
-* `fail` ends every present and future read with an error, which is how a session is interrupted: by
+* `fail` ends every present and future `take` with an error, which is how a message is interrupted: by
   the client's leaving (ConnectFailed), by a timeout, by a stop (Interrupted). Work that is not waiting
   for the client, such as a commit, is not disturbed.
-* `waiting_since` tells since when the client has been owing us a line, or the next chunk.
+* `owing_since` tells since when the client has been owing us a line, or the next chunk.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Wire:
         "_waiter",
         "at_end",
         "held",
-        "waiting_since",
+        "owing_since",
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, transport: Pausable, clock: Clock) -> None:
@@ -83,8 +83,8 @@ class Wire:
         """Octets that nobody has read yet."""
         self.at_end = False
         """The client has closed its side."""
-        self.waiting_since = 0
-        """Monotonic ms since when a read has been waiting for the client; 0 = nobody waits."""
+        self.owing_since = 0
+        """Monotonic ms since when the client has owed us a line or a chunk; 0 = it owes nothing."""
 
     def feed_data(self, data: bytes) -> None:
         """Octets came."""
@@ -107,9 +107,7 @@ class Wire:
         self._wake()
 
     def next_line(self) -> bytes | None:
-        """The next command line, None when it has not come whole. Raises BadLine, or what failed."""
-        if self._error is not None:
-            raise self._error
+        """The next command line, None when it has not come whole. Raises BadLine."""
         end = self._current.find(b"\n", self._position)
         if end < 0 and self._chunks:
             self._current = self._current[self._position :] + b"".join(self._chunks)
@@ -122,7 +120,7 @@ class Wire:
         start = self._position
         self._position = end + 1
         self._consumed(self._position - start)
-        self.waiting_since = 0
+        self.owing_since = 0
         if self._overlong or end + 1 - start > MAX_LINE:
             self._overlong = False
             raise BadLine("Line too long")
@@ -130,23 +128,18 @@ class Wire:
             raise BadLine("Line does not end in CRLF")
         return self._current[start : end - 1]
 
-    async def more(self) -> None:
-        """Wait until something came since the last look. Raises ConnectFailed at the client's end."""
-        await self._wait(bool(self._chunks))
-
     async def take(self) -> bytes:
         """All that has come, at least one octet. Raises ConnectFailed when the client has left."""
-        if not self.held:
-            await self._wait(False)
-        elif self._error is not None:
-            raise self._error
+        while not self.held:
+            await self._wait()
+        self.check()
         self._chunks.insert(0, self._current[self._position :])
         data = b"".join(self._chunks)
         self._chunks.clear()
         self._current = b""
         self._position = 0
         self._consumed(len(data))
-        self.waiting_since = 0
+        self.owing_since = 0
         return data
 
     def unread(self, data: bytes) -> None:
@@ -155,22 +148,26 @@ class Wire:
         self._position = 0
         self.held += len(data)
 
-    async def _wait(self, satisfied: bool) -> None:
-        while True:
-            if self._error is not None:
-                raise self._error
-            if satisfied:
-                return
-            if self.at_end:
-                raise ConnectFailed("the client closed the connection")
-            if not self.waiting_since:
-                self.waiting_since = self._clock.monotonic() or 1
-            self._waiter = self._loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-            satisfied = bool(self._chunks)
+    def check(self) -> None:
+        """Raise what `fail` was called with, if it was."""
+        if self._error is not None:
+            raise self._error
+
+    def owe(self) -> None:
+        """From now on the client owes us something, unless it already does."""
+        if not self.owing_since:
+            self.owing_since = self._clock.monotonic() or 1
+
+    async def _wait(self) -> None:
+        self.check()
+        if self.at_end:
+            raise ConnectFailed("the client closed the connection")
+        self.owe()
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -1,0 +1,250 @@
+"""The session without its socket: every command in every state, limits, and what counts as bad."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mqcd.core.model import Body
+from mqcd.core.ports import Refusal
+from mqcd.core.reply import Reply
+from mqcd.submit.dialogue import MAX_ENVELOPE, Dialogue, Gate, Rules, Then
+from mqcd.submit.policy import Reason, relay_policy
+from tests.unit.submit.support import LOOPBACK, server
+
+EHLO = "EHLO client.example"
+MAIL = "MAIL FROM:<from@example.net>"
+RCPT = "RCPT TO:<to@example.com>"
+
+
+class Desk:
+    """A dialogue, and what it refused."""
+
+    def __init__(self, client: str = "192.0.2.1", **settings: Any) -> None:
+        self.refusals: list[Refusal] = []
+        self.gate = Gate()
+        made = server(**settings)
+        rules = Rules(made, relay_policy(made, {}), self.gate)
+        self.dialogue = Dialogue(rules, "test", client, self.refusals.append)
+
+    def say(self, *lines: str) -> str:
+        """Say the lines; the reply to the last."""
+        reply = b""
+        for line in lines:
+            reply = self.dialogue.command(line.encode())
+            assert reply.endswith(b"\r\n")
+        return reply.decode()
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why it refused, in order."""
+        return [refusal.reason for refusal in self.refusals]
+
+
+def test_ehlo_offers_what_the_settings_say() -> None:
+    lines = Desk(maxmsgsize=1000).say(EHLO).splitlines()
+    assert lines == [
+        "250-mx.example.org",
+        "250-PIPELINING",
+        "250-SIZE 1000",
+        "250-8BITMIME",
+        "250-SMTPUTF8",
+        "250 ENHANCEDSTATUSCODES",
+    ]
+    off = Desk(ext_pipelining=False, ext_size=False, ext_8bitmime=False).say(EHLO)
+    assert off == "250-mx.example.org\r\n250-SMTPUTF8\r\n250 ENHANCEDSTATUSCODES\r\n"
+
+
+def test_helo() -> None:
+    desk = Desk()
+    assert desk.say("HELO client.example") == "250 mx.example.org\r\n"
+    assert not desk.dialogue.esmtp
+
+
+def test_a_message() -> None:
+    desk = Desk()
+    assert desk.say(EHLO, MAIL + " BODY=8BITMIME RET=FULL").startswith("250 2.1.0 ")
+    assert desk.say(RCPT + " NOTIFY=NEVER").startswith("250 2.1.5 ")
+    assert desk.say("rcpt to: <two@example.com>").startswith("250 2.1.5 ")
+    assert desk.say("DATA").startswith("354 ")
+    assert desk.dialogue.then is Then.CONTENT
+    transaction = desk.dialogue.transaction
+    assert transaction is not None
+    assert transaction.sender == "from@example.net"
+    assert transaction.parameters.body is Body.EIGHT
+    assert transaction.parameters.dsn == "RET=FULL"
+    assert transaction.recipients == ["to@example.com", "two@example.com"]
+    assert transaction.recipient_dsn == ["NOTIFY=NEVER", ""]
+    desk.dialogue.sent()
+    assert desk.say(MAIL).startswith("250 ")
+    assert desk.refusals == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "reply"),
+    [
+        (["MAIL FROM:<a@b.example>"], "503 5.5.1"),
+        (["RCPT TO:<a@b.example>"], "503 5.5.1"),
+        (["DATA"], "503 5.5.1"),
+        ([EHLO, RCPT], "503 5.5.1"),
+        ([EHLO, "DATA"], "503 5.5.1"),
+        ([EHLO, MAIL, MAIL], "503 5.5.1"),
+        ([EHLO, MAIL, "DATA"], "554 5.5.1"),
+        ([EHLO, MAIL, RCPT, "DATA now"], "501 5.5.4"),
+        (["EHLO"], "501 5.5.4"),
+        (["EHLO   "], "501 5.5.4"),
+        (["HELO"], "501 5.5.4"),
+        ([EHLO, "MAIL"], "501 5.5.4"),
+        ([EHLO, "MAIL FROM:"], "501 5.5.4"),
+        ([EHLO, "MAIL TO:<a@b.example>"], "501 5.5.4"),
+        ([EHLO, "MAIL FROM:<a b@c.example>"], "501 5.1.7"),
+        ([EHLO, "MAIL FROM:<a@b.example"], "501 5.1.7"),
+        ([EHLO, "MAIL FROM:<a@b.example>SIZE=1"], "501 5.1.7"),
+        ([EHLO, "MAIL FROM:<a>"], "501 5.1.7"),
+        ([EHLO, "MAIL FROM:<a@b.example> FOO=1"], "555 5.5.4"),
+        ([EHLO, "MAIL FROM:<ü@b.example>"], "553 5.6.7"),
+        ([EHLO, "MAIL FROM:<>"], "250 2.1.0"),
+        ([EHLO, "MAIL FROM:<postmaster>"], "250 2.1.0"),
+        ([EHLO, "MAIL FROM:<ü@b.example> SMTPUTF8"], "250 2.1.0"),
+        ([EHLO, MAIL, "RCPT"], "501 5.5.4"),
+        ([EHLO, MAIL, "RCPT TO:<>"], "501 5.1.3"),
+        ([EHLO, MAIL, "RCPT TO:<a@@example.com>"], "501 5.1.3"),
+        ([EHLO, MAIL, "RCPT TO:<a@[300.1.1.1]>"], "501 5.1.3"),
+        ([EHLO, MAIL, "RCPT TO:<ü@example.com>"], "553 5.6.7"),
+        ([EHLO, MAIL, "RCPT TO:<a@evil.example>"], "554 5.7.1"),
+        ([EHLO, MAIL, "RCPT TO:<@example.com:a@evil.example>"], "554 5.7.1"),
+        ([EHLO, MAIL, "RCPT TO:<postmaster>"], "250 2.1.5"),
+        ([EHLO, MAIL, RCPT + " FOO"], "555 5.5.4"),
+        (["RSET"], "250 2.0.0"),
+        (["RSET now"], "501 5.5.4"),
+        ([EHLO, MAIL, "RSET", MAIL], "250 2.1.0"),
+        ([EHLO, MAIL, EHLO, MAIL], "250 2.1.0"),
+        (["NOOP"], "250 2.0.0"),
+        (["NOOP whatever"], "250 2.0.0"),
+        (["VRFY someone"], "252 2.0.0"),
+        (["HELP"], "214 2.0.0"),
+        (["QUIT"], "221 2.0.0"),
+        (["QUIT now"], "501 5.5.4"),
+        (["EXPN list"], "500 5.5.1"),
+        (["STARTTLS"], "500 5.5.1"),
+        (["AUTH PLAIN"], "500 5.5.1"),
+        ([""], "500 5.5.1"),
+        ([" MAIL"], "500 5.5.1"),
+        (["MAILFROM:<a@b.example>"], "500 5.5.1"),
+        (["NOOP \0"], "500 5.5.2"),
+        (["EHLO a\rb"], "500 5.5.2"),
+    ],
+)
+def test_replies(lines: list[str], reply: str) -> None:
+    assert Desk().say(*lines).startswith(reply + " ")
+
+
+def test_octets_that_are_not_utf8() -> None:
+    assert Desk().dialogue.command(b"EHLO \xff").startswith(b"500 5.5.2 ")
+
+
+def test_a_bare_postmaster_is_ours() -> None:
+    desk = Desk()
+    desk.say(EHLO, MAIL, "RCPT TO:<Postmaster>")
+    assert desk.dialogue.transaction is not None
+    assert desk.dialogue.transaction.recipients == ["Postmaster@example.org"]
+
+
+def test_a_listed_client_relays() -> None:
+    desk = Desk("127.0.0.1", relay_clients=(LOOPBACK,))
+    assert desk.say(EHLO, MAIL, "RCPT TO:<a@anywhere.example>").startswith("250 ")
+
+
+def test_size_is_refused_at_mail() -> None:
+    desk = Desk(maxmsgsize=1000)
+    assert desk.say(EHLO, MAIL + " SIZE=1001").startswith("552 5.3.4 ")
+    assert desk.say(MAIL + " SIZE=1000").startswith("250 ")
+    assert desk.reasons == [Reason.SIZE]
+    assert desk.refusals[0].sender == "from@example.net"
+
+
+def test_recipients_are_limited() -> None:
+    desk = Desk(maxrecips=2)
+    desk.say(EHLO, MAIL, RCPT, RCPT)
+    assert desk.say(RCPT).startswith("452 4.5.3 ")
+    assert desk.say("DATA").startswith("354 ")
+    assert desk.refusals[0].recipient == "to@example.com"
+
+
+def test_an_endless_list_of_recipients_ends() -> None:
+    desk = Desk()
+    desk.say(EHLO, MAIL)
+    recipient = "RCPT TO:<" + "x" * 60 + "@example.com> ORCPT=rfc822;" + "y" * 400
+    count = 0
+    while desk.say(recipient).startswith("250 "):
+        count += 1
+    assert count < MAX_ENVELOPE // 400
+    assert desk.reasons == [Reason.RECIPIENTS]
+
+
+def test_messages_are_limited() -> None:
+    desk = Desk(maxmessages=1)
+    desk.say(EHLO, MAIL, RCPT, "DATA")
+    desk.dialogue.sent()
+    assert desk.say(MAIL).startswith("421 4.7.0 ")
+    assert desk.dialogue.then is Then.CLOSE
+
+
+def test_bad_commands_are_limited() -> None:
+    desk = Desk(maxbadreqs=2)
+    assert desk.say("FOO").startswith("500 ")
+    assert desk.say("DATA").startswith("503 ")
+    assert desk.say("BAR").startswith("421 4.7.0 ")
+    assert desk.dialogue.then is Then.CLOSE
+    assert desk.reasons == [Reason.SYNTAX, Reason.SEQUENCE, Reason.BAD_COMMANDS]
+
+
+def test_no_limit_of_bad_commands() -> None:
+    desk = Desk(maxbadreqs=0)
+    assert desk.say(*["FOO"] * 50).startswith("500 ")
+
+
+def test_what_was_pipelined_behind_a_refused_mail_is_not_bad() -> None:
+    desk = Desk(maxmsgsize=10, maxbadreqs=1)
+    desk.say(EHLO, MAIL + " SIZE=11")
+    assert desk.say(RCPT, RCPT, RCPT, "DATA").startswith("503 5.5.1 ")
+    assert desk.dialogue.then is Then.COMMAND
+
+
+def test_refused_recipients_are_not_bad_commands() -> None:
+    desk = Desk(maxbadreqs=1)
+    assert desk.say(EHLO, MAIL, *["RCPT TO:<a@evil.example>"] * 9, "DATA").startswith("554 5.5.1 ")
+    assert desk.reasons == [Reason.RELAY] * 9 + [Reason.SEQUENCE]
+
+
+def test_a_closed_door_says_so_at_mail() -> None:
+    desk = Desk()
+    desk.say(EHLO)
+    desk.gate.closed = Reply(code=452, status="4.3.1", text="Disk full")
+    assert desk.say(MAIL) == "452 4.3.1 Disk full\r\n"
+    desk.gate.closed = None
+    assert desk.say(MAIL).startswith("250 ")
+    assert desk.reasons == [Reason.CLOSED]
+
+
+def test_a_refusal_names_everything() -> None:
+    desk = Desk()
+    desk.say(EHLO, MAIL, "RCPT TO:<a@evil.example>")
+    assert desk.refusals == [
+        Refusal(
+            reason="relay",
+            reply=Reply(code=554, status="5.7.1", text="Relay access denied"),
+            listener="test",
+            client="192.0.2.1",
+            sender="from@example.net",
+            recipient="a@evil.example",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "parameter"), [({"ext_size": False}, "SIZE=1"), ({"ext_8bitmime": False}, "BODY=7BIT")]
+)
+def test_parameters_of_extensions_that_are_off(settings: dict[str, Any], parameter: str) -> None:
+    assert Desk(**settings).say(EHLO, f"{MAIL} {parameter}").startswith("555 ")
