@@ -44,6 +44,11 @@ def time_of(spid: int) -> int:
     return (spid >> _MS_SHIFT) + EPOCH_MS
 
 
+def spid_at(ms: int) -> int:
+    """The least SPID that can be made at `ms` (Unix time)."""
+    return max(0, ms - EPOCH_MS) << _MS_SHIFT
+
+
 class SpidSource:
     """Hands out SPIDs of one shard, each greater than all before and than `floor`.
 

@@ -96,6 +96,14 @@ class Disk:
         """Give a file its name, replacing what had it."""
         source.rename(target)
 
+    def link(self, source: Path, target: Path) -> bool:
+        """Give a file a second name; False, and nothing done, when that name is taken."""
+        try:
+            os.link(source, target)
+        except FileExistsError:
+            return False
+        return True
+
     def unlink(self, path: Path) -> None:
         """Remove a name; one that is gone already is as good."""
         path.unlink(missing_ok=True)

@@ -151,7 +151,8 @@ class Journal:
         """Sequence of the next entry."""
         self.capacity = capacity
         """Octets of a segment, its header included."""
-        self._max_residents = max_residents
+        self.max_residents = max_residents
+        """Entries of one segment."""
         self._seal_age = seal_age
         self._figures = figures
         self._on_sealed = on_sealed
@@ -237,8 +238,7 @@ class Journal:
     def _begin_segment(self) -> Segment | None:
         """A new segment, or None while no slot is free for what waits."""
         ring = self.ring
-        if ring.free_slots <= 1:
-            # The last slot is kept for verdicts, which cannot be refused: they have happened.
+        if ring.tight:
             kept: deque[Append] = deque()
             for item in self._pending:
                 if item.kind is Kind.ACCEPT:
@@ -312,7 +312,7 @@ class Journal:
     def _fits(self, item: Append, offset: int, ordinal: int) -> bool:
         if offset + HEADER_SIZE + item.length > self.capacity:
             return False
-        return ordinal + item.count <= self._max_residents or ordinal == 0
+        return ordinal + item.count <= self.max_residents or ordinal == 0
 
     def _room_for_next(self) -> Segment | None:
         """The segment that takes the first waiting frame; seals and begins segments as needed."""

@@ -170,6 +170,8 @@ class Replay:
         self.damage: list[Damage] = []
         self.spid = 0
         """Greatest SPID seen."""
+        self.ended: set[int] = set()
+        """Messages of which a recipient has left the queue."""
         self.last_at = 0
         """Time of the last frame, ms."""
 
@@ -206,7 +208,9 @@ class Replay:
         here, totals = self._homes[segment.number], self.totals[segment.number]
         for at, entry in entries(header.kind, body, offset, header.ordinal + header.count - ordinal):
             self._homes.get(entry.old_segment, {}).pop(entry.old_ordinal, None)
-            if entry.flags & ALIVE:
+            if not entry.flags & ALIVE:
+                self.ended.add(int(entry.line[:16], 16))
+            else:
                 begun = bool(entry.flags & BEGUN)
                 here[ordinal] = _Raw(frame.body_at + at, len(entry.line), entry.content, begun)
             verb = VERB_OF.get(entry.mark)

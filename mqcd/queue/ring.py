@@ -25,11 +25,13 @@ class State(IntEnum):
     """May be claimed when due."""
     CLAIMED = 2
     """In flight."""
-    SETTLING = 3
+    CARRYING = 3
+    """In flight, and its home is being moved to a newer segment."""
+    SETTLING = 4
     """A frame that ends or moves it is being written."""
-    FROZEN = 4
+    FROZEN = 5
     """Being evacuated to a cluster: not to be claimed."""
-    GONE = 5
+    GONE = 6
 
 
 class Resident:
@@ -37,7 +39,6 @@ class Resident:
 
     __slots__ = (
         "area",
-        "attempts",
         "begun",
         "content",
         "due",
@@ -45,6 +46,7 @@ class Resident:
         "offset",
         "ordinal",
         "qid",
+        "raw",
         "received",
         "recipient",
         "segment",
@@ -73,9 +75,10 @@ class Resident:
         self.received = received
         self.content = content
         self.recipient = recipient
+        self.raw = b""
+        """Its record line while `recipient` is kept."""
         self.state = State.WAITING
         self.begun = False
-        self.attempts = 0
         self.segment: Segment
         self.ordinal = 0
         self.offset = 0
@@ -87,10 +90,8 @@ class Segment:
 
     __slots__ = (
         "borrowers",
-        "contents",
         "end",
         "epoch",
-        "evacuating",
         "exported",
         "fd",
         "header",
@@ -103,6 +104,7 @@ class Segment:
         "salt",
         "sealed",
         "sealed_at",
+        "spooled",
         "totals",
     )
 
@@ -119,14 +121,14 @@ class Segment:
         self.sealed = False
         self.sealed_at = 0
         self.exported = False
-        self.evacuating = False
+        self.spooled: dict[int, None] = {}
+        """Messages whose content an evacuation has copied, or tried to copy, to the spool."""
         self.retired = False
         self.readers = 0
         """Open handles on contents in it."""
         self.residents: dict[int, Resident] = {}
         self.borrowers: set[Resident] = set()
         """Residents of other segments whose content lies here."""
-        self.contents = 0
         self.totals: Counter[Verb] = Counter()
 
     @property
@@ -193,8 +195,15 @@ class Ring:
     @property
     def free_slots(self) -> int:
         """How many new segments can begin before one must be evacuated."""
-        oldest = next(iter(self.segments), self.next_number)
-        return oldest + self.slots - self.next_number
+        used = len(self.segments)
+        if used and self.path_of(self.next_number) in {segment.path for segment in self}:
+            return 0
+        return max(0, self.slots - used)
+
+    @property
+    def tight(self) -> bool:
+        """Whether only one more segment can begin: it is kept for verdicts, which cannot be refused."""
+        return self.free_slots <= 1
 
     @property
     def fill(self) -> float:

@@ -1,0 +1,211 @@
+"""The reading half of the store: which recipients may be tried now.
+
+Residents are claimed in memory alone: their home does not change. Records in clusters move into the
+journal first, by a TAKE frame. Half of the room goes to new mail and half to mail that has become due;
+what one side leaves, the other takes. A recipient whose domain is suspended is passed over: a resident
+waits in memory until the time given, a cluster line moves into the journal and waits there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from mqcd.core.errors import DecodeError, StoreUnavailable
+from mqcd.core.model import Area, Recipient
+from mqcd.queue.frame import ALIVE, ENTRY_HEAD, IN_SPOOL, Entry, Kind, Mark, pack_entry, pack_take
+from mqcd.queue.quarantine import put_aside
+from mqcd.queue.record import Glance
+from mqcd.queue.ring import Resident, Segment, State
+from mqcd.queue.shard import Shard
+from mqcd.queue.shelf import Taken
+
+log = logging.getLogger(__name__)
+
+_SKIPPED_AT_ONCE = 1000
+"""Suspended cluster lines that one claim moves at most, beyond its room."""
+
+Skip = Mapping[str, int]
+
+
+class Claims:
+    """Claims recipients of one shard, one claim at a time."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._turn = asyncio.Lock()
+
+    async def mail(self, room: int, now: int, skip: Skip) -> Sequence[Recipient]:
+        """See `core.ports.QueueStore.claim`."""
+        async with self._turn:
+            if not self._may_claim():
+                return ()
+            found: list[Resident] = []
+            try:
+                await self._due(room - room // 2, now, skip, found)
+                await self._new(room, now, skip, found)
+                await self._due(room, now, skip, found)
+            except asyncio.CancelledError:
+                self._give_back(found)
+                raise
+            return self._hand_out(found)
+
+    async def bounces(self, room: int) -> Sequence[Recipient]:
+        """See `core.ports.QueueStore.claim_bounces`."""
+        async with self._turn:
+            if not self._may_claim():
+                return ()
+            now = self._shard.clock.now()
+            found: list[Resident] = []
+            try:
+                while len(found) < room and (name := self._shard.shelf.first(Area.BOUNCES)) is not None:
+                    if not await self._take(name, room - len(found), now, {}, found):
+                        break
+            except asyncio.CancelledError:
+                self._give_back(found)
+                raise
+            self._pop(lambda: self._shard.waiting.pop_bounce(now), room, {}, now, found)
+            return self._hand_out(found)
+
+    def _may_claim(self) -> bool:
+        """Nothing is tried whose verdict could not be recorded."""
+        return not (self._shard.ring.tight or self._shard.journal.failing)
+
+    def next_due(self) -> int | None:
+        """When the first unclaimed mail is due, ms; 0 for new mail."""
+        shelf = self._shard.shelf
+        if shelf.first(Area.INCOMING) is not None:
+            return 0
+        times = [time for time in (self._shard.waiting.next_due(), shelf.next_due()) if time is not None]
+        return min(times, default=None)
+
+    async def _new(self, room: int, now: int, skip: Skip, found: list[Resident]) -> None:
+        # Clusters hold what came before all that is in the journal.
+        while len(found) < room and (name := self._shard.shelf.first(Area.INCOMING)) is not None:
+            if not await self._take(name, room - len(found), now, skip, found):
+                break
+        self._pop(self._shard.waiting.pop_new, room, skip, now, found)
+
+    async def _due(self, room: int, now: int, skip: Skip, found: list[Resident]) -> None:
+        while len(found) < room and (name := self._shard.shelf.first_due(now)) is not None:
+            if not await self._take(name, room - len(found), now, skip, found):
+                break
+        self._pop(lambda: self._shard.waiting.pop_due(now), room, skip, now, found)
+
+    def _pop(
+        self,
+        pop: Callable[[], Resident | None],
+        room: int,
+        skip: Skip,
+        now: int,
+        found: list[Resident],
+    ) -> None:
+        shard = self._shard
+        while len(found) < room and (resident := pop()) is not None:
+            recipient = self._load(resident, now)
+            if recipient is None:
+                continue
+            until = skip.get(recipient.domain) if skip else None
+            if until is not None and until > now:
+                resident.due = until
+                resident.recipient, resident.raw = None, b""
+                shard.waiting.add(resident)
+                continue
+            resident.state = State.CLAIMED
+            found.append(resident)
+
+    def _load(self, resident: Resident, now: int) -> Recipient | None:
+        """The resident's recipient; None when it cannot be read now, and it waits for a better time."""
+        shard = self._shard
+        try:
+            return shard.load(resident)
+        except (OSError, DecodeError) as error:
+            place = resident.segment.path, resident.offset
+            log.error("%s: record at octet %d cannot be read: %s", *place, error)
+            resident.due = now + shard.options.schedule.delays[0]
+            resident.state = State.WAITING
+            shard.waiting.add(resident)
+            return None
+
+    def _give_back(self, found: list[Resident]) -> None:
+        for resident in found:
+            resident.state = State.WAITING
+            self._shard.waiting.add(resident)
+
+    def _hand_out(self, found: list[Resident]) -> Sequence[Recipient]:
+        shard = self._shard
+        recipients = []
+        for resident in found:
+            recipient = self._load(resident, shard.clock.now())
+            if recipient is not None:
+                shard.active[resident.spid, resident.qid] = resident
+                recipients.append(recipient)
+        return recipients
+
+    async def _take(self, name: str, room: int, now: int, skip: Skip, found: list[Resident]) -> bool:
+        """Move records of a cluster into the journal; False when nothing can be had from it now."""
+        shard = self._shard
+        loop = asyncio.get_running_loop()
+        want = room + (_SKIPPED_AT_ONCE if skip else 0)
+        try:
+            taken = await loop.run_in_executor(shard.executor, shard.shelf.read, name, want, now)
+            for raw in taken.damaged:
+                file = name.replace("/", "-") + ".bad"
+                await loop.run_in_executor(shard.executor, put_aside, shard.disk, shard.queue_root, file, raw)
+                shard.figures.quarantined += 1
+        except (OSError, DecodeError) as error:
+            log.error("cluster %s cannot be read: %s; run `mqcd fsck`", name, error)
+            shard.shelf.set_aside(name)
+            return False
+        if not taken.lines and taken.state.cursor == shard.shelf.clusters[name].cursor:
+            return False
+        try:
+            await self._move_in(taken, room, now, skip, found)
+        except StoreUnavailable:
+            return False
+        return True
+
+    async def _move_in(self, taken: Taken, room: int, now: int, skip: Skip, found: list[Resident]) -> None:
+        shard = self._shard
+        entries = [Entry(Mark.TAKEN, ALIVE, 0, 0, IN_SPOOL, raw, b"") for raw, _ in taken.lines]
+        parts = [pack_take(taken.head), *map(pack_entry, entries)]
+
+        def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
+            before = shard.shelf.clusters[taken.state.name]
+            shard.accounts.take(
+                before.area, before.left - taken.state.left, before.octets - taken.state.octets
+            )
+            shard.shelf.advance(taken.state)
+            at = body + len(parts[0])
+            taking = 0
+            for raw, glance in taken.lines:
+                resident = _resident(glance)
+                resident.raw = raw
+                shard.settle_in(resident, segment, ordinal, at + ENTRY_HEAD, len(raw))
+                until = skip.get(glance.domain.decode("ascii", "replace")) if skip else None
+                if taking >= room or (until is not None and until > now):
+                    resident.due = max(until or 0, resident.due)
+                    resident.raw = b""
+                    shard.waiting.add(resident)
+                else:
+                    resident.state = State.CLAIMED
+                    found.append(resident)
+                    taking += 1
+                ordinal += 1
+                at += ENTRY_HEAD + len(raw)
+
+        await shard.journal.append(Kind.TAKE, parts, len(entries), shard.clock.now(), placed)
+
+
+def _resident(glance: Glance) -> Resident:
+    return Resident(
+        spid=glance.spid,
+        qid=glance.qid,
+        area=glance.area,
+        due=glance.due,
+        size=glance.size,
+        received=glance.received,
+        content=IN_SPOOL,
+        recipient=None,
+    )

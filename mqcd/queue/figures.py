@@ -1,0 +1,50 @@
+"""What the engine counts about itself, as plain numbers for whoever asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+BUCKETS_US = (100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000)
+GROUP_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class Histogram:
+    """Counts by upper bound; the last count is of what is above all bounds."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[int, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0
+
+    def add(self, value: int) -> None:
+        """Count one value."""
+        self.total += value
+        for index, bound in enumerate(self.bounds):
+            if value <= bound:
+                self.counts[index] += 1
+                return
+        self.counts[-1] += 1
+
+
+@dataclass(slots=True)
+class Figures:
+    """One shard's."""
+
+    commit_us: Histogram = field(default_factory=lambda: Histogram(BUCKETS_US))
+    """Microseconds from the beginning of a group to its sync."""
+    group_size: Histogram = field(default_factory=lambda: Histogram(GROUP_BUCKETS))
+    """Frames in a group."""
+    syncs: int = 0
+    evacuations: int = 0
+    evacuation_ms: int = 0
+    recovery_ms: int = 0
+    quarantined: int = 0
+    """Lines and stretches put aside since the start."""
+
+    def committed(self, frames: int, micros: int) -> None:
+        """A group is durable."""
+        self.commit_us.add(micros)
+        self.group_size.add(frames)
+        self.syncs += 1

@@ -1,0 +1,62 @@
+"""Whose queue is this: one owner at a time, and the same name in every root.
+
+The lock (`queue/lock`, its text the owner's process id) keeps two servers off one queue; the operating
+system lets go of it when the owner and its helper are gone, however they went. The uuid that lies in
+queue and spool root tells that they belong together: a spool disk that is not mounted, or another
+queue's, must never look like mail that has lost its content.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from pathlib import Path
+
+from mqcd.core.errors import StoreBusy, StoreDamaged
+from mqcd.queue.durable import Disk
+
+_WAITS = 40
+_WAIT_SECONDS = 0.05
+"""A killed owner's helper holds the lock until the kernel has ended it too: some milliseconds."""
+
+
+async def take_lock(disk: Disk, queue_root: Path) -> int:
+    """Become the owner; returns the descriptor that holds the lock. Raises StoreBusy, OSError."""
+    path = queue_root / "lock"
+    fd = disk.open(path, os.O_RDWR | os.O_CREAT)
+    for _ in range(_WAITS):
+        if disk.lock(fd, exclusive=True):
+            disk.pwritev(fd, [f"{os.getpid():<20}\n".encode()], 0)
+            return fd
+        await asyncio.sleep(_WAIT_SECONDS)
+    owner = disk.pread(fd, 20, 0).decode("ascii", "replace").strip()
+    disk.close(fd)
+    raise StoreBusy(f"{queue_root} is in use by process {owner or 'unknown'}; stop that server first")
+
+
+def check_roots(disk: Disk, roots: list[Path], *, new: bool) -> None:
+    """See that all roots carry one uuid; give them one when the queue is `new`. Raises StoreDamaged."""
+    names = {root: _read(disk, root) for root in roots}
+    known = {name for name in names.values() if name}
+    if new and not known:
+        name = str(uuid.uuid4())
+        for root in roots:
+            disk.replace_file(root / "uuid", [f"{name}\n".encode()])
+        return
+    if len(known) == 1 and all(names.values()):
+        return
+    if new and len(known) == 1 and names[roots[0]]:
+        # Cut off between naming the first root and the others: nothing was ever accepted.
+        for root in roots[1:]:
+            disk.replace_file(root / "uuid", [f"{known.copy().pop()}\n".encode()])
+        return
+    told = ", ".join(f"{root}: {name or 'none'}" for root, name in names.items())
+    raise StoreDamaged(f"these roots do not belong together (uuid of {told}). Is the right disk mounted?")
+
+
+def _read(disk: Disk, root: Path) -> str:
+    try:
+        return disk.read_file(root / "uuid").decode("ascii", "replace").strip()
+    except FileNotFoundError:
+        return ""

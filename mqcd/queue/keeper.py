@@ -1,0 +1,291 @@
+"""Keeps the journal short: exports sealed segments and moves what still lives in the oldest one.
+
+The steps C1 to C5, in order: carry what is in flight to the current segment; have the helper copy
+contents to the spool and resting records to clusters; commit it by one MANIFEST edit; only then free the
+slot and remove what ended. A step that fails leaves the segment as it was, to be tried again: nothing
+but the edit changes what the queue consists of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from typing import cast
+
+from mqcd.core.errors import MqcdError, StoreUnavailable
+from mqcd.core.events import Verb
+from mqcd.core.spid import is_several
+from mqcd.queue import tasks
+from mqcd.queue.frame import ALIVE, BEGUN, ENTRY_HEAD, Entry, Kind, Mark, pack_entry
+from mqcd.queue.journal import Placed
+from mqcd.queue.manifest import ClusterState, Edit
+from mqcd.queue.ring import Resident, Segment, State
+from mqcd.queue.shard import Shard
+from mqcd.queue.spool import spool_path
+from mqcd.queue.writes import Writer
+
+log = logging.getLogger(__name__)
+
+_RETRY_MS = 10_000
+"""How long after a failure the next try comes."""
+
+
+class Keeper:
+    """One per shard; a task of its own, woken by seals, ages and references to resolve."""
+
+    def __init__(self, shard: Shard, writer: Writer, totals: Counter[Verb]) -> None:
+        self._shard = shard
+        self._writer = writer
+        self._totals = totals
+        """Transitions in all segments that have been evacuated."""
+        self._ended: tuple[str, ...] = ()
+        """Clusters that the last edit ended."""
+        self._wake = asyncio.Event()
+        self._relief = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def start(self, sweep: tasks.Sweep) -> None:
+        """Begin to keep; first of all, sweep what the last run left."""
+        self._task = self._loop.create_task(self._run(sweep))
+        self._wake.set()
+
+    def sealed(self, _segment: Segment) -> None:
+        """A segment was sealed: it is to be exported, and evacuated when its age comes."""
+        self._wake.set()
+        age = self._shard.options.settings.journal.evacuate_age
+        self._loop.call_later((age + 1) / 1000, self._wake.set)
+
+    def wake(self) -> None:
+        """Look whether there is something to do."""
+        self._wake.set()
+
+    async def relief(self, ms: int) -> None:
+        """Wait until a segment has been freed, at most `ms`."""
+        self._relief.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._relief.wait(), ms / 1000)
+
+    async def stop(self) -> None:
+        """Stop keeping; a step under way is finished."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def finish(self) -> None:
+        """Export and evacuate everything that can be: the orderly stop. Call after `stop`."""
+        self._shard.journal.seal()
+        await self._shard.journal.quiet()
+        self._shard.journal.seal()
+        await self._export_all()
+        while (oldest := self._shard.ring.oldest_sealed) is not None:
+            if any(resident.state is not State.WAITING for resident in oldest.residents.values()):
+                log.warning("attempts are under way; the rest of the journal is left for the next start")
+                return
+            await self.evacuate(oldest)
+
+    async def _run(self, sweep: tasks.Sweep | None) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                if sweep is not None:
+                    doubtful = cast("frozenset[int]", await self._shard.helper.run(sweep))
+                    self._shard.references.batch |= doubtful
+                    sweep = None
+                await self._prepare_slots()
+                await self._export_all()
+                while (oldest := self._to_evacuate()) is not None:
+                    await self.evacuate(oldest)
+                if self._shard.references.batch:
+                    await self._resolve()
+            except (OSError, MqcdError) as error:
+                log.error("evacuation failed and will be tried again: %s", error)
+                self._loop.call_later(_RETRY_MS / 1000, self._wake.set)
+
+    def _to_evacuate(self) -> Segment | None:
+        shard = self._shard
+        oldest = shard.ring.oldest_sealed
+        if oldest is None:
+            return None
+        journal = shard.options.settings.journal
+        full = len(shard.ring.segments) * 2 >= shard.ring.slots
+        crowded = shard.ring.residents * 2 > shard.journal.max_residents * shard.ring.slots
+        aged = shard.clock.now() - oldest.sealed_at >= journal.evacuate_age
+        return oldest if full or crowded or aged or shard.ring.tight else None
+
+    async def _prepare_slots(self) -> None:
+        ring = self._shard.ring
+        # The next few only: the others are made when the journal comes near them.
+        for number in range(ring.next_number, ring.next_number + min(2, max(0, ring.free_slots))):
+            await self._shard.helper.run(tasks.Prepare(ring.path_of(number), self._shard.journal.capacity))
+
+    async def _export_all(self) -> None:
+        shard = self._shard
+        for segment in list(shard.ring):
+            if segment.sealed and not segment.exported and not segment.retired:
+                task = tasks.Export(
+                    segment.header, segment.path, segment.end, shard.options.events, shard.options.source
+                )
+                await shard.helper.run(task)
+                segment.exported = True
+
+    async def evacuate(self, segment: Segment) -> None:
+        """Steps C1 to C5 for one sealed segment. Raises OSError, MqcdError; then nothing has changed."""
+        shard = self._shard
+        begun = shard.clock.monotonic()
+        frozen = [r for r in segment.residents.values() if r.state is State.WAITING]
+        for resident in frozen:
+            resident.state = State.FROZEN
+        try:
+            await self._carry(segment)
+            clusters = await self._copy(segment, frozen)
+            await self._commit(segment, clusters)
+        except BaseException:
+            for resident in frozen:
+                resident.state = State.WAITING
+                shard.waiting.add(resident)
+            shard.notify()
+            raise
+        self._moved(segment, frozen, clusters)
+        await self._free(segment)
+        shard.figures.evacuations += 1
+        shard.figures.evacuation_ms += shard.clock.monotonic() - begun
+
+    async def _carry(self, segment: Segment) -> None:
+        """Step C1: what is in flight goes to the current segment."""
+        shard = self._shard
+        while any(r.state is not State.FROZEN for r in segment.residents.values()):
+            carried = [r for r in segment.residents.values() if r.state is State.CLAIMED]
+            for resident in carried:
+                resident.state = State.CARRYING
+            entries = []
+            for resident in carried:
+                flags = ALIVE | (BEGUN if resident.begun else 0)
+                home = resident.segment.number, resident.ordinal
+                line = shard.raw_line(resident)
+                entries.append(Entry(Mark.CARRIED, flags, *home, resident.content, line))
+            body = b"".join(map(pack_entry, entries))
+            at = shard.clock.now()
+            placed = self._placed(carried, entries)
+            # With nobody to carry, the frame still tells when the verdicts before it are durable.
+            self._writer.carried = shard.journal.append(Kind.CARRY, [body], len(entries), at, placed)
+            try:
+                await asyncio.shield(self._writer.carried)
+            finally:
+                self._writer.carried = None
+                for resident in carried:
+                    if resident.state is State.CARRYING:
+                        resident.state = State.CLAIMED
+
+    def _placed(self, carried: list[Resident], entries: list[Entry]) -> Placed:
+        def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
+            for resident, entry in zip(carried, entries, strict=True):
+                self._shard.move(resident, segment, ordinal, body + ENTRY_HEAD, len(entry.line))
+                resident.state = State.CLAIMED
+                ordinal += 1
+                body += ENTRY_HEAD + len(entry.line)
+
+        return placed
+
+    async def _copy(self, segment: Segment, frozen: list[Resident]) -> list[ClusterState]:
+        """Steps C2 and C3, in the helper."""
+        shard, settings = self._shard, self._shard.options.settings
+        contents = {
+            resident.spid: resident.content
+            for resident in (*frozen, *segment.borrowers)
+            if resident.content.segment == segment.number
+        }
+        if not contents and not frozen:
+            return []
+        segment.spooled |= dict.fromkeys(contents)
+        task = tasks.Evacuate(
+            path=segment.path,
+            number=segment.number,
+            queue_root=shard.queue_root,
+            spool_root=shard.spool_root,
+            contents=[tasks.ContentSlice(spid, at.offset, at.length) for spid, at in contents.items()],
+            lines=[(resident.offset, resident.length) for resident in frozen],
+            max_cluster=settings.maxclustersize,
+            granularity=settings.retry_granularity,
+        )
+        return cast("list[ClusterState]", await shard.helper.run(task))
+
+    async def _commit(self, segment: Segment, clusters: list[ClusterState]) -> None:
+        """Step C4: the commit."""
+        shard = self._shard
+        ring = shard.ring
+        following = next((number for number in ring.segments if number > segment.number), ring.next_number)
+        totals = self._totals + segment.totals
+        changed = {name: shard.shelf.clusters[name] for name in shard.shelf.changed}
+        ended = tuple(name for name, state in changed.items() if not state.left)
+        last = ring.last
+        edit = Edit(
+            first_live=following,
+            last_segment=last.number if last is not None else 0,
+            exported=segment.number,
+            sequence=shard.journal.sequence,
+            spid=shard.spids.last,
+            clock=shard.clock.now(),
+            totals={str(verb): count for verb, count in totals.items()},
+            add=(*clusters, *(state for state in changed.values() if state.left)),
+            end=ended,
+        )
+        await self._loop.run_in_executor(shard.executor, shard.manifest.commit, edit)
+        self._totals = totals
+        ring.first_live = following
+        shard.shelf.committed(changed, ended)
+        self._ended = ended
+
+    def _moved(self, segment: Segment, frozen: list[Resident], clusters: list[ClusterState]) -> None:
+        """After the commit, memory follows."""
+        shard = self._shard
+        segment.retired = True
+        needed = {resident.spid for resident in (*frozen, *segment.borrowers)}
+        for resident in frozen:
+            shard.evacuated(resident)
+        for cluster in clusters:
+            shard.accounts.add_cluster(cluster)
+            shard.shelf.add(cluster)
+        for spid in segment.spooled.keys() - needed:
+            shard.reaper.remove(spool_path(shard.spool_root, spid))
+        segment.residents.clear()
+        segment.borrowers.clear()
+        shard.notify()
+
+    async def _free(self, segment: Segment) -> None:
+        """Step C5: the slot and what ended may go, once no reader holds a pin."""
+        shard = self._shard
+        ring = shard.ring
+        await shard.reaper.unpinned(lambda: ring.free_slots * 2 <= ring.slots)
+        for name in self._ended:
+            shard.reaper.remove(shard.queue_root / name)
+        if segment.readers:
+            shard.journal.leave_to_readers(segment.number)
+        elif segment.fd >= 0:
+            shard.disk.close(segment.fd)
+            segment.fd = -1
+        del ring.segments[segment.number]
+        shard.journal.resume()
+        self._relief.set()
+
+    async def _resolve(self) -> None:
+        """Find which messages of the batch have no recipient left anywhere, and remove their files."""
+        shard = self._shard
+        batch, shard.references.batch = shard.references.batch, set()
+        batch -= {r.spid for segment in shard.ring for r in segment.residents.values()}
+        clusters = [(s.name, s.cursor, s.size) for s in shard.shelf.clusters.values() if s.left]
+        task = tasks.Resolve(shard.queue_root, frozenset(batch), clusters)
+        try:
+            found = cast("frozenset[int]", await shard.helper.run(task))
+        except (OSError, StoreUnavailable):
+            shard.references.batch |= batch
+            raise
+        # Records that were taken from a cluster while it was scanned are residents now.
+        found |= {r.spid for segment in shard.ring for r in segment.residents.values()}
+        for spid in batch - found:
+            if is_several(spid):
+                shard.reaper.remove(spool_path(shard.spool_root, spid))

@@ -1,0 +1,79 @@
+"""Removes what nobody needs any more: ended clusters, spool files, empty directories.
+
+Readers of the queue hold a shared lock on `queue/pin` while they read. Nothing that they may still read
+is removed before they let go, or before their time is up: `PIN_MS` after the first removal that waited
+for them, or as soon as the journal needs the room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor
+from pathlib import Path
+
+from mqcd.core.ports import Clock
+from mqcd.queue.durable import Disk
+
+log = logging.getLogger(__name__)
+
+PIN_MS = 60_000
+_POLL_MS = 50
+"""How often a held pin is looked at again: a lock of another process gives no notice."""
+
+
+class Reaper:
+    """One per shard."""
+
+    def __init__(self, disk: Disk, executor: Executor, clock: Clock, pin: Path) -> None:
+        self._disk = disk
+        self._executor = executor
+        self._clock = clock
+        self._fd = disk.open(pin, os.O_RDWR | os.O_CREAT)
+        self._files: list[Path] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def remove(self, path: Path) -> None:
+        """Remove a spool file soon."""
+        self._files.append(path)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._sweep())
+
+    async def settled(self) -> None:
+        """Wait until all that was given has been removed."""
+        while self._task is not None and not self._task.done():
+            await asyncio.shield(self._task)
+
+    async def unpinned(self, urgent: Callable[[], bool]) -> None:
+        """Return when no reader holds a pin, their time is up, or it has become urgent."""
+        start = self._clock.monotonic()
+        while not self._disk.lock(self._fd, exclusive=True):
+            if urgent() or self._clock.monotonic() - start > PIN_MS:
+                log.warning("readers of the queue have held their pin too long; going on without them")
+                return
+            await self._clock.sleep(_POLL_MS)
+        self._disk.unlock(self._fd)
+
+    async def _sweep(self) -> None:
+        while self._files:
+            await self.unpinned(lambda: len(self._files) > 10_000)
+            files, self._files = self._files, []
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._executor, self._unlink, files)
+
+    def _unlink(self, files: list[Path]) -> None:
+        for path in files:
+            try:
+                self._disk.unlink(path)
+                if path.parent.name.startswith("T"):
+                    self._disk.rmdir(path.parent)
+            except OSError as error:
+                log.error("%s could not be removed: %s", path, error.strerror)
+
+    def close(self) -> None:
+        """Let go of the pin file."""
+        if self._task is not None:
+            self._task.cancel()
+        self._disk.close(self._fd)

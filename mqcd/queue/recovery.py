@@ -1,0 +1,246 @@
+"""From what lies on disk to an open shard. There is no other way to start.
+
+R1 lock, names of the roots, MANIFEST, the chain of segments; R2 walk the frames, make what is found
+durable, a new epoch; R3 residents, clusters, `unknown` frames for attempts that a crash cut off; R4 what
+nobody lists is removed. Every step can be repeated: a crash in any of them is the next start's to mend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mqcd.core.errors import StoreDamaged
+from mqcd.core.events import Verb
+from mqcd.core.model import Area
+from mqcd.core.ports import Clock, Observer
+from mqcd.core.spid import EPOCH_MS, SpidSource, spid_at
+from mqcd.queue import manifest as manifests
+from mqcd.queue.durable import Disk
+from mqcd.queue.figures import Figures
+from mqcd.queue.helper import Helper
+from mqcd.queue.identity import check_roots, take_lock
+from mqcd.queue.journal import Journal
+from mqcd.queue.manifest import Manifest, ManifestState
+from mqcd.queue.quarantine import put_aside
+from mqcd.queue.reaper import Reaper
+from mqcd.queue.references import References
+from mqcd.queue.replay import Damage, Replay, find_chain
+from mqcd.queue.ring import Resident, Ring, Segment
+from mqcd.queue.shard import Options, Shard
+from mqcd.queue.shelf import Shelf
+from mqcd.queue.spool import make_silos
+from mqcd.queue.tasks import Sweep
+
+log = logging.getLogger(__name__)
+
+_RESIDENT_COST = 512
+"""Octets of memory that a resident takes, for dividing the budget."""
+
+
+@dataclass(slots=True)
+class Recovered:
+    """An open shard and what is still to be done with it."""
+
+    shard: Shard
+    totals: Counter[Verb]
+    """Transitions in segments that are gone."""
+    cut_off: list[Resident]
+    """Residents whose attempt had begun: their outcome is unknown."""
+    sweep: Sweep
+
+
+@dataclass(slots=True)
+class _Image:
+    """What was read from the disk."""
+
+    manifest: Manifest
+    chain: list[Segment]
+    replay: Replay
+    ceiling: int
+    quarantined: int
+
+
+async def recover(
+    options: Options,
+    disk: Disk,
+    clock: Clock,
+    observer: Observer,
+    on_sealed: Callable[[Segment], None],
+) -> Recovered:
+    """Open a shard. Raises StoreBusy, StoreDamaged, OSError."""
+    begun = clock.monotonic()
+    queue_root = options.settings.rootpath
+    for path in (queue_root, queue_root / "journal", options.settings.spool.rootpath, options.events):
+        disk.mkdir(path)
+    lock_fd = await take_lock(disk, queue_root)
+    executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="mqcd-io")
+    try:
+        loop = asyncio.get_running_loop()
+        image = await loop.run_in_executor(executor, _read_disk, options, disk, clock.now())
+    except BaseException:
+        executor.shutdown(wait=False)
+        disk.close(lock_fd)
+        raise
+    shard = _assemble(options, disk, clock, observer, on_sealed, image, executor, lock_fd)
+    cut_off = _settle_in(shard, image)
+    shard.figures.quarantined += image.quarantined
+    shard.figures.recovery_ms = clock.monotonic() - begun
+    return Recovered(shard, image.manifest.state.totals, cut_off, _sweep(shard, image))
+
+
+def _read_disk(options: Options, disk: Disk, now: int) -> _Image:
+    """R1 and R2, off the event loop."""
+    queue_root, spool_root = options.settings.rootpath, options.settings.spool.rootpath
+    path = queue_root / "MANIFEST"
+    state = manifests.read(disk, path)
+    new = state is None
+    if new and _holds_mail(disk, queue_root):
+        raise StoreDamaged(f"{path} is missing though the queue holds files. Run `mqcd fsck`.")
+    check_roots(disk, [queue_root, spool_root], new=new)
+    if state is None:
+        # Numbers begin at the time, so that a queue made anew never repeats the event ids of an old one.
+        since = now - EPOCH_MS
+        state = ManifestState(first_live=max(1, since // 1000), sequence=max(1, since * 1000))
+    make_silos(disk, spool_root)
+    directory = queue_root / "journal"
+    chain = find_chain(disk, directory, state.first_live, state.last_segment)
+    replay = Replay()
+    replay.sequence = state.sequence
+    for segment in chain:
+        segment.fd = disk.open(segment.path, os.O_RDWR)
+        # What a killed process wrote may be in the page cache only; from here on it counts.
+        disk.datasync(segment.fd)
+        replay.read(disk, segment, last=segment is chain[-1])
+        segment.sealed, segment.sealed_at = True, now
+        segment.exported = segment.number <= state.exported
+        segment.totals = replay.totals[segment.number]
+    _check_takes(replay, state)
+    quarantined = _put_damage_aside(disk, queue_root, replay.damage)
+    ceiling = state.spid
+    state.epoch = max([state.epoch, *(segment.epoch for segment in chain)]) + 1
+    state.last_segment = chain[-1].number if chain else 0
+    state.spid = max(state.spid, replay.spid)
+    state.sequence = replay.sequence
+    state.clock = now
+    manifest = Manifest(disk, path, state)
+    manifest.write_anew()
+    return _Image(manifest, chain, replay, ceiling, quarantined)
+
+
+def _holds_mail(disk: Disk, queue_root: Path) -> bool:
+    """Whether there is anything that a MANIFEST should have known."""
+    if any(name.isdigit() for name in disk.names(queue_root / "journal")):
+        return True
+    return any(
+        name.endswith(".mqc")
+        for area in Area
+        for top in disk.names(queue_root / area)
+        for name in (top, *disk.names(queue_root / area / top))
+    )
+
+
+def _check_takes(replay: Replay, state: ManifestState) -> None:
+    """Bring the clusters to where the journal took them."""
+    for name, take in replay.takes.items():
+        cluster = state.clusters.get(name)
+        if cluster is not None and take.cursor >= cluster.cursor:
+            state.clusters[name] = replace(cluster, cursor=take.cursor, left=take.left, octets=take.octets)
+
+
+def _put_damage_aside(disk: Disk, queue_root: Path, damage: list[Damage]) -> int:
+    for stretch in damage:
+        fd = disk.open(stretch.path, os.O_RDONLY)
+        try:
+            data = disk.pread(fd, stretch.end - stretch.start, stretch.start)
+        finally:
+            disk.close(fd)
+        put_aside(disk, queue_root, f"segment-{stretch.segment}-{stretch.start}.bad", data)
+    return len(damage)
+
+
+def _assemble(
+    options: Options,
+    disk: Disk,
+    clock: Clock,
+    observer: Observer,
+    on_sealed: Callable[[Segment], None],
+    image: _Image,
+    executor: ThreadPoolExecutor,
+    lock_fd: int,
+) -> Shard:
+    settings, state = options.settings, image.manifest.state
+    figures = Figures()
+    ring = Ring(settings.rootpath / "journal", settings.journal.segments, state.first_live)
+    for segment in image.chain:
+        ring.add(segment)
+    journal = Journal(
+        ring=ring,
+        disk=disk,
+        clock=clock,
+        epoch=state.epoch,
+        sequence=state.sequence,
+        capacity=settings.journal.segmentsize,
+        max_residents=max(256, settings.memorybudget // _RESIDENT_COST // settings.journal.segments),
+        seal_age=settings.journal.seal_age,
+        figures=figures,
+        on_sealed=on_sealed,
+    )
+    return Shard(
+        options=options,
+        disk=disk,
+        clock=clock,
+        observer=observer,
+        executor=executor,
+        lock_fd=lock_fd,
+        spids=SpidSource(options.source.shard, state.spid),
+        ring=ring,
+        journal=journal,
+        manifest=image.manifest,
+        shelf=Shelf(disk, settings.rootpath),
+        helper=Helper(lock_fd),
+        reaper=Reaper(disk, executor, clock, settings.rootpath / "pin"),
+        references=References(settings.spool.maxspidcache),
+        figures=figures,
+    )
+
+
+def _settle_in(shard: Shard, image: _Image) -> list[Resident]:
+    """R3: residents and clusters come to life; returns those whose attempt was cut off."""
+    cut_off = []
+    for resident in image.replay.settle_in(shard.ring.segments):
+        shard.ring.residents += 1
+        shard.accounts.add_resident(resident)
+        if resident.begun:
+            cut_off.append(resident)
+        else:
+            shard.waiting.add(resident)
+    image.replay.forget_data()
+    for cluster in image.manifest.state.clusters.values():
+        shard.accounts.add_cluster(cluster)
+        shard.shelf.add(cluster)
+        if not cluster.left:
+            shard.shelf.changed.add(cluster.name)
+    return cut_off
+
+
+def _sweep(shard: Shard, image: _Image) -> Sweep:
+    """R4, for the helper to do before anything else."""
+    residents = [resident for segment in shard.ring for resident in segment.residents.values()]
+    inside = frozenset(r.spid for r in residents if shard.ring.live(r.content.segment) is not None)
+    return Sweep(
+        queue_root=shard.queue_root,
+        spool_root=shard.spool_root,
+        listed=frozenset(image.manifest.state.clusters),
+        above=image.ceiling,
+        below=spid_at(shard.clock.now()),
+        owned=frozenset(resident.spid for resident in residents) - inside,
+        inside=inside,
+        ended=frozenset(image.replay.ended),
+    )

@@ -1,0 +1,159 @@
+"""The parts of one shard, and the few moves that a resident can make between them.
+
+Everything here happens on the event loop, and only after the frame that records it is durable: this is
+the memory's image of the disk. Who writes the frames: `mqcd.queue.store` and `mqcd.queue.keeper`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mqcd.config.settings import QueueSettings
+from mqcd.core.model import Recipient
+from mqcd.core.ports import Clock, Observer
+from mqcd.core.schedule import RetrySchedule
+from mqcd.core.spid import SpidSource
+from mqcd.queue import record
+from mqcd.queue.accounts import Accounts
+from mqcd.queue.durable import Disk
+from mqcd.queue.export import Source
+from mqcd.queue.figures import Figures
+from mqcd.queue.helper import Helper
+from mqcd.queue.journal import Journal
+from mqcd.queue.manifest import Manifest
+from mqcd.queue.reaper import Reaper
+from mqcd.queue.references import References
+from mqcd.queue.ring import Resident, Ring, Segment, State
+from mqcd.queue.shelf import Shelf
+from mqcd.queue.spool import spool_path
+from mqcd.queue.waiting import Waiting
+
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """What a shard is told at its making."""
+
+    settings: QueueSettings
+    schedule: RetrySchedule
+    source: Source
+    """Node and shard."""
+    events: Path
+    """Directory of the event log."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Shard:
+    """All parts of an open shard."""
+
+    options: Options
+    disk: Disk
+    clock: Clock
+    observer: Observer
+    executor: Executor
+    """A few threads for blocking reads, large contents and MANIFEST edits."""
+    lock_fd: int
+    spids: SpidSource
+    ring: Ring
+    journal: Journal
+    manifest: Manifest
+    shelf: Shelf
+    helper: Helper
+    reaper: Reaper
+    references: References
+    figures: Figures
+    waiting: Waiting = field(default_factory=Waiting)
+    accounts: Accounts = field(default_factory=Accounts)
+    active: dict[Key, Resident] = field(default_factory=dict)
+    """Claimed recipients."""
+    watchers: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def spool_root(self) -> Path:
+        """Where the silos lie."""
+        return self.options.settings.spool.rootpath
+
+    @property
+    def queue_root(self) -> Path:
+        """Where MANIFEST, journal and clusters lie."""
+        return self.options.settings.rootpath
+
+    def notify(self) -> None:
+        """Something may have become claimable."""
+        for callback in self.watchers:
+            callback()
+
+    def settle_in(self, resident: Resident, segment: Segment, ordinal: int, at: int, length: int) -> None:
+        """A new resident has its first home."""
+        segment.settle_in(resident, ordinal, at, length)
+        self.ring.residents += 1
+        self.accounts.add_resident(resident)
+        self._borrow(resident, segment)
+
+    def move(self, resident: Resident, segment: Segment, ordinal: int, at: int, length: int) -> None:
+        """A resident has a new home."""
+        del resident.segment.residents[resident.ordinal]
+        segment.settle_in(resident, ordinal, at, length)
+        self._borrow(resident, segment)
+
+    def _borrow(self, resident: Resident, segment: Segment) -> None:
+        lender = self.ring.live(resident.content.segment)
+        if lender is not None:
+            if lender is segment:
+                lender.borrowers.discard(resident)
+            else:
+                lender.borrowers.add(resident)
+
+    def rest(self, resident: Resident, following: Recipient) -> None:
+        """A resident that was in flight waits, in the state that `following` tells."""
+        area, size = resident.area, resident.size
+        self.active.pop((resident.spid, resident.qid), None)
+        resident.begun = False
+        resident.due = following.due
+        resident.recipient = None
+        resident.raw = b""
+        resident.state = State.WAITING
+        if following.area is not area:
+            self.accounts.remove_resident(area, size)
+            resident.area = following.area
+            self.accounts.add_resident(resident)
+        self.waiting.add(resident)
+
+    def end(self, resident: Resident) -> None:
+        """A recipient has left the queue."""
+        self.active.pop((resident.spid, resident.qid), None)
+        del resident.segment.residents[resident.ordinal]
+        resident.state = State.GONE
+        self.ring.residents -= 1
+        self.accounts.remove_resident(resident.area, resident.size)
+        lender = self.ring.live(resident.content.segment)
+        if lender is not None:
+            lender.borrowers.discard(resident)
+        if self.references.finished(resident.spid, lender is None):
+            self.reaper.remove(spool_path(self.spool_root, resident.spid))
+
+    def evacuated(self, resident: Resident) -> None:
+        """A resident's home is a cluster now."""
+        resident.state = State.GONE
+        self.ring.residents -= 1
+        self.accounts.remove_resident(resident.area, resident.size)
+        lender = self.ring.live(resident.content.segment)
+        if lender is not None:
+            lender.borrowers.discard(resident)
+
+    def raw_line(self, resident: Resident) -> bytes:
+        """The resident's record line. Raises OSError."""
+        if resident.raw:
+            return resident.raw
+        return self.disk.pread(resident.segment.fd, resident.length, resident.offset)
+
+    def load(self, resident: Resident) -> Recipient:
+        """The resident's recipient, decoded and kept. Raises OSError, DecodeError."""
+        if resident.recipient is None:
+            resident.raw = self.raw_line(resident)
+            resident.recipient = record.decode(resident.raw)
+        return resident.recipient

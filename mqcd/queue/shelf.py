@@ -1,0 +1,152 @@
+"""The clusters in memory: a few numbers each, and which of them to take from next.
+
+A take reads lines from the cursor on; what it took and the cluster's new state go into one TAKE frame.
+The shelf changes only when that frame is durable (`advance`), so it always says what the disk says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
+from pathlib import Path
+
+from mqcd.core.errors import DecodeError
+from mqcd.core.model import Area
+from mqcd.queue import record
+from mqcd.queue.cluster import read_from, split_lines
+from mqcd.queue.durable import Disk
+from mqcd.queue.frame import Take
+from mqcd.queue.manifest import ClusterState
+
+_OPEN_MAX = 16
+"""Clusters whose unread rest is kept in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a take would move: lines with their scheduling fields, and the cluster's state after it."""
+
+    state: ClusterState
+    lines: list[tuple[bytes, record.Glance]]
+    damaged: list[bytes]
+    """Lines that do not check; their home ends with this take, so they must be put aside first."""
+
+    @property
+    def head(self) -> Take:
+        """The head of the TAKE frame."""
+        return Take(self.state.name, self.state.cursor, self.state.left, self.state.octets)
+
+
+class Shelf:
+    """All clusters of a shard."""
+
+    def __init__(self, disk: Disk, root: Path) -> None:
+        self._disk = disk
+        self._root = root
+        self.clusters: dict[str, ClusterState] = {}
+        self.changed: set[str] = set()
+        """Clusters whose state differs from what the MANIFEST says."""
+        self._queues: dict[Area, dict[str, None]] = {Area.INCOMING: {}, Area.BOUNCES: {}}
+        self._due: list[tuple[int, str]] = []
+        self._rest: dict[str, tuple[int, bytes]] = {}
+        self._resting: dict[str, int] = {}
+
+    def add(self, state: ClusterState) -> None:
+        """A cluster exists now, or has a new state."""
+        self.clusters[state.name] = state
+        if not state.left:
+            for queue in self._queues.values():
+                queue.pop(state.name, None)
+        elif state.area is Area.DEFERRED:
+            heappush(self._due, (state.due, state.name))
+        elif state.area in self._queues:
+            self._queues[state.area][state.name] = None
+
+    def next_due(self) -> int | None:
+        """When the first deferred record in a cluster is due, ms."""
+        while self._due:
+            due, name = self._due[0]
+            state = self.clusters.get(name)
+            if state is not None and state.left and state.due == due:
+                return due
+            heappop(self._due)
+        return None
+
+    def first(self, area: Area) -> str | None:
+        """The oldest cluster of `incoming` or `bounces` that holds records."""
+        return next(iter(self._queues[area]), None)
+
+    def first_due(self, now: int) -> str | None:
+        """The cluster with the earliest due record, if that is due at `now`."""
+        due = self.next_due()
+        return self._due[0][1] if due is not None and due <= now else None
+
+    def read(self, name: str, room: int, now: int) -> Taken:
+        """Up to `room` records from the cluster's cursor that are due at `now`. Blocks for the disk.
+
+        Raises OSError or DecodeError when the cluster cannot be read at all.
+        """
+        state = self.clusters[name]
+        kept = self._rest.get(name)
+        if kept is None or kept[0] != state.cursor:
+            data = read_from(self._disk, self._root / name, state.cursor, state.size)
+        else:
+            data = kept[1]
+        deferred = state.area is Area.DEFERRED
+        lines: list[tuple[bytes, record.Glance]] = []
+        damaged: list[bytes] = []
+        used = octets = 0
+        next_due = state.due_last
+        for raw in split_lines(data):
+            try:
+                record.check(raw)
+                glance = record.Glance(raw)
+            except DecodeError:
+                damaged.append(raw)
+                used += len(raw)
+                continue
+            if len(lines) >= room or (deferred and glance.due > now):
+                next_due = glance.due
+                break
+            lines.append((raw, glance))
+            used += len(raw)
+            octets += glance.size
+        following = replace(
+            state,
+            cursor=state.cursor + used,
+            left=max(0, state.left - len(lines) - len(damaged)) if used < len(data) else 0,
+            octets=max(0, state.octets - octets),
+            due=next_due if deferred else 0,
+        )
+        self._keep(name, following, data[used:])
+        return Taken(following, lines, damaged)
+
+    def _keep(self, name: str, state: ClusterState, rest: bytes) -> None:
+        self._rest.pop(name, None)
+        if rest:
+            if len(self._rest) >= _OPEN_MAX:
+                del self._rest[next(iter(self._rest))]
+            self._rest[name] = state.cursor, rest
+
+    def set_aside(self, name: str) -> None:
+        """A cluster cannot be read: offer it no more in this run. Its records stay counted."""
+        state = self.clusters[name]
+        if state.area is Area.DEFERRED:
+            self._due = [entry for entry in self._due if entry[1] != name]
+            heapify(self._due)
+        for queue in self._queues.values():
+            queue.pop(name, None)
+
+    def advance(self, state: ClusterState) -> None:
+        """A take is durable."""
+        self.add(state)
+        self.changed.add(state.name)
+
+    def committed(self, changed: Mapping[str, ClusterState], ended: Iterable[str]) -> None:
+        """The MANIFEST has these states; what was taken since is still to be told."""
+        for name in ended:
+            self.clusters.pop(name, None)
+        for name, state in changed.items():
+            if self.clusters.get(name) in (None, state):
+                self.changed.discard(name)

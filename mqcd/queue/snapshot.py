@@ -1,0 +1,167 @@
+"""The queue as it was at one moment, read from its files, with or without a running server.
+
+A snapshot holds a pin while it is open: the server removes and reuses nothing that it may still read,
+for a minute at most. A reader that is slower finds octets that do not check and is told to try again.
+It writes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from mqcd.core.errors import DecodeError, StoreBusy, StoreUnavailable
+from mqcd.core.model import Area, AreaStats, Recipient
+from mqcd.core.selection import Selection
+from mqcd.queue import manifest as manifests
+from mqcd.queue import record
+from mqcd.queue.cluster import read_from, split_lines
+from mqcd.queue.durable import Disk
+from mqcd.queue.frame import Take
+from mqcd.queue.manifest import ManifestState
+from mqcd.queue.replay import Replay, find_chain
+from mqcd.queue.ring import Resident, Segment
+from mqcd.queue.spool import spool_path
+
+_CHUNK = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One recipient of a snapshot."""
+
+    recipient: Recipient
+    in_flight: bool
+    """An attempt had begun."""
+
+
+class Snapshot:
+    """A consistent view; close it when done. Raises StoreDamaged, StoreBusy, StoreUnavailable."""
+
+    def __init__(self, disk: Disk, queue_root: Path, spool_root: Path) -> None:
+        self._disk = disk
+        self._queue_root = queue_root
+        self._spool_root = spool_root
+        self._pin = self._take_pin()
+        try:
+            state = manifests.read(disk, queue_root / "MANIFEST")
+            if state is None:
+                raise StoreUnavailable(f"{queue_root} holds no queue")
+            self._state: ManifestState = state
+            self._replay = Replay()
+            self._segments: dict[int, Segment] = {}
+            chain = find_chain(disk, queue_root / "journal", state.first_live, state.last_segment)
+            for segment in chain:
+                self._replay.read(disk, segment, last=segment is chain[-1])
+                self._segments[segment.number] = segment
+            self._residents = list(self._replay.settle_in(self._segments))
+        except BaseException:
+            self.close()
+            raise
+
+    def _take_pin(self) -> int:
+        try:
+            fd = self._disk.open(self._queue_root / "pin", os.O_RDONLY)
+        except FileNotFoundError as error:
+            raise StoreUnavailable(f"{self._queue_root} holds no queue") from error
+        if not self._disk.lock(fd, exclusive=False):
+            self._disk.close(fd)
+            raise StoreBusy("the server is tidying the queue at this moment; try again")
+        return fd
+
+    def close(self) -> None:
+        """Let go of the pin."""
+        if self._pin >= 0:
+            self._disk.close(self._pin)
+            self._pin = -1
+
+    @property
+    def damage(self) -> int:
+        """Stretches of the journal that do not check."""
+        return len(self._replay.damage)
+
+    def items(self, selection: Selection) -> Iterator[Item]:
+        """All recipients that match, those in clusters first; at most `selection.limit`."""
+        found = (item for item in self._all(selection) if selection.matches(item.recipient))
+        return islice(found, selection.limit) if selection.limit is not None else found
+
+    def batches(self, selection: Selection, size: int) -> Iterator[list[Item]]:
+        """The same in lists of at most `size`; ends with an empty one."""
+        items = self.items(selection)
+        while batch := list(islice(items, size)):
+            yield batch
+
+    def _all(self, selection: Selection) -> Iterator[Item]:
+        for name, cluster in self._state.clusters.items():
+            take = self._take(name)
+            cursor = take.cursor if take is not None else cluster.cursor
+            if cursor < cluster.size:
+                yield from self._cluster_items(name, cursor, cluster.size, selection)
+        for resident in self._residents:
+            if selection.area is None or resident.area is selection.area:
+                line = self._replay.line(resident.segment.number, resident.offset, resident.length)
+                yield Item(record.decode(line), resident.begun)
+
+    def _take(self, name: str) -> Take | None:
+        return self._replay.takes.get(name)
+
+    def _cluster_items(self, name: str, cursor: int, size: int, selection: Selection) -> Iterator[Item]:
+        try:
+            data = read_from(self._disk, self._queue_root / name, cursor, size)
+        except (FileNotFoundError, DecodeError) as error:
+            raise StoreBusy("the queue has moved on while it was read; try again") from error
+        wanted = b"%016X" % selection.spid if selection.spid is not None else None
+        for line in split_lines(data):
+            if wanted is not None and not line.startswith(wanted):
+                continue
+            try:
+                yield Item(record.decode(line), False)
+            except DecodeError:
+                continue
+
+    def stats(self) -> dict[Area, AreaStats]:
+        """What each area holds."""
+        totals = {area: [0, 0, 0] for area in Area}
+        for name, cluster in self._state.clusters.items():
+            take = self._take(name)
+            left, octets = (take.left, take.octets) if take else (cluster.left, cluster.octets)
+            if left:
+                _add(totals[cluster.area], left, octets, cluster.received)
+        for resident in self._residents:
+            _add(totals[resident.area], 1, resident.size, resident.received)
+        return {
+            area: AreaStats(recipients=records, octets=octets, oldest=oldest or None)
+            for area, (records, octets, oldest) in totals.items()
+        }
+
+    def content(self, spid: int) -> Iterator[bytes]:
+        """The octets of a message in chunks. Raises StoreUnavailable when it is not in the queue."""
+        for resident in self._residents:
+            if resident.spid == spid and resident.content.segment in self._segments:
+                yield self._from_segment(resident)
+                return
+        path = spool_path(self._spool_root, spid)
+        try:
+            fd = self._disk.open(path, os.O_RDONLY)
+        except FileNotFoundError as error:
+            raise StoreUnavailable(f"message {spid:016X} is not in the queue (any more)") from error
+        try:
+            offset = 0
+            while data := self._disk.pread(fd, _CHUNK, offset):
+                yield data
+                offset += len(data)
+        finally:
+            self._disk.close(fd)
+
+    def _from_segment(self, resident: Resident) -> bytes:
+        content = resident.content
+        return self._replay.line(content.segment, content.offset, content.length)
+
+
+def _add(total: list[int], records: int, octets: int, received: int) -> None:
+    total[0] += records
+    total[1] += octets
+    total[2] = min(total[2] or received, received)

@@ -1,0 +1,261 @@
+"""The clustered-file queue: `core.ports.QueueStore` on disk.
+
+Promises: what an awaited call has changed is durable; no accepted recipient is ever lost; a crash at any
+moment leaves a queue that the next `open` continues, and each attempt whose verdict it took away is told
+as outcome-unknown. docs/internals.md is the protocol; this module only joins the parts.
+
+Settings read: the whole queue block. Failures: StoreUnavailable when nothing can be recorded (full, IO
+error, closing), StoreBusy and StoreDamaged from `open`, Refused for a message that cannot fit in a frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.model import Area, AreaStats, Recipient, Settlement, Submission
+from mqcd.core.ports import Clock, Content, Observer
+from mqcd.core.selection import Selection
+from mqcd.queue.claims import Claims
+from mqcd.queue.durable import Disk
+from mqcd.queue.figures import Figures
+from mqcd.queue.keeper import Keeper
+from mqcd.queue.recovery import recover
+from mqcd.queue.ring import Resident
+from mqcd.queue.shard import Options, Shard
+from mqcd.queue.snapshot import Snapshot
+from mqcd.queue.spool import Draft, SegmentContent, SpoolContent, spool_path
+from mqcd.queue.writes import Writer
+
+_BATCH = 500
+_FULL_DELAY_MS = 500
+"""How long an accept waits for room when the journal is three quarters full."""
+
+
+class ClusterStore:
+    """One shard on disk."""
+
+    def __init__(self, options: Options, clock: Clock, observer: Observer, disk: Disk | None = None) -> None:
+        self._options = options
+        self._clock = clock
+        self._observer = observer
+        self._disk = disk or Disk()
+        self._watchers: list[Callable[[], None]] = []
+        self._open: _Open | None = None
+        self._settling: set[asyncio.Task[None]] = set()
+
+    @property
+    def _live(self) -> _Open:
+        if self._open is None:
+            raise StoreUnavailable("the queue is not open")
+        return self._open
+
+    async def open(self) -> None:
+        """Recover whatever the last run left, then serve."""
+        keepers: list[Keeper] = []
+        recovered = await recover(
+            self._options,
+            self._disk,
+            self._clock,
+            self._observer,
+            lambda segment: keepers[0].sealed(segment),
+        )
+        shard = recovered.shard
+        shard.watchers = self._watchers
+        writer = Writer(shard)
+        keeper = Keeper(shard, writer, recovered.totals)
+        keepers.append(keeper)
+        self._open = _Open(shard, writer, Claims(shard), keeper)
+        await writer.note_unknown(recovered.cut_off)
+        keeper.start(recovered.sweep)
+        shard.notify()
+
+    async def close(self) -> None:
+        """Seal, export and evacuate what can be, then let go. Claimed recipients stay in the journal."""
+        if self._open is None:
+            return
+        parts, shard = self._open, self._open.shard
+        self._open = None
+        try:
+            await parts.keeper.stop()
+            await parts.keeper.finish()
+        finally:
+            shard.journal.stop()
+            await shard.reaper.settled()
+            shard.reaper.close()
+            await shard.helper.stop()
+            shard.executor.shutdown(wait=True)
+            shard.manifest.close()
+            for segment in shard.ring:
+                if segment.fd >= 0 and not segment.readers:
+                    self._disk.close(segment.fd)
+            self._disk.close(shard.lock_fd)
+
+    def reserve(self, several: bool) -> int:
+        """A SPID; see the port."""
+        return self._live.shard.spids.next(self._clock.now(), several)
+
+    async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
+        """Take responsibility for a message."""
+        live = self._live
+        shard = live.shard
+        if shard.journal.failing:
+            raise StoreUnavailable("the journal cannot be written")
+        if shard.ring.fill >= 0.75:
+            await live.keeper.relief(_FULL_DELAY_MS)
+        content = submission.content
+        if isinstance(content, bytes):
+            return await live.writer.accept(submission, content, len(content))
+        limit = self._options.settings.journal.inline_max
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in content:
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > limit:
+                return await self._enqueue_large(submission, chunks, content)
+        whole = b"".join(chunks)
+        return await live.writer.accept(submission, whole, size)
+
+    async def _enqueue_large(
+        self, submission: Submission, start: list[bytes], rest: AsyncIterator[bytes]
+    ) -> Sequence[Recipient]:
+        live = self._live
+        spool = self._options.settings.spool
+        spid = submission.envelope.spid
+        try:
+            draft = Draft(self._disk, live.shard.executor, spool.rootpath, spid, spool.bufsize)
+        except OSError as error:
+            raise StoreUnavailable(f"{spool.rootpath}: {error.strerror}") from error
+        try:
+            await draft.fill(start, rest)
+            await draft.commit()
+            return await asyncio.shield(
+                asyncio.ensure_future(live.writer.accept(submission, None, draft.size))
+            )
+        except asyncio.CancelledError:
+            # The frame may be on its way: then the file has an owner. If not, the next start removes it.
+            raise
+        except OSError as error:
+            draft.discard()
+            raise StoreUnavailable(f"{spool.rootpath}: {error.strerror}") from error
+        except BaseException:
+            draft.discard()
+            raise
+
+    async def claim(self, room: int, now: int, skip: Mapping[str, int] | None = None) -> Sequence[Recipient]:
+        """Recipients that are due."""
+        return await self._live.claims.mail(self._bounded(room), now, skip or {})
+
+    async def claim_bounces(self, room: int) -> Sequence[Recipient]:
+        """Recipients of area bounces."""
+        return await self._live.claims.bounces(self._bounded(room))
+
+    def _bounded(self, room: int) -> int:
+        return min(room, self._options.settings.maxmemoryqueue or room)
+
+    def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:
+        """Note that an attempt starts."""
+        return self._live.writer.begin(recipients, destination)
+
+    def settle(
+        self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()
+    ) -> Awaitable[None]:
+        """Record verdicts and what they give rise to."""
+        writer = self._live.writer
+        if all(isinstance(submission.content, bytes) for submission in submissions):
+            return writer.settle(settlements, submissions)
+
+        async def gathered() -> None:
+            whole = [await _with_whole_content(submission) for submission in submissions]
+            await writer.settle(settlements, whole)
+
+        task = asyncio.ensure_future(gathered())
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+        return task
+
+    def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
+        """Give claimed recipients back."""
+        return self._live.writer.park(recipients, until)
+
+    async def content(self, recipient: Recipient) -> Content:
+        """The message's octets."""
+        shard = self._live.shard
+        resident = shard.active.get(recipient.key) or _find(shard, recipient)
+        segment = shard.ring.live(resident.content.segment) if resident is not None else None
+        if resident is not None and segment is not None:
+            return SegmentContent(self._disk, segment, resident.content.offset, resident.content.length)
+        path = spool_path(shard.spool_root, recipient.spid)
+        try:
+            return SpoolContent(self._disk, shard.executor, path)
+        except OSError as error:
+            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+
+    async def scan(self, selection: Selection) -> AsyncIterator[Recipient]:
+        """Read the files under a pin, as any other reader does."""
+        shard = self._live.shard
+        loop = asyncio.get_running_loop()
+        settings = self._options.settings
+        snapshot = await loop.run_in_executor(
+            shard.executor, Snapshot, self._disk, settings.rootpath, settings.spool.rootpath
+        )
+        try:
+            batches = snapshot.batches(selection, _BATCH)
+            while batch := await loop.run_in_executor(shard.executor, next, batches, None):
+                for item in batch:
+                    yield item.recipient
+        finally:
+            snapshot.close()
+
+    def in_flight(self, recipient: Recipient) -> bool:
+        """Whether it is claimed."""
+        return recipient.key in self._live.shard.active
+
+    def stats(self) -> Mapping[Area, AreaStats]:
+        """What each area holds."""
+        shard = self._live.shard
+        return shard.accounts.stats(shard.shelf.clusters.values())
+
+    def next_due(self) -> int | None:
+        """When the next unclaimed recipient becomes due."""
+        return self._live.claims.next_due()
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when something may have become claimable."""
+        self._watchers.append(callback)
+
+    @property
+    def figures(self) -> Figures:
+        """What the engine counts about itself."""
+        return self._live.shard.figures
+
+
+class _Open:
+    """The parts of an open store."""
+
+    __slots__ = ("claims", "keeper", "shard", "writer")
+
+    def __init__(self, shard: Shard, writer: Writer, claims: Claims, keeper: Keeper) -> None:
+        self.shard = shard
+        self.writer = writer
+        self.claims = claims
+        self.keeper = keeper
+
+
+def _find(shard: Shard, recipient: Recipient) -> Resident | None:
+    """An unclaimed resident; a walk through all of them, which only people's requests cause."""
+    for segment in shard.ring:
+        for resident in segment.residents.values():
+            if (resident.spid, resident.qid) == recipient.key:
+                return resident
+    return None
+
+
+async def _with_whole_content(submission: Submission) -> Submission:
+    if isinstance(submission.content, bytes):
+        return submission
+    chunks = [chunk async for chunk in submission.content]
+    return replace(submission, content=b"".join(chunks))

@@ -1,0 +1,281 @@
+"""What the helper process does: values that say what, and functions that do it.
+
+Every task can be repeated: what exists already is done, and what was left half-way has a temporary name.
+None of them commits anything; the shard's own process does, by one MANIFEST edit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqcd.core.errors import DecodeError
+from mqcd.core.model import Area
+from mqcd.core.spid import SILOS, is_several, parse_spid
+from mqcd.queue import cluster, record, slot
+from mqcd.queue.durable import TEMP_SUFFIX, Disk
+from mqcd.queue.export import Source, export
+from mqcd.queue.manifest import ClusterState
+from mqcd.queue.ring import Segment
+from mqcd.queue.spool import spool_path
+
+_FEW = 8
+"""Up to so many files are synced one by one; more of them by one sync of the filesystem."""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """Write a sealed segment's event file."""
+
+    header: slot.SlotHeader
+    path: Path
+    end: int
+    events: Path
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class ContentSlice:
+    """Content that must outlive its segment."""
+
+    spid: int
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evacuate:
+    """Copy what still lives in a segment to the spool and to clusters (steps C2 and C3)."""
+
+    path: Path
+    number: int
+    queue_root: Path
+    spool_root: Path
+    contents: Sequence[ContentSlice]
+    lines: Sequence[tuple[int, int]]
+    """Offset and length of each record line."""
+    max_cluster: int
+    granularity: int
+    """ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Make a slot's file and fill it, so that syncs on it are cheap."""
+
+    path: Path
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """Which of these messages still have a record in a cluster?"""
+
+    queue_root: Path
+    spids: frozenset[int]
+    clusters: Sequence[tuple[str, int, int]]
+    """Name, cursor, size."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sweep:
+    """Remove what nobody lists and what was left half-written (step R4)."""
+
+    queue_root: Path
+    spool_root: Path
+    listed: frozenset[str]
+    """Clusters of the MANIFEST."""
+    above: int
+    below: int
+    """SPIDs between the two were accepted after the last edit, or never: they need an owner."""
+    owned: frozenset[int]
+    """Messages with unfinished recipients in the journal whose content is in the spool."""
+    inside: frozenset[int]
+    """The same whose content is in the journal: a spool file is left of an evacuation that failed."""
+    ended: frozenset[int]
+    """Messages that lost a recipient in the journal's time."""
+
+
+Task = Export | Evacuate | Prepare | Resolve | Sweep
+Result = Path | list[ClusterState] | frozenset[int] | None
+
+
+def run(disk: Disk, task: Task) -> Result:
+    """Do a task. Raises OSError."""
+    match task:
+        case Export():
+            segment = Segment(task.header, task.path)
+            segment.end = task.end
+            return export(disk, segment, task.events, task.source)
+        case Evacuate():
+            return evacuate(disk, task)
+        case Prepare():
+            prepare(disk, task)
+            return None
+        case Resolve():
+            return resolve(disk, task)
+        case Sweep():
+            return sweep(disk, task)
+
+
+def evacuate(disk: Disk, task: Evacuate) -> list[ClusterState]:
+    """Steps C2 and C3; returns the clusters for the MANIFEST."""
+    fd = disk.open(task.path, os.O_RDONLY)
+    try:
+        _spool_contents(disk, fd, task)
+        return _write_clusters(disk, fd, task)
+    finally:
+        disk.close(fd)
+
+
+def _spool_contents(disk: Disk, fd: int, task: Evacuate) -> None:
+    renames = []
+    silos = set()
+    for content in task.contents:
+        path = spool_path(task.spool_root, content.spid)
+        if path.exists():
+            continue
+        temp = path.with_suffix(TEMP_SUFFIX)
+        data = disk.pread(fd, content.length, content.offset)
+        disk.write_temp(temp, [data], sync=len(task.contents) <= _FEW)
+        renames.append((temp, path))
+        silos.add(path.parent)
+    if len(task.contents) > _FEW:
+        disk.sync_filesystem(task.spool_root)
+    for temp, path in renames:
+        disk.rename(temp, path)
+    for silo in silos:
+        disk.sync_dir(silo)
+
+
+def resting_area(glance: record.Glance) -> Area:
+    """Where a record rests: new mail that was parked waits for its time with the deferred."""
+    return Area.DEFERRED if glance.area is Area.INCOMING and glance.due else glance.area
+
+
+def _write_clusters(disk: Disk, fd: int, task: Evacuate) -> list[ClusterState]:
+    areas: dict[Area, list[cluster.Line]] = defaultdict(list)
+    for offset, length in task.lines:
+        raw = disk.pread(fd, length, offset)
+        glance = record.Glance(raw)
+        areas[resting_area(glance)].append(cluster.Line(glance.due, glance.received, glance.size, raw))
+    plans = [
+        plan
+        for area, lines in areas.items()
+        for plan in cluster.plan(area, lines, task.number, task.max_cluster, task.granularity)
+    ]
+    directories = set()
+    renames = []
+    for plan in plans:
+        path = task.queue_root / plan.state.name
+        disk.mkdir(path.parent)
+        temp = path.with_suffix(TEMP_SUFFIX)
+        chunks = [cluster.FIRST_LINE, *(line.raw for line in plan.lines)]
+        disk.write_temp(temp, chunks, sync=len(plans) <= _FEW)
+        renames.append((temp, path))
+        directories.add(path.parent)
+    if len(plans) > _FEW:
+        disk.sync_filesystem(task.queue_root)
+    for temp, path in renames:
+        disk.rename(temp, path)
+    for directory in directories:
+        disk.sync_dir(directory)
+    return [plan.state for plan in plans]
+
+
+def prepare(disk: Disk, task: Prepare) -> None:
+    """A slot file that exists is left alone."""
+    if task.path.exists():
+        return
+    temp = task.path.with_suffix(TEMP_SUFFIX)
+    fd = disk.open(temp, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    try:
+        disk.zero_fill(fd, task.size)
+        disk.datasync(fd)
+    finally:
+        disk.close(fd)
+    # Never over a slot that the journal has begun to use meanwhile.
+    disk.link(temp, task.path)
+    disk.unlink(temp)
+    disk.sync_dir(task.path.parent)
+
+
+def resolve(disk: Disk, task: Resolve) -> frozenset[int]:
+    """One scan of the clusters for a batch of messages.
+
+    A cluster that cannot be read might hold any of them: then all count as found.
+    """
+    found = set()
+    wanted = {b"%016X" % spid: spid for spid in task.spids}
+    for name, cursor, size in task.clusters:
+        try:
+            data = cluster.read_from(disk, task.queue_root / name, cursor, size)
+        except (OSError, DecodeError):
+            return task.spids
+        for line in cluster.split_lines(data):
+            spid = wanted.get(line[:16])
+            if spid is not None:
+                found.add(spid)
+    return frozenset(found)
+
+
+def sweep(disk: Disk, task: Sweep) -> frozenset[int]:
+    """Returns messages with several recipients whose file may be unneeded: their count must be taken."""
+    for area in Area:
+        for directory in _directories(disk, task.queue_root / area):
+            _sweep_clusters(disk, directory, task)
+    journal = task.queue_root / "journal"
+    for name in disk.names(journal):
+        if name.endswith(TEMP_SUFFIX):
+            disk.unlink(journal / name)
+    doubtful: set[int] = set()
+    for number in range(1, SILOS + 1):
+        _sweep_silo(disk, task.spool_root / f"s{number:02d}", task, doubtful)
+    return frozenset(doubtful)
+
+
+def _sweep_clusters(disk: Disk, directory: Path, task: Sweep) -> None:
+    for name in disk.names(directory):
+        path = directory / name
+        listed = str(path.relative_to(task.queue_root)) in task.listed
+        if name.startswith("M") and name.endswith((".mqc", TEMP_SUFFIX)) and not listed:
+            disk.unlink(path)
+    if directory.name.startswith("T"):
+        disk.rmdir(directory)
+
+
+def _sweep_silo(disk: Disk, silo: Path, task: Sweep, doubtful: set[int]) -> None:
+    for name in disk.names(silo):
+        spid = _spid_of(name)
+        if name.endswith(TEMP_SUFFIX):
+            # One of a message that is being accepted at this moment is left to it.
+            if spid is None or spid < task.below:
+                disk.unlink(silo / name)
+        elif spid is not None:
+            if _is_waste(spid, task):
+                disk.unlink(silo / name)
+            elif spid in task.ended and spid not in task.owned:
+                doubtful.add(spid)
+
+
+def _is_waste(spid: int, task: Sweep) -> bool:
+    if spid in task.inside:
+        return True
+    if spid in task.owned:
+        return False
+    return task.above < spid < task.below or (spid in task.ended and not is_several(spid))
+
+
+def _spid_of(name: str) -> int | None:
+    """The SPID that a spool file is named after; None for a stray, which is left alone."""
+    try:
+        return parse_spid(name.partition(".")[0])
+    except DecodeError:
+        return None
+
+
+def _directories(disk: Disk, root: Path) -> list[Path]:
+    return [root, *(root / name for name in disk.names(root) if (root / name).is_dir())]

@@ -1,0 +1,354 @@
+"""The writing half of the store: accept, begin, settle, park, each one frame of the journal.
+
+Memory changes only in `placed`, which the journal calls when the frame is durable, in the order of the
+frames. Between append and `placed` a resident is SETTLING: nobody else touches it, and its old home
+stays live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from mqcd.core.model import (
+    Bounced,
+    Deferred,
+    Delivered,
+    Discarded,
+    Expired,
+    Recipient,
+    Reported,
+    Settlement,
+    Submission,
+    Verdict,
+)
+from mqcd.core.ports import Observer
+from mqcd.core.reply import Refused, Reply
+from mqcd.core.spid import is_several
+from mqcd.core.transition import after, parked, unknown
+from mqcd.queue import record, verdict
+from mqcd.queue.frame import (
+    ALIVE,
+    ENTRY_HEAD,
+    IN_SPOOL,
+    SUBMISSION_HEAD,
+    BegunEntry,
+    Entry,
+    Kind,
+    Locator,
+    Mark,
+    pack_begun,
+    pack_entry,
+    pack_submission,
+)
+from mqcd.queue.ring import Resident, Segment, State
+from mqcd.queue.shard import Shard
+
+_KEPT_HOT = 4096
+"""New residents whose decoded record is kept, because they are tried at once; others are read back."""
+
+
+_BATCH = 500
+"""Recipients in one UNKNOWN frame."""
+
+
+@dataclass(slots=True)
+class _Message:
+    """An accepted message on its way into the journal."""
+
+    recipients: list[Recipient]
+    lines: list[bytes]
+    size: int
+    inline: bool
+
+    @property
+    def octets(self) -> int:
+        return sum(map(len, self.lines))
+
+
+@dataclass(slots=True)
+class _Change:
+    """One recipient's part of a frame that settles or parks."""
+
+    resident: Resident
+    before: Recipient
+    following: Recipient | None
+    verdict: Verdict | None
+    raw: bytes
+    entry: Entry
+
+
+class Writer:
+    """Writes the frames that change recipients."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self.carried: asyncio.Future[None] | None = None
+        """While claimed residents are being carried to a newer segment: their verdicts wait for it."""
+
+    def records(self, submission: Submission, size: int) -> _Message:
+        """The records that a submission makes. Raises ValueError for what the caller did wrong."""
+        envelope = submission.envelope
+        addresses = submission.recipients
+        if not addresses or is_several(envelope.spid) is not (len(addresses) > 1):
+            raise ValueError(f"SPID {envelope.spid:016X} was not reserved for {len(addresses)} recipients")
+        part = record.encode_envelope(envelope)
+        dsn = submission.recipient_dsn or [""] * len(addresses)
+        recipients = [
+            Recipient(envelope=envelope, size=size, qid=number, address=address, dsn=extra)
+            for number, (address, extra) in enumerate(zip(addresses, dsn, strict=True), 1)
+        ]
+        lines = [record.encode(recipient, part) for recipient in recipients]
+        return _Message(recipients, lines, size, inline=True)
+
+    async def accept(self, submission: Submission, content: bytes | None, size: int) -> Sequence[Recipient]:
+        """Write an ACCEPT frame; `content` is None when it lies in the spool."""
+        message = self.records(submission, size)
+        message.inline = content is not None
+        parts = pack_submission(b"".join(message.lines), content, size)
+        if sum(map(len, parts)) > self._shard.journal.largest_frame:
+            raise Refused(
+                Reply(code=452, status="4.5.3", text="Too many recipients for one message; send it in parts")
+            )
+        at = self._shard.clock.now()
+
+        def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
+            self._arrive(message, segment, ordinal, body + SUBMISSION_HEAD)
+            self._shard.observer.accepted(at, message.recipients)
+            self._shard.notify()
+
+        await self._shard.journal.append(Kind.ACCEPT, parts, len(message.lines), at, placed)
+        return message.recipients
+
+    def _arrive(self, message: _Message, segment: Segment, ordinal: int, at: int) -> int:
+        """The message's recipients become residents. Returns where its content ends."""
+        shard = self._shard
+        content_at = at + message.octets
+        content = Locator(segment.number, content_at, message.size) if message.inline else IN_SPOOL
+        hot = len(shard.ring.segments) and shard.ring.residents < _KEPT_HOT
+        for recipient, raw in zip(message.recipients, message.lines, strict=True):
+            resident = Resident(
+                spid=recipient.envelope.spid,
+                qid=recipient.qid,
+                area=recipient.area,
+                due=0,
+                size=message.size,
+                received=recipient.envelope.received,
+                content=content,
+                recipient=recipient if hot else None,
+            )
+            if hot:
+                resident.raw = raw
+            shard.settle_in(resident, segment, ordinal, at, len(raw))
+            shard.waiting.add(resident)
+            ordinal += 1
+            at += len(raw)
+        shard.references.accepted(message.recipients[0].spid, len(message.recipients))
+        return content_at + (message.size if message.inline else 0)
+
+    def claimed(self, recipient: Recipient) -> Resident:
+        """The resident of a claimed recipient. Raises ValueError when it is not claimed."""
+        resident = self._shard.active.get(recipient.key)
+        if resident is None or resident.state is State.SETTLING:
+            spid, qid = recipient.key
+            raise ValueError(f"recipient {spid:016X}/{qid} is not claimed")
+        return resident
+
+    def _when_carried(self, write: Callable[[], Awaitable[None]]) -> Awaitable[None]:
+        """Call `write` at once, or when the carry under way is durable."""
+        carried = self.carried
+        if carried is None:
+            return write()
+
+        async def later() -> None:
+            await asyncio.shield(carried)
+            await self._when_carried(write)
+
+        return asyncio.ensure_future(later())
+
+    def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:
+        """Write a BEGUN frame."""
+        residents = [self.claimed(recipient) for recipient in recipients]
+
+        def write() -> Awaitable[None]:
+            shard = self._shard
+            at = shard.clock.now()
+            entries = []
+            for resident, recipient in zip(residents, recipients, strict=True):
+                resident.begun = True
+                home = resident.segment.number, resident.ordinal
+                entries.append(BegunEntry(*home, resident.spid, resident.qid, recipient.attempts + 1))
+
+            def placed(_segment: Segment, _ordinal: int, _body: int, _sequence: int) -> None:
+                shard.observer.attempted(at, recipients, destination)
+
+            body = pack_begun(destination, entries)
+            return shard.journal.append(Kind.BEGUN, [body], len(entries), at, placed)
+
+        return self._when_carried(write)
+
+    def settle(self, settlements: Sequence[Settlement], submissions: Sequence[Submission]) -> Awaitable[None]:
+        """Write a SETTLE or REPORT frame."""
+        residents = [self.claimed(settlement.recipient) for settlement in settlements]
+        following = [after(item.recipient, item.verdict) for item in settlements]
+        messages = [self.records(item, len(whole(item))) for item in submissions]
+        if len(set(residents)) < len(residents):
+            raise ValueError("a recipient cannot be settled twice at once")
+
+        def write() -> Awaitable[None]:
+            changes = []
+            shared: dict[int, str] = {}
+            for item, resident, state in zip(settlements, residents, following, strict=True):
+                note = verdict.encode(item.verdict, _shared_part(item.verdict, shared))
+                mark = verdict.MARK_OF[type(item.verdict)]
+                changes.append(self._change(resident, item.recipient, state, item.verdict, mark, note))
+            if messages:
+                return self._append_report(changes, messages, submissions)
+            return self._append_changes(Kind.SETTLE, changes)
+
+        return self._when_carried(write)
+
+    def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
+        """Write a PARK frame."""
+        residents = [self.claimed(recipient) for recipient in recipients]
+
+        def write() -> Awaitable[None]:
+            changes = [
+                self._change(resident, recipient, parked(recipient, until), None, Mark.PARKED, b"")
+                for resident, recipient in zip(residents, recipients, strict=True)
+            ]
+            return self._append_changes(Kind.PARK, changes)
+
+        return self._when_carried(write)
+
+    async def note_unknown(self, cut_off: Sequence[Resident]) -> None:
+        """Write UNKNOWN frames for residents whose attempt a crash cut off, and let them wait again."""
+        for start in range(0, len(cut_off), _BATCH):
+            await self._note_batch(cut_off[start : start + _BATCH])
+
+    async def _note_batch(self, residents: Sequence[Resident]) -> None:
+        shard = self._shard
+        at = shard.clock.now()
+        moves = []
+        for resident in residents:
+            before = shard.load(resident)
+            following = unknown(before, shard.options.schedule, at)
+            home = resident.segment.number, resident.ordinal
+            entry = Entry(Mark.UNKNOWN, ALIVE, *home, resident.content, record.encode(following))
+            moves.append((resident, before, following, entry))
+
+        def placed(segment: Segment, ordinal: int, body_at: int, _sequence: int) -> None:
+            for resident, before, following, entry in moves:
+                shard.move(resident, segment, ordinal, body_at + ENTRY_HEAD, len(entry.line))
+                shard.rest(resident, following)
+                shard.observer.outcome_unknown(at, before)
+                ordinal += 1
+                body_at += ENTRY_HEAD + len(entry.line)
+
+        body = b"".join(pack_entry(entry) for *_, entry in moves)
+        await shard.journal.append(Kind.UNKNOWN, [body], len(moves), at, placed)
+
+    def _change(
+        self,
+        resident: Resident,
+        before: Recipient,
+        following: Recipient | None,
+        why: Verdict | None,
+        mark: Mark,
+        note: bytes,
+    ) -> _Change:
+        if resident.state is State.SETTLING:
+            raise ValueError(f"recipient {resident.spid:016X}/{resident.qid} is not claimed any more")
+        resident.state = State.SETTLING
+        raw = record.encode(following) if following is not None else resident.raw or record.encode(before)
+        flags = ALIVE if following is not None else 0
+        entry = Entry(mark, flags, resident.segment.number, resident.ordinal, resident.content, raw, note)
+        return _Change(resident, before, following, why, raw, entry)
+
+    def _append_changes(self, kind: Kind, changes: list[_Change]) -> asyncio.Future[None]:
+        shard = self._shard
+        at = shard.clock.now()
+        body = b"".join([pack_entry(change.entry) for change in changes])
+
+        def placed(segment: Segment, ordinal: int, body_at: int, _sequence: int) -> None:
+            self._change_all(changes, segment, ordinal, body_at, at)
+
+        return shard.journal.append(kind, [body], len(changes), at, placed)
+
+    def _append_report(
+        self, changes: list[_Change], messages: list[_Message], submissions: Sequence[Submission]
+    ) -> asyncio.Future[None]:
+        shard = self._shard
+        at = shard.clock.now()
+        parts = [len(messages).to_bytes(4, "little")]
+        for message, submission in zip(messages, submissions, strict=True):
+            parts += pack_submission(b"".join(message.lines), whole(submission), message.size)
+        parts += [pack_entry(change.entry) for change in changes]
+        count = sum(len(message.lines) for message in messages) + len(changes)
+
+        def placed(segment: Segment, ordinal: int, body_at: int, _sequence: int) -> None:
+            body_at += 4
+            for message in messages:
+                body_at = self._arrive(message, segment, ordinal, body_at + SUBMISSION_HEAD)
+                ordinal += len(message.lines)
+                shard.observer.accepted(at, message.recipients)
+            self._change_all(changes, segment, ordinal, body_at, at)
+            shard.notify()
+
+        return shard.journal.append(Kind.REPORT, parts, count, at, placed)
+
+    def _change_all(
+        self, changes: list[_Change], segment: Segment, ordinal: int, body_at: int, at: int
+    ) -> None:
+        shard = self._shard
+        waits = False
+        for change in changes:
+            resident, entry = change.resident, change.entry
+            line_at = body_at + ENTRY_HEAD
+            body_at = line_at + len(entry.line) + len(entry.note)
+            if change.following is None:
+                shard.end(resident)
+            else:
+                shard.move(resident, segment, ordinal, line_at, len(entry.line))
+                shard.rest(resident, change.following)
+                waits = True
+            ordinal += 1
+            if change.verdict is not None:
+                tell(shard.observer, at, change.before, change.verdict)
+        if waits:
+            shard.notify()
+
+
+def whole(submission: Submission) -> bytes:
+    """The content of a submission that must not come in chunks. Raises ValueError."""
+    if not isinstance(submission.content, bytes):
+        raise ValueError("content must be whole here")
+    return submission.content
+
+
+def _shared_part(why: Verdict, shared: dict[int, str]) -> str:
+    """The part of a note that those who travelled together share, made once per frame."""
+    if isinstance(why, Reported | Discarded):
+        return ""
+    part = shared.get(id(why.attempt))
+    if part is None:
+        part = shared[id(why.attempt)] = verdict.attempt_part(why.attempt)
+    return part
+
+
+def tell(observer: Observer, at: int, recipient: Recipient, why: Verdict) -> None:
+    """Tell the observer of one verdict."""
+    match why:
+        case Delivered():
+            observer.delivered(at, recipient, why)
+        case Deferred():
+            observer.deferred(at, recipient, why)
+        case Bounced():
+            observer.bounced(at, recipient, why)
+        case Expired():
+            observer.expired(at, recipient, why)
+        case Reported():
+            observer.reported(at, recipient, why.report_spid)
+        case Discarded():
+            observer.discarded(at, recipient, why.reason)
