@@ -1,0 +1,88 @@
+"""Every metric that the server shows: its name, kind, labels and meaning.
+
+Names are an interface: they may be added to, never renamed. docs/metrics.md repeats this table, and a
+test holds the two together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """How a metric is to be read."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spec:
+    """One metric."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    label: str = ""
+    """Name of its one label; "" without."""
+
+
+def _counter(name: str, meaning: str, label: str = "") -> Spec:
+    return Spec(name=name, kind=Kind.COUNTER, meaning=meaning, label=label)
+
+
+def _gauge(name: str, meaning: str, label: str = "") -> Spec:
+    return Spec(name=name, kind=Kind.GAUGE, meaning=meaning, label=label)
+
+
+def _histogram(name: str, meaning: str) -> Spec:
+    return Spec(name=name, kind=Kind.HISTOGRAM, meaning=meaning)
+
+
+CATALOGUE = (
+    _counter("mqcd_messages_accepted_total", "Messages accepted, reports among them."),
+    _counter("mqcd_accepted_bytes_total", "Octets of the messages accepted."),
+    _counter("mqcd_recipients_accepted_total", "Recipients accepted, those of reports among them."),
+    _counter("mqcd_recipients_delivered_total", "Recipients that the next hop has taken."),
+    _counter("mqcd_recipients_deferred_total", "Attempts that failed for now, to be made again."),
+    _counter("mqcd_recipients_bounced_total", "Recipients refused for good."),
+    _counter("mqcd_recipients_expired_total", "Recipients given up for their age."),
+    _counter("mqcd_attempts_total", "Attempts begun, one per recipient."),
+    _counter("mqcd_reports_total", "Reports put into the queue."),
+    _counter("mqcd_reports_failed_total", "Recipients of reports that bounced or expired; nobody is told."),
+    _counter("mqcd_bounces_reported_total", "Bounced or expired recipients that a report tells of."),
+    _counter(
+        "mqcd_bounces_discarded_total", "Bounced or expired recipients that nobody is told of.", "reason"
+    ),
+    _counter("mqcd_outcome_unknown_total", "Attempts whose outcome a crash hid: possible duplicates."),
+    _counter(
+        "mqcd_possibly_delivered_total",
+        "Attempts whose connection broke after the final dot: possible duplicates.",
+    ),
+    _counter("mqcd_refused_total", "Commands and messages refused at the door.", "reason"),
+    _counter("mqcd_connections_total", "Connections opened to next hops."),
+    _counter("mqcd_connections_failed_total", "Connections to next hops that could not be opened."),
+    _histogram("mqcd_time_in_queue_seconds", "Time from acceptance to delivery, per recipient delivered."),
+    _histogram("mqcd_attempt_duration_seconds", "Time from the start of an attempt to its verdict."),
+    _gauge("mqcd_queue_recipients", "Recipients at rest or in flight.", "area"),
+    _gauge("mqcd_queue_bytes", "Octets of their messages, counted once per recipient.", "area"),
+    _gauge("mqcd_oldest_recipient_age_seconds", "Time since the oldest was accepted; 0 when empty.", "area"),
+    _gauge("mqcd_lanes", "Destinations that have mail in the active set."),
+    _gauge("mqcd_destinations_suspended", "Destinations found dead, which are only probed."),
+    _gauge("mqcd_stuck_recipients", "Recipients that wait the longest delay after three unknown outcomes."),
+    _histogram("mqcd_commit_seconds", "Time from the beginning of a group commit to its sync."),
+    _histogram("mqcd_commit_group_size", "Frames made durable by one sync."),
+    _counter("mqcd_syncs_total", "Syncs of the journal."),
+    _gauge("mqcd_journal_fill_ratio", "Used share of the journal's ring, 0 to 1."),
+    _histogram("mqcd_evacuation_seconds", "Time to move a sealed segment to clusters and spool."),
+    _gauge("mqcd_spid_cache_entries", "Messages whose recipients are counted in memory."),
+    _counter("mqcd_spid_cache_misses_total", "Finished recipients of messages that were not in that cache."),
+    _gauge("mqcd_recovery_seconds", "How long the last start took until mail was accepted."),
+    _counter("mqcd_quarantined_lines_total", "Damaged lines and stretches put aside."),
+    _gauge("mqcd_disk_free_bytes", "Free octets of the file system below a root.", "root"),
+    _gauge("mqcd_disk_free_inodes", "Free inodes of the file system below a root.", "root"),
+    _gauge("mqcd_loop_lag_seconds", "Worst delay of the event loop in the last ten seconds."),
+    _gauge("mqcd_build_info", "Always 1; the label says which version runs.", "version"),
+)

@@ -1,0 +1,185 @@
+"""The observer that has each business event written to the log, one line per recipient.
+
+Acceptance, verdicts and refusals are told at level info, unknown outcomes at warning; attempts and
+connections, which verdicts imply, at debug. Field names are those of the event files, so that one
+search works on both.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import lru_cache, partial
+
+from mqcd.core.events import Verb, format_time
+from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Recipient
+from mqcd.core.ports import Refusal
+from mqcd.core.reply import Reply
+from mqcd.core.spid import format_spid
+from mqcd.ops.log import Log
+
+Row = dict[str, str | int | bool]
+
+# Under load several events share each millisecond, and writing a date is the dearest part of a line.
+_time = lru_cache(maxsize=64)(format_time)
+
+
+class LogObserver:
+    """`core.ports.Observer` that writes to a `Log`."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
+        """One line for each recipient: who sent what to whom, and how it came in."""
+        if self._log.threshold <= logging.INFO:
+            for recipient in recipients:
+                self._log.event(partial(_accepted, at, recipient))
+
+    def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
+        """One line for each recipient, at debug."""
+        if self._log.threshold <= logging.DEBUG:
+            for recipient in recipients:
+                self._log.event(partial(_attempted, at, recipient, destination))
+
+    def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
+        """Where it went, what was said, and how long it took."""
+        if self._log.threshold <= logging.INFO:
+            self._log.event(partial(_verdict, at, Verb.DELIVERED, recipient, verdict))
+
+    def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
+        """What was said, and when it is tried again."""
+        if self._log.threshold <= logging.INFO:
+            self._log.event(partial(_deferred, at, recipient, verdict))
+
+    def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
+        """What was said."""
+        if self._log.threshold <= logging.INFO:
+            self._log.event(partial(_verdict, at, Verb.BOUNCED, recipient, verdict))
+
+    def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
+        """What was said last."""
+        if self._log.threshold <= logging.INFO:
+            self._log.event(partial(_verdict, at, Verb.EXPIRED, recipient, verdict))
+
+    def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
+        """Which report tells of it."""
+        if self._log.threshold <= logging.INFO:
+            self._log.event(lambda: _row(at, Verb.REPORTED, recipient) | {"report": format_spid(report_spid)})
+
+    def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
+        """Why nobody is told."""
+        if self._log.threshold <= logging.INFO:
+            self._log.event(lambda: _row(at, Verb.DISCARDED, recipient) | {"reason": reason})
+
+    def outcome_unknown(self, at: int, recipient: Recipient) -> None:
+        """At warning: the next attempt may be a duplicate."""
+        if self._log.threshold <= logging.WARNING:
+            self._log.event(lambda: _row(at, Verb.OUTCOME_UNKNOWN, recipient, "warning"))
+
+    def refused(self, at: int, refusal: Refusal) -> None:
+        """Who was refused what, and how."""
+        if self._log.threshold <= logging.INFO:
+            self._log.event(partial(_refused, at, refusal))
+
+    def connected(self, at: int, destination: str, remote_addr: str, connect_ms: int) -> None:
+        """At debug."""
+        if self._log.threshold <= logging.DEBUG:
+            self._log.event(
+                lambda: (
+                    _head(at, Verb.CONNECTED, "debug")
+                    | {"destination": destination, "remote_addr": remote_addr, "connect_ms": connect_ms}
+                )
+            )
+
+    def connect_failed(self, at: int, destination: str, remote_addr: str, reason: str) -> None:
+        """Where to and why."""
+        if self._log.threshold <= logging.INFO:
+            self._log.event(
+                lambda: (
+                    _head(at, Verb.CONNECT_FAILED)
+                    | {"destination": destination, "remote_addr": remote_addr, "reason": reason}
+                )
+            )
+
+
+def _head(at: int, verb: Verb, level: str = "info") -> Row:
+    return {"at": _time(at), "level": level, "event": verb.value}
+
+
+def _row(at: int, verb: Verb, recipient: Recipient, level: str = "info") -> Row:
+    row = _head(at, verb, level)
+    row["spid"] = format_spid(recipient.envelope.spid)
+    row["qid"] = recipient.qid
+    row["sender"] = recipient.envelope.sender
+    row["recipient"] = recipient.address
+    return row
+
+
+def _accepted(at: int, recipient: Recipient) -> Row:
+    row = _row(at, Verb.ACCEPTED, recipient)
+    envelope = recipient.envelope
+    row["size"] = recipient.size
+    row["origin"] = envelope.origin.value
+    optional = {
+        "listener": envelope.listener,
+        "client": envelope.client,
+        "user": envelope.user,
+        "tls": envelope.tls,
+    }
+    return row | {name: value for name, value in optional.items() if value}
+
+
+def _attempted(at: int, recipient: Recipient, destination: str) -> Row:
+    row = _row(at, Verb.ATTEMPTED, recipient, "debug")
+    row["attempt"] = recipient.attempts + 1
+    row["destination"] = destination
+    return row
+
+
+def _verdict(
+    at: int, verb: Verb, recipient: Recipient, verdict: Delivered | Deferred | Bounced | Expired
+) -> Row:
+    row = _row(at, verb, recipient)
+    row["attempt"] = recipient.attempts + 1
+    row |= _of_attempt(verdict.attempt)
+    row |= _of_reply(verdict.reply)
+    row["queued_ms"] = at - recipient.envelope.received
+    return row
+
+
+def _deferred(at: int, recipient: Recipient, verdict: Deferred) -> Row:
+    row = _verdict(at, Verb.DEFERRED, recipient, verdict)
+    row["due"] = format_time(verdict.due)
+    if verdict.possibly_delivered:
+        row["possibly_delivered"] = True
+    return row
+
+
+def _of_attempt(attempt: Attempt) -> Row:
+    row: Row = {"destination": attempt.destination, "phase": attempt.phase.value}
+    if attempt.remote_host:
+        row["remote_host"] = attempt.remote_host
+    if attempt.remote_addr:
+        row["remote_addr"] = attempt.remote_addr
+    if attempt.tls:
+        row["tls"] = attempt.tls
+    row["connect_ms"] = attempt.connect_ms
+    row["attempt_ms"] = attempt.attempt_ms
+    return row
+
+
+def _of_reply(reply: Reply) -> Row:
+    return {"code": reply.code, "status": reply.status, "reply": reply.text}
+
+
+def _refused(at: int, refusal: Refusal) -> Row:
+    row = _head(at, Verb.REFUSED) | {"reason": refusal.reason}
+    optional = {
+        "listener": refusal.listener,
+        "client": refusal.client,
+        "sender": refusal.sender,
+        "recipient": refusal.recipient,
+    }
+    row |= {name: value for name, value in optional.items() if value}
+    return row | _of_reply(refusal.reply)

@@ -1,0 +1,79 @@
+"""One observer that passes each event on to several, in their order.
+
+Whoever reports events knows one observer; what listens (metrics, log, later an audit) is the
+composition root's choice. Observers do not raise, so one cannot keep an event from the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mqcd.core.model import Bounced, Deferred, Delivered, Expired, Recipient
+from mqcd.core.ports import Observer, Refusal
+
+
+class Fanout:
+    """`core.ports.Observer` over several."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
+        """Passed on."""
+        for observer in self._observers:
+            observer.accepted(at, recipients)
+
+    def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
+        """Passed on."""
+        for observer in self._observers:
+            observer.attempted(at, recipients, destination)
+
+    def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
+        """Passed on."""
+        for observer in self._observers:
+            observer.delivered(at, recipient, verdict)
+
+    def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
+        """Passed on."""
+        for observer in self._observers:
+            observer.deferred(at, recipient, verdict)
+
+    def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
+        """Passed on."""
+        for observer in self._observers:
+            observer.bounced(at, recipient, verdict)
+
+    def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
+        """Passed on."""
+        for observer in self._observers:
+            observer.expired(at, recipient, verdict)
+
+    def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
+        """Passed on."""
+        for observer in self._observers:
+            observer.reported(at, recipient, report_spid)
+
+    def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
+        """Passed on."""
+        for observer in self._observers:
+            observer.discarded(at, recipient, reason)
+
+    def outcome_unknown(self, at: int, recipient: Recipient) -> None:
+        """Passed on."""
+        for observer in self._observers:
+            observer.outcome_unknown(at, recipient)
+
+    def refused(self, at: int, refusal: Refusal) -> None:
+        """Passed on."""
+        for observer in self._observers:
+            observer.refused(at, refusal)
+
+    def connected(self, at: int, destination: str, remote_addr: str, connect_ms: int) -> None:
+        """Passed on."""
+        for observer in self._observers:
+            observer.connected(at, destination, remote_addr, connect_ms)
+
+    def connect_failed(self, at: int, destination: str, remote_addr: str, reason: str) -> None:
+        """Passed on."""
+        for observer in self._observers:
+            observer.connect_failed(at, destination, remote_addr, reason)

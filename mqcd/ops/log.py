@@ -1,0 +1,141 @@
+"""The log: one event a line, business events and programs' messages alike, on one stream.
+
+Business events (`LogObserver`) cost the path of mail one append: they are rendered and written
+together, at most FLUSH_MS after the first of them, and at `stop`. Messages of `logging` are written at
+once, with the events that came before them, so that the reason of a crash is not lost. A stream that
+cannot be written to never stops the server: lines are counted and the count is told when it works again.
+
+Settings read: format and level of `LogSettings`; `reload` sets them anew (SIGHUP).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TextIO
+
+from mqcd.config.settings import LogFormat, LogLevel, LogSettings
+from mqcd.core.events import format_time
+from mqcd.core.ports import Clock
+from mqcd.ops.lines import Fields, Render, as_json, logfmt
+
+FLUSH_MS = 500
+MAX_WAITING = 2_000
+"""Events that wait for the flush; more are written at once, so that a burst bounds its memory."""
+
+_RENDER: dict[LogFormat, Render] = {LogFormat.LOGFMT: logfmt, LogFormat.JSON: as_json}
+_LEVELS = {
+    LogLevel.DEBUG: logging.DEBUG,
+    LogLevel.INFO: logging.INFO,
+    LogLevel.WARNING: logging.WARNING,
+    LogLevel.ERROR: logging.ERROR,
+}
+_OWN = "mqcd"
+"""The logger that the level is set for; of others only warnings are heard."""
+
+Event = Callable[[], Fields]
+"""An event that is not rendered yet."""
+
+
+class Log(logging.Handler):
+    """Writes the log of one server to `stream`. Its lines are whole: it writes no part of one."""
+
+    def __init__(self, clock: Clock, stream: TextIO, settings: LogSettings) -> None:
+        super().__init__()
+        self._clock = clock
+        self._stream = stream
+        self._render: Render = logfmt
+        self._waiting: deque[Event] = deque()
+        self._writing = threading.RLock()
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._lost = 0
+        self.threshold = logging.INFO
+        """The level as `logging` counts; business events below it need not be given."""
+        self.reload(settings)
+
+    def reload(self, settings: LogSettings) -> None:
+        """Go by other settings from the next line on."""
+        self.flush()
+        self._render = _RENDER[settings.format]
+        self.threshold = _LEVELS[settings.level]
+        logging.getLogger(_OWN).setLevel(self.threshold)
+
+    def attach(self) -> None:
+        """Hear everything that is logged in this process, instead of whoever did before."""
+        root = logging.getLogger()
+        for handler in list(root.handlers):
+            root.removeHandler(handler)
+        root.addHandler(self)
+        root.setLevel(logging.WARNING)
+
+    def event(self, event: Event) -> None:
+        """Have a business event written soon. To be called from the loop's thread."""
+        self._waiting.append(event)
+        if self._stopping or len(self._waiting) >= MAX_WAITING:
+            self.flush()
+        elif not self._wake.is_set():
+            self._wake.set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a message of `logging` at once. From any thread."""
+        fields: dict[str, str | int | bool] = {
+            "at": format_time(self._clock.now()),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "msg": _message(record),
+        }
+        if record.exc_info and record.exc_info[1] is not None:
+            fields["error"] = logging.Formatter().formatException(record.exc_info)
+        self._waiting.append(lambda: fields)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write everything that waits. From any thread."""
+        with self._writing:
+            lines = []
+            while self._waiting:
+                lines.append(self._render(self._waiting.popleft()()))
+            if lines:
+                self._write(lines)
+
+    async def run(self) -> None:
+        """Write events in time, until `stop`."""
+        while not self._stopping:
+            await self._wake.wait()
+            if not self._stopping:
+                await self._clock.sleep(FLUSH_MS)
+            self._wake.clear()
+            self.flush()
+
+    def stop(self) -> None:
+        """Write what waits and make `run` return; later events are written at once."""
+        self._stopping = True
+        self.flush()
+        self._wake.set()
+
+    def _write(self, lines: list[str]) -> None:
+        before = [self._render(self._loss())] if self._lost else []
+        try:
+            self._stream.write("\n".join([*before, *lines]) + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):
+            # A reader that went away (EPIPE) or a closed stream; there is nowhere left to say so.
+            self._lost += len(lines)
+        else:
+            self._lost = 0
+
+    def _loss(self) -> Fields:
+        at = format_time(self._clock.now())
+        return {"at": at, "level": "error", "msg": "log lines could not be written", "lost": self._lost}
+
+
+def _message(record: logging.LogRecord) -> str:
+    """The message; arguments that do not fit its format are a mistake that must not cost the line."""
+    try:
+        return record.getMessage()
+    except (TypeError, ValueError):
+        return f"{record.msg} {record.args}"

@@ -1,0 +1,189 @@
+"""The ops listener over real loopback connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from mqcd.core.errors import ConfigError
+from mqcd.ops.http import MAX_CONNECTIONS, MAX_HEAD, TIME_LIMIT_MS, Answer, HttpServer, Request, parse_request
+from tests.fakes.clock import FakeClock
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.asked: list[Request] = []
+        pages = {"/page": self._page, "/broken": self._broken, "/big": self._big}
+        self.server = HttpServer(pages, self.clock)
+        self.port = 0
+
+    def _page(self, request: Request) -> Answer:
+        self.asked.append(request)
+        return Answer(body=b"hello\n")
+
+    def _broken(self, request: Request) -> Answer:
+        raise KeyError("a secret")
+
+    def _big(self, request: Request) -> Answer:
+        return Answer(body=b"x" * 3_000_000)
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def ask(self, octets: bytes) -> tuple[int, dict[str, str], bytes]:
+        reader, writer = await self.open()
+        writer.write(octets)
+        try:
+            return parse(await reader.read())
+        finally:
+            writer.close()
+
+    async def get(self, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
+        return await self.ask(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+
+    async def until_sleepers(self, count: int) -> None:
+        """Until so many requests are being waited for; the test's own time limit guards it."""
+        while self.clock.sleepers != count:
+            await asyncio.sleep(0)
+
+
+def parse(answer: bytes) -> tuple[int, dict[str, str], bytes]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    line, *fields = head.decode().split("\r\n")
+    assert line.startswith("HTTP/1.1 ")
+    return int(line.split()[1]), dict(field.split(": ", 1) for field in fields), body
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    bench = Bench()
+    bench.port = await bench.server.start("127.0.0.1", 0)
+    yield bench
+    await bench.server.stop()
+
+
+async def test_a_page(bench: Bench) -> None:
+    status, fields, body = await bench.get("/page?a=1&b")
+    assert (status, body) == (200, b"hello\n")
+    assert fields["Content-Length"] == "6"
+    assert fields["Connection"] == "close"
+    assert bench.asked == [Request(method="GET", path="/page", query="a=1&b")]
+
+
+async def test_head_is_the_same_without_the_body(bench: Bench) -> None:
+    status, fields, body = await bench.get("/page", method="HEAD")
+    assert (status, fields["Content-Length"], body) == (200, "6", b"")
+
+
+async def test_a_big_page_comes_whole(bench: Bench) -> None:
+    _, _, body = await bench.get("/big")
+    assert len(body) == 3_000_000
+
+
+async def test_an_unknown_page_names_the_known_ones(bench: Bench) -> None:
+    status, _, body = await bench.get("/elsewhere")
+    assert status == 404
+    assert b"/big /broken /page" in body
+
+
+async def test_other_methods_are_not_allowed(bench: Bench) -> None:
+    status, fields, _ = await bench.get("/page", method="POST")
+    assert (status, fields["Allow"]) == (405, "GET, HEAD")
+    assert bench.asked == []
+
+
+async def test_a_page_that_fails_says_nothing_of_why(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    status, _, body = await bench.get("/broken")
+    assert status == 500
+    assert b"secret" not in body
+    assert "a secret" in caplog.text
+    assert (await bench.get("/page"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        b"\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /page\r\n\r\n",
+        b"GET /page HTTP/2\r\n\r\n",
+        b"\xff \xff \xff\r\n\r\n",
+    ],
+)
+async def test_what_is_no_request_is_told_so(bench: Bench, octets: bytes) -> None:
+    assert (await bench.ask(octets))[0] == 400
+
+
+async def test_a_request_that_ends_early(bench: Bench) -> None:
+    reader, writer = await bench.open()
+    writer.write(b"GET /page HTTP/1.1\r\n")
+    writer.write_eof()
+    assert parse(await reader.read())[0] == 400
+    writer.close()
+
+
+async def test_an_endless_request_is_cut_off(bench: Bench) -> None:
+    assert (await bench.ask(b"GET /page HTTP/1.1\r\nX: " + b"x" * 4 * MAX_HEAD))[0] == 431
+
+
+async def test_a_silent_peer_is_cut_off(bench: Bench) -> None:
+    reader, writer = await bench.open()
+    writer.write(b"GET /page")
+    await bench.until_sleepers(1)
+    bench.clock.advance(TIME_LIMIT_MS)
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert b"408" in head
+    await bench.until_sleepers(1)
+    bench.clock.advance(TIME_LIMIT_MS)
+    assert b"too long" in await reader.read()
+    writer.close()
+
+
+async def test_too_many_connections_are_told_so(bench: Bench) -> None:
+    idle = [await bench.open() for _ in range(MAX_CONNECTIONS)]
+    await bench.until_sleepers(MAX_CONNECTIONS)
+    assert (await bench.get("/page"))[0] == 503
+    for _, writer in idle:
+        writer.close()
+    await bench.until_sleepers(0)
+    assert (await bench.get("/page"))[0] == 200
+
+
+async def test_a_stop_cuts_off_who_waits(bench: Bench) -> None:
+    reader, writer = await bench.open()
+    await bench.until_sleepers(1)
+    await bench.server.stop()
+    assert await reader.read() == b""
+    writer.close()
+    await bench.server.stop()
+    with pytest.raises(OSError, match=str(bench.port)):
+        await bench.open()
+
+
+async def test_a_port_that_is_taken_is_a_clear_error(bench: Bench) -> None:
+    other = HttpServer({}, bench.clock)
+    with pytest.raises(ConfigError) as error:
+        await other.start("127.0.0.1", bench.port, "mqcd.xml:12: <ops>")
+    assert str(error.value).startswith(f"mqcd.xml:12: <ops>: cannot listen on 127.0.0.1 port {bench.port}: ")
+    assert "set another port" in str(error.value)
+
+
+async def test_an_address_that_is_not_ours_is_a_clear_error() -> None:
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1"):
+        await HttpServer({}, FakeClock()).start("192.0.2.1", 0)
+
+
+@pytest.mark.parametrize(
+    ("head", "request_"),
+    [
+        (b"GET / HTTP/1.0\r\n\r\n", Request(method="GET", path="/")),
+        (b"HEAD /a?b?c HTTP/1.1\r\nA: b\r\n\r\n", Request(method="HEAD", path="/a", query="b?c")),
+        (b"GET / HTTP/1.1 x\r\n\r\n", None),
+        (b"G-T / HTTP/1.1\r\n\r\n", None),
+    ],
+)
+def test_requests(head: bytes, request_: Request | None) -> None:
+    assert parse_request(head) == request_
