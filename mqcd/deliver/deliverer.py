@@ -91,7 +91,7 @@ class Deliverer:
 
     async def start(self) -> None:
         """Deliver from now on."""
-        self._shop.store.watch(self._kick)
+        self._shop.store.watch(self._notified)
         self._event.set()
         self._loop_task = asyncio.get_running_loop().create_task(self._run())
 
@@ -263,9 +263,16 @@ class Deliverer:
         """Something has changed that the loop should look at."""
         self._event.set()
 
+    def _notified(self) -> None:
+        """The store may have something to claim; without room there is nothing to do about it."""
+        self._dry_until = 0
+        if self._table.room():
+            self._event.set()
+
     def _released(self, count: int) -> None:
         self._table.active -= count
-        self._event.set()
+        if self._table.room():
+            self._event.set()
 
     def _is_drained(self) -> bool:
         due = self._shop.store.next_due()

@@ -53,32 +53,38 @@ class ReplyReader:
 
     def next(self) -> RawReply | None:
         """The next whole reply; None until more octets come. Raises DecodeError."""
+        buffer = self._buffer
         while True:
-            end = self._buffer.find(b"\n", self._at)
-            if (end if end >= 0 else len(self._buffer)) - self._at > MAX_REPLY_LINE:
+            start = self._at
+            end = buffer.find(b"\n", start)
+            if (end if end >= 0 else len(buffer)) - start > MAX_REPLY_LINE:
                 raise DecodeError(f"reply line of more than {MAX_REPLY_LINE} octets")
             if end < 0:
                 return None
-            line = self._buffer[self._at : end].rstrip(b"\r")
+            line = buffer[start:end].rstrip(b"\r")
             self._at = end + 1
-            code, last, text = _split(line)
-            if self._lines and code != self._code:
-                raise DecodeError(f"reply that begins with {self._code} and goes on with {code}")
+            digits = line[:3]
+            # What nearly every line looks like; `parse_line` is the judge of all others.
+            if line[3:4] == b" " and digits.isdigit() and b"200" <= digits < b"600":
+                code, last, text = int(digits), True, line[4:]
+            else:
+                code, last, shown = parse_line(line)
+                text = shown.encode()
             if last and not self._lines:
                 return RawReply(code, [text])
-            self._lines.append(text)
-            if len(self._lines) > MAX_REPLY_LINES:
-                raise DecodeError(f"reply of more than {MAX_REPLY_LINES} lines")
-            if last:
-                lines, self._lines = self._lines, []
+            lines = self._collect(code, text, last)
+            if lines is not None:
                 return RawReply(code, lines)
-            self._code = code
 
-
-def _split(line: bytes) -> tuple[int, bool, bytes]:
-    """Code, whether it is the last line, text. Raises DecodeError."""
-    head = line[:4]
-    if head[3:] in (b" ", b"-") and head[:3].isdigit() and b"200" <= head[:3] <= b"599":
-        return int(head[:3]), head[3:] == b" ", line[4:]
-    code, last, text = parse_line(line)
-    return code, last, text.encode()
+    def _collect(self, code: int, text: bytes, last: bool) -> list[bytes] | None:
+        """One line of a reply that has several; all of them once it is the last. Raises DecodeError."""
+        if self._lines and code != self._code:
+            raise DecodeError(f"reply that begins with {self._code} and goes on with {code}")
+        if len(self._lines) == MAX_REPLY_LINES:
+            raise DecodeError(f"reply of more than {MAX_REPLY_LINES} lines")
+        self._code = code
+        self._lines.append(text)
+        if not last:
+            return None
+        lines, self._lines = self._lines, []
+        return lines

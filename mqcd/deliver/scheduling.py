@@ -29,8 +29,11 @@ PROBE_GRACE_MS = 10_000
 """How long after a probe has begun the others of its destination come back to look."""
 BREAKS = 3
 """Connections that break in a row, none going through, after which a destination counts as dead."""
-STALE_MS = 1000
-"""A head of line that waited longer than this is a lane that does not get on."""
+STUCK_MS = 1000
+"""A lane of which nobody was tried for so long does not get on."""
+SLOW_MS = 5000
+"""A lane whose head of line waited longer than this is slow."""
+MIN_REST_MS = 1000
 MAX_REST_MS = 30_000
 MAX_DOMAINS = 1000
 """Domains of a suspended lane that are named to the store; others are claimed and given back."""
@@ -69,6 +72,8 @@ class Lane:
     """Of those, got through to a server that takes mail."""
     breaks: int = 0
     """Connections that broke since the last transaction that went through."""
+    moved: int = 0
+    """When a transaction last ended, or its first recipients came."""
     suspended: bool = False
     until: int = 0
     """When the probe may start."""
@@ -190,7 +195,7 @@ class LaneTable:
         """In how many ms `dispatch` has something new to say by itself; None = not by itself."""
         times = [lane.until - now for lane in self._lanes.values() if lane.suspended and lane.jobs]
         if self.active and not self.room():
-            times.append(STALE_MS)
+            times.append(STUCK_MS)
         return max(min(times), 0) if times else None
 
     # ------------------------------------------------------------ mail comes
@@ -210,6 +215,8 @@ class LaneTable:
             job.recipients.append(recipient)
         else:
             job = Job(destination, [recipient], now, probe=lane.suspended)
+            if not lane.jobs:
+                lane.moved = max(lane.moved, now)
             lane.jobs.append(job)
             if spid & 1 and not lane.suspended:
                 lane.open_jobs[spid] = job
@@ -283,9 +290,10 @@ class LaneTable:
             lane.window = 1.0
             lane.delay = 0
 
-    def went_through(self, lane: Lane) -> None:
+    def went_through(self, lane: Lane, now: int) -> None:
         """A transaction ran to its end, whatever the replies: the server works."""
         lane.breaks = 0
+        lane.moved = now
         top = self._bounds.maxserverconnections or self._bounds.queuecache
         if lane.window < top:
             lane.window = min(lane.window + 1 / lane.window, top)
@@ -330,10 +338,10 @@ class LaneTable:
         given: list[Give] = []
         for lane in lanes:
             waited = now - lane.jobs[0].since
-            if lane.waiting <= share or waited < STALE_MS:
+            if lane.waiting <= share or (waited < SLOW_MS and now - lane.moved < STUCK_MS):
                 continue
             # What stays should last until the rest comes back, at the speed seen so far.
-            rest = min(max(waited * share // lane.waiting, STALE_MS), MAX_REST_MS)
+            rest = min(max(waited * share // lane.waiting, MIN_REST_MS), MAX_REST_MS)
             lane.rest_until = now + rest
             given.append(Give(recipients=self._cut(lane, share), after=rest))
         return given

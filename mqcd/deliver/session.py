@@ -153,7 +153,7 @@ class Session:
     # ------------------------------------------------------------ after a transaction, see _AFTER
 
     def _went_through(self, job: Job) -> None:
-        self._shop.table.went_through(self._lane)
+        self._shop.table.went_through(self._lane, self._shop.clock.monotonic())
 
     def _broke(self, job: Job) -> None:
         self._shop.give(self._shop.table.broke(self._lane, self._shop.clock.monotonic()))

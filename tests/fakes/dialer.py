@@ -1,0 +1,241 @@
+"""Connections that live in memory, and an SMTP server at their other end that does as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from mqcd.core.errors import ConnectFailed
+
+SOURCE = "192.0.2.250"
+
+
+class FakeConnection:
+    """`mqcd.core.ports.Connection`. What is written goes to the peer at once; its answers can be read."""
+
+    def __init__(self, peer: Peer, address: str) -> None:
+        self._peer = peer
+        self._address = address
+        self._unread = bytearray()
+        self._end: ConnectFailed | None = None
+        self._closed = False
+        self._changed = asyncio.Event()
+        self.tls = ""
+        self.writes: list[bytes] = []
+        peer.connected(self)
+
+    @property
+    def remote_addr(self) -> str:
+        """The address that was dialled."""
+        return self._address
+
+    @property
+    def source_addr(self) -> str:
+        """Always the same."""
+        return SOURCE
+
+    # The client's side.
+
+    def write(self, data: bytes) -> None:
+        """To the peer, unless closed."""
+        if not self._closed:
+            self.writes.append(data)
+            self._peer.receive(data)
+
+    async def drain(self) -> None:
+        """There is always room."""
+        if self._end is not None:
+            raise self._end
+
+    async def read(self) -> bytes:
+        """What the peer has said."""
+        while not self._unread and not self._closed:
+            self._changed.clear()
+            await self._changed.wait()
+        if self._unread:
+            data = bytes(self._unread)
+            self._unread.clear()
+            return data
+        if self._end is not None:
+            raise self._end
+        return b""
+
+    async def start_tls(self, hostname: str, verify: bool) -> None:
+        """Succeeds unless the peer's `tls_works` is off."""
+        await asyncio.sleep(0)
+        if not self._peer.tls_works:
+            self.close()
+            raise ConnectFailed("TLS handshake failed: as the test wants it")
+        self.tls = "TLSv1.3"
+
+    def close(self) -> None:
+        """Whoever reads hears of it."""
+        if not self._closed:
+            self._end = ConnectFailed("connection closed on our side")
+            self._closed = True
+            self._peer.gone()
+            self._changed.set()
+
+    # The peer's side.
+
+    def say(self, data: bytes) -> None:
+        """The peer sends octets."""
+        self._unread += data
+        self._changed.set()
+
+    def hang_up(self) -> None:
+        """The peer closes, after what it has said."""
+        self._closed = True
+        self._changed.set()
+
+
+@dataclass
+class Peer:
+    """A server for one connection. `replies` maps a verb, or a verb and argument, to what is said then.
+
+    A reply of None is silence, "" hangs up. Without an entry it answers as a server that takes everything.
+    """
+
+    replies: Mapping[str, str | None] = field(default_factory=dict)
+    extensions: tuple[str, ...] = ("PIPELINING", "8BITMIME", "SMTPUTF8", "SIZE 0")
+    tls_works: bool = True
+    log: list[str] = field(default_factory=list)
+    """The commands, in order."""
+    messages: list[tuple[str, tuple[str, ...], bytes]] = field(default_factory=list)
+    """Sender, recipients and content as it came over the wire, of each message that was accepted."""
+    open: bool = False
+
+    def connected(self, connection: FakeConnection) -> None:
+        """Greet."""
+        self._connection = connection
+        self._buffer = b""
+        self._content: bytes | None = None
+        self._silent = False
+        self._sender = ""
+        self._recipients: list[str] = []
+        self.open = True
+        self._answer("connect", "220 peer ready")
+
+    def receive(self, data: bytes) -> None:
+        """Octets from the client."""
+        self._buffer += data
+        while self._buffer and not self._silent and self.open:
+            if not (self._take_content() if self._content is not None else self._take_command()):
+                return
+
+    def gone(self) -> None:
+        """The client has closed."""
+        self.open = False
+
+    def _take_command(self) -> bool:
+        line, found, rest = self._buffer.partition(b"\r\n")
+        if not found:
+            return False
+        self._buffer = rest
+        text = line.decode()
+        self.log.append(text)
+        verb = text.split(" ")[0].split(":")[0].upper()
+        _ACTIONS.get(verb, Peer._other)(self, verb, text)
+        return True
+
+    def _take_content(self) -> bool:
+        whole = b"\r\n" + self._buffer
+        end = whole.find(b"\r\n.\r\n")
+        if end < 0:
+            return False
+        content, self._buffer, self._content = whole[2 : end + 2], whole[end + 5 :], None
+        said = self._answer(".", "250 2.0.0 taken")
+        if said.startswith("2"):
+            self.messages.append((self._sender, tuple(self._recipients), content))
+        self._recipients = []
+        return True
+
+    def _hello(self, verb: str, text: str) -> None:
+        lines = ("peer", *self.extensions) if verb == "EHLO" else ("peer",)
+        marks = ["-"] * (len(lines) - 1) + [" "]
+        usual = "\r\n".join(f"250{mark}{line}" for mark, line in zip(marks, lines, strict=True))
+        self._answer(verb, usual)
+
+    def _mail(self, verb: str, text: str) -> None:
+        self._sender = text.partition("<")[2].partition(">")[0]
+        self._recipients = []
+        self._answer(verb, "250 2.1.0 ok")
+
+    def _rcpt(self, verb: str, text: str) -> None:
+        address = text.partition("<")[2].partition(">")[0]
+        if self._answer(f"RCPT {address}", self.replies.get("RCPT", "250 2.1.5 ok")).startswith("2"):
+            self._recipients.append(address)
+
+    def _data(self, verb: str, text: str) -> None:
+        usual = "354 go on" if self._recipients else "503 5.5.1 no recipients"
+        if self._answer(verb, usual).startswith("3"):
+            self._content = b""
+
+    def _starttls(self, verb: str, text: str) -> None:
+        self._answer(verb, "220 go on")
+        self.extensions = tuple(each for each in self.extensions if each != "STARTTLS")
+
+    def _quit(self, verb: str, text: str) -> None:
+        self._answer(verb, "221 bye")
+        self._connection.hang_up()
+
+    def _other(self, verb: str, text: str) -> None:
+        self._answer(verb, "250 ok")
+
+    def _answer(self, key: str, usual: str | None) -> str:
+        reply = self.replies.get(key, usual)
+        if reply is None:
+            self._silent = True
+            return ""
+        if reply == "":
+            self.open = False
+            self._connection.hang_up()
+            return ""
+        self._connection.say(reply.encode() + b"\r\n")
+        if reply.startswith("421"):
+            self.open = False
+            self._connection.hang_up()
+        return reply
+
+
+_ACTIONS: Mapping[str, Callable[[Peer, str, str], None]] = {
+    "EHLO": Peer._hello,
+    "HELO": Peer._hello,
+    "MAIL": Peer._mail,
+    "RCPT": Peer._rcpt,
+    "DATA": Peer._data,
+    "STARTTLS": Peer._starttls,
+    "QUIT": Peer._quit,
+}
+
+
+class FakeDialer:
+    """`mqcd.core.ports.Dialer`: each address leads to what `hosts` says.
+
+    A callable makes the peer of each new connection, a text is why the connection is refused, None means
+    that no answer ever comes. Unknown addresses refuse.
+    """
+
+    def __init__(self, hosts: Mapping[str, Callable[[], Peer] | str | None] | None = None) -> None:
+        self.hosts: dict[str, Callable[[], Peer] | str | None] = dict(hosts or {})
+        self.dialled: list[tuple[str, int]] = []
+        self.peers: list[Peer] = []
+
+    async def dial(self, address: str, port: int, source: str) -> FakeConnection:
+        """Connect in memory. Raises ConnectFailed as told."""
+        self.dialled.append((address, port))
+        await asyncio.sleep(0)
+        host = self.hosts.get(address, "Connection refused")
+        if host is None:
+            await asyncio.get_running_loop().create_future()
+        if isinstance(host, str) or host is None:
+            raise ConnectFailed(host or "unreachable")
+        peer = host()
+        self.peers.append(peer)
+        return FakeConnection(peer, address)
+
+    @property
+    def messages(self) -> list[tuple[str, tuple[str, ...], bytes]]:
+        """What all peers have taken."""
+        return [message for peer in self.peers for message in peer.messages]

@@ -1,0 +1,98 @@
+"""A deliverer with everything around it in memory: what the tests of the agents share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from mqcd.config.settings import ClientSettings, DeliverSettings, HostPort, RelaySettings
+from mqcd.core.events import Verb
+from mqcd.core.model import Body, Envelope, Recipient, Submission
+from mqcd.core.schedule import RetrySchedule
+from mqcd.deliver.deliverer import Deliverer
+from mqcd.stores.memory import MemoryStore
+from tests.fakes.clock import FakeClock
+from tests.fakes.dialer import FakeDialer, Peer
+from tests.fakes.observer import RecordingObserver
+from tests.fakes.resolver import FakeResolver
+
+MINUTE = 60_000
+SCHEDULE = RetrySchedule(
+    delays=(15 * MINUTE, 30 * MINUTE), maxtime=72 * 60 * MINUTE, maxtime_reports=24 * 60 * MINUTE
+)
+CONTENT = b"Subject: hello\r\n\r\nworld\r\n"
+RELAYED = DeliverSettings(
+    client=ClientSettings(announcehost="mx.example.org"),
+    relays=(RelaySettings(address=HostPort(host="192.0.2.1", port=2525)),),
+)
+"""Everything goes to one relay."""
+BY_DNS = replace(RELAYED, relays=())
+
+
+class Kit:
+    """A store, a deliverer, and the world that it delivers to."""
+
+    def __init__(
+        self,
+        settings: DeliverSettings = RELAYED,
+        hosts: Mapping[str, Callable[[], Peer] | str | None] | None = None,
+        resolver: FakeResolver | None = None,
+        schedule: RetrySchedule = SCHEDULE,
+        store: Callable[[FakeClock, RecordingObserver], MemoryStore] = MemoryStore,
+    ) -> None:
+        self.clock = FakeClock()
+        self.observer = RecordingObserver()
+        self.store = store(self.clock, self.observer)
+        self.dialer = FakeDialer({"192.0.2.1": Peer} if hosts is None else hosts)
+        self.deliverer = Deliverer(
+            settings,
+            schedule,
+            store=self.store,
+            clock=self.clock,
+            resolver=resolver or FakeResolver(),
+            dialer=self.dialer,
+            observer=self.observer,
+        )
+
+    async def __aenter__(self) -> Kit:
+        await self.store.open()
+        await self.deliverer.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        stop = asyncio.ensure_future(self.deliverer.stop(1000))
+        while not stop.done():
+            await self.clock.run_for(1000)
+        await stop
+        await self.store.close()
+
+    async def submit(
+        self,
+        *recipients: str,
+        content: bytes = CONTENT,
+        sender: str = "from@example.org",
+        body: Body = Body.SEVEN,
+        smtputf8: bool = False,
+    ) -> Sequence[Recipient]:
+        """A message into the queue."""
+        envelope = Envelope(
+            spid=self.store.reserve(len(recipients) > 1),
+            sender=sender,
+            received=self.clock.now(),
+            body=body,
+            smtputf8=smtputf8,
+        )
+        return await self.store.enqueue(Submission(envelope=envelope, recipients=recipients, content=content))
+
+    async def heard(self, verb: Verb, count: int = 1) -> None:
+        """Let the loop run until `verb` was heard `count` times; time stands still."""
+        await self.until(lambda: self.observer.count(verb) >= count)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Let the loop run until something holds; fails after very many turns."""
+        for _ in range(5000):
+            if holds():
+                return
+            await asyncio.sleep(0)
+        raise AssertionError(f"it never came to that; heard: {self.observer.verbs()}")
