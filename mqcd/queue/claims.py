@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Area, Recipient
@@ -35,6 +36,7 @@ class Claims:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._turn = asyncio.Lock()
+        self._odd_to_due = False
 
     async def mail(self, room: int, now: int, skip: Skip) -> Sequence[Recipient]:
         """See `core.ports.QueueStore.claim`."""
@@ -43,13 +45,26 @@ class Claims:
                 return ()
             found: list[Resident] = []
             try:
-                await self._due(room - room // 2, now, skip, found)
-                await self._new(room, now, skip, found)
-                await self._due(room, now, skip, found)
+                await self._halves(room, now, skip, found)
             except asyncio.CancelledError:
                 self._give_back(found)
                 raise
             return self._hand_out(found)
+
+    async def _halves(self, room: int, now: int, skip: Skip, found: list[Resident]) -> None:
+        """Half of the room for each side; the odd place goes to each in turn."""
+        new: list[Resident] = []
+        due: list[Resident] = []
+        self._odd_to_due = not self._odd_to_due
+        half = room // 2 + (room % 2 if self._odd_to_due else 0)
+        try:
+            await self._due(half, now, skip, due)
+            await self._new(room - len(due), now, skip, new)
+            await self._due(room - len(new), now, skip, due)
+        finally:
+            first, second = (due, new) if self._odd_to_due else (new, due)
+            for pair in zip_longest(first, second):
+                found += [resident for resident in pair if resident is not None]
 
     async def bounces(self, room: int) -> Sequence[Recipient]:
         """See `core.ports.QueueStore.claim_bounces`."""

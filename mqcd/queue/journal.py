@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -163,7 +164,7 @@ class Journal:
         self._scheduled = False
         self._seal_wanted = False
         self._seal_timer: asyncio.TimerHandle | None = None
-        self._unread: set[int] = set()
+        self._untouchable: set[Path] = set()
         self.failures = 0
         """Groups in a row that could not be written."""
         self._quiet = asyncio.Event()
@@ -246,7 +247,7 @@ class Journal:
                 else:
                     kept.append(item)
             self._pending = kept
-            if not kept or ring.free_slots <= 0:
+            if not kept or not ring.slot_paths():
                 return None
         last = ring.last
         header = slot.SlotHeader(
@@ -257,7 +258,7 @@ class Journal:
             last.end if last else 0,
             self._clock.now(),
         )
-        segment = Segment(header, ring.path_of(ring.next_number))
+        segment = Segment(header, ring.slot_paths()[0])
         ring.add(segment)
         ring.current = segment
         return segment
@@ -292,7 +293,7 @@ class Journal:
         self._busy = True
         begun = self._clock.monotonic()
         fresh = segment.fd < 0
-        replace = fresh and segment.number % self.ring.slots in self._unread
+        replace = fresh and segment.path in self._untouchable
         write = Write(segment, fresh, replace, self.capacity, buffers, start)
 
         def done(error: OSError | None) -> None:
@@ -305,9 +306,9 @@ class Journal:
 
         self._committer.submit(write, done)
 
-    def leave_to_readers(self, number: int) -> None:
-        """The slot of segment `number` is still read: its file must not be written again."""
-        self._unread.add(number % self.ring.slots)
+    def leave_alone(self, path: Path) -> None:
+        """A slot's file is still read, or cannot be trusted: it must not be written again."""
+        self._untouchable.add(path)
 
     def _fits(self, item: Append, offset: int, ordinal: int) -> bool:
         if offset + HEADER_SIZE + item.length > self.capacity:
@@ -329,7 +330,7 @@ class Journal:
     ) -> None:
         self.failures = 0
         if fresh:
-            self._unread.discard(segment.number % self.ring.slots)
+            self._untouchable.discard(segment.path)
             self._seal_timer = self._loop.call_later(self._seal_age / 1000, self.seal)
         self._figures.committed(len(group), ms * 1000)
         for item, ordinal, body, sequence in group:
@@ -354,7 +355,7 @@ class Journal:
             self.ring.current = None
         else:
             self._seal_now()
-        self._unread.add(segment.number % self.ring.slots)
+        self.leave_alone(segment.path)
         for item in reversed(group):
             if item.kind is Kind.ACCEPT:
                 _fail(item, f"the journal cannot be written: {error.strerror}")

@@ -28,6 +28,8 @@ from mqcd.queue.writes import Writer
 
 log = logging.getLogger(__name__)
 
+_ROOM_MS = 10_000
+"""How long a start waits at most for a slot."""
 _RETRY_MS = 10_000
 """How long after a failure the next try comes."""
 
@@ -42,6 +44,7 @@ class Keeper:
         """Transitions in all segments that have been evacuated."""
         self._ended: tuple[str, ...] = ()
         """Clusters that the last edit ended."""
+        self._stopping = False
         self._wake = asyncio.Event()
         self._relief = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -50,7 +53,6 @@ class Keeper:
     def start(self, sweep: tasks.Sweep) -> None:
         """Begin to keep; first of all, sweep what the last run left."""
         self._task = self._loop.create_task(self._run(sweep))
-        self._wake.set()
 
     def sealed(self, _segment: Segment) -> None:
         """A segment was sealed: it is to be exported, and evacuated when its age comes."""
@@ -68,11 +70,18 @@ class Keeper:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._relief.wait(), ms / 1000)
 
+    async def make_room(self) -> None:
+        """After many crashes the ring may come up full: wait until claims can be recorded again."""
+        deadline = self._shard.clock.monotonic() + _ROOM_MS
+        while self._shard.ring.tight and self._shard.clock.monotonic() < deadline:
+            await self.relief(_ROOM_MS)
+
     async def stop(self) -> None:
-        """Stop keeping; a step under way is finished."""
+        """Stop keeping; what is under way is finished first, for half an evacuation helps nobody."""
+        self._stopping = True
+        self._wake.set()
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await self._task
             self._task = None
 
     async def finish(self) -> None:
@@ -88,9 +97,7 @@ class Keeper:
             await self.evacuate(oldest)
 
     async def _run(self, sweep: tasks.Sweep | None) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
+        while not self._stopping:
             try:
                 if sweep is not None:
                     doubtful = cast("frozenset[int]", await self._shard.helper.run(sweep))
@@ -105,11 +112,13 @@ class Keeper:
             except (OSError, MqcdError) as error:
                 log.error("evacuation failed and will be tried again: %s", error)
                 self._loop.call_later(_RETRY_MS / 1000, self._wake.set)
+            await self._wake.wait()
+            self._wake.clear()
 
     def _to_evacuate(self) -> Segment | None:
         shard = self._shard
         oldest = shard.ring.oldest_sealed
-        if oldest is None:
+        if oldest is None or self._stopping:
             return None
         journal = shard.options.settings.journal
         full = len(shard.ring.segments) * 2 >= shard.ring.slots
@@ -118,10 +127,9 @@ class Keeper:
         return oldest if full or crowded or aged or shard.ring.tight else None
 
     async def _prepare_slots(self) -> None:
-        ring = self._shard.ring
         # The next few only: the others are made when the journal comes near them.
-        for number in range(ring.next_number, ring.next_number + min(2, max(0, ring.free_slots))):
-            await self._shard.helper.run(tasks.Prepare(ring.path_of(number), self._shard.journal.capacity))
+        for path in self._shard.ring.slot_paths()[:2]:
+            await self._shard.helper.run(tasks.Prepare(path, self._shard.journal.capacity))
 
     async def _export_all(self) -> None:
         shard = self._shard
@@ -263,8 +271,10 @@ class Keeper:
         await shard.reaper.unpinned(lambda: ring.free_slots * 2 <= ring.slots)
         for name in self._ended:
             shard.reaper.remove(shard.queue_root / name)
+        if ring.is_spare(segment.path):
+            shard.disk.unlink(segment.path)
         if segment.readers:
-            shard.journal.leave_to_readers(segment.number)
+            shard.journal.leave_alone(segment.path)
         elif segment.fd >= 0:
             shard.disk.close(segment.fd)
             segment.fd = -1

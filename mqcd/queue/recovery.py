@@ -40,6 +40,7 @@ from mqcd.queue.tasks import Sweep
 
 log = logging.getLogger(__name__)
 
+_HOUR_MS = 3_600_000
 _RESIDENT_COST = 512
 """Octets of memory that a resident takes, for dividing the budget."""
 
@@ -127,6 +128,10 @@ def _read_disk(options: Options, disk: Disk, now: int) -> _Image:
     state.epoch = max([state.epoch, *(segment.epoch for segment in chain)]) + 1
     state.last_segment = chain[-1].number if chain else 0
     state.spid = max(state.spid, replay.spid)
+    seen = max(state.clock, replay.last_at)
+    if now <= seen:
+        # The clock went back: SPIDs that were handed out but never written down lie behind us too.
+        state.spid = max(state.spid, spid_at(seen + _HOUR_MS))
     state.sequence = replay.sequence
     state.clock = now
     manifest = Manifest(disk, path, state)

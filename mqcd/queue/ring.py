@@ -17,6 +17,9 @@ from mqcd.core.model import Area, Recipient
 from mqcd.queue import slot
 from mqcd.queue.frame import Locator, salt
 
+SPARE_SLOTS = 2
+"""Slots beyond the configured ones, never used for new mail."""
+
 
 class State(IntEnum):
     """What is being done with a resident."""
@@ -163,9 +166,19 @@ class Ring:
     def __iter__(self) -> Iterator[Segment]:
         return iter(self.segments.values())
 
-    def path_of(self, number: int) -> Path:
-        """The file of the slot that segment `number` uses."""
-        return self.directory / slot.slot_name(number, self.slots)
+    def slot_paths(self) -> list[Path]:
+        """Files of the slots that no segment uses, in the order in which they will be used.
+
+        Behind the configured ones come a few spare ones, for what must be written even when the ring is
+        full: a start after many crashes has to record outcomes before it can evacuate anything.
+        """
+        used = {segment.path for segment in self}
+        names = (self.directory / slot.slot_name(index) for index in range(self.slots + SPARE_SLOTS))
+        return [path for path in names if path not in used]
+
+    def is_spare(self, path: Path) -> bool:
+        """Whether a slot's file is beyond the configured ones and goes when it is free."""
+        return int(path.name) >= self.slots
 
     def add(self, segment: Segment) -> None:
         """Count a segment in."""
@@ -195,10 +208,7 @@ class Ring:
     @property
     def free_slots(self) -> int:
         """How many new segments can begin before one must be evacuated."""
-        used = len(self.segments)
-        if used and self.path_of(self.next_number) in {segment.path for segment in self}:
-            return 0
-        return max(0, self.slots - used)
+        return max(0, self.slots - len(self.segments))
 
     @property
     def tight(self) -> bool:

@@ -63,6 +63,6 @@ def unpack(block: bytes) -> SlotHeader | None:
     return SlotHeader(epoch, number, first, previous, end, created)
 
 
-def slot_name(number: int, slots: int) -> str:
-    """The file name of the slot that segment `number` uses."""
-    return f"{number % slots:02d}"
+def slot_name(index: int) -> str:
+    """The file name of a slot."""
+    return f"{index:02d}"

@@ -70,6 +70,7 @@ class ClusterStore:
         self._open = _Open(shard, writer, Claims(shard), keeper)
         await writer.note_unknown(recovered.cut_off)
         keeper.start(recovered.sweep)
+        await keeper.make_room()
         shard.notify()
 
     async def close(self) -> None:

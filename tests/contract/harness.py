@@ -5,13 +5,18 @@ A new store joins by one line in HARNESSES; every test then runs on it as well.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
 from mqcd.core.ports import QueueStore
 from mqcd.core.schedule import RetrySchedule
+from mqcd.queue.export import Source
+from mqcd.queue.shard import Options
+from mqcd.queue.store import ClusterStore
 from mqcd.stores.memory import MemoryStore
 from tests.fakes.clock import FakeClock
 from tests.fakes.observer import RecordingObserver
@@ -73,7 +78,50 @@ class MemoryHarness:
         await self._store.close()
 
 
+class ClusterHarness:
+    """The clustered-file queue. A kill is a copy of its files, as the moment left them, opened anew."""
+
+    restarts: ClassVar[tuple[Restart, ...]] = (Restart.REOPEN, Restart.KILL)
+
+    def __init__(self, path: Path) -> None:
+        self.clock = FakeClock()
+        self.observer = RecordingObserver()
+        self._path = path
+        self._copies = 0
+        self._open: list[ClusterStore] = []
+
+    async def start(self) -> QueueStore:
+        store = ClusterStore(cluster_options(self._path / f"run{self._copies}"), self.clock, self.observer)
+        await store.open()
+        self._open.append(store)
+        return store
+
+    async def restart(self, how: Restart) -> QueueStore:
+        if how is Restart.REOPEN:
+            await self._open.pop().close()
+        else:
+            old = self._path / f"run{self._copies}"
+            self._copies += 1
+            shutil.copytree(old, self._path / f"run{self._copies}")
+        return await self.start()
+
+    async def stop(self) -> None:
+        while self._open:
+            await self._open.pop().close()
+
+
+def cluster_options(root: Path) -> Options:
+    """A small journal below `root`."""
+    settings = QueueSettings(
+        rootpath=root / "queue",
+        spool=SpoolSettings(rootpath=root / "spool"),
+        journal=JournalSettings(segmentsize=1 << 20, segments=4),
+    )
+    return Options(settings=settings, schedule=SCHEDULE, source=Source("test", 0), events=root / "events")
+
+
 HARNESSES: Mapping[str, tuple[Callable[[Path], Harness], tuple[Restart, ...]]] = {
     "memory": (MemoryHarness, MemoryHarness.restarts),
+    "cluster": (ClusterHarness, ClusterHarness.restarts),
 }
 """Every store: how to make its harness, given an empty directory, and its restarts."""
