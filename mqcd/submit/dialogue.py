@@ -118,10 +118,11 @@ class Rules:
         self.ehlo = ("\r\n".join(lines) + "\r\n").encode()
         # DSN's parameters are taken although DSN is not offered: a client that sends them unasked
         # states a wish, and refusing its mail for that would help nobody.
-        offered = {"SMTPUTF8", *DSN_PARAMETERS}
-        offered |= {"SIZE"} if settings.ext_size else set()
-        offered |= {"BODY"} if settings.ext_8bitmime else set()
-        self.parameters = frozenset(offered)
+        self.parameters = (
+            DSN_PARAMETERS
+            | ({"SIZE"} if settings.ext_size else set())
+            | ({"BODY", "SMTPUTF8"} if settings.ext_8bitmime else set())
+        )
 
     def _keywords(self) -> list[str]:
         settings = self.settings
@@ -129,7 +130,8 @@ class Rules:
             (settings.ext_pipelining, "PIPELINING"),
             (settings.ext_size, f"SIZE {settings.maxmsgsize}"),
             (settings.ext_8bitmime, "8BITMIME"),
-            (True, "SMTPUTF8"),
+            # RFC 6531, 3.1: who offers SMTPUTF8 has to offer 8BITMIME.
+            (settings.ext_8bitmime, "SMTPUTF8"),
             (True, "ENHANCEDSTATUSCODES"),
         )
         return [keyword for switched_on, keyword in keywords if switched_on]

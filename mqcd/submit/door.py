@@ -117,6 +117,8 @@ class Door:
             await self._await_empty(grace)
         for session in list(self._sessions):
             session.cut()
+        if self._sessions:
+            await self._empty.wait()
         for chore in self._chores:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)

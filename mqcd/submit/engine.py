@@ -110,10 +110,12 @@ class Session(SMTP):
     def pause_writing(self) -> None:
         """The client does not read its replies: it is not listened to meanwhile."""
         self._replies_unread = True
+        self.wire.owe()
 
     def resume_writing(self) -> None:
         """It reads again."""
         self._replies_unread = False
+        self.wire.owing_since = 0
         self._pump()
 
     def check_deadline(self, now: int, timeout: int, reply: Reply) -> None:
@@ -214,6 +216,9 @@ class Session(SMTP):
             self._end()
         except Interrupted as stop:
             self._end(stop.reason, stop.reply)
+        except asyncio.CancelledError:
+            self.transport.abort()
+            raise
         except Exception:
             log.exception("session %x: closed because of a fault", self._number)
             self._end(Reason.FAULT, _FAULT_CLOSING)

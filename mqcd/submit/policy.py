@@ -91,6 +91,8 @@ class RelayPolicy:
 
     def trusts(self, client: str) -> bool:
         """Whether the client with this IP address may send to any domain. False for no address."""
+        if not self.networks:
+            return False
         try:
             address = ipaddress.ip_address(client)
         except ValueError:

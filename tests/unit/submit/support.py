@@ -97,6 +97,45 @@ class Client:
         await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
 
 
+class Transport:
+    """A transport that remembers what was written to it."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.closed = False
+        self.aborted = False
+        self.paused = False
+
+    def get_extra_info(self, name: str) -> Any:
+        """Our one client."""
+        return ("192.0.2.1", 4711) if name == "peername" else None
+
+    def write(self, data: bytes) -> None:
+        """Remember."""
+        assert not self.closed
+        self.written += data
+
+    def is_closing(self) -> bool:
+        """Whether it was closed."""
+        return self.closed
+
+    def close(self) -> None:
+        """Close."""
+        self.closed = True
+
+    def abort(self) -> None:
+        """Close without a word."""
+        self.closed = self.aborted = True
+
+    def pause_reading(self) -> None:
+        """Take no more."""
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        """Take again."""
+        self.paused = False
+
+
 @asynccontextmanager
 async def open_house(house: House) -> AsyncIterator[House]:
     """The door open, and stopped at the end."""

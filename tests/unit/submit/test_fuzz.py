@@ -6,47 +6,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from itertools import pairwise
-from typing import Any, cast
+from typing import cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqcd.core.reply import parse_line
 from mqcd.submit.engine import Session
-from tests.unit.submit.support import House, server
-
-
-class Transport:
-    """A transport that remembers what was written to it."""
-
-    def __init__(self) -> None:
-        self.written = b""
-        self.closed = False
-
-    def get_extra_info(self, name: str) -> Any:
-        """Our one client."""
-        return ("192.0.2.1", 4711) if name == "peername" else None
-
-    def write(self, data: bytes) -> None:
-        """Remember."""
-        assert not self.closed
-        self.written += data
-
-    def is_closing(self) -> bool:
-        """Whether it was closed."""
-        return self.closed
-
-    def close(self) -> None:
-        """Close."""
-        self.closed = True
-
-    abort = close
-
-    def pause_reading(self) -> None:
-        """Never needed for so little."""
-
-    def resume_reading(self) -> None:
-        """Never needed for so little."""
+from tests.unit.submit.support import House, Transport, server
 
 
 class Errors(logging.Handler):
