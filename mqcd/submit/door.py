@@ -4,9 +4,12 @@
 * `stop` closes the socket, gives every session its 421 as soon as it is not committing, and waits for
   the replies to messages that are being committed. What is not done after `grace` ms is cut off.
 * `close_door` and `open_door` refuse and admit new mail (4xx at MAIL) while sessions go on.
-* Host names in relay_clients are looked up at the start and again every ten minutes, by their
-  addresses: a name that the client's address claims to have proves nothing. What cannot be looked up
-  keeps its last addresses, and lets nobody in before it has any.
+* `reload` takes over a new <server> block: sessions that begin later go by it, and messages of earlier
+  ones by its limits on content. Name, interface and port stay.
+* Host names in relay_clients are looked up before the start, at a reload, and again every ten minutes
+  (every 30 s while one could not be), by their addresses: the name that an address claims to have
+  proves nothing. A name that DNS does not answer for keeps its last addresses; before it has any, who
+  is refused is told to try again later. A door without a resolver never knows them.
 
 Settings read: interface, port, name, timeout, maxpeerconnections, relay_clients, and those of
 `dialogue`, `intake`, `policy`.
@@ -18,8 +21,9 @@ import asyncio
 import itertools
 import logging
 from collections import Counter
+from dataclasses import replace
 
-from mqcd.config.settings import ListenerSettings
+from mqcd.config.settings import ListenerSettings, ServerSettings
 from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.ports import Clock, Observer, QueueStore, Refusal, Resolver
 from mqcd.core.reply import Reply
@@ -35,6 +39,7 @@ _BACKLOG = 1024
 _LOOK_MS = 1000
 """How often deadlines are looked at; a session may last that much longer."""
 _LOOKUP_MS = 600_000
+_LOOKUP_SOON_MS = 30_000
 
 _TIMEOUT = Reply(code=421, status="4.4.2", text="Timeout, closing")
 _STOPPING = Reply(code=421, status="4.3.2", text="Server is stopping, try again later")
@@ -54,19 +59,18 @@ class Door:
         inline_max: int,
         resolver: Resolver | None = None,
     ) -> None:
-        """`inline_max`: octets up to which content goes to the store whole. Without a `resolver`, host
-        names in relay_clients let nobody in."""
+        """`inline_max`: octets up to which content goes to the store whole. `resolver` looks up the host
+        names in relay_clients."""
         self.settings = settings
         self._clock = clock
         self._observer = observer
         self._resolver = resolver
-        self._names = host_names(settings.server.relay_clients)
         self._resolved: dict[str, tuple[str, ...]] = {}
         self._gate = Gate()
         self.intake = Intake(
             store=store,
             clock=clock,
-            rules=Rules(settings.server, relay_policy(settings.server, {}), self._gate),
+            rules=self._rules(),
             listener=settings.name,
             inline_max=inline_max,
             dates=DateCache(),
@@ -75,7 +79,8 @@ class Door:
         self._numbers = itertools.count(1)
         self._sessions: set[Session] = set()
         self._peers: Counter[str] = Counter()
-        self._chores: list[asyncio.Task[None]] = []
+        self._deadlines: asyncio.Task[None] | None = None
+        self._lookups: asyncio.Task[None] | None = None
         self._stopping = False
         self._empty = asyncio.Event()
         self.port = settings.port
@@ -102,9 +107,8 @@ class Door:
             backlog=_BACKLOG,
         )
         self.port = self._server.sockets[0].getsockname()[1]
-        self._chores.append(loop.create_task(self._watch_deadlines()))
-        if self._names and self._resolver is not None:
-            self._chores.append(loop.create_task(self._keep_looking_up()))
+        self._deadlines = loop.create_task(self._watch_deadlines())
+        self._lookups = loop.create_task(self._keep_looking_up(at_once=False))
 
     async def stop(self, grace: int = 8000) -> None:
         """Take nobody in, let commits end, tell all others 421. Returns when all sessions are gone."""
@@ -119,10 +123,18 @@ class Door:
             session.cut()
         if self._sessions:
             await self._empty.wait()
-        for chore in self._chores:
+        chores = [chore for chore in (self._deadlines, self._lookups) if chore is not None]
+        for chore in chores:
             chore.cancel()
-        await asyncio.gather(*self._chores, return_exceptions=True)
-        self._chores.clear()
+        await asyncio.gather(*chores, return_exceptions=True)
+
+    def reload(self, server: ServerSettings) -> None:
+        """Go by a new <server> block from now on; takes effect at once, looks names up meanwhile."""
+        self.settings = replace(self.settings, server=server)
+        self.intake.rules = self._rules()
+        if self._lookups is not None and not self._stopping:
+            self._lookups.cancel()
+            self._lookups = asyncio.get_running_loop().create_task(self._keep_looking_up(at_once=True))
 
     def close_door(self, reply: Reply) -> None:
         """Answer MAIL with `reply` (4yz) from now on; messages under way go on."""
@@ -166,31 +178,38 @@ class Door:
             waiter.cancel()
         await asyncio.gather(*waiters, return_exceptions=True)
 
+    def _rules(self) -> Rules:
+        server = self.settings.server
+        return Rules(server, relay_policy(server, self._resolved), self._gate)
+
     async def _watch_deadlines(self) -> None:
-        timeout = self.settings.server.timeout
-        while timeout:
-            await self._clock.sleep(min(_LOOK_MS, timeout))
+        while True:
+            await self._clock.sleep(_LOOK_MS)
+            timeout = self.settings.server.timeout
             now = self._clock.monotonic()
-            for session in list(self._sessions):
+            for session in list(self._sessions) if timeout else ():
                 session.check_deadline(now, timeout, _TIMEOUT)
 
-    async def _keep_looking_up(self) -> None:
+    async def _keep_looking_up(self, at_once: bool) -> None:
+        if at_once:
+            await self._look_up()
         while True:
-            await self._clock.sleep(_LOOKUP_MS)
+            await self._clock.sleep(_LOOKUP_SOON_MS if self.intake.rules.policy.uncertain else _LOOKUP_MS)
             await self._look_up()
 
     async def _look_up(self) -> None:
         """Bring the policy up to date with what the host names in relay_clients stand for."""
-        if self._resolver is None:
-            if self._names:
-                log.warning("relay_clients: host names let nobody in, there is no resolver: %s", self._names)
+        names = host_names(self.settings.server.relay_clients)
+        if self._resolver is None or not names:
             return
-        for name in self._names:
-            try:
-                self._resolved[name] = tuple(await self._resolver.addresses(name))
-            except NameNotFound:
-                self._resolved.pop(name, None)
-                log.warning("relay_clients: host %s does not exist and lets nobody in", name)
-            except ResolveFailed as error:
-                log.warning("relay_clients: host %s keeps its last addresses: %s", name, error)
+        await asyncio.gather(*(self._look_up_one(self._resolver, name) for name in names))
         self.intake.rules.policy = relay_policy(self.settings.server, self._resolved)
+
+    async def _look_up_one(self, resolver: Resolver, name: str) -> None:
+        try:
+            self._resolved[name] = tuple(await resolver.addresses(name))
+        except NameNotFound:
+            self._resolved[name] = ()
+            log.warning("relay_clients: host %s does not exist and lets nobody in", name)
+        except ResolveFailed as error:
+            log.warning("relay_clients: host %s keeps its last addresses, if any: %s", name, error)

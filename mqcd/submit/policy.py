@@ -7,7 +7,8 @@ Rules, in the order in which they decide:
   not open `sub.example.org`, list both. Case, a final dot and U-labels make no difference.
 * Anybody may send to `postmaster` without a domain (RFC 5321, 4.5.1). It is our own mail: the server
   completes it with `own_domain`.
-* Everything else is "554 5.7.1 Relay access denied". From a client that is not listed so is a local
+* Everything else is "554 5.7.1 Relay access denied", or "451 4.4.3" while a host name in relay_clients
+  could not be looked up: the client may be that host. From a client that is not listed so is a local
   part that asks the next hop to pass the mail on (`user%elsewhere@here`, `elsewhere!user@here`,
   `"user@elsewhere"@here`): the next hop may trust us more than it would trust that client. A source
   route is dropped before any rule looks (RFC 5321, 4.1.1.3), so it never decides.
@@ -73,6 +74,9 @@ class DoorRefused(Refused):
 
 
 RELAY_DENIED = Reply(code=554, status="5.7.1", text="Relay access denied")
+RELAY_UNCERTAIN = Reply(
+    code=451, status="4.4.3", text="Cannot tell yet whether you may relay, try again later"
+)
 
 _MOST_V4_BITS = 32
 _LOOPBACK = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/128"))
@@ -88,6 +92,8 @@ class RelayPolicy:
     """Anybody may send here; in comparable form."""
     own_domain: str = "localhost"
     """What completes a bare postmaster."""
+    uncertain: bool = False
+    """Some client that may send anywhere is not known yet."""
 
     def trusts(self, client: str) -> bool:
         """Whether the client with this IP address may send to any domain. False for no address."""
@@ -104,7 +110,7 @@ class RelayPolicy:
         if trusted or "@" not in recipient:
             return None
         if domain_of(recipient) not in self.domains or asks_to_relay(recipient):
-            return RELAY_DENIED
+            return RELAY_UNCERTAIN if self.uncertain else RELAY_DENIED
         return None
 
     def complete(self, path: str) -> str:
@@ -127,7 +133,8 @@ def host_names(patterns: Sequence[HostPattern]) -> list[str]:
 def relay_policy(settings: ServerSettings, resolved: Mapping[str, Sequence[str]]) -> RelayPolicy:
     """The policy that `settings` state; `resolved` gives the addresses of each host name in them.
 
-    A name that is not in `resolved` lets nobody in. `localhost` is loopback without asking (RFC 6761).
+    A name without addresses there lets nobody in; one that is missing there is not known yet.
+    `localhost` is loopback without asking (RFC 6761).
     """
     networks: list[Network] = []
     for pattern in settings.relay_clients:
@@ -141,6 +148,7 @@ def relay_policy(settings: ServerSettings, resolved: Mapping[str, Sequence[str]]
         networks=tuple(networks),
         domains=frozenset(normal_domain(domain) for domain in settings.relay_domains),
         own_domain=own_domain(settings.announcehost),
+        uncertain=any(name not in resolved for name in host_names(settings.relay_clients)),
     )
 
 
