@@ -1,0 +1,54 @@
+"""The words of the command line, and what becomes of errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from mqcd import __version__
+from mqcd.cli.options import takes_place
+from mqcd.cli.queue import queue
+from mqcd.cli.server import check, run
+from mqcd.cli.sink import sink
+from mqcd.core.errors import MqcdError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="mqcd", message="%(prog)s %(version)s")
+@takes_place(env=True)
+def cli() -> None:
+    """A mail queue server: takes responsibility for mail on disk and delivers it, or says why not."""
+
+
+for command in (run, check, queue, sink):
+    cli.add_command(command)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command line; gives the exit code. Errors that are meant for the reader go to stderr."""
+    try:
+        result = cli.main(arguments, prog_name="mqcd", standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        return 1
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except MqcdError as error:
+        click.echo(error, err=True)
+        return 1
+    except BrokenPipeError:
+        return _reader_gone()
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        click.echo(f"{place}{error.strerror or error}", err=True)
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def _reader_gone() -> int:
+    """`mqcd queue ls | head` has what it wanted; the interpreter must not complain of it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

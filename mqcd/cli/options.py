@@ -1,0 +1,68 @@
+"""Options that every command takes, before or after its words, and what they name.
+
+`-c FILE`, else MQCD_CONF, else conf/mqcd.xml beside the current directory; `--var DIR`, else MQCD_VAR,
+else `var` beside the directory that holds the file. Of two, the later word wins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from mqcd.config.load import Loaded
+
+DEFAULT_CONF = Path("conf/mqcd.xml")
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclasses.dataclass(slots=True)
+class Place:
+    """Which configuration, and which directory for %DIRVAR%."""
+
+    conf: Path = DEFAULT_CONF
+    var: Path | None = None
+
+    def load(self) -> Loaded:
+        """Read the configuration, now. Raises BadConfiguration."""
+        import socket
+
+        from mqcd.config.load import load
+
+        return load(self.conf, var=self.var, hostname=socket.gethostname())
+
+
+pass_place = click.make_pass_decorator(Place, ensure=True)
+
+
+def _keep(context: click.Context, parameter: click.Parameter, value: Path | None) -> None:
+    if value is not None:
+        setattr(context.ensure_object(Place), str(parameter.name), value)
+
+
+def takes_place(*, env: bool = False) -> Callable[[Command], Command]:
+    """-c and --var on a command; with `env` also from the environment, which stands behind all words."""
+    path = click.Path(path_type=Path)
+    conf = click.option(
+        "-c", "--conf", metavar="FILE", type=path, expose_value=False, callback=_keep,
+        envvar="MQCD_CONF" if env else None,
+        help="The configuration.  [MQCD_CONF; conf/mqcd.xml]",
+    )  # fmt: skip
+    var = click.option(
+        "--var", metavar="DIR", type=path, expose_value=False, callback=_keep,
+        envvar="MQCD_VAR" if env else None,
+        help="What %DIRVAR% stands for.  [MQCD_VAR; var beside the configuration's directory]",
+    )  # fmt: skip
+
+    def decorate(command: Command) -> Command:
+        return conf(var(command))
+
+    return decorate
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="One object a line, nothing else on stdout.")

@@ -1,0 +1,152 @@
+"""`queue ls`, `queue stat`, `queue cat`: the queue as its files tell, with or without a running server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mqcd.cli.options import Command, Place, as_json, pass_place, takes_place
+
+if TYPE_CHECKING:
+    from mqcd.core.selection import Selection
+    from mqcd.queue.snapshot import Snapshot
+
+AREAS = ("incoming", "deferred", "bounces", "held")
+
+
+def _duration(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+    """A time as in the configuration, 1h30m, in milliseconds."""
+    from mqcd.config.fields import BadValue, Duration
+
+    try:
+        return Duration().parse(text) if text is not None else None
+    except BadValue as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _spid(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+    """A SPID, 16 hex digits, as its number."""
+    from mqcd.core.errors import DecodeError
+    from mqcd.core.spid import parse_spid
+
+    try:
+        return parse_spid(text) if text is not None else None
+    except DecodeError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def selects(command: Command) -> Command:
+    """The flags that choose recipients."""
+    flags: tuple[Callable[[Command], Command], ...] = (
+        click.option("--area", type=click.Choice(AREAS), help="Only of this area."),
+        click.option("--spid", callback=_spid, metavar="SPID", help="Only of this message."),
+        click.option("--sender", metavar="ADDRESS", help="Only from this sender; '' is the null sender."),
+        click.option("--recipient", metavar="ADDRESS", default="", help="Only to this recipient."),
+        click.option("--domain", default="", help="Only to recipients of this domain."),
+        click.option(
+            "--older",
+            metavar="DURATION",
+            callback=_duration,
+            help="Only what was accepted longer ago: 1h30m.",
+        ),
+        click.option("--limit", metavar="N", type=click.IntRange(min=0), help="At most this many."),
+    )
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+@click.group()
+@takes_place()
+def queue() -> None:
+    """Look at the queue."""
+
+
+@queue.command("ls")
+@selects
+@as_json
+@takes_place()
+@pass_place
+def ls(place: Place, /, as_json: bool, **chosen: Any) -> None:
+    """List recipients that wait."""
+    from mqcd.net.clock import SystemClock
+
+    now = SystemClock().now()
+    selection = _selection(now, **chosen)
+    with _snapshot(place) as snapshot:
+        if as_json:
+            from mqcd.cli.records import lines
+
+            for batch in lines(snapshot.batches(selection, 500)):
+                sys.stdout.write(batch)
+        else:
+            from mqcd.cli.tables import show_recipients
+
+            show_recipients(snapshot.batches(selection, 100), now)
+
+
+@queue.command("stat")
+@as_json
+@takes_place()
+@pass_place
+def stat(place: Place, as_json: bool) -> None:
+    """Say how much waits in each area."""
+    with _snapshot(place) as snapshot:
+        stats = snapshot.stats()
+    if as_json:
+        from mqcd.cli.records import stat_lines
+
+        sys.stdout.write(stat_lines(stats))
+    else:
+        from mqcd.cli.tables import show_stats
+        from mqcd.net.clock import SystemClock
+
+        show_stats(stats, SystemClock().now())
+
+
+@queue.command("cat")
+@click.argument("spid", callback=_spid)
+@takes_place()
+@pass_place
+def cat(place: Place, spid: int) -> None:
+    """Write a message's content, octet for octet, to standard output."""
+    with _snapshot(place) as snapshot:
+        for chunk in snapshot.content(spid):
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+
+
+@contextmanager
+def _snapshot(place: Place) -> Iterator[Snapshot]:
+    from mqcd.queue.durable import Disk
+    from mqcd.queue.snapshot import Snapshot
+
+    settings = place.load().settings.queue
+    snapshot = Snapshot(Disk(), settings.rootpath, settings.spool.rootpath)
+    try:
+        if snapshot.damage:
+            click.echo(f"{snapshot.damage} stretches of the journal are damaged and left out", err=True)
+        yield snapshot
+    finally:
+        snapshot.close()
+
+
+def _selection(now: int, **chosen: Any) -> Selection:
+    from mqcd.core.address import normal_domain
+    from mqcd.core.model import Area
+    from mqcd.core.selection import Selection
+
+    area, older = chosen["area"], chosen["older"]
+    return Selection(
+        area=Area(area) if area is not None else None,
+        spid=chosen["spid"],
+        sender=chosen["sender"],
+        recipient=chosen["recipient"],
+        domain=normal_domain(chosen["domain"]),
+        received_before=now - older if older is not None else None,
+        limit=chosen["limit"],
+    )

@@ -1,0 +1,31 @@
+"""`run` and `check`: the commands that deal with a server."""
+
+from __future__ import annotations
+
+import click
+
+from mqcd.cli.options import Place, pass_place, takes_place
+
+
+@click.command()
+@takes_place()
+@pass_place
+def run(place: Place) -> int:
+    """Run the server: SIGTERM stops it, SIGHUP has it read its configuration again."""
+    from mqcd.daemon.process import run as run_server
+
+    return run_server(place.load, place.conf)
+
+
+@click.command()
+@takes_place()
+@pass_place
+def check(place: Place) -> int:
+    """Show the settings in effect, or every error in the configuration."""
+    from mqcd.config.show import as_xml
+
+    loaded = place.load()
+    for warning in loaded.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    click.echo(as_xml(loaded.settings), nl=False)
+    return 0

@@ -1,0 +1,59 @@
+"""Background tasks that must not end by themselves: when one does, the server is told why.
+
+A task that fails in silence leaves a server that looks alive and does half its work; it is better to
+stop, for a supervisor starts it again and starting is recovery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+log = logging.getLogger("mqcd.daemon")
+
+
+class Guard:
+    """Holds the tasks of one server."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._stopping = False
+        self.failed = asyncio.Event()
+        """Set once a task has ended that should not have."""
+
+    def spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` until the server stops."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks[name] = task
+        task.add_done_callback(self._ended)
+
+    def stopping(self) -> None:
+        """From now on tasks may end."""
+        self._stopping = True
+
+    async def ended(self, name: str) -> None:
+        """Wait until a task has ended; harmless for one that was never begun."""
+        task = self._tasks.get(name)
+        if task is not None:
+            await asyncio.wait([task])
+
+    async def end(self, name: str) -> None:
+        """Cancel a task that has no end of its own, and wait for it."""
+        task = self._tasks.get(name)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            log.critical("%s has failed; the server stops", task.get_name(), exc_info=error)
+        elif not self._stopping:
+            log.critical("%s has ended though nobody stopped it; the server stops", task.get_name())
+        else:
+            return
+        self.failed.set()

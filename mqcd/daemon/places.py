@@ -1,0 +1,43 @@
+"""Where in the configuration file an address to listen on is written, for the error that names it.
+
+Settings do not carry their lines; this reads the file again, only when something could not be bound.
+Without a file, or when it has changed meanwhile, the element's path alone is the place.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mqcd.config.document import BadDocument, Node, parse_document
+
+OPS = "ops"
+LISTENERS = "mta/submit/listeners"
+
+
+def place_of(conf: Path | None, path: str, index: int | None = None) -> str:
+    """`file:line: path` of an element; `index` counts the children of `path` from 0 when it is a list."""
+    shown = path if index is None else f"{path}/listener[{index + 1}]"
+    if conf is None:
+        return shown
+    line = _line(conf, path, index)
+    return f"{conf}:{line}: {shown}" if line else f"{conf}: {shown}"
+
+
+def _line(conf: Path, path: str, index: int | None) -> int:
+    """The element's line; 0 when it is not there, and its defaults are at work."""
+    try:
+        node = parse_document(conf.read_bytes())
+    except (OSError, BadDocument):
+        return 0
+    for name in path.split("/"):
+        child = _child(node, name)
+        if child is None:
+            return 0
+        node = child
+    if index is None:
+        return node.line
+    return node.children[index].line if index < len(node.children) else node.line
+
+
+def _child(node: Node, name: str) -> Node | None:
+    return next((child for child in node.children if child.name == name), None)

@@ -1,0 +1,95 @@
+"""From root to the user that the server runs as: directories first, then groups, group and user.
+
+* Root makes the directories that are missing, mode 0700, and gives those that it made to the user. What
+  existed keeps its owner: a server never changes the owner of mail that it finds.
+* After the drop nothing of root is left (real, effective and saved ids, supplementary groups).
+* Each directory is then checked as the user; one that cannot be written to is an error that says how to
+  mend it.
+
+Settings read: application/user. Failures: ConfigError.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pwd
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from mqcd.core.errors import ConfigError
+
+log = logging.getLogger("mqcd.daemon")
+
+
+class Identity(Protocol):
+    """What is asked of the operating system; tests have one of their own, for they are seldom root."""
+
+    def euid(self) -> int:
+        """The effective user id."""
+
+    def become(self, user: pwd.struct_passwd) -> None:
+        """Take on the user's groups, group and id, for good."""
+
+    def give(self, path: Path, user: pwd.struct_passwd) -> None:
+        """Make the user the owner of `path`."""
+
+
+class SystemIdentity:
+    """The operating system itself."""
+
+    def euid(self) -> int:
+        """The effective user id."""
+        return os.geteuid()
+
+    def become(self, user: pwd.struct_passwd) -> None:
+        """Groups first: after setuid there is no right to change them any more."""
+        os.initgroups(user.pw_name, user.pw_gid)
+        os.setgid(user.pw_gid)
+        os.setuid(user.pw_uid)
+
+    def give(self, path: Path, user: pwd.struct_passwd) -> None:
+        """Make the user the owner of `path`."""
+        os.chown(path, user.pw_uid, user.pw_gid)
+
+
+def settle_in(name: str | None, directories: Sequence[Path], identity: Identity) -> None:
+    """Make the directories and become the user `name`, if root is to. Raises ConfigError."""
+    user = _find(name) if name is not None else None
+    root = identity.euid() == 0
+    if user is not None and not root and identity.euid() != user.pw_uid:
+        log.warning("application/user is %s, but only root can become it; staying as started", user.pw_name)
+    try:
+        made = [each for directory in directories for each in _make(directory)]
+        if user is not None and root:
+            for path in made:
+                identity.give(path, user)
+            identity.become(user)
+    except OSError as error:
+        raise ConfigError(f"{error.filename or 'privileges'}: {error.strerror}") from error
+    for directory in directories:
+        if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+            who = user.pw_name if user is not None else f"user {os.geteuid()}"
+            raise ConfigError(
+                f"{directory}: {who} cannot write here; as root: chown -R {who} {directory}"
+                if user is not None
+                else f"{directory}: {who} cannot write here; name another directory, or change its owner"
+            )
+
+
+def _find(name: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        raise ConfigError(
+            f'application/user: there is no user "{name}" on this system; create it, or name another'
+        ) from None
+
+
+def _make(directory: Path) -> list[Path]:
+    """Make a directory and its parents; those that were made."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
+    return missing

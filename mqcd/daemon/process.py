@@ -1,0 +1,152 @@
+"""The process around the server: event loop, signals, exit code.
+
+* SIGTERM and SIGINT stop the server; a second one changes nothing, the stop is under way.
+* SIGHUP reads the configuration again. One with errors is refused, with all of them in the log, and the
+  old one stays. What changed, and what of it needs a restart, is in the log.
+* Exit code 0 after a stop that was asked for, 1 when the server could not start or a part of it failed:
+  a supervisor should start it again then.
+* A stop that hangs is cut off after ten seconds. That loses nothing: stopping is crashing politely.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from mqcd.config.load import Loaded
+from mqcd.config.problems import BadConfiguration
+from mqcd.config.settings import Settings
+from mqcd.core.errors import MqcdError
+from mqcd.daemon.privileges import Identity, SystemIdentity, settle_in
+from mqcd.daemon.server import Server
+from mqcd.net.clock import SystemClock
+from mqcd.ops.log import Log
+
+log = logging.getLogger("mqcd.daemon")
+
+SWITCH_INTERVAL = 0.0005
+"""Seconds a busy thread keeps the interpreter. At the default of 5 ms every commit waits that long for
+the event loop to let go."""
+CUT_OFF_SECONDS = 9.9
+
+Load = Callable[[], Loaded]
+"""Reads the configuration, now; raises BadConfiguration."""
+
+
+def run(load: Load, conf: Path) -> int:
+    """Run the server until it is told to stop; gives the exit code. Raises BadConfiguration."""
+    loaded = load()
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    os.umask(0o077)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(Process(loaded, load, conf).main())
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The loop of uvloop where that is to be had (it is installed on Linux), else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+class Process:
+    """One run of the server, from its configuration to its exit code."""
+
+    def __init__(self, loaded: Loaded, load: Load, conf: Path, identity: Identity | None = None) -> None:
+        self._loaded = loaded
+        self._load = load
+        self._conf = conf
+        self._identity = identity or SystemIdentity()
+        self._stop = asyncio.Event()
+        self._server: Server | None = None
+        self._clock = SystemClock()
+        self._log = Log(self._clock, sys.stderr, loaded.settings.ops.log)
+
+    async def main(self) -> int:
+        """Start, wait, stop."""
+        self._log.attach()
+        self._listen_to_signals()
+        for warning in self._loaded.warnings:
+            log.warning("%s", warning)
+        settings = self._loaded.settings
+        try:
+            server = self._server = Server(settings, clock=self._clock, log_to=self._log, conf=self._conf)
+        except MqcdError as error:
+            log.error("the server cannot start: %s", error)
+            self._log.flush()
+            return 1
+        code = await self._start(server, settings)
+        if code == 0:
+            code = await self._until_told(server)
+        cutter = self._cut_off_later(code)
+        await server.stop()
+        cutter.cancel()
+        return code
+
+    async def _start(self, server: Server, settings: Settings) -> int:
+        queue = settings.queue
+        directories = (queue.rootpath, queue.spool.rootpath, settings.ops.events.rootpath)
+        try:
+            await server.bind()
+            settle_in(settings.application.user, directories, self._identity)
+            await server.open()
+        except (MqcdError, OSError) as error:
+            log.error("the server cannot start: %s", error)
+            return 1
+        return 0
+
+    async def _until_told(self, server: Server) -> int:
+        """0 when somebody asked for the stop, 1 when a part has failed."""
+        waits = [asyncio.ensure_future(self._stop.wait()), asyncio.ensure_future(server.guard.failed.wait())]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        return 1 if server.guard.failed.is_set() else 0
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._told_to_stop, number)
+        loop.add_signal_handler(signal.SIGHUP, self._told_to_reload)
+
+    def _told_to_stop(self, number: signal.Signals) -> None:
+        log.info("%s: %s", number.name, "already stopping" if self._stop.is_set() else "stopping")
+        self._stop.set()
+
+    def _told_to_reload(self) -> None:
+        if self._server is None or self._stop.is_set():
+            return
+        try:
+            loaded = self._load()
+        except BadConfiguration as error:
+            for remark in error.remarks:
+                log.error("%s", remark)
+            log.error("SIGHUP: the new configuration has errors; the old one stays")
+            return
+        for warning in loaded.warnings:
+            log.warning("%s", warning)
+        changes = self._server.reload(loaded.settings)
+        log.info("SIGHUP: took over: %s", ", ".join(changes.applied) or "nothing has changed that can be")
+        if changes.needs_restart:
+            log.warning("SIGHUP: needs a restart: %s", ", ".join(changes.needs_restart))
+
+    def _cut_off_later(self, code: int) -> threading.Timer:
+        """A thread, for the loop itself may be what hangs (a disk that does not answer)."""
+
+        def cut_off() -> None:
+            log.error("the stop took too long and is cut off; the next start recovers what is left")
+            os._exit(code)
+
+        timer = threading.Timer(CUT_OFF_SECONDS, cut_off)
+        timer.daemon = True
+        timer.start()
+        return timer

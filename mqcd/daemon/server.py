@@ -1,0 +1,252 @@
+"""One server: every part made and wired, and the order in which they start, reload and stop.
+
+Start: bind all ports (the doors answer 4xx, /readyz 503), then the caller gives up what it had root for,
+then the queue is recovered, delivery and reports begin, the doors open. Stop: doors and delivery
+together, then reports, then the queue, the pages last; each has a limit, all of it fits in 10 s. What
+was cut off is what a crash would have left: the next start recovers it.
+
+Settings read: all. Failures of a start: ConfigError (an address that cannot be had, with its place),
+StoreBusy, StoreDamaged; what was begun is stopped again by `stop`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Mapping, Sequence
+from http import HTTPStatus
+from pathlib import Path
+
+from mqcd.config.settings import QueueSettings, Settings
+from mqcd.core.errors import ConfigError
+from mqcd.core.events import format_time
+from mqcd.core.ports import Clock, Observer
+from mqcd.core.reply import Reply
+from mqcd.core.schedule import RetrySchedule
+from mqcd.daemon.changes import Changes, compare
+from mqcd.daemon.guard import Guard
+from mqcd.daemon.places import LISTENERS, OPS, place_of
+from mqcd.deliver.deliverer import Deliverer
+from mqcd.net.dialer import SystemDialer
+from mqcd.net.resolver import DnsResolver
+from mqcd.ops.eventlog import LogObserver
+from mqcd.ops.fanout import Fanout
+from mqcd.ops.http import Answer, HttpServer, Page, Request
+from mqcd.ops.lag import LoopLag
+from mqcd.ops.log import Log
+from mqcd.ops.meters import Meters
+from mqcd.ops.metrics import DeliveryFigures, Metrics
+from mqcd.ops.pages import pages
+from mqcd.queue.export import Source
+from mqcd.queue.shard import Options
+from mqcd.queue.store import ClusterStore
+from mqcd.report.task import ReportTask
+from mqcd.submit.door import Door
+
+log = logging.getLogger("mqcd.daemon")
+
+STOP_MS = 9_700
+"""How long a stop takes at most."""
+GRACE_MS = 8_000
+"""How long of that it waits for attempts and commits under way."""
+_SETTLE_MS = 300
+"""How long it then waits for verdicts, and again for reports, to be recorded."""
+
+_STARTING = Reply(code=451, status="4.3.2", text="Server is starting, try again in a moment")
+_REPORTS, _LAG, _LOG = "the reporting task", "the loop's watch", "the log"
+
+
+class Server:
+    """Made, then `bind`, `open`, and at the end `stop`; each once, in this order."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock,
+        log_to: Log,
+        observers: Sequence[Observer] = (),
+        conf: Path | None = None,
+    ) -> None:
+        """`observers` hear of each event besides metrics and log; `conf` is the file for errors to name."""
+        if settings.queue.read_only:
+            raise ConfigError(
+                "mta/queue/read_only is Y: there is nothing for a server to do; "
+                "the queue commands read a queue without one"
+            )
+        self.settings = settings
+        self._clock = clock
+        self._log = log_to
+        self._conf = conf
+        self._state = "starting: the queue is not open yet"
+        self.guard = Guard()
+        self._meters = Meters()
+        observer = Fanout(self._meters, LogObserver(log_to), *observers)
+        schedule = schedule_of(settings.queue)
+        self.store = ClusterStore(options_of(settings, schedule), clock, observer)
+        resolver = DnsResolver(settings.deliver.dns, clock)
+        self.doors = [
+            Door(
+                listener,
+                self.store,
+                clock,
+                observer,
+                inline_max=settings.queue.journal.inline_max,
+                resolver=resolver,
+            )
+            for listener in settings.submit.listeners
+        ]
+        self.deliverer = Deliverer(
+            settings.deliver,
+            schedule,
+            store=self.store,
+            clock=clock,
+            resolver=resolver,
+            dialer=SystemDialer(),
+            observer=observer,
+        )
+        self._reports = ReportTask(self.store, clock, settings.report)
+        self._lag = LoopLag(clock)
+        self._http = HttpServer(self._pages(), clock)
+        self.ops_port = settings.ops.port
+        """TCP port of the pages; the bound one once bound."""
+
+    # ------------------------------------------------------------ start
+
+    async def bind(self) -> None:
+        """Take every port, tell which, and let nothing in yet. Raises ConfigError."""
+        self.guard.spawn(_LOG, self._log.run())
+        self.guard.spawn(_LAG, self._lag.run())
+        ops = self.settings.ops
+        self.ops_port = await self._http.start(ops.interface, ops.port, place_of(self._conf, OPS))
+        for index, door in enumerate(self.doors):
+            listener = door.settings
+            door.close_door(_STARTING)
+            try:
+                await door.start()
+            except OSError as error:
+                place = place_of(self._conf, LISTENERS, index)
+                reason = os.strerror(error.errno) if error.errno else str(error)
+                raise ConfigError(
+                    f"{place}: cannot listen on {listener.interface} port {listener.port}: {reason}; "
+                    "set another port or interface, or stop what holds it"
+                ) from error
+            self._tell("listening", name=listener.name, address=listener.interface, port=door.port)
+        self._tell("listening", name="ops", address=ops.interface, port=self.ops_port)
+
+    async def open(self) -> None:
+        """Recover the queue, then deliver, report and let mail in. Raises StoreBusy, StoreDamaged."""
+        await self.store.open()
+        await self.deliverer.start()
+        self.guard.spawn(_REPORTS, self._reports.run())
+        for door in self.doors:
+            door.open_door()
+        self._state = ""
+        self._tell("ready")
+
+    # ------------------------------------------------------------ while it runs
+
+    def not_ready(self) -> Sequence[str]:
+        """What keeps the door shut or delivery from running, most important first."""
+        if self._state:
+            return [self._state]
+        return ["delivery waits: the queue cannot record anything now"] if self.deliverer.paused else []
+
+    def reload(self, settings: Settings) -> Changes:
+        """Take over what can be taken over now; names that and what has to wait for a restart."""
+        changes = compare(self.settings, settings)
+        self.settings = settings
+        self._log.reload(settings.ops.log)
+        self._reports.reload(settings.report)
+        return changes
+
+    # ------------------------------------------------------------ stop
+
+    async def stop(self) -> None:
+        """Stop everything, in order, also when only some of it was started."""
+        begun = self._clock.monotonic()
+        self._state = "stopping"
+        self.guard.stopping()
+        self._tell("stopping")
+        await self._within(
+            GRACE_MS + _SETTLE_MS,
+            "mail in and out",
+            asyncio.gather(self.deliverer.stop(GRACE_MS), *(door.stop(GRACE_MS) for door in self.doors)),
+        )
+        self._reports.stop()
+        await self._within(_SETTLE_MS, "reports", self.guard.ended(_REPORTS))
+        await self.guard.end(_REPORTS)
+        left = STOP_MS - (self._clock.monotonic() - begun)
+        await self._within(left, "the queue", self.store.close())
+        await self._http.stop()
+        await self.guard.end(_LAG)
+        self._tell("stopped")
+        self._log.stop()
+        await self.guard.ended(_LOG)
+
+    async def _within(self, ms: int, what: str, work: Awaitable[object]) -> None:
+        """Wait for `work`, not longer than `ms`; a failure is logged, for the others must still stop."""
+        working = asyncio.ensure_future(work)
+        limit = asyncio.ensure_future(self._clock.sleep(ms))
+        await asyncio.wait([working, limit], return_when=asyncio.FIRST_COMPLETED)
+        limit.cancel()
+        if not working.done():
+            log.warning("%s did not stop in time; the next start recovers what is left", what)
+            working.cancel()
+            await asyncio.wait([working])
+        if not working.cancelled() and (error := working.exception()) is not None:
+            log.error("%s did not stop cleanly: %s", what, error, exc_info=error)
+
+    # ------------------------------------------------------------ pages and lines
+
+    def _pages(self) -> Mapping[str, Page]:
+        metrics = Metrics(
+            self._clock,
+            self._meters,
+            self.store,
+            delivery=self._delivery,
+            loop_lag_ms=self._lag.worst_ms,
+        )
+        made = dict(pages(metrics, self.not_ready, self._lag.worst_ms))
+        made["/metrics"] = self._when_open(made["/metrics"])
+        return made
+
+    def _when_open(self, page: Page) -> Page:
+        """Figures of a queue that is not open would be noughts, which are not true."""
+
+        def answer(request: Request) -> Answer:
+            if self._state:
+                return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=f"{self._state}\n".encode())
+            return page(request)
+
+        return answer
+
+    def _delivery(self) -> DeliveryFigures:
+        return DeliveryFigures(lanes=len(self.deliverer.lanes()), suspended=self.deliverer.suspended)
+
+    def _tell(self, event: str, **fields: str | int) -> None:
+        if self._log.threshold <= logging.INFO:
+            at = format_time(self._clock.now())
+            self._log.event(lambda: {"at": at, "level": "info", "event": event, **fields})
+            self._log.flush()
+
+
+def schedule_of(queue: QueueSettings) -> RetrySchedule:
+    """The retry schedule that the settings state."""
+    return RetrySchedule(
+        delays=queue.retry_delays,
+        maxtime=queue.retry_maxtime,
+        maxtime_reports=queue.retry_maxtime_reports,
+        jitter=queue.retry_jitter / 100,
+    )
+
+
+def options_of(settings: Settings, schedule: RetrySchedule) -> Options:
+    """What the one shard of this server is told."""
+    return Options(
+        settings=settings.queue,
+        schedule=schedule,
+        source=Source(node=settings.ops.node, shard=0),
+        events=settings.ops.events.rootpath,
+    )
