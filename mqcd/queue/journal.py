@@ -17,7 +17,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Protocol
@@ -40,20 +40,29 @@ Placed = Callable[[Segment, int, int, int], None]
 """Called when a frame is durable: its segment, first ordinal, where its body begins, first sequence."""
 
 
-@dataclass(slots=True, eq=False)
 class Append:
     """A frame on its way into the journal."""
 
-    kind: Kind
-    parts: list[bytes]
-    count: int
-    at: int
-    placed: Placed
-    future: asyncio.Future[None]
-    length: int = field(init=False)
+    __slots__ = ("at", "count", "future", "kind", "length", "parts", "placed")
 
-    def __post_init__(self) -> None:
-        self.length = sum(map(len, self.parts))
+    def __init__(
+        self,
+        kind: Kind,
+        parts: list[bytes],
+        count: int,
+        at: int,
+        placed: Placed,
+        future: asyncio.Future[None],
+    ) -> None:
+        self.kind = kind
+        self.parts = parts
+        self.count = count
+        self.at = at
+        self.placed = placed
+        self.future = future
+        self.length = 0
+        for part in parts:
+            self.length += len(part)
 
 
 @dataclass(slots=True)

@@ -18,7 +18,6 @@ from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area, Body, Envelope, Origin, Recipient
 
 FIELDS = 24
-_NO_REPLY = "0|||"
 _SPECIAL = re.compile(r"[|%\x00-\x1f\x7f]")
 _find_special = _SPECIAL.search
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
@@ -47,22 +46,10 @@ def unescape(text: str) -> str:
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text) if "%" in text else text
 
 
-def encode_envelope(envelope: Envelope) -> str:
-    """The part of a line that all recipients of a message share."""
-    return "|".join(
-        (
-            str(envelope.received),
-            _ORIGINS[envelope.origin],
-            _BODIES[envelope.body, envelope.smtputf8],
-            escape(envelope.zone),
-            escape(envelope.listener),
-            escape(envelope.client),
-            escape(envelope.user),
-            escape(envelope.tls),
-            escape(envelope.dsn),
-            escape(envelope.sender),
-        )
-    )
+def _plain(text: str, bars: int) -> bool:
+    """Whether `text`, made of fields as they are, holds no more bars than those between them, and
+    nothing else that would have had to be escaped. Most lines are so, and one look is cheaper than ten."""
+    return text.count("|") == bars and "%" not in text and text.isprintable()
 
 
 def encode(recipient: Recipient, envelope_part: str | None = None) -> bytes:
@@ -71,12 +58,23 @@ def encode(recipient: Recipient, envelope_part: str | None = None) -> bytes:
     `envelope_part` is what `encode_envelope` gave, for one who encodes many recipients of a message.
     """
     r = recipient
-    last = f"{r.code}|{escape(r.status)}|{escape(r.remote)}|{escape(r.reply)}" if r.code else _NO_REPLY
-    body = (
-        f"{r.envelope.spid:016X}|{r.qid}|{_AREAS[r.area]}|{r.due}|{r.size}|{r.attempts}|{r.unknowns}|{last}|"
-        f"{escape(r.address)}|{escape(r.dsn)}|{envelope_part or encode_envelope(r.envelope)}|"
-    ).encode()
+    spid, area = r.envelope.spid, _AREAS[r.area]
+    head = f"{spid:016X}|{r.qid}|{area}|{r.due}|{r.size}|{r.attempts}|{r.unknowns}|{r.code}|"
+    text = f"{r.status}|{r.remote}|{r.reply}|{r.address}|{r.dsn}"
+    if not _plain(text, 4):
+        text = "|".join(map(escape, (r.status, r.remote, r.reply, r.address, r.dsn)))
+    body = f"{head}{text}|{envelope_part or encode_envelope(r.envelope)}|".encode()
     return body + b"%08x\n" % zlib.crc32(body)
+
+
+def encode_envelope(envelope: Envelope) -> str:
+    """The part of a line that all recipients of a message share."""
+    e = envelope
+    head = f"{e.received}|{_ORIGINS[e.origin]}|{_BODIES[e.body, e.smtputf8]}|"
+    text = f"{e.zone}|{e.listener}|{e.client}|{e.user}|{e.tls}|{e.dsn}|{e.sender}"
+    if not _plain(text, 6):
+        text = "|".join(map(escape, (e.zone, e.listener, e.client, e.user, e.tls, e.dsn, e.sender)))
+    return head + text
 
 
 def check(line: bytes) -> list[bytes]:
