@@ -15,6 +15,14 @@ MAX_ADDRESS = 254 + 2
 MAX_LOCAL = 64
 MAX_DOMAIN = 255
 
+# Classes are written by what they exclude: ranges that name all of Unicode take long to compile.
+_ATEXT = r'[^\x00-\x20"(),.:;<>@\[\\\]\x7f]'
+_QUOTED = r'"(?:[^\x00-\x1f"\\\x7f]|\\[\x20-\x7e])*"'
+_LOCAL = rf"(?:{_ATEXT}+(?:\.{_ATEXT}+)*|{_QUOTED})"
+_LETTER = r"[^\x00-/:-@\[-\^`{-\x7f]"
+_LABEL = rf"{_LETTER}(?:[^\x00-,./:-@\[-\^`{{-\x7f]*{_LETTER})?"
+_DOMAIN = 255
+
 _ATEXT = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\-\u0080-\U0010ffff]"
 _LOCAL = rf'(?:{_ATEXT}+(?:\.{_ATEXT}+)*|"(?:[\x20\x21\x23-\x5b\x5d-\x7e\u0080-\U0010ffff]|\\[\x20-\x7e])*")'
 _LABEL = r"[A-Za-z0-9_\u0080-\U0010ffff](?:[A-Za-z0-9_\-\u0080-\U0010ffff]*[A-Za-z0-9_\u0080-\U0010ffff])?"
