@@ -11,11 +11,9 @@ import re
 
 from mqcd.core.errors import DecodeError
 
-MAX_ADDRESS = 254 + 2
 MAX_LOCAL = 64
 MAX_DOMAIN = 255
 
-# Classes are written by what they exclude: ranges that name all of Unicode take long to compile.
 # ASCII that each class leaves out, and so all of UTF-8 let in: written as ranges up to U+10FFFF, these
 # patterns take 200 ms to compile, which every command line would wait for.
 _ATEXT = r"""[^\x00-\x20"(),.:;<>@\[\\\]\x7f]"""
@@ -29,6 +27,8 @@ _ROUTE = re.compile(rf"@{_DOMAIN}(?:,@{_DOMAIN})*:")
 
 def check_address(text: str) -> str:
     """`text` if it is one mail address (local-part@domain); raises DecodeError that says why not."""
+    if len(text.encode()) > MAX_LOCAL + 1 + MAX_DOMAIN:
+        raise DecodeError(f"mail address too long: {text[:80]!r}")
     match = _ADDRESS.fullmatch(text)
     if match is None:
         raise DecodeError(f"not a mail address: {text[:80]!r}")
