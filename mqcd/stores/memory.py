@@ -91,14 +91,16 @@ class MemoryStore:
             return
         self._open = True
         now = self._clock.now()
-        for key in sorted(self._claimed):
+        for key in sorted(self._begun):
             record = self._records[key]
-            if key in self._begun:
-                self._put(unknown(record, self._schedule, now))
-                self._observer.outcome_unknown(now, record)
-            self._offer(key)
+            self._put(unknown(record, self._schedule, now))
+            self._observer.outcome_unknown(now, record)
         self._claimed.clear()
         self._begun.clear()
+        # Stood in line anew, all of them: whom the last run passed over is forgotten with it.
+        self._new, self._due, self._bounces = [], [], {}
+        for key in self._records:
+            self._offer(key)
         self._notify()
 
     async def close(self) -> None:

@@ -1,0 +1,336 @@
+"""Any sequence of calls and restarts: the store holds what a model of a few lines holds, and no more.
+
+After every step the records, the areas' figures, what is in flight and the ledger are compared: per
+recipient, accepted = delivered + bounced + expired + queued (a bounce that waits is not counted as queued).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from mqcd.core.events import Verb
+from mqcd.core.model import (
+    Area,
+    AreaStats,
+    Discarded,
+    Origin,
+    Recipient,
+    Reported,
+    Settlement,
+    Verdict,
+)
+from mqcd.core.ports import QueueStore
+from mqcd.core.selection import Selection
+from mqcd.core.transition import after, parked, unknown
+from tests.contract.harness import HARNESSES, HOUR, MINUTE, SCHEDULE, Harness, Restart
+from tests.contract.mail import Post, bounced, chunks, deferred, delivered, expired
+
+Key = tuple[int, int]
+Result = TypeVar("Result")
+
+DOMAINS = ("one.example", "two.example", "three.example")
+WAITS = st.sampled_from([0, 1, MINUTE, 20 * MINUTE, 5 * HOUR])
+EXAMPLES = {"memory": (60, 50), "cluster": (4, 40)}
+"""How many sequences, and how many steps in each; what touches disks gets fewer."""
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """A store and its model side by side."""
+
+    make: Callable[[Path], Harness]
+    restarts: Sequence[Restart]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._directory = tempfile.TemporaryDirectory()
+        self._runner = asyncio.Runner()
+        self._harness = type(self).make(Path(self._directory.name))
+        self._store: QueueStore
+        self._records: dict[Key, Recipient] = {}
+        self._claimed: set[Key] = set()
+        self._begun: set[Key] = set()
+        self._aside: dict[Key, int] = {}
+        """Until when a record may rest because its domain was passed over."""
+        self._accepted = 0
+        self._ended: Counter[str] = Counter()
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return self._runner.run(work)
+
+    @property
+    def now(self) -> int:
+        return self._harness.clock.now()
+
+    @property
+    def post(self) -> Post:
+        return Post(self._store, self._harness.clock)
+
+    @initialize()
+    def start(self) -> None:
+        self._store = self.run(self._harness.start())
+
+    def teardown(self) -> None:
+        self.run(self._harness.stop())
+        self._runner.close()
+        self._directory.cleanup()
+
+    # ------------------------------------------------------------ mail in
+
+    @rule(
+        domains=st.lists(st.sampled_from(DOMAINS), min_size=1, max_size=4),
+        null=st.booleans(),
+        octets=st.sampled_from([0, 10, 70_000]),
+        streamed=st.booleans(),
+    )
+    def enqueue(self, domains: list[str], null: bool, octets: int, streamed: bool) -> None:
+        async def work() -> Sequence[Recipient]:
+            content = chunks(b"x" * octets, 9000) if streamed else b"x" * octets
+            addresses = [f"r{number}@{domain}" for number, domain in enumerate(domains)]
+            sender = "" if null else "s@example.com"
+            return await self._store.enqueue(self.post.submission(*addresses, sender=sender, content=content))
+
+        self._take(self.run(work()))
+
+    def _take(self, recipients: Sequence[Recipient]) -> None:
+        self._records |= {each.key: each for each in recipients}
+        self._accepted += len(recipients)
+
+    # ------------------------------------------------------------ claims
+
+    def _due(self) -> set[Key]:
+        return {
+            key
+            for key, each in self._records.items()
+            if key not in self._claimed
+            and each.area in (Area.INCOMING, Area.DEFERRED)
+            and each.due <= self.now
+        }
+
+    @rule(room=st.integers(1, 6), skipped=st.sets(st.sampled_from(DOMAINS), max_size=2), wait=WAITS)
+    def claim(self, room: int, skipped: set[str], wait: int) -> None:
+        until = self.now + wait
+        found = self.run(self._claim(room, dict.fromkeys(skipped, until)))
+        due = self._due()
+        assert len(found) <= room
+        for each in found:
+            assert each.key in due
+            assert each == self._records[each.key]
+            assert until <= self.now or each.domain not in skipped
+        self._claimed |= {each.key for each in found}
+        for key in self._due():
+            if self._records[key].domain in skipped:
+                self._aside[key] = max(until, self._aside.get(key, 0))
+        if not found:
+            assert {key for key in due if self._aside.get(key, 0) <= self.now} == set()
+
+    async def _claim(self, room: int, skip: dict[str, int]) -> Sequence[Recipient]:
+        return await self._store.claim(room, self.now, skip)
+
+    @rule(room=st.integers(1, 5))
+    def claim_bounces(self, room: int) -> None:
+        async def work() -> Sequence[Recipient]:
+            return await self._store.claim_bounces(room)
+
+        found = self.run(work())
+        waiting = {
+            key
+            for key, each in self._records.items()
+            if each.area is Area.BOUNCES and key not in self._claimed
+        }
+        assert len(found) <= room
+        assert {each.key for each in found} <= waiting
+        assert bool(found) is bool(waiting)
+        self._claimed |= {each.key for each in found}
+
+    def _pick(self, data: st.DataObject, *, bounces: bool) -> list[Recipient]:
+        """Some claimed recipients, at least one."""
+        keys = [key for key in self._claimed if (self._records[key].area is Area.BOUNCES) is bounces]
+        picked = data.draw(st.lists(st.sampled_from(sorted(keys)), min_size=1, max_size=4, unique=True))
+        return [self._records[key] for key in picked]
+
+    def _has_claimed(self, *, bounces: bool) -> bool:
+        return any((self._records[key].area is Area.BOUNCES) is bounces for key in self._claimed)
+
+    @precondition(lambda self: self._has_claimed(bounces=False))
+    @rule(data=st.data(), wait=WAITS)
+    def park(self, data: st.DataObject, wait: int) -> None:
+        picked = self._pick(data, bounces=False)
+        until = self.now + wait if wait else 0
+
+        async def work() -> None:
+            await self._store.park(picked, until)
+
+        self.run(work())
+        for each in picked:
+            self._release(each.key)
+            self._records[each.key] = parked(each, until)
+
+    def _release(self, key: Key) -> None:
+        self._claimed.discard(key)
+        self._begun.discard(key)
+        self._aside.pop(key, None)
+
+    # ------------------------------------------------------------ attempts
+
+    @precondition(lambda self: self._has_claimed(bounces=False))
+    @rule(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        picked = self._pick(data, bounces=False)
+
+        async def work() -> None:
+            await self._store.begin(picked, "mx.example")
+
+        self.run(work())
+        self._begun |= {each.key for each in picked}
+
+    @precondition(lambda self: self._has_claimed(bounces=False))
+    @rule(data=st.data(), wait=WAITS)
+    def settle(self, data: st.DataObject, wait: int) -> None:
+        choices: list[Verdict] = [delivered(), deferred(self.now + wait), bounced(), expired()]
+        verdicts = st.sampled_from(choices)
+        picked = self._pick(data, bounces=False)
+        self._settle([(each, data.draw(verdicts)) for each in picked])
+
+    @precondition(lambda self: self._has_claimed(bounces=True))
+    @rule(data=st.data(), report=st.booleans())
+    def end_bounces(self, data: st.DataObject, report: bool) -> None:
+        picked = self._pick(data, bounces=True)
+        if not report:
+            self._settle([(each, Discarded(reason="setting")) for each in picked])
+            return
+        submission = self.post.submission("s@example.com", sender="", origin=Origin.REPORT)
+        spid = submission.envelope.spid
+
+        async def work() -> None:
+            verdict = Reported(report_spid=spid)
+            await self._store.settle(
+                [Settlement(recipient=each, verdict=verdict) for each in picked], [submission]
+            )
+
+        self.run(work())
+        for each in picked:
+            self._end(each, Reported(report_spid=spid))
+        self._take(
+            [
+                Recipient(
+                    envelope=submission.envelope,
+                    size=len(submission.content) if isinstance(submission.content, bytes) else 0,
+                    qid=1,
+                    address="s@example.com",
+                )
+            ]
+        )
+
+    def _settle(self, verdicts: Sequence[tuple[Recipient, Verdict]]) -> None:
+        async def work() -> None:
+            await self._store.settle(
+                [Settlement(recipient=each, verdict=verdict) for each, verdict in verdicts]
+            )
+
+        self.run(work())
+        for each, verdict in verdicts:
+            self._end(each, verdict)
+
+    def _end(self, recipient: Recipient, verdict: Verdict) -> None:
+        self._release(recipient.key)
+        self._ended[type(verdict).__name__.lower()] += 1
+        record = after(recipient, verdict)
+        if record is None:
+            del self._records[recipient.key]
+        else:
+            self._records[recipient.key] = record
+
+    # ------------------------------------------------------------ the world
+
+    @rule(ms=st.sampled_from([1, MINUTE, HOUR, 5 * HOUR]))
+    def advance(self, ms: int) -> None:
+        self._harness.clock.advance(ms)
+
+    @rule(data=st.data())
+    def restart(self, data: st.DataObject) -> None:
+        how = data.draw(st.sampled_from(list(self.restarts)))
+        self._store = self.run(self._harness.restart(how))
+        for key in self._begun:
+            self._records[key] = unknown(self._records[key], SCHEDULE, self.now)
+            self._ended["unknown"] += 1
+        self._claimed.clear()
+        self._begun.clear()
+        self._aside.clear()
+
+    # ------------------------------------------------------------ what always holds
+
+    @invariant()
+    def records_are_the_models(self) -> None:
+        async def work() -> dict[Key, Recipient]:
+            return {each.key: each async for each in self._store.scan(Selection())}
+
+        assert self.run(work()) == self._records
+
+    @invariant()
+    def figures_are_the_sums(self) -> None:
+        stats = self._store.stats()
+        for area in Area:
+            here = [each for each in self._records.values() if each.area is area]
+            assert stats[area] == AreaStats(
+                recipients=len(here),
+                octets=sum(each.size for each in here),
+                oldest=min((each.envelope.received for each in here), default=None),
+            )
+
+    @invariant()
+    def the_claimed_are_in_flight(self) -> None:
+        for key, each in self._records.items():
+            assert self._store.in_flight(each) is (key in self._claimed)
+
+    @invariant()
+    def the_ledger_balances(self) -> None:
+        observer = self._harness.observer
+        ends = (Verb.DELIVERED, Verb.BOUNCED, Verb.EXPIRED)
+        queued = sum(each.area is not Area.BOUNCES for each in self._records.values())
+        assert observer.count(Verb.ACCEPTED) == self._accepted
+        assert self._accepted == sum(observer.count(verb) for verb in ends) + queued
+        assert {
+            name: observer.count(verb)
+            for name, verb in {
+                "delivered": Verb.DELIVERED,
+                "deferred": Verb.DEFERRED,
+                "bounced": Verb.BOUNCED,
+                "expired": Verb.EXPIRED,
+                "reported": Verb.REPORTED,
+                "discarded": Verb.DISCARDED,
+                "unknown": Verb.OUTCOME_UNKNOWN,
+            }.items()
+            if observer.count(verb)
+        } == dict(self._ended)
+
+
+@pytest.mark.parametrize("name", HARNESSES)
+def test_the_store_is_what_the_model_says(name: str) -> None:
+    make, restarts = HARNESSES[name]
+    examples, steps = EXAMPLES[name]
+    run_state_machine_as_test(
+        type(f"{name.title()}Ledger", (LedgerMachine,), {"make": make, "restarts": restarts}),
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
