@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from mqcd.core.errors import ConnectFailed, NameNotFound, ResolveFailed
 from mqcd.core.model import Phase
 from mqcd.core.reply import Reply
-from mqcd.deliver.dialogue import Manners, State
+from mqcd.deliver.exchange import Manners, State
 from mqcd.deliver.link import Link
 from mqcd.deliver.routing import Destination, order
 from mqcd.deliver.shop import Shop

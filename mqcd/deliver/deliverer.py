@@ -23,9 +23,10 @@ from mqcd.core.model import Attempt, Phase, Recipient
 from mqcd.core.ports import Clock, Dialer, Observer, QueueStore, Resolver
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
+from mqcd.deliver.lanes import Bounds, LaneState, Start
 from mqcd.deliver.router import Router
 from mqcd.deliver.routing import Destination, Unroutable
-from mqcd.deliver.scheduling import Bounds, LaneState, LaneTable, Start
+from mqcd.deliver.scheduling import LaneTable
 from mqcd.deliver.session import Session
 from mqcd.deliver.settling import Settler
 from mqcd.deliver.shop import Shop
@@ -36,6 +37,9 @@ MAX_SLEEP_MS = 3_600_000
 """The longest sleep; wall time may be set while we sleep."""
 EMPTY_CLAIM_MS = 1000
 """Until when we do not claim again where the store said due and then gave nothing."""
+
+SETTLE_GRACE_MS = 1000
+"""How long a stop waits for the store to record the last verdicts."""
 
 _log = logging.getLogger("mqcd.deliver")
 
@@ -100,7 +104,8 @@ class Deliverer:
         shop = self._shop
         shop.stopping = True
         if self._loop_task is not None:
-            self._loop_task.cancel()
+            # Not cancelled: a claim that is under way must not leave recipients behind.
+            self._event.set()
             await asyncio.wait([self._loop_task])
         self._alarm.close()
         for task in tuple(self._routing_tasks):
@@ -111,7 +116,7 @@ class Deliverer:
             session.expire()
         await self._end_sessions(grace_ms)
         settled = asyncio.ensure_future(shop.settler.done())
-        timer = asyncio.ensure_future(shop.clock.sleep(max(grace_ms, 1)))
+        timer = asyncio.ensure_future(shop.clock.sleep(SETTLE_GRACE_MS))
         await asyncio.wait([settled, timer], return_when=asyncio.FIRST_COMPLETED)
         settled.cancel()
         timer.cancel()
@@ -150,14 +155,16 @@ class Deliverer:
         while True:
             await self._event.wait()
             self._event.clear()
+            if self._shop.stopping:
+                return
             try:
                 await self._turn_once()
             except StoreUnavailable as error:
                 self._shop.settler.unavailable(error)
             except Exception:
                 _log.exception("the delivery loop failed and goes on in a second")
-                await self._shop.clock.sleep(1000)
-                self._event.set()
+                self._dry_until = self._shop.clock.monotonic() + EMPTY_CLAIM_MS
+                self._alarm.set(EMPTY_CLAIM_MS)
 
     async def _turn_once(self) -> None:
         shop, table, clock = self._shop, self._table, self._shop.clock
@@ -171,6 +178,8 @@ class Deliverer:
             room = table.room()
         if room and now >= self._dry_until:
             await self._claim(room)
+        if shop.stopping:
+            return
         self._dispatch()
         self._sleep_until_next()
         if self._waiters and self._is_drained():
@@ -182,6 +191,9 @@ class Deliverer:
         skip = {domain: wall + rest for domain, rest in self._table.skip(now).items()}
         claimed = await self._shop.store.claim(room, wall, skip)
         self._table.active += len(claimed)
+        if self._shop.stopping:
+            self._shop.settler.park(claimed, 0)
+            return
         for recipient in claimed:
             self._place(recipient)
         due = self._shop.store.next_due()

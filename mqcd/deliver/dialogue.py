@@ -28,71 +28,9 @@ from enum import Enum
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Phase
 from mqcd.core.reply import Reply
+from mqcd.deliver.exchange import Manners, Outcome, Result, State, Transaction
 from mqcd.deliver.replies import RawReply, ReplyReader
 from mqcd.deliver.stuffing import DotStuffer
-
-
-class State(Enum):
-    """What the caller has to do."""
-
-    WAITING = "waiting"
-    """Send what there is and hand in what arrives."""
-    TLS = "tls"
-    """Turn the connection to TLS, then call `tls_started`."""
-    READY = "ready"
-    """Begin a transaction, or quit. `outcomes` are those of the last one."""
-    CONTENT = "content"
-    """Send `content` and then `finish`."""
-    ENDED = "ended"
-    """Close. `outcomes` are those of the last transaction, `end` says why."""
-
-
-class Result(Enum):
-    """What became of one recipient."""
-
-    DELIVERED = "delivered"
-    DEFERRED = "deferred"
-    BOUNCED = "bounced"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """What became of one recipient, and who said so where."""
-
-    result: Result
-    reply: Reply
-    phase: Phase
-    possibly_delivered: bool = False
-    """The final dot was sent and no reply that counts came."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Manners:
-    """How we speak; see the client settings of the same names."""
-
-    hello: str
-    maxpipeline: int = 25
-    """Commands sent ahead of their replies; 1 = none, 0 = no limit."""
-    say_helo: bool = False
-    fallback_helo: bool = False
-    starttls: bool = True
-    """Use TLS where it is offered."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Transaction:
-    """One message to some of its recipients."""
-
-    sender: str
-    recipients: tuple[str, ...]
-    size: int
-    """Octets of the content."""
-    eight: bool = False
-    """The content is declared 8BITMIME and has, for all we know, 8-bit octets."""
-    smtputf8: bool = False
-    """The next hop must offer SMTPUTF8."""
-    quit_after: bool = False
-    """Send QUIT together with the final dot where pipelining is offered (RFC 2920, 3.1)."""
 
 
 class _Step(Enum):
@@ -175,6 +113,8 @@ class Dialogue:
         try:
             while self.state is not State.ENDED and (raw := reader.next()) is not None:
                 self._take_reply(raw)
+                if self._unsent:
+                    self._advance()
         except DecodeError as error:
             self._finish(_local("4.5.0", f"server does not speak SMTP: {error}"))
         self._advance()

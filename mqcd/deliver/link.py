@@ -16,7 +16,8 @@ from mqcd.config.settings import ClientSettings
 from mqcd.core.errors import ConnectFailed
 from mqcd.core.model import Phase
 from mqcd.core.ports import Clock, Connection, Content, Dialer
-from mqcd.deliver.dialogue import Dialogue, Manners, State
+from mqcd.deliver.dialogue import Dialogue
+from mqcd.deliver.exchange import Manners, State
 
 CHUNK = 64 * 1024
 """Octets of content read and sent at a time."""

@@ -17,13 +17,12 @@ are ms; `now` is monotonic here, parking times are handed out relative (`after`)
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 from mqcd.core.model import Recipient
+from mqcd.deliver.lanes import Bounds, Give, Job, Lane, LaneState, Start
 from mqcd.deliver.routing import Destination
 
-START_WINDOW = 5.0
 FIRST_PROBE_MS = 60_000
 PROBE_GRACE_MS = 10_000
 """How long after a probe has begun the others of its destination come back to look."""
@@ -40,102 +39,6 @@ MAX_DOMAINS = 1000
 MAX_EMPTY_LANES = 1000
 
 
-@dataclass(slots=True)
-class Job:
-    """Recipients of one message that travel together."""
-
-    destination: Destination
-    recipients: list[Recipient]
-    since: int
-    """When it came into its lane."""
-    begun: bool = False
-    """The store knows that the attempt has begun."""
-    probe: bool = False
-
-
-@dataclass(slots=True)
-class Lane:
-    """What is known of one destination."""
-
-    destination: Destination
-    window: float = START_WINDOW
-    jobs: deque[Job] = field(default_factory=deque)
-    waiting: int = 0
-    """Recipients in `jobs`."""
-    open_jobs: dict[int, Job] = field(default_factory=dict)
-    """By SPID: the job that takes further recipients of that message."""
-    connections: int = 0
-    """Open or being opened."""
-    idle: int = 0
-    """Of those, open and without work."""
-    working: int = 0
-    """Of those, got through to a server that takes mail."""
-    breaks: int = 0
-    """Connections that broke since the last transaction that went through."""
-    moved: int = 0
-    """When a transaction last ended, or its first recipients came."""
-    suspended: bool = False
-    until: int = 0
-    """When the probe may start."""
-    delay: int = 0
-    """Time between the last two probes."""
-    rest_until: int = 0
-    """Until when its domains are passed over because it holds more than its share."""
-    domains: set[str] = field(default_factory=set)
-    queued: bool = False
-    """Stands in the table's line of lanes that may have something to start."""
-
-    @property
-    def name(self) -> str:
-        """The destination's name."""
-        return self.destination.name
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LaneState:
-    """A lane as operators see it."""
-
-    destination: str
-    waiting: int
-    """Recipients in the active set that are not being tried."""
-    connections: int
-    idle: int
-    window: int
-    """Connections that it may have now."""
-    suspended: bool
-    probe_in_ms: int
-    """0 unless suspended."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Start:
-    """Try a job: over an idle connection of its lane, or over a new one."""
-
-    lane: Lane
-    job: Job
-    reuse: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Give:
-    """Park recipients, to be due again `after` ms from now."""
-
-    recipients: Sequence[Recipient]
-    after: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bounds:
-    """The settings that bound the table, by their names in `deliver`; 0 = no limit."""
-
-    queuecache: int
-    maxconnections: int
-    maxserverconnections: int
-    maxrecips: int
-    first_retry: int
-    """The first retry delay, ms: no probe waits longer."""
-
-
 class LaneTable:
     """All lanes, and the count of what is in flight."""
 
@@ -143,6 +46,8 @@ class LaneTable:
         self._bounds = bounds
         self._lanes: dict[str, Lane] = {}
         self._line: deque[Lane] = deque()
+        self._passed: dict[str, Lane] = {}
+        """Lanes whose domains claims pass over, by name."""
         self._crowded = False
         self.active = 0
         """Recipients claimed and neither settled nor parked; the agent keeps it."""
@@ -160,7 +65,7 @@ class LaneTable:
     @property
     def suspended(self) -> int:
         """How many destinations are suspended."""
-        return sum(lane.suspended for lane in self._lanes.values())
+        return sum(lane.suspended for lane in self._passed.values())
 
     def states(self, now: int) -> list[LaneState]:
         """A snapshot for operators."""
@@ -185,15 +90,17 @@ class LaneTable:
     def skip(self, now: int) -> dict[str, int]:
         """Domains that claims pass over, and for how many ms from now."""
         skipped: dict[str, int] = {}
-        for lane in self._lanes.values():
+        for lane in tuple(self._passed.values()):
             rest = self._rest(lane, now) if lane.suspended else lane.rest_until - now
             if rest > 0:
                 skipped.update(dict.fromkeys(lane.domains, rest))
+            elif not lane.suspended:
+                del self._passed[lane.name]
         return skipped
 
     def next_wake(self, now: int) -> int | None:
         """In how many ms `dispatch` has something new to say by itself; None = not by itself."""
-        times = [lane.until - now for lane in self._lanes.values() if lane.suspended and lane.jobs]
+        times = [lane.until - now for lane in self._passed.values() if lane.suspended and lane.jobs]
         if self.active and not self.room():
             times.append(STUCK_MS)
         return max(min(times), 0) if times else None
@@ -236,7 +143,7 @@ class LaneTable:
 
     def dispatch(self, now: int) -> list[Start]:
         """What to start now, lanes in turn. The table counts it as started."""
-        for lane in self._lanes.values() if self.suspended else ():
+        for lane in self._passed.values():
             if lane.suspended and lane.jobs and lane.until <= now:
                 self._enqueue(lane)
         started: list[Start] = []
@@ -294,9 +201,8 @@ class LaneTable:
         """A transaction ran to its end, whatever the replies: the server works."""
         lane.breaks = 0
         lane.moved = now
-        top = self._bounds.maxserverconnections or self._bounds.queuecache
-        if lane.window < top:
-            lane.window = min(lane.window + 1 / lane.window, top)
+        if lane.window < self._top:
+            lane.window = min(lane.window + 1 / lane.window, self._top)
             if lane.jobs:
                 self._enqueue(lane)
 
@@ -343,6 +249,7 @@ class LaneTable:
             # What stays should last until the rest comes back, at the speed seen so far.
             rest = min(max(waited * share // lane.waiting, MIN_REST_MS), MAX_REST_MS)
             lane.rest_until = now + rest
+            self._passed[lane.name] = lane
             given.append(Give(recipients=self._cut(lane, share), after=rest))
         return given
 
@@ -355,7 +262,12 @@ class LaneTable:
     def _limit(self, lane: Lane, now: int) -> int:
         if lane.suspended:
             return 1 if lane.until <= now else 0
-        return max(1, int(lane.window))
+        return min(max(1, int(lane.window)), self._top)
+
+    @property
+    def _top(self) -> int:
+        """Connections that one destination may have at most."""
+        return self._bounds.maxserverconnections or self._bounds.queuecache
 
     def _full(self) -> bool:
         return 0 < self._bounds.maxconnections <= self.connections
@@ -384,6 +296,7 @@ class LaneTable:
             lane.delay = min(lane.delay * 2 or first, self._bounds.first_retry)
             lane.until = now + lane.delay
         lane.suspended = True
+        self._passed[lane.name] = lane
         lane.breaks = 0
         lane.window = 1.0
         kept = lane.jobs[0] if lane.jobs else None

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from mqcd.core.model import Attempt, Phase
 from mqcd.deliver.connecting import NoHost, connect
+from mqcd.deliver.lanes import Job, Lane
 from mqcd.deliver.link import Link
-from mqcd.deliver.scheduling import Job, Lane
 from mqcd.deliver.shop import Shop
 from mqcd.deliver.transaction import End, transact
 from mqcd.deliver.verdicts import INTERNAL, failure
@@ -183,6 +183,8 @@ class Session:
         if self._link is not None:
             self._link.close()
             self._shop.sweep.discard(self._link)
+        if not self._idle.get(self._lane.name, True):
+            del self._idle[self._lane.name]
         self._shop.table.closed(self._lane, working=self._got_through)
         self._changed()
 

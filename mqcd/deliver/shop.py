@@ -8,8 +8,9 @@ from mqcd.config.settings import DeliverSettings
 from mqcd.core.model import Attempt, Recipient, Settlement
 from mqcd.core.ports import Clock, Dialer, Observer, QueueStore, Resolver
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.dialogue import Outcome
-from mqcd.deliver.scheduling import Give, LaneTable
+from mqcd.deliver.exchange import Outcome
+from mqcd.deliver.lanes import Give
+from mqcd.deliver.scheduling import LaneTable
 from mqcd.deliver.settling import Settler
 from mqcd.deliver.timers import Sweep
 from mqcd.deliver.verdicts import verdict_on

@@ -8,15 +8,15 @@ chunk at a time, and the store's sync runs while the server thinks about the env
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from enum import Enum
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Attempt, Body, Phase, Recipient, Settlement
 from mqcd.core.ports import Content
-from mqcd.deliver.dialogue import Dialogue, State, Transaction
+from mqcd.deliver.dialogue import Dialogue
+from mqcd.deliver.exchange import State, Transaction
+from mqcd.deliver.lanes import Job
 from mqcd.deliver.link import CHUNK, Link
-from mqcd.deliver.scheduling import Job
 from mqcd.deliver.shop import Shop
 from mqcd.deliver.verdicts import verdict_on
 
@@ -43,10 +43,10 @@ async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
     """
     started = shop.clock.monotonic()
     dialogue = link.dialogue
-    begun: Awaitable[None] | None = None
+    begun: asyncio.Future[None] | None = None
     try:
         if not job.begun:
-            begun = shop.store.begin(job.recipients, job.destination.name)
+            begun = asyncio.ensure_future(shop.store.begin(job.recipients, job.destination.name))
             job.begun = True
         content = await shop.store.content(job.recipients[0])
         try:
@@ -56,6 +56,8 @@ async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
             content.close()
     except StoreUnavailable as error:
         link.close()
+        if begun is not None:
+            begun.add_done_callback(_retrieve)
         shop.settler.unavailable(error)
         return End.STORE
     link.deadline = 0
@@ -68,7 +70,7 @@ async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
     return End.KEPT if dialogue.state is State.READY else End.OVER
 
 
-async def _converse(link: Link, content: Content, begun: Awaitable[None] | None) -> None:
+async def _converse(link: Link, content: Content, begun: asyncio.Future[None] | None) -> None:
     """Until every recipient has its outcome."""
     dialogue = link.dialogue
     link.send()
@@ -77,15 +79,26 @@ async def _converse(link: Link, content: Content, begun: Awaitable[None] | None)
         if dialogue.state is not State.CONTENT:
             await link.receive()
             continue
-        if begun is not None:
-            await begun
-            begun = None
+        if begun is not None and not begun.done():
+            link.deadline = 0
+        await _recorded(begun)
         if content.size <= CHUNK:
             link.finish(content.size, dialogue.content(await content.read(CHUNK)))
         elif await link.send_content(content):
             link.finish(content.size)
+    await _recorded(begun)
+
+
+async def _recorded(begun: asyncio.Future[None] | None) -> None:
+    """Wait for the store. A stop that cuts us off must not cancel what the store works on."""
     if begun is not None:
-        await begun
+        await (begun if begun.done() else asyncio.shield(begun))
+
+
+def _retrieve(future: asyncio.Future[None]) -> None:
+    """What the store says of an attempt that we gave up is of no use any more."""
+    if not future.cancelled():
+        future.exception()
 
 
 async def _transaction(shop: Shop, link: Link, job: Job, content: Content, last: bool) -> Transaction:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Phase, Recipient, Verdict
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.dialogue import Outcome, Result
+from mqcd.deliver.exchange import Outcome, Result
 
 INTERNAL = Reply(code=451, status="4.3.0", text="internal error; the log of this server says more")
 
