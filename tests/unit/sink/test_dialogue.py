@@ -36,14 +36,18 @@ def dialogue(*rules: str, tls: bool = False, limits: Limits | None = None) -> Di
 
 
 def normal(outputs: list[Output]) -> list[Output]:
-    """Outputs with neighbouring Sends joined: how replies are grouped carries no meaning."""
+    """Outputs with neighbouring Sends joined and Reports before them: neither how replies are grouped
+    nor what stands between them and a Report, which tells of a reply and sends nothing, has a meaning."""
     joined: list[Output] = []
+    reports = [output for output in outputs if isinstance(output, Report)]
     for output in outputs:
+        if isinstance(output, Report):
+            continue
         if joined and isinstance(output, Send) and isinstance(joined[-1], Send):
             joined[-1] = Send(joined[-1].octets + output.octets)
         else:
             joined.append(output)
-    return joined
+    return [*reports, *joined]
 
 
 def talk(machine: Dialogue, *chunks: bytes) -> list[Output]:
