@@ -1,7 +1,7 @@
-"""What differs between two configurations, and which of it a running server can take over. Pure.
+"""What of a new configuration a running server takes over, and what has to wait for a restart. Pure.
 
-A change is named by the path of settings that a reader of the file knows. What is not in RELOADABLE
-needs a restart: it is what the server has bound, opened or divided its memory by.
+A change is named by the path of settings that a reader of the file knows. What waits is what the server
+has bound, opened, or divided its memory by.
 """
 
 from __future__ import annotations
@@ -10,40 +10,45 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from mqcd.config.settings import Settings
-
-RELOADABLE = (
-    "ops.log",
-    "report",
-    "queue.retry_delays",
-    "queue.retry_maxtime",
-    "queue.retry_maxtime_reports",
-    "queue.retry_jitter",
-    "submit.listeners.*.server",
-    "deliver.relays",
-    "deliver.client",
-    "deliver.smtpport",
-)
-"""Settings that take effect on SIGHUP; `*` stands for one listener's name."""
+from mqcd.config.settings import ListenerSettings, Settings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Changes:
-    """What has changed."""
+    """What a new configuration changes."""
 
+    settings: Settings
+    """The old ones with everything that takes effect at once."""
     applied: tuple[str, ...]
-    """Can take effect at once."""
+    """Takes effect at once."""
     needs_restart: tuple[str, ...]
     """Stays as it was until the server is started again."""
 
 
 def compare(old: Settings, new: Settings) -> Changes:
     """The difference, setting by setting."""
-    paths = list(_differences("", old, new))
+    adopted = _adopt(old, new)
     return Changes(
-        applied=tuple(path for path in paths if _reloadable(path)),
-        needs_restart=tuple(path for path in paths if not _reloadable(path)),
+        settings=adopted,
+        applied=tuple(_differences("", old, adopted)),
+        needs_restart=tuple(_differences("", adopted, new)),
     )
+
+
+def _adopt(old: Settings, new: Settings) -> Settings:
+    """The old settings, with those new ones that a running server can go by."""
+    servers = {listener.name: listener.server for listener in new.submit.listeners}
+    listeners = tuple(_with_server(each, servers) for each in old.submit.listeners)
+    return dataclasses.replace(
+        old,
+        submit=dataclasses.replace(old.submit, listeners=listeners),
+        report=new.report,
+        ops=dataclasses.replace(old.ops, log=new.ops.log),
+    )
+
+
+def _with_server(listener: ListenerSettings, servers: dict[str, Any]) -> ListenerSettings:
+    return dataclasses.replace(listener, server=servers.get(listener.name, listener.server))
 
 
 def _differences(path: str, old: Any, new: Any) -> Iterator[str]:
@@ -58,16 +63,3 @@ def _differences(path: str, old: Any, new: Any) -> Iterator[str]:
             yield from _differences(inner, getattr(old, field.name), getattr(new, field.name))
     else:
         yield path
-
-
-def _reloadable(path: str) -> bool:
-    words = path.split(".")
-    return any(_covers(pattern.split("."), words) for pattern in RELOADABLE)
-
-
-def _covers(pattern: list[str], words: list[str]) -> bool:
-    # A listener's name may itself hold a dot; the setting's own name follows the last `server`.
-    if "*" in pattern:
-        head = pattern[: pattern.index("*")]
-        return words[: len(head)] == head and pattern[-1] in words[len(head) + 1 :]
-    return words[: len(pattern)] == pattern

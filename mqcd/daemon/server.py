@@ -50,8 +50,10 @@ STOP_MS = 9_700
 """How long a stop takes at most."""
 GRACE_MS = 8_000
 """How long of that it waits for attempts and commits under way."""
-_SETTLE_MS = 300
-"""How long it then waits for verdicts, and again for reports, to be recorded."""
+_SETTLE_MS = 1_100
+"""How long it then waits for the last verdicts to be recorded."""
+_REPORT_MS = 300
+"""How long it then waits for reports to be recorded."""
 
 _STARTING = Reply(code=451, status="4.3.2", text="Server is starting, try again in a moment")
 _REPORTS, _LAG, _LOG = "the reporting task", "the loop's watch", "the log"
@@ -80,6 +82,8 @@ class Server:
         self._log = log_to
         self._conf = conf
         self._state = "starting: the queue is not open yet"
+        """Why the server is not ready; "" when it is."""
+        self._opened = False
         self.guard = Guard()
         self._meters = Meters()
         observer = Fanout(self._meters, LogObserver(log_to), *observers)
@@ -138,6 +142,7 @@ class Server:
     async def open(self) -> None:
         """Recover the queue, then deliver, report and let mail in. Raises StoreBusy, StoreDamaged."""
         await self.store.open()
+        self._opened = True
         await self.deliverer.start()
         self.guard.spawn(_REPORTS, self._reports.run())
         for door in self.doors:
@@ -156,9 +161,12 @@ class Server:
     def reload(self, settings: Settings) -> Changes:
         """Take over what can be taken over now; names that and what has to wait for a restart."""
         changes = compare(self.settings, settings)
-        self.settings = settings
-        self._log.reload(settings.ops.log)
-        self._reports.reload(settings.report)
+        self.settings = changes.settings
+        self._log.reload(self.settings.ops.log)
+        self._reports.reload(self.settings.report)
+        for door, listener in zip(self.doors, self.settings.submit.listeners, strict=True):
+            if door.settings != listener:
+                door.reload(listener.server)
         return changes
 
     # ------------------------------------------------------------ stop
@@ -175,8 +183,9 @@ class Server:
             asyncio.gather(self.deliverer.stop(GRACE_MS), *(door.stop(GRACE_MS) for door in self.doors)),
         )
         self._reports.stop()
-        await self._within(_SETTLE_MS, "reports", self.guard.ended(_REPORTS))
+        await self._within(_REPORT_MS, "reports", self.guard.ended(_REPORTS))
         await self.guard.end(_REPORTS)
+        self._opened = False
         left = STOP_MS - (self._clock.monotonic() - begun)
         await self._within(left, "the queue", self.store.close())
         await self._http.stop()
@@ -216,9 +225,9 @@ class Server:
         """Figures of a queue that is not open would be noughts, which are not true."""
 
         def answer(request: Request) -> Answer:
-            if self._state:
-                return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=f"{self._state}\n".encode())
-            return page(request)
+            if self._opened:
+                return page(request)
+            return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=f"{self._state}\n".encode())
 
         return answer
 
