@@ -216,7 +216,7 @@ class Dialogue:
             self._out.append(line)
             expected.append((step, index))
         if not expected and not unsent:
-            self._dirty = self._dirty or not self._dot_sent
+            self._dirty = bool(self._outcomes) and not self._dot_sent
             self._dot_sent = False
             self.state = State.READY
 

@@ -1,0 +1,224 @@
+"""Turns, windows, suspensions: decisions over a lane table, time given as a number."""
+
+from mqcd.core.model import Envelope, Recipient
+from mqcd.deliver.lanes import Bounds, Give, Lane, Start
+from mqcd.deliver.routing import Destination
+from mqcd.deliver.scheduling import BREAKS, FIRST_PROBE_MS, PROBE_GRACE_MS, LaneTable
+
+MINUTE = 60_000
+
+
+def table(
+    *,
+    queuecache: int = 1000,
+    maxconnections: int = 100,
+    maxserverconnections: int = 20,
+    maxrecips: int = 50,
+    first_retry: int = 15 * MINUTE,
+) -> LaneTable:
+    return LaneTable(
+        Bounds(
+            queuecache=queuecache,
+            maxconnections=maxconnections,
+            maxserverconnections=maxserverconnections,
+            maxrecips=maxrecips,
+            first_retry=first_retry,
+        )
+    )
+
+
+def to(name: str) -> Destination:
+    return Destination(name=name, hosts=((name,),), port=25)
+
+
+PLACES = {name: to(name) for name in ("a", "b", "c", "dead")}
+
+
+def fill(lanes: LaneTable, name: str, count: int, now: int = 0, first: int = 0) -> list[Give]:
+    """`count` messages with one recipient each, claimed for destination `name`."""
+    given = []
+    for number in range(first, first + count):
+        recipient = Recipient(
+            envelope=Envelope(spid=(number + 1) * 2, sender="", received=0),
+            size=1,
+            qid=1,
+            address=f"to@{name}.example",
+        )
+        lanes.active += 1
+        give = lanes.add(recipient, f"{name}.example", PLACES[name], now)
+        if give is not None:
+            lanes.active -= len(give.recipients)
+            given.append(give)
+    return given
+
+
+def names(started: list[Start]) -> list[str]:
+    return [start.lane.name for start in started]
+
+
+def lane_of(lanes: LaneTable, name: str) -> Lane:
+    return next(lane for lane in lanes.lanes() if lane.name == name)
+
+
+def test_lanes_take_turns() -> None:
+    lanes = table(maxserverconnections=2)
+    fill(lanes, "a", 10)
+    fill(lanes, "b", 1)
+    fill(lanes, "c", 10)
+    assert names(lanes.dispatch(0)) == ["a", "b", "c", "a", "c"]
+
+
+def test_a_long_lane_does_not_keep_connections_that_others_wait_for() -> None:
+    lanes = table(maxconnections=2)
+    fill(lanes, "a", 10)
+    [first, second] = lanes.dispatch(0)
+    fill(lanes, "b", 1, first=50)
+    assert lanes.dispatch(0) == []
+    lanes.opened(first.lane)
+    lanes.went_through(first.lane, 1)
+    assert lanes.next_job(first.lane) is None
+    assert not lanes.keep(first.lane)
+    lanes.closed(first.lane, working=True)
+    assert names(lanes.dispatch(2)) == ["a"]
+    lanes.closed(second.lane, working=False)
+    assert names(lanes.dispatch(3)) == ["b"]
+
+
+def test_the_window_grows_on_success_up_to_its_limit_and_halves_on_failure() -> None:
+    lanes = table(maxserverconnections=8)
+    fill(lanes, "a", 500)
+    started = lanes.dispatch(0)
+    assert len(started) == 5
+    lane = started[0].lane
+    lanes.opened(lane)
+    for _ in range(100):
+        lanes.went_through(lane, 1)
+    assert len(lanes.dispatch(1)) == 3
+    assert lane.window == 8
+    assert lanes.failed(lane, 2) is None
+    assert lane.window == 4
+    assert not lane.suspended
+
+
+def test_recipients_of_one_message_share_a_job_up_to_maxrecips() -> None:
+    lanes = table(maxrecips=2)
+    envelope = Envelope(spid=3, sender="", received=0)
+    for qid in range(1, 6):
+        recipient = Recipient(envelope=envelope, size=1, qid=qid, address=f"r{qid}@a.example")
+        lanes.add(recipient, "a.example", PLACES["a"], 0)
+    assert [len(start.job.recipients) for start in lanes.dispatch(0)] == [2, 2, 1]
+
+
+def test_idle_connections_are_used_before_new_ones() -> None:
+    lanes = table()
+    fill(lanes, "a", 1)
+    [start] = lanes.dispatch(0)
+    lanes.opened(start.lane)
+    lanes.went_through(start.lane, 0)
+    assert lanes.next_job(start.lane) is None
+    assert lanes.keep(start.lane)
+    fill(lanes, "a", 2, first=10)
+    assert [start.reuse for start in lanes.dispatch(1)] == [True, False]
+
+
+def test_a_dead_destination_keeps_one_probe_and_gives_back_the_rest() -> None:
+    lanes = table()
+    fill(lanes, "dead", 20)
+    started = lanes.dispatch(0)
+    lane = started[0].lane
+    give = lanes.failed(lane, 1000)
+    assert give is not None
+    assert len(give.recipients) == 20 - 5 - 1
+    assert give.after == FIRST_PROBE_MS + PROBE_GRACE_MS
+    assert lanes.skip(1000) == {"dead.example": FIRST_PROBE_MS + PROBE_GRACE_MS}
+    for _ in started:
+        lanes.closed(lane, working=False)
+    assert lanes.dispatch(1000 + FIRST_PROBE_MS - 1) == []
+    assert lanes.next_wake(1000) == FIRST_PROBE_MS
+    [probe] = lanes.dispatch(1000 + FIRST_PROBE_MS)
+    assert len(probe.job.recipients) == 1
+    assert fill(lanes, "dead", 3, now=1000 + FIRST_PROBE_MS, first=90)[0].after == PROBE_GRACE_MS
+
+
+def test_probes_come_ever_later_but_never_later_than_the_first_retry_delay() -> None:
+    lanes = table(first_retry=3 * MINUTE)
+    now, waits = 0, []
+    for attempt in range(5):
+        fill(lanes, "dead", 1, now=now, first=attempt)
+        [start] = lanes.dispatch(now)
+        lanes.failed(start.lane, now)
+        lanes.closed(start.lane, working=False)
+        waits.append(start.lane.until - now)
+        now = start.lane.until
+    assert waits == [MINUTE, 2 * MINUTE, 3 * MINUTE, 3 * MINUTE, 3 * MINUTE]
+    assert table(first_retry=5000).room() == 1000
+
+
+def test_a_probe_that_gets_through_revives_the_lane() -> None:
+    lanes = table()
+    fill(lanes, "dead", 1)
+    [start] = lanes.dispatch(0)
+    lanes.failed(start.lane, 0)
+    lanes.closed(start.lane, working=False)
+    assert lanes.suspended == 1
+    fill(lanes, "dead", 1, now=MINUTE, first=5)
+    [probe] = lanes.dispatch(MINUTE)
+    lanes.opened(probe.lane)
+    assert lanes.suspended == 0
+    assert fill(lanes, "dead", 3, now=MINUTE, first=10) == []
+
+
+def test_connections_that_only_break_suspend_too() -> None:
+    lanes = table()
+    fill(lanes, "dead", 20)
+    lane = lanes.dispatch(0)[0].lane
+    lanes.opened(lane)
+    gives = [lanes.broke(lane, 0) for _ in range(BREAKS)]
+    assert gives[:-1] == [None] * (BREAKS - 1)
+    assert gives[-1] is not None
+    assert lane.suspended
+    lanes.opened(lane)
+    lanes.went_through(lane, 1)
+    assert lanes.broke(lane, 2) is None
+
+
+def test_claims_wait_until_a_tenth_of_the_active_set_is_free() -> None:
+    lanes = table(queuecache=100)
+    lanes.active = 91
+    assert lanes.room() == 0
+    lanes.active = 90
+    assert lanes.room() == 10
+
+
+def test_a_lane_that_does_not_get_on_cannot_hold_the_whole_active_set() -> None:
+    lanes = table(queuecache=100)
+    fill(lanes, "dead", 95)
+    lanes.dispatch(0)
+    assert lanes.relieve(999) == []
+    [give] = lanes.relieve(1000)
+    assert len(give.recipients) == 95 - 5 - 50
+    assert give.after >= 1000
+    assert "dead.example" in lanes.skip(1000)
+    assert lanes.skip(1000 + give.after) == {}
+
+
+def test_a_lane_that_gets_on_keeps_what_it_has() -> None:
+    lanes = table(queuecache=100)
+    fill(lanes, "a", 95)
+    [start, *_] = lanes.dispatch(0)
+    lanes.went_through(start.lane, 1500)
+    assert lanes.relieve(2000) == []
+
+
+def test_simulated_weeks_of_a_dead_destination_cost_few_attempts() -> None:
+    lanes = table()
+    now = attempts = 0
+    while now < 14 * 24 * 60 * MINUTE:
+        fill(lanes, "dead", 5, now=now, first=now)
+        for start in lanes.dispatch(now):
+            attempts += 1
+            give = lanes.failed(start.lane, now)
+            lanes.closed(start.lane, working=False)
+            lanes.active = 0 if give is None else lanes.active - len(give.recipients)
+        now += MINUTE
+    assert attempts < 5 + 14 * 24 * 4 + 10
