@@ -142,7 +142,7 @@ def _envelope(spid: int, part: bytes) -> Envelope:
 class Glance:
     """What scheduling needs of a line, read without decoding the rest; its checksum is not verified."""
 
-    __slots__ = ("area", "due", "fields", "qid", "size", "spid")
+    __slots__ = ("area", "due", "fields", "qid", "received", "size", "spid")
 
     def __init__(self, line: bytes) -> None:
         try:
@@ -152,13 +152,9 @@ class Glance:
             self.area = _AREA_OF[self.fields[2]]
             self.due = int(self.fields[3])
             self.size = int(self.fields[4])
+            self.received = int(self.fields[13])
         except (ValueError, KeyError, IndexError) as error:
             raise DecodeError(f"not a record line: {line[:120]!r}") from error
-
-    @property
-    def received(self) -> int:
-        """When the message was accepted, ms."""
-        return int(self.fields[13])
 
     @property
     def domain(self) -> bytes:
