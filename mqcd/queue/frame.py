@@ -290,6 +290,8 @@ def read_take(body: memoryview) -> tuple[Take, int]:
     try:
         name, cursor, left, octets = _TAKE.unpack_from(body, 0)
         end = _TAKE.size + name
+        if end > len(body):
+            raise DecodeError("take frame ends within its cluster's name")
         return Take(bytes(body[_TAKE.size : end]).decode(), cursor, left, octets), end
     except (struct.error, UnicodeDecodeError) as error:
         raise DecodeError("take frame without its cluster") from error
