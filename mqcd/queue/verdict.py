@@ -41,8 +41,9 @@ MARK_OF: dict[type[Verdict], Mark] = {
 def attempt_part(attempt: Attempt) -> str:
     """What the recipients that travelled together share."""
     return (
-        f"{escape(attempt.destination)}|{attempt.phase}|{escape(attempt.remote_host)}|{attempt.remote_addr}|"
-        f"{attempt.source_addr}|{attempt.tls}|{attempt.connect_ms}|{attempt.attempt_ms}"
+        f"{escape(attempt.destination)}|{attempt.phase}|{escape(attempt.remote_host)}|"
+        f"{escape(attempt.remote_addr)}|{escape(attempt.source_addr)}|{escape(attempt.tls)}|"
+        f"{attempt.connect_ms}|{attempt.attempt_ms}"
     )
 
 
