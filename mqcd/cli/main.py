@@ -10,7 +10,7 @@ import click
 from mqcd import __version__
 from mqcd.cli.options import takes_place
 from mqcd.cli.queue import queue
-from mqcd.cli.server import check, run
+from mqcd.cli.server import check, demo, run
 from mqcd.cli.sink import sink
 from mqcd.core.errors import MqcdError
 
@@ -22,7 +22,7 @@ def cli() -> None:
     """A mail queue server: takes responsibility for mail on disk and delivers it, or says why not."""
 
 
-for command in (run, check, queue, sink):
+for command in (run, check, queue, sink, demo):
     cli.add_command(command)
 
 

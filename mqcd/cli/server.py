@@ -1,6 +1,8 @@
-"""`run` and `check`: the commands that deal with a server."""
+"""`run`, `check` and `demo`: the commands that deal with a server."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import click
 
@@ -29,3 +31,14 @@ def check(place: Place) -> int:
         click.echo(f"warning: {warning}", err=True)
     click.echo(as_xml(loaded.settings), nl=False)
     return 0
+
+
+@click.command()
+@click.option(
+    "--keep", metavar="DIR", type=click.Path(path_type=Path), help="Leave queue, log and events here."
+)
+def demo(keep: Path | None) -> int:
+    """Run server and receiver on free loopback ports and show what happens to real messages."""
+    from mqcd.demo import run as run_demo
+
+    return run_demo(keep)

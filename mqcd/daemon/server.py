@@ -55,6 +55,7 @@ _SETTLE_MS = 1_100
 _REPORT_MS = 300
 """How long it then waits for reports to be recorded."""
 
+_STOPPING = "stopping"
 _STARTING = Reply(code=451, status="4.3.2", text="Server is starting, try again in a moment")
 _REPORTS, _LAG, _LOG = "the reporting task", "the loop's watch", "the log"
 
@@ -172,9 +173,11 @@ class Server:
     # ------------------------------------------------------------ stop
 
     async def stop(self) -> None:
-        """Stop everything, in order, also when only some of it was started."""
+        """Stop everything, in order, also when only some of it was started. Twice is harmless."""
+        if self._state == _STOPPING:
+            return
         begun = self._clock.monotonic()
-        self._state = "stopping"
+        self._state = _STOPPING
         self.guard.stopping()
         self._tell("stopping")
         await self._within(
