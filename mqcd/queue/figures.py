@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mqcd.core.ports import Distribution
+
 BUCKETS_US = (100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000)
 GROUP_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -26,6 +28,11 @@ class Histogram:
                 self.counts[index] += 1
                 return
         self.counts[-1] += 1
+
+    def scaled(self, per: int) -> Distribution:
+        """The counts so far, in units of which each holds `per` of ours."""
+        bounds = [bound / per for bound in self.bounds]
+        return Distribution(bounds=bounds, counts=list(self.counts), total=self.total / per)
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient, Settlement, Submission
-from mqcd.core.ports import Clock, Content, Observer
+from mqcd.core.ports import Clock, Content, Distribution, EngineFigures, Observer
 from mqcd.core.selection import Selection
 from mqcd.queue.claims import Claims
 from mqcd.queue.durable import Disk
@@ -232,6 +232,28 @@ class ClusterStore:
     def figures(self) -> Figures:
         """What the engine counts about itself."""
         return self._live.shard.figures
+
+    def engine(self) -> EngineFigures:
+        """The same as metrics want it, with what is counted elsewhere."""
+        shard = self._live.shard
+        figures = shard.figures
+        roots = {"queue": shard.queue_root, "spool": shard.spool_root, "events": self._options.events}
+        free = {name: self._disk.free(path) for name, path in roots.items()}
+        return EngineFigures(
+            commit_seconds=figures.commit_us.scaled(1_000_000),
+            commit_group_size=figures.group_size.scaled(1),
+            syncs=figures.syncs,
+            journal_fill_ratio=shard.ring.fill,
+            evacuation_seconds=Distribution(
+                counts=(figures.evacuations,), total=figures.evacuation_ms / 1000
+            ),
+            spid_cache_entries=len(shard.references),
+            spid_cache_misses=shard.references.misses,
+            recovery_seconds=figures.recovery_ms / 1000,
+            quarantined_lines=figures.quarantined,
+            disk_free_bytes={name: octets for name, (octets, _) in free.items()},
+            disk_free_inodes={name: inodes for name, (_, inodes) in free.items()},
+        )
 
 
 class _Open:
