@@ -137,6 +137,10 @@ def encode(edit: Edit, *, first: bool = False) -> bytes:
 _EDIT_FIELDS = frozenset(item.name for item in fields(Edit))
 
 
+class _Torn(DecodeError):
+    """The line fails its checksum: only such a line can be one that was never written whole."""
+
+
 def decode(line: bytes) -> tuple[Edit, int | None]:
     """The edit of a line without its line feed, and the format version if it is a first line.
 
@@ -144,7 +148,7 @@ def decode(line: bytes) -> tuple[Edit, int | None]:
     """
     crc, _, text = line.partition(b" ")
     if crc != b"%08x" % zlib.crc32(text):
-        raise DecodeError("the line fails its checksum")
+        raise _Torn("the line fails its checksum")
     try:
         body: dict[str, Any] = json.loads(text)
         version = body.pop("format", None)
@@ -152,11 +156,24 @@ def decode(line: bytes) -> tuple[Edit, int | None]:
             raise DecodeError(f"format {version} is not known here; a newer mqcd reads it")
         if body.keys() - _EDIT_FIELDS:
             raise DecodeError(f"unknown fields {sorted(body.keys() - _EDIT_FIELDS)}")
-        body["add"] = tuple(ClusterState(**cluster) for cluster in body.get("add", ()))
-        body["end"] = tuple(body.get("end", ()))
-        return Edit(**body), version
+        return _edit(body), version
     except (ValueError, TypeError, AttributeError) as error:
         raise DecodeError(f"the line is not an edit: {error}") from error
+
+
+def _edit(body: dict[str, Any]) -> Edit:
+    """Raises ValueError, TypeError or AttributeError for what cannot be an edit."""
+    totals = body.pop("totals", None)
+    add = tuple(ClusterState(**cluster) for cluster in body.pop("add", ()))
+    edit = Edit(totals=totals, add=add, end=tuple(map(str, body.pop("end", ()))), **body)
+    counts = {Verb(verb): count for verb, count in ({} if totals is None else totals).items()}
+    numbers = [*body.values(), *counts.values()]
+    for cluster in add:
+        numbers += [value for key, value in asdict(cluster).items() if key != "name"]
+        Area(cluster.area)
+    if not all(type(number) is int for number in numbers):
+        raise ValueError("a number is not one")
+    return edit
 
 
 def read(disk: Disk, path: Path) -> ManifestState | None:
@@ -174,7 +191,7 @@ def read(disk: Disk, path: Path) -> ManifestState | None:
             if number == 1 and version is None:
                 raise DecodeError("the first line carries no format version")
         except DecodeError as error:
-            if number == len(lines) and not torn and number > 1:
+            if isinstance(error, _Torn) and number == len(lines) and not torn and number > 1:
                 # A torn line may end in a line feed when its sectors came out of order.
                 torn = line
                 break
