@@ -29,6 +29,16 @@ class Guard:
         self._tasks[name] = task
         task.add_done_callback(self._ended)
 
+    def adopt(self) -> None:
+        """Watch the tasks that the parts have begun for themselves: a failure of one is told as well."""
+        for task in asyncio.all_tasks() - set(self._tasks.values()):
+            task.add_done_callback(self._adopted_ended)
+
+    def fail(self, why: str, error: BaseException | None) -> None:
+        """Something that has no task has failed for good, such as a thread."""
+        log.critical("%s; the server stops", why, exc_info=error)
+        self.failed.set()
+
     def stopping(self) -> None:
         """From now on tasks may end."""
         self._stopping = True
@@ -49,11 +59,11 @@ class Guard:
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
             return
-        error = task.exception()
-        if error is not None:
-            log.critical("%s has failed; the server stops", task.get_name(), exc_info=error)
+        if (error := task.exception()) is not None:
+            self.fail(f"{task.get_name()} has failed", error)
         elif not self._stopping:
-            log.critical("%s has ended though nobody stopped it; the server stops", task.get_name())
-        else:
-            return
-        self.failed.set()
+            self.fail(f"{task.get_name()} has ended though nobody stopped it", None)
+
+    def _adopted_ended(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(f"a background task has failed ({task.get_coro()})", error)

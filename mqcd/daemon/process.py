@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from mqcd.config.load import Loaded
 from mqcd.config.problems import BadConfiguration
@@ -84,6 +85,7 @@ class Process:
             log.error("the server cannot start: %s", error)
             self._log.flush()
             return 1
+        self._listen_to_failures(server)
         code = await self._start(server, settings)
         if code == 0:
             code = await self._until_told(server)
@@ -111,6 +113,24 @@ class Process:
         for wait in waits:
             wait.cancel()
         return 1 if server.guard.failed.is_set() else 0
+
+    def _listen_to_failures(self, server: Server) -> None:
+        """Threads and callbacks have no task that would tell of their end."""
+        loop = asyncio.get_running_loop()
+
+        def in_thread(failure: threading.ExceptHookArgs) -> None:
+            name = failure.thread.name if failure.thread is not None else "unknown"
+            loop.call_soon_threadsafe(server.guard.fail, f"thread {name} has failed", failure.exc_value)
+
+        def in_callback(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            # A connection's failure is its own; a bare callback is part of the machine.
+            if "handle" in context and "protocol" not in context and "transport" not in context:
+                server.guard.fail(str(context.get("message")), context.get("exception"))
+            else:
+                loop.default_exception_handler(context)
+
+        threading.excepthook = in_thread
+        loop.set_exception_handler(in_callback)
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -148,6 +148,7 @@ class Server:
         self.guard.spawn(_REPORTS, self._reports.run())
         for door in self.doors:
             door.open_door()
+        self.guard.adopt()
         self._state = ""
         self._tell("ready")
 
@@ -217,6 +218,7 @@ class Server:
             self._clock,
             self._meters,
             self.store,
+            engine=self.store.engine,
             delivery=self._delivery,
             loop_lag_ms=self._lag.worst_ms,
         )
