@@ -58,14 +58,7 @@ class Deliverer:
         dialer: Dialer,
         observer: Observer,
     ) -> None:
-        bounds = Bounds(
-            queuecache=settings.queuecache,
-            maxconnections=settings.maxconnections,
-            maxserverconnections=settings.maxserverconnections,
-            maxrecips=settings.maxrecips,
-            first_retry=schedule.delays[0],
-        )
-        self._table = LaneTable(bounds)
+        self._table = LaneTable(_bounds(settings, schedule))
         self._shop = Shop(
             settings=settings,
             schedule=schedule,
@@ -98,6 +91,14 @@ class Deliverer:
         self._shop.store.watch(self._notified)
         self._event.set()
         self._loop_task = asyncio.get_running_loop().create_task(self._run())
+
+    def reload(self, settings: DeliverSettings, schedule: RetrySchedule) -> None:
+        """Route, speak and retry by new settings from the next decision on; DNS servers stay as they are."""
+        shop = self._shop
+        shop.settings, shop.schedule = settings, schedule
+        self._table.rebind(_bounds(settings, schedule))
+        self._router = Router(settings, shop.resolver, shop.clock)
+        self._event.set()
 
     async def stop(self, grace_ms: int) -> None:
         """Start nothing new; let what runs end within `grace_ms`, then cut it off."""
@@ -309,3 +310,13 @@ class Deliverer:
             task.cancel()
         if left:
             await asyncio.wait(left)
+
+
+def _bounds(settings: DeliverSettings, schedule: RetrySchedule) -> Bounds:
+    return Bounds(
+        queuecache=settings.queuecache,
+        maxconnections=settings.maxconnections,
+        maxserverconnections=settings.maxserverconnections,
+        maxrecips=settings.maxrecips,
+        first_retry=schedule.delays[0],
+    )

@@ -53,6 +53,10 @@ class LaneTable:
         """Recipients claimed and neither settled nor parked; the agent keeps it."""
         self.connections = 0
 
+    def rebind(self, bounds: Bounds) -> None:
+        """Go by other bounds from the next decision on; what is above them runs out by itself."""
+        self._bounds = bounds
+
     # ------------------------------------------------------------ looking
 
     def __len__(self) -> int:
