@@ -39,8 +39,17 @@ def _adopt(old: Settings, new: Settings) -> Settings:
     """The old settings, with those new ones that a running server can go by."""
     servers = {listener.name: listener.server for listener in new.submit.listeners}
     listeners = tuple(_with_server(each, servers) for each in old.submit.listeners)
+    queue = dataclasses.replace(
+        old.queue,
+        retry_delays=new.queue.retry_delays,
+        retry_maxtime=new.queue.retry_maxtime,
+        retry_maxtime_reports=new.queue.retry_maxtime_reports,
+        retry_jitter=new.queue.retry_jitter,
+    )
     return dataclasses.replace(
         old,
+        queue=queue,
+        deliver=dataclasses.replace(new.deliver, dns=old.deliver.dns),
         submit=dataclasses.replace(old.submit, listeners=listeners),
         report=new.report,
         ops=dataclasses.replace(old.ops, log=new.ops.log),
