@@ -1,0 +1,185 @@
+"""Connections over loopback."""
+
+import asyncio
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from mqcd.core.errors import ConnectFailed
+from mqcd.net.dialer import MAX_UNREAD, StreamConnection, SystemDialer
+from mqcd.net.tls import client_context
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def dialled(handler: Handler) -> AsyncIterator[StreamConnection]:
+    """A connection to a server whose other end `handler` serves."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await handler(reader, writer)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    connection = await SystemDialer().dial("127.0.0.1", server.sockets[0].getsockname()[1], "")
+    try:
+        yield connection
+    finally:
+        connection.close()
+        server.close()
+        await server.wait_closed()
+
+
+async def read_all(connection: StreamConnection) -> bytes:
+    parts = []
+    while data := await connection.read():
+        parts.append(data)
+    return b"".join(parts)
+
+
+async def test_octets_go_both_ways_and_the_end_comes_after_them() -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.readexactly(5))
+
+    async with dialled(echo) as connection:
+        assert connection.remote_addr == "127.0.0.1"
+        assert connection.source_addr == "127.0.0.1"
+        assert connection.tls == ""
+        connection.write(b"hello")
+        await connection.drain()
+        assert await read_all(connection) == b"hello"
+        assert await connection.read() == b""
+
+
+async def test_a_refused_connection_says_why() -> None:
+    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    with pytest.raises(ConnectFailed, match="Connection refused"):
+        await SystemDialer().dial("127.0.0.1", port, "")
+
+
+async def test_the_source_address_is_ours_to_choose() -> None:
+    seen = asyncio.get_running_loop().create_future()
+
+    async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.set_result(writer.get_extra_info("peername")[0])
+        writer.close()
+
+    server = await asyncio.start_server(note, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    connection = await SystemDialer().dial("127.0.0.1", port, "127.0.0.2")
+    assert await seen == "127.0.0.2"
+    connection.close()
+    server.close()
+
+
+async def test_closing_wakes_who_reads() -> None:
+    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with dialled(wait) as connection:
+        reading = asyncio.ensure_future(connection.read())
+        await asyncio.sleep(0)
+        connection.close()
+        with pytest.raises(ConnectFailed, match="our side"):
+            await reading
+        connection.write(b"into nothing")
+        with pytest.raises(ConnectFailed):
+            await connection.drain()
+
+
+async def test_a_reset_is_an_error() -> None:
+    async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.transport.abort()
+
+    async with dialled(reset) as connection:
+        connection.write(b"x" * 10_000_000)
+        with pytest.raises(ConnectFailed):
+            await connection.drain()
+
+
+async def test_what_nobody_reads_is_bounded_and_nothing_is_lost() -> None:
+    octets = 4 * 1024 * 1024
+
+    async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"x" * octets)
+        await writer.drain()
+
+    async with dialled(pour) as connection:
+        first = await connection.read()
+        while len(connection._unread) <= MAX_UNREAD:
+            await asyncio.sleep(0)
+        assert len(connection._unread) < octets // 2
+        assert len(first) + len(await read_all(connection)) == octets
+
+
+def server_tls(context: ssl.SSLContext) -> Handler:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        writer.write(b"go")
+        try:
+            await writer.start_tls(context)
+            writer.write(await reader.readexactly(5))
+        except OSError:
+            return
+
+    return handle
+
+
+@pytest.fixture(scope="module")
+def server_context(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+    """A server's context with a certificate that it signed itself."""
+    directory = tmp_path_factory.mktemp("tls")
+    key, certificate = directory / "key.pem", directory / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+@pytest.mark.needs("openssl")
+async def test_tls_without_verification_takes_any_certificate(server_context: ssl.SSLContext) -> None:
+    async with dialled(server_tls(server_context)) as connection:
+        connection.write(b"T")
+        assert await connection.read() == b"go"
+        await connection.start_tls("mx.example.org", verify=False)
+        assert connection.tls == "TLSv1.3"
+        connection.write(b"hello")
+        assert await connection.read() == b"hello"
+
+
+@pytest.mark.needs("openssl")
+async def test_tls_with_verification_refuses_a_certificate_that_nobody_vouches_for(
+    server_context: ssl.SSLContext,
+) -> None:
+    async with dialled(server_tls(server_context)) as connection:
+        connection.write(b"T")
+        assert await connection.read() == b"go"
+        with pytest.raises(ConnectFailed, match="certificate not accepted"):
+            await connection.start_tls("localhost", verify=True)
+
+
+async def test_a_server_that_cannot_do_tls_is_an_error() -> None:
+    async def nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"500 what?\r\n")
+        await reader.read(100)
+
+    async with dialled(nonsense) as connection:
+        with pytest.raises(ConnectFailed, match="TLS"):
+            await connection.start_tls("localhost", verify=False)
+
+
+def test_contexts_are_made_once() -> None:
+    assert client_context(False) is client_context(False)
+    assert client_context(True).verify_mode is ssl.CERT_REQUIRED

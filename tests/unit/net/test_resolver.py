@@ -1,0 +1,133 @@
+"""DNS against a name server on loopback."""
+
+import asyncio
+
+import pytest
+
+from mqcd.config.settings import DnsSettings, HostPort
+from mqcd.core.errors import NameNotFound, ResolveFailed
+from mqcd.core.ports import MxHost
+from mqcd.net.resolver import FAILURE_MS, DnsResolver
+from tests.fakes.clock import FakeClock
+from tests.unit.net.nameserver import NameServer, serving
+
+RECORDS = {
+    ("mail.example", "MX"): ["20 b.mail.example.", "10 A.mail.example."],
+    ("null.example", "MX"): ["0 ."],
+    ("alias.example", "CNAME"): ["mail.example."],
+    ("a.mail.example", "A"): ["192.0.2.1"],
+    ("a.mail.example", "AAAA"): ["2001:db8::1"],
+    ("b.mail.example", "A"): ["192.0.2.2"],
+    ("plain.example", "TXT"): ["nothing"],
+}
+
+
+def resolver(*servers: NameServer, timeout: int = 5000, max_entries: int = 100) -> DnsResolver:
+    places = tuple(HostPort(host="127.0.0.1", port=server.port) for server in servers)
+    return DnsResolver(DnsSettings(servers=places, timeout=timeout), FakeClock(), max_entries=max_entries)
+
+
+async def test_mx_records_come_by_preference_in_lower_case() -> None:
+    async with serving(NameServer(RECORDS)) as server:
+        found = await resolver(server).mx("mail.example")
+    assert found == [
+        MxHost(preference=10, host="a.mail.example"),
+        MxHost(preference=20, host="b.mail.example"),
+    ]
+
+
+async def test_a_null_mx_is_one_host_without_a_name() -> None:
+    async with serving(NameServer(RECORDS)) as server:
+        assert await resolver(server).mx("null.example") == [MxHost(preference=0, host="")]
+
+
+async def test_an_alias_is_followed() -> None:
+    async with serving(NameServer(RECORDS)) as server:
+        assert len(await resolver(server).mx("alias.example")) == 2
+
+
+async def test_a_name_without_mx_gives_none_and_one_that_is_not_there_an_error() -> None:
+    async with serving(NameServer(RECORDS)) as server:
+        names = resolver(server)
+        assert await names.mx("plain.example") == []
+        with pytest.raises(NameNotFound, match=r"no\.example does not exist"):
+            await names.mx("no.example")
+        with pytest.raises(NameNotFound, match="has no address"):
+            await names.addresses("plain.example")
+
+
+async def test_addresses_of_both_families_and_of_one() -> None:
+    async with serving(NameServer(RECORDS)) as server:
+        names = resolver(server)
+        assert list(await names.addresses("a.mail.example")) == ["2001:db8::1", "192.0.2.1"]
+        assert list(await names.addresses("b.mail.example")) == ["192.0.2.2"]
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "::1"])
+async def test_what_needs_no_dns_asks_none(name: str) -> None:
+    async with serving(NameServer({})) as server:
+        assert await resolver(server).addresses(name)
+        assert not server.asked
+
+
+async def test_a_server_that_fails_is_temporary_and_the_failure_is_kept_for_a_while() -> None:
+    async with serving(NameServer(RECORDS, broken=["mail.example"])) as server:
+        clock = FakeClock()
+        place = HostPort(host="127.0.0.1", port=server.port)
+        names = DnsResolver(DnsSettings(servers=(place,), timeout=300), clock)
+        for _ in range(3):
+            with pytest.raises(ResolveFailed):
+                await names.mx("mail.example")
+        asked = server.asked["mail.example", "MX"]
+        server.broken = ()
+        clock.advance(FAILURE_MS)
+        assert await names.mx("mail.example")
+        assert server.asked["mail.example", "MX"] == asked + 1
+
+
+async def test_a_silent_server_is_temporary_and_the_next_one_is_asked() -> None:
+    async with serving(NameServer({}, silent=["mail.example"])) as silent:
+        with pytest.raises(ResolveFailed, match="within"):
+            await resolver(silent, timeout=300).mx("mail.example")
+        async with serving(NameServer(RECORDS)) as server:
+            assert await resolver(silent, server, timeout=2000).mx("mail.example")
+
+
+async def test_answers_are_kept_by_their_ttl_negative_ones_too() -> None:
+    async with serving(NameServer(RECORDS, ttl=60, negative_ttl=30)) as server:
+        clock = FakeClock()
+        place = HostPort(host="127.0.0.1", port=server.port)
+        names = DnsResolver(DnsSettings(servers=(place,)), clock)
+        for wait in (0, 29_999, 1, 29_999, 1):
+            clock.advance(wait)
+            await names.mx("mail.example")
+            with pytest.raises(NameNotFound):
+                await names.mx("no.example")
+        assert server.asked["mail.example", "MX"] == 2
+        assert server.asked["no.example", "MX"] == 3
+
+
+async def test_a_question_under_way_is_not_asked_twice_and_outlives_who_gives_up() -> None:
+    async with serving(NameServer(RECORDS)) as server:
+        names = resolver(server)
+        first = asyncio.ensure_future(names.mx("mail.example"))
+        others = asyncio.gather(*(names.mx("mail.example") for _ in range(5)))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert len(await others) == 5
+        assert server.asked["mail.example", "MX"] == 1
+
+
+async def test_the_cache_is_bounded() -> None:
+    async with serving(NameServer(RECORDS)) as server:
+        names = resolver(server, max_entries=2)
+        for name in ("mail.example", "null.example", "alias.example"):
+            await names.mx(name)
+        assert len(names._kept) == 2
+
+
+@pytest.mark.parametrize("name", ["a" * 70 + ".example", "a..example"])
+async def test_what_cannot_be_a_name_does_not_exist(name: str) -> None:
+    async with serving(NameServer(RECORDS)) as server:
+        with pytest.raises(NameNotFound, match="not a domain name"):
+            await resolver(server).mx(name)
