@@ -230,6 +230,7 @@ class Manifest:
                 self.write_anew()
             except OSError:
                 self.state = previous
+                self._take_back()
                 raise
             return
         line = encode(edit)
@@ -237,11 +238,19 @@ class Manifest:
             self._disk.pwritev(self._fd, [line], self._end)
             self._disk.datasync(self._fd)
         except OSError:
-            # Never trust a file after a failed sync: the next commit writes a new one.
-            self._close()
+            # Never trust a file after a failed sync: a new one takes its place.
+            self._take_back()
             raise
         self._end += len(line)
         self.state = following
+
+    def _take_back(self) -> None:
+        """Put the state without the edit that failed in place: a kill would bring the edit to light."""
+        try:
+            self.write_anew()
+        except OSError as error:
+            self._close()
+            log.error("%s: an edit failed and cannot be taken back yet: %s", self._path, error)
 
     def close(self) -> None:
         """Let go of the file."""
