@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,11 +42,12 @@ def events_path(directory: Path, source: Source, segment: int) -> Path:
     return directory / f"{source.node}-{source.shard}-{segment:010d}.jsonl.gz"
 
 
-def export(disk: Disk, segment: Segment, directory: Path, source: Source) -> Path:
-    """Write the segment's event file unless it exists. Raises OSError."""
+def export(disk: Disk, segment: Segment, directory: Path, source: Source) -> Counter[Verb]:
+    """Write the segment's event file unless it exists; returns how many events of each verb it holds.
+
+    Raises OSError.
+    """
     path = events_path(directory, source, segment.number)
-    if path.exists():
-        return path
     fd = disk.open(segment.path, os.O_RDONLY)
     try:
         data = disk.pread(fd, segment.end, 0)
@@ -53,9 +55,18 @@ def export(disk: Disk, segment: Segment, directory: Path, source: Source) -> Pat
         disk.close(fd)
     walk = Walk(data, segment, bound=segment.end)
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-    text = "".join(encode(event) + "\n" for frame in walk for event in frame_events(frame, source))
-    disk.replace_file(path, [gzip.compress(text.encode(), compresslevel=1, mtime=0)])
-    return path
+    totals: Counter[Verb] = Counter()
+    lines: list[str] = []
+    for frame in walk:
+        for event in frame_events(frame, source):
+            totals[Verb(event["event"])] += 1
+            lines.append(encode(event) + "\n")
+    if path.exists():
+        # Who wrote it may have been killed before this step.
+        disk.sync_dir(directory)
+    else:
+        disk.replace_file(path, [gzip.compress("".join(lines).encode(), compresslevel=1, mtime=0)])
+    return totals
 
 
 def frame_events(frame: Frame, source: Source) -> Iterator[Event]:

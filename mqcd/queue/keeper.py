@@ -131,20 +131,26 @@ class Keeper:
         for path in self._shard.ring.slot_paths()[:2]:
             await self._shard.helper.run(tasks.Prepare(path, self._shard.journal.capacity))
 
-    async def _export_all(self) -> None:
+    async def _export(self, segment: Segment) -> None:
         shard = self._shard
-        for segment in list(shard.ring):
+        task = tasks.Export(
+            segment.header, segment.path, segment.end, shard.options.events, shard.options.source
+        )
+        segment.totals = cast("Counter[Verb]", await shard.helper.run(task))
+        segment.exported = True
+
+    async def _export_all(self) -> None:
+        for segment in list(self._shard.ring):
             if segment.sealed and not segment.exported and not segment.retired:
-                task = tasks.Export(
-                    segment.header, segment.path, segment.end, shard.options.events, shard.options.source
-                )
-                await shard.helper.run(task)
-                segment.exported = True
+                await self._export(segment)
 
     async def evacuate(self, segment: Segment) -> None:
         """Steps C1 to C5 for one sealed segment. Raises OSError, MqcdError; then nothing has changed."""
         shard = self._shard
         begun = shard.clock.monotonic()
+        if not segment.exported:
+            # It was sealed while an older one was evacuated: its events must not go with it.
+            await self._export(segment)
         frozen = [r for r in segment.residents.values() if r.state is State.WAITING]
         for resident in frozen:
             resident.state = State.FROZEN

@@ -7,12 +7,13 @@ None of them commits anything; the shard's own process does, by one MANIFEST edi
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError
+from mqcd.core.events import Verb
 from mqcd.core.model import Area
 from mqcd.core.spid import SILOS, is_several, parse_spid
 from mqcd.queue import cluster, record, slot
@@ -100,7 +101,7 @@ class Sweep:
 
 
 Task = Export | Evacuate | Prepare | Resolve | Sweep
-Result = Path | list[ClusterState] | frozenset[int] | None
+Result = Counter[Verb] | list[ClusterState] | frozenset[int] | None
 
 
 def run(disk: Disk, task: Task) -> Result:
