@@ -126,7 +126,8 @@ def _read_disk(options: Options, disk: Disk, now: int) -> _Image:
     quarantined = _put_damage_aside(disk, queue_root, replay.damage)
     ceiling = state.spid
     state.epoch = max([state.epoch, *(segment.epoch for segment in chain)]) + 1
-    state.last_segment = chain[-1].number if chain else 0
+    # A header may have come to the disk without a frame: then no later segment names it as its forerunner.
+    state.last_segment = max((segment.number for segment in chain if not segment.empty), default=0)
     state.spid = max(state.spid, replay.spid)
     seen = max(state.clock, replay.last_at)
     if now <= seen:
