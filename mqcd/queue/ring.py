@@ -170,10 +170,12 @@ class Ring:
         """Files of the slots that no segment uses, in the order in which they will be used.
 
         Behind the configured ones come a few spare ones, for what must be written even when the ring is
-        full: a start after many crashes has to record outcomes before it can evacuate anything.
+        full: a start after many crashes has to record outcomes before it can evacuate anything, and a
+        start with fewer segments than before finds them all in use.
         """
         used = {segment.path for segment in self}
-        names = (self.directory / slot.slot_name(index) for index in range(self.slots + SPARE_SLOTS))
+        count = max(self.slots, len(used)) + SPARE_SLOTS
+        names = (self.directory / slot.slot_name(index) for index in range(count))
         return [path for path in names if path not in used]
 
     def is_spare(self, path: Path) -> bool:
