@@ -131,7 +131,8 @@ def _open_slot(disk: Disk, write: Write) -> None:
     segment.fd = disk.open(segment.path, os.O_RDWR | os.O_CREAT)
     if disk.size(segment.fd) < write.capacity:
         disk.reserve(segment.fd, write.capacity)
-        disk.sync_dir(segment.path.parent)
+    # Also for a slot that was there: who made it may not have come, or been killed before it came, to this.
+    disk.sync_dir(segment.path.parent)
     write.buffers.insert(0, slot.pack(segment.header))
     write.offset = 0
 

@@ -137,13 +137,14 @@ def _spool_contents(disk: Disk, fd: int, task: Evacuate) -> None:
     silos = set()
     for content in task.contents:
         path = spool_path(task.spool_root, content.spid)
+        silos.add(path.parent)
         if path.exists():
+            # Whole and synced, but who renamed it may have been killed before its directory was.
             continue
         temp = path.with_suffix(TEMP_SUFFIX)
         data = disk.pread(fd, content.length, content.offset)
         disk.write_temp(temp, [data], sync=len(task.contents) <= _FEW)
         renames.append((temp, path))
-        silos.add(path.parent)
     if len(task.contents) > _FEW:
         disk.sync_filesystem(task.spool_root)
     for temp, path in renames:
@@ -177,7 +178,8 @@ def _write_clusters(disk: Disk, fd: int, task: Evacuate) -> list[ClusterState]:
         chunks = [cluster.FIRST_LINE, *(line.raw for line in plan.lines)]
         disk.write_temp(temp, chunks, sync=len(plans) <= _FEW)
         renames.append((temp, path))
-        directories.add(path.parent)
+        # Parents too: an earlier try may have been killed between making a directory and syncing it.
+        directories |= {path.parent, path.parent.parent, task.queue_root}
     if len(plans) > _FEW:
         disk.sync_filesystem(task.queue_root)
     for temp, path in renames:
