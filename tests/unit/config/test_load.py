@@ -101,7 +101,7 @@ def test_values_of_every_kind() -> None:
         """<mailserver>
   <application><user>mail</user></application>
   <mta>
-    <queue><retry_delays>1m | 1h30m</retry_delays><read_only>yes</read_only><retry_jitter>0%</retry_jitter>
+    <queue><retry_delays>1m | 1h30m</retry_delays><maxmemoryqueue>7</maxmemoryqueue><retry_jitter>0%</retry_jitter>
       <journal><segmentsize>1mb</segmentsize></journal></queue>
     <submit><listeners>
       <listener name="in" interface="0.0.0.0" port="2525"><server>
@@ -123,7 +123,7 @@ def test_values_of_every_kind() -> None:
     ).settings
     assert settings.application.user == "mail"
     assert settings.queue.retry_delays == (MINUTE, HOUR + 30 * MINUTE)
-    assert settings.queue.read_only
+    assert settings.queue.maxmemoryqueue == 7
     assert settings.queue.retry_jitter == 0
     assert settings.queue.journal.segmentsize == 1024 * 1024
     first, second = settings.submit.listeners
