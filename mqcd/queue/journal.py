@@ -172,6 +172,7 @@ class Journal:
         self._pending: deque[Append] = deque()
         self._busy = False
         self._scheduled = False
+        self._stopped = False
         self._seal_wanted = False
         self._seal_timer: asyncio.TimerHandle | None = None
         self._untouchable: set[Path] = set()
@@ -199,7 +200,11 @@ class Journal:
         can be taken now; no other frame is refused.
         """
         future: asyncio.Future[None] = self._loop.create_future()
-        self._pending.append(Append(kind, parts, count, at, placed, future))
+        item = Append(kind, parts, count, at, placed, future)
+        if self._stopped:
+            _fail(item, "the queue has been closed")
+            return future
+        self._pending.append(item)
         if not (self._busy or self._scheduled):
             self._scheduled = True
             self._loop.call_soon(self._flush)
@@ -228,7 +233,7 @@ class Journal:
         if self._seal_timer is not None:
             self._seal_timer.cancel()
         self._committer.stop()
-        self._busy = True
+        self._busy = self._stopped = True
         for item in self._pending:
             _fail(item, "the queue has been closed")
         self._pending.clear()
