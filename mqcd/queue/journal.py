@@ -225,7 +225,7 @@ class Journal:
             self._loop.call_soon(self._flush)
 
     async def quiet(self) -> None:
-        """Wait until nothing is being written."""
+        """Wait until nothing is being written, or writing goes on failing."""
         await self._quiet.wait()
 
     def stop(self) -> None:
@@ -376,6 +376,14 @@ class Journal:
                 _fail(item, f"the journal cannot be written: {error.strerror}")
             else:
                 self._pending.appendleft(item)
+        if all(item.kind is Kind.ACCEPT for item in self._pending):
+            # What failed may stand whole in the page cache, and a kill would bring it to light: the next
+            # segment's header has to end the chain before it, also when nothing else is to be written.
+            future: asyncio.Future[None] = self._loop.create_future()
+            note = Append(Kind.NOTE, [], 0, self._clock.now(), lambda *_: None, future)
+            self._pending.appendleft(note)
+        if self.failing:
+            self._quiet.set()
         wait = RETRY_MS[min(self.failures, len(RETRY_MS)) - 1]
         self._scheduled = True
         self._loop.call_later(wait / 1000, self._flush)

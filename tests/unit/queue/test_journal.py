@@ -1,0 +1,261 @@
+"""Group commit: in order, done only when durable, and what happens when the disk does not do its part."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.queue.figures import Figures
+from mqcd.queue.frame import HEADER_SIZE, Kind
+from mqcd.queue.journal import Journal
+from mqcd.queue.replay import Walk, find_chain
+from mqcd.queue.ring import Ring, Segment
+from tests.fakes.clock import FakeClock
+from tests.fakes.disk import FaultyDisk, Gate
+
+CAPACITY = 1 << 15
+SLOTS = 4
+
+
+class Bench:
+    """A journal alone, without a store around it."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self.directory = directory
+        self.disk = FaultyDisk()
+        self.figures = Figures()
+        self.sealed: list[int] = []
+        self.placed: list[tuple[int, int, int, int]] = []
+        self.ring = Ring(directory, SLOTS, 1)
+        self.journal = Journal(
+            ring=self.ring,
+            disk=self.disk,
+            clock=FakeClock(),
+            epoch=1,
+            sequence=1,
+            capacity=CAPACITY,
+            max_residents=1000,
+            seal_age=3_600_000,
+            figures=self.figures,
+            on_sealed=lambda segment: self.sealed.append(segment.number),
+        )
+
+    def append(self, body: bytes, kind: Kind = Kind.SETTLE, count: int = 1) -> asyncio.Future[None]:
+        def placed(segment: Segment, ordinal: int, at: int, sequence: int) -> None:
+            self.placed.append((segment.number, ordinal, at, sequence))
+
+        return self.journal.append(kind, [body], count, 5, placed)
+
+    async def fill(self, segments: int) -> None:
+        """Use up whole segments."""
+        for _ in range(segments):
+            await self.append(b"x" * (CAPACITY // 4))
+            self.journal.seal()
+
+    def recovered(self) -> list[bytes]:
+        """The bodies that a start at this moment would find."""
+        found = []
+        chain = find_chain(FaultyDisk(), self.directory, 1, 0)
+        for segment in chain:
+            bound = None if segment is chain[-1] else segment.end
+            found += [bytes(each.body) for each in Walk(segment.path.read_bytes(), segment, bound=bound)]
+        return [body for body in found if body]
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    made = Bench(tmp_path / "journal")
+    yield made
+    made.disk.mend()
+    made.journal.stop()
+
+
+async def reached(gate: Gate) -> None:
+    assert await asyncio.to_thread(gate.reached.wait, 30)
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def outcomes(futures: Sequence[asyncio.Future[None]]) -> list[BaseException | None]:
+    return await asyncio.gather(*futures, return_exceptions=True)
+
+
+async def test_frames_are_placed_in_the_order_of_appending(bench: Bench) -> None:
+    await asyncio.gather(*(bench.append(b"%d" % n, count=2) for n in range(50)))
+    assert bench.recovered() == [b"%d" % n for n in range(50)]
+    assert [ordinal for _, ordinal, _, _ in bench.placed] == list(range(0, 100, 2))
+    assert [sequence for *_, sequence in bench.placed] == list(range(1, 101, 2))
+    data = (bench.directory / "00").read_bytes()
+    assert data[bench.placed[7][2] :].startswith(b"7")
+
+
+async def test_a_frame_is_done_only_after_its_groups_sync(bench: Bench) -> None:
+    gate = bench.disk.block("datasync")
+    future = bench.append(b"one")
+    await reached(gate)
+    await turns()
+    assert not future.done()
+    assert not bench.placed
+    gate.release()
+    await future
+    assert bench.placed
+
+
+async def test_a_group_is_what_gathered_while_the_last_was_syncing(bench: Bench) -> None:
+    gate = bench.disk.block("datasync")
+    first = bench.append(b"first")
+    await reached(gate)
+    rest = [bench.append(b"%d" % n) for n in range(20)]
+    gate.release()
+    await asyncio.gather(first, *rest)
+    assert bench.disk.count("datasync") == 2
+    assert bench.figures.syncs == 2
+    assert bench.recovered() == [b"first", *(b"%d" % n for n in range(20))]
+
+
+async def test_synced_sequences_say_what_was_durable_before(bench: Bench) -> None:
+    gate = bench.disk.block("datasync")
+    first = bench.append(b"first")
+    await reached(gate)
+    rest = [bench.append(b"x"), bench.append(b"y")]
+    gate.release()
+    await asyncio.gather(first, *rest)
+    [segment] = find_chain(FaultyDisk(), bench.directory, 1, 0)
+    walk = Walk(segment.path.read_bytes(), segment, bound=None)
+    assert [(each.header.sequence, each.header.synced) for each in walk] == [(1, 0), (2, 1), (3, 1)]
+
+
+async def test_a_frame_that_does_not_fit_begins_the_next_segment(bench: Bench) -> None:
+    bodies = [bytes([65 + n]) * (CAPACITY // 4 - HEADER_SIZE) for n in range(5)]
+    await asyncio.gather(*map(bench.append, bodies))
+    assert bench.sealed == [1]
+    assert {number for number, *_ in bench.placed} == {1, 2}
+    assert bench.recovered() == bodies
+
+
+async def test_a_new_slot_is_in_its_directory_before_its_first_frame_is_done(bench: Bench) -> None:
+    await bench.append(b"one")
+    order = [name for name, _ in bench.disk.order("open", "reserve", "sync_dir", "pwritev", "datasync")]
+    assert order == ["open", "reserve", "sync_dir", "pwritev", "datasync"]
+
+
+@pytest.mark.parametrize("operation", ["pwritev", "datasync"])
+async def test_after_a_failure_accepts_fail_and_verdicts_go_into_the_next_segment(
+    bench: Bench, operation: str
+) -> None:
+    await bench.append(b"before", Kind.ACCEPT)
+    gate = bench.disk.block("datasync")
+    first = bench.append(b"first")
+    await reached(gate)
+    futures = [
+        bench.append(b"accept", Kind.ACCEPT),
+        bench.append(b"verdict"),
+        bench.append(b"accept too", Kind.ACCEPT),
+        bench.append(b"begun", Kind.BEGUN),
+    ]
+    bench.disk.fail(operation)
+    gate.release()
+    found = await outcomes([first, *futures])
+    assert [isinstance(each, StoreUnavailable) for each in found] == [False, True, False, True, False]
+    assert bench.recovered() == [b"before", b"first", b"verdict", b"begun"]
+    assert [number for number, *_ in bench.placed] == [1, 1, 2, 2]
+
+
+async def test_the_abandoned_segment_is_never_written_again(bench: Bench) -> None:
+    await bench.append(b"before")
+    abandoned = bench.directory / "00"
+    bench.disk.fail("datasync", "*/00")
+    await bench.append(b"verdict")
+    octets = bench.disk.count("pwritev", "*/00")
+    await bench.append(b"later")
+    bench.journal.seal()
+    await bench.append(b"last")
+    assert bench.disk.count("pwritev", "*/00") == octets
+    assert bench.journal.ring.segments[1].path == abandoned
+    assert bench.sealed[0] == 1
+    assert bench.recovered() == [b"before", b"verdict", b"later", b"last"]
+
+
+async def test_a_slot_that_failed_at_its_first_write_is_made_anew(bench: Bench) -> None:
+    bench.disk.fail("datasync", "*/00")
+    await bench.append(b"verdict")
+    assert bench.disk.count("unlink", "*/00") == 1
+    assert list(bench.ring.segments) == [2]
+    assert bench.recovered() == [b"verdict"]
+
+
+@pytest.mark.parametrize("earlier", [True, False], ids=["in a segment in use", "in a new segment"])
+async def test_an_accept_that_failed_is_not_there_after_a_kill(bench: Bench, earlier: bool) -> None:
+    if earlier:
+        await bench.append(b"before", Kind.ACCEPT)
+    bench.disk.fail("datasync")
+    with pytest.raises(StoreUnavailable, match="cannot be written"):
+        await bench.append(b"accept", Kind.ACCEPT)
+    await bench.journal.quiet()
+    assert bench.recovered() == ([b"before"] if earlier else [])
+
+
+async def test_nobody_waits_for_quiet_on_a_dead_disk(bench: Bench) -> None:
+    bench.disk.fail("datasync", times=None)
+    future = bench.append(b"verdict")
+    await asyncio.wait_for(bench.journal.quiet(), 10)
+    assert bench.journal.failing
+    assert not future.done()
+
+
+async def test_a_disk_that_goes_on_failing_is_told_and_recovers(bench: Bench) -> None:
+    bench.disk.fail("datasync", times=2, code=errno.ENOSPC)
+    with pytest.raises(StoreUnavailable, match="No space left"):
+        await bench.append(b"accept", Kind.ACCEPT)
+    verdict = bench.append(b"verdict")
+    await verdict
+    assert not bench.journal.failing
+    assert bench.journal.failures == 0
+    assert bench.recovered() == [b"verdict"]
+
+
+async def test_in_a_full_ring_accepts_fail_and_verdicts_use_the_last_slot(bench: Bench) -> None:
+    await bench.fill(SLOTS - 1)
+    assert bench.ring.tight
+    with pytest.raises(StoreUnavailable, match="journal is full"):
+        await bench.append(b"accept", Kind.ACCEPT)
+    await bench.append(b"verdict")
+    assert len(bench.ring.segments) == SLOTS
+    assert bench.recovered()[-1] == b"verdict"
+
+
+async def test_what_waits_for_a_slot_is_written_when_one_is_freed(bench: Bench) -> None:
+    await bench.fill(SLOTS + 2)
+    future = bench.append(b"verdict")
+    await turns()
+    assert not future.done()
+    del bench.ring.segments[1]
+    bench.journal.resume()
+    await future
+    assert bench.ring.segments[SLOTS + 3].path.name == "00"
+
+
+async def test_a_slot_that_is_still_read_is_left_to_its_reader(bench: Bench) -> None:
+    await bench.fill(SLOTS + 2)
+    segment = bench.ring.segments.pop(1)
+    bench.journal.leave_alone(segment.path)
+    before = segment.path.read_bytes()
+    await bench.append(b"verdict")
+    assert bench.disk.pread(segment.fd, len(before), 0) == before
+    assert segment.path.read_bytes() != before
+
+
+async def test_a_stopped_journal_takes_nothing(bench: Bench) -> None:
+    await bench.append(b"one")
+    bench.journal.stop()
+    [found] = await asyncio.wait_for(outcomes([bench.append(b"two")]), 10)
+    assert isinstance(found, StoreUnavailable)
