@@ -41,6 +41,7 @@ class Link:
         self._connection: Connection | None = None
         self._dialling: asyncio.Task[None] | None = None
         self._timed_out = False
+        self._patience_ms = 0
 
     # ------------------------------------------------------------ opening
 
@@ -154,10 +155,11 @@ class Link:
     def _patience(self, size: int = 0, factor: int = 1) -> None:
         rate = self._settings.mindatarate
         transfer_ms = size * 8000 // rate if rate else 0
-        self.deadline = self._clock.monotonic() + self._settings.timeout * factor + transfer_ms
+        self._patience_ms = self._settings.timeout * factor + transfer_ms
+        self.deadline = self._clock.monotonic() + self._patience_ms
 
     def _reason(self, text: str) -> str:
-        return f"no reply within {self._settings.timeout} ms" if self._timed_out else text
+        return f"no reply within {self._patience_ms / 1000:g} s" if self._timed_out else text
 
     def _open(self) -> Connection:
         if self._connection is None:

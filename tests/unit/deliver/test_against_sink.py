@@ -1,0 +1,150 @@
+"""Delivery over real sockets to the sink, with the real dialer and the real clock."""
+
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import pytest
+
+from mqcd.config.settings import ClientSettings, HostPort, RelaySettings
+from mqcd.core.events import Verb
+from mqcd.core.model import Body, Deferred, Delivered, Envelope, Submission
+from mqcd.deliver.deliverer import Deliverer
+from mqcd.net.clock import SystemClock
+from mqcd.net.dialer import SystemDialer
+from mqcd.sink.mail import Received
+from mqcd.sink.rules import Rules
+from mqcd.sink.server import SinkSettings, start
+from mqcd.stores.memory import MemoryStore
+from tests.fakes.observer import RecordingObserver
+from tests.fakes.resolver import FakeResolver
+from tests.unit.deliver.kit import CONTENT, RELAYED, SCHEDULE
+
+
+@dataclass
+class Road:
+    """A store, a deliverer, and what the sink at its end has taken."""
+
+    store: MemoryStore
+    observer: RecordingObserver
+    deliverer: Deliverer
+    received: list[Received]
+
+    async def send(self, *recipients: str, content: bytes = CONTENT, body: Body = Body.SEVEN) -> None:
+        envelope = Envelope(
+            spid=self.store.reserve(len(recipients) > 1),
+            sender="from@example.org",
+            received=SystemClock().now(),
+            body=body,
+        )
+        await self.store.enqueue(Submission(envelope=envelope, recipients=recipients, content=content))
+
+
+@asynccontextmanager
+async def road(
+    rules: Sequence[str] = (), tls: ssl.SSLContext | None = None, timeout: int = 60_000
+) -> AsyncIterator[Road]:
+    """Everything from the store to the sink, running."""
+    clock, observer = SystemClock(), RecordingObserver()
+    received: list[Received] = []
+    sink = await start(
+        SinkSettings(rules=Rules.parse(rules), tls=tls), now_ms=clock.now, on_received=received.append
+    )
+    store = MemoryStore(clock, observer)
+    await store.open()
+    relay = RelaySettings(address=HostPort(host="127.0.0.1", port=sink.port))
+    client = ClientSettings(announcehost="mx.example.org", timeout=timeout)
+    deliverer = Deliverer(
+        replace(RELAYED, relays=(relay,), client=client),
+        SCHEDULE,
+        store=store,
+        clock=clock,
+        resolver=FakeResolver(),
+        dialer=SystemDialer(),
+        observer=observer,
+    )
+    await deliverer.start()
+    try:
+        yield Road(store, observer, deliverer, received)
+    finally:
+        await deliverer.stop(1000)
+        await sink.close()
+        await store.close()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\r\n",
+        b".\r\n",
+        b"Subject: dots\r\n\r\n.\r\n..\r\n.x\r\nend\r\n",
+        b"Subject: long\r\n\r\n" + b".0123456789\r\n" * 400_000,
+        bytes(range(128, 256)) + b"\r\n",
+    ],
+    ids=["empty", "one line end", "one dot", "dots", "5 MB", "8 bit"],
+)
+async def test_what_arrives_is_what_was_accepted(content: bytes) -> None:
+    async with road() as way:
+        await way.send("to@example.com", content=content, body=Body.EIGHT)
+        await way.deliverer.drained()
+        assert [mail.content for mail in way.received] == [content]
+        assert way.received[0].body == "8BITMIME"
+
+
+async def test_many_messages_over_few_connections() -> None:
+    async with road() as way:
+        for number in range(300):
+            await way.send(f"a{number}@example.com", f"b{number}@example.com")
+        await way.deliverer.drained()
+        assert len(way.received) == 300
+        assert way.observer.count(Verb.DELIVERED) == 600
+        assert way.observer.count(Verb.CONNECTED) <= RELAYED.maxserverconnections
+
+
+async def test_refusals_drops_and_stalls_concern_those_that_they_hit() -> None:
+    rules = ["busy@*=450 4.2.1 busy", "no@*=550 5.1.1 no", "drop@*=drop:dot", "stall@*=stall:rcpt"]
+    async with road(rules, timeout=300) as way:
+        for name in ("busy", "no", "drop", "stall", "good"):
+            await way.send(f"{name}@example.com")
+        await way.deliverer.drained()
+        verdicts = {
+            heard.recipient.address.split("@")[0]: heard.verdict
+            for heard in way.observer.of(Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED)
+            if heard.recipient is not None
+        }
+        assert {name: type(verdict).__name__ for name, verdict in verdicts.items()} == {
+            "busy": "Deferred",
+            "no": "Bounced",
+            "drop": "Deferred",
+            "stall": "Deferred",
+            "good": "Delivered",
+        }
+        dropped, stalled = verdicts["drop"], verdicts["stall"]
+        assert isinstance(dropped, Deferred)
+        assert dropped.possibly_delivered
+        assert isinstance(stalled, Deferred)
+        assert not stalled.possibly_delivered
+
+
+@pytest.mark.needs("openssl")
+async def test_mail_goes_over_tls_where_it_is_offered(tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("tls")
+    key, certificate = directory / "key.pem", directory / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    async with road(tls=context) as way:
+        for number in range(3):
+            await way.send(f"to{number}@example.com")
+        await way.deliverer.drained()
+        assert [mail.tls for mail in way.received] == [True] * 3
+        verdict = way.observer.of(Verb.DELIVERED)[0].verdict
+        assert isinstance(verdict, Delivered)
+        assert verdict.attempt.tls == "TLSv1.3"
+        assert verdict.attempt.remote_addr == "127.0.0.1"
