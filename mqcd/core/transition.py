@@ -45,8 +45,15 @@ def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:
 
 
 def parked(recipient: Recipient, until: int) -> Recipient:
-    """The record given back untried, due at `until`, ms; a bounce has no due time and stays as it is."""
-    return recipient if recipient.area is Area.BOUNCES else replace(recipient, due=until)
+    """The record given back untried, due at `until`, ms (0 = at once).
+
+    New mail that has to wait rests with the deferred, so that the area of a record is where it lies and
+    figures and listings agree; it stays untried. A bounce has no due time and stays as it is.
+    """
+    if recipient.area is Area.BOUNCES:
+        return recipient
+    waits = until and recipient.area is Area.INCOMING
+    return replace(recipient, area=Area.DEFERRED if waits else recipient.area, due=until)
 
 
 def unknown(recipient: Recipient, schedule: RetrySchedule, now: int) -> Recipient:

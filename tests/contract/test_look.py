@@ -53,11 +53,14 @@ async def test_the_oldest_is_the_oldest_of_those_that_are_left(
     assert store.stats()[Area.INCOMING].oldest == start + 2 * MINUTE
 
 
-async def test_parking_changes_no_figure(store: QueueStore, post: Post) -> None:
+async def test_parked_mail_counts_where_it_waits(store: QueueStore, post: Post) -> None:
     await post.send("a@example.org")
-    before = dict(store.stats())
+    before = store.stats()[Area.INCOMING]
+    await store.park(await post.claim_all(), 0)
+    assert store.stats()[Area.INCOMING] == before
     await store.park(await post.claim_all(), post.clock.now() + HOUR)
-    assert dict(store.stats()) == before
+    assert (store.stats()[Area.INCOMING], store.stats()[Area.DEFERRED]) == (EMPTY, before)
+    assert {each.area for each in (await post.scan()).values()} == {Area.DEFERRED}
 
 
 async def test_a_scan_gives_everything_in_flight_or_not(post: Post) -> None:

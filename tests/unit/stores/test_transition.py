@@ -75,7 +75,10 @@ def test_these_verdicts_cannot_come(record: Recipient, verdict: Verdict) -> None
 
 
 def test_parking_moves_the_due_time_of_what_is_to_be_attempted() -> None:
-    assert parked(FRESH, 77) == replace(FRESH, due=77)
+    waiting = replace(FRESH, area=Area.DEFERRED, due=77)
+    assert parked(FRESH, 77) == waiting
+    assert parked(FRESH, 0) == FRESH
+    assert parked(waiting, 0) == replace(waiting, due=0)
     assert parked(BOUNCE, 77) == BOUNCE
 
 
