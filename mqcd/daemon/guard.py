@@ -31,7 +31,7 @@ class Guard:
 
     def adopt(self) -> None:
         """Watch the tasks that the parts have begun for themselves: a failure of one is told as well."""
-        for task in asyncio.all_tasks() - set(self._tasks.values()):
+        for task in asyncio.all_tasks() - {asyncio.current_task(), *self._tasks.values()}:
             task.add_done_callback(self._adopted_ended)
 
     def fail(self, why: str, error: BaseException | None) -> None:

@@ -18,7 +18,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from mqcd.config.load import Loaded
 from mqcd.config.problems import BadConfiguration
@@ -62,7 +62,16 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 class Process:
     """One run of the server, from its configuration to its exit code."""
 
-    def __init__(self, loaded: Loaded, load: Load, conf: Path, identity: Identity | None = None) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        load: Load,
+        conf: Path,
+        *,
+        stream: TextIO | None = None,
+        identity: Identity | None = None,
+    ) -> None:
+        """`stream` is where the log goes; None is standard error."""
         self._loaded = loaded
         self._load = load
         self._conf = conf
@@ -70,7 +79,7 @@ class Process:
         self._stop = asyncio.Event()
         self._server: Server | None = None
         self._clock = SystemClock()
-        self._log = Log(self._clock, sys.stderr, loaded.settings.ops.log)
+        self._log = Log(self._clock, stream or sys.stderr, loaded.settings.ops.log)
 
     async def main(self) -> int:
         """Start, wait, stop."""

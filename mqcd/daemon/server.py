@@ -73,11 +73,6 @@ class Server:
         conf: Path | None = None,
     ) -> None:
         """`observers` hear of each event besides metrics and log; `conf` is the file for errors to name."""
-        if settings.queue.read_only:
-            raise ConfigError(
-                "mta/queue/read_only is Y: there is nothing for a server to do; "
-                "the queue commands read a queue without one"
-            )
         self.settings = settings
         self._clock = clock
         self._log = log_to

@@ -1,0 +1,70 @@
+"""The way from root to the server's user, with an operating system that does what root could."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+import pytest
+
+from mqcd.core.errors import ConfigError
+from mqcd.daemon.privileges import settle_in
+
+ME = pwd.getpwuid(os.geteuid())
+
+
+class Root:
+    """Is root until it becomes somebody; remembers what it was asked to do."""
+
+    def __init__(self, euid: int = 0) -> None:
+        self._euid = euid
+        self.did: list[tuple[str, str]] = []
+
+    def euid(self) -> int:
+        return self._euid
+
+    def become(self, user: pwd.struct_passwd) -> None:
+        self.did.append(("become", user.pw_name))
+
+    def give(self, path: Path, user: pwd.struct_passwd) -> None:
+        self.did.append((user.pw_name, path.name))
+
+
+def test_root_gives_away_what_it_made_and_nothing_else_and_then_becomes_the_user(tmp_path: Path) -> None:
+    (tmp_path / "var").mkdir()
+    system = Root()
+    settle_in(ME.pw_name, [tmp_path / "var" / "queue", tmp_path / "var" / "a" / "b"], system)
+    assert system.did == [
+        (ME.pw_name, "queue"),
+        (ME.pw_name, "b"),
+        (ME.pw_name, "a"),
+        ("become", ME.pw_name),
+    ]
+    assert (tmp_path / "var" / "a" / "b").stat().st_mode & 0o777 == 0o700
+
+
+def test_without_a_user_it_stays_who_it_is(tmp_path: Path) -> None:
+    system = Root()
+    settle_in(None, [tmp_path / "queue"], system)
+    assert system.did == []
+    assert (tmp_path / "queue").is_dir()
+
+
+def test_who_is_not_root_stays_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    system = Root(euid=ME.pw_uid + 4711)
+    settle_in(ME.pw_name, [tmp_path], system)
+    assert system.did == []
+    assert "only root can become it" in caplog.text
+
+
+def test_an_unknown_user_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match='there is no user "nobody-of-that-name"'):
+        settle_in("nobody-of-that-name", [tmp_path / "queue"], Root())
+    assert not (tmp_path / "queue").exists()
+
+
+def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"/file"):
+        settle_in(None, [tmp_path / "file" / "queue"], Root())

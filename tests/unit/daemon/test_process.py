@@ -1,0 +1,132 @@
+"""The process: what keeps it from starting, and with which exit code it says so."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mqcd.config.load import Loaded, load
+from mqcd.config.problems import BadConfiguration
+from mqcd.daemon.process import Process, loop_factory, run
+from tests.unit.daemon.support import write_conf
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """What a process changes for itself, put back."""
+    root, umask = logging.getLogger(), os.umask(0o022)
+    handlers, level, hook = list(root.handlers), root.level, threading.excepthook
+    interval = sys.getswitchinterval()
+    yield
+    sys.setswitchinterval(interval)
+    os.umask(umask)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    threading.excepthook = hook
+
+
+def loader(conf: Path) -> Loaded:
+    return load(conf, var=None, hostname="mx.example.org")
+
+
+class Told(io.StringIO):
+    """The log; wakes whoever waits for a word in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._news = asyncio.Event()
+        self._seen = 0
+
+    def write(self, text: str) -> int:
+        self._news.set()
+        return super().write(text)
+
+    async def until(self, word: str) -> str:
+        """What was said since the last call, up to a line with `word`."""
+        while word not in (said := self.getvalue()[self._seen :]):
+            self._news.clear()
+            await self._news.wait()
+        self._seen += len(said)
+        return said
+
+
+def begin(conf: Path) -> tuple[Told, asyncio.Future[int]]:
+    """A process in this one: its log and its exit code to come."""
+    log = Told()
+    process = Process(loader(conf), lambda: loader(conf), conf, stream=log)
+    return log, asyncio.ensure_future(process.main())
+
+
+async def test_a_signal_stops_it_and_a_second_one_changes_nothing(tmp_path: Path) -> None:
+    conf = write_conf(tmp_path)
+    log, main = begin(conf)
+    await log.until("event=ready")
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGINT)
+    assert await main == 0
+    said = await log.until("event=stopped")
+    assert "already stopping" in said
+    assert said.rstrip().endswith("event=stopped")
+
+
+async def test_sighup_takes_over_what_is_new_and_refuses_what_is_wrong(tmp_path: Path) -> None:
+    conf = write_conf(tmp_path)
+    log, main = begin(conf)
+    await log.until("event=ready")
+    write_conf(tmp_path, retry_delays="5m", node="n2")
+    os.kill(os.getpid(), signal.SIGHUP)
+    said = await log.until("needs a restart")
+    assert 'msg="SIGHUP: took over: queue.retry_delays"' in said
+    assert "needs a restart: ops.node" in said
+    write_conf(tmp_path, retry_delays="soon")
+    os.kill(os.getpid(), signal.SIGHUP)
+    said = await log.until("the old one stays")
+    assert "mqcd.xml:5: mta/queue/retry_delays" in said
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await main == 0
+
+
+async def test_a_part_that_fails_stops_it_with_1(tmp_path: Path) -> None:
+    conf = write_conf(tmp_path)
+    log, main = begin(conf)
+    await log.until("event=ready")
+
+    def fail() -> None:
+        raise RuntimeError("a mistake")
+
+    thread = threading.Thread(target=fail, name="the-committer")
+    thread.start()
+    thread.join()
+    assert await main == 1
+    said = await log.until("event=stopped")
+    assert "thread the-committer has failed; the server stops" in said
+    assert "a mistake" in said
+
+
+def test_an_unknown_user_is_exit_code_1(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    conf = write_conf(tmp_path, application="<user>nobody-of-that-name</user>")
+    assert run(lambda: loader(conf), conf) == 1
+    assert 'there is no user \\"nobody-of-that-name\\"' in capfd.readouterr().err
+    assert not (tmp_path / "var").exists()
+
+
+def test_a_bad_configuration_is_the_callers(tmp_path: Path) -> None:
+    conf = write_conf(tmp_path, retry_delays="soon")
+    with pytest.raises(BadConfiguration):
+        run(lambda: loader(conf), conf)
+
+
+def test_it_has_a_loop() -> None:
+    factory = loop_factory() or asyncio.new_event_loop
+    loop = factory()
+    assert loop.run_until_complete(asyncio.sleep(0, "done")) == "done"
+    loop.close()

@@ -1,0 +1,169 @@
+"""The composition as a whole: in one process, on ports of its own, with the sink as its next hop."""
+
+from __future__ import annotations
+
+import asyncio
+import smtplib
+import socket
+from pathlib import Path
+
+import pytest
+
+from mqcd.core.errors import ConfigError, StoreBusy
+from mqcd.core.events import Verb
+from mqcd.core.selection import Selection
+from mqcd.queue.durable import Disk
+from mqcd.queue.snapshot import Snapshot
+from tests.unit.daemon.support import Running, running, settings_of, write_conf
+
+
+async def test_mail_goes_in_and_out_and_is_told_of(tmp_path: Path) -> None:
+    async with running(tmp_path) as house:
+        await house.send("ann@example.com", "bob@example.com")
+        await house.sink.wait_messages(1)
+        (message,) = house.arrived
+        assert message.recipients == ("ann@example.com", "bob@example.com")
+        assert message.content.startswith(b"Received: from client.example ")
+        assert message.content.endswith(b"Subject: hello\r\n\r\nWorld\r\n")
+        await house.heard(Verb.DELIVERED)
+        status, page = await house.get("/metrics")
+        assert status == 200
+        assert "mqcd_recipients_accepted_total 2.0" in page
+        assert 'mqcd_queue_recipients{area="held"} 0.0' in page
+        assert "mqcd_syncs_total" in page
+
+
+async def test_a_refusal_comes_back_as_a_report(tmp_path: Path) -> None:
+    async with running(tmp_path, rules=["*@no.example=550 5.1.1 no such user"]) as house:
+        await house.send("ann@no.example")
+        await house.sink.wait_messages(1)
+        (report,) = house.arrived
+        assert (report.sender, report.recipients) == ("", ("me@here.example",))
+        assert b"ann@no.example" in report.content
+
+
+async def test_each_listener_is_told_with_the_port_that_it_has(tmp_path: Path) -> None:
+    async with running(tmp_path) as house:
+        lines = [line.split(" ", 2)[2] for line in house.log.getvalue().splitlines()]
+        assert lines == [
+            f"event=listening name=smtp address=127.0.0.1 port={house.server.doors[0].port}",
+            f"event=listening name=ops address=127.0.0.1 port={house.server.ops_port}",
+            "event=ready",
+        ]
+
+
+async def test_nothing_is_let_in_before_the_queue_is_open(tmp_path: Path) -> None:
+    async with running(tmp_path, bind_only=True) as house:
+        with pytest.raises(smtplib.SMTPSenderRefused) as refused:
+            await house.send("ann@example.com")
+        assert refused.value.smtp_code == 451
+        assert (await house.get("/readyz")) == (503, "starting: the queue is not open yet\n")
+        assert (await house.get("/metrics"))[0] == 503
+        assert (await house.get("/healthz"))[0] == 200
+        await house.server.open()
+        assert (await house.get("/readyz")) == (200, "ok\n")
+        await house.send("ann@example.com")
+        await house.sink.wait_messages(1)
+
+
+async def test_it_is_not_ready_from_the_beginning_of_a_stop(tmp_path: Path) -> None:
+    async with running(tmp_path, rules=["*=stall:dot"]) as house:
+        await house.send("ann@example.com")
+        await house.heard(Verb.ATTEMPTED)
+        stop = asyncio.ensure_future(house.server.stop())
+        await asyncio.sleep(0)
+        assert (await house.get("/readyz")) == (503, "stopping\n")
+        await house.sink.close()
+        await stop
+        with pytest.raises(ConnectionRefusedError):
+            await house.get("/readyz")
+
+
+async def test_what_is_left_is_there_after_the_stop_and_goes_out_after_the_next_start(tmp_path: Path) -> None:
+    async with running(tmp_path, rules=["*=450 4.2.1 later"], retry_delays="1s") as house:
+        await house.send("ann@example.com")
+        await house.heard(Verb.DEFERRED)
+        queue = settings_of(house.conf).queue
+    snapshot = Snapshot(Disk(), queue.rootpath, queue.spool.rootpath)
+    (item,) = snapshot.items(Selection())
+    snapshot.close()
+    assert item.recipient.address == "ann@example.com"
+    async with running(tmp_path, retry_delays="1s") as house:
+        await house.sink.wait_messages(1)
+
+
+async def test_a_stop_ends_its_parts_in_order(tmp_path: Path) -> None:
+    async with running(tmp_path) as house:
+        await house.server.stop()
+        events = [line.split("event=")[1] for line in house.log.getvalue().splitlines() if "event=" in line]
+        assert events[-2:] == ["stopping", "stopped"]
+        assert "did not stop" not in house.log.getvalue()
+        await house.server.stop()
+
+
+async def test_a_port_that_is_taken_names_the_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with pytest.raises(ConfigError) as failed:
+            async with running(tmp_path, port=port):
+                pass
+        place = f"{tmp_path}/conf/mqcd.xml:10: mta/submit/listeners/listener[1]"
+        assert str(failed.value).startswith(
+            f"{place}: cannot listen on 127.0.0.1 port {port}: Address already"
+        )
+        with pytest.raises(ConfigError) as failed:
+            async with running(tmp_path, ops=port):
+                pass
+        assert str(failed.value).startswith(f"{tmp_path}/conf/mqcd.xml:19: ops: cannot listen on 127.0.0.1")
+
+
+async def test_a_queue_that_is_in_use_is_not_opened(tmp_path: Path) -> None:
+    async with running(tmp_path):
+        with pytest.raises(StoreBusy):
+            async with running(tmp_path):
+                pass
+
+
+async def reload(house: Running, directory: Path, **changes: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    conf = write_conf(directory, **changes)
+    told = house.server.reload(settings_of(conf))
+    return told.applied, told.needs_restart
+
+
+async def test_a_reload_lets_other_clients_in(tmp_path: Path) -> None:
+    async with running(tmp_path, relay_clients="192.0.2.1") as house:
+        with pytest.raises(smtplib.SMTPRecipientsRefused):
+            await house.send("ann@example.com")
+        sink = str(house.sink.port)
+        applied, waits = await reload(house, tmp_path, sink=sink)
+        assert (applied, waits) == (("submit.listeners.smtp.server.relay_clients",), ())
+        await house.send("ann@example.com")
+        await house.sink.wait_messages(1)
+
+
+async def test_a_reload_changes_the_relay_the_delays_and_the_log(tmp_path: Path) -> None:
+    async with running(tmp_path, retry_delays="1s") as house, running(tmp_path / "other") as other:
+        sink = str(other.sink.port)
+        told = await reload(house, tmp_path, sink=sink, retry_delays="5m", level="error")
+        assert told == (("queue.retry_delays", "deliver.relays", "ops.log.level"), ())
+        await house.send("ann@example.com")
+        await other.sink.wait_messages(1)
+        assert house.arrived == []
+        assert "event=accepted" not in house.log.getvalue()
+
+
+async def test_what_needs_a_restart_is_said_at_every_reload(tmp_path: Path) -> None:
+    async with running(tmp_path) as house:
+        for _ in range(2):
+            sink = str(house.sink.port)
+            told = await reload(house, tmp_path, sink=sink, node="n2", port="2525")
+            assert told == ((), ("submit.listeners.smtp.port", "ops.node"))
+
+
+async def test_a_part_that_fails_is_told(tmp_path: Path) -> None:
+    async def fail() -> None:
+        raise RuntimeError("a mistake")
+
+    async with running(tmp_path) as house:
+        house.server.guard.spawn("the failing one", fail())
+        await house.server.guard.failed.wait()
