@@ -58,7 +58,8 @@ class Keeper:
         """A segment was sealed: it is to be exported, and evacuated when its age comes."""
         self._wake.set()
         age = self._shard.options.settings.journal.evacuate_age
-        self._loop.call_later((age + 1) / 1000, self._wake.set)
+        # A little late: the loop's timers and the clock may disagree by a millisecond.
+        self._loop.call_later((age + 10) / 1000, self._wake.set)
 
     def wake(self) -> None:
         """Look whether there is something to do."""
@@ -103,12 +104,12 @@ class Keeper:
                     doubtful = cast("frozenset[int]", await self._shard.helper.run(sweep))
                     self._shard.references.batch |= doubtful
                     sweep = None
-                await self._prepare_slots()
                 await self._export_all()
                 while (oldest := self._to_evacuate()) is not None:
                     await self.evacuate(oldest)
-                if self._shard.references.batch:
-                    await self._resolve()
+                await self._resolve()
+                # Last, because a full disk must not keep the journal from being emptied.
+                await self._prepare_slots()
             except (OSError, MqcdError) as error:
                 log.error("evacuation failed and will be tried again: %s", error)
                 self._loop.call_later(_RETRY_MS / 1000, self._wake.set)
@@ -123,7 +124,7 @@ class Keeper:
         journal = shard.options.settings.journal
         full = len(shard.ring.segments) * 2 >= shard.ring.slots
         crowded = shard.ring.residents * 2 > shard.journal.max_residents * shard.ring.slots
-        aged = shard.clock.now() - oldest.sealed_at >= journal.evacuate_age
+        aged = shard.clock.monotonic() - oldest.sealed_at >= journal.evacuate_age
         return oldest if full or crowded or aged or shard.ring.tight else None
 
     async def _prepare_slots(self) -> None:
@@ -151,11 +152,12 @@ class Keeper:
         if not segment.exported:
             # It was sealed while an older one was evacuated: its events must not go with it.
             await self._export(segment)
-        frozen = [r for r in segment.residents.values() if r.state is State.WAITING]
-        for resident in frozen:
-            resident.state = State.FROZEN
+        # Only its frames tell a later start which files have lost their owner.
+        await self._resolve()
+        await shard.reaper.settled(self._in_a_hurry)
+        frozen: list[Resident] = []
         try:
-            await self._carry(segment)
+            await self._carry(segment, frozen)
             clusters = await self._copy(segment, frozen)
             await self._commit(segment, clusters)
         except BaseException:
@@ -169,10 +171,17 @@ class Keeper:
         shard.figures.evacuations += 1
         shard.figures.evacuation_ms += shard.clock.monotonic() - begun
 
-    async def _carry(self, segment: Segment) -> None:
-        """Step C1: what is in flight goes to the current segment."""
+    async def _carry(self, segment: Segment, frozen: list[Resident]) -> None:
+        """Step C1: what waits is frozen, what is in flight goes to the current segment."""
         shard = self._shard
-        while any(r.state is not State.FROZEN for r in segment.residents.values()):
+        while True:
+            # Again each time: what was claimed may have been given back meanwhile.
+            waiting = [r for r in segment.residents.values() if r.state is State.WAITING]
+            for resident in waiting:
+                resident.state = State.FROZEN
+            frozen += waiting
+            if all(r.state is State.FROZEN for r in segment.residents.values()):
+                return
             carried = [r for r in segment.residents.values() if r.state is State.CLAIMED]
             for resident in carried:
                 resident.state = State.CARRYING
@@ -270,11 +279,16 @@ class Keeper:
         segment.borrowers.clear()
         shard.notify()
 
+    def _in_a_hurry(self) -> bool:
+        """Whether readers must not be waited for."""
+        ring = self._shard.ring
+        return self._stopping or ring.free_slots * 2 <= ring.slots
+
     async def _free(self, segment: Segment) -> None:
         """Step C5: the slot and what ended may go, once no reader holds a pin."""
         shard = self._shard
         ring = shard.ring
-        await shard.reaper.unpinned(lambda: ring.free_slots * 2 <= ring.slots)
+        await shard.reaper.unpinned(self._in_a_hurry)
         for name in self._ended:
             shard.reaper.remove(shard.queue_root / name)
         if ring.is_spare(segment.path):
@@ -291,6 +305,8 @@ class Keeper:
     async def _resolve(self) -> None:
         """Find which messages of the batch have no recipient left anywhere, and remove their files."""
         shard = self._shard
+        if not shard.references.batch:
+            return
         batch, shard.references.batch = shard.references.batch, set()
         batch -= {r.spid for segment in shard.ring for r in segment.residents.values()}
         clusters = [(s.name, s.cursor, s.size) for s in shard.shelf.clusters.values() if s.left]

@@ -34,6 +34,7 @@ class Reaper:
         self._fd = disk.open(pin, os.O_RDWR | os.O_CREAT)
         self._files: list[Path] = []
         self._task: asyncio.Task[None] | None = None
+        self._urgent: Callable[[], bool] = bool
 
     def remove(self, path: Path) -> None:
         """Remove a spool file soon."""
@@ -41,8 +42,9 @@ class Reaper:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._sweep())
 
-    async def settled(self) -> None:
-        """Wait until all that was given has been removed."""
+    async def settled(self, urgent: Callable[[], bool] = bool) -> None:
+        """Wait until all that was given has been removed; no longer for readers when it is urgent."""
+        self._urgent = urgent
         while self._task is not None and not self._task.done():
             await asyncio.shield(self._task)
 
@@ -58,7 +60,7 @@ class Reaper:
 
     async def _sweep(self) -> None:
         while self._files:
-            await self.unpinned(lambda: len(self._files) > 10_000)
+            await self.unpinned(lambda: len(self._files) > 10_000 or self._urgent())
             files, self._files = self._files, []
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._executor, self._unlink, files)

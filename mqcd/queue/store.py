@@ -26,6 +26,7 @@ from mqcd.queue.recovery import recover
 from mqcd.queue.ring import Resident
 from mqcd.queue.shard import Options, Shard
 from mqcd.queue.snapshot import Snapshot
+from mqcd.queue.space import Space
 from mqcd.queue.spool import Draft, SegmentContent, SpoolContent, spool_path
 from mqcd.queue.writes import Writer
 
@@ -42,6 +43,9 @@ class ClusterStore:
         self._clock = clock
         self._observer = observer
         self._disk = disk or Disk()
+        settings = options.settings
+        roots = (settings.rootpath, settings.spool.rootpath)
+        self._space = Space(self._disk, clock, roots, settings.minfree, settings.mininodes)
         self._watchers: list[Callable[[], None]] = []
         self._open: _Open | None = None
         self._settling: set[asyncio.Task[None]] = set()
@@ -84,7 +88,7 @@ class ClusterStore:
             await parts.keeper.finish()
         finally:
             shard.journal.stop()
-            await shard.reaper.settled()
+            await shard.reaper.settled(lambda: True)
             shard.reaper.close()
             await shard.helper.stop()
             shard.executor.shutdown(wait=True)
@@ -104,6 +108,9 @@ class ClusterStore:
         shard = live.shard
         if shard.journal.failing:
             raise StoreUnavailable("the journal cannot be written")
+        short = self._space.short()
+        if short:
+            raise StoreUnavailable(short)
         if shard.ring.fill >= 0.75:
             await live.keeper.relief(_FULL_DELAY_MS)
         content = submission.content
