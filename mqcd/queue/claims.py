@@ -173,8 +173,11 @@ class Claims:
             log.error("cluster %s cannot be read: %s; run `mqcd fsck`", name, error)
             shard.shelf.set_aside(name)
             return False
-        if not taken.lines and taken.state.cursor == shard.shelf.clusters[name].cursor:
-            return False
+        before = shard.shelf.clusters[name]
+        if not taken.lines and taken.state.cursor == before.cursor:
+            # After a crash a cluster's due time may be that of records that were taken from it.
+            shard.shelf.add(taken.state)
+            return taken.state.due > before.due
         try:
             await self._move_in(taken, room, now, skip, found)
         except StoreUnavailable:
