@@ -34,6 +34,9 @@ class Clock(Protocol):
     def monotonic(self) -> int:
         """Milliseconds that never go back; only differences mean something."""
 
+    def micros(self) -> int:
+        """Microseconds that never go back: for measuring what is shorter than a millisecond."""
+
     async def sleep(self, ms: int) -> None:
         """Return after `ms` milliseconds of monotonic time."""
 

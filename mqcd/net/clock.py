@@ -15,6 +15,10 @@ class SystemClock:
         """Milliseconds since some moment in the past; never goes back."""
         return time.monotonic_ns() // 1_000_000
 
+    def micros(self) -> int:
+        """Microseconds since the same moment."""
+        return time.monotonic_ns() // 1000
+
     async def sleep(self, ms: int) -> None:
         """Return after `ms` milliseconds; for 0 and less after one turn of the loop."""
         await asyncio.sleep(max(ms, 0) / 1000)

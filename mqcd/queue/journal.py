@@ -248,7 +248,7 @@ class Journal:
             return
         self.ring.current = None
         segment.sealed = True
-        segment.sealed_at = self._clock.now()
+        segment.sealed_at = self._clock.monotonic()
         self._on_sealed(segment)
 
     def _begin_segment(self) -> Segment | None:
@@ -306,7 +306,7 @@ class Journal:
             ordinal += item.count
             sequence += item.count
         self._busy = True
-        begun = self._clock.monotonic()
+        begun = self._clock.micros()
         fresh = segment.fd < 0
         replace = fresh and segment.path in self._untouchable
         write = Write(segment, fresh, replace, self.capacity, buffers, start)
@@ -315,7 +315,7 @@ class Journal:
             self._busy = False
             if error is None:
                 segment.end, segment.next_ordinal, self.sequence = offset, ordinal, sequence
-                self._committed(segment, group, self._clock.monotonic() - begun, fresh)
+                self._committed(segment, group, self._clock.micros() - begun, fresh)
             else:
                 self._abandon(segment, [item for item, *_ in group], error)
 
@@ -341,13 +341,13 @@ class Journal:
         return segment or self._begin_segment()
 
     def _committed(
-        self, segment: Segment, group: list[tuple[Append, int, int, int]], ms: int, fresh: bool
+        self, segment: Segment, group: list[tuple[Append, int, int, int]], micros: int, fresh: bool
     ) -> None:
         self.failures = 0
         if fresh:
             self._untouchable.discard(segment.path)
             self._seal_timer = self._loop.call_later(self._seal_age / 1000, self.seal)
-        self._figures.committed(len(group), ms * 1000)
+        self._figures.committed(len(group), micros)
         for item, ordinal, body, sequence in group:
             item.placed(segment, ordinal, body, sequence)
             if not item.future.done():

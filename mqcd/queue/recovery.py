@@ -119,7 +119,7 @@ def _read_disk(options: Options, disk: Disk, now: int) -> _Image:
         # What a killed process wrote may be in the page cache only; from here on it counts.
         disk.datasync(segment.fd)
         replay.read(disk, segment, last=segment is chain[-1])
-        segment.sealed, segment.sealed_at = True, now
+        segment.sealed = True
         segment.exported = segment.number <= state.exported
         segment.totals = replay.totals[segment.number]
     _check_takes(replay, state)
@@ -185,6 +185,7 @@ def _assemble(
     figures = Figures()
     ring = Ring(settings.rootpath / "journal", settings.journal.segments, state.first_live)
     for segment in image.chain:
+        segment.sealed_at = clock.monotonic()
         ring.add(segment)
     journal = Journal(
         ring=ring,

@@ -49,6 +49,7 @@ class ClusterStore:
         self._watchers: list[Callable[[], None]] = []
         self._open: _Open | None = None
         self._settling: set[asyncio.Task[None]] = set()
+        self._unfinished: set[asyncio.Task[Sequence[Recipient]]] = set()
 
     @property
     def _live(self) -> _Open:
@@ -140,18 +141,25 @@ class ClusterStore:
         try:
             await draft.fill(start, rest)
             await draft.commit()
-            return await asyncio.shield(
-                asyncio.ensure_future(live.writer.accept(submission, None, draft.size))
-            )
-        except asyncio.CancelledError:
-            # The frame may be on its way: then the file has an owner. If not, the next start removes it.
-            raise
         except OSError as error:
             draft.discard()
             raise StoreUnavailable(f"{spool.rootpath}: {error.strerror}") from error
         except BaseException:
             draft.discard()
             raise
+
+        async def accept() -> Sequence[Recipient]:
+            try:
+                return await live.writer.accept(submission, None, draft.size)
+            except BaseException:
+                draft.discard()
+                raise
+
+        # Once the frame is on its way, only its outcome says whether the file has an owner.
+        task = asyncio.ensure_future(accept())
+        self._unfinished.add(task)
+        task.add_done_callback(self._unfinished.discard)
+        return await asyncio.shield(task)
 
     async def claim(self, room: int, now: int, skip: Mapping[str, int] | None = None) -> Sequence[Recipient]:
         """Recipients that are due."""

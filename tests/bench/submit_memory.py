@@ -43,6 +43,9 @@ class SystemClock:
         """Monotonic ms."""
         return time.monotonic_ns() // 1_000_000
 
+    def micros(self) -> int:
+        return time.monotonic_ns() // 1000
+
     async def sleep(self, ms: int) -> None:
         """Sleep for real."""
         await asyncio.sleep(ms / 1000)

@@ -30,6 +30,10 @@ class FakeClock:
         """Milliseconds that this clock was advanced by since it was made."""
         return self._monotonic
 
+    def micros(self) -> int:
+        """The same in microseconds."""
+        return self._monotonic * 1000
+
     async def sleep(self, ms: int) -> None:
         """Return once `advance` has moved the clock by `ms`; at once (after one turn) for 0 and less."""
         if ms <= 0:

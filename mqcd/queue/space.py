@@ -1,0 +1,49 @@
+"""Free space on the queue's file systems, looked at before mail is promised and once a second at most.
+
+Settings read: `minfree`, `mininodes`. Below either the door answers 4xx, while there is still room to
+record what happens to the mail that is here, and opens again by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mqcd.core.ports import Clock
+from mqcd.queue.durable import Disk
+
+_LOOK_MS = 1000
+
+
+class Space:
+    """What a shard's roots have left."""
+
+    def __init__(self, disk: Disk, clock: Clock, roots: Sequence[Path], octets: int, inodes: int) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._roots = roots
+        self._octets = octets
+        self._inodes = inodes
+        self._looked: int | None = None
+        self._short = ""
+
+    def short(self) -> str:
+        """What is short and where, "" when nothing is. A root that cannot be asked counts as short."""
+        now = self._clock.monotonic()
+        if self._looked is None or now - self._looked >= _LOOK_MS:
+            self._looked = now
+            self._short = self._look()
+        return self._short
+
+    def _look(self) -> str:
+        for root in self._roots:
+            try:
+                octets, inodes = self._disk.free(root)
+            except OSError as error:
+                return f"{root}: {error.strerror}"
+            if octets < self._octets:
+                return f"{root}: {octets} octets are free, minfree is {self._octets}"
+            # A file system without a fixed number of inodes tells 0 of them.
+            if 0 < inodes < self._inodes:
+                return f"{root}: {inodes} inodes are free, mininodes is {self._inodes}"
+        return ""
