@@ -20,6 +20,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from mqcd.core.errors import ConfigError
 from mqcd.core.ports import Clock
 from mqcd.daemon.process import SWITCH_INTERVAL, loop_factory
 from mqcd.demo import checks
@@ -45,10 +46,15 @@ _SHOWN = (
 
 
 def run(keep: Path | None = None) -> int:
-    """Play it on standard output; gives the exit code. `keep`: where queue, log and events are to stay."""
+    """Play it on standard output; gives the exit code. `keep`: where queue, log and events are to stay.
+
+    Raises ConfigError for a directory that holds something.
+    """
     sys.setswitchinterval(SWITCH_INTERVAL)
     directory = keep.absolute() if keep is not None else Path(tempfile.mkdtemp(prefix="mqcd-demo-"))
     directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise ConfigError(f"{directory} is not empty; name a directory that is, or one to be made")
     screen = Screen(Console(highlight=False))
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         findings = runner.run(_play(screen, directory))

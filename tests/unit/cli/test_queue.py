@@ -1,0 +1,163 @@
+"""`queue ls|stat|cat` on a queue that the store has made, while it is open and after it was closed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqcd.cli import main
+from mqcd.core.model import Envelope, Settlement, Submission
+from mqcd.core.spid import format_spid
+from mqcd.daemon.server import options_of, schedule_of
+from mqcd.net.clock import SystemClock
+from mqcd.queue.store import ClusterStore
+from tests.contract.mail import bounced, deferred
+from tests.fakes.observer import RecordingObserver
+from tests.unit.daemon.support import settings_of, write_conf
+
+HOUR = 3_600_000
+CONTENT = b"Subject: \xe9t\xe9\r\n\r\n.dot\r\n"
+FIELDS = (
+    "spid", "qid", "area", "inflight", "sender", "recipient",
+    "received", "due", "attempts", "size", "status", "reply",
+)  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class House:
+    """An open store and the words that name its configuration."""
+
+    store: ClusterStore
+    words: list[str]
+    now: int
+
+    async def put(self, *recipients: str, sender: str = "me@here.example", age: int = 0) -> str:
+        spid = self.store.reserve(len(recipients) > 1)
+        envelope = Envelope(spid=spid, sender=sender, received=self.now - age)
+        await self.store.enqueue(Submission(envelope=envelope, recipients=recipients, content=CONTENT))
+        return format_spid(spid)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    """Three messages: one waits, one was deferred, one of two recipients of the third bounced."""
+    conf = write_conf(tmp_path)
+    settings = settings_of(conf)
+    clock = SystemClock()
+    options = options_of(settings, schedule_of(settings.queue))
+    store = ClusterStore(options, clock, RecordingObserver())
+    await store.open()
+    house = House(store=store, words=["-c", str(conf), "queue"], now=clock.now())
+    await house.put("ann@slow.example", age=3 * HOUR)
+    (ann,) = await store.claim(1, clock.now())
+    await store.settle([Settlement(recipient=ann, verdict=deferred(house.now + HOUR))])
+    await house.put("bob@No.example", "cho@example.org")
+    bob, cho = await store.claim(2, clock.now())
+    await store.settle([Settlement(recipient=bob, verdict=bounced())])
+    await store.park([cho], 0)
+    await house.put("Dee@Example.org", sender="")
+    yield house
+    await store.close()
+
+
+def rows(capfd: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+
+
+def listed(capfd: pytest.CaptureFixture[str], house: House, *flags: str) -> list[str]:
+    assert main([*house.words, "ls", "--json", *flags]) == 0
+    return sorted(row["recipient"][:3] for row in rows(capfd))
+
+
+async def test_a_line_of_json_has_every_field(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*house.words, "ls", "--json", "--area", "deferred"]) == 0
+    (row,) = rows(capfd)
+    assert tuple(row) == FIELDS
+    assert row["sender"] == "me@here.example"
+    assert row["recipient"] == "ann@slow.example"
+    assert (row["attempts"], row["size"], row["inflight"]) == (1, len(CONTENT), False)
+    assert (row["status"], row["reply"]) == ("4.2.1", "450 busy")
+    assert row["due"].endswith("Z")
+    assert row["due"] > row["received"]
+
+
+async def test_what_there_is_not_is_null(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*house.words, "ls", "--json", "--recipient", "dee@example.org"]) == 0
+    (row,) = rows(capfd)
+    assert (row["due"], row["status"], row["reply"], row["sender"]) == (None, None, None, "")
+
+
+async def test_flags_choose(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    assert listed(capfd, house) == ["Dee", "ann", "bob", "cho"]
+    assert listed(capfd, house, "--area", "bounces") == ["bob"]
+    assert listed(capfd, house, "--sender", "") == ["Dee"]
+    assert listed(capfd, house, "--sender", "ME@here.example") == ["ann", "bob", "cho"]
+    assert listed(capfd, house, "--domain", "EXAMPLE.org.") == ["Dee", "cho"]
+    assert listed(capfd, house, "--older", "2h30m") == ["ann"]
+    assert listed(capfd, house, "--older", "4h") == []
+    assert len(listed(capfd, house, "--limit", "2")) == 2
+    assert listed(capfd, house, "--limit", "0") == []
+    assert main([*house.words, "ls", "--json", "--area", "bounces"]) == 0
+    (row,) = rows(capfd)
+    assert listed(capfd, house, "--spid", row["spid"].lower()) == ["bob", "cho"]
+
+
+async def test_an_attempt_under_way_is_told(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    claimed = await house.store.claim(5, house.now)
+    await house.store.begin(claimed, "example.org")
+    assert main([*house.words, "ls", "--json"]) == 0
+    assert {row["recipient"][:3] for row in rows(capfd) if row["inflight"]} == {"Dee", "cho"}
+    await house.store.park(claimed, 0)
+
+
+async def test_the_table_has_what_people_ask_for(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*house.words, "ls"]) == 0
+    said = capfd.readouterr().out
+    for words in ("3h 00m ago", "in 59m", "ann@slow.example", "450 4.2.1 busy", "from <>", "4 recipients"):
+        assert words in said
+    assert max(map(len, said.splitlines())) <= 80
+
+
+async def test_stat_counts_each_area(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*house.words, "stat", "--json"]) == 0
+    told = {row["area"]: row for row in rows(capfd)}
+    assert {area: row["recipients"] for area, row in told.items()} == {
+        "incoming": 2, "deferred": 1, "bounces": 1, "held": 0,
+    }  # fmt: skip
+    assert told["incoming"]["bytes"] == 2 * len(CONTENT)
+    assert told["held"]["oldest"] is None
+    assert told["deferred"]["oldest"] < told["incoming"]["oldest"]
+    assert main([*house.words, "stat"]) == 0
+    assert "3h 00m ago" in capfd.readouterr().out
+
+
+async def test_cat_gives_the_octets(house: House, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    spid = await house.put("eve@example.org")
+    assert main([*house.words, "cat", spid]) == 0
+    assert capfdbinary.readouterr().out == CONTENT
+
+
+async def test_cat_of_what_is_not_there_is_exit_code_1(
+    house: House, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*house.words, "cat", "0000000000000000"]) == 1
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert "0000000000000000 is not in the queue" in said.err
+
+
+async def test_without_a_server_it_is_the_same(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    await house.store.close()
+    assert listed(capfd, house) == ["Dee", "ann", "bob", "cho"]
+    assert main([*house.words, "stat", "--json"]) == 0
+    assert sum(row["recipients"] for row in rows(capfd)) == 4
+
+
+def test_without_a_queue_it_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["-c", str(write_conf(tmp_path)), "queue", "stat"]) == 1
+    assert "holds no queue" in capfd.readouterr().err
