@@ -1,0 +1,85 @@
+"""The configuration of a server under test, as what it differs in from a common one, and its XML."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from xml.sax.saxutils import escape, quoteattr
+
+Values = Mapping[str, str | int]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """Blocks by the names of their elements; what is not given is the default."""
+
+    relays: Sequence[tuple[str, str]] = ()
+    """Pairs of recipient domains ("" = all others) and next hop."""
+    queue: Values = dataclasses.field(default_factory=dict)
+    journal: Values = dataclasses.field(default_factory=dict)
+    door: Values = dataclasses.field(default_factory=dict)
+    deliver: Values = dataclasses.field(default_factory=dict)
+    client: Values = dataclasses.field(default_factory=dict)
+    dns: Values = dataclasses.field(default_factory=dict)
+    report: Values = dataclasses.field(default_factory=dict)
+    log_level: str = "info"
+    smtp_port: int = 0
+    ops_port: int = 0
+
+    def but(self, **changes: object) -> Plan:
+        """This plan with changes: mappings are added to, all else is replaced."""
+        merged: dict[str, object] = {}
+        for name, value in changes.items():
+            old = getattr(self, name)
+            merged[name] = {**old, **value} if isinstance(value, dict) else value
+        return dataclasses.replace(self, **merged)  # type: ignore[arg-type]
+
+    def xml(self) -> str:
+        queue = {"retry_delays": "1s", "retry_jitter": "0%", "minfree": "1M", "mininodes": 10, **self.queue}
+        journal = {"segmentsize": "1M", "segments": 4, **self.journal}
+        door = {"relay_clients": "127.0.0.1", **self.door}
+        relays = "".join(
+            f"<relay address={quoteattr(address)}"
+            + (f" destdomains={quoteattr(domains)}" if domains else "")
+            + "/>\n"
+            for domains, address in self.relays
+        )
+        dns = "".join(f" {name}={quoteattr(str(value))}" for name, value in self.dns.items())
+        return f"""<mailserver>
+<application><announcehost>mqcd.test</announcehost></application>
+<mta>
+<queue>
+{_elements(queue)}<journal>
+{_elements(journal)}</journal>
+</queue>
+<submit><listeners>
+<listener name="in" interface="127.0.0.1" port="{self.smtp_port}">
+<server>
+{_elements(door)}</server>
+</listener>
+</listeners></submit>
+<deliver>
+{_elements(self.deliver)}<client>
+{_elements(self.client)}</client>
+<relays>
+{relays}</relays>
+<dns{dns}/>
+</deliver>
+<report>
+{_elements(self.report)}</report>
+</mta>
+<ops interface="127.0.0.1" port="{self.ops_port}">
+<node>node</node>
+<log format="json" level="{self.log_level}"/>
+</ops>
+</mailserver>
+"""
+
+
+def relay(port: int) -> Sequence[tuple[str, str]]:
+    """Everything to one port on loopback."""
+    return (("", f"127.0.0.1:{port}"),)
+
+
+def _elements(values: Values) -> str:
+    return "".join(f"<{name}>{escape(str(value))}</{name}>\n" for name, value in values.items())

@@ -1,0 +1,223 @@
+"""`mqcd run` as a real process with a configuration and a var directory of its own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.e2e.kit.plan import Plan
+from tests.e2e.kit.waiting import DEADLINE, Board, poll
+
+ROOT = Path(__file__).resolve().parents[3]
+STOP_SECONDS = 10
+"""What a stop may take at most, by the server's own promise."""
+
+Line = dict[str, Any]
+
+
+class Server:
+    """One server, started as often as wanted over the same directories."""
+
+    def __init__(self, directory: Path, plan: Plan) -> None:
+        self.conf = directory / "mqcd.xml"
+        self.var = directory / "var"
+        self.lines: Board[Line] = Board()
+        """The log lines of the run under way."""
+        self.ports: dict[str, int] = {}
+        self.faults_expected: Callable[[Line], bool] = lambda line: False
+        """Which lines of level error belong to the test; any other fails it."""
+        self._earlier: list[Line] = []
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self.write(plan)
+
+    def write(self, plan: Plan) -> None:
+        """Replace the configuration file."""
+        self.plan = plan
+        self.conf.write_text(plan.xml())
+
+    # ------------------------------------------------------------ the process
+
+    def start(self) -> Server:
+        """Start and wait until it says that it is ready."""
+        self.launch()
+        self.lines.first(lambda line: line.get("event") == "ready", "the server's being ready")
+        return self
+
+    def launch(self) -> None:
+        """Start without waiting."""
+        self._earlier += self.lines.all()
+        lines = self.lines = Board()
+        self.ports = {}
+        process = self._process = subprocess.Popen(
+            [*_MQCD, "run", "-c", str(self.conf), "--var", str(self.var)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        self._reader = threading.Thread(target=self._read, args=(process, lines), daemon=True)
+        self._reader.start()
+
+    def _read(self, process: subprocess.Popen[str], lines: Board[Line]) -> None:
+        if process.stderr is not None:
+            for text in process.stderr:
+                line = _parse(text)
+                if line.get("event") == "listening":
+                    self.ports[line["name"]] = line["port"]
+                lines.put(line)
+        lines.close()
+
+    @property
+    def pid(self) -> int:
+        return self._running.pid
+
+    @property
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            raise AssertionError("the server was not started")
+        return self._process
+
+    @property
+    def port(self) -> int:
+        """The door's port."""
+        return self.ports["in"]
+
+    def signal(self, number: signal.Signals) -> None:
+        self._running.send_signal(number)
+
+    def ended(self, seconds: float = DEADLINE) -> int:
+        """The exit code, once it has one; all its lines have been read then."""
+        code = self._running.wait(seconds)
+        if self._reader is not None:
+            self._reader.join(seconds)
+        if self._running.stderr is not None:
+            self._running.stderr.close()
+        return code
+
+    def stop(self) -> int:
+        """SIGTERM; gives the exit code. Fails when that takes longer than is promised."""
+        self.signal(signal.SIGTERM)
+        return self.ended(STOP_SECONDS)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.signal(signal.SIGKILL)
+        self.ended()
+
+    def discard(self) -> None:
+        """End it in whichever way is left."""
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+    # ------------------------------------------------------------ what it says
+
+    def event(self, verb: str, *, after: int = 0, seconds: float = DEADLINE, **fields: object) -> Line:
+        """The first log line of this event with these fields, now or later."""
+        return self.events(verb, 1, after=after, seconds=seconds, **fields)[0]
+
+    def events(
+        self, verb: str, count: int, *, after: int = 0, seconds: float = DEADLINE, **fields: object
+    ) -> list[Line]:
+        """The first `count` of them."""
+        wanted = {"event": verb, **fields}
+        return self.lines.several(
+            lambda line: wanted.items() <= line.items(),
+            count,
+            f"event {wanted}",
+            after=after,
+            seconds=seconds,
+        )
+
+    def seen(self, verb: str) -> list[Line]:
+        """The lines of this event until now, in this run."""
+        return [line for line in self.lines.all() if line.get("event") == verb]
+
+    def faults(self) -> list[Line]:
+        """Lines in all runs that tell of an error, save those that the test expects."""
+        return [
+            line
+            for line in [*self._earlier, *self.lines.all()]
+            if line.get("level") in (None, "error", "critical") and not self.faults_expected(line)
+        ]
+
+    def history(self, count: int = 30) -> str:
+        """The last lines of the log, for a test that failed."""
+        return "\n".join(json.dumps(line) for line in [*self._earlier, *self.lines.all()][-count:])
+
+    # ------------------------------------------------------------ what it shows
+
+    def page(self, path: str) -> tuple[int, str]:
+        """Status and body of a page of the ops listener."""
+        try:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.ports['ops']}{path}", timeout=DEADLINE
+            ) as got:
+                return got.status, got.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def metrics(self) -> dict[str, float]:
+        """Every figure, as `name` or `name{label}`."""
+        figures = {}
+        for family in text_string_to_metric_families(self.page("/metrics")[1]):
+            for sample in family.samples:
+                label = ",".join(sample.labels.values())
+                figures[f"{sample.name}{{{label}}}" if label else sample.name] = sample.value
+        return figures
+
+    def metric(self, name: str, value: float) -> None:
+        """Wait until a figure has this value."""
+        poll(lambda: self.metrics().get(name, 0) == value, f"{name} being {value}")
+
+    def queue_ls(self, *arguments: str) -> list[Line]:
+        """`mqcd queue ls --json`, beside the running server."""
+        return [json.loads(line) for line in self.command("queue", "ls", "--json", *arguments).splitlines()]
+
+    def command(self, *words: str) -> str:
+        """Another command of mqcd with this server's configuration; gives what it writes."""
+        done = subprocess.run(
+            [*_MQCD, *words, "-c", str(self.conf), "--var", str(self.var)],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            timeout=DEADLINE,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def peak_memory(self) -> int:
+        """The most memory that the process had at any time, octets."""
+        return _status_kib(self.pid, "VmHWM") * 1024
+
+
+_MQCD: Sequence[str] = (sys.executable, "-m", "mqcd")
+
+
+def _parse(text: str) -> Line:
+    try:
+        line = json.loads(text)
+    except ValueError:
+        line = None
+    return line if isinstance(line, dict) else {"raw": text.rstrip("\n")}
+
+
+def _status_kib(pid: int, field: str) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == field:
+            return int(value.split()[0])
+    raise AssertionError(f"no {field} of process {pid}")

@@ -1,0 +1,109 @@
+"""Out to a real Postfix: what it passes on is, from our Received header on, what was sent, byte for byte."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import MakeServer
+from tests.e2e.kit import mail
+from tests.e2e.kit.mail import Client
+from tests.e2e.kit.plan import Plan, relay
+from tests.e2e.kit.postfix import Postfix
+from tests.e2e.kit.receivers import Receiver
+from tests.e2e.kit.server import Server
+
+pytestmark = pytest.mark.needs("postfix")
+
+SAMPLES = mail.sample_files()
+LARGE = 30 * 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def postfix(module_receiver: Receiver) -> Iterator[Postfix]:
+    if os.geteuid() != 0:
+        pytest.skip("Postfix changes between users: only root can start it")
+    # Not below pytest's own directory, which only root may enter.
+    directory = Path(tempfile.mkdtemp(prefix="mqcd-postfix-"))
+    made = Postfix(directory, module_receiver.port)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+        print("".join(made.log.all()[-40:]))
+        shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def server(make_module_server: MakeServer, postfix: Postfix) -> Iterator[Server]:
+    server = make_module_server(Plan(relays=relay(postfix.port))).start()
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def receiver(module_receiver: Receiver) -> Receiver:
+    return module_receiver
+
+
+def came_through(receiver: Receiver, recipient: str) -> bytes:
+    """What Postfix passed on, without its own headers and ours."""
+    return mail.sent_part(mail.beyond_others(receiver.to(recipient).content))
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
+def test_messages_of_cpythons_email_tests(server: Server, receiver: Receiver, sample: Path) -> None:
+    content = mail.with_crlf(sample.read_bytes())
+    recipient = f"{sample.stem}@example.test"
+    mail.send(server.port, content, recipient)
+    assert came_through(receiver, recipient) == content
+    told = server.event("delivered", recipient=recipient)
+    assert (told["code"], told["phase"]) == (250, "dot")
+    assert "queued as" in told["reply"]
+
+
+CONTENTS = {
+    "eight-bit": b"Subject: latin\r\n\r\n" + bytes(range(128, 256)) * 3 + b"\r\n",
+    "dot-lines": b"Subject: dots\r\n\r\n.\r\n..\r\n...\r\n.a\r\n..b\r\n \r\n.\r\n",
+    "empty-body": b"Subject: no body\r\n\r\n",
+    "long-line": b"Subject: long\r\n\r\n" + b"x" * 100_000 + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_content_of_every_shape(server: Server, receiver: Receiver, name: str) -> None:
+    recipient = f"{name}@example.test"
+    mail.send(server.port, CONTENTS[name], recipient, options=["BODY=8BITMIME"])
+    assert came_through(receiver, recipient) == CONTENTS[name]
+
+
+def test_smtputf8(server: Server, receiver: Receiver) -> None:
+    content = "From: Jörg <jörg@bücher.test>\r\nSubject: Grüße, 你好\r\n\r\nπ\r\n".encode()
+    with Client(server.port) as client:
+        client.greet()
+        client.envelope("jörg@bücher.test", "用户@例え.test", options=" BODY=8BITMIME SMTPUTF8")
+        client.send(content + b".\r\n")
+        assert client.reply().startswith("250 ")
+    assert came_through(receiver, "用户@例え.test") == content
+
+
+def test_a_large_message(server: Server, receiver: Receiver) -> None:
+    line = b"x" * 70 + b"\r\n"
+    content = b"Subject: large\r\n\r\n" + line * (LARGE // len(line))
+    mail.send(server.port, content, "large@example.test")
+    assert came_through(receiver, "large@example.test") == content
+
+
+def test_several_recipients_travel_together(server: Server, receiver: Receiver) -> None:
+    recipients = [f"several-{number}@example.test" for number in range(10)]
+    mail.send(server.port, mail.message("several"), recipients)
+    replies = {server.event("delivered", recipient=recipient)["reply"] for recipient in recipients}
+    assert len(replies) == 1, "one transaction, hence one queue id of Postfix"
+    for recipient in recipients:
+        assert came_through(receiver, recipient) == mail.message("several")
