@@ -202,7 +202,8 @@ class Claims:
                 resident.raw = raw
                 shard.settle_in(resident, segment, ordinal, at + ENTRY_HEAD, len(raw))
                 until = skip.get(glance.domain.decode("ascii", "replace")) if skip else None
-                if taking >= room or (until is not None and until > now):
+                # Who claimed may have been cancelled meanwhile: the records have moved all the same.
+                if durable.cancelled() or taking >= room or (until is not None and until > now):
                     resident.due = max(until or 0, resident.due)
                     resident.raw = b""
                     shard.waiting.add(resident)
@@ -213,7 +214,8 @@ class Claims:
                 ordinal += 1
                 at += ENTRY_HEAD + len(raw)
 
-        await shard.journal.append(Kind.TAKE, parts, len(entries), shard.clock.now(), placed)
+        durable = shard.journal.append(Kind.TAKE, parts, len(entries), shard.clock.now(), placed)
+        await durable
 
 
 def _resident(glance: Glance) -> Resident:

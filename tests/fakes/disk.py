@@ -91,6 +91,11 @@ class FaultyDisk(Disk):
         """Nothing fails any more."""
         self._rules.clear()
 
+    @property
+    def armed(self) -> bool:
+        """Whether a failure is still to come."""
+        return any(rule.gate is None and rule.times != 0 for rule in self._rules)
+
     def count(self, operation: str, pattern: str = "*") -> int:
         """How many such calls there were."""
         return sum(c.operation == operation and fnmatch(str(c.path), pattern) for c in self.calls)

@@ -1,0 +1,390 @@
+"""From the oldest segment to clusters and spool: what moves where, what stays when it fails, what goes."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from mqcd.core.errors import MqcdError
+from mqcd.core.events import Verb
+from mqcd.queue import slot
+from mqcd.queue.cluster import FIRST_LINE, split_lines
+from mqcd.queue.reaper import PIN_MS
+from mqcd.queue.record import decode
+from mqcd.queue.spool import spool_path
+from tests.contract.harness import HOUR, MINUTE
+from tests.contract.mail import BODY, bounced, deferred, delivered
+from tests.unit.queue.support import Rig, held, tally
+
+
+async def mixed(rig: Rig) -> None:
+    """One recipient each: new, deferred twice (the later first), bounced, parked, delivered."""
+    post = rig.post
+    now = rig.clock.now()
+    for name in ("late", "soon", "bad", "parked", "done"):
+        await post.send(f"{name}@example.org")
+    late, soon, bad, parked, done = await post.claim_all()
+    await post.settle(deferred(now + HOUR), late)
+    await post.settle(deferred(now + MINUTE + 500), soon)
+    await post.settle(bounced(), bad)
+    await post.settle(delivered(), done)
+    await post.store.park([parked], now + HOUR)
+    await post.send("new@example.org")
+
+
+def records(rig: Rig, name: str) -> list[str]:
+    data = (rig.queue / name).read_bytes()
+    assert data.startswith(FIRST_LINE)
+    return [decode(line).address.split("@")[0] for line in split_lines(data[len(FIRST_LINE) :])]
+
+
+async def turns() -> None:
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+# ---------------------------------------------------------------- what moves where
+
+
+async def test_records_go_to_the_clusters_of_their_areas(rig: Rig) -> None:
+    await mixed(rig)
+    number = max(rig.shard.ring.segments)
+    before, figures = rig.listed(), held(dict(rig.store.stats()))
+    await rig.evacuate()
+    due = rig.clock.now() // 1000 + 60
+    assert rig.clusters() == [
+        f"bounces/M{number}-0.mqc",
+        f"deferred/T{due}/M{number}-0.mqc",
+        f"incoming/M{number}-0.mqc",
+    ]
+    assert records(rig, f"deferred/T{due}/M{number}-0.mqc") == ["soon", "late", "parked"]
+    assert records(rig, f"incoming/M{number}-0.mqc") == ["new"]
+    assert sorted(rig.listed(), key=lambda r: r.key) == sorted(before, key=lambda r: r.key)
+    assert not rig.shard.ring.segments
+    assert rig.shard.ring.residents == 0
+    assert sum(count for count, _ in held(dict(rig.store.stats())).values()) == 5
+    assert figures["bounces"] == held(dict(rig.store.stats()))["bounces"]
+
+
+async def test_contents_that_are_needed_go_to_the_spool(rig: Rig) -> None:
+    await mixed(rig)
+    await rig.evacuate()
+    needed = {record.spid for record in rig.listed()}
+    assert rig.spooled() == sorted(f"{spid:016X}.msg" for spid in needed)
+    assert all(spool_path(rig.spool, spid).read_bytes() == BODY for spid in needed)
+
+
+async def test_mail_that_was_delivered_at_the_first_attempt_leaves_no_file(rig: Rig) -> None:
+    await rig.post.send("a@example.org", "b@example.org")
+    await rig.post.settle(delivered(), *await rig.post.claim_all())
+    await rig.evacuate()
+    assert (rig.clusters(), rig.spooled()) == ([], [])
+
+
+async def test_clusters_stay_below_their_cap_and_are_sorted_by_due(tmp_path: Path) -> None:
+    rig = await Rig(tmp_path / "q", maxclustersize=1000).open()
+    now = rig.clock.now()
+    for n in range(20):
+        await rig.post.send(f"u{n}@example.org")
+    for n, each in enumerate(await rig.post.claim_all()):
+        await rig.post.settle(deferred(now + (n * 7 % 20 + 1) * MINUTE), each)
+    await rig.evacuate()
+    names = rig.clusters()
+    assert len(names) > 2
+    assert all((rig.queue / name).stat().st_size <= 1000 for name in names)
+    due = []
+    for name in sorted(names, key=lambda name: name.split("/")[1]):
+        lines = list(split_lines((rig.queue / name).read_bytes()[len(FIRST_LINE) :]))
+        times = [decode(line).due for line in lines]
+        assert name.split("/")[1] == f"T{times[0] // MINUTE * 60}"
+        due += times
+    assert due == sorted(due)
+    assert len(due) == 20
+    await rig.close()
+
+
+async def test_more_than_a_few_contents_are_synced_together(rig: Rig) -> None:
+    for n in range(12):
+        await rig.post.send(f"u{n}@example.org")
+    rig.disk.calls.clear()
+    await rig.evacuate()
+    assert rig.disk.count("datasync", "*/s??/*") == 0
+    order = rig.disk.order("sync_filesystem", "rename")
+    together = order.index(("sync_filesystem", "spool"))
+    messages = [index for index, (_, name) in enumerate(order) if name.endswith(".msg")]
+    assert len(messages) == 12
+    assert together < min(messages)
+    assert len(rig.spooled()) == 12
+
+
+async def test_each_step_is_durable_before_the_next(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    await rig.seal()
+    await turns()
+    rig.disk.calls.clear()
+    await rig.evacuate()
+    steps = rig.disk.order("datasync", "rename", "sync_dir")
+    commit = steps.index(("datasync", "MANIFEST"))
+    spid = rig.listed()[0].spid
+    message, cluster = f"{spid:016X}.msg", Path(rig.clusters()[0]).name
+    silo = spool_path(rig.spool, spid).parent.name
+    for earlier, later in [
+        (("datasync", f"{spid:016X}.tmp"), ("rename", message)),
+        (("rename", message), ("sync_dir", silo)),
+        (("datasync", cluster.replace(".mqc", ".tmp")), ("rename", cluster)),
+    ]:
+        assert steps.index(earlier) < steps.index(later) < commit
+    assert ("sync_dir", "incoming") in steps[steps.index(("rename", cluster)) : commit]
+
+
+# ---------------------------------------------------------------- failures
+
+
+async def test_a_failure_at_any_call_leaves_the_queue_as_it_was(tmp_path: Path) -> None:
+    failures = 0
+    for passes in range(200):
+        rig = await Rig(tmp_path / f"q{passes}").open()
+        await mixed(rig)
+        await rig.seal()
+        await turns()
+        before, figures = rig.listed(), held(dict(rig.store.stats()))
+        rig.disk.fail(passes=passes)
+        failed = False
+        try:
+            await rig.evacuate()
+        except (OSError, MqcdError):
+            failed = True
+        fired = not rig.disk.armed
+        rig.disk.mend()
+        assert tally(rig.listed()) == tally(before)
+        if failed:
+            failures += 1
+            assert held(dict(rig.store.stats())) == figures
+            again = await rig.killed()
+            assert tally(again.listed()) == tally(before)
+            await rig.evacuate()
+        assert tally(rig.listed()) == tally(before)
+        assert not rig.shard.ring.segments
+        for record in before:
+            assert spool_path(rig.spool, record.spid).read_bytes() == BODY
+        found = await rig.post.claim_all(rig.clock.now() + 2 * HOUR) + await rig.post.claim_bounces()
+        assert tally(found) == tally(before)
+        await rig.close()
+        if not fired:
+            break
+    else:
+        pytest.fail("it never came to an end")
+    assert failures > 15
+
+
+async def test_new_mail_is_claimed_again_after_a_failed_evacuation(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    await rig.seal()
+    await turns()
+    rig.disk.fail("rename", "*.mqc")
+    with suppress(OSError):
+        await rig.evacuate()
+    [claimed] = await rig.post.claim_all()
+    await rig.post.settle(delivered(), claimed)
+    await rig.evacuate()
+    assert (rig.clusters(), rig.spooled(), rig.listed()) == (rig.clusters(), [], [])
+    again = await rig.reopened()
+    await turns()
+    assert again.clusters() == []
+
+
+# ---------------------------------------------------------------- what is in flight
+
+
+async def test_claimed_recipients_are_carried(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    claimed = await rig.post.claim_all()
+    old = max(rig.shard.ring.segments)
+    await rig.evacuate()
+    assert rig.clusters() == []
+    assert min(rig.shard.ring.segments) > old
+    assert tally(rig.listed()) == tally(claimed)
+    assert await rig.post.claim_all() == []
+    assert await rig.post.read(claimed[0]) == BODY
+    await rig.post.settle(delivered(), *claimed)
+    again = await rig.killed()
+    assert again.listed() == []
+    await rig.shard.reaper.settled()
+    assert rig.spooled() == []
+
+
+@pytest.mark.parametrize("begun", [True, False])
+async def test_a_carried_attempt_is_known_after_a_kill(rig: Rig, begun: bool) -> None:
+    await rig.post.send("a@example.org")
+    claimed = await rig.post.claim_all()
+    if begun:
+        await rig.store.begin(claimed, "mx.example.org")
+    await rig.evacuate()
+    again = await rig.killed()
+    assert again.observer.count(Verb.OUTCOME_UNKNOWN) == begun
+    [record] = again.listed()
+    assert (record.attempts, record.unknowns) == (begun, begun)
+
+
+async def test_a_verdict_during_a_carry_waits_for_it(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    await rig.post.send("b@example.org")
+    claimed = await rig.post.claim_all()
+    sealed = await rig.seal()
+    await turns()
+    gate = rig.disk.block("datasync", "*/journal/*")
+    evacuation = asyncio.create_task(rig.store._live.keeper.evacuate(sealed))
+    assert await asyncio.to_thread(gate.reached.wait, 30)
+    verdict = asyncio.ensure_future(rig.post.settle(delivered(), claimed[0]))
+    await turns()
+    assert not verdict.done()
+    gate.release()
+    await asyncio.gather(verdict, evacuation)
+    assert rig.observer.count(Verb.DELIVERED) == 1
+    assert tally(rig.listed()) == tally(claimed[1:])
+    again = await rig.killed()
+    assert tally(again.listed()) == tally(claimed[1:])
+
+
+async def test_a_slow_reader_gets_its_own_octets(rig: Rig) -> None:
+    wanted = b"".join(b"%05d\r\n" % n for n in range(1500))
+    await rig.post.send("slow@example.org", content=wanted)
+    [claimed] = await rig.post.claim_all()
+    path = rig.shard.ring.segments[max(rig.shard.ring.segments)].path
+    content = await rig.store.content(claimed)
+    start = await content.read(1000)
+    await rig.evacuate()
+    for _ in range(3):
+        await rig.seal()
+        await rig.post.send("other@example.org", content=b"x" * 15000)
+    header = slot.unpack(path.read_bytes()[: slot.HEADER_SIZE])
+    assert header is not None
+    assert path in [segment.path for segment in rig.shard.ring]
+    rest = [start]
+    while chunk := await content.read(1000):
+        rest.append(chunk)
+    assert b"".join(rest) == wanted
+    content.close()
+    assert await rig.post.read(claimed) == wanted
+
+
+# ---------------------------------------------------------------- clusters after a kill
+
+
+async def test_a_cluster_that_was_partly_taken_holds_up_no_other_after_a_kill(rig: Rig) -> None:
+    now = rig.clock.now()
+    for name in ("first", "last"):
+        await rig.post.send(f"{name}@example.org")
+    first, last = await rig.post.claim_all()
+    await rig.post.settle(deferred(now + MINUTE), first)
+    await rig.post.settle(deferred(now + HOUR), last)
+    await rig.evacuate()
+    await rig.post.defer_new("middle@example.org", now + 2 * MINUTE)
+    await rig.evacuate()
+    rig.clock.advance(MINUTE)
+    [claimed] = await rig.post.claim_all()
+    await rig.post.settle(delivered(), claimed)
+    again = await rig.killed()
+    again.clock.advance(2 * MINUTE)
+    [claimed] = await again.post.claim_all()
+    assert claimed.address == "middle@example.org"
+    assert again.store.next_due() == now + HOUR
+
+
+async def test_a_claim_that_is_cancelled_keeps_nothing(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    await rig.evacuate()
+    gate = rig.disk.block("datasync", "*/journal/*")
+    claim = asyncio.create_task(rig.post.claim_all())
+    assert await asyncio.to_thread(gate.reached.wait, 30)
+    claim.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await claim
+    gate.release()
+    await rig.shard.journal.quiet()
+    [claimed] = await rig.post.claim_all()
+    assert claimed.address == "a@example.org"
+
+
+# ---------------------------------------------------------------- spool files
+
+
+async def later(rig: Rig, *minutes: int) -> None:
+    """A message whose recipients become due after so many minutes each, at rest in a cluster."""
+    now = rig.clock.now()
+    await rig.post.send(*(f"u{n}@example.org" for n in minutes))
+    for n, each in zip(minutes, await rig.post.claim_all(), strict=True):
+        await rig.post.settle(deferred(now + n * MINUTE), each)
+    await rig.evacuate()
+    assert len(rig.spooled()) == 1
+
+
+async def deliver_due(rig: Rig) -> None:
+    [claimed] = await rig.post.claim_all()
+    assert await rig.post.read(claimed) == BODY
+    await rig.post.settle(delivered(), claimed)
+    if rig.shard.references.batch:
+        await rig.store._live.keeper._resolve()
+    await rig.shard.reaper.settled()
+
+
+async def test_a_spool_file_goes_with_the_last_recipient(rig: Rig) -> None:
+    await later(rig, 1, 2, 3)
+    for left in (2, 1, 0):
+        rig.clock.advance(MINUTE)
+        await deliver_due(rig)
+        assert len(rig.spooled()) == bool(left)
+
+
+@pytest.mark.parametrize("kill", [True, False])
+async def test_also_after_restarts_without_a_count(rig: Rig, kill: bool) -> None:
+    await later(rig, 1, 2, 3)
+    for left in (2, 1, 0):
+        rig = await (rig.killed() if kill else rig.reopened())
+        await turns()
+        rig.clock.advance(MINUTE)
+        await deliver_due(rig)
+        assert len(rig.spooled()) == bool(left)
+
+
+async def test_a_cluster_that_cannot_be_read_keeps_all_files(rig: Rig) -> None:
+    await later(rig, 1, 2)
+    rig = await rig.reopened()
+    await turns()
+    rig.clock.advance(MINUTE)
+    [claimed] = await rig.post.claim_all()
+    await rig.post.settle(delivered(), claimed)
+    [name] = rig.clusters()
+    rig.disk.fail("open", f"*/{name}", times=None)
+    await rig.store._live.keeper._resolve()
+    await rig.shard.reaper.settled()
+    assert len(rig.spooled()) == 1
+
+
+async def test_a_snapshots_pin_delays_removal(rig: Rig) -> None:
+    await later(rig, 1)
+    rig.clock.advance(MINUTE)
+    [claimed] = await rig.post.claim_all()
+    snapshot = rig.snapshot()
+    await rig.post.settle(delivered(), claimed)
+    await rig.clock.run_for(1000)
+    assert b"".join(snapshot.content(claimed.spid)) == BODY
+    assert len(rig.spooled()) == 1
+    snapshot.close()
+    await rig.clock.run_for(1000)
+    await rig.shard.reaper.settled()
+    assert rig.spooled() == []
+
+
+async def test_a_pin_ends_after_its_time(rig: Rig) -> None:
+    await later(rig, 1)
+    rig.clock.advance(MINUTE)
+    snapshot = rig.snapshot()
+    await rig.post.settle(delivered(), *await rig.post.claim_all())
+    await rig.clock.run_for(PIN_MS + 1000)
+    await rig.shard.reaper.settled()
+    assert rig.spooled() == []
+    snapshot.close()
