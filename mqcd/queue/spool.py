@@ -164,4 +164,10 @@ class Draft:
 
     async def _call(self, function: object, *args: object) -> None:
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._executor, function, *args)  # type: ignore[arg-type]
+        future: asyncio.Future[object] = loop.run_in_executor(self._executor, function, *args)  # type: ignore[arg-type]
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError:
+            # A descriptor must not be closed under the thread that writes to it.
+            await asyncio.wait([future])
+            raise
