@@ -7,12 +7,12 @@ certain that no MX host exists (5.4.4).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mqcd.core.errors import ConnectFailed, NameNotFound, ResolveFailed
 from mqcd.core.model import Phase
 from mqcd.core.reply import Reply
-from mqcd.deliver.exchange import Manners, State
+from mqcd.deliver.exchange import State
 from mqcd.deliver.link import Link
 from mqcd.deliver.routing import Destination, order
 from mqcd.deliver.shop import Shop
@@ -65,37 +65,29 @@ async def connect(shop: Shop, destination: Destination, turn: int) -> Link | NoH
 
 async def _reach(shop: Shop, destination: Destination, host: str, address: str) -> Link | NoHost:
     """One address, with TLS where it is offered, without where that fails."""
-    client = shop.settings.client
-    starttls = client.anonssl
+    manners = shop.manners
     while True:
-        manners = Manners(
-            hello=client.announcehost or "localhost",
-            maxpipeline=client.maxpipeline,
-            say_helo=client.say_helo,
-            fallback_helo=client.fallback_helo,
-            starttls=starttls,
-        )
-        link = Link(client, shop.clock, host, address)
+        link = Link(shop.settings.client, shop.clock, manners, host, address)
         shop.sweep.add(link)
         done = False
         try:
-            found = await _open(shop, destination, link, manners)
+            found = await _open(shop, destination, link)
             done = isinstance(found, Link)
         finally:
             if not done:
                 link.close()
                 shop.sweep.discard(link)
         if found is None:
-            starttls = False
+            manners = replace(manners, starttls=False)
             continue
         return found
 
 
-async def _open(shop: Shop, destination: Destination, link: Link, manners: Manners) -> Link | NoHost | None:
+async def _open(shop: Shop, destination: Destination, link: Link) -> Link | NoHost | None:
     """None: its TLS does not work, try without."""
     host, address = link.host, link.address
     try:
-        await link.open(shop.dialer, destination.port, manners)
+        await link.open(shop.dialer, destination.port)
     except ConnectFailed as error:
         shop.observer.connect_failed(shop.clock.now(), destination.name, address, str(error))
         reply = Reply(code=451, status="4.4.1", text=f"no connection to {host} [{address}]: {error}")

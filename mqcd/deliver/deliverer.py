@@ -17,12 +17,13 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from mqcd.config.settings import DeliverSettings
+from mqcd.config.settings import ClientSettings, DeliverSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Attempt, Phase, Recipient
 from mqcd.core.ports import Clock, Dialer, Observer, QueueStore, Resolver
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
+from mqcd.deliver.exchange import Manners
 from mqcd.deliver.lanes import Bounds, LaneState, Start
 from mqcd.deliver.router import Router
 from mqcd.deliver.routing import Destination, Unroutable
@@ -70,6 +71,7 @@ class Deliverer:
             table=self._table,
             settler=Settler(store, clock, self._released, self._kick),
             sweep=Sweep(clock, min(max(settings.client.timeout // 10, 10), 1000)),
+            manners=_manners(settings.client),
         )
         self._router = Router(settings, resolver, clock)
         self._alarm = Alarm(clock, self._kick)
@@ -319,4 +321,14 @@ def _bounds(settings: DeliverSettings, schedule: RetrySchedule) -> Bounds:
         maxserverconnections=settings.maxserverconnections,
         maxrecips=settings.maxrecips,
         first_retry=schedule.delays[0],
+    )
+
+
+def _manners(client: ClientSettings) -> Manners:
+    return Manners(
+        hello=client.announcehost or "localhost",
+        maxpipeline=client.maxpipeline,
+        say_helo=client.say_helo,
+        fallback_helo=client.fallback_helo,
+        starttls=client.anonssl,
     )

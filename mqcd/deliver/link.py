@@ -27,7 +27,9 @@ DOT_PATIENCE = 10
 class Link:
     """A connection and its dialogue. It is guarded by a `Sweep` (see `deadline` and `expire`)."""
 
-    def __init__(self, settings: ClientSettings, clock: Clock, host: str, address: str) -> None:
+    def __init__(
+        self, settings: ClientSettings, clock: Clock, manners: Manners, host: str, address: str
+    ) -> None:
         self.host = host
         self.address = address
         self.source = ""
@@ -35,7 +37,7 @@ class Link:
         self.tls = ""
         self.transactions = 0
         self.deadline = 0
-        self.dialogue = Dialogue(Manners(hello=settings.announcehost))
+        self.dialogue = Dialogue(manners)
         self._settings = settings
         self._clock = clock
         self._connection: Connection | None = None
@@ -45,10 +47,9 @@ class Link:
 
     # ------------------------------------------------------------ opening
 
-    async def open(self, dialer: Dialer, port: int, manners: Manners) -> None:
+    async def open(self, dialer: Dialer, port: int) -> None:
         """Connect. Raises ConnectFailed, also when that takes too long."""
         started = self._clock.monotonic()
-        self.dialogue = Dialogue(manners)
         self._dialling = asyncio.current_task()
         self._patience()
         try:

@@ -11,6 +11,7 @@ from mqcd.core.reply import MAX_REPLY_LINE, Reply, join_lines, parse_line
 
 MAX_REPLY_LINES = 200
 """Lines of one reply; the longest real ones (EHLO) have about 20."""
+_MARKS = (b" ", b"-")
 
 
 class RawReply:
@@ -63,10 +64,10 @@ class ReplyReader:
                 return None
             line = buffer[start:end].rstrip(b"\r")
             self._at = end + 1
-            digits = line[:3]
+            digits, mark = line[:3], line[3:4]
             # What nearly every line looks like; `parse_line` is the judge of all others.
-            if line[3:4] == b" " and digits.isdigit() and b"200" <= digits < b"600":
-                code, last, text = int(digits), True, line[4:]
+            if mark in _MARKS and digits.isdigit() and b"200" <= digits < b"600":
+                code, last, text = int(digits), mark == b" ", line[4:]
             else:
                 code, last, shown = parse_line(line)
                 text = shown.encode()

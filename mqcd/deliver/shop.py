@@ -8,7 +8,7 @@ from mqcd.config.settings import DeliverSettings
 from mqcd.core.model import Attempt, Recipient, Settlement
 from mqcd.core.ports import Clock, Dialer, Observer, QueueStore, Resolver
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.exchange import Outcome
+from mqcd.deliver.exchange import Manners, Outcome
 from mqcd.deliver.lanes import Give
 from mqcd.deliver.scheduling import LaneTable
 from mqcd.deliver.settling import Settler
@@ -30,6 +30,8 @@ class Shop:
     table: LaneTable
     settler: Settler
     sweep: Sweep
+    manners: Manners
+    """How we speak to a server of which nothing is known."""
     stopping: bool = False
     """Nothing new is started."""
 

@@ -26,7 +26,7 @@ import dns.rdatatype
 import dns.resolver
 
 from mqcd.config.settings import DnsSettings
-from mqcd.core.errors import ConfigError, MqcdError, NameNotFound, ResolveFailed
+from mqcd.core.errors import MqcdError, NameNotFound, ResolveFailed
 from mqcd.core.ports import Clock, MxHost
 
 MAX_TTL_MS = 3_600_000
@@ -45,7 +45,8 @@ class DnsResolver:
     def __init__(self, settings: DnsSettings, clock: Clock, *, max_entries: int = MAX_ENTRIES) -> None:
         self._clock = clock
         self._timeout = settings.timeout / 1000
-        self._dns = _stub(settings)
+        self._settings = settings
+        self._dns: dns.asyncresolver.Resolver | None = None
         self._max_entries = max_entries
         self._kept: OrderedDict[_Key, tuple[int, _Answer]] = OrderedDict()
         self._asking: dict[_Key, asyncio.Task[_Answer]] = {}
@@ -105,11 +106,16 @@ class DnsResolver:
         except (dns.exception.DNSException, UnicodeError):
             return NameNotFound(f"{name} is not a domain name"), FAILURE_MS
         try:
+            # Made late: a server that only knows relays by address needs no name servers at all.
+            self._dns = self._dns or _stub(self._settings)
             answer = await self._dns.resolve(
                 absolute, kind, raise_on_no_answer=False, lifetime=self._timeout, search=False
             )
         except dns.resolver.NXDOMAIN as error:
             return NameNotFound(f"{name} does not exist"), _negative_ttl_ms(error, absolute)
+        except dns.resolver.NoResolverConfiguration:
+            why = "no name servers are known: give deliver/dns servers=, or a resolv.conf"
+            return ResolveFailed(f"{name} was not looked up: {why}"), FAILURE_MS
         except dns.exception.Timeout:
             return ResolveFailed(f"no answer on {name} ({kind}) within {self._timeout:g} s"), FAILURE_MS
         except (dns.exception.DNSException, OSError, EOFError) as error:
@@ -139,17 +145,14 @@ def _negative_ttl_ms(error: dns.resolver.NXDOMAIN, name: dns.name.Name) -> int:
 
 
 def _stub(settings: DnsSettings) -> dns.asyncresolver.Resolver:
-    """The resolver that asks; its servers share the time of one question."""
+    """The resolver that asks; its servers share the time of one question. Raises dnspython's errors."""
     if settings.servers:
         stub = dns.asyncresolver.Resolver(configure=False)
         stub.nameservers = [
             dns.nameserver.Do53Nameserver(server.host, server.port) for server in settings.servers
         ]
     else:
-        try:
-            stub = dns.asyncresolver.Resolver()
-        except dns.resolver.NoResolverConfiguration as error:
-            raise ConfigError("no name servers: give deliver/dns servers=, or a resolv.conf") from error
+        stub = dns.asyncresolver.Resolver()
     stub.timeout = max(settings.timeout / 1000 / (2 * max(len(stub.nameservers), 1)), 0.1)
     stub.lifetime = settings.timeout / 1000
     stub.use_edns(0, 0, 1232)
