@@ -52,6 +52,8 @@ class Keeper:
 
     def start(self, sweep: tasks.Sweep) -> None:
         """Begin to keep; first of all, sweep what the last run left."""
+        for segment in self._shard.ring:
+            self.sealed(segment)
         self._task = self._loop.create_task(self._run(sweep))
 
     def sealed(self, _segment: Segment) -> None:
