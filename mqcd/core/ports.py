@@ -80,7 +80,8 @@ class QueueStore(Protocol):
 
         New and due mail alternate, each oldest first. `skip` maps recipient domains that are suspended
         to the time until when: their recipients are passed over, untried, until then. May return fewer
-        than are due; an empty answer means that none is due.
+        than are due, and nothing while the store moves records about or cannot record verdicts: then
+        `watch` tells when to ask again.
         """
 
     async def claim_bounces(self, room: int) -> Sequence[Recipient]:

@@ -153,17 +153,12 @@ def _spool_contents(disk: Disk, fd: int, task: Evacuate) -> None:
         disk.sync_dir(silo)
 
 
-def resting_area(glance: record.Glance) -> Area:
-    """Where a record rests: new mail that was parked waits for its time with the deferred."""
-    return Area.DEFERRED if glance.area is Area.INCOMING and glance.due else glance.area
-
-
 def _write_clusters(disk: Disk, fd: int, task: Evacuate) -> list[ClusterState]:
     areas: dict[Area, list[cluster.Line]] = defaultdict(list)
     for offset, length in task.lines:
         raw = disk.pread(fd, length, offset)
         glance = record.Glance(raw)
-        areas[resting_area(glance)].append(cluster.Line(glance.due, glance.received, glance.size, raw))
+        areas[glance.area].append(cluster.Line(glance.due, glance.received, glance.size, raw))
     plans = [
         plan
         for area, lines in areas.items()
