@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
@@ -159,7 +160,10 @@ class Claims:
         return recipients
 
     async def _take(self, name: str, room: int, now: int, skip: Skip, found: list[Resident]) -> bool:
-        """Move records of a cluster into the journal; False when nothing can be had from it now."""
+        """Move records of a cluster into the journal; False when the journal takes nothing now.
+
+        A cluster that cannot be read is set aside: it must not hold up the others.
+        """
         shard = self._shard
         loop = asyncio.get_running_loop()
         want = room + (_SKIPPED_AT_ONCE if skip else 0)
@@ -172,12 +176,16 @@ class Claims:
         except (OSError, DecodeError) as error:
             log.error("cluster %s cannot be read: %s; run `mqcd fsck`", name, error)
             shard.shelf.set_aside(name)
-            return False
+            return True
         before = shard.shelf.clusters[name]
         if not taken.lines and taken.state.cursor == before.cursor:
-            # After a crash a cluster's due time may be that of records that were taken from it.
-            shard.shelf.add(taken.state)
-            return taken.state.due > before.due
+            if taken.state.due > before.due:
+                # After a crash a cluster's due time may be that of records that were taken from it.
+                shard.shelf.add(replace(before, due=taken.state.due))
+            else:
+                log.error("cluster %s is shorter than it should be; run `mqcd fsck`", name)
+                shard.shelf.set_aside(name)
+            return True
         try:
             await self._move_in(taken, room, now, skip, found)
         except StoreUnavailable:

@@ -294,6 +294,38 @@ async def test_a_cluster_that_was_partly_taken_holds_up_no_other_after_a_kill(ri
     assert again.store.next_due() == now + HOUR
 
 
+@pytest.mark.parametrize("left", [None, 0, len(FIRST_LINE)], ids=["gone", "empty", "without lines"])
+async def test_a_damaged_cluster_holds_up_no_other(rig: Rig, left: int | None) -> None:
+    now = rig.clock.now()
+    await rig.post.defer_new("damaged@example.org", now + MINUTE)
+    await rig.evacuate()
+    [name] = rig.clusters()
+    await rig.post.defer_new("fine@example.org", now + 2 * MINUTE)
+    await rig.evacuate()
+    path = rig.queue / name
+    if left is None:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:left])
+    rig.clock.advance(2 * MINUTE)
+    [claimed] = await rig.post.claim_all()
+    assert claimed.address == "fine@example.org"
+    assert held(dict(rig.store.stats()))["deferred"][0] == 2
+
+
+async def test_a_damaged_line_is_put_aside_and_the_others_are_claimed(rig: Rig) -> None:
+    for name in "abc":
+        await rig.post.send(f"{name}@example.org")
+    await rig.evacuate()
+    path = rig.queue / rig.clusters()[0]
+    path.write_bytes(path.read_bytes().replace(b"b@example", b"X@example"))
+    claimed = await rig.post.claim_all()
+    assert [each.address for each in claimed] == ["a@example.org", "c@example.org"]
+    [aside] = (rig.queue / "quarantine").iterdir()
+    assert b"X@example" in aside.read_bytes()
+    assert rig.shard.figures.quarantined == 1
+
+
 async def test_a_claim_that_is_cancelled_keeps_nothing(rig: Rig) -> None:
     await rig.post.send("a@example.org")
     await rig.evacuate()
