@@ -303,6 +303,8 @@ class Keeper:
         del ring.segments[segment.number]
         shard.journal.resume()
         self._relief.set()
+        # Claims that were held back by a full ring may go on.
+        shard.notify()
 
     async def _resolve(self) -> None:
         """Find which messages of the batch have no recipient left anywhere, and remove their files."""
