@@ -3,8 +3,8 @@
 * Root makes the directories that are missing, mode 0700, and gives those that it made to the user. What
   existed keeps its owner: a server never changes the owner of mail that it finds.
 * After the drop nothing of root is left (real, effective and saved ids, supplementary groups).
-* Each directory is then checked as the user; one that cannot be written to is an error that says how to
-  mend it.
+* Then it is checked, as the user, that each directory can be written to and that Python can be started
+  (the queue's helper is a process): what is not so is an error that says how to mend it.
 
 Settings read: application/user. Failures: ConfigError.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import pwd
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -68,14 +69,7 @@ def settle_in(name: str | None, directories: Sequence[Path], identity: Identity)
             identity.become(user)
     except OSError as error:
         raise ConfigError(f"{error.filename or 'privileges'}: {error.strerror}") from error
-    for directory in directories:
-        if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
-            who = user.pw_name if user is not None else f"user {os.geteuid()}"
-            raise ConfigError(
-                f"{directory}: {who} cannot write here; as root: chown -R {who} {directory}"
-                if user is not None
-                else f"{directory}: {who} cannot write here; name another directory, or change its owner"
-            )
+    _check(user.pw_name if user is not None else str(os.geteuid()), directories)
 
 
 def _find(name: str) -> pwd.struct_passwd:
@@ -85,6 +79,17 @@ def _find(name: str) -> pwd.struct_passwd:
         raise ConfigError(
             f'application/user: there is no user "{name}" on this system; create it, or name another'
         ) from None
+
+
+def _check(who: str, directories: Sequence[Path]) -> None:
+    for directory in directories:
+        if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+            raise ConfigError(f"{directory}: {who} cannot write here; as root: chown -R {who} {directory}")
+    if not os.access(sys.executable, os.X_OK):
+        raise ConfigError(
+            f"{sys.executable}: {who} cannot run it, and the queue's helper process needs it; "
+            "install mqcd where that user may read it"
+        )
 
 
 def _make(directory: Path) -> list[Path]:
