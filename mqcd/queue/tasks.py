@@ -7,6 +7,7 @@ None of them commits anything; the shard's own process does, by one MANIFEST edi
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ from mqcd.queue.spool import spool_path
 
 _FEW = 8
 """Up to so many files are synced one by one; more of them by one sync of the filesystem."""
+_CLUSTER = re.compile(r"M\d+-\d+\.(mqc|tmp)")
+_MESSAGE = re.compile(r"([0-9A-F]{16})\.(msg|tmp)")
+"""Other names are strays and left alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +243,7 @@ def _sweep_clusters(disk: Disk, directory: Path, task: Sweep) -> None:
     for name in disk.names(directory):
         path = directory / name
         listed = str(path.relative_to(task.queue_root)) in task.listed
-        if name.startswith("M") and name.endswith((".mqc", TEMP_SUFFIX)) and not listed:
+        if _CLUSTER.fullmatch(name) and not listed:
             disk.unlink(path)
     if directory.name.startswith("T"):
         disk.rmdir(directory)
@@ -269,10 +273,8 @@ def _is_waste(spid: int, task: Sweep) -> bool:
 
 def _spid_of(name: str) -> int | None:
     """The SPID that a spool file is named after; None for a stray, which is left alone."""
-    try:
-        return parse_spid(name.partition(".")[0])
-    except DecodeError:
-        return None
+    match = _MESSAGE.fullmatch(name)
+    return parse_spid(match[1]) if match is not None else None
 
 
 def _directories(disk: Disk, root: Path) -> list[Path]:

@@ -1,0 +1,159 @@
+"""What readers see: the same as the store, beside it, after a kill, and through every selection."""
+
+from __future__ import annotations
+
+import pytest
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.model import Area, Recipient
+from mqcd.core.selection import Selection
+from mqcd.queue.snapshot import Snapshot
+from tests.contract.harness import HOUR, MINUTE
+from tests.contract.mail import BODY, bounced, deferred
+from tests.fakes.disk import FaultyDisk
+from tests.unit.queue.support import Rig
+
+
+async def populate(rig: Rig) -> list[Recipient]:
+    """Mail in clusters of several areas, one of them half taken, and mail in the journal."""
+    post = rig.post
+    now = rig.clock.now()
+    for n in range(4):
+        await post.send(f"d{n}@example.org", sender=f"s{n % 2}@example.com")
+    for n, each in enumerate(await post.claim_all()):
+        await post.settle(deferred(now + (n + 1) * MINUTE), each)
+    await post.send("bounce@example.net", sender="s0@example.com")
+    await post.settle(bounced(), *await post.claim_all())
+    await post.send("in1@example.org", "in2@example.net", sender="")
+    await rig.evacuate()
+    rig.clock.advance(2 * MINUTE)
+    taken = [each for each in await post.claim_all() if each.area is Area.DEFERRED]
+    assert len(taken) == 2
+    await post.settle(deferred(rig.clock.now() + HOUR), taken[0])
+    await post.send("new@example.org", sender="New@Example.com", content=b"new\r\n")
+    return rig.listed()
+
+
+async def test_a_snapshot_beside_the_store_sees_each_recipient_once(rig: Rig) -> None:
+    found = await populate(rig)
+    assert sorted(each.address for each in found) == [
+        "bounce@example.net",
+        "d0@example.org",
+        "d1@example.org",
+        "d2@example.org",
+        "d3@example.org",
+        "in1@example.org",
+        "in2@example.net",
+        "new@example.org",
+    ]
+    assert {each.key for each in found} == set(await rig.post.scan())
+    assert {each.key: each for each in found} == await rig.post.scan()
+
+
+async def test_its_stats_are_the_stores(rig: Rig) -> None:
+    await populate(rig)
+    snapshot = rig.snapshot()
+    assert snapshot.stats() == dict(rig.store.stats())
+    snapshot.close()
+
+
+@pytest.mark.parametrize("kill", [True, False])
+async def test_after_a_restart_it_sees_the_same(rig: Rig, kill: bool) -> None:
+    before = await populate(rig)
+    again = await (rig.killed() if kill else rig.reopened())
+    assert {each.key: each for each in again.listed()} == {each.key: each for each in before}
+    snapshot = again.snapshot()
+    assert snapshot.stats() == dict(again.store.stats())
+    snapshot.close()
+
+
+async def test_it_needs_no_running_server(rig: Rig) -> None:
+    before = await populate(rig)
+    await rig.close()
+    assert {each.key: each for each in rig.listed()} == {each.key: each for each in before}
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        {"area": Area.DEFERRED},
+        {"area": Area.BOUNCES},
+        {"area": Area.HELD},
+        {"sender": "S0@example.com"},
+        {"sender": ""},
+        {"recipient": "D1@Example.org"},
+        {"domain": "example.net"},
+        {"received_before": 1_800_000_000_001},
+        {"received_before": 1},
+        {"domain": "example.org", "area": Area.DEFERRED, "sender": "s1@example.com"},
+    ],
+    ids=str,
+)
+async def test_selections_give_what_matches(rig: Rig, conditions: dict[str, object]) -> None:
+    every = await populate(rig)
+    selection = Selection(**conditions)  # type: ignore[arg-type]
+    expected = {each.key for each in every if selection.matches(each)}
+    assert {each.key for each in rig.listed(**conditions)} == expected
+
+
+async def test_a_spid_selects_its_recipients(rig: Rig) -> None:
+    for spid in {each.spid for each in await populate(rig)}:
+        assert {each.spid for each in rig.listed(spid=spid)} == {spid}
+
+
+async def test_a_limit_limits(rig: Rig) -> None:
+    await populate(rig)
+    assert [len(rig.listed(limit=limit)) for limit in (0, 1, 5, 100)] == [0, 1, 5, 8]
+    snapshot = rig.snapshot()
+    assert [len(batch) for batch in snapshot.batches(Selection(limit=7), 3)] == [3, 3, 1]
+    snapshot.close()
+
+
+async def test_an_attempt_that_has_begun_is_in_flight(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    await rig.post.send("b@example.org")
+    claimed = await rig.post.claim_all()
+    await rig.store.begin(claimed[:1], "mx")
+    snapshot = rig.snapshot()
+    flying = {item.recipient.address: item.in_flight for item in snapshot.items(Selection())}
+    snapshot.close()
+    assert flying == {"a@example.org": True, "b@example.org": False}
+
+
+async def test_contents_come_from_journal_and_spool(rig: Rig) -> None:
+    found = await populate(rig)
+    snapshot = rig.snapshot()
+    for each in found:
+        expected = b"new\r\n" if each.address == "new@example.org" else BODY
+        assert b"".join(snapshot.content(each.spid)) == expected
+    with pytest.raises(StoreUnavailable, match="0000000000000ABC is not in the queue"):
+        next(snapshot.content(0xABC))
+    snapshot.close()
+
+
+async def test_a_snapshot_writes_nothing(rig: Rig) -> None:
+    await populate(rig)
+    disk = FaultyDisk()
+    snapshot = Snapshot(disk, rig.queue, rig.spool)
+    assert list(snapshot.items(Selection()))
+    snapshot.close()
+    assert {call.operation for call in disk.calls} == {"open", "pread", "close"}
+    opened = disk.count("open")
+    assert disk.count("close") == opened
+
+
+async def test_a_closed_snapshot_may_be_closed_again(rig: Rig) -> None:
+    snapshot = rig.snapshot()
+    snapshot.close()
+    snapshot.close()
+    assert snapshot.damage == 0
+
+
+async def test_where_there_is_no_queue_it_says_so(rig: Rig) -> None:
+    with pytest.raises(StoreUnavailable, match="holds no queue"):
+        Snapshot(FaultyDisk(), rig.root / "nowhere", rig.spool)
+    (rig.queue / "MANIFEST").rename(rig.queue / "elsewhere")
+    disk = FaultyDisk()
+    with pytest.raises(StoreUnavailable, match="holds no queue"):
+        Snapshot(disk, rig.queue, rig.spool)
+    assert disk.count("close") == disk.count("open") - 1
