@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mqcd.cli.options import as_json
+from mqcd.cli.options import as_json, takes_place
 
 
 @click.command()
@@ -20,6 +20,7 @@ from mqcd.cli.options import as_json
 @click.option("--store", metavar="DIR", type=click.Path(path_type=Path), help="Keep each message here.")
 @click.option("--quiet", is_flag=True, help="Tell nothing of single messages.")
 @as_json
+@takes_place()
 def sink(port: int, host: str, rules: tuple[str, ...], store: Path | None, quiet: bool, as_json: bool) -> int:
     """Receive mail: accept, refuse, stall or drop it as rules say. SIGINT or SIGTERM ends it."""
     from mqcd.cli import receiving
