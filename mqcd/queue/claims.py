@@ -211,7 +211,7 @@ class Claims:
                 shard.settle_in(resident, segment, ordinal, at + ENTRY_HEAD, len(raw))
                 until = skip.get(glance.domain.decode("ascii", "replace")) if skip else None
                 # Who claimed may have been cancelled meanwhile: the records have moved all the same.
-                if durable.cancelled() or taking >= room or (until is not None and until > now):
+                if cancelled or taking >= room or (until is not None and until > now):
                     resident.due = max(until or 0, resident.due)
                     resident.raw = b""
                     shard.waiting.add(resident)
@@ -222,8 +222,15 @@ class Claims:
                 ordinal += 1
                 at += ENTRY_HEAD + len(raw)
 
+        cancelled = False
         durable = shard.journal.append(Kind.TAKE, parts, len(entries), shard.clock.now(), placed)
-        await durable
+        try:
+            await asyncio.shield(durable)
+        except asyncio.CancelledError:
+            cancelled = True
+            # The turn goes on until the shelf knows of this take: the next one would read the same lines.
+            await asyncio.wait([durable])
+            raise
 
 
 def _resident(glance: Glance) -> Resident:

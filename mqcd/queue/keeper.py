@@ -210,7 +210,8 @@ class Keeper:
         def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
             for resident, entry in zip(carried, entries, strict=True):
                 self._shard.move(resident, segment, ordinal, body + ENTRY_HEAD, len(entry.line))
-                resident.state = State.CLAIMED
+                if resident.state is State.CARRYING:
+                    resident.state = State.CLAIMED
                 ordinal += 1
                 body += ENTRY_HEAD + len(entry.line)
 

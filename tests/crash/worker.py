@@ -15,7 +15,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from pathlib import Path
 
 from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
@@ -142,7 +142,7 @@ class Worker:
                 claimed = claimed[size:]
             await asyncio.gather(*batches)
 
-    async def _attempt(self, recipients: list[Recipient]) -> None:
+    async def _attempt(self, recipients: Sequence[Recipient]) -> None:
         chance = self._random.random()
         if chance < 0.05:
             await self._store.park(recipients, self._clock.now() + 30 if chance < 0.03 else 0)

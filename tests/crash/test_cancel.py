@@ -1,0 +1,107 @@
+"""Whoever is cancelled in the middle of a call leaves nothing undone, doubled or stuck behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from mqcd.core.model import Delivered, Envelope, Recipient, Settlement, Submission
+from mqcd.net.clock import SystemClock
+from mqcd.queue.store import ClusterStore
+from tests.contract.mail import ATTEMPT, delivered
+from tests.crash.worker import INLINE_MAX, SENDER, body_of, options
+from tests.fakes.observer import RecordingObserver
+
+pytestmark = pytest.mark.crash
+
+
+def _store(root: Path) -> ClusterStore:
+    return ClusterStore(options(root, 256 << 10, 8), SystemClock(), RecordingObserver())
+
+
+def _submission(store: ClusterStore, many: int, content: bytes | AsyncIterator[bytes]) -> Submission:
+    envelope = Envelope(spid=store.reserve(many > 1), sender=SENDER, received=SystemClock().now())
+    addresses = [f"u{number}@example.org" for number in range(many)]
+    return Submission(envelope=envelope, recipients=addresses, content=content)
+
+
+async def _drain(store: ClusterStore) -> list[Recipient]:
+    found: list[Recipient] = []
+    while claimed := await store.claim(100, SystemClock().now()):
+        found += claimed
+        await store.begin(claimed, ATTEMPT.destination)
+        await store.settle([Settlement(recipient=each, verdict=delivered()) for each in claimed])
+    return found
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_cancelled_claim_from_a_cluster_takes_no_line_twice(tmp_path: Path, turns: int) -> None:
+    store = _store(tmp_path)
+    await store.open()
+    for _ in range(30):
+        await store.enqueue(_submission(store, 2, b"Subject: x\r\n\r\n"))
+    await store.close()
+    store = _store(tmp_path)
+    await store.open()
+    claim = asyncio.ensure_future(store.claim(7, SystemClock().now()))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    claim.cancel()
+    at_once = asyncio.ensure_future(store.claim(7, SystemClock().now()))
+    outcome = (await asyncio.gather(claim, return_exceptions=True))[0]
+    kept = [] if isinstance(outcome, BaseException) else list(outcome)
+    kept += await at_once
+    await store.settle([Settlement(recipient=each, verdict=delivered()) for each in kept])
+    keys = [each.key for each in kept + await _drain(store)]
+    assert len(set(keys)) == len(keys) == 60
+    assert not any(area.recipients for area in store.stats().values())
+    await store.close()
+
+
+@pytest.mark.parametrize("turns", range(0, 30, 3))
+async def test_a_cancelled_large_message_is_in_the_queue_whole_or_not_at_all(
+    tmp_path: Path, turns: int
+) -> None:
+    store = _store(tmp_path)
+    await store.open()
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(4):
+            yield bytes(INLINE_MAX)
+            await asyncio.sleep(0)
+
+    enqueue = asyncio.ensure_future(store.enqueue(_submission(store, 1, chunks())))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    enqueue.cancel()
+    await asyncio.gather(enqueue, return_exceptions=True)
+    await store.close()
+    files = [path for path in (tmp_path / "spool").rglob("*") if path.suffix in (".msg", ".tmp")]
+    store = _store(tmp_path)
+    await store.open()
+    assert len(await _drain(store)) == len(files)
+    await store.close()
+
+
+async def test_a_cancelled_settle_is_settled_all_the_same(tmp_path: Path) -> None:
+    store = _store(tmp_path)
+    await store.open()
+    await store.enqueue(_submission(store, 1, body_of(1, 100)))
+    claimed = await store.claim(5, SystemClock().now())
+    verdict = Delivered(reply=delivered().reply, attempt=ATTEMPT)
+    settle = asyncio.ensure_future(_settle(store, claimed[0], verdict))
+    await asyncio.sleep(0)
+    settle.cancel()
+    await asyncio.gather(settle, return_exceptions=True)
+    await store.close()
+    store = _store(tmp_path)
+    await store.open()
+    assert not await store.claim(5, SystemClock().now())
+    await store.close()
+
+
+async def _settle(store: ClusterStore, recipient: Recipient, verdict: Delivered) -> None:
+    await store.settle([Settlement(recipient=recipient, verdict=verdict)])
