@@ -98,6 +98,7 @@ class Deliverer:
         """Route, speak and retry by new settings from the next decision on; DNS servers stay as they are."""
         shop = self._shop
         shop.settings, shop.schedule = settings, schedule
+        shop.manners = _manners(settings.client)
         self._table.rebind(_bounds(settings, schedule))
         self._router = Router(settings, shop.resolver, shop.clock)
         self._event.set()

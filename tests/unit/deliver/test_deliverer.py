@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from mqcd.config.settings import ClientSettings, HostPort, RelaySettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Body, Bounced, Deferred, Delivered, Expired, Phase, Verdict
@@ -422,6 +423,21 @@ async def test_nothing_ticks_while_nothing_is_to_be_done() -> None:
         await kit.heard(Verb.DELIVERED)
         await kit.clock.run_for(10_000)
         assert (kit.clock.next_wake() or 0) > 10 * MINUTE
+
+
+async def test_a_reload_changes_routes_manners_and_delays() -> None:
+    hosts = {"192.0.2.1": Peer, "192.0.2.2": lambda: Peer(replies={"MAIL": "451 4.3.0 later"})}
+    async with Kit(hosts=hosts) as kit:
+        relay = RelaySettings(address=HostPort(host="192.0.2.2", port=25))
+        settings = replace(RELAYED, relays=(relay,), client=ClientSettings(announcehost="new.example.org"))
+        kit.deliverer.reload(settings, replace(SCHEDULE, delays=(MINUTE,)))
+        await kit.submit("to@example.com")
+        await kit.heard(Verb.DEFERRED)
+        verdict = verdict_of(kit, Verb.DEFERRED)
+        assert isinstance(verdict, Deferred)
+        assert verdict.due == kit.clock.now() + MINUTE
+        assert kit.dialer.dialled == [("192.0.2.2", 25)]
+        assert kit.dialer.peers[0].log[0] == "EHLO new.example.org"
 
 
 def test_the_schedule_of_these_tests_has_no_jitter() -> None:
