@@ -241,12 +241,14 @@ def _sweep(shard: Shard, image: _Image) -> Sweep:
     """R4, for the helper to do before anything else."""
     residents = [resident for segment in shard.ring for resident in segment.residents.values()]
     inside = frozenset(r.spid for r in residents if shard.ring.live(r.content.segment) is not None)
+    below = spid_at(shard.clock.now())
     return Sweep(
         queue_root=shard.queue_root,
         spool_root=shard.spool_root,
         listed=frozenset(image.manifest.state.clusters),
-        above=image.ceiling,
-        below=spid_at(shard.clock.now()),
+        # A frame that was put aside may be the owner of any file: then nothing counts as ownerless.
+        above=below if image.replay.damage else image.ceiling,
+        below=below,
         owned=frozenset(resident.spid for resident in residents) - inside,
         inside=inside,
         ended=frozenset(image.replay.ended),

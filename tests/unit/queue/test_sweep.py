@@ -135,6 +135,22 @@ async def test_strays_stay(rig: Rig, name: str) -> None:
     assert (again.root / path.relative_to(rig.root)).exists()
 
 
+async def test_content_whose_record_was_damaged_stays(rig: Rig) -> None:
+    await rested(rig, "a@example.org")
+    rig.clock.advance(1000)
+    large = rig.post.submission("large@example.org", content=chunks(b"x" * 40_000))
+    await rig.store.enqueue(large)
+    await rig.post.send("later@example.org")
+    [segment] = rig.shard.ring
+    data = segment.path.read_bytes()
+    segment.path.write_bytes(data.replace(b"large@example", b"LARGE@example"))
+    rig.clock.advance(1000)
+    again = await swept(rig)
+    assert [each.address for each in again.listed()] == ["a@example.org", "later@example.org"]
+    assert spool_path(again.spool, large.envelope.spid).exists()
+    assert list((again.queue / "quarantine").iterdir())
+
+
 async def test_a_message_that_is_arriving_is_left_alone(rig: Rig) -> None:
     await rig.post.send("a@example.org")
     again = await rig.killed()
