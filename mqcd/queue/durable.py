@@ -136,7 +136,7 @@ class Disk:
         """Names in a directory, sorted; empty when there is no such directory."""
         try:
             return sorted(os.listdir(path))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def lock(self, fd: int, *, exclusive: bool) -> bool:
