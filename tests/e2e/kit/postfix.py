@@ -125,7 +125,6 @@ class Postfix:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, args=(process,), daemon=True)
         self._reader.start()
@@ -142,21 +141,24 @@ class Postfix:
         self.log.close()
 
     def stop(self) -> None:
-        """End the process that was started, and those that it started: they are a session of their own."""
+        """End the master that was started, which ends its processes; then the command that waits for it."""
         process = self._process
         if process is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(DEADLINE)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            self._signal_master(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(DEADLINE)
+                break
         if self._reader is not None:
             self._reader.join(DEADLINE)
         if process.stdout is not None:
             process.stdout.close()
+
+    def _signal_master(self, number: signal.Signals) -> None:
+        """The master is a session of its own and writes down its process id."""
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            os.kill(int((self._directory / "queue/pid/master.pid").read_text()), number)
 
 
 def _free_port() -> int:
