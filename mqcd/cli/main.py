@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -28,6 +29,9 @@ for command in (run, check, queue, sink, demo):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command line; gives the exit code. Errors that are meant for the reader go to stderr."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Addresses may hold what the terminal's character set does not.
+        sys.stdout.reconfigure(errors="replace")
     try:
         result = cli.main(arguments, prog_name="mqcd", standalone_mode=False)
     except click.exceptions.Abort:

@@ -9,7 +9,7 @@ import click
 from mqcd.cli.options import Place, pass_place, takes_place
 
 
-@click.command()
+@click.command(short_help="Run the server.")
 @takes_place()
 @pass_place
 def run(place: Place) -> int:
@@ -33,10 +33,11 @@ def check(place: Place) -> int:
     return 0
 
 
-@click.command()
+@click.command(short_help="See server and receiver at work.")
 @click.option(
     "--keep", metavar="DIR", type=click.Path(path_type=Path), help="Leave queue, log and events here."
 )
+@takes_place()
 def demo(keep: Path | None) -> int:
     """Run server and receiver on free loopback ports and show what happens to real messages."""
     from mqcd.demo import run as run_demo

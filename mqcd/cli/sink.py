@@ -9,7 +9,7 @@ import click
 from mqcd.cli.options import as_json, takes_place
 
 
-@click.command()
+@click.command(short_help="Receive mail, for tests.")
 @click.option("--port", metavar="N", type=click.IntRange(0, 65535), default=2526, show_default=True,
               help="TCP port; 0 takes any free one.")  # fmt: skip
 @click.option("--host", metavar="IP", default="127.0.0.1", show_default=True, help="Address to listen on.")
