@@ -4,7 +4,7 @@
     received|origin|body|zone|listener|client|user|tls|dsn|sender|CRC
 
 Fields are UTF-8; `|`, `%` and control characters are written %XX, so that any legal address fits and
-the line ends where it ends. CRC is the zlib.crc32 of what stands before its bar, 8 hex digits. Decoding
+the line ends where it ends. CRC is the zlib.crc32 of what stands before it, 8 hex digits. Decoding
 raises only DecodeError; what it gives encodes to the same line again.
 """
 
