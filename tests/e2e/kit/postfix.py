@@ -9,11 +9,11 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 from pathlib import Path
 
+from tests.e2e.kit.ports import free_port
 from tests.e2e.kit.waiting import DEADLINE, Board
 
 _DAEMONS = Path("/usr/lib/postfix/sbin")
@@ -102,7 +102,7 @@ class Postfix:
 
     def __init__(self, directory: Path, next_hop: int) -> None:
         self.log: Board[str] = Board()
-        self.port = _free_port()
+        self.port = free_port()
         self._directory = directory
         conf = directory / "conf"
         for made in (conf, directory / "queue", directory / "data"):
@@ -159,9 +159,3 @@ class Postfix:
         """The master is a session of its own and writes down its process id."""
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             os.kill(int((self._directory / "queue/pid/master.pid").read_text()), number)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port

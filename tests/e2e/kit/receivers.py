@@ -90,6 +90,8 @@ class Script:
     """Hold back the 354 until `go_on`."""
     wait_after: int | None = None
     """Read so many octets of content, then no more until `go_on`."""
+    wait_at_dot: bool = False
+    """Hold back the reply to the final dot until `go_on`."""
 
 
 class Peer:
@@ -152,6 +154,8 @@ class Peer:
                     await self._stall("before 354")
                 say("354 Go ahead")
                 self.contents.put(await self._content(reader))
+                if self._script.wait_at_dot:
+                    await self._stall("at the dot")
                 say(self._script.dot)
             elif verb == "QUIT":
                 say("221 2.0.0 Bye")
