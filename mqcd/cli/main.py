@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 
 import click
@@ -43,16 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     except MqcdError as error:
         click.echo(error, err=True)
         return 1
-    except BrokenPipeError:
-        return _reader_gone()
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         click.echo(f"{place}{error.strerror or error}", err=True)
         return 1
     return result if isinstance(result, int) else 0
-
-
-def _reader_gone() -> int:
-    """`mqcd queue ls | head` has what it wanted; the interpreter must not complain of it at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0

@@ -78,6 +78,7 @@ class Process:
         self._identity = identity or SystemIdentity()
         self._stop = asyncio.Event()
         self._server: Server | None = None
+        self._cutter: threading.Timer | None = None
         self._clock = SystemClock()
         self._log = Log(self._clock, stream or sys.stderr, loaded.settings.ops.log)
 
@@ -98,9 +99,10 @@ class Process:
         code = await self._start(server, settings)
         if code == 0:
             code = await self._until_told(server)
-        cutter = self._cut_off_later(code)
+        self._cut_off_later(code)
         await server.stop()
-        cutter.cancel()
+        if self._cutter is not None:
+            self._cutter.cancel()
         return code
 
     async def _start(self, server: Server, settings: Settings) -> int:
@@ -150,6 +152,7 @@ class Process:
     def _told_to_stop(self, number: signal.Signals) -> None:
         log.info("%s: %s", number.name, "already stopping" if self._stop.is_set() else "stopping")
         self._stop.set()
+        self._cut_off_later(0)
 
     def _told_to_reload(self) -> None:
         if self._server is None or self._stop.is_set():
@@ -168,14 +171,15 @@ class Process:
         if changes.needs_restart:
             log.warning("SIGHUP: needs a restart: %s", ", ".join(changes.needs_restart))
 
-    def _cut_off_later(self, code: int) -> threading.Timer:
-        """A thread, for the loop itself may be what hangs (a disk that does not answer)."""
+    def _cut_off_later(self, code: int) -> None:
+        """Counts from the first call. A thread, for the loop itself may hang, on a disk for one."""
+        if self._cutter is not None:
+            return
 
         def cut_off() -> None:
             log.error("the stop took too long and is cut off; the next start recovers what is left")
             os._exit(code)
 
-        timer = threading.Timer(CUT_OFF_SECONDS, cut_off)
-        timer.daemon = True
-        timer.start()
-        return timer
+        self._cutter = threading.Timer(CUT_OFF_SECONDS, cut_off)
+        self._cutter.daemon = True
+        self._cutter.start()

@@ -56,18 +56,26 @@ def run(keep: Path | None = None) -> int:
     if any(directory.iterdir()):
         raise ConfigError(f"{directory} is not empty; name a directory that is, or one to be made")
     screen = Screen(Console(highlight=False))
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        findings = runner.run(_play(screen, directory))
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            findings = runner.run(_play(screen, directory))
+    except KeyboardInterrupt:
+        _tidy(directory, keep)
+        raise
     good = all(finding.good for finding in findings)
     screen.title("Was it as it should be?")
     screen.findings(findings)
-    if keep is None and good:
+    if not good:
+        screen.say(f"\nQueue, events and log are left in {directory}")
+        return 1
+    _tidy(directory, keep)
+    _what_next(screen, keep)
+    return 0
+
+
+def _tidy(directory: Path, keep: Path | None) -> None:
+    if keep is None:
         shutil.rmtree(directory)
-    else:
-        screen.say(f"\nQueue, events and log: {directory}")
-    if good:
-        _what_next(screen)
-    return 0 if good else 1
 
 
 async def _play(screen: Screen, directory: Path) -> list[Finding]:
@@ -180,10 +188,13 @@ def _first_file(directory: Path) -> list[str]:
     return gzip.decompress(files[0].read_bytes()).decode().splitlines() if files else []
 
 
-def _what_next(screen: Screen) -> None:
+def _what_next(screen: Screen, keep: Path | None) -> None:
     screen.title("What to try next")
+    if keep is not None:
+        screen.say(f"mqcd -c {keep}/conf/mqcd.xml queue ls")
+    else:
+        screen.say("mqcd demo --keep DIR    the same; queue, log and events stay in DIR")
     screen.say(
-        "mqcd demo --keep DIR    the same; queue, log and events stay in DIR\n"
         "mqcd -c FILE check      what your own mqcd.xml means (README.md has a short one)\n"
         "mqcd -c FILE run        the server: SMTP in, queue on disk, SMTP out\n"
         "mqcd sink --help        the receiver, to test your server against"
