@@ -64,7 +64,6 @@ class _Image:
     manifest: Manifest
     chain: list[Segment]
     replay: Replay
-    ceiling: int
     quarantined: int
 
 
@@ -124,7 +123,8 @@ def _read_disk(options: Options, disk: Disk, now: int) -> _Image:
         segment.totals = replay.totals[segment.number]
     _check_takes(replay, state)
     quarantined = _put_damage_aside(disk, queue_root, replay.damage)
-    ceiling = state.spid
+    # Until an edit says otherwise, also for a start that finds this one cut off.
+    state.swept = state.spid if state.swept < 0 else state.swept
     state.epoch = max([state.epoch, *(segment.epoch for segment in chain)]) + 1
     # A header may have come to the disk without a frame: then no later segment names it as its forerunner.
     state.last_segment = max((segment.number for segment in chain if not segment.empty), default=0)
@@ -137,7 +137,7 @@ def _read_disk(options: Options, disk: Disk, now: int) -> _Image:
     state.clock = now
     manifest = Manifest(disk, path, state)
     manifest.write_anew()
-    return _Image(manifest, chain, replay, ceiling, quarantined)
+    return _Image(manifest, chain, replay, quarantined)
 
 
 def _holds_mail(disk: Disk, queue_root: Path) -> bool:
@@ -222,13 +222,13 @@ def _settle_in(shard: Shard, image: _Image) -> list[Resident]:
     """R3: residents and clusters come to life; returns those whose attempt was cut off."""
     cut_off = []
     for resident in image.replay.settle_in(shard.ring.segments):
+        resident.raw = b""
         shard.ring.residents += 1
         shard.accounts.add_resident(resident)
         if resident.begun:
             cut_off.append(resident)
         else:
             shard.waiting.add(resident)
-    image.replay.forget_data()
     for cluster in image.manifest.state.clusters.values():
         shard.accounts.add_cluster(cluster)
         shard.shelf.add(cluster)
@@ -242,13 +242,15 @@ def _sweep(shard: Shard, image: _Image) -> Sweep:
     residents = [resident for segment in shard.ring for resident in segment.residents.values()]
     inside = frozenset(r.spid for r in residents if shard.ring.live(r.content.segment) is not None)
     below = spid_at(shard.clock.now())
+    state, damaged = image.manifest.state, bool(image.replay.damage)
     return Sweep(
         queue_root=shard.queue_root,
         spool_root=shard.spool_root,
-        listed=frozenset(image.manifest.state.clusters),
+        listed=frozenset(state.clusters),
         # A frame that was put aside may be the owner of any file: then nothing counts as ownerless.
-        above=below if image.replay.damage else image.ceiling,
+        above=below if damaged else state.swept,
         below=below,
+        drafts=frozenset() if damaged else frozenset(state.drafts),
         owned=frozenset(resident.spid for resident in residents) - inside,
         inside=inside,
         ended=frozenset(image.replay.ended),

@@ -151,7 +151,8 @@ class _Raw:
     """A resident not yet looked at."""
 
     offset: int
-    length: int
+    line: bytes
+    """Kept as it is met, so that no segment's octets need to stay in memory."""
     content: Locator
     begun: bool
 
@@ -161,7 +162,6 @@ class Replay:
 
     def __init__(self) -> None:
         self._homes: dict[int, dict[int, _Raw]] = {}
-        self._data: dict[int, bytes] = {}
         self.takes: dict[str, Take] = {}
         """Last state of each cluster that was taken from."""
         self.totals: dict[int, Counter[Verb]] = {}
@@ -178,7 +178,6 @@ class Replay:
     def read(self, disk: Disk, segment: Segment, *, last: bool) -> None:
         """Take one segment in; the oldest comes first. Sets the segment's end and next ordinal."""
         data = disk.read_file(segment.path)
-        self._data[segment.number] = data
         self._homes[segment.number] = {}
         self.totals[segment.number] = Counter()
         walk = Walk(data, segment, bound=None if last else segment.end)
@@ -212,7 +211,7 @@ class Replay:
                 self.ended.add(int(entry.line[:16], 16))
             else:
                 begun = bool(entry.flags & BEGUN)
-                here[ordinal] = _Raw(frame.body_at + at, len(entry.line), entry.content, begun)
+                here[ordinal] = _Raw(frame.body_at + at, entry.line, entry.content, begun)
             verb = VERB_OF.get(entry.mark)
             if verb is not None:
                 totals[verb] += 1
@@ -233,22 +232,21 @@ class Replay:
         at = frame.body_at + part.lines_at
         here = self._homes[segment.number]
         for line in part.lines.splitlines(keepends=True):
-            here[ordinal] = _Raw(at, len(line), content, False)
+            here[ordinal] = _Raw(at, line, content, False)
             at += len(line)
             ordinal += 1
             self.totals[segment.number][Verb.ACCEPTED] += 1
         return ordinal
 
-    def line(self, segment: int, offset: int, length: int) -> bytes:
-        """Octets of a segment that was read."""
-        return self._data[segment][offset : offset + length]
-
     def settle_in(self, segments: dict[int, Segment]) -> Iterator[Resident]:
-        """Make every unfinished recipient a resident of its segment, and give them in order."""
+        """Make every unfinished recipient a resident of its segment, and give them in order.
+
+        Each comes with its record line in `raw`; who keeps many residents lets go of it.
+        """
         for number, homes in self._homes.items():
             segment = segments[number]
             for ordinal, raw in homes.items():
-                glance = Glance(self.line(number, raw.offset, raw.length))
+                glance = Glance(raw.line)
                 resident = Resident(
                     spid=glance.spid,
                     qid=glance.qid,
@@ -260,12 +258,9 @@ class Replay:
                     recipient=None,
                 )
                 resident.begun = raw.begun
-                segment.settle_in(resident, ordinal, raw.offset, raw.length)
+                resident.raw = raw.line
+                segment.settle_in(resident, ordinal, raw.offset, len(raw.line))
                 lender = segments.get(raw.content.segment)
                 if lender is not None and lender is not segment:
                     lender.borrowers.add(resident)
                 yield resident
-
-    def forget_data(self) -> None:
-        """Let go of the octets."""
-        self._data.clear()

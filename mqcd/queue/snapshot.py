@@ -17,7 +17,7 @@ from mqcd.core.errors import DecodeError, StoreBusy, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient
 from mqcd.core.selection import Selection
 from mqcd.queue import manifest as manifests
-from mqcd.queue import record
+from mqcd.queue import record, slot
 from mqcd.queue.cluster import read_from, split_lines
 from mqcd.queue.durable import Disk
 from mqcd.queue.frame import Take
@@ -102,8 +102,7 @@ class Snapshot:
                 yield from self._cluster_items(name, cursor, cluster.size, selection)
         for resident in self._residents:
             if selection.area is None or resident.area is selection.area:
-                line = self._replay.line(resident.segment.number, resident.offset, resident.length)
-                yield Item(record.decode(line), resident.begun)
+                yield Item(record.decode(resident.raw), resident.begun)
 
     def _take(self, name: str) -> Take | None:
         return self._replay.takes.get(name)
@@ -158,7 +157,15 @@ class Snapshot:
 
     def _from_segment(self, resident: Resident) -> bytes:
         content = resident.content
-        return self._replay.line(content.segment, content.offset, content.length)
+        segment = self._segments[content.segment]
+        fd = self._disk.open(segment.path, os.O_RDONLY)
+        try:
+            header = slot.unpack(self._disk.pread(fd, slot.HEADER_SIZE, 0))
+            if header != segment.header:
+                raise StoreBusy("the queue has moved on while it was read; try again")
+            return self._disk.pread(fd, content.length, content.offset)
+        finally:
+            self._disk.close(fd)
 
 
 def _add(total: list[int], records: int, octets: int, received: int) -> None:
