@@ -71,7 +71,9 @@ class Keeper:
         """Wait until a segment has been freed, at most `ms`."""
         self._relief.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._relief.wait(), ms / 1000)
+            # wait_for would forget a cancellation that comes together with the relief (until Python 3.12).
+            async with asyncio.timeout(ms / 1000):
+                await self._relief.wait()
 
     async def make_room(self) -> None:
         """After many crashes the ring may come up full: wait until claims can be recorded again."""
@@ -255,6 +257,8 @@ class Keeper:
             exported=segment.number,
             sequence=shard.journal.sequence,
             spid=shard.spids.last,
+            swept=shard.spids.last,
+            drafts=tuple(shard.drafts),
             clock=shard.clock.now(),
             totals={str(verb): count for verb, count in totals.items()},
             add=(*clusters, *(state for state in changed.values() if state.left)),

@@ -73,6 +73,10 @@ class ManifestState:
     """No sequence below it is free."""
     spid: int = 0
     """No SPID up to it is free."""
+    swept: int = -1
+    """Spool files above it need an owner in the journal; -1 = nothing is known, as of an older MANIFEST."""
+    drafts: tuple[int, ...] = ()
+    """So do these: messages up to `swept` that were being accepted at that time."""
     clock: int = 0
     """Wall time of the last edit, ms."""
     edit: int = 0
@@ -86,6 +90,8 @@ class ManifestState:
             value = getattr(edit, name)
             if value is not None:
                 setattr(self, name, value)
+        if edit.swept is not None:
+            self.swept, self.drafts = edit.swept, edit.drafts
         if edit.totals is not None:
             self.totals = Counter({Verb(verb): count for verb, count in edit.totals.items()})
         for cluster in edit.add:
@@ -103,6 +109,8 @@ class ManifestState:
             exported=self.exported,
             sequence=self.sequence,
             spid=self.spid,
+            swept=self.swept,
+            drafts=self.drafts,
             clock=self.clock,
             totals={str(verb): count for verb, count in self.totals.items()},
             add=tuple(self.clusters.values()),
@@ -119,6 +127,9 @@ class Edit:
     exported: int | None = None
     sequence: int | None = None
     spid: int | None = None
+    swept: int | None = None
+    drafts: tuple[int, ...] = ()
+    """Goes with `swept`."""
     clock: int | None = None
     totals: dict[str, int] | None = None
     add: tuple[ClusterState, ...] = ()
@@ -165,9 +176,10 @@ def _edit(body: dict[str, Any]) -> Edit:
     """Raises ValueError, TypeError or AttributeError for what cannot be an edit."""
     totals = body.pop("totals", None)
     add = tuple(ClusterState(**cluster) for cluster in body.pop("add", ()))
-    edit = Edit(totals=totals, add=add, end=tuple(map(str, body.pop("end", ()))), **body)
+    drafts = tuple(body.pop("drafts", ()))
+    edit = Edit(totals=totals, add=add, end=tuple(map(str, body.pop("end", ()))), drafts=drafts, **body)
     counts = {Verb(verb): count for verb, count in ({} if totals is None else totals).items()}
-    numbers = [*body.values(), *counts.values()]
+    numbers = [*body.values(), *counts.values(), *drafts]
     for cluster in add:
         numbers += [value for key, value in asdict(cluster).items() if key != "name"]
         Area(cluster.area)

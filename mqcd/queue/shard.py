@@ -70,6 +70,8 @@ class Shard:
     accounts: Accounts = field(default_factory=Accounts)
     active: dict[Key, Resident] = field(default_factory=dict)
     """Claimed recipients."""
+    drafts: set[int] = field(default_factory=set)
+    """Messages with a spool file that are being accepted."""
     watchers: list[Callable[[], None]] = field(default_factory=list)
 
     @property

@@ -134,18 +134,20 @@ class ClusterStore:
         live = self._live
         spool = self._options.settings.spool
         spid = submission.envelope.spid
+        drafts = live.shard.drafts
         try:
             draft = Draft(self._disk, live.shard.executor, spool.rootpath, spid, spool.bufsize)
         except OSError as error:
             raise StoreUnavailable(f"{spool.rootpath}: {error.strerror}") from error
+        drafts.add(spid)
         try:
             await draft.fill(start, rest)
             await draft.commit()
-        except OSError as error:
+        except BaseException as error:
+            drafts.discard(spid)
             draft.discard()
-            raise StoreUnavailable(f"{spool.rootpath}: {error.strerror}") from error
-        except BaseException:
-            draft.discard()
+            if isinstance(error, OSError):
+                raise StoreUnavailable(f"{spool.rootpath}: {error.strerror}") from error
             raise
 
         async def accept() -> Sequence[Recipient]:
@@ -154,6 +156,8 @@ class ClusterStore:
             except BaseException:
                 draft.discard()
                 raise
+            finally:
+                drafts.discard(spid)
 
         # Once the frame is on its way, only its outcome says whether the file has an owner.
         task = asyncio.ensure_future(accept())

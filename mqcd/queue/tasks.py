@@ -96,6 +96,8 @@ class Sweep:
     above: int
     below: int
     """SPIDs between the two were accepted after the last edit, or never: they need an owner."""
+    drafts: frozenset[int] = frozenset()
+    """So do these."""
     owned: frozenset[int]
     """Messages with unfinished recipients in the journal whose content is in the spool."""
     inside: frozenset[int]
@@ -268,7 +270,9 @@ def _is_waste(spid: int, task: Sweep) -> bool:
         return True
     if spid in task.owned:
         return False
-    return task.above < spid < task.below or (spid in task.ended and not is_several(spid))
+    return (
+        task.above < spid < task.below or spid in task.drafts or (spid in task.ended and not is_several(spid))
+    )
 
 
 def _spid_of(name: str) -> int | None:
