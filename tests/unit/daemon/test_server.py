@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import mqcd.daemon.server as server_module
 from mqcd.core.errors import ConfigError, StoreBusy
 from mqcd.core.events import Verb
 from mqcd.core.selection import Selection
@@ -90,6 +91,39 @@ async def test_what_is_left_is_there_after_the_stop_and_goes_out_after_the_next_
     assert item.recipient.address == "ann@example.com"
     async with running(tmp_path, retry_delays="1s") as house:
         await house.sink.wait_messages(1)
+
+
+async def test_a_stop_gives_back_what_has_not_sent_its_final_dot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "GRACE_MS", 50)
+    async with running(tmp_path, rules=["*=stall:rcpt"]) as house:
+        await house.send("ann@example.com")
+        await house.heard(Verb.ATTEMPTED)
+    async with running(tmp_path) as house:
+        await house.sink.wait_messages(1)
+        assert house.observer.count(Verb.OUTCOME_UNKNOWN) == 0
+
+
+async def test_a_stop_leaves_what_has_sent_its_final_dot_to_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "GRACE_MS", 50)
+    async with running(tmp_path, rules=["*=stall:dot"]) as house:
+        await house.send("ann@example.com")
+        await house.heard(Verb.ATTEMPTED)
+    async with running(tmp_path) as house:
+        await house.sink.wait_messages(1)
+        assert house.observer.count(Verb.OUTCOME_UNKNOWN) == 1
+
+
+async def test_who_is_connected_is_told_that_the_server_stops(tmp_path: Path) -> None:
+    async with running(tmp_path) as house:
+        reader, writer = await asyncio.open_connection("127.0.0.1", house.server.doors[0].port)
+        assert (await reader.readline()).startswith(b"220 mx.example.org ")
+        await house.server.stop()
+        assert (await reader.read()).startswith(b"421 4.3.2 ")
+        writer.close()
 
 
 async def test_a_stop_ends_its_parts_in_order(tmp_path: Path) -> None:
