@@ -183,8 +183,13 @@ class Journal:
 
     @property
     def largest_frame(self) -> int:
-        """Octets of the largest body that is taken."""
+        """Octets of the largest body that is taken at the door."""
         return self.capacity // 4
+
+    @property
+    def frame_room(self) -> int:
+        """Octets of the largest body that fits in a segment at all."""
+        return self.capacity - slot.HEADER_SIZE - HEADER_SIZE
 
     @property
     def failing(self) -> bool:
@@ -201,6 +206,8 @@ class Journal:
         """
         future: asyncio.Future[None] = self._loop.create_future()
         item = Append(kind, parts, count, at, placed, future)
+        if item.length > self.frame_room:
+            raise ValueError(f"a frame of {item.length} octets fits in no segment of {self.capacity}")
         if self._stopped:
             _fail(item, "the queue has been closed")
             return future

@@ -186,15 +186,22 @@ class Keeper:
             frozen += waiting
             if all(r.state is State.FROZEN for r in segment.residents.values()):
                 return
-            carried = [r for r in segment.residents.values() if r.state is State.CLAIMED]
-            for resident in carried:
-                resident.state = State.CARRYING
-            entries = []
-            for resident in carried:
+            carried: list[Resident] = []
+            entries: list[Entry] = []
+            room = shard.journal.largest_frame
+            for resident in segment.residents.values():
+                if resident.state is not State.CLAIMED:
+                    continue
+                line = shard.raw_line(resident)
+                room -= ENTRY_HEAD + len(line)
+                if room < 0:
+                    break
                 flags = ALIVE | (BEGUN if resident.begun else 0)
                 home = resident.segment.number, resident.ordinal
-                line = shard.raw_line(resident)
                 entries.append(Entry(Mark.CARRIED, flags, *home, resident.content, line))
+                carried.append(resident)
+            for resident in carried:
+                resident.state = State.CARRYING
             body = b"".join(map(pack_entry, entries))
             at = shard.clock.now()
             placed = self._placed(carried, entries)

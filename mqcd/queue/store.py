@@ -115,9 +115,11 @@ class ClusterStore:
         if shard.ring.fill >= 0.75:
             await live.keeper.relief(_FULL_DELAY_MS)
         content = submission.content
+        limit = min(self._options.settings.journal.inline_max, shard.journal.largest_frame // 2)
         if isinstance(content, bytes):
+            if len(content) > limit:
+                return await self._enqueue_large(submission, [], _once(content))
             return await live.writer.accept(submission, content, len(content))
-        limit = self._options.settings.journal.inline_max
         chunks: list[bytes] = []
         size = 0
         async for chunk in content:
@@ -294,6 +296,10 @@ def _find(shard: Shard, recipient: Recipient) -> Resident | None:
             if (resident.spid, resident.qid) == recipient.key:
                 return resident
     return None
+
+
+async def _once(whole: bytes) -> AsyncIterator[bytes]:
+    yield whole
 
 
 async def _with_whole_content(submission: Submission) -> Submission:

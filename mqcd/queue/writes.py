@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mqcd.core.model import (
     Bounced,
@@ -193,6 +194,8 @@ class Writer:
         residents = [self.claimed(settlement.recipient) for settlement in settlements]
         following = [after(item.recipient, item.verdict) for item in settlements]
         messages = [self.records(item, len(whole(item))) for item in submissions]
+        if sum(message.octets + message.size for message in messages) > self._shard.journal.largest_frame:
+            raise Refused(Reply(code=452, status="4.3.4", text="Too large to be accepted with verdicts"))
         if len(set(residents)) < len(residents):
             raise ValueError("a recipient cannot be settled twice at once")
 
@@ -266,10 +269,16 @@ class Writer:
         entry = Entry(mark, flags, resident.segment.number, resident.ordinal, resident.content, raw, note)
         return _Change(resident, before, following, why, raw, entry)
 
-    def _append_changes(self, kind: Kind, changes: list[_Change]) -> asyncio.Future[None]:
+    def _append_changes(self, kind: Kind, changes: list[_Change]) -> asyncio.Future[Any]:
         shard = self._shard
         at = shard.clock.now()
         body = b"".join([pack_entry(change.entry) for change in changes])
+        if len(body) > shard.journal.frame_room:
+            # Only small segments are too small for a whole call; each half is atomic then.
+            middle = len(changes) // 2
+            return asyncio.gather(
+                self._append_changes(kind, changes[:middle]), self._append_changes(kind, changes[middle:])
+            )
 
         def placed(segment: Segment, ordinal: int, body_at: int, _sequence: int) -> None:
             self._change_all(changes, segment, ordinal, body_at, at)

@@ -1,0 +1,90 @@
+"""Segments that are small for what is asked of them: every call is done or refused, none goes on for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mqcd.core.model import Area, Envelope, Origin, Recipient, Reported, Settlement, Submission
+from mqcd.core.reply import Refused
+from mqcd.net.clock import SystemClock
+from mqcd.queue.store import ClusterStore
+from tests.contract.mail import bounced, deferred, delivered, read_all
+from tests.crash.worker import SENDER, body_of, options
+from tests.fakes.observer import RecordingObserver
+
+pytestmark = pytest.mark.crash
+
+
+def _store(root: Path) -> ClusterStore:
+    return ClusterStore(options(root, 128 << 10, 6), SystemClock(), RecordingObserver())
+
+
+def _submission(store: ClusterStore, many: int, content: bytes, sender: str = SENDER) -> Submission:
+    origin = Origin.SMTP if sender else Origin.REPORT
+    envelope = Envelope(
+        spid=store.reserve(many > 1), sender=sender, received=SystemClock().now(), origin=origin
+    )
+    addresses = [f"u{number}@example.org" for number in range(many)]
+    return Submission(envelope=envelope, recipients=addresses, content=content)
+
+
+async def _claim(store: ClusterStore, many: int) -> list[Recipient]:
+    found: list[Recipient] = []
+    while len(found) < many:
+        found += await store.claim(many - len(found), SystemClock().now())
+        # Nothing is handed out while the ring is nearly full: the keeper needs its turn.
+        await asyncio.sleep(0)
+    return found
+
+
+async def test_more_verdicts_in_one_call_than_a_segment_holds(tmp_path: Path) -> None:
+    store = _store(tmp_path)
+    await store.open()
+    for _ in range(8):
+        await store.enqueue(_submission(store, 150, b"Subject: x\r\n\r\n"))
+    claimed = await _claim(store, 1200)
+    due = SystemClock().now() + 1
+    await store.settle([Settlement(recipient=each, verdict=deferred(due)) for each in claimed])
+    assert store.stats()[Area.DEFERRED].recipients == 1200
+    claimed = await _claim(store, 1200)
+    await store.settle([Settlement(recipient=each, verdict=delivered()) for each in claimed])
+    await store.close()
+    store = _store(tmp_path)
+    await store.open()
+    assert not any(area.recipients for area in store.stats().values())
+    await store.close()
+
+
+async def test_content_that_is_larger_than_a_frame_goes_to_the_spool(tmp_path: Path) -> None:
+    store = _store(tmp_path)
+    await store.open()
+    spid = store.reserve(several=False)
+    envelope = Envelope(spid=spid, sender=SENDER, received=SystemClock().now())
+    whole = body_of(spid, 200_000)
+    await store.enqueue(Submission(envelope=envelope, recipients=["u@example.org"], content=whole))
+    [claimed] = await _claim(store, 1)
+    assert await read_all(await store.content(claimed)) == whole
+    await store.settle([Settlement(recipient=claimed, verdict=delivered())])
+    await store.close()
+
+
+async def test_a_report_that_fits_in_no_frame_is_refused_and_the_bounce_stays(tmp_path: Path) -> None:
+    store = _store(tmp_path)
+    await store.open()
+    await store.enqueue(_submission(store, 1, b"Subject: x\r\n\r\n"))
+    await store.settle([Settlement(recipient=(await _claim(store, 1))[0], verdict=bounced())])
+    [bounce] = await store.claim_bounces(5)
+    large, small = (_submission(store, 1, bytes(size), sender="") for size in (100_000, 1000))
+    told = [
+        Settlement(recipient=bounce, verdict=Reported(report_spid=each.envelope.spid))
+        for each in (large, small)
+    ]
+    with pytest.raises(Refused):
+        await store.settle(told[:1], [large])
+    await store.settle(told[1:], [small])
+    assert store.stats()[Area.BOUNCES].recipients == 0
+    assert store.stats()[Area.INCOMING].recipients == 1
+    await store.close()
