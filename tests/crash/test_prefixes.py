@@ -18,6 +18,7 @@ from mqcd.queue.durable import Disk
 from mqcd.queue.shard import Options
 from mqcd.queue.store import ClusterStore
 from tests.contract.mail import bounced, deferred, delivered, read_all
+from tests.crash.ledger import read_events
 from tests.crash.trace import LocalHelper, Op, Power, RecordingDisk, prefixes
 from tests.crash.worker import INLINE_MAX, SENDER, body_of, options
 from tests.fakes.clock import FakeClock
@@ -138,6 +139,13 @@ async def _check(root: Path, seen: Seen, clock: FakeClock) -> None:
         octets = await read_all(await store.content(recipient))
         assert octets == body_of(recipient.spid, recipient.size)
     await store.close()
+    told = Counter(
+        (int(event["spid"], 16), event["qid"])
+        for event in read_events(root / "events")
+        if event["event"] == "accepted"
+    )
+    assert not seen.accepted.keys() - told.keys(), "accepted, but the events do not say so"
+    assert not [key for key, count in told.items() if count > 1]
 
 
 async def _cut(
@@ -166,3 +174,34 @@ async def test_every_prefix_opens_and_loses_nothing(tmp_path: Path) -> None:
             seen.hear(after)
     assert cuts > 200
     assert seen.accepted.keys() == seen.ended
+
+
+@pytest.mark.parametrize("share", [0.4, 0.55, 0.7, 0.85])
+async def test_every_prefix_of_a_recovery_opens_and_loses_nothing(tmp_path: Path, share: float) -> None:
+    root = tmp_path / "run"
+    root.mkdir()
+    scenario = Scenario(root)
+    trace = await scenario.run()
+    seen = Seen()
+    cut = next(
+        number for number, op in enumerate(trace) if number > share * len(trace) and op.name == "write"
+    )
+    half = tmp_path / "half"
+    half.mkdir()
+    for number, power in prefixes(trace):
+        if number == cut:
+            power.restore(root, half, unsynced_data=True, unsynced_names=True)
+            break
+        seen.hear(trace[number])
+    disk = RecordingDisk()
+    disk.adopt(half)
+    base = len(disk.trace)
+    store = await _open(options(half, _SIZE, 4), scenario.clock, disk)
+    await store.close()
+    for number, power in prefixes(disk.trace):
+        if number >= base and (number == len(disk.trace) or disk.trace[number].syncs):
+            for data, names in ((False, False), (True, True), (False, True)):
+                top = tmp_path / f"again-{number}-{data:d}{names:d}"
+                top.mkdir()
+                power.restore(half, top, unsynced_data=data, unsynced_names=names)
+                await _check(top, seen, scenario.clock)

@@ -92,6 +92,12 @@ class RecordingDisk(Disk):
         self._open: dict[int, File] = {}
         self._live = Power()
 
+    def adopt(self, root: Path) -> None:
+        """Begin with what lies below `root`, all of it durable."""
+        for path in sorted(root.rglob("*")):
+            data = path.read_bytes() if path.is_file() else None
+            self._note("adopt", _adopter(path, data))
+
     def mark(self, word: str, spid: int, number: int) -> None:
         """The outside world has seen something."""
         self._note("mark", lambda _power: None, (word, spid, number))
@@ -196,6 +202,14 @@ def _site() -> str:
 
 def _maker(path: Path, *, file: bool = False) -> Step:
     return lambda power: power.names.update({path: File() if file else None})
+
+
+def _adopter(path: Path, data: bytes | None) -> Step:
+    def step(power: Power) -> None:
+        file = File(bytearray(data), data) if data is not None else None
+        power.names[path] = power.durable[path] = file
+
+    return step
 
 
 def _file(power: Power, path: Path) -> File:
