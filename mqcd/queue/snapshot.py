@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from mqcd.core.errors import DecodeError, StoreBusy, StoreUnavailable
+from mqcd.core.errors import DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient
 from mqcd.core.selection import Selection
 from mqcd.queue import manifest as manifests
@@ -53,14 +53,33 @@ class Snapshot:
             self._state: ManifestState = state
             self._replay = Replay()
             self._segments: dict[int, Segment] = {}
-            chain = find_chain(disk, queue_root / "journal", state.first_live, state.last_segment)
-            for segment in chain:
-                self._replay.read(disk, segment, last=segment is chain[-1])
-                self._segments[segment.number] = segment
+            try:
+                chain = self._read_journal()
+            except (StoreDamaged, FileNotFoundError):
+                self._check_not_overtaken([])
+                raise
+            if not chain or self._replay.damage or chain[0].number > state.first_live:
+                self._check_not_overtaken(chain)
             self._residents = list(self._replay.settle_in(self._segments))
         except BaseException:
             self.close()
             raise
+
+    def _read_journal(self) -> list[Segment]:
+        state = self._state
+        chain = find_chain(self._disk, self._queue_root / "journal", state.first_live, state.last_segment)
+        for segment in chain:
+            self._replay.read(self._disk, segment, last=segment is chain[-1])
+            self._segments[segment.number] = segment
+        return chain
+
+    def _check_not_overtaken(self, chain: list[Segment]) -> None:
+        """See that the server did not free the segments of our MANIFEST before they were read."""
+        state = manifests.read(self._disk, self._queue_root / "MANIFEST")
+        if state is None or state.first_live == self._state.first_live:
+            return
+        if self._replay.damage or not chain or chain[0].number >= state.first_live:
+            raise StoreBusy("the queue has moved on while it was read; try again")
 
     def _take_pin(self) -> int:
         try:

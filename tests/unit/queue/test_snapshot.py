@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from mqcd.core.errors import StoreUnavailable
+from mqcd.core.errors import StoreBusy, StoreUnavailable
 from mqcd.core.model import Area, Recipient
 from mqcd.core.selection import Selection
+from mqcd.queue.reaper import PIN_MS
 from mqcd.queue.snapshot import Snapshot
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import BODY, bounced, deferred
@@ -157,3 +160,24 @@ async def test_where_there_is_no_queue_it_says_so(rig: Rig) -> None:
     with pytest.raises(StoreUnavailable, match="holds no queue"):
         Snapshot(disk, rig.queue, rig.spool)
     assert disk.count("close") == disk.count("open") - 1
+
+
+async def test_a_reader_that_was_overtaken_is_told_to_try_again(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    await rig.seal()
+    await rig.post.send("b@example.org")
+    disk = FaultyDisk()
+    gate = disk.block("open", "*/journal/*")
+    reading = asyncio.create_task(asyncio.to_thread(Snapshot, disk, rig.queue, rig.spool))
+    assert await asyncio.to_thread(gate.reached.wait, 30)
+    await rig.seal()
+    while rig.shard.ring.segments:
+        rig.store._live.keeper.wake()
+        await rig.clock.run_for(PIN_MS + 1000)
+        # What is committed in a thread comes back to the loop.
+        await asyncio.to_thread(rig.clusters)
+    await rig.post.send("c@example.org")
+    gate.release()
+    with pytest.raises(StoreBusy, match="try again"):
+        await reading
+    assert [each.address for each in rig.listed()] == ["a@example.org", "b@example.org", "c@example.org"]
