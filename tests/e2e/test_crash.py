@@ -10,14 +10,20 @@ from tests.e2e.conftest import MakePeer, MakeServer
 from tests.e2e.kit import mail
 from tests.e2e.kit.ledger import Ledger
 from tests.e2e.kit.load import Load, SmtpSource
-from tests.e2e.kit.plan import Plan, relay
+from tests.e2e.kit.plan import Plan, Values, relay
 from tests.e2e.kit.ports import free_port
 from tests.e2e.kit.receivers import Receiver, Script
 
 KILLS = 8
 BETWEEN = 120
 """Acknowledged messages between two kills."""
-JOURNAL = {"segmentsize": "256K", "segments": 6, "inline_max": "16K", "seal_age": "300ms", "evacuate_age": "1s"}
+JOURNAL: Values = {
+    "segmentsize": "256K",
+    "segments": 6,
+    "inline_max": "16K",
+    "seal_age": "300ms",
+    "evacuate_age": "1s",
+}
 """Small and quick, so that segments are sealed, moved and used again while all this goes on."""
 
 
@@ -30,7 +36,12 @@ def some_content(token: str) -> bytes:
 @pytest.mark.crash
 def test_killed_again_and_again_under_load(make_server: MakeServer, receiver: Receiver) -> None:
     server = make_server(
-        Plan(relays=relay(receiver.port), smtp_port=free_port(), journal=JOURNAL, queue={"retry_delays": "500ms"})
+        Plan(
+            relays=relay(receiver.port),
+            smtp_port=free_port(),
+            journal=JOURNAL,
+            queue={"retry_delays": "500ms"},
+        )
     ).start()
     with Load(server.port, 4, some_content) as load, SmtpSource(server.port) as source:
         for _ in range(KILLS):

@@ -61,7 +61,7 @@ def test_messages_of_cpythons_email_tests(server: Server, receiver: Receiver, sa
 
 
 CONTENTS = {
-    "eight-bit": "Subject: latin\r\n\r\n".encode() + bytes(range(128, 256)) * 3 + b"\r\n",
+    "eight-bit": b"Subject: latin\r\n\r\n" + bytes(range(128, 256)) * 3 + b"\r\n",
     "all-octets": b"Subject: octets\r\n\r\n" + bytes(n for n in range(256) if n not in b"\r\n") + b"\r\n",
     "dot-lines": b"Subject: dots\r\n\r\n.\r\n..\r\n...\r\n.a\r\n..b\r\n \r\n.\r\n",
     "dot-first": b".Subject: dot\r\n\r\nx\r\n",

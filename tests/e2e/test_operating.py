@@ -73,7 +73,9 @@ def test_it_is_no_open_relay(make_server: MakeServer, receiver: Receiver, recipi
 
 
 def test_sighup_takes_over_what_it_can(make_server: MakeServer, receiver: Receiver) -> None:
-    plan = Plan(relays=relay(receiver.port), door={"relay_clients": "192.0.2.1", "relay_domains": "ours.test"})
+    plan = Plan(
+        relays=relay(receiver.port), door={"relay_clients": "192.0.2.1", "relay_domains": "ours.test"}
+    )
     server = make_server(plan).start()
     assert relay_refused(server, "a@new.test")
     changed = plan.but(door={"relay_domains": "ours.test | new.test"}, log_level="debug")
@@ -94,12 +96,16 @@ def test_sighup_on_a_connection_under_way(make_server: MakeServer, receiver: Rec
         reload(server, plan.but(log_level="debug").xml())
         client.send(b"text\r\n.\r\n")
         assert client.reply().startswith("250 ")
-    assert mail.sent_part(receiver.to("under-way@example.test").content) == b"Subject: under way\r\n\r\ntext\r\n"
+    assert (
+        mail.sent_part(receiver.to("under-way@example.test").content) == b"Subject: under way\r\n\r\ntext\r\n"
+    )
     assert server.stop() == 0
 
 
 def test_sighup_refuses_a_bad_configuration(make_server: MakeServer, receiver: Receiver) -> None:
-    plan = Plan(relays=relay(receiver.port), door={"relay_clients": "192.0.2.1", "relay_domains": "ours.test"})
+    plan = Plan(
+        relays=relay(receiver.port), door={"relay_clients": "192.0.2.1", "relay_domains": "ours.test"}
+    )
     server = make_server(plan).start()
     server.faults_expected = lambda line: str(server.conf) in line["msg"] or "SIGHUP" in line["msg"]
     good = plan.but(door={"relay_domains": "new.test"}).xml()
@@ -170,7 +176,10 @@ def test_the_queue_command_beside_a_busy_server(make_server: MakeServer, receive
             assert [row["recipient"] for row in rows if row["area"] == "deferred"] == waiting
             keys = [(row["spid"], row["qid"]) for row in rows]
             assert len(keys) == len(set(keys)), "a recipient is listed twice"
-        stat = {row["area"]: row for row in map(json.loads, server.command("queue", "stat", "--json").splitlines())}
+        stat = {
+            row["area"]: row
+            for row in map(json.loads, server.command("queue", "stat", "--json").splitlines())
+        }
         assert stat["deferred"]["recipients"] == 20
     one = server.queue_ls("--recipient", waiting[7])[0]
     # Read from the files, beside the server, wherever the content lies by now.
@@ -263,7 +272,12 @@ def test_files_are_for_the_server_alone(make_server: MakeServer, receiver: Recei
 
 def test_a_client_that_talks_nonsense_costs_only_itself(make_server: MakeServer, receiver: Receiver) -> None:
     server = make_server(Plan(relays=relay(receiver.port))).start()
-    for nonsense in (b"\x16\x03\x01\x02\x00\x01" * 50, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\0" * 70_000, b"x" * 70_000):
+    for nonsense in (
+        b"\x16\x03\x01\x02\x00\x01" * 50,
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\0" * 70_000,
+        b"x" * 70_000,
+    ):
         with Client(server.port) as client:
             assert client.reply().startswith("220 ")
             try:

@@ -59,7 +59,7 @@ def came_through(receiver: Receiver, recipient: str) -> bytes:
 
 
 def with_headers_ended(content: bytes) -> bytes:
-    """The one change that Postfix cannot be kept from: an empty line where text follows headers without one."""
+    """What Postfix cannot be kept from: an empty line where text follows headers without one."""
     headers = re.match(rb"(?:[!-9;-~]+[ \t]*:[^\r\n]*\r\n(?:[ \t][^\r\n]*\r\n)*)*", content)
     end = headers.end() if headers else 0
     return content if content.startswith(b"\r\n", end) else content[:end] + b"\r\n" + content[end:]

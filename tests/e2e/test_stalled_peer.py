@@ -7,19 +7,28 @@ import pytest
 from tests.e2e.conftest import MakePeer, MakeServer
 from tests.e2e.kit import mail
 from tests.e2e.kit.load import Load
-from tests.e2e.kit.plan import Plan
+from tests.e2e.kit.plan import Plan, Values
 from tests.e2e.kit.receivers import Receiver, Script
 from tests.e2e.kit.server import Server
 from tests.e2e.kit.waiting import poll
 
-JOURNAL = {"segmentsize": "256K", "segments": 4, "inline_max": "64K", "seal_age": "200ms", "evacuate_age": "400ms"}
+SLOTS = 4
+JOURNAL: Values = {
+    "segmentsize": "256K",
+    "segments": SLOTS,
+    "inline_max": "64K",
+    "seal_age": "200ms",
+    "evacuate_age": "400ms",
+}
 TURNS = 3
 """How often every slot of the journal is used again while the peer stalls."""
 
 
 def own(token: str, octets: int) -> bytes:
     """Content of which no two stretches are alike, so that none can take another's place."""
-    lines = "".join(f"{token} {number:08d} {number * 2654435761 % 2**32:08x}\r\n" for number in range(octets // 30))
+    lines = "".join(
+        f"{token} {number:08d} {number * 2654435761 % 2**32:08x}\r\n" for number in range(octets // 30)
+    )
     return f"Subject: {token}\r\n\r\n{lines}".encode()
 
 
@@ -47,7 +56,7 @@ def test_a_stalled_peer_gets_its_message(
     mail.send(server.port, content, ["one@slow.test", "two@slow.test"])
     peer.stalled.first(lambda where: True, "the peer's stall")
 
-    wanted = segments(server) + TURNS * int(JOURNAL["segments"])
+    wanted = segments(server) + TURNS * SLOTS
     with Load(server.port, 2, lambda token: own(token, 20_000)) as load:
         poll(lambda: segments(server) >= wanted, "the journal's turning over")
     server.metric("mqcd_recipients_delivered_total", len(load.acknowledged))
@@ -59,7 +68,9 @@ def test_a_stalled_peer_gets_its_message(
     server.metric("mqcd_recipients_delivered_total", len(load.acknowledged) + 2)
     assert len(peer.contents) == 1
     for recipient in load.acknowledged.all():
-        assert mail.sent_part(receiver.to(recipient).content) == own(recipient.removesuffix("@load.test"), 20_000)
+        assert mail.sent_part(receiver.to(recipient).content) == own(
+            recipient.removesuffix("@load.test"), 20_000
+        )
     assert server.stop() == 0
 
 
@@ -74,7 +85,7 @@ def test_a_message_that_one_peer_has_and_another_waits_for(
     mail.send(server.port, content, ["quick@fast.test", "late@slow.test"])
     assert mail.sent_part(receiver.to("quick@fast.test").content) == content
     peer.stalled.first(lambda where: True, "the peer's stall")
-    wanted = segments(server) + int(JOURNAL["segments"]) + 1
+    wanted = segments(server) + SLOTS + 1
     with Load(server.port, 2, lambda token: own(token, 20_000)):
         poll(lambda: segments(server) >= wanted, "the journal's turning over")
     # The next attempt reads it from wherever it lies by now.

@@ -45,13 +45,17 @@ class Load:
 
     def more(self, count: int) -> None:
         """Wait until so many more have been acknowledged."""
-        self.acknowledged.several(lambda _: True, count, "acknowledged messages", after=len(self.acknowledged))
+        self.acknowledged.several(
+            lambda _: True, count, "acknowledged messages", after=len(self.acknowledged)
+        )
 
     def _run(self, number: int) -> None:
         done = 0
         while not self._ending.is_set():
             try:
-                with smtplib.SMTP("127.0.0.1", self.port, local_hostname=mail.HELO, timeout=DEADLINE) as client:
+                with smtplib.SMTP(
+                    "127.0.0.1", self.port, local_hostname=mail.HELO, timeout=DEADLINE
+                ) as client:
                     while not self._ending.is_set():
                         done += 1
                         self._send(client, f"{self._prefix}-{number}-{done}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 Values = Mapping[str, str | int]
@@ -26,13 +27,13 @@ class Plan:
     smtp_port: int = 0
     ops_port: int = 0
 
-    def but(self, **changes: object) -> Plan:
+    def but(self, **changes: Any) -> Plan:
         """This plan with changes: mappings are added to, all else is replaced."""
-        merged: dict[str, object] = {}
+        merged: dict[str, Any] = {}
         for name, value in changes.items():
             old = getattr(self, name)
             merged[name] = {**old, **value} if isinstance(value, dict) else value
-        return dataclasses.replace(self, **merged)  # type: ignore[arg-type]
+        return dataclasses.replace(self, **merged)
 
     def xml(self) -> str:
         queue = {"retry_delays": "1s", "retry_jitter": "0%", "minfree": "1M", "mininodes": 10, **self.queue}

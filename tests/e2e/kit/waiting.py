@@ -42,7 +42,7 @@ class Board(Generic[Item]):
     def first(
         self, match: Callable[[Item], bool], what: str, *, after: int = 0, seconds: float = DEADLINE
     ) -> Item:
-        """The first item that matches, of those there and those to come; `after` so many are not looked at."""
+        """The first item that matches, there or to come; the first `after` ones are not looked at."""
         return self.several(match, 1, what, after=after, seconds=seconds)[0]
 
     def several(
