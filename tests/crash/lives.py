@@ -114,11 +114,11 @@ def live(root: Path, world: World, seed: int, end: End, *, size: int, segments: 
     else:
         life.listen(lambda: "O" in life.words, _PATIENCE)
         assert "O" in life.words or end is End.KILL, life.errors
-        life.listen_for(chance.randint(1, 2500), chance.uniform(0.05, 1.5))
+        life.listen_for(chance.randint(1, 2500), chance.uniform(0.05, 0.9))
     if end in (End.HELPER, End.BOTH, End.HELPER_STOP):
         life.kill_helper()
     if end is End.HELPER:
-        life.listen_for(2000, chance.uniform(0.1, 0.8))
+        life.listen_for(2000, chance.uniform(0.1, 0.5))
     assert not life.ended, f"the worker died by itself, seed {seed}:\n{life.errors}"
     orderly = end in (End.STOP, End.HELPER_STOP)
     life.process.send_signal(signal.SIGTERM if orderly else signal.SIGKILL)

@@ -127,11 +127,12 @@ async def _check(root: Path, seen: Seen, clock: FakeClock) -> None:
     """What lies below `root` opens, and holds all that was accepted and has not ended, once."""
     store = await _open(options(root, _SIZE, 4), clock, Disk())
     found: list[Recipient] = []
-    while claimed := [
-        *await store.claim(50, clock.now() + _LATER_MS),
-        *await store.claim_bounces(50),
-    ]:
-        found += claimed
+    queued = sum(area.recipients for area in store.stats().values())
+    while len(found) < queued:
+        found += await store.claim(50, clock.now() + _LATER_MS)
+        found += await store.claim_bounces(50)
+        # What is being evacuated at this moment is handed out a moment later.
+        await asyncio.sleep(0)
     homes = Counter(recipient.key for recipient in found)
     assert not [key for key, count in homes.items() if count > 1]
     assert not seen.accepted.keys() - homes.keys() - seen.ended
@@ -166,13 +167,13 @@ async def test_every_prefix_opens_and_loses_nothing(tmp_path: Path) -> None:
     for number, power in prefixes(trace):
         after = trace[number] if number < len(trace) else None
         if after is None or after.syncs or after.mark is not None:
-            for data, names in ((False, False), (False, True), (True, False), (True, True)):
+            for data, names in ((False, False), (False, True), (True, False)):
                 top = tmp_path / f"cut-{number}-{data:d}{names:d}"
                 await _cut(root, top, power, seen, scenario.clock, data=data, names=names)
                 cuts += 1
         if after is not None:
             seen.hear(after)
-    assert cuts > 200
+    assert cuts > 300
     assert seen.accepted.keys() == seen.ended
 
 
