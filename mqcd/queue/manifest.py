@@ -83,6 +83,8 @@ class ManifestState:
     totals: Counter[Verb] = field(default_factory=Counter)
     """Transitions in all segments below first_live."""
     clusters: dict[str, ClusterState] = field(default_factory=dict)
+    imports: tuple[str, ...] = ()
+    """Imports that are part of the queue; what each brought is listed in `queue/imports/<id>`."""
 
     def apply(self, edit: Edit) -> None:
         """Take one edit in."""
@@ -98,6 +100,7 @@ class ManifestState:
             self.clusters[cluster.name] = cluster
         for name in edit.end:
             self.clusters.pop(name, None)
+        self.imports += edit.imports
         self.edit += 1
 
     def whole(self) -> Edit:
@@ -114,6 +117,7 @@ class ManifestState:
             clock=self.clock,
             totals={str(verb): count for verb, count in self.totals.items()},
             add=tuple(self.clusters.values()),
+            imports=self.imports,
         )
 
 
@@ -134,6 +138,7 @@ class Edit:
     totals: dict[str, int] | None = None
     add: tuple[ClusterState, ...] = ()
     end: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
 
 
 def encode(edit: Edit, *, first: bool = False) -> bytes:
@@ -177,7 +182,8 @@ def _edit(body: dict[str, Any]) -> Edit:
     totals = body.pop("totals", None)
     add = tuple(ClusterState(**cluster) for cluster in body.pop("add", ()))
     drafts = tuple(body.pop("drafts", ()))
-    edit = Edit(totals=totals, add=add, end=tuple(map(str, body.pop("end", ()))), drafts=drafts, **body)
+    end, imports = (tuple(map(str, body.pop(key, ()))) for key in ("end", "imports"))
+    edit = Edit(totals=totals, add=add, end=end, imports=imports, drafts=drafts, **body)
     counts = {Verb(verb): count for verb, count in ({} if totals is None else totals).items()}
     numbers = [*body.values(), *counts.values(), *drafts]
     for cluster in add:
