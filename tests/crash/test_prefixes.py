@@ -84,10 +84,15 @@ class Scenario:
         self.disk.mark("E", *bounce.key)
         await second.settle([told], [report])
         self.disk.mark("A", spid, 1)
+        # Enough to begin a third segment in the slot of the first, once that has been evacuated.
+        for _ in range(20):
+            await self._accept(second, 1, 7500)
+            for _ in range(20):
+                await asyncio.sleep(0)
         await second.close()
         third = await self._start()
         self.clock.advance(5000)
-        while claimed := await third.claim(2, self.clock.now()):
+        while claimed := await third.claim(9, self.clock.now()):
             await self._give(third, claimed, [delivered()] * len(claimed))
         await third.close()
         return self.disk.trace
@@ -157,6 +162,11 @@ async def _cut(
     await _check(top, seen, clock)
 
 
+def _counts(op: Op, number: int) -> bool:
+    # The silos are 32 times the same.
+    return op.site != "spool.make_silos" or number % 16 == 0
+
+
 async def test_every_prefix_opens_and_loses_nothing(tmp_path: Path) -> None:
     root = tmp_path / "run"
     root.mkdir()
@@ -166,7 +176,7 @@ async def test_every_prefix_opens_and_loses_nothing(tmp_path: Path) -> None:
     cuts = 0
     for number, power in prefixes(trace):
         after = trace[number] if number < len(trace) else None
-        if after is None or after.syncs or after.mark is not None:
+        if after is None or after.mark is not None or (after.syncs and _counts(after, number)):
             for data, names in ((False, False), (False, True), (True, False)):
                 top = tmp_path / f"cut-{number}-{data:d}{names:d}"
                 await _cut(root, top, power, seen, scenario.clock, data=data, names=names)
