@@ -119,11 +119,13 @@ class Draft:
         self._buffers: list[bytes] = []
         self._buffered = 0
 
-    async def fill(self, start: list[bytes], rest: AsyncIterator[bytes]) -> None:
+    async def fill(self, start: list[bytes], rest: AsyncIterator[bytes] | None) -> None:
         """Write `start`, then what `rest` gives; never holds more than a buffer and a chunk."""
         for chunk in start:
             self._take(chunk)
         await self._write()
+        if rest is None:
+            return
         async for chunk in rest:
             self._take(chunk)
             if self._buffered >= self._bufsize:

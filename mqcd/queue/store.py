@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from typing import Any, TypeVar
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient, Settlement, Submission
@@ -27,9 +27,11 @@ from mqcd.queue.ring import Resident
 from mqcd.queue.shard import Options, Shard
 from mqcd.queue.snapshot import Snapshot
 from mqcd.queue.space import Space
-from mqcd.queue.spool import Draft, SegmentContent, SpoolContent, spool_path
+from mqcd.queue.spool import SegmentContent, SpoolContent, spool_path
+from mqcd.queue.staging import Staged, Staging
 from mqcd.queue.writes import Writer
 
+Written = TypeVar("Written")
 _BATCH = 500
 _FULL_DELAY_MS = 500
 """How long an accept waits for room when the journal is three quarters full."""
@@ -49,7 +51,7 @@ class ClusterStore:
         self._watchers: list[Callable[[], None]] = []
         self._open: _Open | None = None
         self._settling: set[asyncio.Task[None]] = set()
-        self._unfinished: set[asyncio.Task[Sequence[Recipient]]] = set()
+        self._unfinished: set[asyncio.Task[Any]] = set()
 
     @property
     def _live(self) -> _Open:
@@ -114,55 +116,31 @@ class ClusterStore:
             raise StoreUnavailable(short)
         if shard.ring.fill >= 0.75:
             await live.keeper.relief(_FULL_DELAY_MS)
-        content = submission.content
-        limit = min(self._options.settings.journal.inline_max, shard.journal.largest_frame // 2)
-        if isinstance(content, bytes):
-            if len(content) > limit:
-                return await self._enqueue_large(submission, [], _once(content))
-            return await live.writer.accept(submission, content, len(content))
-        chunks: list[bytes] = []
-        size = 0
-        async for chunk in content:
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > limit:
-                return await self._enqueue_large(submission, chunks, content)
-        whole = b"".join(chunks)
-        return await live.writer.accept(submission, whole, size)
+        staged = live.staging.in_memory(submission)
+        if staged is not None:
+            return await live.writer.accept(staged)
+        staged = await live.staging.stage(submission)
+        return await self._see_through([staged], lambda: live.writer.accept(staged))
 
-    async def _enqueue_large(
-        self, submission: Submission, start: list[bytes], rest: AsyncIterator[bytes]
-    ) -> Sequence[Recipient]:
+    async def _see_through(
+        self, staged: Sequence[Staged], write: Callable[[], Awaitable[Written]]
+    ) -> Written:
+        """Write a frame and await it, also when the caller is cancelled: once a frame is on its way, only
+        its outcome says whether the staged files have an owner."""
         live = self._live
-        spool = self._options.settings.spool
-        spid = submission.envelope.spid
-        drafts = live.shard.drafts
-        try:
-            draft = Draft(self._disk, live.shard.executor, spool.rootpath, spid, spool.bufsize)
-        except OSError as error:
-            raise StoreUnavailable(f"{spool.rootpath}: {error.strerror}") from error
-        drafts.add(spid)
-        try:
-            await draft.fill(start, rest)
-            await draft.commit()
-        except BaseException as error:
-            drafts.discard(spid)
-            draft.discard()
-            if isinstance(error, OSError):
-                raise StoreUnavailable(f"{spool.rootpath}: {error.strerror}") from error
-            raise
 
-        async def accept() -> Sequence[Recipient]:
+        async def written() -> Written:
             try:
-                return await live.writer.accept(submission, None, draft.size)
+                result = await write()
             except BaseException:
-                draft.discard()
+                for each in staged:
+                    live.staging.dropped(each)
                 raise
-            finally:
-                drafts.discard(spid)
+            for each in staged:
+                live.staging.recorded(each)
+            return result
 
-        # Once the frame is on its way, only its outcome says whether the file has an owner.
-        task = asyncio.ensure_future(accept())
+        task = asyncio.ensure_future(written())
         self._unfinished.add(task)
         task.add_done_callback(self._unfinished.discard)
         return await asyncio.shield(task)
@@ -186,18 +164,30 @@ class ClusterStore:
         self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()
     ) -> Awaitable[None]:
         """Record verdicts and what they give rise to."""
-        writer = self._live.writer
-        if all(isinstance(submission.content, bytes) for submission in submissions):
-            return writer.settle(settlements, submissions)
-
-        async def gathered() -> None:
-            whole = [await _with_whole_content(submission) for submission in submissions]
-            await writer.settle(settlements, whole)
-
-        task = asyncio.ensure_future(gathered())
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
+        live = self._live
+        staged = [live.staging.in_memory(submission) for submission in submissions]
+        small = [each for each in staged if each is not None]
+        if len(small) == len(submissions):
+            return live.writer.settle(settlements, small)
+        task = asyncio.ensure_future(self._settle_large(settlements, submissions))
+        self._unfinished.add(task)
+        task.add_done_callback(self._unfinished.discard)
         return task
+
+    async def _settle_large(
+        self, settlements: Sequence[Settlement], submissions: Sequence[Submission]
+    ) -> None:
+        live = self._live
+        staged: list[Staged] = []
+        try:
+            for submission in submissions:
+                # One by one: those before one that fails must be dropped.
+                staged.append(await live.staging.stage(submission))  # noqa: PERF401
+        except BaseException:
+            for each in staged:
+                live.staging.dropped(each)
+            raise
+        await self._see_through(staged, lambda: live.writer.settle(settlements, staged))
 
     def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
         """Give claimed recipients back."""
@@ -280,13 +270,14 @@ class ClusterStore:
 class _Open:
     """The parts of an open store."""
 
-    __slots__ = ("claims", "keeper", "shard", "writer")
+    __slots__ = ("claims", "keeper", "shard", "staging", "writer")
 
     def __init__(self, shard: Shard, writer: Writer, claims: Claims, keeper: Keeper) -> None:
         self.shard = shard
         self.writer = writer
         self.claims = claims
         self.keeper = keeper
+        self.staging = Staging(shard)
 
 
 def _find(shard: Shard, recipient: Recipient) -> Resident | None:
@@ -296,14 +287,3 @@ def _find(shard: Shard, recipient: Recipient) -> Resident | None:
             if (resident.spid, resident.qid) == recipient.key:
                 return resident
     return None
-
-
-async def _once(whole: bytes) -> AsyncIterator[bytes]:
-    yield whole
-
-
-async def _with_whole_content(submission: Submission) -> Submission:
-    if isinstance(submission.content, bytes):
-        return submission
-    chunks = [chunk async for chunk in submission.content]
-    return replace(submission, content=b"".join(chunks))

@@ -21,7 +21,6 @@ from mqcd.core.model import (
     Recipient,
     Reported,
     Settlement,
-    Submission,
     Verdict,
 )
 from mqcd.core.ports import Observer
@@ -45,6 +44,7 @@ from mqcd.queue.frame import (
 )
 from mqcd.queue.ring import Resident, Segment, State
 from mqcd.queue.shard import Shard
+from mqcd.queue.staging import Staged
 
 _KEPT_HOT = 4096
 """New residents whose decoded record is kept, because they are tried at once; others are read back."""
@@ -61,11 +61,17 @@ class _Message:
     recipients: list[Recipient]
     lines: list[bytes]
     size: int
-    inline: bool
+    content: bytes | None
+    """None: it lies in the spool."""
 
     @property
     def octets(self) -> int:
+        """Octets of its lines."""
         return sum(map(len, self.lines))
+
+    def parts(self) -> list[bytes]:
+        """Its part of a frame's body."""
+        return pack_submission(b"".join(self.lines), self.content, self.size)
 
 
 @dataclass(slots=True)
@@ -88,8 +94,9 @@ class Writer:
         self.carried: asyncio.Future[None] | None = None
         """While claimed residents are being carried to a newer segment: their verdicts wait for it."""
 
-    def records(self, submission: Submission, size: int) -> _Message:
+    def records(self, staged: Staged) -> _Message:
         """The records that a submission makes. Raises ValueError for what the caller did wrong."""
+        submission, size = staged.submission, staged.size
         envelope = submission.envelope
         addresses = submission.recipients
         if not addresses or is_several(envelope.spid) is not (len(addresses) > 1):
@@ -101,13 +108,12 @@ class Writer:
             for number, (address, extra) in enumerate(zip(addresses, dsn, strict=True), 1)
         ]
         lines = [record.encode(recipient, part) for recipient in recipients]
-        return _Message(recipients, lines, size, inline=True)
+        return _Message(recipients, lines, size, staged.content)
 
-    async def accept(self, submission: Submission, content: bytes | None, size: int) -> Sequence[Recipient]:
-        """Write an ACCEPT frame; `content` is None when it lies in the spool."""
-        message = self.records(submission, size)
-        message.inline = content is not None
-        parts = pack_submission(b"".join(message.lines), content, size)
+    async def accept(self, staged: Staged) -> Sequence[Recipient]:
+        """Write an ACCEPT frame."""
+        message = self.records(staged)
+        parts = message.parts()
         if sum(map(len, parts)) > self._shard.journal.largest_frame:
             raise Refused(
                 Reply(code=452, status="4.5.3", text="Too many recipients for one message; send it in parts")
@@ -126,7 +132,9 @@ class Writer:
         """The message's recipients become residents. Returns where its content ends."""
         shard = self._shard
         content_at = at + message.octets
-        content = Locator(segment.number, content_at, message.size) if message.inline else IN_SPOOL
+        content = (
+            Locator(segment.number, content_at, message.size) if message.content is not None else IN_SPOOL
+        )
         hot = len(shard.ring.segments) and shard.ring.residents < _KEPT_HOT
         for recipient, raw in zip(message.recipients, message.lines, strict=True):
             resident = Resident(
@@ -146,7 +154,7 @@ class Writer:
             ordinal += 1
             at += len(raw)
         shard.references.accepted(message.recipients[0].spid, len(message.recipients))
-        return content_at + (message.size if message.inline else 0)
+        return content_at + (message.size if message.content is not None else 0)
 
     def claimed(self, recipient: Recipient) -> Resident:
         """The resident of a claimed recipient. Raises ValueError when it is not claimed."""
@@ -189,12 +197,13 @@ class Writer:
 
         return self._when_carried(write)
 
-    def settle(self, settlements: Sequence[Settlement], submissions: Sequence[Submission]) -> Awaitable[None]:
+    def settle(self, settlements: Sequence[Settlement], staged: Sequence[Staged]) -> Awaitable[None]:
         """Write a SETTLE or REPORT frame."""
         residents = [self.claimed(settlement.recipient) for settlement in settlements]
         following = [after(item.recipient, item.verdict) for item in settlements]
-        messages = [self.records(item, len(whole(item))) for item in submissions]
-        if sum(message.octets + message.size for message in messages) > self._shard.journal.largest_frame:
+        messages = [self.records(each) for each in staged]
+        octets = sum(len(part) for message in messages for part in message.parts())
+        if octets > self._shard.journal.largest_frame:
             raise Refused(Reply(code=452, status="4.3.4", text="Too large to be accepted with verdicts"))
         if len(set(residents)) < len(residents):
             raise ValueError("a recipient cannot be settled twice at once")
@@ -207,7 +216,7 @@ class Writer:
                 mark = verdict.MARK_OF[type(item.verdict)]
                 changes.append(self._change(resident, item.recipient, state, item.verdict, mark, note))
             if messages:
-                return self._append_report(changes, messages, submissions)
+                return self._append_report(changes, messages)
             return self._append_changes(Kind.SETTLE, changes)
 
         return self._when_carried(write)
@@ -285,14 +294,12 @@ class Writer:
 
         return shard.journal.append(kind, [body], len(changes), at, placed)
 
-    def _append_report(
-        self, changes: list[_Change], messages: list[_Message], submissions: Sequence[Submission]
-    ) -> asyncio.Future[None]:
+    def _append_report(self, changes: list[_Change], messages: list[_Message]) -> asyncio.Future[None]:
         shard = self._shard
         at = shard.clock.now()
         parts = [len(messages).to_bytes(4, "little")]
-        for message, submission in zip(messages, submissions, strict=True):
-            parts += pack_submission(b"".join(message.lines), whole(submission), message.size)
+        for message in messages:
+            parts += message.parts()
         parts += [pack_entry(change.entry) for change in changes]
         count = sum(len(message.lines) for message in messages) + len(changes)
 
@@ -327,13 +334,6 @@ class Writer:
                 tell(shard.observer, at, change.before, change.verdict)
         if waits:
             shard.notify()
-
-
-def whole(submission: Submission) -> bytes:
-    """The content of a submission that must not come in chunks. Raises ValueError."""
-    if not isinstance(submission.content, bytes):
-        raise ValueError("content must be whole here")
-    return submission.content
 
 
 def _shared_part(why: Verdict, shared: dict[int, str]) -> str:

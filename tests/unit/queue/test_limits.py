@@ -25,11 +25,13 @@ async def test_a_report_that_does_not_fit_is_refused_and_its_bounce_stays(rig: R
     await rig.post.send("a@example.org")
     await rig.post.settle(bounced(), *await rig.post.claim_all())
     [bounce] = await rig.post.claim_bounces()
-    large = rig.post.submission("s@example.com", sender="", content=bytes(SEGMENT_SIZE), origin=Origin.REPORT)
+    addresses = [f"{'x' * 60}{n}@example.org" for n in range(600)]
+    large = rig.post.submission(*addresses, sender="", content=bytes(SEGMENT_SIZE), origin=Origin.REPORT)
     ended = Settlement(recipient=bounce, verdict=Reported(report_spid=large.envelope.spid))
     with pytest.raises(Refused, match="Too large"):
         await rig.store.settle([ended], [large])
     assert len(rig.shard.ring.segments) == 1
+    assert not list(rig.shard.spool_root.rglob("*.msg"))
     small = rig.post.submission("s@example.com", sender="", content=b"x", origin=Origin.REPORT)
     ended = Settlement(recipient=bounce, verdict=Reported(report_spid=small.envelope.spid))
     await rig.store.settle([ended], [small])

@@ -1,0 +1,87 @@
+"""What a look at files finds: problems, and what is worth knowing without being one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is done, and how much there is in all (0 = not known)."""
+
+
+def silent(_what: str, _done: int, _total: int) -> None:
+    """Nobody waits."""
+
+
+class Kind(StrEnum):
+    """What is wrong, or worth knowing."""
+
+    ROOTS = "roots"
+    """The roots do not belong together."""
+    MANIFEST = "manifest"
+    JOURNAL = "journal"
+    """A segment that must be there is not."""
+    FRAME = "frame"
+    """A stretch of a segment does not check."""
+    CLUSTER = "cluster"
+    """A cluster is missing, short, or cannot be read."""
+    LINE = "line"
+    """A record line does not check."""
+    BLANK = "blank"
+    """A blank line, which holds nothing."""
+    COUNT = "count"
+    """A cluster holds another number of records than the MANIFEST says."""
+    HOME = "home"
+    """A recipient is recorded twice."""
+    CONTENT = "content"
+    """The content of an unfinished recipient is missing or has another length."""
+    EVENTS = "events"
+    """The event file of an import has not got its name."""
+
+    ORPHAN = "orphan"
+    STRAY = "stray"
+    QUARANTINE = "quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One finding and its place."""
+
+    kind: Kind
+    path: Path
+    line: int | None
+    """Number of the line, from 1; None where there are no lines."""
+    text: str
+
+
+@dataclass(slots=True)
+class Findings:
+    """All that a look at a queue found."""
+
+    running: bool = False
+    """A server had the queue meanwhile."""
+    records: int = 0
+    """Unfinished recipients."""
+    contents: int = 0
+    """Messages that they need, and that are there."""
+    quarantined: int = 0
+    """Lines and stretches that were put aside."""
+    missing: int = 0
+    """Unfinished recipients whose content is nowhere."""
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[Problem] = field(default_factory=list)
+    """Legal, but worth knowing: orphans, strays, what is in quarantine."""
+    damaged: list[str] = field(default_factory=list)
+    """Clusters with lines that do not check."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    @property
+    def orphans(self) -> list[Path]:
+        """Files of the queue's own making that nothing refers to."""
+        return [note.path for note in self.notes if note.kind is Kind.ORPHAN]

@@ -1,0 +1,106 @@
+"""The queue for oneself: what may change it as a whole, while no server runs.
+
+Whatever the last run left is first recovered, exported and evacuated by the engine itself, so that all
+records lie in clusters and all contents in the spool. A change then takes the number of a segment that
+never was, as if that segment had just been evacuated: its clusters, its events and its one MANIFEST edit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqcd.core.errors import StoreBusy, StoreDamaged
+from mqcd.core.model import Area
+from mqcd.core.ports import Clock, Observer
+from mqcd.queue import cluster
+from mqcd.queue import manifest as manifests
+from mqcd.queue.durable import TEMP_SUFFIX, Disk
+from mqcd.queue.identity import take_lock
+from mqcd.queue.manifest import ClusterState, Manifest
+from mqcd.queue.replay import Replay, find_chain
+from mqcd.queue.shard import Options
+from mqcd.queue.store import ClusterStore
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Owned:
+    """A queue at rest that is ours."""
+
+    options: Options
+    disk: Disk
+    clock: Clock
+    manifest: Manifest
+    number: int
+    """Of the segment that never was; no edit may leave it unused twice."""
+
+    @property
+    def queue_root(self) -> Path:
+        """Where MANIFEST and clusters lie."""
+        return self.options.settings.rootpath
+
+    @property
+    def spool_root(self) -> Path:
+        """Where the silos lie."""
+        return self.options.settings.spool.rootpath
+
+    def shelve(self, areas: Iterable[tuple[Area, Sequence[cluster.Line]]]) -> list[ClusterState]:
+        """Write records to clusters, durably; nobody lists them yet. Raises OSError."""
+        settings = self.options.settings
+        states: list[ClusterState] = []
+        renames: list[tuple[Path, Path]] = []
+        for area, lines in areas:
+            room = settings.maxclustersize
+            for plan in cluster.plan(area, lines, self.number, room, settings.retry_granularity):
+                path = self.queue_root / plan.state.name
+                self.disk.mkdir(path.parent)
+                temp = path.with_suffix(TEMP_SUFFIX)
+                chunks = [cluster.FIRST_LINE, *(line.raw for line in plan.lines)]
+                self.disk.write_temp(temp, chunks, sync=False)
+                renames.append((temp, path))
+                states.append(plan.state)
+        self.disk.sync_filesystem(self.queue_root)
+        directories = {self.queue_root}
+        for temp, path in renames:
+            self.disk.rename(temp, path)
+            directories |= {path.parent, path.parent.parent}
+        for directory in directories:
+            self.disk.sync_dir(directory)
+        return states
+
+
+@asynccontextmanager
+async def owned(
+    options: Options, clock: Clock, observer: Observer, disk: Disk | None = None
+) -> AsyncIterator[Owned]:
+    """Own a queue for a while; one that is not there is made.
+
+    Raises StoreBusy when a server runs, StoreDamaged, OSError.
+    """
+    disk = disk or Disk()
+    store = ClusterStore(options, clock, observer, disk)
+    await store.open()
+    await store.close()
+    root = options.settings.rootpath
+    lock_fd = await take_lock(disk, root)
+    try:
+        path = root / "MANIFEST"
+        state = manifests.read(disk, path)
+        if state is None:
+            raise StoreDamaged(f"{path} is missing. Run `mqcd fsck`.")
+        chain = find_chain(disk, root / "journal", state.first_live, state.last_segment)
+        replay = Replay()
+        for segment in chain:
+            replay.read(disk, segment, last=segment is chain[-1])
+        if any(True for _ in replay.settle_in({segment.number: segment for segment in chain})):
+            raise StoreBusy(f"{root}: the journal could not be emptied; is the disk full? The log says why")
+        number = max([state.first_live, *(segment.number + 1 for segment in chain)])
+        manifest = Manifest(disk, path, state)
+        try:
+            yield Owned(options=options, disk=disk, clock=clock, manifest=manifest, number=number)
+        finally:
+            manifest.close()
+    finally:
+        disk.close(lock_fd)

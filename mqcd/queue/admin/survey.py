@@ -1,0 +1,331 @@
+"""Every file of a queue against every other: what `mqcd fsck` knows.
+
+Reads under a pin and changes nothing, with or without a running server. Beside a running one the view is
+that of one moment, but files come and go meanwhile: what is found wrong counts only when a second look
+finds it again. Raises StoreUnavailable when there is no queue, StoreBusy when no pin is to be had, OSError.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from mqcd.core.errors import DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
+from mqcd.core.model import Area
+from mqcd.core.spid import SILOS, format_spid, parse_spid
+from mqcd.queue import cluster, record
+from mqcd.queue import manifest as manifests
+from mqcd.queue.admin.admission import pending_events
+from mqcd.queue.admin.findings import Findings, Kind, Problem, Progress, silent
+from mqcd.queue.durable import TEMP_SUFFIX, Disk
+from mqcd.queue.identity import check_roots
+from mqcd.queue.manifest import ClusterState, ManifestState
+from mqcd.queue.replay import Replay, find_chain
+from mqcd.queue.ring import Resident, Segment
+from mqcd.queue.shard import Options
+from mqcd.queue.spool import spool_path
+
+_CLUSTER = re.compile(r"M\d+-\d+\.mqc")
+_MESSAGE = re.compile(r"([0-9A-F]{16})\.msg")
+_MANIFEST_ADVICE = (
+    "What this edit said is lost, and cannot be told from the files: a cluster that it added looks like one "
+    "that it ended. Keep both roots as they are, put the MANIFEST back from a copy of the same moment, or "
+    "begin with empty roots and keep these for looking up mail"
+)
+
+
+def survey(disk: Disk, options: Options, progress: Progress = silent) -> Findings:
+    """Look at a whole queue."""
+    first = _Survey(disk, options, progress).run()
+    if not first.running or first.ok:
+        return first
+    second = _Survey(disk, options, progress).run()
+    before = {(problem.kind, problem.path, problem.text) for problem in first.problems}
+    second.problems = [each for each in second.problems if (each.kind, each.path, each.text) in before]
+    if not any(each.kind is Kind.CONTENT for each in second.problems):
+        second.missing = 0
+    return second
+
+
+class _Survey:
+    """One look."""
+
+    def __init__(self, disk: Disk, options: Options, progress: Progress) -> None:
+        self._disk = disk
+        self._options = options
+        self._progress = progress
+        self._queue_root = options.settings.rootpath
+        self._spool_root = options.settings.spool.rootpath
+        self._found = Findings()
+        self._keys: set[tuple[int, int]] = set()
+        self._inside: set[int] = set()
+        """Messages whose content lies in the journal."""
+        self._sizes: dict[int, int] = {}
+        """Of messages whose content must lie in the spool."""
+        self._recipients: Counter[int] = Counter()
+        """Of the same: unfinished recipients."""
+
+    def run(self) -> Findings:
+        """All of it, under one pin."""
+        pin = self._take_pin()
+        try:
+            self._found.running = self._is_running()
+            self._check_roots()
+            state = self._read_manifest()
+            if state is not None:
+                self._read_journal(state)
+                self._read_clusters(state)
+                self._check_contents()
+                self._look_for_orphans(state)
+                self._look_for_events(state)
+            self._look_into_quarantine()
+        finally:
+            if pin >= 0:
+                self._disk.close(pin)
+        return self._found
+
+    def _wrong(self, kind: Kind, path: Path, text: str, line: int | None = None) -> None:
+        self._found.problems.append(Problem(kind, path, line, text))
+
+    def _note(self, kind: Kind, path: Path, text: str) -> None:
+        self._found.notes.append(Problem(kind, path, None, text))
+
+    def _take_pin(self) -> int:
+        try:
+            fd = self._disk.open(self._queue_root / "pin", os.O_RDONLY)
+        except FileNotFoundError as error:
+            if not self._disk.names(self._queue_root):
+                raise StoreUnavailable(f"{self._queue_root} holds no queue") from error
+            return -1
+        if not self._disk.lock(fd, exclusive=False):
+            self._disk.close(fd)
+            raise StoreBusy("the server is tidying the queue at this moment; try again")
+        return fd
+
+    def _is_running(self) -> bool:
+        try:
+            fd = self._disk.open(self._queue_root / "lock", os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            return not self._disk.lock(fd, exclusive=False)
+        finally:
+            self._disk.close(fd)
+
+    def _check_roots(self) -> None:
+        try:
+            check_roots(self._disk, [self._queue_root, self._spool_root], new=False)
+        except StoreDamaged as error:
+            self._wrong(Kind.ROOTS, self._queue_root / "uuid", str(error))
+
+    def _read_manifest(self) -> ManifestState | None:
+        path = self._queue_root / "MANIFEST"
+        try:
+            state = manifests.read(self._disk, path)
+        except StoreDamaged:
+            self._read_manifest_by_line(path)
+            return None
+        if state is None:
+            self._wrong(Kind.MANIFEST, path, "is missing: put it back from a copy of the same moment")
+        return state
+
+    def _read_manifest_by_line(self, path: Path) -> None:
+        """Which lines are damaged, where the whole cannot be read."""
+        lines = self._disk.read_file(path).split(b"\n")
+        before = len(self._found.problems)
+        for number, line in enumerate(lines[:-1], 1):
+            try:
+                _, version = manifests.decode(line)
+                if number == 1 and version is None:
+                    raise DecodeError("the first line carries no format version")
+            except DecodeError as error:
+                self._wrong(Kind.MANIFEST, path, f"{error}. {_MANIFEST_ADVICE}", number)
+        if len(self._found.problems) == before:
+            self._wrong(Kind.MANIFEST, path, f"holds no whole line. {_MANIFEST_ADVICE}", 1)
+
+    # ------------------------------------------------------------ records
+
+    def _read_journal(self, state: ManifestState) -> None:
+        directory = self._queue_root / "journal"
+        replay = Replay()
+        segments: dict[int, Segment] = {}
+        try:
+            chain = find_chain(self._disk, directory, state.first_live, state.last_segment)
+        except StoreDamaged as error:
+            self._wrong(Kind.JOURNAL, directory, str(error))
+            return
+        for index, segment in enumerate(chain):
+            self._progress("journal", index, len(chain))
+            replay.read(self._disk, segment, last=segment is chain[-1])
+            segments[segment.number] = segment
+        for each in replay.damage:
+            text = f"octets {each.start} to {each.end} of segment {each.segment} do not check"
+            self._wrong(Kind.FRAME, each.path, f"{text}; the next start puts them aside")
+        for resident in replay.settle_in(segments):
+            self._take_resident(resident, segments)
+        for name, take in replay.takes.items():
+            known = state.clusters.get(name)
+            if known is not None and take.cursor >= known.cursor:
+                manifests_edit = manifests.Edit(add=(_advanced(known, take.cursor, take.left),))
+                state.apply(manifests_edit)
+
+    def _take_resident(self, resident: Resident, segments: dict[int, Segment]) -> None:
+        path = resident.segment.path
+        try:
+            record.decode(resident.raw)
+        except DecodeError as error:
+            self._wrong(Kind.LINE, path, f"octet {resident.offset}: {error}")
+            return
+        self._take(resident.spid, resident.qid, path, None)
+        if resident.content.segment in segments:
+            self._inside.add(resident.spid)
+        else:
+            self._need(resident.spid, resident.size)
+
+    def _take(self, spid: int, qid: int, path: Path, line: int | None) -> None:
+        self._found.records += 1
+        if (spid, qid) in self._keys:
+            self._wrong(Kind.HOME, path, f"recipient {format_spid(spid)}/{qid} is recorded twice", line)
+        self._keys.add((spid, qid))
+
+    def _need(self, spid: int, size: int) -> None:
+        self._sizes[spid] = size
+        self._recipients[spid] += 1
+
+    def _read_clusters(self, state: ManifestState) -> None:
+        for index, each in enumerate(state.clusters.values()):
+            self._progress("clusters", index, len(state.clusters))
+            if each.cursor < each.size and each.left:
+                self._read_cluster(each)
+
+    def _read_cluster(self, state: ClusterState) -> None:
+        path = self._queue_root / state.name
+        try:
+            data = self._disk.read_file(path)
+        except OSError as error:
+            text = f"{error.strerror}: {state.left} records are lost with it; put it back from a copy"
+            self._wrong(Kind.CLUSTER, path, text)
+            return
+        before = len(self._found.problems)
+        try:
+            cluster.check_first_line(data, path)
+        except DecodeError as error:
+            self._wrong(Kind.CLUSTER, path, str(error), 1)
+        if len(data) < state.size:
+            text = f"is {state.size - len(data)} octets shorter than it should be; put it back from a copy"
+            self._wrong(Kind.CLUSTER, path, text)
+        lines = data[state.cursor : state.size]
+        found = 0
+        for number, raw in enumerate(cluster.split_lines(lines), data.count(b"\n", 0, state.cursor) + 1):
+            found += 1
+            self._take_line(path, number, raw, state.name)
+        if found != state.left and len(self._found.problems) == before:
+            self._wrong(Kind.COUNT, path, f"holds {found} records, and should hold {state.left}")
+
+    def _take_line(self, path: Path, number: int, raw: bytes, name: str) -> None:
+        try:
+            recipient = record.decode(raw)
+        except DecodeError as error:
+            self._wrong(Kind.LINE, path, str(error), number)
+            if self._found.damaged[-1:] != [name]:
+                self._found.damaged.append(name)
+            return
+        self._take(recipient.spid, recipient.qid, path, number)
+        self._need(recipient.spid, recipient.size)
+
+    # ------------------------------------------------------------ contents
+
+    def _check_contents(self) -> None:
+        self._found.contents = len(self._inside)
+        for index, (spid, size) in enumerate(self._sizes.items()):
+            if index % 1000 == 0:
+                self._progress("contents", index, len(self._sizes))
+            path = spool_path(self._spool_root, spid)
+            try:
+                length = self._length(path)
+            except OSError as error:
+                count = self._recipients[spid]
+                self._found.missing += count
+                text = f"{error.strerror}: content of {count} unfinished recipients; put it back from a copy"
+                self._wrong(Kind.CONTENT, path, text)
+                continue
+            self._found.contents += 1
+            if length != size:
+                self._wrong(Kind.CONTENT, path, f"is {length} octets long; its records say {size}")
+
+    def _length(self, path: Path) -> int:
+        fd = self._disk.open(path, os.O_RDONLY)
+        try:
+            return self._disk.size(fd)
+        finally:
+            self._disk.close(fd)
+
+    # ------------------------------------------------------------ what belongs to nobody
+
+    def _look_for_orphans(self, state: ManifestState) -> None:
+        for path in self._files():
+            name = path.name
+            if name.endswith(TEMP_SUFFIX):
+                self._note(Kind.ORPHAN, path, "was left half-written")
+            elif path.parent.parent == self._spool_root:
+                self._look_at_message(path)
+            elif path.parent.name == "journal":
+                if not name.isdigit():
+                    self._note(Kind.STRAY, path, "is none of the queue's files")
+            elif _CLUSTER.fullmatch(name) is None:
+                self._note(Kind.STRAY, path, "is none of the queue's files")
+            elif str(path.relative_to(self._queue_root)) not in state.clusters:
+                self._note(Kind.ORPHAN, path, "is not listed in the MANIFEST")
+
+    def _files(self) -> Iterator[Path]:
+        """All files where the queue keeps what comes and goes."""
+        for number in range(1, SILOS + 1):
+            silo = self._spool_root / f"s{number:02d}"
+            yield from (silo / name for name in self._disk.names(silo))
+        journal = self._queue_root / "journal"
+        yield from (journal / name for name in self._disk.names(journal))
+        for area in Area:
+            root = self._queue_root / area
+            for name in self._disk.names(root):
+                below = root / name
+                if below.is_dir():
+                    yield from (below / inner for inner in self._disk.names(below))
+                else:
+                    yield below
+
+    def _look_at_message(self, path: Path) -> None:
+        match = _MESSAGE.fullmatch(path.name)
+        if match is None:
+            self._note(Kind.STRAY, path, "is none of the queue's files")
+        elif parse_spid(match[1]) not in self._sizes:
+            self._note(Kind.ORPHAN, path, "belongs to no unfinished recipient")
+
+    def _look_for_events(self, state: ManifestState) -> None:
+        for path in pending_events(self._disk, self._options, state):
+            text = "the events of an import that was cut off; `mqcd fsck --repair` gives them their name"
+            self._wrong(Kind.EVENTS, path, text)
+
+    def _look_into_quarantine(self) -> None:
+        directory = self._queue_root / "quarantine"
+        for name in self._disk.names(directory):
+            path = directory / name
+            # A stretch of a segment is no lines.
+            count = 1 if name.startswith("segment-") else self._disk.read_file(path).count(b"\n") or 1
+            self._found.quarantined += count
+            self._note(Kind.QUARANTINE, path, f"{count} damaged lines or stretches, put aside")
+
+
+def _advanced(state: ClusterState, cursor: int, left: int) -> ClusterState:
+    return ClusterState(
+        name=state.name,
+        size=state.size,
+        cursor=cursor,
+        left=left,
+        octets=state.octets,
+        received=state.received,
+        due=state.due,
+        due_last=state.due_last,
+    )

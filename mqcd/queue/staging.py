@@ -1,0 +1,88 @@
+"""Content on its way into the queue: small content waits in memory for its frame, large content goes to
+the spool first and is durable there before the frame that gives it an owner is written.
+
+Settings read: `inline_max`, and `bufsize` of the spool. What is staged and then not recorded leaves
+nothing behind; what is cut off by a crash is removed by the next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.model import Submission
+from mqcd.queue.shard import Shard
+from mqcd.queue.spool import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A submission whose content is where its frame will say."""
+
+    submission: Submission
+    content: bytes | None
+    """None: it lies in the spool."""
+    size: int
+    draft: Draft | None = None
+
+
+class Staging:
+    """One shard's."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        # Half a frame, so that record lines find room beside the content.
+        self._limit = min(shard.options.settings.journal.inline_max, shard.journal.largest_frame // 2)
+
+    def in_memory(self, submission: Submission) -> Staged | None:
+        """At once, if the content is whole and small; None = it takes `stage`."""
+        content = submission.content
+        if isinstance(content, bytes) and len(content) <= self._limit:
+            return Staged(submission, content, len(content))
+        return None
+
+    async def stage(self, submission: Submission) -> Staged:
+        """Take the content in. What its iterator raises passes through; StoreUnavailable for the disk."""
+        content = submission.content
+        if isinstance(content, bytes):
+            return self.in_memory(submission) or await self._to_spool(submission, [content], None)
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in content:
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > self._limit:
+                return await self._to_spool(submission, chunks, content)
+        return Staged(submission, b"".join(chunks), size)
+
+    async def _to_spool(
+        self, submission: Submission, start: list[bytes], rest: AsyncIterator[bytes] | None
+    ) -> Staged:
+        shard, spool = self._shard, self._shard.options.settings.spool
+        spid = submission.envelope.spid
+        try:
+            draft = Draft(shard.disk, shard.executor, spool.rootpath, spid, spool.bufsize)
+        except OSError as error:
+            raise StoreUnavailable(f"{spool.rootpath}: {error.strerror}") from error
+        shard.drafts.add(spid)
+        try:
+            await draft.fill(start, rest)
+            await draft.commit()
+        except BaseException as error:
+            shard.drafts.discard(spid)
+            draft.discard()
+            if isinstance(error, OSError):
+                raise StoreUnavailable(f"{spool.rootpath}: {error.strerror}") from error
+            raise
+        return Staged(submission, None, draft.size, draft)
+
+    def recorded(self, staged: Staged) -> None:
+        """Its frame is durable: the file has an owner."""
+        self._shard.drafts.discard(staged.submission.envelope.spid)
+
+    def dropped(self, staged: Staged) -> None:
+        """It was not recorded: nothing of it stays."""
+        self.recorded(staged)
+        if staged.draft is not None:
+            staged.draft.discard()
