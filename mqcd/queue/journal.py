@@ -199,10 +199,9 @@ class Journal:
     def append(
         self, kind: Kind, parts: list[bytes], count: int, at: int, placed: Placed
     ) -> asyncio.Future[None]:
-        """Make a frame durable. The future is done when it is, after `placed` has been called.
+        """Make a frame of `count` entries durable; the future is done when it is, after `placed` was called.
 
-        `count` is the number of its entries. Raises StoreUnavailable at once for an accept when none
-        can be taken now; no other frame is refused.
+        Only an accept fails, with StoreUnavailable; what fits in no segment raises ValueError.
         """
         future: asyncio.Future[None] = self._loop.create_future()
         item = Append(kind, parts, count, at, placed, future)
