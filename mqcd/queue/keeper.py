@@ -133,7 +133,8 @@ class Keeper:
 
     async def _prepare_slots(self) -> None:
         # The next few only: the others are made when the journal comes near them.
-        for path in self._shard.ring.slot_paths()[:2]:
+        ring = self._shard.ring
+        for path in [path for path in ring.slot_paths()[:2] if not ring.is_spare(path)]:
             await self._shard.helper.run(tasks.Prepare(path, self._shard.journal.capacity))
 
     async def _export(self, segment: Segment) -> None:
@@ -306,7 +307,11 @@ class Keeper:
         for name in self._ended:
             shard.reaper.remove(shard.queue_root / name)
         if ring.is_spare(segment.path):
-            shard.disk.unlink(segment.path)
+            # Before the slot is free, for then its file may be in use again.
+            try:
+                shard.disk.unlink(segment.path)
+            except OSError as error:
+                log.error("%s could not be removed: %s", segment.path, error.strerror)
         if segment.readers:
             shard.journal.leave_alone(segment.path)
         elif segment.fd >= 0:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +42,7 @@ from mqcd.queue.tasks import Sweep
 log = logging.getLogger(__name__)
 
 _HOUR_MS = 3_600_000
+_EPOCH_LEAP = 1 << 32
 _RESIDENT_COST = 512
 """Octets of memory that a resident takes, for dividing the budget."""
 
@@ -125,7 +127,9 @@ def _read_disk(options: Options, disk: Disk, now: int) -> _Image:
     quarantined = _put_damage_aside(disk, queue_root, replay.damage)
     # Until an edit says otherwise, also for a start that finds this one cut off.
     state.swept = state.spid if state.swept < 0 else state.swept
-    state.epoch = max([state.epoch, *(segment.epoch for segment in chain)]) + 1
+    # By a leap that nobody can foretell: octets of a mail must not check as a frame of ours.
+    newest = max([state.epoch, *(segment.epoch for segment in chain)])
+    state.epoch = newest + 1 + secrets.randbelow(_EPOCH_LEAP)
     # A header may have come to the disk without a frame: then no later segment names it as its forerunner.
     state.last_segment = max((segment.number for segment in chain if not segment.empty), default=0)
     state.spid = max(state.spid, replay.spid)
@@ -167,7 +171,7 @@ def _put_damage_aside(disk: Disk, queue_root: Path, damage: list[Damage]) -> int
             data = disk.pread(fd, stretch.end - stretch.start, stretch.start)
         finally:
             disk.close(fd)
-        put_aside(disk, queue_root, f"segment-{stretch.segment}-{stretch.start}.bad", data)
+        put_aside(disk, queue_root, f"segment-{stretch.segment}-{stretch.start}.bad", data, anew=True)
     return len(damage)
 
 
