@@ -113,10 +113,21 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if os.getppid() != parent:
         return 0
-    disk = Disk()
-    with socket.socket(fileno=fd) as channel, channel.makefile("rwb") as stream:
+    # A parent that was killed leaves half a task behind, or nobody to answer: its end, not a fault.
+    with contextlib.suppress(ConnectionError), socket.socket(fileno=fd) as channel:
+        _serve(channel, Disk())
+    return 0
+
+
+def _serve(channel: socket.socket, disk: Disk) -> None:
+    """Do tasks until the parent has no more. Raises ConnectionError when it is gone."""
+    with channel.makefile("rwb") as stream:
         while len(head := stream.read(_LENGTH.size)) == _LENGTH.size:
-            task = pickle.loads(stream.read(_LENGTH.unpack(head)[0]))  # noqa: S301 (our own parent)
+            size = _LENGTH.unpack(head)[0]
+            body = stream.read(size)
+            if len(body) < size:
+                return
+            task = pickle.loads(body)  # noqa: S301 (our own parent)
             try:
                 answer: object = tasks.run(disk, task)
             except (OSError, MqcdError) as error:
@@ -124,7 +135,6 @@ def main(arguments: list[str]) -> int:
             data = pickle.dumps(answer)
             stream.write(_LENGTH.pack(len(data)) + data)
             stream.flush()
-    return 0
 
 
 if __name__ == "__main__":
