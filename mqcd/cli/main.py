@@ -12,6 +12,7 @@ from mqcd.cli.options import takes_place
 from mqcd.cli.queue import queue
 from mqcd.cli.server import check, demo, run
 from mqcd.cli.sink import sink
+from mqcd.cli.upkeep import fsck
 from mqcd.core.errors import MqcdError
 
 
@@ -22,7 +23,7 @@ def cli() -> None:
     """A mail queue server: takes responsibility for mail on disk and delivers it, or says why not."""
 
 
-for command in (run, check, queue, sink, demo):
+for command in (run, check, queue, fsck, sink, demo):
     cli.add_command(command)
 
 

@@ -11,6 +11,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
@@ -37,9 +38,11 @@ _MANIFEST_ADVICE = (
 )
 
 
-def survey(disk: Disk, options: Options, progress: Progress = silent) -> Findings:
-    """Look at a whole queue."""
+def survey(disk: Disk, options: Options, progress: Progress = silent, *, ours: bool = False) -> Findings:
+    """Look at a whole queue; `ours` when it is the caller who holds its lock."""
     first = _Survey(disk, options, progress).run()
+    if ours:
+        first.running = False
     if not first.running or first.ok:
         return first
     second = _Survey(disk, options, progress).run()
@@ -169,8 +172,7 @@ class _Survey:
         for name, take in replay.takes.items():
             known = state.clusters.get(name)
             if known is not None and take.cursor >= known.cursor:
-                manifests_edit = manifests.Edit(add=(_advanced(known, take.cursor, take.left),))
-                state.apply(manifests_edit)
+                state.clusters[name] = replace(known, cursor=take.cursor, left=take.left)
 
     def _take_resident(self, resident: Resident, segments: dict[int, Segment]) -> None:
         path = resident.segment.path
@@ -214,6 +216,7 @@ class _Survey:
             cluster.check_first_line(data, path)
         except DecodeError as error:
             self._wrong(Kind.CLUSTER, path, str(error), 1)
+            self._found.damaged.append(state.name)
         if len(data) < state.size:
             text = f"is {state.size - len(data)} octets shorter than it should be; put it back from a copy"
             self._wrong(Kind.CLUSTER, path, text)
@@ -316,16 +319,3 @@ class _Survey:
             count = 1 if name.startswith("segment-") else self._disk.read_file(path).count(b"\n") or 1
             self._found.quarantined += count
             self._note(Kind.QUARANTINE, path, f"{count} damaged lines or stretches, put aside")
-
-
-def _advanced(state: ClusterState, cursor: int, left: int) -> ClusterState:
-    return ClusterState(
-        name=state.name,
-        size=state.size,
-        cursor=cursor,
-        left=left,
-        octets=state.octets,
-        received=state.received,
-        due=state.due,
-        due_last=state.due_last,
-    )

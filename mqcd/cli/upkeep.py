@@ -1,0 +1,127 @@
+"""`fsck`: whether a queue is whole, and mending what can be mended."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from mqcd.cli.options import Place, as_json, pass_place, takes_place
+from mqcd.cli.progress import waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mqcd.queue.admin.findings import Findings, Problem, Progress
+    from mqcd.queue.shard import Options
+
+_SHOWN = 20
+"""Notes of one kind that people are shown."""
+
+
+@click.command(short_help="Check the queue's files against each other.")
+@click.option("--repair", is_flag=True, help="Mend what can be mended; no server may run.")
+@as_json
+@takes_place()
+@pass_place
+def fsck(place: Place, repair: bool, as_json: bool) -> int:
+    """Check every file of the queue against every other, with or without a running server."""
+    from mqcd.core.errors import StoreDamaged
+    from mqcd.net.clock import SystemClock
+    from mqcd.queue.admin.survey import survey
+    from mqcd.queue.durable import Disk
+
+    options = options_at(place)
+    with waiting(SystemClock()) as progress:
+        refused: StoreDamaged | None = None
+        try:
+            findings = _repair(options, progress) if repair else survey(Disk(), options, progress)
+        except StoreDamaged as error:
+            refused = error
+            findings = survey(Disk(), options, progress)
+    if refused is not None:
+        click.echo(f"not repaired: {refused}", err=True)
+    if as_json:
+        click.echo(json.dumps(_as_fields(findings), ensure_ascii=False))
+    else:
+        _show(findings, repair)
+    return 0 if findings.ok and refused is None else 1
+
+
+def options_at(place: Place) -> Options:
+    """What the server's shard would be told."""
+    from mqcd.daemon.server import options_of, schedule_of
+
+    settings = place.load().settings
+    return options_of(settings, schedule_of(settings.queue))
+
+
+def _repair(options: Options, progress: Progress) -> Findings:
+    import asyncio
+
+    from mqcd.net.clock import SystemClock
+    from mqcd.ops.fanout import Fanout
+    from mqcd.queue.admin.ownership import owned
+    from mqcd.queue.admin.repair import repair
+    from mqcd.queue.admin.survey import survey
+    from mqcd.queue.durable import Disk
+
+    async def mend() -> Findings:
+        async with owned(options, SystemClock(), Fanout()) as ours:
+            return repair(ours, progress)
+
+    # Where there is no queue, none is made.
+    survey(Disk(), options, progress)
+    return asyncio.run(mend())
+
+
+def problem_fields(problems: Iterable[Problem]) -> list[dict[str, object]]:
+    """Findings as JSON tells them."""
+    return [
+        {"kind": each.kind.value, "path": str(each.path), "line": each.line, "text": each.text}
+        for each in problems
+    ]
+
+
+def problem_line(problem: Problem) -> str:
+    """A finding as people read it."""
+    from mqcd.cli.words import printable
+
+    place = f"{problem.path}:{problem.line}" if problem.line is not None else str(problem.path)
+    return printable(f"{place}: {problem.text}")
+
+
+def _as_fields(findings: Findings) -> dict[str, object]:
+    return {
+        "ok": findings.ok,
+        "records": findings.records,
+        "contents": findings.contents,
+        "quarantined": findings.quarantined,
+        "orphans": len(findings.orphans),
+        "missing": findings.missing,
+        "running": findings.running,
+        "problems": problem_fields(findings.problems),
+        "notes": problem_fields(findings.notes),
+    }
+
+
+def _show(findings: Findings, repaired: bool) -> None:
+    for problem in findings.problems:
+        click.echo(problem_line(problem))
+    for note in findings.notes[:_SHOWN]:
+        click.echo(f"note: {problem_line(note)}")
+    if len(findings.notes) > _SHOWN:
+        click.echo(f"note: and {len(findings.notes) - _SHOWN} more; --json has them all")
+    if findings.running and findings.orphans:
+        click.echo("note: beside a running server a file without owner may just be coming or going")
+    counts = f"{findings.records} records, {findings.contents} contents, {findings.quarantined} quarantined"
+    click.echo(f"{counts}, {len(findings.orphans)} orphans, {findings.missing} without content")
+    if findings.ok:
+        click.echo("the queue is whole")
+        return
+    number = len(findings.problems)
+    left = " that cannot be mended" if repaired else ""
+    click.echo(f"{number} problem{'' if number == 1 else 's'}{left}")
+    if findings.damaged and not repaired:
+        click.echo("`mqcd fsck --repair`, with the server stopped, puts damaged lines into quarantine")

@@ -1,0 +1,250 @@
+"""Taking mail from elsewhere into a queue that is ours: contents, records, events, and the edit.
+
+In this order, each step durable before the next: contents in the spool, records in clusters, the list of
+what is brought, the events under a temporary name; then one MANIFEST edit, which is the commit; then the
+events get their name. Before the edit all of it is waste, which the next start or the next try removes.
+Between the edit and the name of its events a kill leaves that name to be given by the next import or by
+`mqcd fsck --repair`.
+
+Raises OSError; then nothing was taken in.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mqcd.core.events import Verb
+from mqcd.core.model import Area, Attempt, Body, Bounced, Envelope, Phase, Recipient
+from mqcd.core.reply import Reply
+from mqcd.core.spid import SpidSource
+from mqcd.queue import cluster, record, verdict
+from mqcd.queue.admin.findings import Progress
+from mqcd.queue.admin.ownership import Owned
+from mqcd.queue.durable import TEMP_SUFFIX, Disk
+from mqcd.queue.export import Event, events_path, frame_events
+from mqcd.queue.frame import (
+    ALIVE,
+    IN_SPOOL,
+    Entry,
+    Header,
+    Kind,
+    Mark,
+    pack_entry,
+    pack_submission,
+)
+from mqcd.queue.manifest import Edit, ManifestState
+from mqcd.queue.replay import Frame
+from mqcd.queue.shard import Options
+from mqcd.queue.spool import spool_path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Letter:
+    """A message to be taken in. SPID, size and, unless it says 8BITMIME, body type are still to be set."""
+
+    place: Path
+    """Where its content lies."""
+    envelope: Envelope
+    recipients: tuple[Recipient, ...]
+    keys: tuple[str, ...]
+    """For each recipient 24 hex digits that say which it is: what was brought once is not brought again."""
+    several: bool
+    """It had several recipients when it was accepted."""
+    content: Callable[[], Iterator[bytes]]
+    """Gives its octets in chunks, each time anew. Raises OSError."""
+
+
+def known_keys(disk: Disk, queue_root: Path, state: ManifestState) -> set[str]:
+    """What earlier imports have brought. Raises OSError."""
+    known: set[str] = set()
+    for name in state.imports:
+        known.update(disk.read_file(queue_root / "imports" / name).decode("ascii", "replace").split())
+    return known
+
+
+def pending_events(disk: Disk, options: Options, state: ManifestState) -> list[Path]:
+    """Event files of imports that have not got their name yet."""
+    names = set(disk.names(options.events))
+    paths = (_events_temp(options, int(name.rpartition("-")[2])) for name in state.imports)
+    return [path for path in paths if path.name in names]
+
+
+def name_events(disk: Disk, options: Options, state: ManifestState) -> None:
+    """Give event files of imports their name, where a kill came before it. Raises OSError."""
+    for path in pending_events(disk, options, state):
+        disk.rename(path, path.with_name(path.name.removesuffix(TEMP_SUFFIX)))
+        disk.sync_dir(options.events)
+
+
+def _events_temp(options: Options, number: int) -> Path:
+    path = events_path(options.events, options.source, number)
+    return path.with_name(path.name + TEMP_SUFFIX)
+
+
+def admit(owned: Owned, kind: str, letters: Sequence[Letter], progress: Progress) -> int:
+    """Take letters in by one edit named after `kind`; returns how many recipients that were."""
+    if not letters:
+        return 0
+    admission = _Admission(owned, kind)
+    try:
+        return admission.run(letters, progress)
+    except BaseException:
+        admission.tidy()
+        raise
+
+
+class _Admission:
+    """One import."""
+
+    def __init__(self, owned: Owned, kind: str) -> None:
+        self._owned = owned
+        self._disk = owned.disk
+        self._now = owned.clock.now()
+        self._name = f"{kind}-{owned.number}"
+        state = owned.manifest.state
+        self._spids = SpidSource(owned.options.source.shard, state.spid)
+        self._files: list[tuple[Path, Path]] = []
+        """Temporary and final names of the contents."""
+        self._lines: dict[Area, list[cluster.Line]] = defaultdict(list)
+        self._keys: list[str] = []
+        self._events = _Events(owned, state.sequence, self._now)
+        self._committing = False
+
+    def run(self, letters: Sequence[Letter], progress: Progress) -> int:
+        """All steps."""
+        for index, letter in enumerate(letters):
+            progress("copying", index, len(letters))
+            self._take(letter)
+        progress("syncing", len(letters), len(letters))
+        self._settle_contents()
+        clusters = self._owned.shelve(self._lines.items())
+        self._list_keys()
+        self._events.write(_events_temp(self._owned.options, self._owned.number))
+        state = self._owned.manifest.state
+        totals = state.totals + self._events.totals
+        self._committing = True
+        self._owned.manifest.commit(
+            Edit(
+                first_live=self._owned.number + 1,
+                exported=self._owned.number,
+                sequence=self._events.sequence,
+                spid=self._spids.last,
+                swept=self._spids.last,
+                clock=self._now,
+                totals={str(verb): count for verb, count in totals.items()},
+                add=tuple(clusters),
+                imports=(self._name,),
+            )
+        )
+        name_events(self._disk, self._owned.options, self._owned.manifest.state)
+        return len(self._keys)
+
+    def tidy(self) -> None:
+        """After a failure: what may be large goes at once, the next start removes the rest.
+
+        Not once the edit was begun: one that failed may still be the one that the disk has.
+        """
+        if not self._committing:
+            for pair in self._files:
+                for path in pair:
+                    self._disk.unlink(path)
+
+    def _take(self, letter: Letter) -> None:
+        spid = self._spids.next(self._now, letter.several or len(letter.recipients) > 1)
+        size, eight = self._copy(letter, spid)
+        body = Body.EIGHT if eight else letter.envelope.body
+        envelope = replace(letter.envelope, spid=spid, body=body)
+        shared = record.encode_envelope(envelope)
+        lines = []
+        for recipient in letter.recipients:
+            here = replace(recipient, envelope=envelope, size=size)
+            raw = record.encode(here, shared)
+            lines.append(raw)
+            self._lines[here.area].append(cluster.Line(here.due, envelope.received, size, raw))
+            if here.area is Area.BOUNCES:
+                self._events.bounced(here, raw)
+        self._events.accepted(lines, size)
+        self._keys += letter.keys
+
+    def _copy(self, letter: Letter, spid: int) -> tuple[int, bool]:
+        """Its content under a temporary name; returns octets, and whether one of them has its high bit."""
+        path = spool_path(self._owned.spool_root, spid)
+        temp = path.with_suffix(TEMP_SUFFIX)
+        self._files.append((temp, path))
+        size, eight = 0, False
+        fd = self._disk.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            for chunk in letter.content():
+                size += self._disk.pwritev(fd, [chunk], size)
+                eight = eight or not chunk.isascii()
+        finally:
+            self._disk.close(fd)
+        return size, eight
+
+    def _settle_contents(self) -> None:
+        self._disk.sync_filesystem(self._owned.spool_root)
+        silos = set()
+        for temp, path in self._files:
+            self._disk.rename(temp, path)
+            silos.add(path.parent)
+        for silo in silos:
+            self._disk.sync_dir(silo)
+
+    def _list_keys(self) -> None:
+        path = self._owned.queue_root / "imports" / self._name
+        self._disk.mkdir(path.parent)
+        self._disk.replace_file(path, [f"{key}\n".encode() for key in self._keys])
+
+
+class _Events:
+    """The event file of an import, made of the frames that its segment would have held."""
+
+    def __init__(self, owned: Owned, sequence: int, at: int) -> None:
+        self._owned = owned
+        self._at = at
+        self._packed = io.BytesIO()
+        self._gzip = gzip.GzipFile(fileobj=self._packed, mode="wb", compresslevel=1, mtime=0)
+        self._encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+        self._bounced: list[Entry] = []
+        self.sequence = sequence
+        """The first one that is free."""
+        self.totals: Counter[Verb] = Counter()
+
+    def bounced(self, recipient: Recipient, raw: bytes) -> None:
+        """A recipient comes as a bounce: told after its acceptance."""
+        reply = Reply(code=recipient.code, status=recipient.status, text=recipient.reply)
+        attempt = Attempt(destination="", phase=Phase.RCPT, remote_host=recipient.remote)
+        # Who refused it is known, but not when and where in the dialogue: phase and times stay empty.
+        shared = f"||{record.escape(recipient.remote)}||||0|0"
+        note = verdict.encode(Bounced(reply=reply, attempt=attempt), shared)
+        self._bounced.append(Entry(Mark.BOUNCED, ALIVE, 0, 0, IN_SPOOL, raw, note))
+
+    def accepted(self, lines: list[bytes], size: int) -> None:
+        """A message is taken in, and what of it was `bounced` before this call."""
+        self._tell(Kind.ACCEPT, b"".join(pack_submission(b"".join(lines), None, size)), len(lines))
+        if self._bounced:
+            entries, self._bounced = self._bounced, []
+            self._tell(Kind.SETTLE, b"".join(map(pack_entry, entries)), len(entries))
+
+    def _tell(self, kind: Kind, body: bytes, count: int) -> None:
+        header = Header(kind, len(body), count, 0, self.sequence, 0, self._at)
+        events: Iterable[Event] = frame_events(Frame(header, memoryview(body), 0), self._owned.options.source)
+        for event in events:
+            self.totals[Verb(event["event"])] += 1
+            self._gzip.write(f"{self._encode(event)}\n".encode())
+        self.sequence += count
+
+    def write(self, path: Path) -> None:
+        """Make the file durable under the name given."""
+        self._gzip.close()
+        disk = self._owned.disk
+        disk.mkdir(path.parent)
+        disk.write_temp(path, [self._packed.getvalue()])
+        disk.sync_dir(path.parent)

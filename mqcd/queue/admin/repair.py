@@ -1,0 +1,95 @@
+"""`mqcd fsck --repair`: what can be mended without guessing, on a queue that is ours.
+
+Damaged record lines go to the quarantine, and what is whole in their cluster to a new one, by one MANIFEST
+edit. Files that nothing refers to are removed; spool files only while nothing is in quarantine, for a line
+there may be their owner. What is lost (a cluster, a content, an edit in the middle of the MANIFEST) is left
+as it is: nothing here could bring it back. Raises OSError.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mqcd.core.errors import DecodeError
+from mqcd.core.model import Area
+from mqcd.queue import cluster, record
+from mqcd.queue.admin.admission import name_events
+from mqcd.queue.admin.findings import Findings, Progress, silent
+from mqcd.queue.admin.ownership import Owned
+from mqcd.queue.admin.survey import survey
+from mqcd.queue.durable import TEMP_SUFFIX
+from mqcd.queue.manifest import ClusterState, Edit
+from mqcd.queue.quarantine import put_aside
+
+_ANY_VERSION = re.compile(rb"mqcd-cluster \d+\n")
+
+
+def repair(owned: Owned, progress: Progress = silent) -> Findings:
+    """Mend what can be; returns what is found afterwards."""
+    name_events(owned.disk, owned.options, owned.manifest.state)
+    before = survey(owned.disk, owned.options, progress, ours=True)
+    _mend_clusters(owned, before.damaged)
+    _remove_orphans(owned, before)
+    return survey(owned.disk, owned.options, progress, ours=True)
+
+
+def _mend_clusters(owned: Owned, names: list[str]) -> None:
+    lines: dict[Area, list[cluster.Line]] = {area: [] for area in Area}
+    mended: list[ClusterState] = []
+    for name in names:
+        state = owned.manifest.state.clusters[name]
+        whole = _take_apart(owned, state)
+        if whole is not None:
+            lines[state.area] += whole
+            mended.append(state)
+    if not mended:
+        return
+    added = owned.shelve((area, each) for area, each in lines.items() if each)
+    owned.manifest.commit(
+        Edit(
+            first_live=owned.number + 1,
+            exported=owned.number,
+            clock=owned.clock.now(),
+            add=tuple(added),
+            end=tuple(state.name for state in mended),
+        )
+    )
+    for state in mended:
+        path = owned.queue_root / state.name
+        owned.disk.unlink(path)
+        if path.parent.name.startswith("T"):
+            owned.disk.rmdir(path.parent)
+
+
+def _take_apart(owned: Owned, state: ClusterState) -> list[cluster.Line] | None:
+    """The lines that check, after those that do not are in quarantine.
+
+    None for a cluster of a version that is not known here: its lines may be whole.
+    """
+    data = owned.disk.read_file(owned.queue_root / state.name)
+    head = data[: cluster.START]
+    whole: list[cluster.Line] = []
+    damaged: list[bytes] = []
+    if head != cluster.FIRST_LINE:
+        if _ANY_VERSION.match(data):
+            return None
+        damaged.append(head)
+    for raw in cluster.split_lines(data[state.cursor : state.size]):
+        try:
+            record.decode(raw)
+        except DecodeError:
+            damaged.append(raw)
+        else:
+            glance = record.Glance(raw)
+            whole.append(cluster.Line(glance.due, glance.received, glance.size, raw))
+    file = state.name.replace("/", "-") + ".bad"
+    put_aside(owned.disk, owned.queue_root, file, b"".join(damaged))
+    return whole
+
+
+def _remove_orphans(owned: Owned, before: Findings) -> None:
+    kept = bool(before.quarantined or before.damaged)
+    for path in before.orphans:
+        in_spool = path.is_relative_to(owned.spool_root) and not path.name.endswith(TEMP_SUFFIX)
+        if not (kept and in_spool):
+            owned.disk.unlink(path)

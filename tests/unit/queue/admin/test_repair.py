@@ -1,0 +1,106 @@
+"""What --repair mends, and what it leaves alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from mqcd.core.errors import StoreBusy, StoreDamaged
+from mqcd.queue.admin.findings import Kind
+from tests.unit.queue.admin.kit import (
+    DUE,
+    addresses,
+    cluster_of,
+    damage,
+    filled,
+    look,
+    mend,
+    state_of,
+)
+from tests.unit.queue.support import Rig
+
+
+async def test_damaged_lines_go_to_quarantine_and_the_others_on(rig: Rig) -> None:
+    path = cluster_of(await filled(rig), "deferred")
+    raw = damage(path, 3)
+    kept = rig.listed()
+    found = await mend(rig)
+    assert found.ok
+    assert (found.records, found.quarantined, found.running) == (4, 1, False)
+    assert not path.exists()
+    (aside,) = (rig.queue / "quarantine").iterdir()
+    assert aside.read_bytes() == raw
+    assert addresses(rig.listed()) == addresses(kept)
+    again = await Rig(rig.root, rig.clock).open()
+    assert {each.due for each in rig.listed(area=None) if each.area == "deferred"} == {DUE}
+    rig.clock.advance(4_000_000)
+    assert len(await again.post.claim_all()) == 3
+    await again.close()
+
+
+async def test_a_damaged_first_line_costs_no_record(rig: Rig) -> None:
+    path = cluster_of(await filled(rig), "deferred")
+    path.write_bytes(b"X" + path.read_bytes()[1:])
+    found = await mend(rig)
+    assert found.ok
+    assert found.records == 5
+
+
+async def test_a_cluster_of_a_newer_version_is_left_alone(rig: Rig) -> None:
+    path = cluster_of(await filled(rig), "deferred")
+    path.write_bytes(path.read_bytes().replace(b"mqcd-cluster 1", b"mqcd-cluster 2", 1))
+    found = await mend(rig)
+    assert [each.kind for each in found.problems] == [Kind.CLUSTER]
+    assert path.exists()
+
+
+async def test_orphans_go(rig: Rig) -> None:
+    await filled(rig)
+    orphan = rig.spool / "s02" / f"{1 << 30:016X}.msg"
+    orphan.write_bytes(b"whose?")
+    stray = rig.spool / "s02" / "mine.txt"
+    stray.write_text("mine")
+    found = await mend(rig)
+    assert found.orphans == []
+    assert not orphan.exists()
+    assert stray.exists()
+
+
+async def test_no_message_goes_while_its_owner_may_lie_in_quarantine(rig: Rig) -> None:
+    path = cluster_of(await filled(rig), "incoming")
+    damage(path, 2)
+    messages = sorted(rig.spool.rglob("*.msg"))
+    assert (await mend(rig)).ok
+    assert (await mend(rig)).quarantined == 1
+    assert sorted(rig.spool.rglob("*.msg")) == messages
+
+
+async def test_a_missing_content_stays_a_problem(rig: Rig) -> None:
+    await filled(rig)
+    (file, *_) = sorted(rig.spool.rglob("*.msg"))
+    file.unlink()
+    found = await mend(rig)
+    assert found.missing >= 1
+    assert [each.kind for each in found.problems] == [Kind.CONTENT]
+
+
+async def test_a_whole_queue_stays_as_it_is(rig: Rig) -> None:
+    await filled(rig)
+    before = state_of(rig).clusters
+    assert (await mend(rig)).ok
+    assert state_of(rig).clusters == before
+
+
+async def test_beside_a_server_it_is_refused(rig: Rig) -> None:
+    with pytest.raises(StoreBusy, match="stop that server first"):
+        await mend(rig)
+
+
+async def test_a_damaged_manifest_is_refused_and_kept(rig: Rig) -> None:
+    await filled(rig)
+    path = rig.queue / "MANIFEST"
+    damage(path, 1)
+    data = path.read_bytes()
+    with pytest.raises(StoreDamaged, match="MANIFEST"):
+        await mend(rig)
+    assert path.read_bytes() == data
+    assert not look(rig).ok
