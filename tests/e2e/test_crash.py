@@ -69,6 +69,32 @@ def test_killed_again_and_again_under_load(make_server: MakeServer, receiver: Re
     assert surprises == {}, "arrived more often than the server owned up to"
 
 
+@pytest.mark.crash
+def test_killed_behind_the_final_dot(make_server: MakeServer, make_peer: MakePeer) -> None:
+    """The peer may have it: it is sent again, and the copy is announced; before the dot there is no doubt."""
+    at_data, at_dot = make_peer(Script(wait_at_data=True)), make_peer(Script(wait_at_dot=True))
+    relays = (("data.test", f"127.0.0.1:{at_data.port}"), ("dot.test", f"127.0.0.1:{at_dot.port}"))
+    server = make_server(Plan(relays=relays, journal=JOURNAL)).start()
+    mail.send(server.port, mail.message("data"), "a@data.test")
+    mail.send(server.port, mail.message("dot"), "b@dot.test")
+    at_data.stalled.first(lambda where: True, "a transaction that waits for its 354")
+    at_dot.stalled.first(lambda where: True, "a transaction that waits for its last reply")
+    server.kill()
+    at_data.go_on()
+    at_dot.go_on()
+    server.start()
+    server.event("outcome-unknown", recipient="b@dot.test", level="warning")
+    server.metric("mqcd_recipients_delivered_total", 2)
+    assert server.metrics()["mqcd_outcome_unknown_total"] >= 1
+    assert server.stop() == 0
+    ledger = Ledger(server.var)
+    ledger.check()
+    assert [mail.sent_part(content) for content in at_dot.contents.all()] == [mail.message("dot")] * 2
+    assert [mail.sent_part(content) for content in at_data.contents.all()] == [mail.message("data")]
+    unknown = Counter(event["recipient"] for event in ledger.events if event["event"] == "outcome-unknown")
+    assert unknown["b@dot.test"] == 1
+
+
 @pytest.mark.needs("smtp-source")
 def test_an_orderly_stop_under_load_loses_nothing_and_repeats_nothing(
     make_server: MakeServer, receiver: Receiver

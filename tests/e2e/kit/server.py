@@ -152,7 +152,7 @@ class Server:
             if line.get("level") in (None, "error", "critical") and not self.faults_expected(line)
         ]
 
-    def history(self, count: int = 30) -> str:
+    def history(self, count: int = 60) -> str:
         """The last lines of the log, for a test that failed."""
         return "\n".join(json.dumps(line) for line in [*self._earlier, *self.lines.all()][-count:])
 
@@ -208,6 +208,9 @@ _MQCD: Sequence[str] = (sys.executable, "-m", "mqcd")
 
 
 def _parse(text: str) -> Line:
+    if not text.endswith("\n"):
+        # A server that is killed may be in the middle of a line.
+        return {"torn": text, "level": "info"}
     try:
         line = json.loads(text)
     except ValueError:
