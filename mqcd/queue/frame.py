@@ -138,6 +138,15 @@ def pack_header(
     return header[:8] + crc.to_bytes(4, "little") + header[_CHECKED_FROM:]
 
 
+def may_follow(data: bytes | memoryview, offset: int, sequence: int) -> bool:
+    """Whether what stands at `offset` could be a frame behind `sequence`: a look at a few fields, which
+    spares the checksum of whatever else begins like a frame, such as mail made to."""
+    if offset + HEADER_SIZE > len(data):
+        return False
+    _, _, _, kind, _, _, first, synced, _ = _HEADER.unpack_from(data, offset)
+    return bool(0 <= first - sequence < 1 << 32 and synced < first and kind <= max(Kind))
+
+
 def read_header(data: bytes | memoryview, offset: int, salted: int) -> Header | None:
     """The header at `offset` if a whole frame that checks stands there, else None."""
     if offset + HEADER_SIZE > len(data):

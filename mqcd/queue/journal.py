@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Protocol
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.ports import Clock
 from mqcd.queue import slot
+from mqcd.queue.committer import Committer, Write
 from mqcd.queue.durable import Disk
 from mqcd.queue.frame import HEADER_SIZE, Kind, pack_header
 from mqcd.queue.ring import Ring, Segment
@@ -65,76 +62,11 @@ class Append:
             self.length += len(part)
 
 
-@dataclass(slots=True)
-class Write:
-    """What the committer does in one go: open the slot if it is new, write, sync."""
-
-    segment: Segment
-    fresh: bool
-    replace: bool
-    """The slot's file is still read by somebody: leave it to them and make a new one."""
-    capacity: int
-    buffers: list[bytes]
-    offset: int
-
-
 class Figures(Protocol):
     """Who counts what the journal does."""
 
     def committed(self, frames: int, micros: int) -> None:
         """A group of so many frames became durable, so many microseconds after it was begun."""
-
-
-class Committer:
-    """The thread that writes and syncs."""
-
-    def __init__(self, disk: Disk, loop: asyncio.AbstractEventLoop) -> None:
-        self._disk = disk
-        self._loop = loop
-        self._jobs: SimpleQueue[tuple[Write, Callable[[OSError | None], None]] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="mqcd-committer", daemon=True)
-        self._thread.start()
-
-    def submit(self, write: Write, done: Callable[[OSError | None], None]) -> None:
-        """Write and sync; `done` is called on the loop with the error or None."""
-        self._jobs.put((write, done))
-
-    def stop(self) -> None:
-        """End the thread after what it has."""
-        self._jobs.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            write, done = job
-            error: OSError | None = None
-            try:
-                perform(self._disk, write)
-            except OSError as caught:
-                error = caught
-            self._loop.call_soon_threadsafe(done, error)
-
-
-def perform(disk: Disk, write: Write) -> None:
-    """Do what `write` says; raises OSError."""
-    segment = write.segment
-    if write.fresh:
-        _open_slot(disk, write)
-    disk.pwritev(segment.fd, write.buffers, write.offset)
-    disk.datasync(segment.fd)
-
-
-def _open_slot(disk: Disk, write: Write) -> None:
-    segment = write.segment
-    if write.replace:
-        disk.unlink(segment.path)
-    segment.fd = disk.open(segment.path, os.O_RDWR | os.O_CREAT)
-    if disk.size(segment.fd) < write.capacity:
-        disk.reserve(segment.fd, write.capacity)
-    # Also for a slot that was there: who made it may not have come, or been killed before it came, to this.
-    disk.sync_dir(segment.path.parent)
-    write.buffers.insert(0, slot.pack(segment.header))
-    write.offset = 0
 
 
 class Journal:
@@ -163,7 +95,7 @@ class Journal:
         self.capacity = capacity
         """Octets of a segment, its header included."""
         self.max_residents = max_residents
-        """Entries of one segment."""
+        """Unfinished recipients of one segment, at most."""
         self._seal_age = seal_age
         self._figures = figures
         self._on_sealed = on_sealed
@@ -296,10 +228,11 @@ class Journal:
         group: list[tuple[Append, int, int, int]] = []
         buffers: list[bytes] = []
         offset, ordinal, sequence = segment.end, segment.next_ordinal, self.sequence
+        residents = len(segment.residents)
         start, synced = offset, sequence - 1
         while self._pending and offset - start < MAX_GROUP:
             item = self._pending[0]
-            if not self._fits(item, offset, ordinal):
+            if not self._fits(item, offset, residents):
                 break
             self._pending.popleft()
             header = pack_header(
@@ -310,6 +243,7 @@ class Journal:
             group.append((item, ordinal, offset + HEADER_SIZE, sequence))
             offset += HEADER_SIZE + item.length
             ordinal += item.count
+            residents += 0 if item.kind is Kind.BEGUN else item.count
             sequence += item.count
         self._busy = True
         begun = self._clock.micros()
@@ -331,17 +265,17 @@ class Journal:
         """A slot's file is still read, or cannot be trusted: it must not be written again."""
         self._untouchable.add(path)
 
-    def _fits(self, item: Append, offset: int, ordinal: int) -> bool:
+    def _fits(self, item: Append, offset: int, residents: int) -> bool:
         if offset + HEADER_SIZE + item.length > self.capacity:
             return False
-        return ordinal + item.count <= self.max_residents or ordinal == 0
+        return residents + item.count <= self.max_residents or residents == 0
 
     def _room_for_next(self) -> Segment | None:
         """The segment that takes the first waiting frame; seals and begins segments as needed."""
         if not self._pending:
             return None
         segment = self.ring.current
-        if segment is not None and not self._fits(self._pending[0], segment.end, segment.next_ordinal):
+        if segment is not None and not self._fits(self._pending[0], segment.end, len(segment.residents)):
             self._seal_now()
             segment = None
         return segment or self._begin_segment()

@@ -10,13 +10,16 @@ from mqcd.queue.durable import Disk
 
 log = logging.getLogger(__name__)
 
+QUARANTINE = "quarantine"
+"""Directory below the queue root."""
+
 
 def put_aside(disk: Disk, queue_root: Path, name: str, data: bytes, *, anew: bool = False) -> Path:
     """Append `data` to the quarantine file `name`, durably. Raises OSError: then nothing may be dropped.
 
     `anew` is for what is found again at each start: it takes the place of what the file holds.
     """
-    path = queue_root / "quarantine" / name
+    path = queue_root / QUARANTINE / name
     disk.mkdir(path.parent)
     fd = disk.open(path, os.O_WRONLY | os.O_CREAT)
     try:

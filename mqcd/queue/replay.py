@@ -29,6 +29,7 @@ from mqcd.queue.frame import (
     Kind,
     Locator,
     Take,
+    may_follow,
     read_begun,
     read_header,
     read_take,
@@ -139,9 +140,10 @@ class Walk:
         """The next frame that proves what stands at `offset` to have been durable, if there is one."""
         at = self._data.find(MAGIC, offset + 1, limit)
         while at >= 0:
-            header = read_header(self._data, at, self._segment.salt)
-            if header is not None and (self._bound is not None or header.synced >= self.sequence):
-                return at
+            if may_follow(self._data, at, self.sequence):
+                header = read_header(self._data, at, self._segment.salt)
+                if header is not None and (self._bound is not None or header.synced >= self.sequence):
+                    return at
             at = self._data.find(MAGIC, at + 1, limit)
         return None
 

@@ -11,10 +11,11 @@ error, closing), StoreBusy and StoreDamaged from `open`, Refused for a message t
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from mqcd.core.errors import StoreUnavailable
+from mqcd.core.errors import MqcdError, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient, Settlement, Submission
 from mqcd.core.ports import Clock, Content, Distribution, EngineFigures, Observer
 from mqcd.core.selection import Selection
@@ -30,6 +31,8 @@ from mqcd.queue.space import Space
 from mqcd.queue.spool import SegmentContent, SpoolContent, spool_path
 from mqcd.queue.staging import Staged, Staging
 from mqcd.queue.writes import Writer
+
+log = logging.getLogger(__name__)
 
 Written = TypeVar("Written")
 _BATCH = 500
@@ -89,6 +92,8 @@ class ClusterStore:
         try:
             await parts.keeper.stop()
             await parts.keeper.finish()
+        except (OSError, MqcdError) as error:
+            log.error("the journal is left for the next start: %s", error)
         finally:
             shard.journal.stop()
             await shard.reaper.settled(lambda: True)
@@ -114,6 +119,8 @@ class ClusterStore:
         short = self._space.short()
         if short:
             raise StoreUnavailable(short)
+        if not shard.ring.free_slots:
+            raise StoreUnavailable("the journal is full until older segments have been evacuated")
         if shard.ring.fill >= 0.75:
             await live.keeper.relief(_FULL_DELAY_MS)
         staged = live.staging.in_memory(submission)

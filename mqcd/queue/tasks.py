@@ -21,6 +21,7 @@ from mqcd.queue import cluster, record, slot
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.export import Source, export
 from mqcd.queue.manifest import ClusterState
+from mqcd.queue.quarantine import QUARANTINE
 from mqcd.queue.ring import Segment
 from mqcd.queue.spool import spool_path
 
@@ -210,8 +211,11 @@ def prepare(disk: Disk, task: Prepare) -> None:
 def resolve(disk: Disk, task: Resolve) -> frozenset[int]:
     """One scan of the clusters for a batch of messages.
 
-    A cluster that cannot be read might hold any of them: then all count as found.
+    Whatever cannot be read might hold any of them: a cluster, a line, anything in quarantine. Then all
+    count as found, and their files stay until it has been looked at.
     """
+    if disk.names(task.queue_root / QUARANTINE):
+        return task.spids
     found = set()
     wanted = {b"%016X" % spid: spid for spid in task.spids}
     for name, cursor, size in task.clusters:
@@ -220,6 +224,10 @@ def resolve(disk: Disk, task: Resolve) -> frozenset[int]:
         except (OSError, DecodeError):
             return task.spids
         for line in cluster.split_lines(data):
+            try:
+                record.check(line)
+            except DecodeError:
+                return task.spids
             spid = wanted.get(line[:16])
             if spid is not None:
                 found.add(spid)

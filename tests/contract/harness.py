@@ -5,7 +5,6 @@ A new store joins by one line in HARNESSES; every test then runs on it as well.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
@@ -19,6 +18,7 @@ from mqcd.queue.shard import Options
 from mqcd.queue.store import ClusterStore
 from mqcd.stores.memory import MemoryStore
 from tests.fakes.clock import FakeClock
+from tests.fakes.killed import copy_as_killed
 from tests.fakes.observer import RecordingObserver
 
 SECOND = 1000
@@ -102,7 +102,7 @@ class ClusterHarness:
         else:
             old = self._path / f"run{self._copies}"
             self._copies += 1
-            shutil.copytree(old, self._path / f"run{self._copies}")
+            copy_as_killed(old, self._path / f"run{self._copies}")
         return await self.start()
 
     async def stop(self) -> None:

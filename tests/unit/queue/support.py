@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from tests.contract.harness import SCHEDULE
 from tests.contract.mail import Post
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.disk import FaultyDisk
+from tests.fakes.killed import copy_as_killed
 from tests.fakes.observer import RecordingObserver
 
 SPID = 0x0123456789ABCDE0
@@ -196,7 +196,7 @@ class Rig:
     async def killed(self) -> Rig:
         """A copy of the files as this moment leaves them, open again."""
         root = self.root.with_name(f"{self.root.name}k")
-        shutil.copytree(self.root, root)
+        copy_as_killed(self.root, root)
         return await self._next(root)
 
     async def _next(self, root: Path) -> Rig:

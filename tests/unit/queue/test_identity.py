@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from mqcd.core.errors import StoreBusy, StoreDamaged
 from mqcd.queue import identity
 from mqcd.queue.durable import Disk
+from tests.fakes.killed import copy_as_killed
 from tests.unit.queue.support import Rig
 
 
@@ -93,7 +93,7 @@ async def test_a_missing_segment_is_refused(rig: Rig) -> None:
     again = await rig.killed()
     [first] = again.shard.ring
     root = again.root.with_name("copy")
-    shutil.copytree(again.root, root)
+    copy_as_killed(again.root, root)
     (root / "queue" / "journal" / first.path.name).unlink()
     with pytest.raises(StoreDamaged, match=f"journal segment {first.number} is missing"):
         await Rig(root).open()

@@ -1,0 +1,82 @@
+"""The committer: the thread that writes groups of frames and syncs them, one after another.
+
+It decides nothing: what to write and where is in a `Write`, and the error, if any, goes back to the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from mqcd.queue import slot
+from mqcd.queue.durable import Disk
+from mqcd.queue.ring import Segment
+
+
+@dataclass(slots=True)
+class Write:
+    """What the committer does in one go: open the slot if it is new, write, sync."""
+
+    segment: Segment
+    fresh: bool
+    replace: bool
+    """The slot's file is still read by somebody: leave it to them and make a new one."""
+    capacity: int
+    buffers: list[bytes]
+    offset: int
+
+
+class Committer:
+    """The thread that writes and syncs."""
+
+    def __init__(self, disk: Disk, loop: asyncio.AbstractEventLoop) -> None:
+        self._disk = disk
+        self._loop = loop
+        self._jobs: SimpleQueue[tuple[Write, Callable[[OSError | None], None]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="mqcd-committer", daemon=True)
+        self._thread.start()
+
+    def submit(self, write: Write, done: Callable[[OSError | None], None]) -> None:
+        """Write and sync; `done` is called on the loop with the error or None."""
+        self._jobs.put((write, done))
+
+    def stop(self) -> None:
+        """End the thread after what it has."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            write, done = job
+            error: OSError | None = None
+            try:
+                perform(self._disk, write)
+            except OSError as caught:
+                error = caught
+            self._loop.call_soon_threadsafe(done, error)
+
+
+def perform(disk: Disk, write: Write) -> None:
+    """Do what `write` says; raises OSError."""
+    segment = write.segment
+    if write.fresh:
+        _open_slot(disk, write)
+    disk.pwritev(segment.fd, write.buffers, write.offset)
+    disk.datasync(segment.fd)
+
+
+def _open_slot(disk: Disk, write: Write) -> None:
+    segment = write.segment
+    if write.replace:
+        disk.unlink(segment.path)
+    segment.fd = disk.open(segment.path, os.O_RDWR | os.O_CREAT)
+    if disk.size(segment.fd) < write.capacity:
+        disk.reserve(segment.fd, write.capacity)
+    # Also for a slot that was there: who made it may not have come, or been killed before it came, to this.
+    disk.sync_dir(segment.path.parent)
+    write.buffers.insert(0, slot.pack(segment.header))
+    write.offset = 0
