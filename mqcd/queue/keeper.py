@@ -28,6 +28,8 @@ from mqcd.queue.writes import Writer
 
 log = logging.getLogger(__name__)
 
+_CERTAIN_MS = 1000
+"""How often a MANIFEST that is in doubt is written again."""
 _ROOM_MS = 10_000
 """How long a start waits at most for a slot."""
 _RETRY_MS = 10_000
@@ -166,6 +168,7 @@ class Keeper:
             clusters = await self._copy(segment, frozen)
             await self._commit(segment, clusters)
         except BaseException:
+            await self._until_certain()
             for resident in frozen:
                 resident.state = State.WAITING
                 shard.waiting.add(resident)
@@ -175,6 +178,16 @@ class Keeper:
         await self._free(segment)
         shard.figures.evacuations += 1
         shard.figures.evacuation_ms += shard.clock.monotonic() - begun
+
+    async def _until_certain(self) -> None:
+        """Wait until the disk says whether the edit happened. Until then the frozen records may have a home
+        in clusters already, and must not be claimed. A stop leaves the question to the next start."""
+        manifest = self._shard.manifest
+        while manifest.uncertain:
+            if self._stopping:
+                raise StoreUnavailable("a MANIFEST edit could neither be made nor taken back")
+            await self._shard.clock.sleep(_CERTAIN_MS)
+            await self._loop.run_in_executor(self._shard.executor, manifest.take_back)
 
     async def _carry(self, segment: Segment, frozen: list[Resident]) -> None:
         """Step C1: what waits is frozen, what is in flight goes to the current segment."""

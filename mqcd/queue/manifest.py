@@ -231,6 +231,8 @@ class Manifest:
         self._fd = -1
         self._end = 0
         self.state = state
+        self.uncertain = False
+        """Whether the disk may hold an edit that `state` does not."""
 
     def write_anew(self) -> None:
         """Replace the log by one line. Raises OSError; the old log then stands."""
@@ -248,7 +250,7 @@ class Manifest:
                 self.write_anew()
             except OSError:
                 self.state = previous
-                self._take_back()
+                self.take_back()
                 raise
             return
         line = encode(edit)
@@ -257,15 +259,20 @@ class Manifest:
             self._disk.datasync(self._fd)
         except OSError:
             # Never trust a file after a failed sync: a new one takes its place.
-            self._take_back()
+            self.take_back()
             raise
         self._end += len(line)
         self.state = following
 
-    def _take_back(self) -> None:
-        """Put the state without the edit that failed in place: a kill would bring the edit to light."""
+    def take_back(self) -> None:
+        """Put the state without the edit that failed in place: a kill would bring the edit to light.
+
+        As long as that fails too, `uncertain` says so; call again.
+        """
+        self.uncertain = True
         try:
             self.write_anew()
+            self.uncertain = False
         except OSError as error:
             self._close()
             log.error("%s: an edit failed and cannot be taken back yet: %s", self._path, error)

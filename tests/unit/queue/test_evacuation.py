@@ -339,3 +339,21 @@ async def test_a_claim_that_is_cancelled_keeps_nothing(rig: Rig) -> None:
         await claim
     [claimed] = await rig.post.claim_all()
     assert claimed.address == "a@example.org"
+
+
+async def test_records_whose_edit_is_in_doubt_are_not_claimed(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    rig.shard.journal.seal()
+    rig.disk.fail("datasync", "*/MANIFEST*", times=3)
+    evacuation = asyncio.ensure_future(rig.evacuate())
+    while not rig.clock.sleepers:
+        await asyncio.sleep(0)
+    assert rig.shard.manifest.uncertain
+    assert await rig.post.claim_all() == []
+    rig.clock.advance(1000)
+    while rig.shard.manifest.uncertain:
+        rig.clock.advance(1000)
+        await asyncio.sleep(0)
+    with pytest.raises(OSError, match="Input/output error"):
+        await evacuation
+    assert len(await rig.post.claim_all()) == 1

@@ -280,3 +280,15 @@ def test_commits_are_synced_before_they_count(path: Path) -> None:
     disk.calls.clear()
     manifest.commit(Edit(clock=5))
     assert disk.order("pwritev", "datasync") == [("pwritev", "MANIFEST"), ("datasync", "MANIFEST")]
+
+
+def test_an_edit_that_cannot_be_taken_back_leaves_the_disk_in_doubt_until_it_can(path: Path) -> None:
+    disk = FaultyDisk()
+    manifest = opened(disk, path)
+    disk.fail("datasync", times=2)
+    with pytest.raises(OSError, match="Input/output error"):
+        manifest.commit(Edit(add=(cluster(1),)))
+    assert manifest.uncertain
+    manifest.take_back()
+    assert not manifest.uncertain
+    assert not state_at(path).clusters
