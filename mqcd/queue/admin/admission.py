@@ -6,7 +6,7 @@ events get their name. Before the edit all of it is waste, which the next start 
 Between the edit and the name of its events a kill leaves that name to be given by the next import or by
 `mqcd fsck --repair`.
 
-Raises OSError; then nothing was taken in.
+Raises OSError and StoreUnavailable; then nothing was taken in.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ import io
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
-from mqcd.core.model import Area, Attempt, Body, Bounced, Envelope, Phase, Recipient
+from mqcd.core.model import Area, Attempt, Body, Bounced, Phase, Recipient
 from mqcd.core.reply import Reply
 from mqcd.core.spid import SpidSource
 from mqcd.queue import cluster, record, verdict
 from mqcd.queue.admin.findings import Progress
+from mqcd.queue.admin.letters import Letter
 from mqcd.queue.admin.ownership import Owned
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.export import Event, events_path, frame_events
@@ -43,22 +45,6 @@ from mqcd.queue.manifest import Edit, ManifestState
 from mqcd.queue.replay import Frame
 from mqcd.queue.shard import Options
 from mqcd.queue.spool import spool_path
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Letter:
-    """A message to be taken in. SPID, size and, unless it says 8BITMIME, body type are still to be set."""
-
-    place: Path
-    """Where its content lies."""
-    envelope: Envelope
-    recipients: tuple[Recipient, ...]
-    keys: tuple[str, ...]
-    """For each recipient 24 hex digits that say which it is: what was brought once is not brought again."""
-    several: bool
-    """It had several recipients when it was accepted."""
-    content: Callable[[], Iterator[bytes]]
-    """Gives its octets in chunks, each time anew. Raises OSError."""
 
 
 def known_keys(disk: Disk, queue_root: Path, state: ManifestState) -> set[str]:
@@ -92,12 +78,21 @@ def admit(owned: Owned, kind: str, letters: Sequence[Letter], progress: Progress
     """Take letters in by one edit named after `kind`; returns how many recipients that were."""
     if not letters:
         return 0
+    _check_room(owned, sum(letter.octets for letter in letters), len(letters))
     admission = _Admission(owned, kind)
     try:
         return admission.run(letters, progress)
     except BaseException:
         admission.tidy()
         raise
+
+
+def _check_room(owned: Owned, octets: int, files: int) -> None:
+    settings = owned.options.settings
+    free, inodes = owned.disk.free(owned.spool_root)
+    if octets + settings.minfree > free or files + settings.mininodes > inodes:
+        need = f"{octets} octets in {files} files, beyond minfree and mininodes"
+        raise StoreUnavailable(f"{owned.spool_root} has too little room: the mail needs {need}")
 
 
 class _Admission:

@@ -36,8 +36,8 @@ def options(command: click.Command) -> set[str]:
 def told() -> dict[str, set[str]]:
     """The table of commands in docs/operations.md."""
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(mqcd [a-z ]+?)(?: SPID)?` \|[^|]*\|([^|]*)\|$", page, re.MULTILINE)
-    return {words: set(re.findall(r"--[a-z]+", flags)) for words, flags in rows}
+    rows = re.findall(r"^\| `(mqcd [a-z ]+?)(?: [A-Z]+)?` \|[^|]*\|([^|]*)\|$", page, re.MULTILINE)
+    return {words: set(re.findall(r"--[a-z-]+", flags)) for words, flags in rows}
 
 
 def test_every_command_and_option_is_told_and_no_other() -> None:

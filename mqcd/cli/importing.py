@@ -1,0 +1,106 @@
+"""`import mailismus`, `import eml`: mail from elsewhere into the queue, with the server stopped."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mqcd.cli.options import Command, Place, as_json, pass_place, takes_place
+from mqcd.cli.progress import waiting
+from mqcd.cli.upkeep import options_at, problem_fields, problem_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Set
+
+    from mqcd.queue.admin.bring import Outcome
+    from mqcd.queue.admin.findings import Progress
+    from mqcd.queue.admin.letters import Tree
+
+_directory = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+
+
+def _dry_run(command: Command) -> Command:
+    return click.option("--dry-run", is_flag=True, help="Only read and check; change nothing.")(command)
+
+
+@click.group("import")
+@takes_place()
+def bring_in() -> None:
+    """Take mail from elsewhere into the queue; no server may run."""
+
+
+@bring_in.command()
+@_directory
+@click.option("--spool", metavar="DIR", type=click.Path(path_type=Path), help="Its spool.  [DIR/spool]")
+@_dry_run
+@as_json
+@takes_place()
+@pass_place
+def mailismus(place: Place, directory: Path, spool: Path | None, dry_run: bool, as_json: bool) -> int:
+    """Take in a queue of Mailismus; DIR is its %DIRVAR%, which stays as it is."""
+
+    def read(progress: Progress, known: Set[str]) -> Tree:
+        from mqcd.net.clock import SystemClock
+        from mqcd.queue.admin.mailismus import read_tree
+        from mqcd.queue.durable import Disk
+
+        now = SystemClock().now()
+        return read_tree(Disk(), directory, spool=spool, now=now, known=known, progress=progress)
+
+    return _bring(place, "mailismus", read, dry_run, as_json)
+
+
+def _bring(
+    place: Place, kind: str, read: Callable[[Progress, Set[str]], Tree], dry_run: bool, as_json: bool
+) -> int:
+    import asyncio
+
+    from mqcd.net.clock import SystemClock
+    from mqcd.ops.fanout import Fanout
+    from mqcd.queue.admin.bring import Import
+
+    options = options_at(place)
+    clock = SystemClock()
+    with waiting(clock) as progress:
+        work = Import(
+            options=options,
+            clock=clock,
+            observer=Fanout(),
+            kind=kind,
+            read=partial(read, progress),
+            progress=progress,
+        )
+        outcome = work.rehearse() if dry_run else asyncio.run(work.run())
+    if as_json:
+        click.echo(json.dumps(_as_fields(outcome, dry_run), ensure_ascii=False))
+    else:
+        _show(outcome, dry_run)
+    return 0
+
+
+def _as_fields(outcome: Outcome, dry_run: bool) -> dict[str, object]:
+    tree = outcome.tree
+    return {
+        "found": tree.found,
+        "imported": outcome.imported,
+        "skipped": tree.skipped,
+        "damaged": tree.damaged,
+        "dry_run": dry_run,
+        "problems": problem_fields(tree.problems),
+    }
+
+
+def _show(outcome: Outcome, dry_run: bool) -> None:
+    tree = outcome.tree
+    for problem in tree.problems:
+        click.echo(problem_line(problem), err=True)
+    would = "to be imported" if dry_run else "imported"
+    click.echo(
+        f"{tree.found} found, {outcome.imported} {would}, {tree.skipped} skipped, {tree.damaged} damaged"
+    )
+    if tree.damaged:
+        click.echo("what is damaged was left out; mend it at its place and import again: only that is added")

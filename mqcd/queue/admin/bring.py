@@ -1,0 +1,72 @@
+"""An import from beginning to end: read and check all of the source, then take it in at once.
+
+Nothing of the queue is touched before the source has been read to its end, and nothing at all when there
+is nothing new in it. What was brought once is not brought again: the queue keeps a list (`admission`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+
+from mqcd.core.ports import Clock, Observer
+from mqcd.queue import manifest as manifests
+from mqcd.queue.admin.admission import admit, known_keys, name_events, pending_events
+from mqcd.queue.admin.findings import Progress, silent
+from mqcd.queue.admin.letters import Tree
+from mqcd.queue.admin.ownership import owned
+from mqcd.queue.durable import Disk
+from mqcd.queue.manifest import ManifestState
+from mqcd.queue.shard import Options
+
+Read = Callable[[Set[str]], Tree]
+"""Reads the source; is told the keys of what was brought before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an import did, or would do."""
+
+    tree: Tree
+    imported: int
+    """Recipients."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Import:
+    """One import, told where to and what from."""
+
+    options: Options
+    clock: Clock
+    observer: Observer
+    kind: str
+    """Goes into its name in the MANIFEST: `mailismus` or `eml`."""
+    read: Read
+    progress: Progress = silent
+
+    def rehearse(self) -> Outcome:
+        """What `run` would do. Needs no lock and changes nothing. Raises what `run` raises."""
+        tree = self.read(self._known(Disk(), self._state(Disk())))
+        return Outcome(tree, sum(len(letter.recipients) for letter in tree.letters))
+
+    async def run(self) -> Outcome:
+        """Do it. Raises StoreBusy, StoreDamaged, StoreUnavailable, OSError; then nothing was taken in."""
+        disk = Disk()
+        before = self._state(disk)
+        tree = self.read(self._known(disk, before))
+        cut_off = before is not None and pending_events(disk, self.options, before)
+        if not tree.letters and not cut_off:
+            return Outcome(tree, 0)
+        async with owned(self.options, self.clock, self.observer, disk) as ours:
+            state = ours.manifest.state
+            name_events(disk, self.options, state)
+            if state.imports != (before.imports if before is not None else ()):
+                # Another import came between the look and the lock.
+                tree = self.read(self._known(disk, state))
+            return Outcome(tree, admit(ours, self.kind, tree.letters, self.progress))
+
+    def _state(self, disk: Disk) -> ManifestState | None:
+        return manifests.read(disk, self.options.settings.rootpath / "MANIFEST")
+
+    def _known(self, disk: Disk, state: ManifestState | None) -> Set[str]:
+        return known_keys(disk, self.options.settings.rootpath, state) if state is not None else set()

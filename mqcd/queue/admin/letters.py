@@ -1,0 +1,73 @@
+"""Mail on its way into a queue, whoever wrote it, and what a reader of such mail finds."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mqcd.core.model import Envelope, Recipient
+from mqcd.queue.admin.findings import Problem
+from mqcd.queue.durable import Disk
+
+_CHUNK = 1 << 18
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Letter:
+    """A message to be taken in. SPID, size and, unless it says 8BITMIME, body type are still to be set."""
+
+    place: Path
+    """Where its content lies."""
+    octets: int
+    """How long that file is."""
+    envelope: Envelope
+    recipients: tuple[Recipient, ...]
+    keys: tuple[str, ...]
+    """For each recipient 24 hex digits that say which it is: what was brought once is not brought again."""
+    several: bool
+    """It had several recipients when it was accepted."""
+    content: Callable[[], Iterator[bytes]]
+    """Gives its octets in chunks, each time anew. Raises OSError."""
+
+
+@dataclass(slots=True)
+class Tree:
+    """All that was found."""
+
+    found: int = 0
+    """Record lines that are not done."""
+    skipped: int = 0
+    """Of those: brought by an earlier import, or the same record again."""
+    damaged: int = 0
+    """Of those: cannot be taken over; each is among the problems."""
+    letters: list[Letter] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def key_of(*parts: object) -> str:
+    """24 hex digits that say which recipient of which message this is."""
+    return hashlib.sha256("|".join(map(str, parts)).encode("utf-8", "replace")).hexdigest()[:24]
+
+
+def size_of(disk: Disk, path: Path) -> int:
+    """Octets of a file that can be opened. Raises OSError."""
+    fd = disk.open(path, os.O_RDONLY)
+    try:
+        disk.pread(fd, 1, 0)
+        return disk.size(fd)
+    finally:
+        disk.close(fd)
+
+
+def chunks_of(disk: Disk, path: Path, offset: int = 0) -> Iterator[bytes]:
+    """A file's octets from `offset` on. Raises OSError."""
+    fd = disk.open(path, os.O_RDONLY)
+    try:
+        while data := disk.pread(fd, _CHUNK, offset):
+            yield data
+            offset += len(data)
+    finally:
+        disk.close(fd)

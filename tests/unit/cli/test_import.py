@@ -1,0 +1,72 @@
+"""`import` as scripts and people see it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqcd.cli import main
+from tests.unit.daemon.support import write_conf
+from tests.unit.queue.admin.trees import made, record, unpack
+
+Capture = pytest.CaptureFixture[str]
+
+
+def words(tmp_path: Path, *more: str) -> list[str]:
+    return ["-c", str(write_conf(tmp_path)), *more]
+
+
+def told(capfd: Capture) -> dict[str, Any]:
+    (line,) = capfd.readouterr().out.splitlines()
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def test_a_sample_is_imported_once(tmp_path: Path, capfd: Capture) -> None:
+    var = str(unpack("mixed", tmp_path) / "var")
+    assert main(words(tmp_path, "import", "mailismus", var, "--json")) == 0
+    assert told(capfd) == {
+        "found": 17, "imported": 17, "skipped": 0, "damaged": 0, "dry_run": False, "problems": [],
+    }  # fmt: skip
+    assert main(words(tmp_path, "import", "mailismus", var, "--json")) == 0
+    again = told(capfd)
+    assert (again["found"], again["imported"], again["skipped"]) == (17, 0, 17)
+    assert main(words(tmp_path, "queue", "stat", "--json")) == 0
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert {row["area"]: row["recipients"] for row in rows} == {
+        "incoming": 0, "deferred": 8, "bounces": 9, "held": 0,
+    }  # fmt: skip
+    assert main(words(tmp_path, "fsck")) == 0
+
+
+def test_damage_is_listed_and_is_no_failure(tmp_path: Path, capfd: Capture) -> None:
+    tree = made(tmp_path)
+    cluster = tree.cluster("incoming", record(), "half a line\n", "\n", record("F97BB3A2"))
+    tree.content()
+    assert main(words(tmp_path, "import", "mailismus", str(tree.var))) == 0
+    said = capfd.readouterr()
+    assert said.out.startswith("3 found, 1 imported, 0 skipped, 2 damaged\n")
+    assert f"{cluster}:2: the line has 1 fields, not 9" in said.err
+    assert f"{cluster}:3: is blank" in said.err
+    assert f"{cluster}:4: message F97BB3A2 has no content" in said.err
+    assert main(words(tmp_path, "import", "mailismus", str(tree.var), "--json")) == 0
+    again = told(capfd)
+    assert (again["imported"], again["skipped"], again["damaged"]) == (0, 1, 2)
+    assert [(each["kind"], each["line"]) for each in again["problems"]] == [
+        ("line", 2), ("blank", 3), ("content", 4),
+    ]  # fmt: skip
+
+
+def test_a_dry_run_changes_nothing(tmp_path: Path, capfd: Capture) -> None:
+    var = str(unpack("mixed", tmp_path) / "var")
+    assert main(words(tmp_path, "import", "mailismus", var, "--dry-run")) == 0
+    assert capfd.readouterr().out == "17 found, 17 to be imported, 0 skipped, 0 damaged\n"
+    assert not (tmp_path / "var").exists()
+
+
+def test_a_place_without_a_queue_is_exit_code_1(tmp_path: Path, capfd: Capture) -> None:
+    assert main(words(tmp_path, "import", "mailismus", str(tmp_path / "nowhere"))) == 1
+    assert "holds no queue of Mailismus" in capfd.readouterr().err
