@@ -61,6 +61,11 @@ class Snapshot:
             if not chain or self._replay.damage or chain[0].number > state.first_live:
                 self._check_not_overtaken(chain)
             self._residents = list(self._replay.settle_in(self._segments))
+            self._inside = {
+                resident.spid: resident
+                for resident in self._residents
+                if resident.content.segment in self._segments
+            }
         except BaseException:
             self.close()
             raise
@@ -157,10 +162,10 @@ class Snapshot:
 
     def content(self, spid: int) -> Iterator[bytes]:
         """The octets of a message in chunks. Raises StoreUnavailable when it is not in the queue."""
-        for resident in self._residents:
-            if resident.spid == spid and resident.content.segment in self._segments:
-                yield self._from_segment(resident)
-                return
+        resident = self._inside.get(spid)
+        if resident is not None:
+            yield self._from_segment(resident)
+            return
         path = spool_path(self._spool_root, spid)
         try:
             fd = self._disk.open(path, os.O_RDONLY)
