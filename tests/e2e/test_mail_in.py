@@ -39,7 +39,7 @@ def receiver(module_receiver: Receiver) -> Receiver:
 def test_there_are_samples() -> None:
     if not SAMPLES:
         pytest.skip(
-            "neither this Python nor /usr/lib/python3* has test/test_email/data: libpython3-testsuite"
+            "no test/test_email/data in this Python, /usr/lib/python3* or .test/debs: libpython3.X-testsuite"
         )
     assert len(SAMPLES) >= 40
 

@@ -116,7 +116,9 @@ class Client:
 def sample_files() -> list[Path]:
     """The messages of CPython's own email tests, of the running Python or of Debian's package."""
     running = Path(sysconfig.get_path("stdlib")) / "test/test_email/data"
-    for directory in (running, *sorted(Path("/usr/lib").glob("python3*/test/test_email/data"))):
+    aside = Path(__file__).parents[3] / ".test/debs/usr/lib"
+    data = "python3*/test/test_email/data"
+    for directory in (running, *sorted(Path("/usr/lib").glob(data)), *sorted(aside.glob(data))):
         if found := sorted(directory.glob("msg_*.txt")):
             return found
     return []

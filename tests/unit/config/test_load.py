@@ -101,7 +101,8 @@ def test_values_of_every_kind() -> None:
         """<mailserver>
   <application><user>mail</user></application>
   <mta>
-    <queue><retry_delays>1m | 1h30m</retry_delays><maxmemoryqueue>7</maxmemoryqueue><retry_jitter>0%</retry_jitter>
+    <queue><retry_delays>1m | 1h30m</retry_delays><maxmemoryqueue>7</maxmemoryqueue>
+      <retry_jitter>0%</retry_jitter>
       <journal><segmentsize>1mb</segmentsize></journal></queue>
     <submit><listeners>
       <listener name="in" interface="0.0.0.0" port="2525"><server>
