@@ -54,6 +54,25 @@ def mailismus(place: Place, directory: Path, spool: Path | None, dry_run: bool, 
     return _bring(place, "mailismus", read, dry_run, as_json)
 
 
+@bring_in.command()
+@_directory
+@_dry_run
+@as_json
+@takes_place()
+@pass_place
+def eml(place: Place, directory: Path, dry_run: bool, as_json: bool) -> int:
+    """Take in the .eml files below DIR: as its index.jsonl says, else as their headers say."""
+
+    def read(progress: Progress, known: Set[str]) -> Tree:
+        from mqcd.net.clock import SystemClock
+        from mqcd.queue.admin.eml import read_directory
+        from mqcd.queue.durable import Disk
+
+        return read_directory(Disk(), directory, now=SystemClock().now(), known=known, progress=progress)
+
+    return _bring(place, "eml", read, dry_run, as_json)
+
+
 def _bring(
     place: Place, kind: str, read: Callable[[Progress, Set[str]], Tree], dry_run: bool, as_json: bool
 ) -> int:

@@ -1,10 +1,11 @@
-"""`queue ls`, `queue stat`, `queue cat`: the queue as its files tell, with or without a running server."""
+"""`queue ls`, `stat`, `cat`, `export`: the queue as its files tell, with or without a running server."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -118,6 +119,39 @@ def cat(place: Place, spid: int) -> None:
         for chunk in snapshot.content(spid):
             sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
+
+
+@queue.command("export")
+@click.option("--to", "target", metavar="DIR", type=click.Path(path_type=Path), required=True,
+              help="A new or empty directory.")  # fmt: skip
+@selects
+@as_json
+@takes_place()
+@pass_place
+def export(place: Place, /, target: Path, as_json: bool, **chosen: Any) -> int:
+    """Copy messages into a directory: an .eml file for each, and index.jsonl for them all."""
+    import json
+
+    from mqcd.cli.progress import waiting
+    from mqcd.net.clock import SystemClock
+    from mqcd.queue.admin.outgoing import export as export_to
+    from mqcd.queue.durable import Disk
+
+    clock = SystemClock()
+    settings = place.load().settings.queue
+    roots = settings.rootpath, settings.spool.rootpath
+    with waiting(clock) as progress:
+        done = export_to(Disk(), roots, _selection(clock.now(), **chosen), target, progress)
+    for spid, text in done.failed.items():
+        click.echo(f"{spid:016X}: {text}", err=True)
+    counts = {
+        "messages": done.messages,
+        "recipients": done.recipients,
+        "gone": done.gone,
+        "failed": len(done.failed),
+    }
+    click.echo(json.dumps(counts) if as_json else ", ".join(f"{n} {name}" for name, n in counts.items()))
+    return 1 if done.failed else 0
 
 
 @contextmanager

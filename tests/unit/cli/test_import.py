@@ -70,3 +70,32 @@ def test_a_dry_run_changes_nothing(tmp_path: Path, capfd: Capture) -> None:
 def test_a_place_without_a_queue_is_exit_code_1(tmp_path: Path, capfd: Capture) -> None:
     assert main(words(tmp_path, "import", "mailismus", str(tmp_path / "nowhere"))) == 1
     assert "holds no queue of Mailismus" in capfd.readouterr().err
+
+
+def test_what_was_exported_is_imported(tmp_path: Path, capfd: Capture) -> None:
+    var = str(unpack("mixed", tmp_path) / "var")
+    assert main(words(tmp_path, "import", "mailismus", var)) == 0
+    capfd.readouterr()
+    mail = str(tmp_path / "mail")
+    assert main(words(tmp_path, "queue", "export", "--to", mail, "--area", "deferred", "--json")) == 0
+    assert told(capfd) == {"messages": 6, "recipients": 8, "gone": 0, "failed": 0}
+    assert main(words(tmp_path, "queue", "export", "--to", mail)) == 1
+    assert "is not empty" in capfd.readouterr().err
+    other = ["--var", str(tmp_path / "other")]
+    assert main(words(tmp_path, *other, "import", "eml", mail, "--json")) == 0
+    found = told(capfd)
+    assert (found["found"], found["imported"], found["damaged"]) == (8, 8, 0)
+    assert main(words(tmp_path, *other, "queue", "ls", "--json")) == 0
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert {(row["area"], row["attempts"], row["due"]) for row in rows} == {
+        ("deferred", 1, "2026-11-20T15:21:00.000Z"),
+    }  # fmt: skip
+
+
+def test_a_missing_content_makes_an_export_fail(tmp_path: Path, capfd: Capture) -> None:
+    var = str(unpack("mixed", tmp_path) / "var")
+    assert main(words(tmp_path, "import", "mailismus", var)) == 0
+    (first, *_) = sorted((tmp_path / "var" / "spool").rglob("*.msg"))
+    first.unlink()
+    assert main(words(tmp_path, "queue", "export", "--to", str(tmp_path / "mail"))) == 1
+    assert first.stem in capfd.readouterr().err

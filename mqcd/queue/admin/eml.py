@@ -1,0 +1,246 @@
+"""A directory of `.eml` files, read whole, checked, and turned into letters. It is never written to.
+
+With an `index.jsonl`, as `mqcd queue export` writes it, each message has the envelope, the recipients and
+the octets that the index says, and files that it does not name are left out.
+
+Without one the envelope is taken from the header section (RFC 5322): Return-Path, else Sender, else From
+sends; To, Cc and Bcc receive. Then Bcc is dropped, as whoever submits such a message must, and lines end in
+CRLF whatever ended them in the file; such mail is new: accepted now, tried at once.
+
+What cannot be taken is told with its place, and stops nothing.
+Raises StoreUnavailable when there is no such directory, OSError when it cannot be read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import replace
+from email.message import Message
+from email.parser import HeaderParser
+from email.utils import getaddresses
+from functools import partial
+from pathlib import Path
+
+from mqcd.core.address import check_address
+from mqcd.core.errors import DecodeError, StoreUnavailable
+from mqcd.core.model import Envelope, Origin, Recipient
+from mqcd.core.spid import is_several
+from mqcd.queue.admin import index
+from mqcd.queue.admin.findings import Kind, Problem, Progress, silent
+from mqcd.queue.admin.letters import Letter, Tree, chunks_of, key_of, size_of
+from mqcd.queue.durable import Disk
+
+_MAX_HEADER = 1 << 20
+"""Octets within which the header section must end."""
+
+
+def read_directory(
+    disk: Disk,
+    directory: Path,
+    *,
+    now: int,
+    known: Set[str] = frozenset(),
+    progress: Progress = silent,
+) -> Tree:
+    """Read and check everything; `known` are keys that earlier imports have brought."""
+    if not directory.is_dir():
+        raise StoreUnavailable(f"{directory} is no directory")
+    return _Reader(disk, directory, now, progress).read(known)
+
+
+class _Reader:
+    def __init__(self, disk: Disk, directory: Path, now: int, progress: Progress) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._now = now
+        self._progress = progress
+        self._tree = Tree()
+
+    def read(self, known: Set[str]) -> Tree:
+        files = sorted(
+            Path(directory) / name
+            for directory, _, names in os.walk(self._directory)
+            for name in names
+            if name.endswith(".eml")
+        )
+        path = self._directory / index.NAME
+        if path.is_file():
+            self._read_index(path, files, known)
+            return self._tree
+        for count, file in enumerate(files):
+            self._progress("reading", count, len(files))
+            self._read_file(file, known)
+        return self._tree
+
+    def _damaged(self, path: Path, line: int | None, text: str, count: int = 1) -> None:
+        self._tree.found += count
+        self._tree.damaged += count
+        self._tree.problems.append(Problem(Kind.LINE if line else Kind.CONTENT, path, line, text))
+
+    def _take(self, letter: Letter, known: Set[str]) -> None:
+        """Keep those of its recipients that are new."""
+        self._tree.found += len(letter.keys)
+        new = [pair for pair in zip(letter.recipients, letter.keys, strict=True) if pair[1] not in known]
+        self._tree.skipped += len(letter.keys) - len(new)
+        if new:
+            recipients, keys = zip(*new, strict=True)
+            self._tree.letters.append(replace(letter, recipients=recipients, keys=keys))
+
+    # ------------------------------------------------------------ what was exported
+
+    def _read_index(self, path: Path, files: list[Path], known: Set[str]) -> None:
+        named: set[Path] = set()
+        lines = self._disk.read_file(path).decode("utf-8", "replace").split("\n")
+        if not lines[-1]:
+            lines.pop()
+        for number, line in enumerate(lines, 1):
+            self._progress("reading", number, len(lines))
+            try:
+                entry = index.decode(line)
+            except DecodeError as error:
+                self._damaged(path, number, str(error))
+                continue
+            named.add(self._directory / entry.file)
+            self._read_entry(path, number, entry, known)
+        for file in files:
+            if file not in named:
+                text = f"is not named in {index.NAME}; left out"
+                self._tree.problems.append(Problem(Kind.STRAY, file, None, text))
+
+    def _read_entry(self, path: Path, number: int, entry: index.Entry, known: Set[str]) -> None:
+        file = self._directory / entry.file
+        first = entry.recipients[0]
+        try:
+            octets = size_of(self._disk, file)
+        except OSError as error:
+            text = f"{entry.file} cannot be read: {error.strerror}"
+            self._damaged(path, number, text, len(entry.recipients))
+            return
+        if octets != first.size:
+            text = f"{entry.file} is {octets} octets long, and should be {first.size}"
+            self._damaged(path, number, text, len(entry.recipients))
+            return
+        envelope = first.envelope
+        of_message = ("eml", envelope.spid, envelope.received, envelope.sender)
+        letter = Letter(
+            place=file,
+            octets=octets,
+            envelope=replace(envelope, origin=Origin.IMPORT),
+            recipients=entry.recipients,
+            keys=tuple(key_of(*of_message, each.qid, each.address) for each in entry.recipients),
+            several=is_several(envelope.spid),
+            content=partial(chunks_of, self._disk, file),
+        )
+        self._take(letter, known)
+
+    # ------------------------------------------------------------ any message
+
+    def _read_file(self, path: Path, known: Set[str]) -> None:
+        try:
+            octets = size_of(self._disk, path)
+            head, at = _header_section(self._disk, path)
+            header = HeaderParser().parsestr(head.decode("utf-8", "replace"))
+            sender, recipients = _sender(header), _recipients(header)
+        except (OSError, DecodeError) as error:
+            self._damaged(path, None, getattr(error, "strerror", None) or str(error))
+            return
+        digest = hashlib.sha256()
+        for chunk in chunks_of(self._disk, path):
+            digest.update(chunk)
+        name = str(path.relative_to(self._directory))
+        envelope = Envelope(
+            spid=0,
+            sender=sender,
+            received=self._now,
+            origin=Origin.IMPORT,
+            smtputf8=not all(text.isascii() for text in (sender, *recipients)),
+        )
+        letter = Letter(
+            place=path,
+            octets=octets,
+            envelope=envelope,
+            recipients=tuple(
+                Recipient(envelope=envelope, size=0, qid=qid, address=address)
+                for qid, address in enumerate(recipients, 1)
+            ),
+            keys=tuple(key_of("eml", name, digest.hexdigest(), address) for address in recipients),
+            several=len(recipients) > 1,
+            content=partial(_submitted, self._disk, path, _without_bcc(head), at),
+        )
+        self._take(letter, known)
+
+
+def _header_section(disk: Disk, path: Path) -> tuple[bytes, int]:
+    """The header section, and where what follows it begins. Raises DecodeError."""
+    fd = disk.open(path, os.O_RDONLY)
+    try:
+        data = disk.pread(fd, _MAX_HEADER, 0)
+        whole = len(data) < _MAX_HEADER
+    finally:
+        disk.close(fd)
+    at = 0
+    while at < len(data):
+        end = data.find(b"\n", at) + 1 or len(data)
+        if not data[at:end].rstrip(b"\r\n"):
+            return data[:at], at
+        at = end
+    if not whole:
+        raise DecodeError("its header section does not end within a megabyte")
+    return data, len(data)
+
+
+def _without_bcc(head: bytes) -> bytes:
+    kept: list[bytes] = []
+    inside = False
+    for line in head.splitlines(keepends=True):
+        folded = line[:1] in (b" ", b"\t")
+        inside = inside if folded else line[:4].lower() == b"bcc:"
+        if not inside:
+            kept.append(line)
+    return b"".join(kept)
+
+
+def _sender(header: Message) -> str:
+    """The reverse-path. Raises DecodeError when there is none."""
+    path = str(header.get("Return-Path", "")).strip()
+    if path == "<>":
+        return ""
+    for name in ("Return-Path", "Sender", "From"):
+        for _, address in getaddresses([str(header.get(name, ""))]):
+            if address:
+                return check_address(address)
+    raise DecodeError("no header field says who sent it: Return-Path, Sender or From")
+
+
+def _recipients(header: Message) -> list[str]:
+    """The forward-paths, each once. Raises DecodeError when there is none."""
+    values = [str(value) for name in ("To", "Cc", "Bcc") for value in header.get_all(name, [])]
+    addresses = [check_address(address) for _, address in getaddresses(values) if address]
+    if not addresses:
+        raise DecodeError("no header field says who is to get it: To, Cc or Bcc")
+    return list(dict.fromkeys(addresses))
+
+
+def _submitted(disk: Disk, path: Path, head: bytes, at: int) -> Iterator[bytes]:
+    """A message as it would have been submitted: without Bcc, its lines ended by CRLF."""
+
+    def chunks() -> Iterator[bytes]:
+        yield head
+        yield from chunks_of(disk, path, at)
+
+    return with_crlf(chunks())
+
+
+def with_crlf(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The octets with CRLF for each bare LF, however they are cut; none of the chunks is empty."""
+    held = b""
+    for chunk in chunks:
+        data = held + chunk
+        held = b"\r" if data.endswith(b"\r") else b""
+        data = data[: len(data) - len(held)]
+        if data:
+            yield data.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+    if held:
+        yield held

@@ -1,0 +1,123 @@
+"""What is made of `.eml` files without an index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.model import Area
+from mqcd.queue.admin.eml import read_directory, with_crlf
+from mqcd.queue.admin.letters import Letter, Tree
+from mqcd.queue.durable import Disk
+from tests.fakes.clock import START_MS
+
+
+def read(directory: Path) -> Tree:
+    return read_directory(Disk(), directory, now=START_MS)
+
+
+def only(directory: Path, octets: bytes) -> Letter:
+    (directory / "a.eml").write_bytes(octets)
+    tree = read(directory)
+    assert tree.problems == []
+    (letter,) = tree.letters
+    return letter
+
+
+def test_headers_make_the_envelope(tmp_path: Path) -> None:
+    letter = only(
+        tmp_path,
+        b"From: Ann <ann@a.example>\r\nTo: Bob <bob@b.example>,\r\n cho@c.example\r\n"
+        b"Cc: bob@b.example\r\nSubject: x\r\n\r\nbody\r\n",
+    )
+    assert letter.envelope.sender == "ann@a.example"
+    assert letter.envelope.received == START_MS
+    assert [(each.qid, each.address) for each in letter.recipients] == [
+        (1, "bob@b.example"),
+        (2, "cho@c.example"),
+    ]
+    assert {(each.area, each.due, each.attempts) for each in letter.recipients} == {(Area.INCOMING, 0, 0)}
+    assert letter.several
+
+
+@pytest.mark.parametrize(("fields", "sender"), [
+    (b"Return-Path: <back@a.example>\nSender: s@a.example\nFrom: f@a.example\n", "back@a.example"),
+    (b"Return-Path: <>\nFrom: f@a.example\n", ""),
+    (b"Sender: s@a.example\nFrom: f@a.example, g@a.example\n", "s@a.example"),
+])  # fmt: skip
+def test_who_sent_it(tmp_path: Path, fields: bytes, sender: str) -> None:
+    assert only(tmp_path, fields + b"To: t@b.example\n\nx\n").envelope.sender == sender
+
+
+def test_bcc_receives_and_is_dropped(tmp_path: Path) -> None:
+    letter = only(
+        tmp_path,
+        b"From: a@a.example\nBCC: hidden@b.example,\n\tother@b.example\nTo: t@b.example\n"
+        b"\nBcc: not a header\n",
+    )
+    assert [each.address for each in letter.recipients] == [
+        "t@b.example", "hidden@b.example", "other@b.example",
+    ]  # fmt: skip
+    assert b"".join(letter.content()) == (
+        b"From: a@a.example\r\nTo: t@b.example\r\n\r\nBcc: not a header\r\n"
+    )
+
+
+def test_octets_with_crlf_stay_as_they_are(tmp_path: Path) -> None:
+    octets = b"From: a@a.example\r\nTo: t@b.example\r\n\r\n.dot\r\n\xe9t\xe9\r\nno end"
+    letter = only(tmp_path, octets)
+    assert b"".join(letter.content()) == octets
+
+
+def test_addresses_in_utf_8_need_smtputf8(tmp_path: Path) -> None:
+    letter = only(tmp_path, "From: a@a.example\nTo: jürgen@bücher.example\n\nx\n".encode())
+    assert letter.recipients[0].address == "jürgen@bücher.example"
+    assert letter.envelope.smtputf8
+
+
+def test_what_has_no_envelope_is_told_and_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    files = {
+        "1.eml": b"From: a@a.example\n\nto nobody\n",
+        "2.eml": b"To: t@b.example\n\nfrom nobody\n",
+        "3.eml": b"",
+        "4.eml": b"From: a@a.example\nTo: not an address\n\nx\n",
+        "deep/5.eml": b"From: a@a.example\nTo: t@b.example\n\nx\n",
+        "readme.txt": b"From: a@a.example\nTo: t@b.example\n\nx\n",
+    }
+    for name, octets in files.items():
+        (tmp_path / name).write_bytes(octets)
+    tree = read(tmp_path)
+    assert (tree.found, tree.damaged, len(tree.letters)) == (5, 4, 1)
+    assert [each.path.name for each in tree.problems] == ["1.eml", "2.eml", "3.eml", "4.eml"]
+
+
+def test_a_header_section_without_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.eml").write_bytes(b"X: " + b"y" * (1 << 20))
+    assert read(tmp_path).damaged == 1
+
+
+def test_the_same_octets_in_two_files_are_two_messages(tmp_path: Path) -> None:
+    for name in ("a.eml", "b.eml"):
+        (tmp_path / name).write_bytes(b"From: a@a.example\nTo: t@b.example\n\nx\n")
+    keys = [key for letter in read(tmp_path).letters for key in letter.keys]
+    assert len(set(keys)) == 2
+    assert read_directory(Disk(), tmp_path, now=START_MS, known=set(keys)).skipped == 2
+
+
+def test_a_place_that_is_no_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="no directory"):
+        read(tmp_path / "nowhere")
+
+
+@given(st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b"a", b""])), st.integers(1, 4))
+def test_line_ends_do_not_depend_on_cuts(parts: list[bytes], step: int) -> None:
+    whole = b"".join(parts)
+    cut = b"".join(with_crlf(whole[at : at + step] for at in range(0, len(whole), step)))
+    assert cut == b"".join(with_crlf([whole]))
+    assert cut.replace(b"\r\n", b"").count(b"\n") == 0
+    assert cut.replace(b"\r\n", b"\n") == whole.replace(b"\r\n", b"\n")

@@ -1,0 +1,168 @@
+"""Messages out of the queue, and back into another one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqcd.core.errors import DecodeError, StoreUnavailable
+from mqcd.core.model import Origin, Recipient
+from mqcd.core.selection import Selection
+from mqcd.core.spid import format_spid
+from mqcd.queue.admin import index
+from mqcd.queue.admin.bring import Import, Outcome
+from mqcd.queue.admin.eml import read_directory
+from mqcd.queue.admin.outgoing import Exported, export
+from mqcd.queue.durable import Disk
+from tests.contract.mail import delivered
+from tests.fakes.clock import FakeClock
+from tests.fakes.disk import FaultyDisk
+from tests.fakes.observer import RecordingObserver
+from tests.unit.queue.admin.kit import LARGE, addresses, fill, look
+from tests.unit.queue.support import Rig, recipients
+from tests.unit.queue.support import addresses as any_address
+
+
+def out(rig: Rig, target: Path, **selection: Any) -> Exported:
+    return export(Disk(), (rig.queue, rig.spool), Selection(**selection), target)
+
+
+def entries(target: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (target / index.NAME).read_text().splitlines()]
+
+
+async def bring(rig: Rig, directory: Path) -> Outcome:
+    return await Import(
+        options=rig.options,
+        clock=rig.clock,
+        observer=RecordingObserver(),
+        kind="eml",
+        read=lambda known: read_directory(Disk(), directory, now=rig.clock.now(), known=known),
+    ).run()
+
+
+async def test_each_message_has_its_file_and_its_line(rig: Rig, tmp_path: Path) -> None:
+    await fill(rig)
+    await rig.evacuate()
+    await rig.post.send("late@d.example", content=b"in the journal\r\n")
+    target = tmp_path / "out"
+    done = out(rig, target)
+    assert (done.messages, done.recipients, done.gone, done.failed) == (5, 6, 0, {})
+    lines = entries(target)
+    assert sorted(path.name for path in target.iterdir()) == [
+        *sorted(line["file"] for line in lines),
+        index.NAME,
+    ]
+    for line in lines:
+        octets = (target / line["file"]).read_bytes()
+        assert len(octets) == line["size"]
+    by_first = {line["recipients"][0]["recipient"]: line for line in lines}
+    assert (target / by_first["new@c.example"]["file"]).read_bytes() == LARGE
+    assert (target / by_first["late@d.example"]["file"]).read_bytes() == b"in the journal\r\n"
+    two = by_first["bounces@a.example"]["recipients"]
+    assert [(each["qid"], each["area"]) for each in two] == [(1, "bounces"), (2, "deferred")]
+    assert (two[1]["code"], two[1]["status"], two[1]["reply"]) == (450, "4.2.1", "busy")
+    assert two[1]["due"].endswith("Z")
+    assert oct((target / by_first["ann@b.example"]["file"]).stat().st_mode)[-3:] == "600"
+
+
+async def test_only_what_is_selected(rig: Rig, tmp_path: Path) -> None:
+    await fill(rig)
+    assert out(rig, tmp_path / "a", domain="b.example").messages == 2
+    assert out(rig, tmp_path / "b", limit=1).recipients == 1
+    assert out(rig, tmp_path / "c", sender="nobody@x.example").messages == 0
+    assert entries(tmp_path / "c") == []
+
+
+async def test_a_directory_that_holds_something_is_refused(rig: Rig, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("")
+    with pytest.raises(StoreUnavailable, match="not empty"):
+        out(rig, tmp_path)
+
+
+async def test_a_content_that_is_missing_is_told(rig: Rig, tmp_path: Path) -> None:
+    await fill(rig)
+    await rig.close()
+    (spool_file, other, *_) = sorted(rig.spool.rglob("*.msg"))
+    spool_file.unlink()
+    other.write_bytes(b"short")
+    done = out(rig, tmp_path / "out")
+    assert {format_spid(spid) for spid in done.failed} == {spool_file.stem, other.stem}
+    assert done.messages == 2
+    assert not (tmp_path / "out" / f"{other.stem}.eml").exists()
+
+
+async def test_what_is_delivered_meanwhile_is_gone_and_not_failed(rig: Rig, tmp_path: Path) -> None:
+    await rig.post.send("ann@b.example", content=LARGE)
+    await rig.post.send("bob@b.example")
+    disk = FaultyDisk()
+    gate = disk.block("open", "*.msg")
+    roots = rig.queue, rig.spool
+    task = asyncio.create_task(asyncio.to_thread(export, disk, roots, Selection(), tmp_path / "out"))
+    await asyncio.to_thread(gate.reached.wait, 30)
+    ann = next(each for each in await rig.post.claim_all() if each.address == "ann@b.example")
+    await rig.post.settle(delivered(), ann)
+    # Slower than a pin may be held.
+    await rig.clock.run_for(61_000)
+    await rig.shard.reaper.settled()
+    gate.release()
+    done = await task
+    assert (done.messages, done.gone, done.failed) == (1, 1, {})
+
+
+async def test_what_was_exported_comes_back_as_it_was(rig: Rig, tmp_path: Path) -> None:
+    await fill(rig)
+    await rig.close()
+    before = {each.address: each for each in rig.listed()}
+    out(rig, tmp_path / "out")
+    other = Rig(tmp_path / "other", rig.clock)
+    outcome = await bring(other, tmp_path / "out")
+    assert (outcome.tree.found, outcome.imported, outcome.tree.damaged) == (5, 5, 0)
+    after = {each.address: each for each in other.listed()}
+    for address, old in before.items():
+        envelope = replace(old.envelope, origin=Origin.IMPORT, spid=after[address].spid)
+        assert after[address] == replace(old, envelope=envelope)
+    assert look(other).ok
+    await other.open()
+    got = await other.post.claim_all() + await other.post.claim_bounces()
+    contents = {each.address: await other.post.read(each) for each in got}
+    assert contents["new@c.example"] == LARGE
+    await other.post.settle(delivered(), *(each for each in got if each.area != "bounces"))
+    await other.close()
+    again = await bring(other, tmp_path / "out")
+    assert (again.imported, again.tree.skipped) == (0, 5)
+    assert "new@c.example" not in addresses(other.listed())
+
+
+def test_a_damaged_index_is_listed_and_its_files_are_not_guessed_at(tmp_path: Path) -> None:
+    (tmp_path / "a.eml").write_bytes(b"From: a@b.example\n\nhi\n")
+    (tmp_path / index.NAME).write_text('{"file":"a.eml"}\nnonsense\n[]\n')
+    tree = read_directory(Disk(), tmp_path, now=FakeClock().now())
+    assert (tree.found, tree.damaged, tree.letters) == (3, 3, [])
+    assert [each.line for each in tree.problems] == [1, 2, 3, None]
+
+
+@given(st.lists(recipients, min_size=1, max_size=3), any_address)
+def test_index_lines_come_back_as_they_went(given_: list[Recipient], sender: str) -> None:
+    envelope = replace(given_[0].envelope, sender=sender)
+    same = [replace(each, envelope=envelope, size=given_[0].size) for each in given_]
+    line = index.encode("x.eml", same)
+    entry = index.decode(line)
+    assert entry.recipients == tuple(same)
+    assert index.encode(entry.file, entry.recipients) == line
+
+
+@given(
+    st.one_of(st.text(max_size=60), st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists))
+)
+def test_the_index_decoder_raises_only_its_own_error(value: object) -> None:
+    for line in (str(value), json.dumps(value), json.dumps({"file": value, "recipients": value})):
+        with pytest.raises(DecodeError):
+            index.decode(line)
