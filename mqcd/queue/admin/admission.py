@@ -105,8 +105,8 @@ class _Admission:
         self._name = f"{kind}-{owned.number}"
         state = owned.manifest.state
         self._spids = SpidSource(owned.options.source.shard, state.spid)
-        self._files: list[tuple[Path, Path]] = []
-        """Temporary and final names of the contents."""
+        self._written: list[int] = []
+        """Messages whose content lies in the spool, under its temporary or its final name."""
         self._lines: dict[Area, list[cluster.Line]] = defaultdict(list)
         self._keys: list[str] = []
         self._events = _Events(owned, state.sequence, self._now)
@@ -147,9 +147,10 @@ class _Admission:
         Not once the edit was begun: one that failed may still be the one that the disk has.
         """
         if not self._committing:
-            for pair in self._files:
-                for path in pair:
-                    self._disk.unlink(path)
+            for spid in self._written:
+                path = spool_path(self._owned.spool_root, spid)
+                self._disk.unlink(path.with_suffix(TEMP_SUFFIX))
+                self._disk.unlink(path)
 
     def _take(self, letter: Letter) -> None:
         spid = self._spids.next(self._now, letter.several or len(letter.recipients) > 1)
@@ -172,7 +173,7 @@ class _Admission:
         """Its content under a temporary name; returns octets, and whether one of them has its high bit."""
         path = spool_path(self._owned.spool_root, spid)
         temp = path.with_suffix(TEMP_SUFFIX)
-        self._files.append((temp, path))
+        self._written.append(spid)
         size, eight = 0, False
         fd = self._disk.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
@@ -186,8 +187,9 @@ class _Admission:
     def _settle_contents(self) -> None:
         self._disk.sync_filesystem(self._owned.spool_root)
         silos = set()
-        for temp, path in self._files:
-            self._disk.rename(temp, path)
+        for spid in self._written:
+            path = spool_path(self._owned.spool_root, spid)
+            self._disk.rename(path.with_suffix(TEMP_SUFFIX), path)
             silos.add(path.parent)
         for silo in silos:
             self._disk.sync_dir(silo)

@@ -125,7 +125,6 @@ class _Reader:
         envelope = first.envelope
         of_message = ("eml", envelope.spid, envelope.received, envelope.sender)
         letter = Letter(
-            place=file,
             octets=octets,
             envelope=replace(envelope, origin=Origin.IMPORT),
             recipients=entry.recipients,
@@ -158,7 +157,6 @@ class _Reader:
             smtputf8=not all(text.isascii() for text in (sender, *recipients)),
         )
         letter = Letter(
-            place=path,
             octets=octets,
             envelope=envelope,
             recipients=tuple(

@@ -68,8 +68,8 @@ class Findings:
     """Messages that they need, and that are there."""
     quarantined: int = 0
     """Lines and stretches that were put aside."""
-    missing: int = 0
-    """Unfinished recipients whose content is nowhere."""
+    bereft: dict[Path, int] = field(default_factory=dict)
+    """Contents that are nowhere, by where they should be, and how many unfinished recipients need each."""
     problems: list[Problem] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
     """Legal, but worth knowing: orphans, strays, what is in quarantine."""
@@ -80,6 +80,11 @@ class Findings:
     def ok(self) -> bool:
         """Whether nothing is wrong."""
         return not self.problems
+
+    @property
+    def missing(self) -> int:
+        """Unfinished recipients whose content is nowhere."""
+        return sum(self.bereft.values())
 
     @property
     def orphans(self) -> list[Path]:

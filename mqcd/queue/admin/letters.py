@@ -19,10 +19,8 @@ _CHUNK = 1 << 18
 class Letter:
     """A message to be taken in. SPID, size and, unless it says 8BITMIME, body type are still to be set."""
 
-    place: Path
-    """Where its content lies."""
     octets: int
-    """How long that file is."""
+    """How long the file of its content is."""
     envelope: Envelope
     recipients: tuple[Recipient, ...]
     keys: tuple[str, ...]

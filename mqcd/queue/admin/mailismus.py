@@ -13,8 +13,8 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Set
+from collections import defaultdict, deque
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -106,8 +106,8 @@ class _Reader:
         self._progress = progress
         self._tree = Tree()
         self._rows: dict[tuple[str, int, int], Row] = {}
-        self._contents: dict[str, dict[int, Path]] = {}
-        """By SPID, then QID; 0 = one file for all recipients."""
+        self._contents: dict[str, dict[int, str]] = {}
+        """Silo and name by SPID, then QID; 0 = one file for all recipients. No paths: they take more room."""
 
     def read(self, known: Set[str]) -> Tree:
         clusters = [(area, path) for area in _AREAS for path in self._clusters(self._queue_root / area)]
@@ -117,14 +117,19 @@ class _Reader:
         self._list_contents()
         messages: dict[str, list[Row]] = defaultdict(list)
         for row in self._rows.values():
-            if row.key in known:
+            if known and row.key in known:
                 self._tree.skipped += 1
             else:
                 messages[row.spid].append(row)
-        for index, rows in enumerate(messages.values()):
-            if index % 100 == 0:
-                self._progress("checking", index, len(messages))
-            self._take_message(rows)
+        self._rows.clear()
+        waiting = deque(messages.values())
+        messages.clear()
+        total = len(waiting)
+        while waiting:
+            if len(waiting) % 100 == 0:
+                self._progress("checking", total - len(waiting), total)
+            # What has become a letter is let go of: there may be a million.
+            self._take_message(waiting.popleft())
         return self._tree
 
     def _damaged(self, path: Path, line: int, text: str, kind: Kind = Kind.LINE) -> None:
@@ -188,10 +193,10 @@ class _Reader:
                 continue
             for name in self._disk.names(self._spool_root / silo):
                 match = _MESSAGE.fullmatch(name)
-                path = self._spool_root / silo / name
                 if match is not None:
-                    self._contents.setdefault(match[1], {})[int(match[2] or 0)] = path
+                    self._contents.setdefault(match[1], {})[int(match[2] or 0)] = f"{silo}/{name}"
                 else:
+                    path = self._spool_root / silo / name
                     self._tree.problems.append(Problem(Kind.STRAY, path, None, "is no message; left out"))
 
     def _take_message(self, rows: list[Row]) -> None:
@@ -201,8 +206,8 @@ class _Reader:
                 text = f"two messages are called {row.spid}; nobody knows whose the one content is"
                 self._damaged(row.path, row.line, text, Kind.CONTENT)
             return
-        path, octets, trouble = self._content(rows)
-        if path is None:
+        name, octets, trouble = self._content(rows)
+        if trouble:
             for row in rows:
                 self._damaged(row.path, row.line, trouble, Kind.CONTENT)
             return
@@ -217,32 +222,31 @@ class _Reader:
         )
         self._tree.letters.append(
             Letter(
-                place=path,
                 octets=octets,
                 envelope=envelope,
                 recipients=tuple(self._recipients(envelope, rows)),
                 keys=tuple(row.key for row in rows),
                 several=bool(int(first.spid, 16) & 1),
-                content=_content_of(self._disk, path),
+                content=partial(_unstuffed, self._disk, self._spool_root, name),
             )
         )
 
-    def _content(self, rows: list[Row]) -> tuple[Path | None, int, str]:
-        """The message's file and its length, or what is wrong; any link is as good as the others."""
+    def _content(self, rows: list[Row]) -> tuple[str, int, str]:
+        """The message's file, its length, and what is wrong; any link is as good as the others."""
         files = self._contents.get(rows[0].spid, {})
         wanted = [row.qid for row in rows if row.qid in files]
         order = [*([0] if 0 in files else []), *wanted, *sorted(files)]
         trouble = f"message {rows[0].spid} has no content in the spool"
         for qid in order:
-            path = files[qid]
+            path = self._spool_root / files[qid]
             try:
                 if octets := size_of(self._disk, path):
-                    return path, octets, ""
+                    return files[qid], octets, ""
                 # Received stands at least in every content: an empty file is one that was never synced.
                 trouble = f"the content in {path} is empty"
             except OSError as error:
                 trouble = f"the content in {path} cannot be read: {error.strerror}"
-        return None, 0, trouble
+        return "", 0, trouble
 
     def _recipients(self, envelope: Envelope, rows: list[Row]) -> Iterator[Recipient]:
         diagnoses = {row.qid: self._diagnosis(row) for row in rows}
@@ -335,9 +339,5 @@ def _shown(line: bytes) -> str:
     return repr(line[:80].decode("utf-8", "replace"))
 
 
-def _content_of(disk: Disk, path: Path) -> Callable[[], Iterator[bytes]]:
-    return partial(_unstuffed, disk, path)
-
-
-def _unstuffed(disk: Disk, path: Path) -> Iterator[bytes]:
-    return unstuff(chunks_of(disk, path))
+def _unstuffed(disk: Disk, root: Path, name: str) -> Iterator[bytes]:
+    return unstuff(chunks_of(disk, root / name))

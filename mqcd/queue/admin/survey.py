@@ -48,8 +48,7 @@ def survey(disk: Disk, options: Options, progress: Progress = silent, *, ours: b
     second = _Survey(disk, options, progress).run()
     before = {(problem.kind, problem.path, problem.text) for problem in first.problems}
     second.problems = [each for each in second.problems if (each.kind, each.path, each.text) in before]
-    if not any(each.kind is Kind.CONTENT for each in second.problems):
-        second.missing = 0
+    second.bereft = {path: count for path, count in second.bereft.items() if path in first.bereft}
     return second
 
 
@@ -251,7 +250,7 @@ class _Survey:
                 length = self._length(path)
             except OSError as error:
                 count = self._recipients[spid]
-                self._found.missing += count
+                self._found.bereft[path] = count
                 text = f"{error.strerror}: content of {count} unfinished recipients; put it back from a copy"
                 self._wrong(Kind.CONTENT, path, text)
                 continue

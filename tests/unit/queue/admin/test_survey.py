@@ -182,3 +182,25 @@ async def test_a_queue_that_is_being_tidied_is_tried_again(rig: Rig) -> None:
 def test_where_there_is_no_queue_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="holds no queue"):
         survey(Disk(), options(tmp_path))
+
+
+async def test_beside_a_server_only_what_is_found_twice_counts(rig: Rig) -> None:
+    await fill(rig)
+    await rig.evacuate()
+    first, second = sorted(rig.spool.rglob("*.msg"))[:2]
+    first.unlink()
+    octets = second.read_bytes()
+    second.unlink()
+
+    looks = 0
+
+    def put_back(what: str, done: int, _total: int) -> None:
+        nonlocal looks
+        if what == "clusters" and done == 0:
+            looks += 1
+            if looks == 2:
+                second.write_bytes(octets)
+
+    found = survey(Disk(), rig.options, put_back)
+    assert [each.path for each in found.problems] == [first]
+    assert found.missing == sum(each.spid == int(first.stem, 16) for each in rig.listed())

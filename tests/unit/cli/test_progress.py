@@ -1,0 +1,39 @@
+"""A bar for people who wait, and nothing for anybody else."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from mqcd.cli.progress import PATIENCE_MS, waiting
+from tests.fakes.clock import FakeClock
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, waited: int) -> str:
+    monkeypatch.setattr(sys, "stderr", stream)
+    clock = FakeClock()
+    with waiting(clock) as tell:
+        tell("copying", 1, 10)
+        clock.advance(waited)
+        tell("copying", 5, 10)
+        tell("syncing", 0, 0)
+    return stream.getvalue()
+
+
+def test_who_waits_on_a_terminal_sees_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "syncing" in shown(Terminal(), monkeypatch, PATIENCE_MS)
+
+
+def test_short_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown(Terminal(), monkeypatch, PATIENCE_MS - 1) == ""
+
+
+def test_a_file_gets_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown(io.StringIO(), monkeypatch, 10 * PATIENCE_MS) == ""
