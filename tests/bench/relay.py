@@ -116,7 +116,7 @@ def mqcd(directory: Path, sink: int) -> Iterator[int]:
         <submit><listeners><listener name="smtp" interface="127.0.0.1" port="{port}">
           <server><relay_clients>127.0.0.1</relay_clients></server></listener></listeners></submit>
         <deliver><relays><relay address="127.0.0.1:{sink}"/></relays></deliver>
-        </mta><ops interface="127.0.0.1" port="{ops}"><log level="warning"/></ops></mailserver>"""
+        </mta><ops interface="127.0.0.1" port="{ops}"/></mailserver>"""
     )
     command = [sys.executable, "-m", "mqcd", "run", "-c", str(config), "--var", str(directory / "var")]
     with (directory / "mqcd.log").open("wb") as out:
