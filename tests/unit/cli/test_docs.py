@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,10 @@ from pathlib import Path
 import click
 
 from mqcd.cli.main import cli
+from mqcd.cli.upkeep import _as_fields
+from mqcd.core.model import Envelope, Recipient
+from mqcd.queue.admin import index
+from mqcd.queue.admin.findings import Findings, Kind
 
 ROOT = Path(__file__).parents[3]
 EVERYWHERE = {"--conf", "--var", "--version"}
@@ -56,3 +61,21 @@ def test_options_for_everywhere_are_on_every_command() -> None:
 
 def test_every_command_has_a_sentence_of_help() -> None:
     assert [words for words, command in commands(cli) if not (command.help or "").strip()] == []
+
+
+def section(head: str) -> str:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    return page.split(f"\n## {head}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def test_what_fsck_tells_is_told() -> None:
+    names = set(re.findall(r"^\| `([a-z]+)`", section("Check and mend"), re.MULTILINE))
+    notes = {Kind.ORPHAN, Kind.STRAY, Kind.QUARANTINE, Kind.BLANK}
+    assert names - {"kind"} == {*_as_fields(Findings()), *(kind.value for kind in set(Kind) - notes)}
+
+
+def test_what_an_index_holds_is_told() -> None:
+    envelope = Envelope(spid=2, sender="", received=0)
+    line = json.loads(index.encode("x.eml", [Recipient(envelope=envelope, size=0, qid=1, address="a@b")]))
+    names = re.findall(r"`([a-z0-9]+)`", section("Export").split("Names and units")[0])
+    assert {*line, *line["recipients"][0]} <= set(names)
