@@ -24,11 +24,14 @@ from mqcd.queue.admin.findings import Findings, Kind, Problem, Progress, silent
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.identity import check_roots
 from mqcd.queue.manifest import ClusterState, ManifestState
+from mqcd.queue.quarantine import QUARANTINE
 from mqcd.queue.replay import Replay, find_chain
 from mqcd.queue.ring import Resident, Segment
 from mqcd.queue.shard import Options
 from mqcd.queue.spool import spool_path
 
+_SHOWN = 120
+"""Octets of a damaged line that are told."""
 _CLUSTER = re.compile(r"M\d+-\d+\.mqc")
 _MESSAGE = re.compile(r"([0-9A-F]{16})\.msg")
 _MANIFEST_ADVICE = (
@@ -311,10 +314,15 @@ class _Survey:
             self._wrong(Kind.EVENTS, path, text)
 
     def _look_into_quarantine(self) -> None:
-        directory = self._queue_root / "quarantine"
+        directory = self._queue_root / QUARANTINE
         for name in self._disk.names(directory):
-            path = directory / name
-            # A stretch of a segment is no lines.
-            count = 1 if name.startswith("segment-") else self._disk.read_file(path).count(b"\n") or 1
-            self._found.quarantined += count
-            self._note(Kind.QUARANTINE, path, f"{count} damaged lines or stretches, put aside")
+            data = self._disk.read_file(directory / name)
+            if name.startswith("segment-"):
+                self._note_aside(directory / name, None, f"a stretch of {len(data)} octets")
+                continue
+            for number, line in enumerate(data.splitlines(), 1):
+                self._note_aside(directory / name, number, repr(line[:_SHOWN].decode("utf-8", "replace")))
+
+    def _note_aside(self, path: Path, line: int | None, text: str) -> None:
+        self._found.quarantined += 1
+        self._found.notes.append(Problem(Kind.QUARANTINE, path, line, f"was damaged and put aside: {text}"))
