@@ -320,7 +320,7 @@ class _Survey:
             if name.startswith("segment-"):
                 self._note_aside(directory / name, None, f"a stretch of {len(data)} octets")
                 continue
-            for number, line in enumerate(data.splitlines(), 1):
+            for number, line in enumerate(cluster.split_lines(data), 1):
                 self._note_aside(directory / name, number, repr(line[:_SHOWN].decode("utf-8", "replace")))
 
     def _note_aside(self, path: Path, line: int | None, text: str) -> None:
