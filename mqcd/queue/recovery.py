@@ -27,6 +27,7 @@ from mqcd.queue.durable import Disk
 from mqcd.queue.figures import Figures
 from mqcd.queue.helper import Helper
 from mqcd.queue.identity import check_roots, take_lock
+from mqcd.queue.imports import name_events
 from mqcd.queue.journal import Journal
 from mqcd.queue.manifest import Manifest, ManifestState
 from mqcd.queue.quarantine import put_aside
@@ -110,6 +111,7 @@ def _read_disk(options: Options, disk: Disk, now: int) -> _Image:
         # Numbers begin at the time, so that a queue made anew never repeats the event ids of an old one.
         since = now - EPOCH_MS
         state = ManifestState(first_live=max(1, since // 1000), sequence=max(1, since * 1000))
+    name_events(disk, options, state)
     make_silos(disk, spool_root)
     directory = queue_root / "journal"
     chain = find_chain(disk, directory, state.first_live, state.last_segment)

@@ -3,7 +3,7 @@
 In this order, each step durable before the next: contents in the spool, records in clusters, the list of
 what is brought, the events under a temporary name; then one MANIFEST edit, which is the commit; then the
 events get their name. Before the edit all of it is waste, which the next start or the next try removes.
-Between the edit and the name of its events a kill leaves that name to be given by the next import or by
+Between the edit and the name of its events a kill leaves that name to be given by the next start, import or
 `mqcd fsck --repair`.
 
 Raises OSError and StoreUnavailable; then nothing was taken in.
@@ -30,7 +30,7 @@ from mqcd.queue.admin.findings import Progress
 from mqcd.queue.admin.letters import Letter
 from mqcd.queue.admin.ownership import Owned
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
-from mqcd.queue.export import Event, events_path, frame_events
+from mqcd.queue.export import Event, frame_events
 from mqcd.queue.frame import (
     ALIVE,
     IN_SPOOL,
@@ -41,9 +41,9 @@ from mqcd.queue.frame import (
     pack_entry,
     pack_submission,
 )
+from mqcd.queue.imports import events_temp, name_events
 from mqcd.queue.manifest import Edit, ManifestState
 from mqcd.queue.replay import Frame
-from mqcd.queue.shard import Options
 from mqcd.queue.spool import spool_path
 
 
@@ -53,25 +53,6 @@ def known_keys(disk: Disk, queue_root: Path, state: ManifestState) -> set[str]:
     for name in state.imports:
         known.update(disk.read_file(queue_root / "imports" / name).decode("ascii", "replace").split())
     return known
-
-
-def pending_events(disk: Disk, options: Options, state: ManifestState) -> list[Path]:
-    """Event files of imports that have not got their name yet."""
-    names = set(disk.names(options.events))
-    paths = (_events_temp(options, int(name.rpartition("-")[2])) for name in state.imports)
-    return [path for path in paths if path.name in names]
-
-
-def name_events(disk: Disk, options: Options, state: ManifestState) -> None:
-    """Give event files of imports their name, where a kill came before it. Raises OSError."""
-    for path in pending_events(disk, options, state):
-        disk.rename(path, path.with_name(path.name.removesuffix(TEMP_SUFFIX)))
-        disk.sync_dir(options.events)
-
-
-def _events_temp(options: Options, number: int) -> Path:
-    path = events_path(options.events, options.source, number)
-    return path.with_name(path.name + TEMP_SUFFIX)
 
 
 def admit(owned: Owned, kind: str, letters: Sequence[Letter], progress: Progress) -> int:
@@ -121,7 +102,7 @@ class _Admission:
         self._settle_contents()
         clusters = self._owned.shelve(self._lines.items())
         self._list_keys()
-        self._events.write(_events_temp(self._owned.options, self._owned.number))
+        self._events.write(events_temp(self._owned.options, self._owned.number))
         state = self._owned.manifest.state
         totals = state.totals + self._events.totals
         self._committing = True

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from mqcd.core.ports import Clock, Observer
 from mqcd.queue import manifest as manifests
-from mqcd.queue.admin.admission import admit, known_keys, name_events, pending_events
+from mqcd.queue.admin.admission import admit, known_keys
 from mqcd.queue.admin.findings import Progress, silent
 from mqcd.queue.admin.letters import Tree
 from mqcd.queue.admin.ownership import owned
 from mqcd.queue.durable import Disk
+from mqcd.queue.imports import name_events, pending_events
 from mqcd.queue.manifest import ManifestState
 from mqcd.queue.shard import Options
 

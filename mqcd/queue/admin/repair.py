@@ -13,11 +13,11 @@ import re
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area
 from mqcd.queue import cluster, record
-from mqcd.queue.admin.admission import name_events
 from mqcd.queue.admin.findings import Findings, Progress, silent
 from mqcd.queue.admin.ownership import Owned
 from mqcd.queue.admin.survey import survey
 from mqcd.queue.durable import TEMP_SUFFIX
+from mqcd.queue.imports import name_events
 from mqcd.queue.manifest import ClusterState, Edit
 from mqcd.queue.quarantine import put_aside
 

@@ -19,10 +19,10 @@ from mqcd.core.model import Area
 from mqcd.core.spid import SILOS, format_spid, parse_spid
 from mqcd.queue import cluster, record
 from mqcd.queue import manifest as manifests
-from mqcd.queue.admin.admission import pending_events
 from mqcd.queue.admin.findings import Findings, Kind, Problem, Progress, silent
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.identity import check_roots
+from mqcd.queue.imports import pending_events
 from mqcd.queue.manifest import ClusterState, ManifestState
 from mqcd.queue.quarantine import QUARANTINE
 from mqcd.queue.replay import Replay, find_chain

@@ -13,10 +13,11 @@ import pytest
 from mqcd.core.errors import StoreBusy, StoreUnavailable
 from mqcd.core.model import Area, Recipient
 from mqcd.core.spid import SILOS, is_several, silo_of
-from mqcd.queue.admin.admission import admit, pending_events
+from mqcd.queue.admin.admission import admit
 from mqcd.queue.admin.findings import Kind, silent
 from mqcd.queue.admin.ownership import owned
 from mqcd.queue.durable import Disk
+from mqcd.queue.imports import pending_events
 from tests.contract.mail import delivered
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.disk import FaultyDisk
@@ -318,3 +319,16 @@ async def test_a_kill_between_the_edit_and_the_name_of_the_events(tmp_path: Path
     assert path.exists()
     assert look(rig).ok
     assert {each.area for each in rig.listed()} == {Area.INCOMING}
+
+
+async def test_the_next_start_names_the_events_of_an_import(tmp_path: Path) -> None:
+    tree = made(tmp_path)
+    tree.cluster("incoming", record())
+    tree.content()
+    rig = stopped(tmp_path)
+    await bring(rig, tree.var)
+    (path,) = [p for p in (rig.root / "events").iterdir() if p.stat().st_size]
+    path.rename(path.with_name(path.name + ".tmp"))
+    again = await Rig(rig.root).open()
+    assert path.exists()
+    await again.close()
