@@ -16,6 +16,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from stat import S_ISREG
 
 _IOV_MAX = 1024
 _ZEROS = bytes(1 << 20)
@@ -138,6 +139,14 @@ class Disk:
             return sorted(os.listdir(path))
         except (FileNotFoundError, NotADirectoryError):
             return []
+
+    def modified(self, path: Path) -> int | None:
+        """When a file's content was last written, ms; None for what is no file of its own, or gone."""
+        try:
+            stat = path.lstat()
+        except FileNotFoundError:
+            return None
+        return stat.st_mtime_ns // 1_000_000 if S_ISREG(stat.st_mode) else None
 
     def lock(self, fd: int, *, exclusive: bool) -> bool:
         """Take an advisory lock (flock) without waiting; False when another process has it."""

@@ -21,6 +21,7 @@ from mqcd.queue import tasks
 from mqcd.queue.frame import ALIVE, BEGUN, ENTRY_HEAD, Entry, Kind, Mark, pack_entry
 from mqcd.queue.journal import Placed
 from mqcd.queue.manifest import ClusterState, Edit
+from mqcd.queue.pruner import Pruner
 from mqcd.queue.ring import Resident, Segment, State
 from mqcd.queue.shard import Shard
 from mqcd.queue.spool import spool_path
@@ -42,6 +43,7 @@ class Keeper:
     def __init__(self, shard: Shard, writer: Writer, totals: Counter[Verb]) -> None:
         self._shard = shard
         self._writer = writer
+        self._pruner = Pruner(shard)
         self._totals = totals
         """Transitions in all segments that have been evacuated."""
         self._ended: tuple[str, ...] = ()
@@ -114,6 +116,8 @@ class Keeper:
                 while (oldest := self._to_evacuate()) is not None:
                     await self.evacuate(oldest)
                 await self._resolve()
+                if not self._stopping:
+                    await self._pruner.run(self._in_a_hurry)
                 # Last, because a full disk must not keep the journal from being emptied.
                 await self._prepare_slots()
             except (OSError, MqcdError) as error:
@@ -342,16 +346,15 @@ class Keeper:
         if not shard.references.batch:
             return
         batch, shard.references.batch = shard.references.batch, set()
-        batch -= {r.spid for segment in shard.ring for r in segment.residents.values()}
-        clusters = [(s.name, s.cursor, s.size) for s in shard.shelf.clusters.values() if s.left]
-        task = tasks.Resolve(shard.queue_root, frozenset(batch), clusters)
+        batch -= shard.in_journal()
+        task = tasks.Resolve(shard.queue_root, frozenset(batch), shard.shelf.left())
         try:
             found = cast("frozenset[int]", await shard.helper.run(task))
         except (OSError, StoreUnavailable):
             shard.references.batch |= batch
             raise
         # Records that were taken from a cluster while it was scanned are residents now.
-        found |= {r.spid for segment in shard.ring for r in segment.residents.values()}
+        found |= shard.in_journal()
         for spid in batch - found:
             if is_several(spid):
                 shard.reaper.remove(spool_path(shard.spool_root, spid))

@@ -84,6 +84,11 @@ class Shard:
         """Where MANIFEST, journal and clusters lie."""
         return self.options.settings.rootpath
 
+    def in_journal(self) -> frozenset[int]:
+        """Messages with a resident, and those with a spool file that are being accepted."""
+        residents = {each.spid for segment in self.ring for each in segment.residents.values()}
+        return frozenset(residents | self.drafts)
+
     def notify(self) -> None:
         """Something may have become claimable."""
         for callback in self.watchers:

@@ -73,6 +73,10 @@ class Shelf:
             heappop(self._due)
         return None
 
+    def left(self) -> list[tuple[str, int, int]]:
+        """Name, cursor and size of each cluster that holds records."""
+        return [(each.name, each.cursor, each.size) for each in self.clusters.values() if each.left]
+
     def first(self, area: Area) -> str | None:
         """The oldest cluster of `incoming` or `bounces` that holds records."""
         return next(iter(self._queues[area]), None)

@@ -16,7 +16,7 @@ from pathlib import Path
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
-from mqcd.core.spid import SILOS, is_several, parse_spid
+from mqcd.core.spid import SILOS, is_several, parse_spid, time_of
 from mqcd.queue import cluster, record, slot
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.export import Source, export
@@ -107,8 +107,27 @@ class Sweep:
     """Messages that lost a recipient in the journal's time."""
 
 
-Task = Export | Evacuate | Prepare | Resolve | Sweep
-Result = Counter[Verb] | list[ClusterState] | frozenset[int] | None
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FindStrays:
+    """Which old files in the silos may belong to nobody?"""
+
+    queue_root: Path
+    spool_root: Path
+    before: int
+    """Files that were written at this time (ms) or later are young."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """An old file in a silo."""
+
+    path: Path
+    spid: int | None
+    """Its message's, when it has the name of one: it may have an owner. Others have none."""
+
+
+Task = Export | Evacuate | Prepare | Resolve | Sweep | FindStrays
+Result = Counter[Verb] | list[ClusterState] | frozenset[int] | list[Stray] | None
 
 
 def run(disk: Disk, task: Task) -> Result:
@@ -127,6 +146,8 @@ def run(disk: Disk, task: Task) -> Result:
             return resolve(disk, task)
         case Sweep():
             return sweep(disk, task)
+        case FindStrays():
+            return find_strays(disk, task)
 
 
 def evacuate(disk: Disk, task: Evacuate) -> list[ClusterState]:
@@ -291,3 +312,21 @@ def _spid_of(name: str) -> int | None:
 
 def _directories(disk: Disk, root: Path) -> list[Path]:
     return [root, *(root / name for name in disk.names(root) if (root / name).is_dir())]
+
+
+def find_strays(disk: Disk, task: FindStrays) -> list[Stray]:
+    """Old files in the silos; none while the quarantine holds anything, for it may hold their owners."""
+    if disk.names(task.queue_root / QUARANTINE):
+        return []
+    strays = []
+    for number in range(1, SILOS + 1):
+        silo = task.spool_root / f"s{number:02d}"
+        for name in disk.names(silo):
+            spid = _spid_of(name)
+            # A young message has a young file; to ask for the times of a million would take long.
+            if spid is not None and time_of(spid) >= task.before:
+                continue
+            written = disk.modified(silo / name)
+            if written is not None and written < task.before:
+                strays.append(Stray(silo / name, spid))
+    return strays

@@ -20,7 +20,6 @@ TEXTS = {
     "ops/events/maxage": "1d",
     "ops/events/maxsize": "1M",
     "mta/queue/deferred_maxignore": "6m",
-    "mta/queue/prune_graceperiod": "1d",
     "mta/queue/spool/hardlinks": "Y",
     "mta/queue/spool/silofactor": "6",
 }

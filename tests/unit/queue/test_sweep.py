@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from mqcd.queue.spool import spool_path
 from tests.contract.harness import MINUTE
 from tests.contract.mail import BODY, chunks, deferred, delivered
+from tests.fakes.clock import START_MS
 from tests.unit.queue.support import Rig, tally
 
 
@@ -22,9 +24,10 @@ async def swept(rig: Rig) -> Rig:
     return again
 
 
-def put(path: Path, data: bytes = b"x") -> Path:
+def put(path: Path, data: bytes = b"x", written: int = START_MS) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
+    os.utime(path, (written / 1000, written / 1000))
     return path
 
 
