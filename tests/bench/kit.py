@@ -1,0 +1,292 @@
+"""What the engine's benches share: a directory on a real disk, a load, and what the kernel counted.
+
+Every bench prints the filesystem it ran on and refuses tmpfs, where a sync costs nothing. Rounds of what
+is compared are interleaved and medians printed, for the machine may be busy with other things.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+import os
+import random
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvloop
+
+from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
+from mqcd.core.model import (
+    Attempt,
+    Deferred,
+    Delivered,
+    Envelope,
+    Phase,
+    Recipient,
+    Settlement,
+    Submission,
+    Verdict,
+)
+from mqcd.core.reply import Reply
+from mqcd.core.schedule import RetrySchedule
+from mqcd.core.selection import Selection
+from mqcd.net.clock import SystemClock
+from mqcd.queue.durable import Disk
+from mqcd.queue.export import Source
+from mqcd.queue.shard import Options
+from mqcd.queue.snapshot import Snapshot
+from mqcd.queue.store import ClusterStore
+
+ROOT = Path(__file__).resolve().parents[2]
+MINUTE, HOUR = 60_000, 3_600_000
+DELAYS = (15 * MINUTE, 30 * MINUTE, 2 * HOUR, 4 * HOUR)
+Result = TypeVar("Result")
+
+_ATTEMPT = Attempt(
+    destination="mx.example.net",
+    phase=Phase.DOT,
+    remote_host="mx1.example.net",
+    remote_addr="192.0.2.25",
+    source_addr="198.51.100.7",
+    tls="TLSv1.3",
+    connect_ms=12,
+    attempt_ms=48,
+)
+_DELIVERED = Delivered(
+    reply=Reply(code=250, status="2.0.0", text="Ok: queued as 4ZkQ1x2Yz3"), attempt=_ATTEMPT
+)
+_BUSY = Reply(code=451, status="4.3.2", text="Too many connections from your host, try again later")
+
+
+class NobodyHears:
+    """`mqcd.core.ports.Observer` at no cost: the engine alone is measured."""
+
+    def __getattr__(self, _name: str) -> Any:
+        return self._hear
+
+    def _hear(self, *_what: object) -> None:
+        return None
+
+
+class CountingDisk(Disk):
+    """The real disk; counts syncs, and can make each one longer, as a slower disk would."""
+
+    def __init__(self, added_ms: float = 0.0, *, one_at_a_time: bool = False) -> None:
+        self.syncs = 0
+        self._added = added_ms / 1000
+        self._turn = threading.Lock() if one_at_a_time else contextlib.nullcontext()
+
+    def datasync(self, fd: int) -> None:
+        """Sync, and take the added time."""
+        self.syncs += 1
+        super().datasync(fd)
+        if self._added:
+            with self._turn:
+                time.sleep(self._added)
+
+
+def options(root: Path, *, memory: int = 64 << 20, **journal: int) -> Options:
+    """A shard below `root` with default settings but for the journal's."""
+    settings = QueueSettings(
+        rootpath=root / "queue",
+        memorybudget=memory,
+        spool=SpoolSettings(rootpath=root / "spool"),
+        journal=JournalSettings(**journal),
+    )
+    schedule = RetrySchedule(delays=DELAYS, maxtime=72 * HOUR, maxtime_reports=24 * HOUR, jitter=0.1)
+    return Options(settings=settings, schedule=schedule, source=Source("bench", 0), events=root / "events")
+
+
+def store(opts: Options, disk: Disk | None = None) -> ClusterStore:
+    """A store with the machine's clock."""
+    return ClusterStore(opts, SystemClock(), NobodyHears(), disk)
+
+
+def message(made: ClusterStore, octets: int, recipients: int = 1) -> Submission:
+    """A message as the door would hand it on: each record takes about 250 octets once deferred."""
+    now = time.time_ns() // 1_000_000
+    spid = made.reserve(recipients > 1)
+    envelope = Envelope(
+        spid=spid,
+        sender=f"newsletter-{spid & 0xFFFF:x}@lists.example.org",
+        received=now,
+        listener="submission",
+        client="203.0.113.45",
+        user="lists@example.org",
+        tls="TLSv1.3",
+    )
+    names = [f"customer{spid >> 1 & 0xFFFFF}.{number}@example.net" for number in range(recipients)]
+    return Submission(envelope=envelope, recipients=names, content=content_of(spid, octets))
+
+
+def content_of(spid: int, octets: int) -> bytes:
+    """Content that can be told from its message's name."""
+    return (b"%016X\r\n" % spid * (octets // 18 + 1))[:octets]
+
+
+def delivered(recipient: Recipient) -> Settlement:
+    """The next hop took it."""
+    return Settlement(recipient=recipient, verdict=_DELIVERED)
+
+
+def deferred(recipient: Recipient, due: int) -> Settlement:
+    """The next hop did not."""
+    verdict: Verdict = Deferred(reply=_BUSY, attempt=_ATTEMPT, due=due)
+    return Settlement(recipient=recipient, verdict=verdict)
+
+
+def retry_time(chance: random.Random, now: int) -> int:
+    """A due time as a queue holds them that has been failing for hours: one in twelve is due already."""
+    delay = chance.choice(DELAYS)
+    return now + int(delay * (1 + chance.random() / 10)) - 15 * MINUTE - MINUTE // 2
+
+
+class Change:
+    """Waits until the store says that something may have become claimable."""
+
+    def __init__(self, made: ClusterStore) -> None:
+        self._event = asyncio.Event()
+        made.watch(self._event.set)
+
+    async def wait(self) -> None:
+        """Return at the next change."""
+        await self._event.wait()
+        self._event.clear()
+
+
+def run(main: Coroutine[Any, Any, Result]) -> Result:
+    """As the server runs: uvloop, and a short switch interval for the committer's sake."""
+    sys.setswitchinterval(0.0005)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
+@contextlib.contextmanager
+def workplace() -> Iterator[Path]:
+    """A directory below TMPDIR (or /var/tmp) that is gone afterwards. Refuses tmpfs."""
+    base = Path(tempfile.mkdtemp(prefix="mqcd-bench-", dir=os.environ.get("TMPDIR", "/var/tmp")))
+    try:
+        kind = filesystem(base)
+        load = " ".join(f"{number:.1f}" for number in os.getloadavg())
+        print(f"filesystem {kind}, {os.cpu_count()} processors, load {load}", flush=True)
+        yield base
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def filesystem(path: Path) -> str:
+    """The kind of filesystem. Ends the bench on tmpfs."""
+    told = subprocess.run(["stat", "-f", "-c", "%T", str(path)], check=True, capture_output=True, text=True)
+    kind = told.stdout.strip()
+    if kind in ("tmpfs", "ramfs"):
+        raise SystemExit(f"{path} is on {kind}, where a sync costs nothing; set TMPDIR to a disk")
+    return kind
+
+
+def child(script: str, **given: object) -> dict[str, Any]:
+    """What one run of a bench's own script, in a process of its own, printed last: a line of JSON.
+
+    Such a run ends by killing itself, so that whatever it has not made durable is gone for good.
+    """
+    command = [sys.executable, script, "--child", json.dumps(given)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    lines = done.stdout.splitlines()
+    if not lines:
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode} and said nothing")
+    answer: dict[str, Any] = json.loads(lines[-1])
+    return answer
+
+
+def say_and_die(answer: dict[str, Any]) -> None:
+    """The end of a child: no orderly stop, the helper dies with it."""
+    print(json.dumps(answer), flush=True)
+    os.kill(os.getpid(), 9)
+
+
+def processes() -> list[int]:
+    """This process and its children: the shard and its helper."""
+    found = [os.getpid()]
+    for path in Path("/proc/self/task").glob("*/children"):
+        found += map(int, path.read_text().split())
+    return found
+
+
+def peak_memory() -> list[int]:
+    """The largest resident size so far of this process and each of its children, octets."""
+    return [_status(pid, "VmHWM") * 1024 for pid in processes()]
+
+
+def _status(pid: int, name: str) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1])
+    return 0
+
+
+def written() -> int:
+    """Octets that this process and its children have sent to the disk."""
+    total = 0
+    for pid in processes():
+        for line in Path(f"/proc/{pid}/io").read_text().splitlines():
+            if line.startswith("write_bytes:"):
+                total += int(line.split()[1])
+    return total
+
+
+def processor_seconds() -> list[float]:
+    """Processor time of this process and each of its children."""
+    tick = os.sysconf("SC_CLK_TCK")
+    spent = []
+    for pid in processes():
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        spent.append((int(fields[11]) + int(fields[12])) / tick)
+    return spent
+
+
+def peak_of_children() -> int:
+    """The largest resident size of any child that has ended, octets."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which `share` of them lie."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def medians(rounds: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Per figure the median of all rounds."""
+    return {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
+
+
+def events(root: Path) -> Counter[tuple[str, str]]:
+    """How often each message is named with each verb in the event files."""
+    found: Counter[tuple[str, str]] = Counter()
+    for path in sorted((root / "events").glob("*.jsonl.gz")):
+        with gzip.open(path, "rt") as lines:
+            for line in lines:
+                event = json.loads(line)
+                found[event["event"], event["spid"]] += 1
+    return found
+
+
+def kept(root: Path) -> dict[int, bytes]:
+    """The content of every message in a queue that nobody has open."""
+    snapshot = Snapshot(Disk(), root / "queue", root / "spool")
+    try:
+        spids = {item.recipient.spid for item in snapshot.items(Selection())}
+        return {spid: b"".join(snapshot.content(spid)) for spid in spids}
+    finally:
+        snapshot.close()
