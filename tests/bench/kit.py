@@ -215,6 +215,12 @@ def say_and_die(answer: dict[str, Any]) -> None:
     os.kill(os.getpid(), 9)
 
 
+def age() -> float:
+    """Seconds since this process was started."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
 def processes() -> list[int]:
     """This process and its children: the shard and its helper."""
     found = [os.getpid()]
@@ -235,14 +241,10 @@ def _status(pid: int, name: str) -> int:
     return 0
 
 
-def written() -> int:
-    """Octets that this process and its children have sent to the disk."""
-    total = 0
-    for pid in processes():
-        for line in Path(f"/proc/{pid}/io").read_text().splitlines():
-            if line.startswith("write_bytes:"):
-                total += int(line.split()[1])
-    return total
+def written() -> list[int]:
+    """Octets that this process and each of its children have sent to the disk."""
+    lines = [line for pid in processes() for line in Path(f"/proc/{pid}/io").read_text().splitlines()]
+    return [int(line.split()[1]) for line in lines if line.startswith("write_bytes:")]
 
 
 def processor_seconds() -> list[float]:
@@ -290,3 +292,13 @@ def kept(root: Path) -> dict[int, bytes]:
         return {spid: b"".join(snapshot.content(spid)) for spid in spids}
     finally:
         snapshot.close()
+
+
+def show(name: str, figures: dict[str, Any]) -> None:
+    """One line of figures."""
+    shown = (f"{key} {_short(value)}" for key, value in figures.items())
+    print(f"{name or ' '} {', '.join(shown)}", flush=True)
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
