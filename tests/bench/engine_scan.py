@@ -99,9 +99,8 @@ async def loaded(root: Path, given: dict[str, Any]) -> None:
     delivery = asyncio.create_task(deliver(made))
     await asyncio.gather(*(produce(made, time.perf_counter() + 1) for _ in range(PRODUCERS)))
     begun = time.perf_counter()
-    reader = (
-        asyncio.create_task(asyncio.to_thread(_read_on, root, given["seconds"])) if given["read"] else None
-    )
+    reading_s = given["seconds"] if given["read"] else 0.0
+    reader = asyncio.create_task(asyncio.to_thread(_read_on, root, reading_s))
     until = begun + given["seconds"]
     counts = await asyncio.gather(*(produce(made, until) for _ in range(PRODUCERS)))
     seconds = time.perf_counter() - begun
