@@ -153,7 +153,10 @@ class Server:
         """What keeps the door shut or delivery from running, most important first."""
         if self._state:
             return [self._state]
-        return ["delivery waits: the queue cannot record anything now"] if self.deliverer.paused else []
+        reasons = [f"no mail is taken: {why}"] if (why := self.store.refusing()) else []
+        if self.deliverer.paused:
+            reasons.append("delivery waits: the queue cannot record anything now")
+        return reasons
 
     def reload(self, settings: Settings) -> Changes:
         """Take over what can be taken over now; names that and what has to wait for a restart."""

@@ -110,18 +110,23 @@ class ClusterStore:
         """A SPID; see the port."""
         return self._live.shard.spids.next(self._clock.now(), several)
 
+    def refusing(self) -> str:
+        """Why no mail is taken now; "" when it is. Space is looked at once a second at most."""
+        if self._open is None:
+            return "the queue is not open"
+        shard = self._open.shard
+        if shard.journal.failing:
+            return "the journal cannot be written"
+        if short := self._space.short():
+            return short
+        return "" if shard.ring.free_slots else "the journal is full until older segments have been evacuated"
+
     async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
         """Take responsibility for a message."""
         live = self._live
-        shard = live.shard
-        if shard.journal.failing:
-            raise StoreUnavailable("the journal cannot be written")
-        short = self._space.short()
-        if short:
-            raise StoreUnavailable(short)
-        if not shard.ring.free_slots:
-            raise StoreUnavailable("the journal is full until older segments have been evacuated")
-        if shard.ring.fill >= 0.75:
+        if why := self.refusing():
+            raise StoreUnavailable(why)
+        if live.shard.ring.fill >= 0.75:
             await live.keeper.relief(_FULL_DELAY_MS)
         staged = live.staging.in_memory(submission)
         if staged is not None:

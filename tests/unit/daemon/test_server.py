@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import smtplib
 import socket
 from pathlib import Path
@@ -78,6 +79,16 @@ async def test_it_is_not_ready_from_the_beginning_of_a_stop(tmp_path: Path) -> N
         await stop
         with pytest.raises(ConnectionRefusedError):
             await house.get("/readyz")
+
+
+async def test_it_is_not_ready_while_the_disk_is_too_full_for_mail(tmp_path: Path) -> None:
+    async with running(tmp_path, queue="<minfree>1000000G</minfree>") as house:
+        with pytest.raises(smtplib.SMTPDataError) as refused:
+            await house.send("ann@example.com")
+        assert refused.value.smtp_code == 451
+        status, text = await house.get("/readyz")
+        assert status == 503
+        assert re.fullmatch(r"no mail is taken: .*/queue: \d+ octets are free, minfree is \d+\n", text)
 
 
 async def test_what_is_left_is_there_after_the_stop_and_goes_out_after_the_next_start(tmp_path: Path) -> None:
