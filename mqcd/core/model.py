@@ -102,6 +102,8 @@ class Recipient:
     """Name of the host that gave the last reply; "" when it was ourselves."""
     dsn: str = ""
     """NOTIFY and ORCPT as given with RCPT (RFC 3461), or ""."""
+    linked: bool = False
+    """Whether a store on disk keeps a name of its content for it alone."""
 
     @property
     def spid(self) -> int:

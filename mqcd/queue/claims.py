@@ -243,4 +243,5 @@ def _resident(glance: Glance) -> Resident:
         received=glance.received,
         content=IN_SPOOL,
         recipient=None,
+        linked=glance.linked,
     )

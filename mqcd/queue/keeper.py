@@ -11,20 +11,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import cast
 
 from mqcd.core.errors import MqcdError, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.spid import is_several
 from mqcd.queue import tasks
-from mqcd.queue.frame import ALIVE, BEGUN, ENTRY_HEAD, Entry, Kind, Mark, pack_entry
+from mqcd.queue.frame import ALIVE, BEGUN, ENTRY_HEAD, Entry, Kind, Locator, Mark, pack_entry
 from mqcd.queue.journal import Placed
 from mqcd.queue.manifest import ClusterState, Edit
 from mqcd.queue.pruner import Pruner
 from mqcd.queue.ring import Resident, Segment, State
 from mqcd.queue.shard import Shard
-from mqcd.queue.spool import spool_path
+from mqcd.queue.spool import file_path, spool_path
 from mqcd.queue.writes import Writer
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,8 @@ class Keeper:
         """Transitions in all segments that have been evacuated."""
         self._ended: tuple[str, ...] = ()
         """Clusters that the last edit ended."""
+        self._sweep: tasks.Sweep | None = None
+        """What the last run left, until it has been looked for."""
         self._stopping = False
         self._wake = asyncio.Event()
         self._relief = asyncio.Event()
@@ -58,7 +60,8 @@ class Keeper:
         """Begin to keep; first of all, sweep what the last run left."""
         for segment in self._shard.ring:
             self.sealed(segment)
-        self._task = self._loop.create_task(self._run(sweep))
+        self._sweep = sweep
+        self._task = self._loop.create_task(self._run())
 
     def sealed(self, _segment: Segment) -> None:
         """A segment was sealed: it is to be exported, and evacuated when its age comes."""
@@ -98,6 +101,7 @@ class Keeper:
         self._shard.journal.seal()
         await self._shard.journal.quiet()
         self._shard.journal.seal()
+        await self._sweep_once()
         await self._export_all()
         while (oldest := self._shard.ring.oldest_sealed) is not None:
             if any(resident.state is not State.WAITING for resident in oldest.residents.values()):
@@ -105,13 +109,17 @@ class Keeper:
                 return
             await self.evacuate(oldest)
 
-    async def _run(self, sweep: tasks.Sweep | None) -> None:
+    async def _sweep_once(self) -> None:
+        """Step R4. Nothing is evacuated before: the journal alone tells which files lost their owner."""
+        if self._sweep is not None:
+            doubtful = cast("frozenset[int]", await self._shard.helper.run(self._sweep))
+            self._shard.references.batch |= doubtful
+            self._sweep = None
+
+    async def _run(self) -> None:
         while not self._stopping:
             try:
-                if sweep is not None:
-                    doubtful = cast("frozenset[int]", await self._shard.helper.run(sweep))
-                    self._shard.references.batch |= doubtful
-                    sweep = None
+                await self._sweep_once()
                 await self._export_all()
                 while (oldest := self._to_evacuate()) is not None:
                     await self.evacuate(oldest)
@@ -247,20 +255,25 @@ class Keeper:
     async def _copy(self, segment: Segment, frozen: list[Resident]) -> list[ClusterState]:
         """Steps C2 and C3, in the helper."""
         shard, settings = self._shard, self._shard.options.settings
-        contents = {
-            resident.spid: resident.content
-            for resident in (*frozen, *segment.borrowers)
-            if resident.content.segment == segment.number
-        }
+        contents: dict[int, Locator] = {}
+        links: dict[int, list[int]] = defaultdict(list)
+        for resident in (*frozen, *segment.borrowers):
+            if resident.content.segment == segment.number:
+                contents[resident.spid] = resident.content
+                segment.spooled[resident.file] = None
+                if resident.linked:
+                    links[resident.spid].append(resident.qid)
         if not contents and not frozen:
             return []
-        segment.spooled |= dict.fromkeys(contents)
         task = tasks.Evacuate(
             path=segment.path,
             number=segment.number,
             queue_root=shard.queue_root,
             spool_root=shard.spool_root,
-            contents=[tasks.ContentSlice(spid, at.offset, at.length) for spid, at in contents.items()],
+            contents=[
+                tasks.ContentSlice(spid, at.offset, at.length, links.get(spid, ()))
+                for spid, at in contents.items()
+            ],
             lines=[(resident.offset, resident.length) for resident in frozen],
             max_cluster=settings.maxclustersize,
             granularity=settings.retry_granularity,
@@ -299,14 +312,14 @@ class Keeper:
         """After the commit, memory follows."""
         shard = self._shard
         segment.retired = True
-        needed = {resident.spid for resident in (*frozen, *segment.borrowers)}
+        needed = {resident.file for resident in (*frozen, *segment.borrowers)}
         for resident in frozen:
             shard.evacuated(resident)
         for cluster in clusters:
             shard.accounts.add_cluster(cluster)
             shard.shelf.add(cluster)
-        for spid in segment.spooled.keys() - needed:
-            shard.reaper.remove(spool_path(shard.spool_root, spid))
+        for file in segment.spooled.keys() - needed:
+            shard.reaper.remove(file_path(shard.spool_root, file))
         segment.residents.clear()
         segment.borrowers.clear()
         shard.notify()

@@ -16,13 +16,17 @@ from functools import lru_cache
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area, Body, Envelope, Origin, Recipient
+from mqcd.queue import names
 
 FIELDS = 24
 _SPECIAL = re.compile(r"[|%\x00-\x1f\x7f]")
 _find_special = _SPECIAL.search
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
 _AREAS = {Area.INCOMING: "i", Area.DEFERRED: "d", Area.BOUNCES: "b", Area.HELD: "h"}
-_AREA_OF = {letter.encode(): area for area, letter in _AREAS.items()}
+_LINKED = "l"
+_AREA_OF = {
+    (letter + flag).encode(): (area, bool(flag)) for area, letter in _AREAS.items() for flag in ("", _LINKED)
+}
 _ORIGINS = {Origin.SMTP: "s", Origin.REPORT: "r", Origin.IMPORT: "m"}
 _ORIGIN_OF = {letter: origin for origin, letter in _ORIGINS.items()}
 _BODIES = {
@@ -58,7 +62,7 @@ def encode(recipient: Recipient, envelope_part: str | None = None) -> bytes:
     `envelope_part` is what `encode_envelope` gave, for one who encodes many recipients of a message.
     """
     r = recipient
-    spid, area = r.envelope.spid, _AREAS[r.area]
+    spid, area = r.envelope.spid, _AREAS[r.area] + (_LINKED if r.linked else "")
     head = f"{spid:016X}|{r.qid}|{area}|{r.due}|{r.size}|{r.attempts}|{r.unknowns}|{r.code}|"
     text = f"{r.status}|{r.remote}|{r.reply}|{r.address}|{r.dsn}"
     if not _plain(text, 4):
@@ -101,10 +105,11 @@ def decode(line: bytes) -> Recipient:
 def _recipient(fields: list[bytes]) -> Recipient:
     spid = int(fields[0], 16)
     text = [unescape(field.decode()) for field in fields[8:13]]
+    area, linked = _AREA_OF[fields[2]]
     return Recipient(
         envelope=_envelope(spid, b"|".join(fields[13:23])),
         qid=int(fields[1]),
-        area=_AREA_OF[fields[2]],
+        area=area,
         due=int(fields[3]),
         size=int(fields[4]),
         attempts=int(fields[5]),
@@ -115,6 +120,7 @@ def _recipient(fields: list[bytes]) -> Recipient:
         reply=text[2],
         address=text[3],
         dsn=text[4],
+        linked=linked,
     )
 
 
@@ -139,17 +145,23 @@ def _envelope(spid: int, part: bytes) -> Envelope:
     )
 
 
+def file_of(line: bytes) -> int:
+    """The file number (see `names`) of the content of a line's recipient. The line is one that checks."""
+    spid, qid, area, _ = line.split(b"|", 3)
+    return names.number(int(spid, 16), int(qid) if _AREA_OF[area][1] else 0)
+
+
 class Glance:
     """What scheduling needs of a line, read without decoding the rest; its checksum is not verified."""
 
-    __slots__ = ("area", "due", "fields", "qid", "received", "size", "spid")
+    __slots__ = ("area", "due", "fields", "linked", "qid", "received", "size", "spid")
 
     def __init__(self, line: bytes) -> None:
         try:
             self.fields = line.split(b"|", 14)
             self.spid = int(self.fields[0], 16)
             self.qid = int(self.fields[1])
-            self.area = _AREA_OF[self.fields[2]]
+            self.area, self.linked = _AREA_OF[self.fields[2]]
             self.due = int(self.fields[3])
             self.size = int(self.fields[4])
             self.received = int(self.fields[13])

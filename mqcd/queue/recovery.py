@@ -37,7 +37,7 @@ from mqcd.queue.replay import Damage, Replay, find_chain
 from mqcd.queue.ring import Resident, Ring, Segment
 from mqcd.queue.shard import Options, Shard
 from mqcd.queue.shelf import Shelf
-from mqcd.queue.spool import make_silos
+from mqcd.queue.spool import check_links, make_silos
 from mqcd.queue.tasks import Sweep
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ async def recover(
     observer: Observer,
     on_sealed: Callable[[Segment], None],
 ) -> Recovered:
-    """Open a shard. Raises StoreBusy, StoreDamaged, OSError."""
+    """Open a shard. Raises StoreBusy, StoreDamaged, ConfigError, OSError."""
     begun = clock.monotonic()
     queue_root = options.settings.rootpath
     for path in (queue_root, queue_root / "journal", options.settings.spool.rootpath, options.events):
@@ -113,6 +113,8 @@ def _read_disk(options: Options, disk: Disk, now: int) -> _Image:
         state = ManifestState(first_live=max(1, since // 1000), sequence=max(1, since * 1000))
     name_events(disk, options, state)
     make_silos(disk, spool_root)
+    if options.settings.spool.hardlinks:
+        check_links(disk, spool_root)
     directory = queue_root / "journal"
     chain = find_chain(disk, directory, state.first_live, state.last_segment)
     replay = Replay()
@@ -246,7 +248,7 @@ def _settle_in(shard: Shard, image: _Image) -> list[Resident]:
 def _sweep(shard: Shard, image: _Image) -> Sweep:
     """R4, for the helper to do before anything else."""
     residents = [resident for segment in shard.ring for resident in segment.residents.values()]
-    inside = frozenset(r.spid for r in residents if shard.ring.live(r.content.segment) is not None)
+    inside = frozenset(r.file for r in residents if shard.ring.live(r.content.segment) is not None)
     below = spid_at(shard.clock.now())
     state, damaged = image.manifest.state, bool(image.replay.damage)
     return Sweep(
@@ -257,7 +259,7 @@ def _sweep(shard: Shard, image: _Image) -> Sweep:
         above=below if damaged else state.swept,
         below=below,
         drafts=frozenset() if damaged else frozenset(state.drafts),
-        owned=frozenset(resident.spid for resident in residents) - inside,
+        owned=frozenset(resident.file for resident in residents) - inside,
         inside=inside,
         ended=frozenset(image.replay.ended),
     )

@@ -35,7 +35,7 @@ from mqcd.queue.frame import (
     read_take,
 )
 from mqcd.queue.history import VERB_OF, entries, submissions
-from mqcd.queue.record import Glance
+from mqcd.queue.record import Glance, file_of
 from mqcd.queue.ring import Resident, Segment
 
 
@@ -173,7 +173,7 @@ class Replay:
         self.spid = 0
         """Greatest SPID seen."""
         self.ended: set[int] = set()
-        """Messages of which a recipient has left the queue."""
+        """File numbers of recipients that have left the queue."""
         self.last_at = 0
         """Time of the last frame, ms."""
 
@@ -210,7 +210,7 @@ class Replay:
         for at, entry in entries(header.kind, body, offset, header.ordinal + header.count - ordinal):
             self._homes.get(entry.old_segment, {}).pop(entry.old_ordinal, None)
             if not entry.flags & ALIVE:
-                self.ended.add(int(entry.line[:16], 16))
+                self.ended.add(file_of(entry.line))
             else:
                 begun = bool(entry.flags & BEGUN)
                 here[ordinal] = _Raw(frame.body_at + at, entry.line, entry.content, begun)
@@ -258,6 +258,7 @@ class Replay:
                     received=glance.received,
                     content=raw.content,
                     recipient=None,
+                    linked=glance.linked,
                 )
                 resident.begun = raw.begun
                 resident.raw = raw.line

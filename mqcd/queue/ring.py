@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Recipient
-from mqcd.queue import slot
+from mqcd.queue import names, slot
 from mqcd.queue.frame import Locator, salt
 
 SPARE_SLOTS = 2
@@ -46,6 +46,7 @@ class Resident:
         "content",
         "due",
         "length",
+        "linked",
         "offset",
         "ordinal",
         "qid",
@@ -69,6 +70,7 @@ class Resident:
         received: int,
         content: Locator,
         recipient: Recipient | None,
+        linked: bool,
     ) -> None:
         self.spid = spid
         self.qid = qid
@@ -78,6 +80,8 @@ class Resident:
         self.received = received
         self.content = content
         self.recipient = recipient
+        self.linked = linked
+        """Whether its content has, in the spool, a name for it alone."""
         self.raw = b""
         """Its record line while `recipient` is kept."""
         self.state = State.WAITING
@@ -86,6 +90,11 @@ class Resident:
         self.ordinal = 0
         self.offset = 0
         self.length = 0
+
+    @property
+    def file(self) -> int:
+        """File number of its content in the spool."""
+        return names.number(self.spid, self.qid if self.linked else 0)
 
 
 class Segment:
@@ -125,7 +134,7 @@ class Segment:
         self.sealed_at = 0
         self.exported = False
         self.spooled: dict[int, None] = {}
-        """Messages whose content an evacuation has copied, or tried to copy, to the spool."""
+        """File numbers under which an evacuation has put contents into the spool, or tried to."""
         self.retired = False
         self.readers = 0
         """Open handles on contents in it."""

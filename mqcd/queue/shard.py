@@ -28,7 +28,7 @@ from mqcd.queue.reaper import Reaper
 from mqcd.queue.references import References
 from mqcd.queue.ring import Resident, Ring, Segment, State
 from mqcd.queue.shelf import Shelf
-from mqcd.queue.spool import spool_path
+from mqcd.queue.spool import file_path
 from mqcd.queue.waiting import Waiting
 
 Key = tuple[int, int]
@@ -140,8 +140,12 @@ class Shard:
         lender = self.ring.live(resident.content.segment)
         if lender is not None:
             lender.borrowers.discard(resident)
-        if self.references.finished(resident.spid, lender is None):
-            self.reaper.remove(spool_path(self.spool_root, resident.spid))
+        if self._lets_go(resident, in_spool=lender is None):
+            self.reaper.remove(file_path(self.spool_root, resident.file))
+
+    def _lets_go(self, resident: Resident, *, in_spool: bool) -> bool:
+        """Whether a file in the spool ends with this recipient: a link always does."""
+        return in_spool if resident.linked else self.references.finished(resident.spid, in_spool)
 
     def evacuated(self, resident: Resident) -> None:
         """A resident's home is a cluster now."""

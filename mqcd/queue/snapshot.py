@@ -16,15 +16,16 @@ from pathlib import Path
 from mqcd.core.errors import DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient
 from mqcd.core.selection import Selection
+from mqcd.core.spid import is_several
 from mqcd.queue import manifest as manifests
-from mqcd.queue import record, slot
+from mqcd.queue import names, record, slot
 from mqcd.queue.cluster import read_from, split_lines
 from mqcd.queue.durable import Disk
 from mqcd.queue.frame import Take
 from mqcd.queue.manifest import ManifestState
 from mqcd.queue.replay import Replay, find_chain
 from mqcd.queue.ring import Resident, Segment
-from mqcd.queue.spool import spool_path
+from mqcd.queue.spool import file_path
 
 _CHUNK = 1 << 18
 
@@ -160,15 +161,20 @@ class Snapshot:
             for area, (records, octets, oldest) in totals.items()
         }
 
-    def content(self, spid: int) -> Iterator[bytes]:
-        """The octets of a message in chunks. Raises StoreUnavailable when it is not in the queue."""
+    def content(self, spid: int, recipient: Recipient | None = None) -> Iterator[bytes]:
+        """The octets of a message in chunks. Raises StoreUnavailable when it is not in the queue.
+
+        Who knows one of its recipients says so: then no directory has to be searched for links.
+        """
         resident = self._inside.get(spid)
         if resident is not None:
             yield self._from_segment(resident)
             return
-        path = spool_path(self._spool_root, spid)
+        file = names.number(spid) if recipient is None else names.number_of(recipient)
+        if recipient is None and is_several(spid):
+            file = self._any_name(spid)
         try:
-            fd = self._disk.open(path, os.O_RDONLY)
+            fd = self._disk.open(file_path(self._spool_root, file), os.O_RDONLY)
         except FileNotFoundError as error:
             raise StoreUnavailable(f"message {spid:016X} is not in the queue (any more)") from error
         try:
@@ -178,6 +184,13 @@ class Snapshot:
                 offset += len(data)
         finally:
             self._disk.close(fd)
+
+    def _any_name(self, spid: int) -> int:
+        """The file number of any of a content's names."""
+        shared = names.number(spid)
+        silo = file_path(self._spool_root, shared).parent
+        found = (names.parse(name) for name in self._disk.names(silo) if name.endswith(".msg"))
+        return next((file for file in found if file is not None and names.spid_of(file) == spid), shared)
 
     def _from_segment(self, resident: Resident) -> bytes:
         content = resident.content

@@ -1,34 +1,97 @@
 """The spool: contents that outlive the journal, one file per message, in 32 silos.
 
-Promise: a file `<SPID>.msg` in its silo is whole and durable; what is still being written ends in `.tmp`.
-Handles stay readable when the name is unlinked.
+Promise: a file `<SPID>.msg` in its silo, or `<SPID>-<QID>.msg` for a recipient that has a name of its own,
+is whole and durable; what is still being written ends in `.tmp`. Handles stay readable when the name is
+unlinked.
+
+Setting read: `hardlinks`, at the start and for new messages alone: for all others the record says whether
+its content has one name or many. Names of one content are hard links where the file system has them, and
+copies where it has not or has no more (`place`), so that mail in the queue outlives any change of either.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
-from mqcd.core.errors import StoreUnavailable
-from mqcd.core.spid import SILOS, format_spid, silo_of
+from mqcd.core.errors import ConfigError, StoreUnavailable
+from mqcd.core.spid import SILOS
+from mqcd.queue import names
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.ring import Segment
 
 READ_AHEAD = 1 << 18
 """Octets read from a spool file at once."""
+_NO_LINK = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK))
+"""No links at all on this file system, or no more of this file."""
 
 
-def silo_path(root: Path, spid: int) -> Path:
-    """The directory that holds the message's file."""
-    return root / f"s{silo_of(spid):02d}"
+def spool_path(root: Path, spid: int, qid: int = 0) -> Path:
+    """The message's file, or the link of one recipient."""
+    return root / names.path_of(names.number(spid, qid))
 
 
-def spool_path(root: Path, spid: int) -> Path:
-    """The message's file."""
-    return silo_path(root, spid) / f"{format_spid(spid)}.msg"
+def file_path(root: Path, file: int) -> Path:
+    """The file of a file number."""
+    return root / names.path_of(file)
+
+
+def place(disk: Disk, temp: Path, paths: Sequence[Path]) -> None:
+    """Give a whole and durable file its names; they are durable when their silo has been synced.
+
+    The temporary name becomes the last of them. Raises OSError; then some of the names may be there.
+    """
+    source = temp
+    for path in paths[:-1]:
+        try:
+            disk.link(source, path)
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                raise
+            _copy(disk, source, path)
+            # It has room for links of its own, where there are links at all.
+            source = path
+    disk.rename(temp, paths[-1])
+
+
+def _copy(disk: Disk, source: Path, path: Path) -> None:
+    temp = path.with_suffix(TEMP_SUFFIX)
+    fd = disk.open(source, os.O_RDONLY)
+    try:
+        copy = disk.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            at = 0
+            while data := disk.pread(fd, READ_AHEAD, at):
+                at += disk.pwritev(copy, [data], at)
+            disk.datasync(copy)
+        finally:
+            disk.close(copy)
+    finally:
+        disk.close(fd)
+    disk.rename(temp, path)
+
+
+def check_links(disk: Disk, root: Path) -> None:
+    """See that the spool's file system has hard links. Raises ConfigError when it has not, OSError."""
+    first, second = root / f"links-1{TEMP_SUFFIX}", root / f"links-2{TEMP_SUFFIX}"
+    disk.write_temp(first, [b"to see whether there are hard links\n"], sync=False)
+    try:
+        disk.unlink(second)
+        disk.link(first, second)
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+        raise ConfigError(
+            f"{root}: this file system takes no hard links ({error.strerror}). "
+            "Set mta/queue/spool/hardlinks to N, or put the spool on a file system that has them."
+        ) from error
+    finally:
+        disk.unlink(second)
+        disk.unlink(first)
 
 
 def make_silos(disk: Disk, root: Path) -> None:
@@ -108,11 +171,14 @@ class SpoolContent:
 class Draft:
     """A large message on its way into the spool; owned by one `enqueue`."""
 
-    def __init__(self, disk: Disk, executor: Executor, root: Path, spid: int, bufsize: int) -> None:
+    def __init__(
+        self, disk: Disk, executor: Executor, root: Path, spid: int, links: int, bufsize: int
+    ) -> None:
+        """`links` names, one for each recipient; 0 = one name for all."""
         self._disk = disk
         self._executor = executor
-        self._path = spool_path(root, spid)
-        self._temp = self._path.with_suffix(TEMP_SUFFIX)
+        self._paths = [spool_path(root, spid, qid) for qid in (range(1, links + 1) if links else (0,))]
+        self._temp = spool_path(root, spid).with_suffix(TEMP_SUFFIX)
         self._bufsize = bufsize
         self._fd = disk.open(self._temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         self.size = 0
@@ -148,16 +214,17 @@ class Draft:
         def finish() -> None:
             self._disk.datasync(self._fd)
             self._close()
-            self._disk.rename(self._temp, self._path)
-            self._disk.sync_dir(self._path.parent)
+            place(self._disk, self._temp, self._paths)
+            self._disk.sync_dir(self._temp.parent)
 
         await self._call(finish)
 
     def discard(self) -> None:
-        """Leave nothing behind: neither the unfinished file nor the finished one."""
+        """Leave nothing behind: neither the unfinished file nor any name of the finished one."""
         self._close()
         self._disk.unlink(self._temp)
-        self._disk.unlink(self._path)
+        for path in self._paths:
+            self._disk.unlink(path)
 
     def _close(self) -> None:
         if self._fd >= 0:

@@ -1,8 +1,8 @@
 """Content on its way into the queue: small content waits in memory for its frame, large content goes to
 the spool first and is durable there before the frame that gives it an owner is written.
 
-Settings read: `inline_max`, and `bufsize` of the spool. What is staged and then not recorded leaves
-nothing behind; what is cut off by a crash is removed by the next start.
+Settings read: `inline_max`, and `bufsize` and `hardlinks` of the spool. What is staged and then not
+recorded leaves nothing behind; what is cut off by a crash is removed by the next start.
 """
 
 from __future__ import annotations
@@ -61,8 +61,10 @@ class Staging:
     ) -> Staged:
         shard, spool = self._shard, self._shard.options.settings.spool
         spid = submission.envelope.spid
+        count = len(submission.recipients)
+        links = count if count > 1 and spool.hardlinks else 0
         try:
-            draft = Draft(shard.disk, shard.executor, spool.rootpath, spid, spool.bufsize)
+            draft = Draft(shard.disk, shard.executor, spool.rootpath, spid, links, spool.bufsize)
         except OSError as error:
             raise StoreUnavailable(f"{spool.rootpath}: {error.strerror}") from error
         shard.drafts.add(spid)

@@ -19,6 +19,7 @@ from mqcd.core.errors import MqcdError, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient, Settlement, Submission
 from mqcd.core.ports import Clock, Content, Distribution, EngineFigures, Observer
 from mqcd.core.selection import Selection
+from mqcd.queue import names
 from mqcd.queue.claims import Claims
 from mqcd.queue.durable import Disk
 from mqcd.queue.figures import Figures
@@ -28,7 +29,7 @@ from mqcd.queue.ring import Resident
 from mqcd.queue.shard import Options, Shard
 from mqcd.queue.snapshot import Snapshot
 from mqcd.queue.space import Space
-from mqcd.queue.spool import SegmentContent, SpoolContent, spool_path
+from mqcd.queue.spool import SegmentContent, SpoolContent, file_path
 from mqcd.queue.staging import Staged, Staging
 from mqcd.queue.writes import Writer
 
@@ -212,7 +213,7 @@ class ClusterStore:
         segment = shard.ring.live(resident.content.segment) if resident is not None else None
         if resident is not None and segment is not None:
             return SegmentContent(self._disk, segment, resident.content.offset, resident.content.length)
-        path = spool_path(shard.spool_root, recipient.spid)
+        path = file_path(shard.spool_root, names.number_of(recipient))
         try:
             return SpoolContent(self._disk, shard.executor, path)
         except OSError as error:

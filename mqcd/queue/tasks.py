@@ -16,19 +16,18 @@ from pathlib import Path
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
-from mqcd.core.spid import SILOS, is_several, parse_spid, time_of
-from mqcd.queue import cluster, record, slot
+from mqcd.core.spid import SILOS, is_several, time_of
+from mqcd.queue import cluster, names, record, slot
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.export import Source, export
 from mqcd.queue.manifest import ClusterState
 from mqcd.queue.quarantine import QUARANTINE
 from mqcd.queue.ring import Segment
-from mqcd.queue.spool import spool_path
+from mqcd.queue.spool import place, spool_path
 
 _FEW = 8
 """Up to so many files are synced one by one; more of them by one sync of the filesystem."""
 _CLUSTER = re.compile(r"M\d+-\d+\.(mqc|tmp)")
-_MESSAGE = re.compile(r"([0-9A-F]{16})\.(msg|tmp)")
 """Other names are strays and left alone."""
 
 
@@ -50,6 +49,8 @@ class ContentSlice:
     spid: int
     offset: int
     length: int
+    links: Sequence[int] = ()
+    """QIDs of the recipients that have names of their own; none = one name for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +101,11 @@ class Sweep:
     drafts: frozenset[int] = frozenset()
     """So do these."""
     owned: frozenset[int]
-    """Messages with unfinished recipients in the journal whose content is in the spool."""
+    """File numbers of unfinished recipients in the journal whose content is in the spool."""
     inside: frozenset[int]
     """The same whose content is in the journal: a spool file is left of an evacuation that failed."""
     ended: frozenset[int]
-    """Messages that lost a recipient in the journal's time."""
+    """File numbers of recipients that ended in the journal's time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,22 +162,23 @@ def evacuate(disk: Disk, task: Evacuate) -> list[ClusterState]:
 
 
 def _spool_contents(disk: Disk, fd: int, task: Evacuate) -> None:
-    renames = []
+    placements = []
     silos = set()
     for content in task.contents:
-        path = spool_path(task.spool_root, content.spid)
-        silos.add(path.parent)
-        if path.exists():
-            # Whole and synced, but who renamed it may have been killed before its directory was.
+        temp = spool_path(task.spool_root, content.spid).with_suffix(TEMP_SUFFIX)
+        silos.add(temp.parent)
+        paths = [spool_path(task.spool_root, content.spid, qid) for qid in content.links or (0,)]
+        # What exists is whole and synced, but who named it may have been killed before its directory was.
+        missing = [path for path in paths if not path.exists()]
+        if not missing:
             continue
-        temp = path.with_suffix(TEMP_SUFFIX)
         data = disk.pread(fd, content.length, content.offset)
         disk.write_temp(temp, [data], sync=len(task.contents) <= _FEW)
-        renames.append((temp, path))
+        placements.append((temp, missing))
     if len(task.contents) > _FEW:
         disk.sync_filesystem(task.spool_root)
-    for temp, path in renames:
-        disk.rename(temp, path)
+    for temp, paths in placements:
+        place(disk, temp, paths)
     for silo in silos:
         disk.sync_dir(silo)
 
@@ -282,32 +284,27 @@ def _sweep_clusters(disk: Disk, directory: Path, task: Sweep) -> None:
 
 def _sweep_silo(disk: Disk, silo: Path, task: Sweep, doubtful: set[int]) -> None:
     for name in disk.names(silo):
-        spid = _spid_of(name)
+        file = names.parse(name)
         if name.endswith(TEMP_SUFFIX):
             # One of a message that is being accepted at this moment is left to it.
-            if spid is None or spid < task.below:
+            if file is None or names.spid_of(file) < task.below:
                 disk.unlink(silo / name)
-        elif spid is not None:
-            if _is_waste(spid, task):
+        elif file is not None:
+            if _is_waste(file, task):
                 disk.unlink(silo / name)
-            elif spid in task.ended and spid not in task.owned:
-                doubtful.add(spid)
+            elif file in task.ended and file not in task.owned:
+                doubtful.add(names.spid_of(file))
 
 
-def _is_waste(spid: int, task: Sweep) -> bool:
-    if spid in task.inside:
+def _is_waste(file: int, task: Sweep) -> bool:
+    if file in task.inside:
         return True
-    if spid in task.owned:
+    if file in task.owned:
         return False
-    return (
-        task.above < spid < task.below or spid in task.drafts or (spid in task.ended and not is_several(spid))
-    )
-
-
-def _spid_of(name: str) -> int | None:
-    """The SPID that a spool file is named after; None for a stray, which is left alone."""
-    match = _MESSAGE.fullmatch(name)
-    return parse_spid(match[1]) if match is not None else None
+    spid = names.spid_of(file)
+    if task.above < spid < task.below or spid in task.drafts:
+        return True
+    return file in task.ended and (names.is_link(file) or not is_several(spid))
 
 
 def _directories(disk: Disk, root: Path) -> list[Path]:
@@ -322,7 +319,8 @@ def find_strays(disk: Disk, task: FindStrays) -> list[Stray]:
     for number in range(1, SILOS + 1):
         silo = task.spool_root / f"s{number:02d}"
         for name in disk.names(silo):
-            spid = _spid_of(name)
+            file = names.parse(name)
+            spid = names.spid_of(file) if file is not None else None
             # A young message has a young file; to ask for the times of a million would take long.
             if spid is not None and time_of(spid) >= task.before:
                 continue

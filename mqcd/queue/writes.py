@@ -103,8 +103,9 @@ class Writer:
             raise ValueError(f"SPID {envelope.spid:016X} was not reserved for {len(addresses)} recipients")
         part = record.encode_envelope(envelope)
         dsn = submission.recipient_dsn or [""] * len(addresses)
+        linked = len(addresses) > 1 and self._shard.options.settings.spool.hardlinks
         recipients = [
-            Recipient(envelope=envelope, size=size, qid=number, address=address, dsn=extra)
+            Recipient(envelope=envelope, size=size, qid=number, address=address, dsn=extra, linked=linked)
             for number, (address, extra) in enumerate(zip(addresses, dsn, strict=True), 1)
         ]
         lines = [record.encode(recipient, part) for recipient in recipients]
@@ -146,6 +147,7 @@ class Writer:
                 received=recipient.envelope.received,
                 content=content,
                 recipient=recipient if hot else None,
+                linked=recipient.linked,
             )
             if hot:
                 resident.raw = raw
@@ -153,7 +155,8 @@ class Writer:
             shard.waiting.add(resident)
             ordinal += 1
             at += len(raw)
-        shard.references.accepted(message.recipients[0].spid, len(message.recipients))
+        if not message.recipients[0].linked:
+            shard.references.accepted(message.recipients[0].spid, len(message.recipients))
         return content_at + (message.size if message.content is not None else 0)
 
     def claimed(self, recipient: Recipient) -> Resident:

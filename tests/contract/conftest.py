@@ -8,11 +8,18 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.ports import QueueStore
-from tests.contract.harness import HARNESSES, Harness, Restart
+from tests.contract.harness import HARNESSES, ONLY_IN, Harness, Restart
 from tests.contract.mail import Post
 
 
-@pytest.fixture(params=HARNESSES)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "harness" in metafunc.fixturenames:
+        module = metafunc.module.__name__.rpartition(".")[2]
+        stores = [name for name in HARNESSES if module in ONLY_IN.get(name, (module,))]
+        metafunc.parametrize("harness", stores, indirect=True)
+
+
+@pytest.fixture
 def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Harness:
     make, _ = HARNESSES[request.param]
     return make(tmp_path)

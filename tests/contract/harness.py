@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -83,15 +84,17 @@ class ClusterHarness:
 
     restarts: ClassVar[tuple[Restart, ...]] = (Restart.REOPEN, Restart.KILL)
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, hardlinks: bool = False) -> None:
         self.clock = FakeClock()
         self.observer = RecordingObserver()
+        self._hardlinks = hardlinks
         self._path = path
         self._copies = 0
         self._open: list[ClusterStore] = []
 
     async def start(self) -> QueueStore:
-        store = ClusterStore(cluster_options(self._path / f"run{self._copies}"), self.clock, self.observer)
+        options = cluster_options(self._path / f"run{self._copies}", hardlinks=self._hardlinks)
+        store = ClusterStore(options, self.clock, self.observer)
         await store.open()
         self._open.append(store)
         return store
@@ -110,11 +113,11 @@ class ClusterHarness:
             await self._open.pop().close()
 
 
-def cluster_options(root: Path) -> Options:
+def cluster_options(root: Path, *, hardlinks: bool = False) -> Options:
     """A small journal below `root`."""
     settings = QueueSettings(
         rootpath=root / "queue",
-        spool=SpoolSettings(rootpath=root / "spool"),
+        spool=SpoolSettings(rootpath=root / "spool", hardlinks=hardlinks),
         journal=JournalSettings(segmentsize=1 << 20, segments=4),
     )
     return Options(settings=settings, schedule=SCHEDULE, source=Source("test", 0), events=root / "events")
@@ -123,5 +126,8 @@ def cluster_options(root: Path) -> Options:
 HARNESSES: Mapping[str, tuple[Callable[[Path], Harness], tuple[Restart, ...]]] = {
     "memory": (MemoryHarness, MemoryHarness.restarts),
     "cluster": (ClusterHarness, ClusterHarness.restarts),
+    "cluster-links": (partial(ClusterHarness, hardlinks=True), (Restart.KILL,)),
 }
 """Every store: how to make its harness, given an empty directory, and its restarts."""
+ONLY_IN: Mapping[str, tuple[str, ...]] = {"cluster-links": ("test_content", "test_enqueue")}
+"""Where a store differs from another one in little: the modules that see it, beside restarts and ledger."""

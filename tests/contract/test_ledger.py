@@ -47,11 +47,11 @@ Result = TypeVar("Result")
 
 DOMAINS = ("one.example", "two.example", "three.example")
 WAITS = st.sampled_from([0, 1, MINUTE, 20 * MINUTE, 5 * HOUR])
-EXAMPLES = {"memory": (60, 50), "cluster": (4, 40)}
+EXAMPLES = {"memory": (60, 50), "cluster": (4, 40), "cluster-links": (2, 40)}
 """How many sequences, and how many steps in each; what touches disks gets fewer."""
 FINDING = (Phase.explicit, Phase.reuse, Phase.generate)
 """What touches disks is too slow for a search after the shortest sequence that fails."""
-PHASES = {"memory": (*FINDING, Phase.shrink), "cluster": FINDING}
+PHASES = {"memory": (*FINDING, Phase.shrink), "cluster": FINDING, "cluster-links": FINDING}
 
 
 class LedgerMachine(RuleBasedStateMachine):

@@ -38,9 +38,11 @@ class End(Enum):
 class Life:
     """One worker process."""
 
-    def __init__(self, root: Path, world: World, *, seed: int, mode: str, size: int, segments: int) -> None:
+    def __init__(
+        self, root: Path, world: World, *, seed: int, mode: str, size: int, segments: int, links: bool
+    ) -> None:
         self._world = world
-        arguments = [str(root), str(seed), mode, str(size), str(segments)]
+        arguments = [str(root), str(seed), mode, str(size), str(segments), "links" if links else "counts"]
         self._errors = root / f"stderr-{seed}"
         with self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
@@ -105,10 +107,12 @@ class Life:
         return self._errors.read_text()[-6000:]
 
 
-def live(root: Path, world: World, seed: int, end: End, *, size: int, segments: int) -> None:
+def live(
+    root: Path, world: World, seed: int, end: End, *, size: int, segments: int, links: bool = False
+) -> None:
     """One life under load that ends as told, at a moment that the seed chooses."""
     chance = random.Random(seed)
-    life = Life(root, world, seed=seed, mode="load", size=size, segments=segments)
+    life = Life(root, world, seed=seed, mode="load", size=size, segments=segments, links=links)
     if end is End.KILL and chance.random() < 0.15:
         life.listen_for(1, chance.uniform(0.1, 0.5))
     else:
@@ -128,6 +132,6 @@ def live(root: Path, world: World, seed: int, end: End, *, size: int, segments: 
 
 def drain(root: Path, world: World, *, size: int, segments: int) -> None:
     """A last life, without new mail, until the queue is empty; it ends in order."""
-    life = Life(root, world, seed=0, mode="drain", size=size, segments=segments)
+    life = Life(root, world, seed=0, mode="drain", size=size, segments=segments, links=False)
     assert life.finish() == 0, life.errors
     assert "Z" in life.words

@@ -38,6 +38,19 @@ def test_kills(tmp_path: Path) -> None:
     assert sum(totals.values()) > len(world.accepted)
 
 
+@pytest.mark.parametrize("switched", [False, True], ids=["linked", "switched"])
+def test_kills_with_hard_links(tmp_path: Path, switched: bool) -> None:
+    world = World()
+    for number in range(_rounds(9)):
+        links = not switched or number % 2 == 0
+        end = _ENDS[number % len(_ENDS)]
+        live(tmp_path, world, _SEED + 700 + number, end, size=512 << 10, segments=6, links=links)
+        check_between_lives(tmp_path, world)
+    drain(tmp_path, world, size=512 << 10, segments=6)
+    check_empty(tmp_path)
+    check_lives(tmp_path, world)
+
+
 def test_stops_in_order(tmp_path: Path) -> None:
     world = World()
     for number in range(_rounds(4)):

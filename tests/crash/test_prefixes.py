@@ -58,10 +58,10 @@ async def _open(opts: Options, clock: FakeClock, disk: Disk) -> ClusterStore:
 class Scenario:
     """Everything once."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, links: bool = False) -> None:
         self.disk = RecordingDisk()
         self.clock = FakeClock()
-        self._options = options(root, _SIZE, 4)
+        self._options = options(root, _SIZE, 4, links=links)
 
     async def run(self) -> list[Op]:
         """The trace."""
@@ -167,10 +167,11 @@ def _counts(op: Op, number: int) -> bool:
     return op.site != "spool.make_silos" or number % 16 == 0
 
 
-async def test_every_prefix_opens_and_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("links", [False, True], ids=["counts", "links"])
+async def test_every_prefix_opens_and_loses_nothing(tmp_path: Path, links: bool) -> None:
     root = tmp_path / "run"
     root.mkdir()
-    scenario = Scenario(root)
+    scenario = Scenario(root, links=links)
     trace = await scenario.run()
     seen = Seen()
     cuts = 0

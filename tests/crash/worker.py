@@ -1,6 +1,6 @@
 """A server in miniature for the crash tests: it loads one shard from all sides until it is killed.
 
-    python -m tests.crash.worker ROOT SEED load|drain SEGMENTSIZE SEGMENTS
+    python -m tests.crash.worker ROOT SEED load|drain SEGMENTSIZE SEGMENTS counts|links
 
 It tells on its standard output, one line each, what the outside world has seen: what it acknowledged
 (`A spid recipients`) and what a receiver got to know (`D`, `F`, `B` spid qid: delivered, deferred, bounced
@@ -50,13 +50,13 @@ _MOST_QUEUED = 1200
 _SUSPENDED = "d3.example"
 
 
-def options(root: Path, segmentsize: int, segments: int) -> Options:
-    """A shard whose every step comes within a fraction of a second."""
+def options(root: Path, segmentsize: int, segments: int, *, links: bool = False) -> Options:
+    """A shard whose every step comes within a fraction of a second; `links` is its `hardlinks`."""
     settings = QueueSettings(
         rootpath=root / "queue",
         maxclustersize=8192,
         retry_granularity=1000,
-        spool=SpoolSettings(rootpath=root / "spool", bufsize=4096, maxspidcache=50),
+        spool=SpoolSettings(rootpath=root / "spool", bufsize=4096, maxspidcache=50, hardlinks=links),
         journal=JournalSettings(
             segmentsize=segmentsize, segments=segments, inline_max=INLINE_MAX, seal_age=50, evacuate_age=100
         ),
@@ -219,9 +219,9 @@ async def _chunks(octets: bytes) -> AsyncIterator[bytes]:
         yield octets[start : start + 3000]
 
 
-async def run(root: Path, seed: int, mode: str, segmentsize: int, segments: int) -> None:
+async def run(opts: Options, seed: int, mode: str) -> None:
     """Serve until SIGTERM or, when draining, until nothing is left."""
-    store = ClusterStore(options(root, segmentsize, segments), SystemClock(), RecordingObserver())
+    store = ClusterStore(opts, SystemClock(), RecordingObserver())
     await store.open()
     tell("O", 0, os.getpid())
     worker = Worker(store, seed, draining=mode == "drain")
@@ -240,4 +240,5 @@ async def run(root: Path, seed: int, mode: str, segmentsize: int, segments: int)
 
 
 if __name__ == "__main__":
-    asyncio.run(run(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5])))
+    shard = options(Path(sys.argv[1]), int(sys.argv[4]), int(sys.argv[5]), links=sys.argv[6] == "links")
+    asyncio.run(run(shard, int(sys.argv[2]), sys.argv[3]))

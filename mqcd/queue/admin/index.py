@@ -1,7 +1,8 @@
 """`index.jsonl` beside exported messages: envelope and recipients of each, one message a line. Pure.
 
 Names and units are those of `queue ls --json`: times RFC 3339 UTC, SPIDs 16 hex digits, no due time null.
-Decoding raises only DecodeError; what it gives encodes to the same line again.
+Decoding raises only DecodeError; what it gives encodes to the same line again. How its queue kept the content
+(`linked`) is not told.
 """
 
 from __future__ import annotations
@@ -97,7 +98,10 @@ def _recipient(envelope: Envelope, size: int, fields: dict[str, Any]) -> Recipie
         attempts=numbers["attempts"],
         unknowns=numbers["unknowns"],
         code=numbers["code"],
-        **texts,
+        status=texts["status"],
+        remote=texts["remote"],
+        reply=texts["reply"],
+        dsn=texts["dsn"],
     )
 
 

@@ -102,7 +102,7 @@ class _Export:
             progress("exporting", count, len(messages))
             recipients = sorted(messages[spid], key=lambda each: each.qid)
             name = f"{format_spid(spid)}.eml"
-            if not self._copy(spid, recipients[0].size, self._target / name):
+            if not self._copy(recipients[0], self._target / name):
                 continue
             lines.append(index.encode(name, recipients))
             self._done.messages += 1
@@ -113,19 +113,23 @@ class _Export:
         if lines:
             yield lines
 
-    def _copy(self, spid: int, size: int, path: Path) -> bool:
-        """Copy one content; False when it cannot be had whole."""
+    def _copy(self, recipient: Recipient, path: Path) -> bool:
+        """Copy a recipient's content; False when it cannot be had whole."""
         fd = self._disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         written = 0
         try:
-            for chunk in self._snapshot.content(spid):
+            for chunk in self._snapshot.content(recipient.spid, recipient):
                 written += self._disk.pwritev(fd, [chunk], written)
-            trouble = "" if written == size else f"its content has {written} octets and should have {size}"
+            trouble = "" if written == recipient.size else _differs(written, recipient.size)
         except MqcdError as error:
             trouble = str(error)
         finally:
             self._disk.close(fd)
         if trouble:
             self._disk.unlink(path)
-            self._done.failed[spid] = trouble
+            self._done.failed[recipient.spid] = trouble
         return not trouble
+
+
+def _differs(written: int, size: int) -> str:
+    return f"its content has {written} octets and should have {size}"

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from mqcd.core.errors import DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Area
-from mqcd.core.spid import SILOS, format_spid, parse_spid
-from mqcd.queue import cluster, record
+from mqcd.core.spid import SILOS, format_spid
+from mqcd.queue import cluster, names, record
 from mqcd.queue import manifest as manifests
 from mqcd.queue.admin.findings import Findings, Kind, Problem, Progress, silent
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
@@ -28,12 +28,11 @@ from mqcd.queue.quarantine import QUARANTINE
 from mqcd.queue.replay import Replay, find_chain
 from mqcd.queue.ring import Resident, Segment
 from mqcd.queue.shard import Options
-from mqcd.queue.spool import spool_path
+from mqcd.queue.spool import file_path
 
 _SHOWN = 120
 """Octets of a damaged line that are told."""
 _CLUSTER = re.compile(r"M\d+-\d+\.mqc")
-_MESSAGE = re.compile(r"([0-9A-F]{16})\.msg")
 _MANIFEST_ADVICE = (
     "What this edit said is lost, and cannot be told from the files: a cluster that it added looks like one "
     "that it ended. Keep both roots as they are, put the MANIFEST back from a copy of the same moment, or "
@@ -69,7 +68,7 @@ class _Survey:
         self._inside: set[int] = set()
         """Messages whose content lies in the journal."""
         self._sizes: dict[int, int] = {}
-        """Of messages whose content must lie in the spool."""
+        """By file number, of contents that must lie in the spool."""
         self._recipients: Counter[int] = Counter()
         """Of the same: unfinished recipients."""
 
@@ -187,7 +186,7 @@ class _Survey:
         if resident.content.segment in segments:
             self._inside.add(resident.spid)
         else:
-            self._need(resident.spid, resident.size)
+            self._need(resident.file, resident.size)
 
     def _take(self, spid: int, qid: int, path: Path, line: int | None) -> None:
         self._found.records += 1
@@ -195,9 +194,9 @@ class _Survey:
             self._wrong(Kind.HOME, path, f"recipient {format_spid(spid)}/{qid} is recorded twice", line)
         self._keys.add((spid, qid))
 
-    def _need(self, spid: int, size: int) -> None:
-        self._sizes[spid] = size
-        self._recipients[spid] += 1
+    def _need(self, file: int, size: int) -> None:
+        self._sizes[file] = size
+        self._recipients[file] += 1
 
     def _read_clusters(self, state: ManifestState) -> None:
         for index, each in enumerate(state.clusters.values()):
@@ -239,27 +238,28 @@ class _Survey:
                 self._found.damaged.append(name)
             return
         self._take(recipient.spid, recipient.qid, path, number)
-        self._need(recipient.spid, recipient.size)
+        self._need(names.number_of(recipient), recipient.size)
 
     # ------------------------------------------------------------ contents
 
     def _check_contents(self) -> None:
-        self._found.contents = len(self._inside)
-        for index, (spid, size) in enumerate(self._sizes.items()):
+        present = set(self._inside)
+        for index, (file, size) in enumerate(self._sizes.items()):
             if index % 1000 == 0:
                 self._progress("contents", index, len(self._sizes))
-            path = spool_path(self._spool_root, spid)
+            path = file_path(self._spool_root, file)
             try:
                 length = self._length(path)
             except OSError as error:
-                count = self._recipients[spid]
+                count = self._recipients[file]
                 self._found.bereft[path] = count
                 text = f"{error.strerror}: content of {count} unfinished recipients; put it back from a copy"
                 self._wrong(Kind.CONTENT, path, text)
                 continue
-            self._found.contents += 1
+            present.add(names.spid_of(file))
             if length != size:
                 self._wrong(Kind.CONTENT, path, f"is {length} octets long; its records say {size}")
+        self._found.contents = len(present)
 
     def _length(self, path: Path) -> int:
         fd = self._disk.open(path, os.O_RDONLY)
@@ -302,10 +302,10 @@ class _Survey:
                     yield below
 
     def _look_at_message(self, path: Path) -> None:
-        match = _MESSAGE.fullmatch(path.name)
-        if match is None:
+        file = names.parse(path.name)
+        if file is None:
             self._note(Kind.STRAY, path, "is none of the queue's files")
-        elif parse_spid(match[1]) not in self._sizes:
+        elif file not in self._sizes:
             self._note(Kind.ORPHAN, path, "belongs to no unfinished recipient")
 
     def _look_for_events(self, state: ManifestState) -> None:

@@ -20,7 +20,6 @@ TEXTS = {
     "ops/events/maxage": "1d",
     "ops/events/maxsize": "1M",
     "mta/queue/deferred_maxignore": "6m",
-    "mta/queue/spool/hardlinks": "Y",
     "mta/queue/spool/silofactor": "6",
 }
 # Settings of the schema that are on or off: they have no "none".

@@ -122,6 +122,7 @@ recipients = st.builds(
     reply=texts,
     remote=texts,
     dsn=texts,
+    linked=st.booleans(),
 )
 """Records that have had a reply; one without carries no status, reply nor host."""
 

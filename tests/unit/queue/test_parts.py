@@ -29,6 +29,7 @@ def resident(area: Area = Area.INCOMING, due: int = 0, received: int = 5, qid: i
         received=received,
         content=IN_SPOOL,
         recipient=None,
+        linked=False,
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.spid import spid_at
-from mqcd.queue.spool import silo_path, spool_path
+from mqcd.queue.spool import spool_path
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import BODY, chunks, deferred
 from tests.fakes.clock import START_MS
@@ -52,12 +52,14 @@ async def rested(rig: Rig, *addresses: str) -> list[Path]:
     return files
 
 
-@pytest.mark.parametrize("name", ["README", "0123456789ABCDE0", "{spid}.eml", "{spid}.msg", "{spid}.tmp"])
+@pytest.mark.parametrize(
+    "name", ["README", "0123456789ABCDE0", "{spid}.eml", "{spid}.msg", "{spid}-7.msg", "{spid}.tmp"]
+)
 async def test_an_old_file_without_an_owner_goes(
     rig: Rig, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await looked(rig)
-    path = put(silo_path(rig.spool, OLD_SPID) / name.format(spid=f"{OLD_SPID:016X}"))
+    path = put(spool_path(rig.spool, OLD_SPID).parent / name.format(spid=f"{OLD_SPID:016X}"))
     with caplog.at_level(logging.WARNING, "mqcd.queue.pruner"):
         await next_look(rig)
     assert not path.exists()
@@ -85,7 +87,9 @@ async def test_there_is_one_look_an_hour(rig: Rig) -> None:
 @pytest.mark.parametrize("name", ["README", "{spid}.msg"])
 async def test_a_file_stays_for_the_whole_period_by_each_of_its_times(rig: Rig, name: str) -> None:
     await looked(rig)
-    path = put(silo_path(rig.spool, OLD_SPID) / name.format(spid=f"{OLD_SPID:016X}"), START_MS - GRACE + HOUR)
+    path = put(
+        spool_path(rig.spool, OLD_SPID).parent / name.format(spid=f"{OLD_SPID:016X}"), START_MS - GRACE + HOUR
+    )
     await next_look(rig)
     assert path.exists()
     rig.clock.advance(1)

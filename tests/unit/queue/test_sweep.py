@@ -154,6 +154,20 @@ async def test_content_whose_record_was_damaged_stays(rig: Rig) -> None:
     assert list((again.queue / "quarantine").iterdir())
 
 
+async def test_a_stop_that_comes_before_the_sweep_sweeps(rig: Rig) -> None:
+    await rested(rig, "a@example.org")
+    rig.clock.advance(MINUTE)
+    [claimed] = await rig.post.claim_all()
+    [path] = rig.spool.glob("s??/*.msg")
+    data = path.read_bytes()
+    await rig.post.settle(delivered(), claimed)
+    await rig.shard.reaper.settled()
+    path.write_bytes(data)
+    again = await rig.killed()
+    await again.close()
+    assert again.spooled() == []
+
+
 async def test_a_message_that_is_arriving_is_left_alone(rig: Rig) -> None:
     await rig.post.send("a@example.org")
     again = await rig.killed()
