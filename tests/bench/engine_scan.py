@@ -22,6 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from mqcd.core.model import Area
 from mqcd.core.selection import Selection
 from mqcd.queue.durable import Disk
 from mqcd.queue.snapshot import Snapshot
@@ -105,7 +106,11 @@ async def loaded(root: Path, given: dict[str, Any]) -> None:
     counts = await asyncio.gather(*(produce(made, until) for _ in range(PRODUCERS)))
     seconds = time.perf_counter() - begun
     lines = await reader
+    # In order, for the next run is to begin with an empty journal.
+    while made.stats()[Area.INCOMING].recipients:
+        await asyncio.sleep(0.01)
     delivery.cancel()
+    await made.close()
     kit.say_and_die({"rate": sum(counts) / seconds, "lines": lines})
 
 

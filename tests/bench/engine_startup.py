@@ -77,6 +77,7 @@ async def start(root: Path, _given: dict[str, Any]) -> None:
     entered = kit.age()
     await made.open()
     opened = kit.age()
+    recovery = made.engine().recovery_seconds
     await made.enqueue(kit.message(made, 4096))
     accepted = kit.age()
     change = kit.Change(made)
@@ -101,6 +102,7 @@ async def start(root: Path, _given: dict[str, Any]) -> None:
         {
             "import_s": IMPORTED,
             "open_s": opened - entered,
+            "of_which_recovery_s": recovery,
             "accepted_s": accepted,
             "first_due_s": first,
             "worked_s": worked,
