@@ -51,7 +51,10 @@ CATALOGUE = (
     _counter("mqcd_recipients_expired_total", "Recipients given up for their age."),
     _counter("mqcd_attempts_total", "Attempts begun, one per recipient."),
     _counter("mqcd_reports_total", "Reports put into the queue."),
-    _counter("mqcd_reports_failed_total", "Recipients of reports that bounced or expired; nobody is told."),
+    _counter(
+        "mqcd_reports_failed_total",
+        "Recipients of mail with a null sender, reports above all, that failed: nobody is told.",
+    ),
     _counter("mqcd_bounces_reported_total", "Bounced or expired recipients that a report tells of."),
     _counter(
         "mqcd_bounces_discarded_total", "Bounced or expired recipients that nobody is told of.", "reason"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from mqcd.core.model import (
@@ -79,6 +80,23 @@ class Post:
         while claimed := await self.store.claim(step, at):
             found += claimed
         return found
+
+    async def claim_next(self) -> tuple[int, Recipient]:
+        """When the first recipient of the queue is due, and that one claimed as soon as it is.
+
+        Moves the clock there. Waits for `watch` while the store moves records about, as it may at a start.
+        """
+        woken = asyncio.Event()
+        self.store.watch(woken.set)
+        async with asyncio.timeout(60):
+            while True:
+                due = self.store.next_due()
+                if due is not None:
+                    self.clock.advance(max(0, due - self.clock.now()))
+                    if claimed := await self.store.claim(1, self.clock.now()):
+                        return due, claimed[0]
+                await woken.wait()
+                woken.clear()
 
     async def claim_bounces(self) -> list[Recipient]:
         found: list[Recipient] = []
