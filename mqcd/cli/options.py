@@ -47,7 +47,8 @@ def _keep(context: click.Context, parameter: click.Parameter, value: Path | None
 
 def takes_place(*, env: bool = False) -> Callable[[Command], Command]:
     """-c and --var on a command; with `env` also from the environment, which stands behind all words."""
-    path = click.Path(path_type=Path)
+    # Whether it can be read is for the loader to say, in its own words and with its own exit code.
+    path = click.Path(path_type=Path, readable=False)
     conf = click.option(
         "-c", "--conf", metavar="FILE", type=path, expose_value=False, callback=_keep,
         envvar="MQCD_CONF" if env else None,
