@@ -198,7 +198,8 @@ def filesystem(path: Path) -> str:
 def child(script: str, **given: object) -> dict[str, Any]:
     """What one run of a bench's own script, in a process of its own, printed last: a line of JSON.
 
-    Such a run ends by killing itself, so that whatever it has not made durable is gone for good.
+    Such a run ends by killing itself: what it held in memory is gone. The page cache is not, so this shows
+    what a killed process loses, not what a power cut does.
     """
     command = [sys.executable, script, "--child", json.dumps(given)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
