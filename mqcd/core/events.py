@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 
 SCHEMA_VERSION = 1
 """`v` of each event; grows when a field changes its meaning, not when one is added."""
@@ -38,5 +39,10 @@ TRANSITIONS = frozenset(Verb) - {Verb.REFUSED, Verb.CONNECTED, Verb.CONNECT_FAIL
 
 def format_time(ms: int) -> str:
     """RFC 3339 UTC with milliseconds, as all times in files and JSON are written."""
-    at = datetime.fromtimestamp(ms // 1000, UTC)
-    return f"{at:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+    return f"{_second(ms // 1000)}.{ms % 1000:03d}Z"
+
+
+@lru_cache(maxsize=4096)
+def _second(seconds: int) -> str:
+    """Times come close together: thousands share a second, and writing one out costs more than the rest."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
