@@ -7,17 +7,9 @@ A message: `event` "message" (printed only), `file` (or null), `sender` ("" = nu
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 
+from mqcd.core.events import format_time
 from mqcd.sink.mail import Received, Refused
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def rfc3339(at_ms: int) -> str:
-    """Unix time in ms as RFC 3339 text in UTC with milliseconds."""
-    at = _EPOCH + timedelta(milliseconds=at_ms)
-    return at.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def to_line(fields: Mapping[str, object]) -> str:
@@ -32,7 +24,7 @@ def message_fields(message: Received, *, file: str | None) -> dict[str, object]:
         "sender": message.sender,
         "recipients": message.recipients,
         "size": len(message.content),
-        "at": rfc3339(message.at_ms),
+        "at": format_time(message.at_ms),
         "helo": message.helo,
     }
 
@@ -43,7 +35,7 @@ def refused_fields(refused: Refused) -> dict[str, object]:
         "sender": refused.sender,
         "recipient": refused.recipient,
         "reply": refused.reply,
-        "at": rfc3339(refused.at_ms),
+        "at": format_time(refused.at_ms),
         "helo": refused.helo,
     }
 
@@ -53,7 +45,7 @@ def message_sentence(message: Received, *, file: str | None) -> str:
     recipients = " ".join(f"<{_shown(recipient)}>" for recipient in message.recipients)
     place = f" in {file}" if file else ""
     return (
-        f"{rfc3339(message.at_ms)} took {len(message.content)} octets "
+        f"{format_time(message.at_ms)} took {len(message.content)} octets "
         f"from <{_shown(message.sender)}> to {recipients}{place}\n"
     )
 
@@ -61,7 +53,7 @@ def message_sentence(message: Received, *, file: str | None) -> str:
 def refused_sentence(refused: Refused) -> str:
     """A refused recipient, for people, newline included."""
     return (
-        f"{rfc3339(refused.at_ms)} refused <{_shown(refused.recipient)}> "
+        f"{format_time(refused.at_ms)} refused <{_shown(refused.recipient)}> "
         f"from <{_shown(refused.sender)}>: {refused.reply}\n"
     )
 

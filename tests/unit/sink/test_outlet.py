@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.sink.lines import rfc3339
+from mqcd.core.events import format_time
 from mqcd.sink.mail import Received, Refused
 from mqcd.sink.outlet import Outlet
 from mqcd.sink.store import INDEX, MessageStore
@@ -48,7 +48,7 @@ def index_of(directory: Path) -> list[dict[str, object]]:
     ],
 )
 def test_times_are_rfc_3339(at_ms: int, text: str) -> None:
-    assert rfc3339(at_ms) == text
+    assert format_time(at_ms) == text
 
 
 def test_a_message_is_stored_octet_for_octet(tmp_path: Path) -> None:
