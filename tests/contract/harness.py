@@ -118,7 +118,7 @@ def cluster_options(root: Path, *, hardlinks: bool = False) -> Options:
     settings = QueueSettings(
         rootpath=root / "queue",
         spool=SpoolSettings(rootpath=root / "spool", hardlinks=hardlinks),
-        journal=JournalSettings(segmentsize=1 << 20, segments=4),
+        journal=JournalSettings(segmentsize=1 << 20, segments=8),
     )
     return Options(settings=settings, schedule=SCHEDULE, source=Source("test", 0), events=root / "events")
 
