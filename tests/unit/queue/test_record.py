@@ -151,3 +151,39 @@ def test_records_of_one_message_share_their_envelope() -> None:
     second = replace(first, qid=2, address="other@example.org")
     one, two = record.decode(record.encode(first)), record.decode(record.encode(second))
     assert one.envelope is two.envelope
+
+
+@given(recipients)
+def test_the_fields_of_a_line_are_what_decoding_sees(given_record: Recipient) -> None:
+    fields = record.fields(record.verify(record.encode(given_record)))
+    envelope = given_record.envelope
+    assert (int(fields.spid, 16), int(fields.qid)) == given_record.key
+    assert record.area_of(fields.area) is given_record.area
+    assert (int(fields.due), int(fields.size)) == (given_record.due, given_record.size)
+    assert (int(fields.attempts), int(fields.unknowns)) == (given_record.attempts, given_record.unknowns)
+    assert (int(fields.code), fields.status) == (given_record.code, given_record.status)
+    assert (fields.remote, fields.reply) == (given_record.remote, given_record.reply)
+    assert (fields.address, fields.dsn) == (given_record.address, given_record.dsn)
+    assert (int(fields.received), fields.sender) == (envelope.received, envelope.sender)
+    assert (fields.zone, fields.listener, fields.client) == (
+        envelope.zone,
+        envelope.listener,
+        envelope.client,
+    )
+    assert (fields.user, fields.tls, fields.message_dsn) == (envelope.user, envelope.tls, envelope.dsn)
+
+
+def test_a_text_with_another_number_of_fields_is_refused() -> None:
+    text = record.verify(record.encode(recipient()))
+    for wrong in (text + "|", text[text.index("|") + 1 :]):
+        with pytest.raises(DecodeError, match="fields, not 24"):
+            record.fields(wrong)
+        with pytest.raises(DecodeError, match="cannot be"):
+            record.parse(wrong)
+
+
+@given(recipients)
+def test_decoding_sets_each_field(given_record: Recipient) -> None:
+    decoded = record.decode(record.encode(given_record))
+    assert hash(decoded) == hash(given_record)
+    assert repr(decoded) == repr(given_record)
