@@ -119,15 +119,27 @@ class Disk:
             raise
         return True
 
+    def make_dir(self, path: Path) -> None:
+        """Make one directory, 0700; one that is there already is as good."""
+        path.mkdir(mode=0o700, exist_ok=True)
+
     def mkdir(self, path: Path) -> None:
-        """Make a directory, 0700, and those above it; durable up to the first that was there."""
+        """Make a directory and those above it; durable up to the first that was there."""
         missing = []
-        while not path.is_dir():
+        while not self.is_dir(path):
             missing.append(path)
             path = path.parent
         for new in reversed(missing):
-            new.mkdir(mode=0o700, exist_ok=True)
+            self.make_dir(new)
             self.sync_dir(new.parent)
+
+    def is_dir(self, path: Path) -> bool:
+        """Whether there is a directory of that name."""
+        return path.is_dir()
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is anything of that name."""
+        return path.exists()
 
     def size(self, fd: int) -> int:
         """Length of an open file."""

@@ -61,7 +61,7 @@ def export(disk: Disk, segment: Segment, directory: Path, source: Source) -> Cou
         for event in frame_events(frame, source):
             totals[Verb(event["event"])] += 1
             lines.append(encode(event) + "\n")
-    if path.exists():
+    if disk.exists(path):
         # Who wrote it may have been killed before this step.
         disk.sync_dir(directory)
     else:

@@ -169,7 +169,7 @@ def _spool_contents(disk: Disk, fd: int, task: Evacuate) -> None:
         silos.add(temp.parent)
         paths = [spool_path(task.spool_root, content.spid, qid) for qid in content.links or (0,)]
         # What exists is whole and synced, but who named it may have been killed before its directory was.
-        missing = [path for path in paths if not path.exists()]
+        missing = [path for path in paths if not disk.exists(path)]
         if not missing:
             continue
         data = disk.pread(fd, content.length, content.offset)
@@ -216,7 +216,7 @@ def _write_clusters(disk: Disk, fd: int, task: Evacuate) -> list[ClusterState]:
 
 def prepare(disk: Disk, task: Prepare) -> None:
     """A slot file that exists is left alone."""
-    if task.path.exists():
+    if disk.exists(task.path):
         return
     temp = task.path.with_suffix(TEMP_SUFFIX)
     fd = disk.open(temp, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
@@ -308,7 +308,7 @@ def _is_waste(file: int, task: Sweep) -> bool:
 
 
 def _directories(disk: Disk, root: Path) -> list[Path]:
-    return [root, *(root / name for name in disk.names(root) if (root / name).is_dir())]
+    return [root, *(root / name for name in disk.names(root) if disk.is_dir(root / name))]
 
 
 def find_strays(disk: Disk, task: FindStrays) -> list[Stray]:

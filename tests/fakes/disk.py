@@ -170,6 +170,10 @@ class FaultyDisk(Disk):
         self._meet("unlink", path)
         super().unlink(path)
 
+    def make_dir(self, path: Path) -> None:
+        self._meet("make_dir", path)
+        super().make_dir(path)
+
     def rmdir(self, path: Path) -> bool:
         self._meet("rmdir", path)
         return super().rmdir(path)

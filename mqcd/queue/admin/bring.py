@@ -7,7 +7,7 @@ is nothing new in it. What was brought once is not brought again: the queue keep
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mqcd.core.ports import Clock, Observer
 from mqcd.queue import manifest as manifests
@@ -44,15 +44,16 @@ class Import:
     """Goes into its name in the MANIFEST: `mailismus` or `eml`."""
     read: Read
     progress: Progress = silent
+    disk: Disk = field(default_factory=Disk)
 
     def rehearse(self) -> Outcome:
         """What `run` would do. Needs no lock and changes nothing. Raises what `run` raises."""
-        tree = self.read(self._known(Disk(), self._state(Disk())))
+        tree = self.read(self._known(self.disk, self._state(self.disk)))
         return Outcome(tree, sum(len(letter.recipients) for letter in tree.letters))
 
     async def run(self) -> Outcome:
         """Do it. Raises StoreBusy, StoreDamaged, StoreUnavailable, OSError; then nothing was taken in."""
-        disk = Disk()
+        disk = self.disk
         before = self._state(disk)
         tree = self.read(self._known(disk, before))
         cut_off = before is not None and pending_events(disk, self.options, before)

@@ -296,7 +296,7 @@ class _Survey:
             root = self._queue_root / area
             for name in self._disk.names(root):
                 below = root / name
-                if below.is_dir():
+                if self._disk.is_dir(below):
                     yield from (below / inner for inner in self._disk.names(below))
                 else:
                     yield below
