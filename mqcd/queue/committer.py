@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
+from typing import Protocol
 
 from mqcd.queue import slot
 from mqcd.queue.durable import Disk
@@ -30,7 +31,17 @@ class Write:
     offset: int
 
 
-class Committer:
+class Committer(Protocol):
+    """Writes and syncs."""
+
+    def submit(self, write: Write, done: Callable[[OSError | None], None]) -> None:
+        """Write and sync; `done` is called on the loop, later, with the error or None."""
+
+    def stop(self) -> None:
+        """Take no more; return after what was submitted is done."""
+
+
+class CommitterThread:
     """The thread that writes and syncs."""
 
     def __init__(self, disk: Disk, loop: asyncio.AbstractEventLoop) -> None:
@@ -41,7 +52,7 @@ class Committer:
         self._thread.start()
 
     def submit(self, write: Write, done: Callable[[OSError | None], None]) -> None:
-        """Write and sync; `done` is called on the loop with the error or None."""
+        """See `Committer`."""
         self._jobs.put((write, done))
 
     def stop(self) -> None:

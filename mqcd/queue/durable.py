@@ -37,42 +37,48 @@ class Disk:
 
     def pread(self, fd: int, octets: int, offset: int) -> bytes:
         """Octets at an offset; fewer only at the end of the file."""
-        data = os.pread(fd, octets, offset)
-        if len(data) == octets or not data:
-            return data
-        parts = [data]
-        have = len(data)
-        while have < octets and (data := os.pread(fd, octets - have, offset + have)):
-            parts.append(data)
-            have += len(data)
+        try:
+            data = os.pread(fd, octets, offset)
+            if len(data) == octets or not data:
+                return data
+            parts = [data]
+            have = len(data)
+            while have < octets and (data := os.pread(fd, octets - have, offset + have)):
+                parts.append(data)
+                have += len(data)
+        except OSError as error:
+            raise _naming(error, fd) from error
         return b"".join(parts)
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
         """Write all buffers at an offset, whole. Returns the octets written."""
         total = 0
-        for start in range(0, len(buffers), _IOV_MAX):
-            part = buffers[start : start + _IOV_MAX]
-            want = sum(map(len, part))
-            done = os.pwritev(fd, part, offset + total)
-            if done < want:
-                rest = memoryview(b"".join(part))
-                while done < want:
-                    wrote = os.pwrite(fd, rest[done:], offset + total + done)
-                    if wrote == 0:
-                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                    done += wrote
-            total += want
+        try:
+            for start in range(0, len(buffers), _IOV_MAX):
+                part = buffers[start : start + _IOV_MAX]
+                want = sum(map(len, part))
+                done = os.pwritev(fd, part, offset + total)
+                if done < want:
+                    _write_rest(fd, memoryview(b"".join(part)), offset + total, done)
+                total += want
+        except OSError as error:
+            raise _naming(error, fd) from error
         return total
 
     def datasync(self, fd: int) -> None:
         """Make a file's content and length durable."""
-        os.fdatasync(fd)
+        try:
+            os.fdatasync(fd)
+        except OSError as error:
+            raise _naming(error, fd) from error
 
     def sync_dir(self, path: Path) -> None:
         """Make a directory's entries durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        except OSError as error:
+            raise _naming(error, fd) from error
         finally:
             os.close(fd)
 
@@ -81,12 +87,17 @@ class Disk:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             _syncfs(fd)
+        except OSError as error:
+            raise _naming(error, fd) from error
         finally:
             os.close(fd)
 
     def reserve(self, fd: int, octets: int) -> None:
         """Give a file its space, so that a later write within it needs none."""
-        os.posix_fallocate(fd, 0, octets)
+        try:
+            os.posix_fallocate(fd, 0, octets)
+        except OSError as error:
+            raise _naming(error, fd) from error
 
     def zero_fill(self, fd: int, octets: int) -> None:
         """Write zeros from the start: later syncs then change no metadata and are cheaper."""
@@ -138,8 +149,12 @@ class Disk:
         return path.is_dir()
 
     def exists(self, path: Path) -> bool:
-        """Whether there is anything of that name."""
-        return path.exists()
+        """Whether there is such a file or directory. Raises OSError when that cannot be told."""
+        try:
+            path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def size(self, fd: int) -> int:
         """Length of an open file."""
@@ -173,8 +188,10 @@ class Disk:
         fcntl.flock(fd, fcntl.LOCK_UN)
 
     def free(self, path: Path) -> tuple[int, int]:
-        """Free octets and free inodes of the filesystem of `path`."""
+        """Free octets and free inodes of the filesystem of `path`. One that is read-only raises EROFS."""
         stat = os.statvfs(path)
+        if stat.f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
         return stat.f_bavail * stat.f_frsize, stat.f_favail
 
     def read_file(self, path: Path) -> bytes:
@@ -185,12 +202,24 @@ class Disk:
         finally:
             self.close(fd)
 
+    def create(self, path: Path) -> int:
+        """A new, empty file; one that had the name goes. Returns the descriptor.
+
+        Never the old file made empty: if its sync has failed, what it says of itself cannot be trusted.
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+        try:
+            return self.open(path, flags)
+        except FileExistsError:
+            self.unlink(path)
+            return self.open(path, flags)
+
     def write_temp(self, path: Path, chunks: Iterable[Buffer], *, sync: bool = True) -> int:
         """Write a file anew under a name that recovery removes. Returns its size.
 
         With `sync` false the caller makes it durable, by `sync_filesystem`, before it renames it.
         """
-        fd = self.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        fd = self.create(path)
         try:
             size = self.pwritev(fd, list(chunks), 0)
             if sync:
@@ -210,6 +239,24 @@ class Disk:
 
 TEMP_SUFFIX = ".tmp"
 """Ends every name under which something is still being written."""
+
+
+def _naming(error: OSError, fd: int) -> OSError:
+    """The same error with the name of the file, which the system tells by itself only for calls by name."""
+    try:
+        path = os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return error
+    return OSError(error.errno, error.strerror, path)
+
+
+def _write_rest(fd: int, data: memoryview, offset: int, done: int) -> None:
+    """Go on with a write that the system has cut short."""
+    while done < len(data):
+        wrote = os.pwrite(fd, data[done:], offset + done)
+        if wrote == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        done += wrote
 
 
 def _load_syncfs() -> Callable[[int], None]:

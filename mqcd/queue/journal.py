@@ -77,6 +77,7 @@ class Journal:
         *,
         ring: Ring,
         disk: Disk,
+        committer: Committer,
         clock: Clock,
         epoch: int,
         sequence: int,
@@ -100,7 +101,7 @@ class Journal:
         self._figures = figures
         self._on_sealed = on_sealed
         self._loop = asyncio.get_running_loop()
-        self._committer = Committer(disk, self._loop)
+        self._committer = committer
         self._pending: deque[Append] = deque()
         self._busy = False
         self._scheduled = False

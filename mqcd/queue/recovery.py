@@ -13,7 +13,7 @@ import os
 import secrets
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,7 +25,6 @@ from mqcd.core.spid import EPOCH_MS, SpidSource, spid_at
 from mqcd.queue import manifest as manifests
 from mqcd.queue.durable import Disk
 from mqcd.queue.figures import Figures
-from mqcd.queue.helper import Helper
 from mqcd.queue.identity import check_roots, take_lock
 from mqcd.queue.imports import name_events
 from mqcd.queue.journal import Journal
@@ -39,6 +38,7 @@ from mqcd.queue.shard import Options, Shard
 from mqcd.queue.shelf import Shelf
 from mqcd.queue.spool import check_links, make_silos
 from mqcd.queue.tasks import Sweep
+from mqcd.queue.workers import Workers
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +75,7 @@ async def recover(
     disk: Disk,
     clock: Clock,
     observer: Observer,
+    workers: Workers,
     on_sealed: Callable[[Segment], None],
 ) -> Recovered:
     """Open a shard. Raises StoreBusy, StoreDamaged, ConfigError, OSError."""
@@ -83,7 +84,7 @@ async def recover(
     for path in (queue_root, queue_root / "journal", options.settings.spool.rootpath, options.events):
         disk.mkdir(path)
     lock_fd = await take_lock(disk, queue_root)
-    executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="mqcd-io")
+    executor = workers.executor()
     try:
         loop = asyncio.get_running_loop()
         image = await loop.run_in_executor(executor, _read_disk, options, disk, clock.now())
@@ -91,7 +92,7 @@ async def recover(
         executor.shutdown(wait=False)
         disk.close(lock_fd)
         raise
-    shard = _assemble(options, disk, clock, observer, on_sealed, image, executor, lock_fd)
+    shard = _assemble(options, disk, clock, observer, workers, on_sealed, image, executor, lock_fd)
     cut_off = _settle_in(shard, image)
     shard.figures.quarantined += image.quarantined
     shard.figures.recovery_ms = clock.monotonic() - begun
@@ -184,9 +185,10 @@ def _assemble(
     disk: Disk,
     clock: Clock,
     observer: Observer,
+    workers: Workers,
     on_sealed: Callable[[Segment], None],
     image: _Image,
-    executor: ThreadPoolExecutor,
+    executor: Executor,
     lock_fd: int,
 ) -> Shard:
     settings, state = options.settings, image.manifest.state
@@ -198,6 +200,7 @@ def _assemble(
     journal = Journal(
         ring=ring,
         disk=disk,
+        committer=workers.committer(disk),
         clock=clock,
         epoch=state.epoch,
         sequence=state.sequence,
@@ -219,7 +222,7 @@ def _assemble(
         journal=journal,
         manifest=image.manifest,
         shelf=Shelf(disk, settings.rootpath),
-        helper=Helper(lock_fd),
+        helper=workers.helper(lock_fd),
         reaper=Reaper(disk, executor, clock, settings.rootpath / "pin"),
         references=References(settings.spool.maxspidcache),
         figures=figures,

@@ -62,7 +62,7 @@ def _copy(disk: Disk, source: Path, path: Path) -> None:
     temp = path.with_suffix(TEMP_SUFFIX)
     fd = disk.open(source, os.O_RDONLY)
     try:
-        copy = disk.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        copy = disk.create(temp)
         try:
             at = 0
             while data := disk.pread(fd, READ_AHEAD, at):

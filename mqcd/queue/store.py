@@ -31,6 +31,7 @@ from mqcd.queue.snapshot import Snapshot
 from mqcd.queue.space import Space
 from mqcd.queue.spool import SegmentContent, SpoolContent, file_path
 from mqcd.queue.staging import Staged, Staging
+from mqcd.queue.workers import Workers
 from mqcd.queue.writes import Writer
 
 log = logging.getLogger(__name__)
@@ -44,8 +45,16 @@ _FULL_DELAY_MS = 500
 class ClusterStore:
     """One shard on disk."""
 
-    def __init__(self, options: Options, clock: Clock, observer: Observer, disk: Disk | None = None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        clock: Clock,
+        observer: Observer,
+        disk: Disk | None = None,
+        workers: Workers | None = None,
+    ) -> None:
         self._options = options
+        self._workers = workers or Workers()
         self._clock = clock
         self._observer = observer
         self._disk = disk or Disk()
@@ -71,6 +80,7 @@ class ClusterStore:
             self._disk,
             self._clock,
             self._observer,
+            self._workers,
             lambda segment: keepers[0].sealed(segment),
         )
         shard = recovered.shard

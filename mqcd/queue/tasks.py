@@ -219,7 +219,7 @@ def prepare(disk: Disk, task: Prepare) -> None:
     if disk.exists(task.path):
         return
     temp = task.path.with_suffix(TEMP_SUFFIX)
-    fd = disk.open(temp, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    fd = disk.create(temp)
     try:
         disk.zero_fill(fd, task.size)
         disk.datasync(fd)

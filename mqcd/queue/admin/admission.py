@@ -14,7 +14,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -156,7 +155,7 @@ class _Admission:
         temp = path.with_suffix(TEMP_SUFFIX)
         self._written.append(spid)
         size, eight = 0, False
-        fd = self._disk.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        fd = self._disk.create(temp)
         try:
             for chunk in letter.content():
                 size += self._disk.pwritev(fd, [chunk], size)

@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
 from mqcd.core.model import Area, AreaStats, Body, Envelope, Origin, Recipient
 from mqcd.core.selection import Selection
-from mqcd.queue import tasks
 from mqcd.queue.export import Source
-from mqcd.queue.helper import Helper
 from mqcd.queue.ring import Segment
 from mqcd.queue.shard import Options, Shard
 from mqcd.queue.snapshot import Snapshot
@@ -28,6 +26,7 @@ from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.disk import FaultyDisk
 from tests.fakes.killed import copy_as_killed
 from tests.fakes.observer import RecordingObserver
+from tests.fakes.workers import LocalWorkers
 
 SPID = 0x0123456789ABCDE0
 SEGMENT_SIZE = 1 << 18
@@ -127,20 +126,6 @@ recipients = st.builds(
 """Records that have had a reply; one without carries no status, reply nor host."""
 
 
-class InlineHelper(Helper):
-    """The helper's tasks, done at once and on the test's own disk: the shard cannot tell the difference."""
-
-    def __init__(self, disk: FaultyDisk) -> None:
-        super().__init__(-1)
-        self._disk = disk
-        self.done: list[tasks.Task] = []
-
-    async def run(self, task: tasks.Task) -> tasks.Result:
-        result = tasks.run(self._disk, task)
-        self.done.append(task)
-        return result
-
-
 def options(root: Path, **changes: Any) -> Options:
     """A small queue below `root`; `changes` are queue settings."""
     settings: dict[str, Any] = {
@@ -166,7 +151,7 @@ class Rig:
         self.disk = FaultyDisk()
         self.changes = changes
         self.options = options(root, **changes)
-        self.store = ClusterStore(self.options, self.clock, self.observer, self.disk)
+        self.store = ClusterStore(self.options, self.clock, self.observer, self.disk, LocalWorkers(self.disk))
         self.post = Post(self.store, self.clock)
         self._later: list[Rig] = []
         self._open = False
@@ -174,8 +159,6 @@ class Rig:
     async def open(self) -> Rig:
         """Open the store."""
         await self.store.open()
-        # The keeper's task has not had its first turn yet: it never starts a process.
-        self.shard.helper = InlineHelper(self.disk)
         self._open = True
         return self
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import StoreUnavailable
+from mqcd.queue.committer import CommitterThread
 from mqcd.queue.figures import Figures
 from mqcd.queue.frame import HEADER_SIZE, Kind
 from mqcd.queue.journal import Journal
@@ -36,6 +37,7 @@ class Bench:
         self.journal = Journal(
             ring=self.ring,
             disk=self.disk,
+            committer=CommitterThread(self.disk, asyncio.get_running_loop()),
             clock=FakeClock(),
             epoch=1,
             sequence=1,

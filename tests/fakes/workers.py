@@ -1,0 +1,90 @@
+"""A shard's workers without threads and processes: what they are given is done at once, on the loop.
+
+`InlineWorkers` leaves a test one order of events and no waiting: with a fake clock, a whole life of a
+queue is the same each time. `LocalWorkers` has the real threads, and only the helper's tasks at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any, ParamSpec, TypeVar
+
+from mqcd.queue import tasks
+from mqcd.queue.committer import Committer, Write, perform
+from mqcd.queue.durable import Disk
+from mqcd.queue.helper import Helper
+from mqcd.queue.workers import Workers
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class InlineHelper(Helper):
+    """The helper's tasks, done at once and on the test's own disk: the shard cannot tell the difference."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(-1)
+        self._disk = disk
+        self.done: list[tasks.Task] = []
+
+    async def run(self, task: tasks.Task) -> tasks.Result:
+        result = tasks.run(self._disk, task)
+        self.done.append(task)
+        return result
+
+
+class InlineCommitter:
+    """`mqcd.queue.committer.Committer` that writes at once and answers at the loop's next turn."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def submit(self, write: Write, done: Callable[[OSError | None], None]) -> None:
+        """See the port."""
+        error: OSError | None = None
+        try:
+            perform(self._disk, write)
+        except OSError as caught:
+            error = caught
+        asyncio.get_running_loop().call_soon(done, error)
+
+    def stop(self) -> None:
+        """Nothing is ever left to do."""
+
+
+class InlineExecutor(Executor):
+    """Calls what it is given before it answers."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """A future that is done."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class LocalWorkers(Workers):
+    """Real threads; the helper's tasks are done in this process."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def helper(self, lock_fd: int) -> Helper:
+        """See `Workers`."""
+        return InlineHelper(self._disk)
+
+
+class InlineWorkers(LocalWorkers):
+    """Nothing runs beside the loop."""
+
+    def executor(self) -> Executor:
+        """See `Workers`."""
+        return InlineExecutor()
+
+    def committer(self, disk: Disk) -> Committer:
+        """See `Workers`."""
+        return InlineCommitter(disk)
