@@ -100,6 +100,9 @@ def oddities(written: Settings, given: Collection[str]) -> Remarks:
         yield "mta/queue/retry_maxtime_reports", "longer than retry_maxtime: retry_maxtime counts"
     if queue.retry_granularity < SECOND:
         yield "mta/queue/retry_granularity", "less than a second: one second counts"
+    for index, zone in enumerate(written.deliver.zones, start=1):
+        if not zone.matches:
+            yield f"mta/deliver/zones/zone[{index}]", "takes no mail: it has no match"
 
 
 def _roots(settings: Settings) -> Remarks:
@@ -154,10 +157,33 @@ def _relays(settings: Settings) -> Remarks:
                 yield f"mta/deliver/relays/relay[{index}]@destdomains", text
 
 
+def _zones(settings: Settings) -> Remarks:
+    names = Counter(zone.name for zone in settings.deliver.zones)
+    listeners = {listener.name for listener in settings.submit.listeners}
+    for index, zone in enumerate(settings.deliver.zones, start=1):
+        path = f"mta/deliver/zones/zone[{index}]"
+        if names[zone.name] > 1:
+            yield f"{path}@name", f"{zone.name} names another zone too: give each its own"
+        for number, match in enumerate(zone.matches, start=1):
+            for name in match.listener:
+                if name not in listeners:
+                    yield f"{path}/match[{number}]@listener", f"no listener is called {name}"
+
+
+def _destinations(settings: Settings) -> Remarks:
+    matches = Counter(entry.match.lower() for entry in settings.deliver.destinations)
+    for index, entry in enumerate(settings.deliver.destinations, start=1):
+        if matches[entry.match.lower()] > 1:
+            path = f"mta/deliver/destinations/destination[{index}]@match"
+            yield path, f"{entry.match} is named twice: put all that is said of it into one element"
+
+
 _CHECKS: tuple[Callable[[Settings], Remarks], ...] = (
     _roots,
     _journal,
     _listener_names,
     _listener_ports,
     _relays,
+    _zones,
+    _destinations,
 )

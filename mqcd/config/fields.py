@@ -14,7 +14,7 @@ import pathlib
 import re
 from typing import Generic, TypeVar
 
-from mqcd.config.settings import DAY, GIB, HOUR, KIB, MIB, MINUTE, SECOND
+from mqcd.config.settings import DAY, GIB, HOUR, KIB, MIB, MINUTE, SECOND, Rate
 from mqcd.core.errors import ConfigError
 
 Value = TypeVar("Value")
@@ -175,6 +175,34 @@ class Count(Kind[int]):
 
     def show(self, value: int) -> str:
         return str(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class RateKind(Kind[Rate]):
+    """So many in a time."""
+
+    @property
+    def word(self) -> str:
+        return "rate"
+
+    @property
+    def expected(self) -> str:
+        return "a whole number, at least 1, and the time it is for: 10/s, 500/h, 20/1m30s"
+
+    def parse(self, text: str) -> Rate:
+        count, slash, time = (part.strip() for part in text.partition("/"))
+        spelled = time if time[:1].isdigit() else f"1{time}"
+        try:
+            rate = Rate(count=Count(least=1).parse(count), per=Duration(least=1).parse(spelled))
+        except BadValue:
+            raise self.refuse(text) from None
+        if not slash or not re.search("[a-z]", time, re.IGNORECASE):
+            raise self.refuse(text)
+        return rate
+
+    def show(self, value: Rate) -> str:
+        time = Duration().show(value.per)
+        return f"{value.count}/{time[1:] if re.fullmatch('1[a-z]+', time) else time}"
 
 
 @dataclasses.dataclass(frozen=True)

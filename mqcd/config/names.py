@@ -10,7 +10,7 @@ import re
 from typing import TypeVar
 
 from mqcd.config.fields import BadValue, Kind
-from mqcd.config.settings import HostPattern, HostPort
+from mqcd.config.settings import HostPattern, HostPort, Source
 
 Value = TypeVar("Value")
 
@@ -64,6 +64,18 @@ MAIL_ADDRESS = Pattern(
     r"[^\s<>@,;:\x00-\x1f\x7f]{1,64}@[^\s<>@,;:\x00-\x1f\x7f]{1,253}",
     "a mail address such as postmaster@example.com",
 )
+SENDER = Pattern(
+    "sender",
+    rf"<>|(?:[^\s<>@,;:|\x00-\x1f\x7f]{{1,64}}@)?{_NAME}",
+    "a mail address, a domain, or <> for the null sender",
+)
+DOMAIN_PATTERN = Pattern("domain pattern", rf"\*|(?:\*\.)?{_NAME}", "a domain, or *.domain for all below it")
+HEADER = Pattern(
+    "header",
+    r"[!-9;-~]{1,76}(?:: ?[^\x00-\x1f\x7f|]{1,200})?",
+    "a header name, or name and value such as X-Mailer: newsletter",
+)
+LOGIN = Pattern("user", r"[^\s|\x00-\x1f\x7f]{1,128}", "the name of a user")
 REDIRECT = Pattern("mail address", rf"\.|{MAIL_ADDRESS.form}", "a mail address, or a dot for nobody")
 
 
@@ -175,3 +187,29 @@ class Peers(Kind[HostPattern]):
             return value
         single = value.prefixlen == value.max_prefixlen
         return str(value.network_address) if single else str(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceKind(Kind[Source]):
+    """An IP address to send from, with its weight: `192.0.2.1` or `192.0.2.1*3`."""
+
+    @property
+    def word(self) -> str:
+        return "address"
+
+    @property
+    def expected(self) -> str:
+        return "an IP address of this machine, with *N behind it for a weight of N"
+
+    def parse(self, text: str) -> Source:
+        address, star, weight = (part.strip() for part in text.partition("*"))
+        if star and not re.fullmatch("[1-9][0-9]{0,3}", weight):
+            raise self.refuse(text)
+        bare = address[1:-1] if address.startswith("[") and address.endswith("]") else address
+        try:
+            return Source(address=str(ipaddress.ip_address(bare)), weight=int(weight or 1))
+        except ValueError:
+            raise self.refuse(text) from None
+
+    def show(self, value: Source) -> str:
+        return value.address if value.weight == 1 else f"{value.address}*{value.weight}"

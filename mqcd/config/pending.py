@@ -48,8 +48,11 @@ NOT_YET_RESTRICTING = {
     f"{_RELAY}/auth": "this relay to a login",
     f"{_RELAY}/ssl": "this relay to TLS",
     "mta/queue/read_only": "which changes are made to the queue",
-    "mta/deliver/zones": "where mail is sent from, and how fast",
-    "mta/deliver/destinations": "how fast mail is sent, and with what TLS",
+    "mta/deliver/zones/zone@rate": "how fast mail of this zone is sent",
+    "mta/deliver/zones/zone@tls": "this zone's mail to TLS",
+    "mta/deliver/zones/zone/match@header": "which mail this zone takes",
+    "mta/deliver/destinations/destination@rate": "how fast mail is sent there",
+    "mta/deliver/destinations/destination@tls": "mail for this destination to TLS",
     "ops/events/hashkey@file": "what the event files show of addresses",
 }
 """Settings that restrict and have no effect yet, and what each would restrict: errors."""

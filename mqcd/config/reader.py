@@ -84,8 +84,8 @@ class Reader:
             if isinstance(entry, Row):
                 values[entry.attribute] = self._row(entry, node, found, at)
             elif isinstance(entry, Many):
-                child = found.get(entry.name)
-                values[entry.attribute] = self._many(block, entry, child, at.into(entry.name))
+                holder = found.get(entry.name) if entry.name else node
+                values[entry.attribute] = self._many(block, entry, holder, at.into(entry.name))
             elif entry.fills is None:
                 values.update(self._values(entry, found.get(entry.name), at.into(entry.name)))
             else:
@@ -102,12 +102,14 @@ class Reader:
         return tuple(self._block(many.item, item, each) for item, each in zip(items, here, strict=True))
 
     def _items(self, many: Many, node: Node, at: At) -> list[Node]:
-        if node.text != NONE:
-            self._stray_text(node, at)
-        self._attributes(node, set(), at)
         items = [child for child in node.children if child.name == many.item.name]
         for index, item in enumerate(items, start=1):
             self.lines[at.into(item.name, index).shown] = item.line
+        if not many.name:
+            return items
+        if node.text != NONE:
+            self._stray_text(node, at)
+        self._attributes(node, set(), at)
         for child in node.children:
             if child.name != many.item.name:
                 self._foreign(child, at, [many.item.name])
@@ -120,11 +122,14 @@ class Reader:
         self._stray_text(node, at)
         self._attributes(node, {e.name for e in block.entries if e.name.startswith("@")}, at)
         names = {_element(entry) for entry in block.entries} - {""}
+        repeated = {entry.item.name for entry in block.entries if isinstance(entry, Many) and not entry.name}
         found: dict[str, Node] = {}
         for child in node.children:
             here = at.into(child.name)
+            if child.name in repeated:
+                continue
             if child.name not in names:
-                self._foreign(child, at, names)
+                self._foreign(child, at, names | repeated)
             elif child.name in found:
                 self.error(here, f"given again on line {child.line}: keep one of the two")
             else:

@@ -21,19 +21,25 @@ from mqcd.config.fields import (
     Listed,
     Optional,
     Percent,
+    RateKind,
     Size,
     Text,
 )
 from mqcd.config.names import (
+    DOMAIN_PATTERN,
+    HEADER,
     HOST_NAME,
+    LOGIN,
     MAIL_ADDRESS,
     NAME,
     REDIRECT,
+    SENDER,
     USER,
     Domain,
     Endpoint,
     Host,
     Peers,
+    SourceKind,
 )
 
 PORT = Count(most=65535)
@@ -76,9 +82,10 @@ class Block:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Many:
-    """An element that holds any number of blocks of one name."""
+    """Any number of blocks of one name, in an element that holds nothing else."""
 
     name: str
+    """The element around them; "" where they stand in the block itself."""
     attribute: str
     item: Block
 
@@ -236,6 +243,54 @@ DELIVER = Block(
                 ),
             ),
         ),
+        Many(
+            name="zones",
+            attribute="zones",
+            item=Block(
+                name="zone",
+                fills=settings.ZoneSettings,
+                entries=(
+                    row("@name", NAME, required=True),
+                    row("@sources", Listed(SourceKind())),
+                    row("@helo", HOST_NAME),
+                    row("@rate", Optional(RateKind())),
+                    row("@maxserverconnections", Optional(Count(least=1))),
+                    row("@retry_delays", Listed(Duration(least=1))),
+                    row("@tls", Optional(Choice(settings.TlsPolicy))),
+                    Many(
+                        name="",
+                        attribute="matches",
+                        item=Block(
+                            name="match",
+                            fills=settings.ZoneMatchSettings,
+                            entries=(
+                                row("@sender", Listed(SENDER)),
+                                row("@domain", Listed(DOMAIN_PATTERN)),
+                                row("@listener", Listed(NAME)),
+                                row("@header", Listed(HEADER)),
+                                row("@user", Listed(LOGIN)),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        Many(
+            name="destinations",
+            attribute="destinations",
+            item=Block(
+                name="destination",
+                fills=settings.DestinationSettings,
+                entries=(
+                    row("@match", DOMAIN_PATTERN, required=True),
+                    row("@rate", Optional(RateKind())),
+                    row("@maxserverconnections", Optional(Count(least=1))),
+                    row("@retry_delays", Listed(Duration(least=1))),
+                    row("@tls", Optional(Choice(settings.TlsPolicy))),
+                    row("@probe_interval", Optional(Duration(least=1))),
+                ),
+            ),
+        ),
         Block(
             name="dns",
             fills=settings.DnsSettings,
@@ -309,7 +364,7 @@ ROOT = Block(
 
 def join(path: str, name: str) -> str:
     """The path of an entry within the block at `path`: `mta/queue/rootpath`, `ops@port`."""
-    return path + name if name.startswith("@") or not path else f"{path}/{name}"
+    return path + name if not name or name.startswith("@") or not path else f"{path}/{name}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

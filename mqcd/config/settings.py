@@ -78,6 +78,36 @@ class HostPort:
     port: int
 
 
+class TlsPolicy(enum.Enum):
+    """What a next hop's TLS has to be."""
+
+    NONE = "none"
+    """Never used."""
+    MAY = "may"
+    """Used where it is offered, certificates not looked at (RFC 7435)."""
+    ENCRYPT = "encrypt"
+    """Nothing is sent without it; certificates not looked at."""
+    VERIFY = "verify"
+    """Nothing is sent without it, and the certificate must be good and name the host (RFC 6125)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Rate:
+    """So many recipients in so many milliseconds."""
+
+    count: int
+    per: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """An address of our own that connections go out from."""
+
+    address: str
+    weight: int = 1
+    """Its share of the zone's connections, against those of the zone's other addresses."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class ApplicationSettings:
     """What the whole server goes by."""
@@ -248,6 +278,59 @@ class DnsSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ZoneMatchSettings:
+    """Which mail a zone takes: what fits all that is given here, and one value of each."""
+
+    sender: tuple[str, ...] = setting((), "senders, each user@domain or a domain; <> = the null sender")
+    domain: tuple[str, ...] = setting((), "recipient domains; *.domain = those below it")
+    listener: tuple[str, ...] = setting((), "names of the listeners that took it")
+    header: tuple[str, ...] = setting((), "header fields that it has, each Name or Name: value")
+    user: tuple[str, ...] = setting((), "users who sent it, by their login")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ZoneSettings:
+    """A way out: where its mail is sent from, and how fast."""
+
+    name: str = setting("", "name of the zone in logs, metrics and events; must be given")
+    sources: tuple[Source, ...] = setting(
+        (), "own addresses to send from, each ip or ip*weight; none = the system's choice"
+    )
+    helo: str = setting("", "host name in EHLO; empty = the client's announcehost")
+    rate: Rate | None = setting(
+        None, "recipients tried in a time, all destinations together; none = no limit"
+    )
+    maxserverconnections: int | None = setting(
+        None, "connections at once to one destination; none = as for all mail"
+    )
+    retry_delays: tuple[int, ...] = setting(
+        (), "waits after failed attempts; none = as the queue has them", "milliseconds"
+    )
+    tls: TlsPolicy | None = setting(
+        None, "TLS with next hops: none, may, encrypt or verify; left out = anonssl"
+    )
+    matches: tuple[ZoneMatchSettings, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class DestinationSettings:
+    """How some next hops are to be treated."""
+
+    match: str = setting("", "recipient domain, or pattern of the names of MX hosts; must be given")
+    rate: Rate | None = setting(None, "recipients tried there in a time, from one zone; none = no limit")
+    maxserverconnections: int | None = setting(
+        None, "connections at once, from one zone; none = as the zone has it"
+    )
+    retry_delays: tuple[int, ...] = setting(
+        (), "waits after failed attempts; none = as the zone has them", "milliseconds"
+    )
+    tls: TlsPolicy | None = setting(None, "TLS: none, may, encrypt or verify; left out = as the zone has it")
+    probe_interval: int | None = setting(
+        None, "time after which a dead destination is looked at first; none = 1m", "milliseconds"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class DeliverSettings:
     """Mail out."""
 
@@ -261,6 +344,8 @@ class DeliverSettings:
     smtpport: int = setting(25, "TCP port of hosts found by DNS")
     client: ClientSettings = ClientSettings()
     relays: tuple[RelaySettings, ...] = ()
+    zones: tuple[ZoneSettings, ...] = ()
+    destinations: tuple[DestinationSettings, ...] = ()
     dns: DnsSettings = DnsSettings()
 
 

@@ -67,28 +67,43 @@ def _inside(block: Block, values: Any, indent: str, glosses: bool) -> Iterator[s
 
 def _many(around: Block, many: Many, values: Any, indent: str, glosses: bool) -> Iterator[str]:
     items = getattr(values, many.attribute)
-    if items:
+    if not many.name:
+        for item in items:
+            yield from _block(many.item, item, indent, glosses)
+    elif items:
         yield f"{indent}<{many.name}>"
         for item in items:
             yield from _block(many.item, item, indent + _STEP, glosses)
         yield f"{indent}</{many.name}>"
-        return
-    if glosses:
-        yield from _example(many, indent)
-    default = default_of(around.fills, many.attribute) if around.fills else ()
-    yield f"{indent}<{many.name}>-</{many.name}>" if default else f"{indent}<{many.name}/>"
+    else:
+        if glosses:
+            yield from _example(many, indent)
+        default = default_of(around.fills, many.attribute) if around.fills else ()
+        yield f"{indent}<{many.name}>-</{many.name}>" if default else f"{indent}<{many.name}/>"
 
 
 def _example(many: Many, indent: str) -> Iterator[str]:
     """What an item of an empty list could say, as one comment."""
     if many.item.fills is None:
         return
-    rows = [entry for entry in many.item.entries if isinstance(entry, Row)]
-    attributes = "".join(f' {entry.xml_attribute}=""' for entry in rows)
-    yield f"{indent}<!-- any number of <{many.item.name}{attributes}/>"
-    for entry in rows:
-        yield f"{indent}{_STEP}{entry.name}: {gloss_of(many.item.fills, entry.attribute)}"
+    inner = [entry.item for entry in many.item.entries if isinstance(entry, Many)]
+    closed = "" if inner else "/"
+    yield f"{indent}<!-- any number of <{many.item.name}{_blank_attributes(many.item)}{closed}>"
+    yield from _explained(many.item, indent + _STEP)
+    for item in inner:
+        yield f"{indent}{_STEP}with any number of <{item.name}{_blank_attributes(item)}/> inside"
+        yield from _explained(item, indent + 2 * _STEP)
     yield f"{indent}-->"
+
+
+def _blank_attributes(block: Block) -> str:
+    return "".join(f' {entry.xml_attribute}=""' for entry in block.entries if isinstance(entry, Row))
+
+
+def _explained(block: Block, indent: str) -> Iterator[str]:
+    for entry in block.entries:
+        if isinstance(entry, Row) and block.fills is not None:
+            yield f"{indent}{entry.name}: {gloss_of(block.fills, entry.attribute)}"
 
 
 def _element(row: Row, values: Any) -> str:

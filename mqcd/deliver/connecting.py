@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from mqcd.config.settings import TlsPolicy
 from mqcd.core.errors import ConnectFailed, NameNotFound, ResolveFailed
 from mqcd.core.model import Phase
 from mqcd.core.reply import Reply
 from mqcd.deliver.exchange import State
 from mqcd.deliver.link import Link
+from mqcd.deliver.policy import Hop, source_for
 from mqcd.deliver.routing import Destination, order
 from mqcd.deliver.shop import Shop
 
@@ -30,8 +32,10 @@ class NoHost:
     address: str = ""
 
 
-async def connect(shop: Shop, destination: Destination, turn: int) -> Link | NoHost:
-    """A link in state READY, or why there is none. `turn` lets equal hosts take the lead in turns."""
+async def connect(shop: Shop, hop: Hop, turn: int) -> Link | NoHost:
+    """A link in state READY, or why there is none. `turn` lets equal hosts, and equal own addresses, take
+    the lead in turns."""
+    destination = hop.destination
     missing = NoHost(
         reply=Reply(
             code=451 if destination.relay else 550,
@@ -56,22 +60,28 @@ async def connect(shop: Shop, destination: Destination, turn: int) -> Link | NoH
             if tried == MAX_ADDRESSES:
                 return worst
             tried += 1
-            found = await _reach(shop, destination, host, address)
+            found = await _reach(shop, hop, host, address, turn)
             if isinstance(found, Link):
                 return found
             worst = found
     return worst
 
 
-async def _reach(shop: Shop, destination: Destination, host: str, address: str) -> Link | NoHost:
+async def _reach(shop: Shop, hop: Hop, host: str, address: str, turn: int) -> Link | NoHost:
     """One address, with TLS where it is offered, without where that fails."""
-    manners = shop.manners
+    policy = hop.policy
+    source = source_for(policy.sources, address, turn)
+    if source is None:
+        text = f"zone {policy.zone} has no address of its own to reach {host} [{address}] from"
+        reply = Reply(code=451, status="4.4.1", text=text)
+        return NoHost(reply=reply, phase=Phase.CONNECT, host=host, address=address)
+    manners = replace(shop.manners, hello=policy.helo, starttls=policy.tls is not TlsPolicy.NONE)
     while True:
         link = Link(shop.settings.client, shop.clock, manners, host, address)
         shop.sweep.add(link)
         done = False
         try:
-            found = await _open(shop, destination, link)
+            found = await _open(shop, hop.destination, link, source)
             done = isinstance(found, Link)
         finally:
             if not done:
@@ -83,11 +93,11 @@ async def _reach(shop: Shop, destination: Destination, host: str, address: str) 
         return found
 
 
-async def _open(shop: Shop, destination: Destination, link: Link) -> Link | NoHost | None:
+async def _open(shop: Shop, destination: Destination, link: Link, source: str) -> Link | NoHost | None:
     """None: its TLS does not work, try without."""
     host, address = link.host, link.address
     try:
-        await link.open(shop.dialer, destination.port)
+        await link.open(shop.dialer, destination.port, source)
     except ConnectFailed as error:
         shop.observer.connect_failed(shop.clock.now(), destination.name, address, str(error))
         reply = Reply(code=451, status="4.4.1", text=f"no connection to {host} [{address}]: {error}")

@@ -25,8 +25,9 @@ from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.exchange import Manners
 from mqcd.deliver.lanes import Bounds, LaneState, Start
+from mqcd.deliver.policy import Hop
 from mqcd.deliver.router import Router
-from mqcd.deliver.routing import Destination, Unroutable
+from mqcd.deliver.routing import Unroutable
 from mqcd.deliver.scheduling import LaneTable
 from mqcd.deliver.session import Session
 from mqcd.deliver.settling import Settler
@@ -59,7 +60,7 @@ class Deliverer:
         dialer: Dialer,
         observer: Observer,
     ) -> None:
-        self._table = LaneTable(_bounds(settings, schedule))
+        self._table = LaneTable(_bounds(settings))
         self._shop = Shop(
             settings=settings,
             schedule=schedule,
@@ -73,7 +74,7 @@ class Deliverer:
             sweep=Sweep(clock, min(max(settings.client.timeout // 10, 10), 1000)),
             manners=_manners(settings.client),
         )
-        self._router = Router(settings, resolver, clock)
+        self._router = Router(settings, schedule, resolver, clock)
         self._alarm = Alarm(clock, self._kick)
         self._event = asyncio.Event()
         self._loop_task: asyncio.Task[None] | None = None
@@ -99,8 +100,8 @@ class Deliverer:
         shop = self._shop
         shop.settings, shop.schedule = settings, schedule
         shop.manners = _manners(settings.client)
-        self._table.rebind(_bounds(settings, schedule))
-        self._router = Router(settings, shop.resolver, shop.clock)
+        self._table.rebind(_bounds(settings))
+        self._router = Router(settings, schedule, shop.resolver, shop.clock)
         self._event.set()
 
     async def stop(self, grace_ms: int) -> None:
@@ -211,7 +212,7 @@ class Deliverer:
         """Into its lane, or to whoever asks DNS for its domain."""
         try:
             domain = recipient.domain
-            known = self._router.known(domain)
+            known = self._router.known(recipient.envelope, domain)
             if known is not None:
                 self._add(recipient, domain, known)
             elif (waiting := self._routing.get(domain)) is not None:
@@ -225,8 +226,8 @@ class Deliverer:
             _log.exception("recipient %s failed by an error of our own", recipient.key)
             self._fail_route([recipient], recipient.domain, INTERNAL)
 
-    def _add(self, recipient: Recipient, domain: str, destination: Destination) -> None:
-        self._shop.give(self._table.add(recipient, domain, destination, self._shop.clock.monotonic()))
+    def _add(self, recipient: Recipient, domain: str, hop: Hop) -> None:
+        self._shop.give(self._table.add(recipient, domain, hop, self._shop.clock.monotonic()))
 
     async def _route(self, domain: str) -> None:
         try:
@@ -239,12 +240,13 @@ class Deliverer:
             self._fail_route(recipients, domain, route.reply)
         else:
             for recipient in recipients:
-                self._add(recipient, domain, route)
+                self._add(recipient, domain, self._router.hop(recipient.envelope, domain, route))
         self._event.set()
 
     def _fail_route(self, recipients: list[Recipient], domain: str, reply: Reply) -> None:
         attempt = Attempt(destination=domain, phase=Phase.ROUTE)
-        self._shop.settle_all(recipients, failure(reply, Phase.ROUTE), attempt, domain or "local")
+        outcome = failure(reply, Phase.ROUTE)
+        self._shop.settle_all(recipients, outcome, attempt, self._shop.schedule, domain or "local")
 
     def _dispatch(self) -> None:
         for start in self._table.dispatch(self._shop.clock.monotonic()):
@@ -315,13 +317,11 @@ class Deliverer:
             await asyncio.wait(left)
 
 
-def _bounds(settings: DeliverSettings, schedule: RetrySchedule) -> Bounds:
+def _bounds(settings: DeliverSettings) -> Bounds:
     return Bounds(
         queuecache=settings.queuecache,
         maxconnections=settings.maxconnections,
-        maxserverconnections=settings.maxserverconnections,
         maxrecips=settings.maxrecips,
-        first_retry=schedule.delays[0],
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mqcd.core.model import Recipient
-from mqcd.deliver.routing import Destination
+from mqcd.deliver.policy import Hop
 
 START_WINDOW = 5.0
 """Connections that an unknown destination may have at once."""
@@ -20,7 +20,7 @@ START_WINDOW = 5.0
 class Job:
     """Recipients of one message that travel together."""
 
-    destination: Destination
+    hop: Hop
     recipients: list[Recipient]
     since: int
     """When it came into its lane."""
@@ -31,9 +31,9 @@ class Job:
 
 @dataclass(slots=True)
 class Lane:
-    """What is known of one destination."""
+    """What is known of one hop."""
 
-    destination: Destination
+    hop: Hop
     window: float = START_WINDOW
     jobs: deque[Job] = field(default_factory=deque)
     waiting: int = 0
@@ -63,15 +63,17 @@ class Lane:
 
     @property
     def name(self) -> str:
-        """The destination's name."""
-        return self.destination.name
+        """The hop's key."""
+        return self.hop.key
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaneState:
     """A lane as operators see it."""
 
+    name: str
     destination: str
+    zone: str
     waiting: int
     """Recipients in the active set that are not being tried."""
     connections: int
@@ -106,7 +108,4 @@ class Bounds:
 
     queuecache: int
     maxconnections: int
-    maxserverconnections: int
     maxrecips: int
-    first_retry: int
-    """The first retry delay, ms: no probe waits longer."""

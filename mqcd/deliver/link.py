@@ -47,13 +47,13 @@ class Link:
 
     # ------------------------------------------------------------ opening
 
-    async def open(self, dialer: Dialer, port: int) -> None:
-        """Connect. Raises ConnectFailed, also when that takes too long."""
+    async def open(self, dialer: Dialer, port: int, source: str = "") -> None:
+        """Connect, from `source` ("" = any). Raises ConnectFailed, also when that takes too long."""
         started = self._clock.monotonic()
         self._dialling = asyncio.current_task()
         self._patience()
         try:
-            connection = await dialer.dial(self.address, port, "")
+            connection = await dialer.dial(self.address, port, source)
         except asyncio.CancelledError:
             if not self._timed_out or self._dialling is None:
                 raise

@@ -1,9 +1,9 @@
-"""Asks DNS what `routing` needs to know, and remembers the answers for a while.
+"""From a recipient to its hop: asks DNS what `routing` needs to know, and remembers the answers for a while.
 
 Guarantees: never raises for a domain's sake; DNS that gives no answer means "later" (4.4.3), and only a
 certain "there is none" is permanent (5.1.2). Questions for one domain that is being asked for are asked
 once. Routes that DNS gave are kept at most `KEEP_MS` (the resolver keeps the records by their TTL).
-Settings read: deliver/relays, smtpport, client/fallbackMX_A.
+Settings read: deliver/relays, smtpport, client/fallbackMX_A, and what `policy` reads.
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from mqcd.config.settings import DeliverSettings
+from mqcd.core.address import normal_domain
 from mqcd.core.errors import NameNotFound, ResolveFailed
+from mqcd.core.model import Envelope
 from mqcd.core.ports import Clock, Resolver
+from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver import routing
+from mqcd.deliver.policy import Hop, Policies, hop
 from mqcd.deliver.routing import Destination, Route
 
 KEEP_MS = 30_000
@@ -21,9 +25,12 @@ MAX_KEPT = 10_000
 
 
 class Router:
-    """From a recipient's domain to its destination."""
+    """Finds hops. Domains are in comparable form throughout."""
 
-    def __init__(self, settings: DeliverSettings, resolver: Resolver, clock: Clock) -> None:
+    def __init__(
+        self, settings: DeliverSettings, schedule: RetrySchedule, resolver: Resolver, clock: Clock
+    ) -> None:
+        self._policies = Policies(settings, schedule)
         self._relays = routing.relays(
             (relay.address.host, relay.address.port, relay.destdomains) for relay in settings.relays
         )
@@ -32,9 +39,26 @@ class Router:
         self._resolver = resolver
         self._clock = clock
         self._kept: OrderedDict[str, tuple[int, Destination]] = OrderedDict()
+        self._hops: OrderedDict[tuple[str, str], Hop] = OrderedDict()
 
-    def known(self, domain: str) -> Destination | None:
-        """The destination, if it is known without asking."""
+    def known(self, envelope: Envelope, domain: str) -> Hop | None:
+        """The hop of a recipient, if it is known without asking."""
+        destination = self._known(domain)
+        return None if destination is None else self.hop(envelope, domain, destination)
+
+    def hop(self, envelope: Envelope, domain: str, destination: Destination) -> Hop:
+        """The hop of a recipient whose mail goes to `destination`."""
+        key = self._policies.zone_of(envelope, domain), domain
+        kept = self._hops.get(key)
+        if kept is not None and kept.destination is destination:
+            return kept
+        hosts = [normal_domain(host) for group in destination.hosts for host in group]
+        made = self._hops[key] = hop(destination, self._policies.policy(*key, hosts))
+        if len(self._hops) > MAX_KEPT:
+            self._hops.popitem(last=False)
+        return made
+
+    def _known(self, domain: str) -> Destination | None:
         relay = self._relays.find(domain)
         if relay is not None:
             return relay
@@ -44,8 +68,8 @@ class Router:
         return None
 
     async def find(self, domain: str) -> Route:
-        """The route of a recipient's domain, in comparable form ("" = a bare postmaster: ourselves)."""
-        known = self.known(domain)
+        """The route of a recipient's domain ("" = a bare postmaster: ourselves)."""
+        known = self._known(domain)
         if known is not None:
             return known
         if not domain:

@@ -1,13 +1,14 @@
-"""Who is tried next, and over how many connections: a table of lanes, one for each destination. Pure.
+"""Who is tried next, and over how many connections: a table of lanes, one for each hop. Pure.
 
 * Lanes take turns, so a long one delays no other. Within a lane recipients go in order of arrival; those
   of one message travel together, at most `maxrecips` in one transaction.
 * A lane's window, how many connections it may have, starts at `START_WINDOW`, grows by one for each
   window's worth of transactions that went through, halves when a connection fails, and stays within
-  1 .. `maxserverconnections`.
+  1 .. what the hop's policy allows.
 * A destination whose hosts all refuse, or on which connections only break, is suspended. One recipient
-  is kept as its probe, the others go back untried. The first probe comes after `FIRST_PROBE_MS`, each
-  further one after twice the time, none later than the first retry delay.
+  is kept as its probe, the others go back untried. The first probe comes after the policy's probe
+  interval, else `FIRST_PROBE_MS`, each further one after twice the time, none later than the first retry
+  delay.
 * When the active set is full, lanes that hold more than their share and do not get on give back the rest.
 
 Decisions are returned (`Start`, `Give`), agents perform them and tell the table what came of it. Times
@@ -21,7 +22,7 @@ from collections.abc import Iterator
 
 from mqcd.core.model import Recipient
 from mqcd.deliver.lanes import Bounds, Give, Job, Lane, LaneState, Start
-from mqcd.deliver.routing import Destination
+from mqcd.deliver.policy import Hop
 
 FIRST_PROBE_MS = 60_000
 PROBE_GRACE_MS = 10_000
@@ -75,7 +76,9 @@ class LaneTable:
         """A snapshot for operators."""
         return [
             LaneState(
-                destination=lane.name,
+                name=lane.name,
+                destination=lane.hop.destination.name,
+                zone=lane.hop.policy.zone,
                 waiting=lane.waiting,
                 connections=lane.connections,
                 idle=lane.idle,
@@ -111,21 +114,22 @@ class LaneTable:
 
     # ------------------------------------------------------------ mail comes
 
-    def add(self, recipient: Recipient, domain: str, destination: Destination, now: int) -> Give | None:
+    def add(self, recipient: Recipient, domain: str, hop: Hop, now: int) -> Give | None:
         """Put a claimed recipient into its lane; a Give when it must rather wait outside."""
-        lane = self._lanes.get(destination.name)
+        lane = self._lanes.get(hop.key)
         if lane is None:
-            lane = self._lanes[destination.name] = Lane(destination)
+            lane = self._lanes[hop.key] = Lane(hop)
+        lane.hop = hop
         if len(lane.domains) < MAX_DOMAINS:
             lane.domains.add(domain)
         if lane.suspended and (lane.jobs or lane.connections):
             return Give(recipients=(recipient,), after=self._rest(lane, now))
         spid = recipient.envelope.spid
         job = lane.open_jobs.get(spid) if spid & 1 else None
-        if job is not None and job.destination is destination:
+        if job is not None and job.hop is hop:
             job.recipients.append(recipient)
         else:
-            job = Job(destination, [recipient], now, probe=lane.suspended)
+            job = Job(hop, [recipient], now, probe=lane.suspended)
             if not lane.jobs:
                 lane.moved = max(lane.moved, now)
             lane.jobs.append(job)
@@ -205,8 +209,9 @@ class LaneTable:
         """A transaction ran to its end, whatever the replies: the server works."""
         lane.breaks = 0
         lane.moved = now
-        if lane.window < self._top:
-            lane.window = min(lane.window + 1 / lane.window, self._top)
+        top = self._top(lane)
+        if lane.window < top:
+            lane.window = min(lane.window + 1 / lane.window, top)
             if lane.jobs:
                 self._enqueue(lane)
 
@@ -266,12 +271,11 @@ class LaneTable:
     def _limit(self, lane: Lane, now: int) -> int:
         if lane.suspended:
             return 1 if lane.until <= now else 0
-        return min(max(1, int(lane.window)), self._top)
+        return min(max(1, int(lane.window)), self._top(lane))
 
-    @property
-    def _top(self) -> int:
-        """Connections that one destination may have at most."""
-        return self._bounds.maxserverconnections or self._bounds.queuecache
+    def _top(self, lane: Lane) -> int:
+        """Connections that a lane may have at most."""
+        return lane.hop.policy.connections or self._bounds.queuecache
 
     def _full(self) -> bool:
         return 0 < self._bounds.maxconnections <= self.connections
@@ -296,8 +300,9 @@ class LaneTable:
 
     def _suspend(self, lane: Lane, now: int) -> Give | None:
         if not lane.suspended or lane.until <= now:
-            first = min(FIRST_PROBE_MS, self._bounds.first_retry)
-            lane.delay = min(lane.delay * 2 or first, self._bounds.first_retry)
+            policy = lane.hop.policy
+            first_retry = policy.schedule.delays[0]
+            lane.delay = min(lane.delay * 2 or policy.probe_interval or FIRST_PROBE_MS, first_retry)
             lane.until = now + lane.delay
         lane.suspended = True
         self._passed[lane.name] = lane
@@ -307,7 +312,7 @@ class LaneTable:
         if kept is None:
             return None
         given = self._cut(lane, 0)
-        probe = Job(kept.destination, [given.pop(0)], kept.since, begun=False, probe=True)
+        probe = Job(kept.hop, [given.pop(0)], kept.since, begun=False, probe=True)
         lane.jobs.append(probe)
         lane.waiting = 1
         return Give(recipients=given, after=self._rest(lane, now)) if given else None

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from mqcd.core.model import Attempt, Phase
 from mqcd.deliver.connecting import NoHost, connect
+from mqcd.deliver.exchange import Outcome
 from mqcd.deliver.lanes import Job, Lane
 from mqcd.deliver.link import Link
 from mqcd.deliver.shop import Shop
@@ -102,7 +103,7 @@ class Session:
 
     async def _connect(self, job: Job) -> bool:
         shop = self._shop
-        found = await connect(shop, job.destination, self._turn)
+        found = await connect(shop, job.hop, self._turn)
         if isinstance(found, Link):
             self._link = found
             self._got_through = True
@@ -115,13 +116,12 @@ class Session:
     def _unreachable(self, job: Job, found: NoHost) -> None:
         """No host would do: this job was tried; what else waits for the destination is not."""
         attempt = Attempt(
-            destination=job.destination.name,
+            destination=job.hop.destination.name,
             phase=found.phase,
             remote_host=found.host,
             remote_addr=found.address,
         )
-        begin = "" if job.begun else job.destination.name
-        self._shop.settle_all(job.recipients, failure(found.reply, found.phase), attempt, begin)
+        self._settle_all(job, failure(found.reply, found.phase), attempt)
         if not found.reply.permanent:
             self._shop.give(self._shop.table.failed(self._lane, self._shop.clock.monotonic()))
 
@@ -175,9 +175,12 @@ class Session:
         job, self._job = self._job, None
         _log.exception("delivery to %s failed by an error of our own", self._lane.name)
         if job is not None:
-            attempt = Attempt(destination=job.destination.name, phase=Phase.CONNECT)
-            begin = "" if job.begun else job.destination.name
-            self._shop.settle_all(job.recipients, failure(INTERNAL, attempt.phase), attempt, begin)
+            attempt = Attempt(destination=job.hop.destination.name, phase=Phase.CONNECT)
+            self._settle_all(job, failure(INTERNAL, attempt.phase), attempt)
+
+    def _settle_all(self, job: Job, outcome: Outcome, attempt: Attempt) -> None:
+        begin = "" if job.begun else job.hop.destination.name
+        self._shop.settle_all(job.recipients, outcome, attempt, job.hop.policy.schedule, begin)
 
     def _leave(self) -> None:
         if self._link is not None:

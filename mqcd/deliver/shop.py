@@ -36,7 +36,12 @@ class Shop:
     """Nothing new is started."""
 
     def settle_all(
-        self, recipients: list[Recipient], outcome: Outcome, attempt: Attempt, begin: str = ""
+        self,
+        recipients: list[Recipient],
+        outcome: Outcome,
+        attempt: Attempt,
+        schedule: RetrySchedule,
+        begin: str = "",
     ) -> None:
         """The same outcome for all of them; see `Settler.settle`."""
         now = self.clock.now()
@@ -44,7 +49,7 @@ class Shop:
             [
                 Settlement(
                     recipient=recipient,
-                    verdict=verdict_on(recipient, outcome, attempt, self.schedule, now),
+                    verdict=verdict_on(recipient, outcome, attempt, schedule, now),
                 )
                 for recipient in recipients
             ],

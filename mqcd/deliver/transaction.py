@@ -46,7 +46,7 @@ async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
     begun: asyncio.Future[None] | None = None
     try:
         if not job.begun:
-            begun = asyncio.ensure_future(shop.store.begin(job.recipients, job.destination.name))
+            begun = asyncio.ensure_future(shop.store.begin(job.recipients, job.hop.destination.name))
             job.begun = True
         content = await shop.store.content(job.recipients[0])
         try:
@@ -151,7 +151,7 @@ def _settle(shop: Shop, link: Link, job: Job, started: int) -> None:
         attempt = attempts.get(outcome.phase)
         if attempt is None:
             attempt = attempts[outcome.phase] = Attempt(
-                destination=job.destination.name,
+                destination=job.hop.destination.name,
                 phase=outcome.phase,
                 remote_host=link.host,
                 remote_addr=link.address,
@@ -160,7 +160,7 @@ def _settle(shop: Shop, link: Link, job: Job, started: int) -> None:
                 connect_ms=link.connect_ms if link.transactions == 1 else 0,
                 attempt_ms=ended - started,
             )
-        verdict = verdict_on(recipient, outcome, attempt, shop.schedule, now)
+        verdict = verdict_on(recipient, outcome, attempt, job.hop.policy.schedule, now)
         settlements.append(Settlement(recipient=recipient, verdict=verdict))
     shop.settler.settle(settlements)
 

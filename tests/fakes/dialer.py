@@ -14,7 +14,8 @@ SOURCE = "192.0.2.250"
 class FakeConnection:
     """`mqcd.core.ports.Connection`. What is written goes to the peer at once; its answers can be read."""
 
-    def __init__(self, peer: Peer, address: str) -> None:
+    def __init__(self, peer: Peer, address: str, source: str) -> None:
+        self._source = source
         self._peer = peer
         self._address = address
         self._unread = bytearray()
@@ -32,8 +33,8 @@ class FakeConnection:
 
     @property
     def source_addr(self) -> str:
-        """Always the same."""
-        return SOURCE
+        """The one that was asked for, else always the same."""
+        return self._source or SOURCE
 
     # The client's side.
 
@@ -233,7 +234,7 @@ class FakeDialer:
             raise ConnectFailed(host or "unreachable")
         peer = host()
         self.peers.append(peer)
-        return FakeConnection(peer, address)
+        return FakeConnection(peer, address, source)
 
     @property
     def messages(self) -> list[tuple[str, tuple[str, ...], bytes]]:

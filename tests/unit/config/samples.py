@@ -11,7 +11,12 @@ VAR = pathlib.Path("/srv/mail/var")
 HOST = "mx.example.org"
 
 # Left out, they give remarks of their own.
-_NEEDED = {"listener": ' interface="127.0.0.1"', "relay": ' address="relay.example.net"'}
+_NEEDED = {
+    "listener": ' interface="127.0.0.1"',
+    "relay": ' address="relay.example.net"',
+    "zone": ' name="bulk"',
+    "destination": ' match="example.net"',
+}
 
 
 def document(path: str, text: str, attributes: str = "") -> str:

@@ -21,11 +21,26 @@ from mqcd.config.fields import (
     Listed,
     Optional,
     Percent,
+    RateKind,
     Size,
     Text,
 )
-from mqcd.config.names import HOST_NAME, MAIL_ADDRESS, NAME, REDIRECT, USER, Domain, Endpoint, Host, Peers
-from mqcd.config.settings import DAY, HOUR, KIB, MINUTE, SECOND, HostPort, LogFormat
+from mqcd.config.names import (
+    DOMAIN_PATTERN,
+    HEADER,
+    HOST_NAME,
+    MAIL_ADDRESS,
+    NAME,
+    REDIRECT,
+    SENDER,
+    USER,
+    Domain,
+    Endpoint,
+    Host,
+    Peers,
+    SourceKind,
+)
+from mqcd.config.settings import DAY, HOUR, KIB, MINUTE, SECOND, HostPort, LogFormat, Rate, Source
 
 NUMBERS = st.integers(0, LARGEST)
 WORDS = st.from_regex(r"[a-z][a-z0-9]{0,10}", fullmatch=True)
@@ -140,6 +155,14 @@ READ: list[tuple[Kind[Any], str, Any]] = [
     (Listed(Duration()), "-", ()),
     (Listed(Domain(), separator=","), "a.example, b.example", ("a.example", "b.example")),
     (Optional(Count()), "-", None),
+    (RateKind(), "10/s", Rate(count=10, per=SECOND)),
+    (RateKind(), "500 / h", Rate(count=500, per=HOUR)),
+    (RateKind(), "20/1m30s", Rate(count=20, per=MINUTE + 30 * SECOND)),
+    (SourceKind(), "192.0.2.1", Source(address="192.0.2.1")),
+    (SourceKind(), "[2001:DB8::1]*3", Source(address="2001:db8::1", weight=3)),
+    (SENDER, "<>", "<>"),
+    (DOMAIN_PATTERN, "*.mail.example", "*.mail.example"),
+    (HEADER, "X-Mailer: news letter", "X-Mailer: news letter"),
 ]
 
 
@@ -149,6 +172,16 @@ def test_texts_that_are_read(kind: Kind[Any], text: str, value: Any) -> None:
 
 
 REFUSED: list[tuple[Kind[Any], str]] = [
+    (RateKind(), "10"),
+    (RateKind(), "0/s"),
+    (RateKind(), "10/"),
+    (RateKind(), "10/5"),
+    (RateKind(), "10/x"),
+    (SourceKind(), "host.example"),
+    (SourceKind(), "192.0.2.1*0"),
+    (SourceKind(), "192.0.2.1*"),
+    (DOMAIN_PATTERN, "mail*.example"),
+    (HEADER, "X Mailer"),
     (Size(), "1.5K"),
     (Size(), "3T"),
     (Size(), "-1"),

@@ -3,6 +3,7 @@
 import dataclasses
 import ipaddress
 import pathlib
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from mqcd.config.schema import PLACES, Place
 from mqcd.config.settings import (
     HOUR,
     MINUTE,
+    DestinationSettings,
     HostPort,
     ListenerSettings,
     LogFormat,
@@ -19,6 +21,9 @@ from mqcd.config.settings import (
     RelaySettings,
     ServerSettings,
     Settings,
+    Source,
+    ZoneMatchSettings,
+    ZoneSettings,
 )
 from mqcd.core.errors import MqcdError
 from tests.unit.config.samples import CONF, HOST, VAR, document, errors, loaded
@@ -152,12 +157,20 @@ def test_values_of_every_kind() -> None:
     assert (settings.ops.log.format, settings.ops.log.level) == (LogFormat.JSON, LogLevel.DEBUG)
 
 
+NAMED = {RelaySettings, ZoneSettings, ZoneMatchSettings, DestinationSettings}
+"""Blocks that are there only if they are written."""
+
+
 @pytest.mark.parametrize("place", PLACES.values(), ids=lambda place: place.path)
 def test_an_empty_element_has_its_default(place: Place) -> None:
     if place.row.required:
         assert [remark.path for remark in errors(document(place.path, ""))]
-    elif place.path.startswith("mta/deliver/relays"):
-        assert loaded(document(place.path, "")).settings.deliver.relays[0].destdomains == ()
+    elif place.fills in NAMED:
+        deliver = loaded(document(place.path, "")).settings.deliver
+        items: tuple[Any, ...] = (*deliver.relays, *deliver.zones, *deliver.destinations)
+        [item] = items
+        inner = getattr(item, "matches", ()) if place.fills is ZoneMatchSettings else (item,)
+        assert [getattr(each, place.row.attribute) for each in inner] == [place.default]
     else:
         assert loaded(document(place.path, "")).settings == defaults(var=VAR, hostname=HOST)
 
@@ -335,3 +348,47 @@ def test_a_huge_file_is_refused(tmp_path: pathlib.Path) -> None:
     file.write_bytes(b" " * (MAX_OCTETS + 1))
     with pytest.raises(BadConfiguration, match="no configuration"):
         load(file, var=None, hostname=HOST)
+
+
+def test_zones_and_destinations_load_as_written() -> None:
+    deliver = loaded(
+        document(
+            "mta/deliver",
+            """<zones><zone name="bulk" sources="192.0.2.1*3 | [2001:db8::1]" helo="out.example"
+              retry_delays="5m | 1h" maxserverconnections="4">
+              <match sender="&lt;&gt; | lists.example"/><match domain="*.example"/></zone></zones>
+            <destinations><destination match="*.mail.example" probe_interval="30s"/></destinations>""",
+        )
+    ).settings.deliver
+    assert deliver.zones == (
+        ZoneSettings(
+            name="bulk",
+            sources=(Source(address="192.0.2.1", weight=3), Source(address="2001:db8::1")),
+            helo="out.example",
+            retry_delays=(300_000, 3_600_000),
+            maxserverconnections=4,
+            matches=(
+                ZoneMatchSettings(sender=("<>", "lists.example")),
+                ZoneMatchSettings(domain=("*.example",)),
+            ),
+        ),
+    )
+    assert deliver.destinations == (DestinationSettings(match="*.mail.example", probe_interval=30_000),)
+
+
+def test_a_zone_that_takes_nothing_and_one_that_names_no_listener_are_remarked_on() -> None:
+    [warning] = [
+        each
+        for each in loaded(document("mta/deliver/zones", '<zone name="a"/>')).warnings
+        if "zones" in each.path
+    ]
+    assert (warning.path, warning.text) == ("mta/deliver/zones/zone[1]", "takes no mail: it has no match")
+    [error] = errors(document("mta/deliver/zones", '<zone name="a"><match listener="none"/></zone>'))
+    assert error.path == "mta/deliver/zones/zone[1]/match[1]@listener"
+    zones = '<zone name="a"><match/></zone>' * 2
+    assert [each.path for each in errors(document("mta/deliver/zones", zones))] == [
+        "mta/deliver/zones/zone[1]@name",
+        "mta/deliver/zones/zone[2]@name",
+    ]
+    again = '<destination match="A.example"/><destination match="a.example"/>'
+    assert len(errors(document("mta/deliver/destinations", again))) == 2

@@ -17,6 +17,11 @@ ASKING = {
     "mta/deliver/relays/relay/auth": ' enabled="Y"',
 }
 TEXTS = {
+    "mta/deliver/zones/zone@rate": "10/s",
+    "mta/deliver/zones/zone@tls": "encrypt",
+    "mta/deliver/zones/zone/match@header": "X-Bulk",
+    "mta/deliver/destinations/destination@rate": "500/h",
+    "mta/deliver/destinations/destination@tls": "verify",
     "ops/events/maxage": "1d",
     "ops/events/maxsize": "1M",
     "mta/queue/deferred_maxignore": "6m",
@@ -109,7 +114,8 @@ def test_remarks_never_show_a_password() -> None:
 
 @pytest.mark.parametrize("path", NOT_YET_RESTRICTING)
 def test_what_restricts_and_has_no_effect_is_an_error(path: str) -> None:
-    found = errors(document(path, "Y" if path not in ASKING else "", ASKING.get(path, "")))
+    text = TEXTS.get(path, "Y") if path not in ASKING else ""
+    found = errors(document(path, text, ASKING.get(path, "")))
     assert [(error.line, without_indexes(error.path)) for error in found] == [(1, path)]
     assert NOT_YET_RESTRICTING[path] in str(found[0])
 

@@ -8,7 +8,14 @@ import pytest
 
 from mqcd.config.fields import Duration, FilePath, Listed, Optional, Percent
 from mqcd.config.schema import PLACES, Place
-from mqcd.config.settings import ListenerSettings, RelaySettings, Settings
+from mqcd.config.settings import (
+    DestinationSettings,
+    ListenerSettings,
+    RelaySettings,
+    Settings,
+    ZoneMatchSettings,
+    ZoneSettings,
+)
 
 
 def classes(settings: Any) -> Iterator[type[Any]]:
@@ -26,7 +33,14 @@ def own_fields(cls: type[Any]) -> Iterator[dataclasses.Field[Any]]:
     return (field for field in dataclasses.fields(cls) if "gloss" in field.metadata)
 
 
-ALL: set[type[Any]] = {*classes(Settings()), *classes(ListenerSettings()), RelaySettings}
+ALL: set[type[Any]] = {
+    *classes(Settings()),
+    *classes(ListenerSettings()),
+    RelaySettings,
+    ZoneSettings,
+    ZoneMatchSettings,
+    DestinationSettings,
+}
 
 
 @pytest.mark.parametrize("cls", sorted(ALL, key=str))

@@ -10,11 +10,15 @@ from mqcd.config.load import defaults, load
 from mqcd.config.schema import PLACES, Place
 from mqcd.config.settings import (
     ClientSettings,
+    DestinationSettings,
     HostPort,
     ListenerSettings,
     RelaySettings,
     ServerSettings,
     Settings,
+    Source,
+    ZoneMatchSettings,
+    ZoneSettings,
 )
 from mqcd.config.show import as_xml, shipped
 from tests.unit.config.samples import HOST, VAR, document, loaded
@@ -58,13 +62,29 @@ def settings_of_every_kind() -> Settings:
         RelaySettings(address=HostPort(host="::1", port=2525), destdomains=("a.example", "b.example")),
         RelaySettings(address=HostPort(host="smart.example", port=25)),
     )
+    zones = (
+        ZoneSettings(
+            name="bulk",
+            sources=(Source(address="192.0.2.1", weight=3), Source(address="2001:db8::1")),
+            helo="bulk.example.org",
+            maxserverconnections=4,
+            retry_delays=(60_000, 3_600_000),
+            matches=(ZoneMatchSettings(sender=("<>", "a@b.example")), ZoneMatchSettings(user=("ann",))),
+        ),
+        ZoneSettings(name="rest", matches=(ZoneMatchSettings(),)),
+    )
+    destinations = (DestinationSettings(match="*.mail.example", probe_interval=30_000),)
     return dataclasses.replace(
         usual,
         application=dataclasses.replace(usual.application, user="mail"),
         queue=dataclasses.replace(usual.queue, retry_delays=(1, 90_061_001), retry_jitter=0, minfree=1000),
         submit=dataclasses.replace(usual.submit, listeners=listeners),
         deliver=dataclasses.replace(
-            usual.deliver, relays=relays, client=ClientSettings(announcehost="out.example.org", anonssl=False)
+            usual.deliver,
+            relays=relays,
+            zones=zones,
+            destinations=destinations,
+            client=ClientSettings(announcehost="out.example.org", anonssl=False),
         ),
         report=dataclasses.replace(
             usual.report,

@@ -5,7 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from mqcd.config.settings import ClientSettings, HostPort, RelaySettings
+from mqcd.config.settings import (
+    ClientSettings,
+    HostPort,
+    RelaySettings,
+    Source,
+    ZoneMatchSettings,
+    ZoneSettings,
+)
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Body, Bounced, Deferred, Delivered, Expired, Phase, Verdict
@@ -442,3 +449,43 @@ async def test_a_reload_changes_routes_manners_and_delays() -> None:
 
 def test_the_schedule_of_these_tests_has_no_jitter() -> None:
     assert SCHEDULE.jitter == 0
+
+
+async def test_a_zones_mail_leaves_from_its_addresses_under_its_name_by_its_delays() -> None:
+    zone = ZoneSettings(
+        name="bulk",
+        sources=(Source(address="192.0.2.66"),),
+        helo="bulk.example.org",
+        retry_delays=(MINUTE,),
+        matches=(ZoneMatchSettings(sender=("lists.example",)),),
+    )
+    replies = {"RCPT": "450 4.2.1 busy"}
+    settings = replace(RELAYED, zones=(zone,))
+    async with Kit(settings, hosts={"192.0.2.1": lambda: Peer(replies=replies)}) as kit:
+        await kit.submit("to@example.com", sender="news@lists.example")
+        await kit.submit("to@example.com")
+        await kit.heard(Verb.DEFERRED, 2)
+        assert sorted(peer.log[0] for peer in kit.dialer.peers) == [
+            "EHLO bulk.example.org",
+            "EHLO mx.example.org",
+        ]
+        heard = kit.observer.of(Verb.DEFERRED)
+        found = {each.recipient.envelope.sender: each.verdict for each in heard if each.recipient}
+        bulk, plain = found["news@lists.example"], found["from@example.org"]
+        assert isinstance(bulk, Deferred)
+        assert isinstance(plain, Deferred)
+        assert bulk.attempt.source_addr == "192.0.2.66"
+        assert plain.attempt.source_addr != "192.0.2.66"
+        assert bulk.due == kit.clock.now() + MINUTE
+        assert plain.due == kit.clock.now() + 15 * MINUTE
+
+
+async def test_a_zone_without_an_address_of_the_family_waits() -> None:
+    zone = ZoneSettings(name="six", sources=(Source(address="2001:db8::1"),), matches=(ZoneMatchSettings(),))
+    async with Kit(replace(RELAYED, zones=(zone,))) as kit:
+        await kit.submit("to@example.com")
+        await kit.heard(Verb.DEFERRED)
+        verdict = verdict_of(kit, Verb.DEFERRED)
+        assert isinstance(verdict, Deferred)
+        assert "zone six has no address" in verdict.reply.text
+        assert not kit.dialer.dialled

@@ -1,7 +1,10 @@
 """Turns, windows, suspensions: decisions over a lane table, time given as a number."""
 
+from mqcd.config.settings import TlsPolicy
 from mqcd.core.model import Envelope, Recipient
+from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.lanes import Bounds, Give, Lane, Start
+from mqcd.deliver.policy import Hop, Policy, hop
 from mqcd.deliver.routing import Destination
 from mqcd.deliver.scheduling import BREAKS, FIRST_PROBE_MS, PROBE_GRACE_MS, LaneTable
 
@@ -12,30 +15,30 @@ def table(
     *,
     queuecache: int = 1000,
     maxconnections: int = 100,
-    maxserverconnections: int = 20,
     maxrecips: int = 50,
-    first_retry: int = 15 * MINUTE,
 ) -> LaneTable:
     return LaneTable(
         Bounds(
             queuecache=queuecache,
             maxconnections=maxconnections,
-            maxserverconnections=maxserverconnections,
             maxrecips=maxrecips,
-            first_retry=first_retry,
         )
     )
 
 
-def to(name: str) -> Destination:
-    return Destination(name=name, hosts=((name,),), port=25)
+def to(name: str, *, connections: int = 20, first_retry: int = 15 * MINUTE) -> Hop:
+    schedule = RetrySchedule(delays=(first_retry,), maxtime=first_retry, maxtime_reports=first_retry)
+    policy = Policy(schedule=schedule, helo="me.example", tls=TlsPolicy.MAY, connections=connections)
+    return hop(Destination(name=name, hosts=((name,),), port=25), policy)
 
 
 PLACES = {name: to(name) for name in ("a", "b", "c", "dead")}
 
 
-def fill(lanes: LaneTable, name: str, count: int, now: int = 0, first: int = 0) -> list[Give]:
-    """`count` messages with one recipient each, claimed for destination `name`."""
+def fill(
+    lanes: LaneTable, name: str, count: int, now: int = 0, first: int = 0, via: Hop | None = None
+) -> list[Give]:
+    """`count` messages with one recipient each, claimed for destination `name`, or for the hop `via`."""
     given = []
     for number in range(first, first + count):
         recipient = Recipient(
@@ -45,7 +48,7 @@ def fill(lanes: LaneTable, name: str, count: int, now: int = 0, first: int = 0) 
             address=f"to@{name}.example",
         )
         lanes.active += 1
-        give = lanes.add(recipient, f"{name}.example", PLACES[name], now)
+        give = lanes.add(recipient, f"{name}.example", via or PLACES[name], now)
         if give is not None:
             lanes.active -= len(give.recipients)
             given.append(give)
@@ -61,10 +64,10 @@ def lane_of(lanes: LaneTable, name: str) -> Lane:
 
 
 def test_lanes_take_turns() -> None:
-    lanes = table(maxserverconnections=2)
-    fill(lanes, "a", 10)
+    lanes = table()
+    fill(lanes, "a", 10, via=to("a", connections=2))
     fill(lanes, "b", 1)
-    fill(lanes, "c", 10)
+    fill(lanes, "c", 10, via=to("c", connections=2))
     assert names(lanes.dispatch(0)) == ["a", "b", "c", "a", "c"]
 
 
@@ -85,8 +88,8 @@ def test_a_long_lane_does_not_keep_connections_that_others_wait_for() -> None:
 
 
 def test_the_window_grows_on_success_up_to_its_limit_and_halves_on_failure() -> None:
-    lanes = table(maxserverconnections=8)
-    fill(lanes, "a", 500)
+    lanes = table()
+    fill(lanes, "a", 500, via=to("a", connections=8))
     started = lanes.dispatch(0)
     assert len(started) == 5
     lane = started[0].lane
@@ -141,17 +144,16 @@ def test_a_dead_destination_keeps_one_probe_and_gives_back_the_rest() -> None:
 
 
 def test_probes_come_ever_later_but_never_later_than_the_first_retry_delay() -> None:
-    lanes = table(first_retry=3 * MINUTE)
+    lanes = table()
     now, waits = 0, []
     for attempt in range(5):
-        fill(lanes, "dead", 1, now=now, first=attempt)
+        fill(lanes, "dead", 1, now=now, first=attempt, via=to("dead", first_retry=3 * MINUTE))
         [start] = lanes.dispatch(now)
         lanes.failed(start.lane, now)
         lanes.closed(start.lane, working=False)
         waits.append(start.lane.until - now)
         now = start.lane.until
     assert waits == [MINUTE, 2 * MINUTE, 3 * MINUTE, 3 * MINUTE, 3 * MINUTE]
-    assert table(first_retry=5000).room() == 1000
 
 
 def test_a_probe_that_gets_through_revives_the_lane() -> None:

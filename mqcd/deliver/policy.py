@@ -1,0 +1,198 @@
+"""How mail is to be treated on its way to a destination: zones, destinations' own settings, defaults. Pure.
+
+A zone is a named way out (source addresses, HELO name, limits). A recipient's zone is the first one in the
+file's order of which a match fits; a match fits where all fits that it names. What a header chose is found
+at the door, once, and stands in the envelope; all else is looked at here, so that a changed file counts for
+mail that waits, too.
+
+What a `destination` element says goes before what the zone says, and that before the settings for all
+mail; of several elements that fit, one that names the recipient's domain goes before one that names MX
+hosts, an exact name before a pattern, and then the first in the file. Limits hold for each zone and lane by
+itself: each zone has addresses of its own, and is judged by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mqcd.config.settings import (
+    DeliverSettings,
+    DestinationSettings,
+    Rate,
+    Source,
+    TlsPolicy,
+    ZoneMatchSettings,
+    ZoneSettings,
+)
+from mqcd.core.address import normal_domain, split_address
+from mqcd.core.model import Envelope
+from mqcd.core.schedule import RetrySchedule
+from mqcd.deliver.routing import Destination
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    """How one lane is treated. All of it is settled before anything is tried."""
+
+    schedule: RetrySchedule
+    helo: str
+    tls: TlsPolicy
+    connections: int
+    """Connections at once, at most."""
+    zone: str = ""
+    """Name of the zone; "" is mail that no zone takes."""
+    sources: tuple[Source, ...] = ()
+    """Own addresses to connect from; none = the system's choice."""
+    rate: Rate | None = None
+    """How many recipients may be tried in a time."""
+    probe_interval: int = 0
+    """Time until the first probe of a dead destination, ms; 0 = the table's own."""
+    entry: str = ""
+    """The `match` of the destination element that had a say; "" = none had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A destination and how mail is treated there: what one lane is."""
+
+    destination: Destination
+    policy: Policy
+    key: str
+    """Names the lane. Also another zone's mail, or another element's, has lanes of its own."""
+
+
+def hop(destination: Destination, policy: Policy) -> Hop:
+    """The hop that a policy makes of a destination."""
+    entry = f"/{policy.entry}" if policy.entry else ""
+    zone = f" via {policy.zone}" if policy.zone else ""
+    return Hop(destination, policy, f"{destination.name}{entry}{zone}")
+
+
+def source_for(sources: Sequence[Source], address: str, turn: int) -> str | None:
+    """The own address to connect from to `address`: those of its family lead in turns, by weight.
+
+    "" is the system's choice; None: the zone has addresses, but none of this family.
+    """
+    if not sources:
+        return ""
+    family = [each for each in sources if (":" in each.address) == (":" in address)]
+    place = turn % max(sum(each.weight for each in family), 1)
+    for each in family:
+        place -= each.weight
+        if place < 0:
+            return each.address
+    return None
+
+
+class Policies:
+    """All rules of one configuration."""
+
+    def __init__(self, settings: DeliverSettings, schedule: RetrySchedule) -> None:
+        self._zones = settings.zones
+        self._destinations = settings.destinations
+        client = settings.client
+        base = Policy(
+            schedule=schedule,
+            helo=client.announcehost or "localhost",
+            tls=TlsPolicy.MAY if client.anonssl else TlsPolicy.NONE,
+            connections=settings.maxserverconnections,
+        )
+        self._by_zone = {"": base} | {zone.name: _zoned(base, zone) for zone in settings.zones}
+        self._made: dict[tuple[str, str], Policy] = {}
+
+    def zone_of(self, envelope: Envelope, domain: str) -> str:
+        """The name of the zone that takes a recipient of `domain` (in comparable form); "" = none."""
+        for zone in self._zones:
+            if any(_fits(match, zone.name, envelope, domain) for match in zone.matches):
+                return zone.name
+        return ""
+
+    def policy(self, zone: str, domain: str, hosts: Sequence[str]) -> Policy:
+        """The policy for mail of a zone to a domain that these hosts serve, all in comparable form."""
+        found = _entry(self._destinations, domain, hosts)
+        key = zone, found.match if found else ""
+        made = self._made.get(key)
+        if made is None:
+            policy = self._by_zone[zone]
+            made = self._made[key] = _narrowed(policy, found) if found else policy
+        return made
+
+
+def _zoned(base: Policy, zone: ZoneSettings) -> Policy:
+    return replace(
+        base,
+        zone=zone.name,
+        sources=zone.sources,
+        helo=zone.helo or base.helo,
+        connections=zone.maxserverconnections or base.connections,
+        schedule=_with_delays(base.schedule, zone.retry_delays),
+        tls=zone.tls or base.tls,
+    )
+
+
+def _narrowed(policy: Policy, entry: DestinationSettings) -> Policy:
+    return replace(
+        policy,
+        entry=entry.match,
+        rate=entry.rate,
+        connections=entry.maxserverconnections or policy.connections,
+        schedule=_with_delays(policy.schedule, entry.retry_delays),
+        tls=entry.tls or policy.tls,
+        probe_interval=entry.probe_interval or 0,
+    )
+
+
+def _with_delays(schedule: RetrySchedule, delays: tuple[int, ...]) -> RetrySchedule:
+    return replace(schedule, delays=delays) if delays else schedule
+
+
+def _fits(match: ZoneMatchSettings, zone: str, envelope: Envelope, domain: str) -> bool:
+    return (
+        (not match.header or envelope.zone == zone)
+        and (not match.listener or envelope.listener in match.listener)
+        and (not match.user or envelope.user in match.user)
+        and (not match.domain or any(fits_name(each, domain) for each in match.domain))
+        and (not match.sender or sent_by(match.sender, envelope.sender))
+    )
+
+
+def sent_by(wanted: Sequence[str], sender: str) -> bool:
+    """Whether a reverse-path is one of these: an address, its domain, or <> for the null one."""
+    if not sender:
+        return "<>" in wanted
+    local, domain = split_address(sender)
+    domain = normal_domain(domain)
+    for each in wanted:
+        user, at, host = each.rpartition("@")
+        # Local parts belong to their domain's owner, yet in a rule of ours case never separates two people.
+        if normal_domain(host) == domain and (not at or user.lower() == local.lower()):
+            return True
+    return False
+
+
+def fits_name(pattern: str, name: str) -> bool:
+    """Whether a name is the one that a pattern says, or lies below the domain of `*.domain`."""
+    wanted = normal_domain(pattern)
+    if wanted == "*":
+        return True
+    return name.endswith(wanted[1:]) if wanted.startswith("*.") else name == wanted
+
+
+def _entry(
+    entries: Sequence[DestinationSettings], domain: str, hosts: Sequence[str]
+) -> DestinationSettings | None:
+    """The element that goes before all others that fit."""
+    best: DestinationSettings | None = None
+    rank = 0
+    for entry in entries:
+        exact = not entry.match.startswith("*")
+        if fits_name(entry.match, domain):
+            here = 4 if exact else 3
+        elif any(fits_name(entry.match, host) for host in hosts):
+            here = 2 if exact else 1
+        else:
+            continue
+        if here > rank:
+            best, rank = entry, here
+    return best
