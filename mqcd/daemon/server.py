@@ -38,7 +38,7 @@ from mqcd.ops.log import Log
 from mqcd.ops.meters import Meters
 from mqcd.ops.metrics import DeliveryFigures, Metrics
 from mqcd.ops.pages import pages
-from mqcd.queue.export import Source
+from mqcd.queue.eventtext import Source
 from mqcd.queue.shard import Options
 from mqcd.queue.store import ClusterStore
 from mqcd.report.task import ReportTask

@@ -17,8 +17,8 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from mqcd.core.errors import DecodeError
 
@@ -33,7 +33,13 @@ _BEGUN = struct.Struct("<IIQIH")
 _TAKE = struct.Struct("<HQIQ")
 
 
-class Kind(IntEnum):
+class _Number(IntEnum):
+    """An enumeration that is often a key: hashed as the number it is, without Enum's detour."""
+
+    __hash__ = int.__hash__
+
+
+class Kind(_Number):
     """What a frame says."""
 
     ACCEPT = 1
@@ -47,7 +53,7 @@ class Kind(IntEnum):
     NOTE = 9
 
 
-class Mark(IntEnum):
+class Mark(_Number):
     """What an entry says of its recipient."""
 
     TAKEN = 1
@@ -64,27 +70,29 @@ class Mark(IntEnum):
     UNKNOWN = 10
 
 
+_KINDS = {int(kind): kind for kind in Kind}
+_MARKS = {int(mark): mark for mark in Mark}
+
 ALIVE = 1
 """Entry flag: the line is the record's new state, and this entry is its home."""
 BEGUN = 2
 """Entry flag: an attempt is under way."""
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """The header of a frame that checks."""
 
     kind: Kind
     length: int
-    count: int
+    entries: int
+    """How many it holds."""
     ordinal: int
     sequence: int
     synced: int
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Locator:
+class Locator(NamedTuple):
     """Where content lies: in a segment, or, when the segment is no longer live, in the spool."""
 
     segment: int
@@ -96,8 +104,7 @@ class Locator:
 IN_SPOOL = Locator(0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One recipient's part of a TAKE, SETTLE, PARK, CARRY, UNKNOWN or REPORT frame."""
 
     mark: Mark
@@ -158,10 +165,8 @@ def read_header(data: bytes | memoryview, offset: int, salted: int) -> Header | 
     view = memoryview(data)
     if zlib.crc32(view[offset + _CHECKED_FROM : start + length], salted) != crc:
         return None
-    try:
-        return Header(Kind(kind), length, count, ordinal, sequence, synced, at)
-    except ValueError:
-        return None
+    known = _KINDS.get(kind)
+    return Header(known, length, count, ordinal, sequence, synced, at) if known is not None else None
 
 
 def pack_submission(lines: bytes, content: bytes | None, spooled: int) -> list[bytes]:
@@ -174,8 +179,7 @@ def pack_submission(lines: bytes, content: bytes | None, spooled: int) -> list[b
 SUBMISSION_HEAD = _SUBMISSION.size
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(NamedTuple):
     """One message within an ACCEPT or REPORT frame; offsets are within the body."""
 
     lines_at: int
@@ -226,8 +230,8 @@ def read_entries(body: memoryview, offset: int, count: int) -> Iterator[tuple[in
     for _ in range(count):
         try:
             mark, flags, line, note, old, ordinal, segment, at, length = _ENTRY.unpack_from(body, offset)
-            kind = Mark(mark)
-        except (struct.error, ValueError) as error:
+            kind = _MARKS[mark]
+        except (struct.error, KeyError) as error:
             raise DecodeError(f"no entry at octet {offset} of the frame's body") from error
         start = offset + ENTRY_HEAD
         middle = start + line
@@ -248,8 +252,7 @@ def read_entries(body: memoryview, offset: int, count: int) -> Iterator[tuple[in
         )
 
 
-@dataclass(frozen=True, slots=True)
-class BegunEntry:
+class BegunEntry(NamedTuple):
     """An attempt that starts."""
 
     segment: int
@@ -276,8 +279,7 @@ def read_begun(body: memoryview, count: int) -> tuple[str, list[BegunEntry]]:
     return name, [BegunEntry(*_BEGUN.unpack_from(body, start + i * _BEGUN.size)) for i in range(count)]
 
 
-@dataclass(frozen=True, slots=True)
-class Take:
+class Take(NamedTuple):
     """What a TAKE frame says of its cluster: its whole new state."""
 
     cluster: str

@@ -48,5 +48,4 @@ WITH_ENTRIES = frozenset(
 
 def entries(kind: Kind, body: memoryview, offset: int, count: int) -> Iterator[tuple[int, Entry]]:
     """The entries of a frame, each with where its line stands in the body; none for other kinds."""
-    if kind in WITH_ENTRIES:
-        yield from read_entries(body, offset, count)
+    return read_entries(body, offset, count) if kind in WITH_ENTRIES else iter(())

@@ -29,7 +29,7 @@ _LINKED = "l"
 _AREA_OF = {letter + flag: (area, bool(flag)) for area, letter in _AREAS.items() for flag in ("", _LINKED)}
 _AREA_OF_OCTETS = {word.encode(): pair for word, pair in _AREA_OF.items()}
 _ORIGINS = {Origin.SMTP: "s", Origin.REPORT: "r", Origin.IMPORT: "m"}
-_ORIGIN_OF = {letter: origin for origin, letter in _ORIGINS.items()}
+ORIGIN_OF = {letter: origin for origin, letter in _ORIGINS.items()}
 _BODIES = {
     (Body.SEVEN, False): "7",
     (Body.EIGHT, False): "8",
@@ -240,7 +240,7 @@ def _envelope(spid: int, part: str) -> Envelope:
     envelope = _new(Envelope)
     _set_spid(envelope, spid)
     _set_received(envelope, int(received))
-    _set_origin(envelope, _ORIGIN_OF[origin])
+    _set_origin(envelope, ORIGIN_OF[origin])
     _set_body(envelope, _BODY_OF[body][0])
     _set_smtputf8(envelope, _BODY_OF[body][1])
     _set_zone(envelope, zone)

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from mqcd.core.errors import DecodeError, StoreDamaged
 from mqcd.core.events import Verb
@@ -39,8 +40,7 @@ from mqcd.queue.record import Glance, file_of
 from mqcd.queue.ring import Resident, Segment
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One frame that checks."""
 
     header: Header
@@ -129,8 +129,8 @@ class Walk:
                 continue
             start = offset + HEADER_SIZE
             offset = self.end = start + header.length
-            self.sequence = header.sequence + header.count
-            self.ordinal = header.ordinal + header.count
+            self.sequence = header.sequence + header.entries
+            self.ordinal = header.ordinal + header.entries
             yield Frame(header, view[start:offset], start)
 
     def _note_damage(self, start: int, end: int) -> None:
@@ -207,7 +207,7 @@ class Replay:
         for part in accepted:
             ordinal = self._accept(segment, frame, part, ordinal)
         here, totals = self._homes[segment.number], self.totals[segment.number]
-        for at, entry in entries(header.kind, body, offset, header.ordinal + header.count - ordinal):
+        for at, entry in entries(header.kind, body, offset, header.ordinal + header.entries - ordinal):
             self._homes.get(entry.old_segment, {}).pop(entry.old_ordinal, None)
             if not entry.flags & ALIVE:
                 self.ended.add(file_of(entry.line))
@@ -220,11 +220,11 @@ class Replay:
             ordinal += 1
 
     def _mark_begun(self, segment: Segment, frame: Frame) -> None:
-        for begun in read_begun(frame.body, frame.header.count)[1]:
+        for begun in read_begun(frame.body, frame.header.entries)[1]:
             raw = self._homes.get(begun.segment, {}).get(begun.ordinal)
             if raw is not None:
                 raw.begun = True
-        self.totals[segment.number][Verb.ATTEMPTED] += frame.header.count
+        self.totals[segment.number][Verb.ATTEMPTED] += frame.header.entries
 
     def _accept(self, segment: Segment, frame: Frame, part: Accepted, ordinal: int) -> int:
         content = IN_SPOOL

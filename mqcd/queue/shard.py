@@ -19,7 +19,7 @@ from mqcd.core.spid import SpidSource
 from mqcd.queue import record
 from mqcd.queue.accounts import Accounts
 from mqcd.queue.durable import Disk
-from mqcd.queue.export import Source
+from mqcd.queue.eventtext import Source
 from mqcd.queue.figures import Figures
 from mqcd.queue.helper import Helper
 from mqcd.queue.journal import Journal

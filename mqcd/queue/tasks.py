@@ -19,7 +19,8 @@ from mqcd.core.model import Area
 from mqcd.core.spid import SILOS, is_several, time_of
 from mqcd.queue import cluster, names, record, slot
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
-from mqcd.queue.export import Source, export
+from mqcd.queue.eventtext import Source
+from mqcd.queue.export import export
 from mqcd.queue.manifest import ClusterState
 from mqcd.queue.quarantine import QUARANTINE
 from mqcd.queue.ring import Segment

@@ -8,7 +8,7 @@ of a report, the reason of a discard.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import (
@@ -23,9 +23,11 @@ from mqcd.core.model import (
 )
 from mqcd.core.spid import format_spid
 from mqcd.queue.frame import Mark
-from mqcd.queue.record import escape, unescape
+from mqcd.queue.record import escape
 
-_FIELDS = 12
+ROUTE = ("destination", "phase", "remote_host", "remote_addr", "source_addr", "tls")
+"""The fields that tell where an attempt went: the first of a note."""
+_BARS = 11
 _NO_ATTEMPT = "|" * 7
 
 MARK_OF: dict[type[Verdict], Mark] = {
@@ -61,31 +63,25 @@ def encode(verdict: Verdict, shared: str = "") -> bytes:
     return f"{head}|{reply.code}|{escape(reply.status)}|{extra}|{escape(reply.text)}".encode()
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
-    """A decoded note; "" and 0 where nothing applies."""
+class Note(NamedTuple):
+    """What a note holds, as it stands there: texts are escaped. "" or "0" where nothing applies."""
 
-    destination: str
-    phase: str
-    remote_host: str
-    remote_addr: str
-    source_addr: str
-    tls: str
-    connect_ms: int
-    attempt_ms: int
-    code: int
+    route: str
+    """The fields of ROUTE."""
+    connect_ms: str
+    attempt_ms: str
+    code: str
     status: str
     extra: str
     reply: str
 
 
-def decode(note: bytes) -> Note:
+def split(note: bytes) -> Note:
     """The details that a note holds. Raises DecodeError."""
     try:
-        fields = [unescape(field) for field in note.decode().split("|")]
-        if len(fields) != _FIELDS:
-            raise ValueError(f"{len(fields)} fields")
-        numbers = [int(field or 0) for field in fields[6:9]]
-        return Note(*fields[:6], *numbers, *fields[9:])  # type: ignore[arg-type]
+        parts = note.decode().rsplit("|", 6)
     except ValueError as error:
         raise DecodeError(f"not a verdict's note: {note[:120]!r}") from error
+    if note.count(b"|") != _BARS:
+        raise DecodeError(f"not a verdict's note: {note[:120]!r}")
+    return Note(*parts)

@@ -44,7 +44,7 @@ from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
 from mqcd.net.clock import SystemClock
 from mqcd.queue.durable import Disk
-from mqcd.queue.export import Source
+from mqcd.queue.eventtext import Source
 from mqcd.queue.shard import Options
 from mqcd.queue.snapshot import Snapshot
 from mqcd.queue.store import ClusterStore

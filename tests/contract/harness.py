@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
 from mqcd.core.ports import QueueStore
 from mqcd.core.schedule import RetrySchedule
-from mqcd.queue.export import Source
+from mqcd.queue.eventtext import Source
 from mqcd.queue.shard import Options
 from mqcd.queue.store import ClusterStore
 from mqcd.stores.memory import MemoryStore

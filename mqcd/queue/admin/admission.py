@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from mqcd.queue.admin.findings import Progress
 from mqcd.queue.admin.letters import Letter
 from mqcd.queue.admin.ownership import Owned
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
-from mqcd.queue.export import Event, frame_events
+from mqcd.queue.eventtext import EventText
 from mqcd.queue.frame import (
     ALIVE,
     IN_SPOOL,
@@ -42,7 +41,6 @@ from mqcd.queue.frame import (
 )
 from mqcd.queue.imports import events_temp, name_events
 from mqcd.queue.manifest import Edit, ManifestState
-from mqcd.queue.replay import Frame
 from mqcd.queue.spool import spool_path
 
 
@@ -188,11 +186,15 @@ class _Events:
         self._at = at
         self._packed = io.BytesIO()
         self._gzip = gzip.GzipFile(fileobj=self._packed, mode="wb", compresslevel=1, mtime=0)
-        self._encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+        self._text = EventText(owned.options.source)
         self._bounced: list[Entry] = []
         self.sequence = sequence
         """The first one that is free."""
-        self.totals: Counter[Verb] = Counter()
+
+    @property
+    def totals(self) -> Counter[Verb]:
+        """Events of each verb so far."""
+        return self._text.totals
 
     def bounced(self, recipient: Recipient, raw: bytes) -> None:
         """A recipient comes as a bounce: told after its acceptance."""
@@ -212,10 +214,8 @@ class _Events:
 
     def _tell(self, kind: Kind, body: bytes, count: int) -> None:
         header = Header(kind, len(body), count, 0, self.sequence, 0, self._at)
-        events: Iterable[Event] = frame_events(Frame(header, memoryview(body), 0), self._owned.options.source)
-        for event in events:
-            self.totals[Verb(event["event"])] += 1
-            self._gzip.write(f"{self._encode(event)}\n".encode())
+        for line in self._text.lines(header, memoryview(body)):
+            self._gzip.write(line.encode())
         self.sequence += count
 
     def write(self, path: Path) -> None:

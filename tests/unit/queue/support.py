@@ -13,9 +13,23 @@ from typing import Any
 from hypothesis import strategies as st
 
 from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
-from mqcd.core.model import Area, AreaStats, Body, Envelope, Origin, Recipient
+from mqcd.core.model import (
+    Area,
+    AreaStats,
+    Attempt,
+    Body,
+    Bounced,
+    Deferred,
+    Delivered,
+    Envelope,
+    Expired,
+    Origin,
+    Phase,
+    Recipient,
+)
+from mqcd.core.reply import Reply
 from mqcd.core.selection import Selection
-from mqcd.queue.export import Source
+from mqcd.queue.eventtext import Source
 from mqcd.queue.ring import Segment
 from mqcd.queue.shard import Options, Shard
 from mqcd.queue.snapshot import Snapshot
@@ -124,6 +138,26 @@ recipients = st.builds(
     linked=st.booleans(),
 )
 """Records that have had a reply; one without carries no status, reply nor host."""
+
+_attempts = st.builds(
+    Attempt,
+    destination=texts,
+    phase=st.sampled_from(Phase),
+    remote_host=texts,
+    remote_addr=texts,
+    source_addr=texts,
+    tls=texts,
+    connect_ms=_times,
+    attempt_ms=_times,
+)
+_replies = st.builds(Reply, code=st.integers(200, 599), status=texts, text=texts)
+tried = st.one_of(
+    st.builds(Delivered, reply=_replies, attempt=_attempts),
+    st.builds(Deferred, reply=_replies, attempt=_attempts, due=_times, possibly_delivered=st.booleans()),
+    st.builds(Bounced, reply=_replies, attempt=_attempts),
+    st.builds(Expired, reply=_replies, attempt=_attempts),
+)
+"""Verdicts on what was tried."""
 
 
 def options(root: Path, **changes: Any) -> Options:

@@ -12,7 +12,8 @@ import pytest
 from mqcd.core.model import Area
 from mqcd.core.spid import SILOS, silo_of
 from mqcd.queue import cluster, frame, history, manifest, record, slot, verdict
-from mqcd.queue.export import Source, events_path
+from mqcd.queue.eventtext import Source
+from mqcd.queue.export import events_path
 from mqcd.queue.frame import Kind, Mark
 from mqcd.queue.manifest import ClusterState, Edit
 from mqcd.queue.spool import spool_path
@@ -106,7 +107,7 @@ def test_letters_of_areas_are_as_written() -> None:
 
 def test_note_fields_are_in_the_order_written() -> None:
     [names] = re.findall(r"`(destination\|[a-z_|]+)`", TEXT)
-    assert names.split("|") == [field.name for field in fields(verdict.Note)]
+    assert names.split("|") == [*verdict.ROUTE, *verdict.Note._fields[1:]]
 
 
 def test_manifest_fields_are_as_written() -> None:

@@ -10,58 +10,32 @@ from hypothesis import strategies as st
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import (
-    Attempt,
     Bounced,
     Deferred,
     Delivered,
     Discarded,
     Expired,
-    Phase,
     Reported,
     Verdict,
 )
-from mqcd.core.reply import Reply
 from mqcd.core.spid import format_spid
 from mqcd.queue import verdict
-from tests.unit.queue.support import texts
-
-ms = st.integers(0, 1 << 42)
-attempts = st.builds(
-    Attempt,
-    destination=texts,
-    phase=st.sampled_from(Phase),
-    remote_host=texts,
-    remote_addr=texts,
-    source_addr=texts,
-    tls=texts,
-    connect_ms=ms,
-    attempt_ms=ms,
-)
-replies = st.builds(Reply, code=st.integers(200, 599), status=texts, text=texts)
-tried = st.one_of(
-    st.builds(Delivered, reply=replies, attempt=attempts),
-    st.builds(Deferred, reply=replies, attempt=attempts, due=ms, possibly_delivered=st.booleans()),
-    st.builds(Bounced, reply=replies, attempt=attempts),
-    st.builds(Expired, reply=replies, attempt=attempts),
-)
+from mqcd.queue.record import unescape
+from tests.unit.queue.support import texts, tried
 
 
 @given(tried)
 def test_an_attempt_and_its_reply_come_back(given_verdict: Delivered | Deferred | Bounced | Expired) -> None:
-    note = verdict.decode(verdict.encode(given_verdict))
+    note = verdict.split(verdict.encode(given_verdict))
     attempt, reply = given_verdict.attempt, given_verdict.reply
-    assert note.phase == attempt.phase
-    for name in (
-        "destination",
-        "remote_host",
-        "remote_addr",
-        "source_addr",
-        "tls",
-        "connect_ms",
-        "attempt_ms",
-    ):
-        assert getattr(note, name) == getattr(attempt, name)
-    assert (note.code, note.status, note.reply) == (reply.code, reply.status, reply.text)
+    route = [unescape(field) for field in note.route.split("|")]
+    assert route == [getattr(attempt, name) for name in verdict.ROUTE]
+    assert (note.connect_ms, note.attempt_ms) == (str(attempt.connect_ms), str(attempt.attempt_ms))
+    assert (note.code, unescape(note.status), unescape(note.reply)) == (
+        str(reply.code),
+        reply.status,
+        reply.text,
+    )
     if isinstance(given_verdict, Deferred):
         assert note.extra == f"{given_verdict.due}{'?' if given_verdict.possibly_delivered else ''}"
     else:
@@ -76,8 +50,8 @@ def test_the_shared_part_may_be_given(given_verdict: Delivered | Deferred | Boun
 
 @given(texts)
 def test_the_end_of_a_bounce_comes_back(reason: str) -> None:
-    assert verdict.decode(verdict.encode(Discarded(reason=reason))).extra == reason
-    assert verdict.decode(verdict.encode(Reported(report_spid=77))).extra == format_spid(77)
+    assert unescape(verdict.split(verdict.encode(Discarded(reason=reason))).extra) == reason
+    assert verdict.split(verdict.encode(Reported(report_spid=77))).extra == format_spid(77)
 
 
 def test_every_verdict_has_its_mark() -> None:
@@ -90,11 +64,11 @@ def test_every_verdict_has_its_mark() -> None:
 )
 def test_arbitrary_octets_raise_only_decode_errors(data: bytes) -> None:
     with suppress(DecodeError):
-        verdict.decode(data)
+        verdict.split(data)
 
 
 def test_a_note_with_a_field_too_few_or_too_many_is_refused() -> None:
     note = verdict.encode(Discarded(reason="why"))
     for wrong in (note + b"|", note[1:], b""):
         with pytest.raises(DecodeError, match="not a verdict's note"):
-            verdict.decode(wrong)
+            verdict.split(wrong)

@@ -1,0 +1,196 @@
+"""The events of a frame as lines of JSON, as they stand in the event log. Pure.
+
+A frame gives the same lines whenever it is read. A part of it that cannot be read gives none: recovery
+reports the damage.
+
+Three events tell of each message that passes, and the processor time that they take is missing for mail.
+So a line is put together from the text of record and note, without a recipient, a dictionary or an
+encoder between: text without `%`, `"` and backslash is the same in a record and in JSON, because a record
+holds control characters only as `%XX`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from mqcd.core.address import normal_domain
+from mqcd.core.errors import DecodeError
+from mqcd.core.events import SCHEMA_VERSION, Verb, format_time
+from mqcd.queue import record, verdict
+from mqcd.queue.frame import ALIVE, Entry, Header, Kind, Mark, read_begun
+from mqcd.queue.history import VERB_OF, entries, submissions
+
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
+_KEPT = 4096
+"""Record lines remembered: a verdict at the first attempt repeats the line of the acceptance."""
+_PERCENT, _QUOTE, _BACKSLASH = b'%"\\'
+_ADDRESS = 11
+"""Where the recipient stands in a record line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Who writes the events: goes into the file's name and each event's id."""
+
+    node: str
+    shard: int
+
+
+class EventText:
+    """Tells frames, and counts what it has told."""
+
+    def __init__(self, source: Source) -> None:
+        self._head = f'{{"v":{SCHEMA_VERSION},"id":{_quoted(f"{source.node}/{source.shard}/")[:-1]}'
+        self.totals: Counter[Verb] = Counter()
+        """Events of each verb so far."""
+        self._at, self._time = 0, format_time(0)
+
+    def lines(self, header: Header, body: memoryview) -> list[str]:
+        """The events of one frame, each with its line feed."""
+        told: list[str] = []
+        with suppress(DecodeError):
+            if header.kind is Kind.BEGUN:
+                self._begun(header, body, told)
+            else:
+                self._changes(header, body, told)
+        return told
+
+    def _written(self, at: int) -> str:
+        # Frames of one group have mostly the same time.
+        if at != self._at:
+            self._at, self._time = at, format_time(at)
+        return self._time
+
+    def _line(self, verb: Verb, sequence: int, time: str, rest: str) -> str:
+        self.totals[verb] += 1
+        return f'{self._head}{sequence}","event":"{verb}","at":"{time}"{rest}}}\n'
+
+    def _changes(self, header: Header, body: memoryview, told: list[str]) -> None:
+        sequence, time = header.sequence, self._written(header.at)
+        accepted, offset = submissions(header.kind, body)
+        for part in accepted:
+            lines = part.lines.splitlines(keepends=True)
+            for line in lines:
+                of_record = _told(line)
+                rest = f'{of_record.recipient}{of_record.tls},"recipients":{len(lines)}'
+                told.append(self._line(Verb.ACCEPTED, sequence, time, rest))
+                sequence += 1
+        left = header.sequence + header.entries - sequence
+        for _, entry in entries(header.kind, body, offset, left):
+            verb = VERB_OF.get(entry.mark)
+            if verb is not None:
+                told.append(self._line(verb, sequence, time, _verdict(entry, header.at)))
+            sequence += 1
+
+    def _begun(self, header: Header, body: memoryview, told: list[str]) -> None:
+        time = self._written(header.at)
+        destination, begun = read_begun(body, header.entries)
+        name = _name(destination)
+        for sequence, entry in enumerate(begun, header.sequence):
+            rest = (
+                f',"spid":"{entry.spid:016X}","qid":{entry.qid},"attempt":{entry.attempt},'
+                f'"destination":{name}'
+            )
+            told.append(self._line(Verb.ATTEMPTED, sequence, time, rest))
+
+
+class _Told(NamedTuple):
+    """What events tell of a record."""
+
+    recipient: str
+    """Fields from `spid` on, but for `tls`; they begin with a comma, as all parts do."""
+    tls: str
+    """That of the session it came in by."""
+    received: int
+    attempts: int
+    due: int
+
+
+@lru_cache(maxsize=_KEPT)
+def _told(line: bytes) -> _Told:
+    """Of a line whose frame checks: then so does the line. Its numbers stand as `record` writes them."""
+    try:
+        fields = line.decode().split("|")
+        if len(fields) != record.FIELDS:
+            raise ValueError(f"{len(fields)} fields")
+        address = fields[_ADDRESS]
+        if not _is_json(line):
+            address = record.unescape(address)
+            fields = [_json(field) for field in fields]
+        domain = _name(normal_domain(address[address.rfind("@") + 1 :])) if "@" in address else '""'
+        spid, qid, _, due, size, attempts, _, _, _, _, _, address, _, received, origin, _, *envelope = fields
+        zone, listener, client, user, tls, _, sender, _ = envelope
+        recipient = (
+            f',"spid":"{spid}","qid":{qid},"sender":"{sender}","recipient":"{address}","domain":{domain},'
+            f'"size":{size},"origin":"{record.ORIGIN_OF[origin]}"{_field("zone", zone)}'
+            f"{_field('listener', listener)}{_field('client', client)}{_field('user', user)}"
+        )
+        return _Told(recipient, _field("tls", tls), int(received), int(attempts), int(due))
+    except (ValueError, KeyError) as error:
+        raise DecodeError(f"not a record line: {line[:120]!r}") from error
+
+
+def _verdict(entry: Entry, at: int) -> str:
+    """What follows the time in the event of one entry."""
+    told = _told(entry.line)
+    queued = f',"queued_ms":{max(0, at - told.received)}'
+    mark = entry.mark
+    if mark is Mark.UNKNOWN:
+        due = format_time(told.due)
+        return f'{told.recipient}{told.tls}{queued},"attempt":{told.attempts},"due":"{due}"'
+    note = verdict.split(entry.note)
+    route, connect_ms, attempt_ms, code, status, extra, reply = note
+    if not _is_json(entry.note):
+        status, extra, reply = _json(status), _json(extra), _json(reply)
+    if mark is Mark.REPORTED:
+        return f'{told.recipient}{told.tls}{queued},"report":"{extra}"'
+    if mark is Mark.DISCARDED:
+        return f'{told.recipient}{told.tls}{queued},"reason":"{extra}"'
+    attempt = told.attempts if entry.flags & ALIVE else told.attempts + 1
+    number = "" if code == "0" else f',"code":{code}'
+    # Of the two sessions an attempt's event tells the one with the next hop: `tls` is in the route.
+    return (
+        f'{told.recipient}{queued},"attempt":{attempt}{_route(route)}{number}{_field("status", status)}'
+        f'{_field("reply", reply)},"connect_ms":{connect_ms},"attempt_ms":{attempt_ms}'
+        f"{_deferral(extra) if mark is Mark.DEFERRED else ''}"
+    )
+
+
+@lru_cache(maxsize=_KEPT)
+def _route(route: str) -> str:
+    """Where an attempt went. Many go the same way."""
+    fields = zip(verdict.ROUTE, route.split("|"), strict=True)
+    return "".join([_field(name, _json(value)) for name, value in fields])
+
+
+def _deferral(extra: str) -> str:
+    due, doubt, _ = extra.partition("?")
+    try:
+        return f',"due":"{format_time(int(due))}"' + (',"possibly_delivered":true' if doubt else "")
+    except ValueError as error:
+        raise DecodeError(f"a deferral's note without its due time: {extra[:40]!r}") from error
+
+
+def _field(name: str, value: str) -> str:
+    return f',"{name}":"{value}"' if value else ""
+
+
+def _is_json(text: bytes) -> bool:
+    """Whether text that is escaped as in a record stands in JSON as it is."""
+    return not (_PERCENT in text or _QUOTE in text or _BACKSLASH in text)
+
+
+def _json(text: str) -> str:
+    """The same of text with any characters."""
+    return _quoted(record.unescape(text))[1:-1]
+
+
+@lru_cache(maxsize=_KEPT)
+def _name(name: str) -> str:
+    """JSON of a domain or destination: there are few of them."""
+    return _quoted(name)
