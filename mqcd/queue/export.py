@@ -16,6 +16,7 @@ from mqcd.queue.durable import Disk
 from mqcd.queue.eventtext import EventText, Source
 from mqcd.queue.replay import Walk
 from mqcd.queue.ring import Segment
+from mqcd.queue.window import Window
 
 
 def events_path(directory: Path, source: Source, segment: int) -> Path:
@@ -29,16 +30,14 @@ def export(disk: Disk, segment: Segment, directory: Path, source: Source) -> Cou
     Raises OSError.
     """
     path = events_path(directory, source, segment.number)
-    fd = disk.open(segment.path, os.O_RDONLY)
-    try:
-        data = disk.pread(fd, segment.end, 0)
-    finally:
-        disk.close(fd)
-    walk = Walk(data, segment, bound=segment.end)
     text = EventText(source)
     lines: list[str] = []
-    for frame in walk:
-        lines += text.lines(frame.header, frame.body)
+    fd = disk.open(segment.path, os.O_RDONLY)
+    try:
+        for frame in Walk(Window(disk, fd, segment.end), segment, bound=segment.end):
+            lines += text.lines(frame.header, frame.body)
+    finally:
+        disk.close(fd)
     if disk.exists(path):
         # Who wrote it may have been killed before this step.
         disk.sync_dir(directory)

@@ -25,6 +25,7 @@ from mqcd.core.errors import DecodeError
 MAGIC = b"mqF\x01"
 _HEADER = struct.Struct("<4sIIB3xIIQQQ")
 HEADER_SIZE = _HEADER.size
+_BEGINNING = struct.Struct("<4sI")
 _CHECKED_FROM = 12
 _SALT = struct.Struct("<QQ")
 _SUBMISSION = struct.Struct("<IIIB3x")
@@ -152,6 +153,14 @@ def may_follow(data: bytes | memoryview, offset: int, sequence: int) -> bool:
         return False
     _, _, _, kind, _, _, first, synced, _ = _HEADER.unpack_from(data, offset)
     return bool(0 <= first - sequence < 1 << 32 and synced < first and kind <= max(Kind))
+
+
+def frame_length(data: bytes | memoryview, offset: int) -> int | None:
+    """Octets of the frame that begins at `offset`, if one does: nothing is checked but its first field."""
+    if offset + HEADER_SIZE > len(data):
+        return None
+    magic, length = _BEGINNING.unpack_from(data, offset)
+    return HEADER_SIZE + int(length) if magic == MAGIC else None
 
 
 def read_header(data: bytes | memoryview, offset: int, salted: int) -> Header | None:

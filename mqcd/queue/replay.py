@@ -30,6 +30,7 @@ from mqcd.queue.frame import (
     Kind,
     Locator,
     Take,
+    frame_length,
     may_follow,
     read_begun,
     read_header,
@@ -38,6 +39,7 @@ from mqcd.queue.frame import (
 from mqcd.queue.history import VERB_OF, entries, submissions
 from mqcd.queue.record import Glance, file_of
 from mqcd.queue.ring import Resident, Segment
+from mqcd.queue.window import Window
 
 
 class Frame(NamedTuple):
@@ -101,9 +103,9 @@ def _read_slot_header(disk: Disk, path: Path) -> slot.SlotHeader | None:
 class Walk:
     """The frames of one segment in order; `end`, `sequence`, `ordinal` and `damage` grow with it."""
 
-    def __init__(self, data: bytes, segment: Segment, *, bound: int | None) -> None:
+    def __init__(self, window: Window, segment: Segment, *, bound: int | None) -> None:
         """`bound` is where the segment is known to end; None for the last one, whose tail may be torn."""
-        self._data = data
+        self._window = window
         self._segment = segment
         self._bound = bound
         self.end = slot.HEADER_SIZE
@@ -112,12 +114,11 @@ class Walk:
         self.damage: list[Damage] = []
 
     def __iter__(self) -> Iterator[Frame]:
-        data, salt = self._data, self._segment.salt
-        limit = self._bound if self._bound is not None else len(data)
-        view = memoryview(data)
+        window, salt = self._window, self._segment.salt
+        limit = self._bound if self._bound is not None else window.size
         offset = slot.HEADER_SIZE
         while offset < limit:
-            header = read_header(data, offset, salt)
+            header = self._header_at(offset, salt)
             if header is None:
                 found = self._next_durable(offset, limit)
                 if found is None:
@@ -131,20 +132,33 @@ class Walk:
             offset = self.end = start + header.length
             self.sequence = header.sequence + header.entries
             self.ordinal = header.ordinal + header.entries
-            yield Frame(header, view[start:offset], start)
+            base = window.base
+            yield Frame(header, memoryview(window.data)[start - base : offset - base], start)
+
+    def _header_at(self, offset: int, salt: int) -> Header | None:
+        """The header of the frame at `offset`, which then is whole in the window, or None."""
+        window = self._window
+        at = window.reach(offset, HEADER_SIZE)
+        length = frame_length(window.data, at)
+        if length is None or offset + length > window.size:
+            return None
+        at = window.reach(offset, length)
+        return read_header(window.data, at, salt)
 
     def _note_damage(self, start: int, end: int) -> None:
         self.damage.append(Damage(self._segment.path, self._segment.number, start, end))
 
     def _next_durable(self, offset: int, limit: int) -> int | None:
         """The next frame that proves what stands at `offset` to have been durable, if there is one."""
-        at = self._data.find(MAGIC, offset + 1, limit)
-        while at >= 0:
-            if may_follow(self._data, at, self.sequence):
-                header = read_header(self._data, at, self._segment.salt)
+        window = self._window
+        found = window.find(MAGIC, offset + 1, limit)
+        while found >= 0:
+            at = window.reach(found, HEADER_SIZE)
+            if may_follow(window.data, at, self.sequence):
+                header = self._header_at(found, self._segment.salt)
                 if header is not None and (self._bound is not None or header.synced >= self.sequence):
-                    return at
-            at = self._data.find(MAGIC, at + 1, limit)
+                    return found
+            found = window.find(MAGIC, found + 1, limit)
         return None
 
 
@@ -179,16 +193,20 @@ class Replay:
 
     def read(self, disk: Disk, segment: Segment, *, last: bool) -> None:
         """Take one segment in; the oldest comes first. Sets the segment's end and next ordinal."""
-        data = disk.read_file(segment.path)
         self._homes[segment.number] = {}
         self.totals[segment.number] = Counter()
-        walk = Walk(data, segment, bound=None if last else segment.end)
-        for frame in walk:
-            try:
-                self._apply(segment, frame)
-            except DecodeError:
-                start = frame.body_at - HEADER_SIZE
-                self.damage.append(Damage(segment.path, segment.number, start, frame.body_at))
+        fd = disk.open(segment.path, os.O_RDONLY)
+        try:
+            window = Window(disk, fd, disk.size(fd))
+            walk = Walk(window, segment, bound=None if last else segment.end)
+            for frame in walk:
+                try:
+                    self._apply(segment, frame)
+                except DecodeError:
+                    start = frame.body_at - HEADER_SIZE
+                    self.damage.append(Damage(segment.path, segment.number, start, frame.body_at))
+        finally:
+            disk.close(fd)
         self.damage += walk.damage
         segment.end, segment.next_ordinal = walk.end, walk.ordinal
         self.sequence = max(self.sequence, walk.sequence)

@@ -29,6 +29,7 @@ from mqcd.core.model import (
 )
 from mqcd.core.reply import Reply
 from mqcd.core.selection import Selection
+from mqcd.queue.durable import Disk
 from mqcd.queue.eventtext import Source
 from mqcd.queue.ring import Segment
 from mqcd.queue.shard import Options, Shard
@@ -173,6 +174,17 @@ def options(root: Path, **changes: Any) -> Options:
         source=Source("node", 3),
         events=root / "events",
     )
+
+
+class OneFile(Disk):
+    """A disk whose only file is in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def pread(self, fd: int, octets: int, offset: int) -> bytes:
+        assert octets >= 0
+        return self._data[offset : offset + octets]
 
 
 class Rig:

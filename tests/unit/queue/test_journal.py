@@ -16,6 +16,7 @@ from mqcd.queue.frame import HEADER_SIZE, Kind
 from mqcd.queue.journal import Journal
 from mqcd.queue.replay import Walk, find_chain
 from mqcd.queue.ring import Ring, Segment
+from mqcd.queue.window import Window
 from tests.fakes.clock import FakeClock
 from tests.fakes.disk import FaultyDisk, Gate
 
@@ -66,7 +67,10 @@ class Bench:
         chain = find_chain(FaultyDisk(), self.directory, 1, 0)
         for segment in chain:
             bound = None if segment is chain[-1] else segment.end
-            found += [bytes(each.body) for each in Walk(segment.path.read_bytes(), segment, bound=bound)]
+            found += [
+                bytes(each.body)
+                for each in Walk(Window.over(segment.path.read_bytes()), segment, bound=bound)
+            ]
         return [body for body in found if body]
 
 
@@ -132,7 +136,7 @@ async def test_synced_sequences_say_what_was_durable_before(bench: Bench) -> Non
     gate.release()
     await asyncio.gather(first, *rest)
     [segment] = find_chain(FaultyDisk(), bench.directory, 1, 0)
-    walk = Walk(segment.path.read_bytes(), segment, bound=None)
+    walk = Walk(Window.over(segment.path.read_bytes()), segment, bound=None)
     assert [(each.header.sequence, each.header.synced) for each in walk] == [(1, 0), (2, 1), (3, 1)]
 
 

@@ -13,6 +13,8 @@ from mqcd.queue.durable import Disk
 from mqcd.queue.frame import Kind
 from mqcd.queue.replay import Walk, find_chain
 from mqcd.queue.ring import Segment
+from mqcd.queue.window import Window
+from tests.unit.queue.support import OneFile
 
 EPOCH, NUMBER, FIRST = 3, 12, 100
 
@@ -33,8 +35,14 @@ def frames(bodies: list[bytes], *, groups: int = 1, epoch: int = EPOCH, number: 
 
 
 def walked(data: bytes, *, bound: int | None = None) -> tuple[list[bytes], Walk]:
-    walk = Walk(data, segment(), bound=bound)
-    return [bytes(each.body) for each in walk], walk
+    """The bodies that are found, also when no more than the frame that is looked at is in memory."""
+    walk = Walk(Window.over(data), segment(), bound=bound)
+    bodies = [bytes(each.body) for each in walk]
+    narrow = Walk(Window(OneFile(data), 0, len(data), 16), segment(), bound=bound)
+    assert [bytes(each.body) for each in narrow] == bodies
+    assert (narrow.end, narrow.sequence, narrow.ordinal) == (walk.end, walk.sequence, walk.ordinal)
+    assert narrow.damage == walk.damage
+    return bodies, walk
 
 
 def laid(parts: list[bytes], tail: int = 0) -> bytes:
@@ -54,7 +62,7 @@ def test_all_frames_are_seen_in_order() -> None:
 
 def test_bodies_are_where_they_are_said_to_be() -> None:
     data = laid(frames(BODIES))
-    walk = Walk(data, segment(), bound=None)
+    walk = Walk(Window.over(data), segment(), bound=None)
     assert [data[each.body_at :][: each.header.length] for each in walk] == BODIES
 
 
