@@ -82,6 +82,9 @@ class QueueStore(Protocol):
         to the time until when: their recipients are passed over, untried, until then. May return fewer
         than are due, and nothing while the store moves records about or cannot record verdicts: then
         `watch` tells when to ask again.
+
+        After a start, or a leap of the wall clock, no due time lies further ahead than the longest delay
+        of the schedule, whatever the clock said when it was set.
         """
 
     async def claim_bounces(self, room: int) -> Sequence[Recipient]:
@@ -112,6 +115,9 @@ class QueueStore(Protocol):
 
     def next_due(self) -> int | None:
         """When the next unclaimed recipient becomes due, ms (0 = already); None when there is none."""
+
+    def may_expire(self) -> bool:
+        """Whether mail may expire; not while the wall clock is in doubt (see `core.clockwatch`)."""
 
     def watch(self, callback: Callable[[], None]) -> None:
         """Call `callback` whenever something may have become claimable: new mail, a bounce, a park."""
@@ -218,6 +224,8 @@ class EngineFigures:
     recovery_seconds: float
     """How long the last start took until mail was accepted."""
     quarantined_lines: int
+    clock_leap_seconds: float
+    """How far the wall clock has leapt, below 0 backwards; 0 while it is believed."""
     disk_free_bytes: Mapping[str, int]
     """Per root ("queue", "spool", "events")."""
     disk_free_inodes: Mapping[str, int]

@@ -3,6 +3,7 @@
 Delays are taken in order, the last repeats. Jitter only lengthens a delay and comes from (SPID, QID,
 attempt), so that mail which failed together does not come back together, and a rerun gives the same
 answer. Age is judged only after a failed attempt: mail that waited out a long stop gets its attempt.
+While the clock is in doubt it is not judged at all.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import zlib
 from dataclasses import dataclass
 
 from mqcd.core.model import Recipient
+from mqcd.core.spid import time_of
 
 LAST_CHANCE_MS = 1000
 """The least time between a failure and a last attempt brought forward to the age limit."""
@@ -45,21 +47,29 @@ class RetrySchedule:
         seed = b"%x-%x-%x" % (recipient.envelope.spid, recipient.qid, attempts)
         return base + int(base * self.jitter * zlib.crc32(seed) / 0x1_0000_0000)
 
-    def expires(self, recipient: Recipient) -> int:
-        """When the recipient's age limit is reached, ms."""
-        limit = min(self.maxtime_reports, self.maxtime) if recipient.is_report else self.maxtime
-        return recipient.envelope.received + limit
+    def expires(self, recipient: Recipient, now: int) -> int:
+        """When the recipient's age limit is reached, ms.
 
-    def next_due(self, recipient: Recipient, now: int) -> int | None:
+        Mail that says it will be accepted came while the clock was ahead; its SPID has the better time.
+        """
+        limit = min(self.maxtime_reports, self.maxtime) if recipient.is_report else self.maxtime
+        received = recipient.envelope.received
+        if received > now:
+            received = min(received, time_of(recipient.spid))
+        return received + limit
+
+    def next_due(self, recipient: Recipient, now: int, *, may_expire: bool = True) -> int | None:
         """When to try again after one more attempt that failed at `now`; None = it has expired.
 
         A retry that would come after the age limit is brought forward to it, so that mail does not
-        outlive its limit by a whole delay.
+        outlive its limit by a whole delay. Without `may_expire` there is no age limit.
         """
-        limit = self.expires(recipient)
+        due = now + self.delay(recipient, recipient.attempts + 1)
+        if not may_expire:
+            return due
+        limit = self.expires(recipient, now)
         if now >= limit:
             return None
-        due = now + self.delay(recipient, recipient.attempts + 1)
         return min(due, max(limit, now + LAST_CHANCE_MS))
 
     def after_unknown(self, recipient: Recipient, now: int) -> int:

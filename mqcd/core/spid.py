@@ -15,6 +15,8 @@ SILOS = 32
 _SHARD_BITS, _COUNTER_BITS = 8, 14
 _MS_SHIFT = _SHARD_BITS + _COUNTER_BITS + 1
 _COUNTER_MASK = (1 << _COUNTER_BITS) - 1
+_LATEST = (1 << 64 - _MS_SHIFT) - 1
+"""Milliseconds since the epoch that a SPID can tell: until 2089. A clock beyond that is wrong."""
 
 
 def format_spid(spid: int) -> str:
@@ -46,7 +48,7 @@ def time_of(spid: int) -> int:
 
 def spid_at(ms: int) -> int:
     """The least SPID that can be made at `ms` (Unix time)."""
-    return max(0, ms - EPOCH_MS) << _MS_SHIFT
+    return min(max(0, ms - EPOCH_MS), _LATEST) << _MS_SHIFT
 
 
 class SpidSource:
@@ -72,7 +74,7 @@ class SpidSource:
         """A new SPID for a message accepted at `now_ms` (Unix time)."""
         self._counter = (self._counter + 1) & _COUNTER_MASK
         low = (self._shard << _COUNTER_BITS | self._counter) << 1 | several
-        ms = max(now_ms - EPOCH_MS, self._last >> _MS_SHIFT, 0)
+        ms = max(min(now_ms - EPOCH_MS, _LATEST), self._last >> _MS_SHIFT, 0)
         spid = ms << _MS_SHIFT | low
         if spid <= self._last:
             spid = (ms + 1) << _MS_SHIFT | low

@@ -164,7 +164,9 @@ class Server:
         self.settings = changes.settings
         self._log.reload(self.settings.ops.log)
         self._reports.reload(self.settings.report)
-        self.deliverer.reload(self.settings.deliver, schedule_of(self.settings.queue))
+        schedule = schedule_of(self.settings.queue)
+        self.deliverer.reload(self.settings.deliver, schedule)
+        self.store.reload(schedule)
         for door, listener in zip(self.doors, self.settings.submit.listeners, strict=True):
             if door.settings != listener:
                 door.reload(listener.server)

@@ -44,12 +44,14 @@ class Shop:
         begin: str = "",
     ) -> None:
         """The same outcome for all of them; see `Settler.settle`."""
+        # In this order: a leap between the two is then known.
         now = self.clock.now()
+        may_expire = self.store.may_expire()
         self.settler.settle(
             [
                 Settlement(
                     recipient=recipient,
-                    verdict=verdict_on(recipient, outcome, attempt, schedule, now),
+                    verdict=verdict_on(recipient, outcome, attempt, schedule, now, may_expire=may_expire),
                 )
                 for recipient in recipients
             ],

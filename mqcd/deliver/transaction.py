@@ -145,6 +145,7 @@ def _settle(shop: Shop, link: Link, job: Job, started: int) -> None:
     """Verdicts from outcomes; recipients with the same outcome share its values."""
     ended = shop.clock.monotonic()
     now = shop.clock.now()
+    may_expire = shop.store.may_expire()
     attempts: dict[Phase, Attempt] = {}
     settlements: list[Settlement] = []
     for recipient, outcome in zip(job.recipients, link.dialogue.outcomes, strict=True):
@@ -160,7 +161,7 @@ def _settle(shop: Shop, link: Link, job: Job, started: int) -> None:
                 connect_ms=link.connect_ms if link.transactions == 1 else 0,
                 attempt_ms=ended - started,
             )
-        verdict = verdict_on(recipient, outcome, attempt, job.hop.policy.schedule, now)
+        verdict = verdict_on(recipient, outcome, attempt, job.hop.policy.schedule, now, may_expire=may_expire)
         settlements.append(Settlement(recipient=recipient, verdict=verdict))
     shop.settler.settle(settlements)
 

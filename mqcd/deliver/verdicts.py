@@ -11,14 +11,20 @@ INTERNAL = Reply(code=451, status="4.3.0", text="internal error; the log of this
 
 
 def verdict_on(
-    recipient: Recipient, outcome: Outcome, attempt: Attempt, schedule: RetrySchedule, now: int
+    recipient: Recipient,
+    outcome: Outcome,
+    attempt: Attempt,
+    schedule: RetrySchedule,
+    now: int,
+    *,
+    may_expire: bool,
 ) -> Verdict:
-    """The verdict at wall time `now`; a recipient that may not wait any longer expires."""
+    """The verdict at wall time `now`; a recipient that may not wait any longer expires, if it may at all."""
     if outcome.result is Result.DELIVERED:
         return Delivered(reply=outcome.reply, attempt=attempt)
     if outcome.result is Result.BOUNCED:
         return Bounced(reply=outcome.reply, attempt=attempt)
-    due = schedule.next_due(recipient, now)
+    due = schedule.next_due(recipient, now, may_expire=may_expire)
     if due is None:
         return Expired(reply=outcome.reply, attempt=attempt)
     return Deferred(

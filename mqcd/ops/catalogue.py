@@ -84,6 +84,10 @@ CATALOGUE = (
     _counter("mqcd_spid_cache_misses_total", "Finished recipients of messages that were not in that cache."),
     _gauge("mqcd_recovery_seconds", "How long the last start took until mail was accepted."),
     _counter("mqcd_quarantined_lines_total", "Damaged lines and stretches put aside."),
+    _gauge(
+        "mqcd_clock_leap_seconds",
+        "How far the clock has leapt, below 0 backwards. While it is not 0 no mail expires.",
+    ),
     _gauge("mqcd_disk_free_bytes", "Free octets of the file system below a root.", "root"),
     _gauge("mqcd_disk_free_inodes", "Free inodes of the file system below a root.", "root"),
     _gauge("mqcd_loop_lag_seconds", "Worst delay of the event loop in the last ten seconds."),

@@ -151,6 +151,7 @@ def _of_engine(figures: EngineFigures) -> dict[str, Value]:
         "mqcd_spid_cache_misses_total": figures.spid_cache_misses,
         "mqcd_recovery_seconds": figures.recovery_seconds,
         "mqcd_quarantined_lines_total": figures.quarantined_lines,
+        "mqcd_clock_leap_seconds": figures.clock_leap_seconds,
         "mqcd_disk_free_bytes": dict(figures.disk_free_bytes),
         "mqcd_disk_free_inodes": dict(figures.disk_free_inodes),
     }

@@ -124,7 +124,7 @@ class Claims:
                 continue
             until = skip.get(recipient.domain) if skip else None
             if until is not None and until > now:
-                resident.due = until
+                resident.due = min(until, shard.latest_due())
                 resident.recipient, resident.raw = None, b""
                 shard.waiting.add(resident)
                 continue
@@ -212,7 +212,7 @@ class Claims:
                 until = skip.get(glance.domain.decode("ascii", "replace")) if skip else None
                 # Who claimed may have been cancelled meanwhile: the records have moved all the same.
                 if cancelled or taking >= room or (until is not None and until > now):
-                    resident.due = max(until or 0, resident.due)
+                    resident.due = min(max(until or 0, resident.due), latest)
                     resident.raw = b""
                     shard.waiting.add(resident)
                 else:
@@ -223,6 +223,7 @@ class Claims:
                 at += ENTRY_HEAD + len(raw)
 
         cancelled = False
+        latest = shard.latest_due()
         durable = shard.journal.append(Kind.TAKE, parts, len(entries), shard.clock.now(), placed)
         try:
             await asyncio.shield(durable)

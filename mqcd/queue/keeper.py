@@ -274,7 +274,7 @@ class Keeper:
                 tasks.ContentSlice(spid, at.offset, at.length, links.get(spid, ()))
                 for spid, at in contents.items()
             ],
-            lines=[(resident.offset, resident.length) for resident in frozen],
+            lines=[(resident.offset, resident.length, resident.due) for resident in frozen],
             max_cluster=settings.maxclustersize,
             granularity=settings.retry_granularity,
         )
@@ -289,6 +289,7 @@ class Keeper:
         changed = {name: shard.shelf.clusters[name] for name in shard.shelf.changed}
         ended = tuple(name for name, state in changed.items() if not state.left)
         last = ring.last
+        believed = shard.time.trusted()
         edit = Edit(
             first_live=following,
             last_segment=last.number if last is not None else 0,
@@ -297,7 +298,9 @@ class Keeper:
             spid=shard.spids.last,
             swept=shard.spids.last,
             drafts=tuple(shard.drafts),
-            clock=shard.clock.now(),
+            clock=believed.wall,
+            monotonic=believed.monotonic,
+            boot=believed.boot,
             totals={str(verb): count for verb, count in totals.items()},
             add=(*clusters, *(state for state in changed.values() if state.left)),
             end=ended,

@@ -78,7 +78,11 @@ class ManifestState:
     drafts: tuple[int, ...] = ()
     """So do these: messages up to `swept` that were being accepted at that time."""
     clock: int = 0
-    """Wall time of the last edit, ms."""
+    """Wall time that was last believed, ms."""
+    monotonic: int = 0
+    """What the monotonic clock said at that moment, ms."""
+    boot: str = ""
+    """The run of the machine in which it said so."""
     edit: int = 0
     totals: Counter[Verb] = field(default_factory=Counter)
     """Transitions in all segments below first_live."""
@@ -88,7 +92,7 @@ class ManifestState:
 
     def apply(self, edit: Edit) -> None:
         """Take one edit in."""
-        for name in ("epoch", "first_live", "last_segment", "exported", "sequence", "spid", "clock"):
+        for name in _SCALARS:
             value = getattr(edit, name)
             if value is not None:
                 setattr(self, name, value)
@@ -115,6 +119,8 @@ class ManifestState:
             swept=self.swept,
             drafts=self.drafts,
             clock=self.clock,
+            monotonic=self.monotonic,
+            boot=self.boot,
             totals={str(verb): count for verb, count in self.totals.items()},
             add=tuple(self.clusters.values()),
             imports=self.imports,
@@ -135,6 +141,9 @@ class Edit:
     drafts: tuple[int, ...] = ()
     """Goes with `swept`."""
     clock: int | None = None
+    monotonic: int | None = None
+    """Goes with `clock`, as `boot` does."""
+    boot: str | None = None
     totals: dict[str, int] | None = None
     add: tuple[ClusterState, ...] = ()
     end: tuple[str, ...] = ()
@@ -150,6 +159,17 @@ def encode(edit: Edit, *, first: bool = False) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
+_SCALARS = (
+    "epoch",
+    "first_live",
+    "last_segment",
+    "exported",
+    "sequence",
+    "spid",
+    "clock",
+    "monotonic",
+    "boot",
+)
 _EDIT_FIELDS = frozenset(item.name for item in fields(Edit))
 
 
@@ -183,7 +203,10 @@ def _edit(body: dict[str, Any]) -> Edit:
     add = tuple(ClusterState(**cluster) for cluster in body.pop("add", ()))
     drafts = tuple(body.pop("drafts", ()))
     end, imports = (tuple(map(str, body.pop(key, ()))) for key in ("end", "imports"))
-    edit = Edit(totals=totals, add=add, end=end, imports=imports, drafts=drafts, **body)
+    boot = body.pop("boot", None)
+    if not isinstance(boot, str | None):
+        raise ValueError("the run of the machine is not named")
+    edit = Edit(totals=totals, add=add, end=end, imports=imports, drafts=drafts, boot=boot, **body)
     counts = {Verb(verb): count for verb, count in ({} if totals is None else totals).items()}
     numbers = [*body.values(), *counts.values(), *drafts]
     for cluster in add:

@@ -4,7 +4,7 @@ Setting read: `prune_graceperiod`, the age from which a file counts as old, by t
 if it is named after a message, by the message's own. Promise: nothing is removed by guess. A file named
 after a message stays while that message has any record, in the journal or in a cluster; while a cluster or
 a line of one cannot be read, and while anything lies in quarantine, all of them stay. Directories and
-links are left alone.
+links are left alone. While the clock is in doubt nothing is removed.
 
 An idle server writes nothing, and so removes nothing: this is done at the start, and then with what the
 keeper does anyway, at most once an hour.
@@ -37,7 +37,8 @@ class Pruner:
     async def run(self, urgent: Callable[[], bool]) -> None:
         """Look and remove, if it is time. A failure is told, and left to the next time."""
         now = self._shard.clock.monotonic()
-        if now < self._next:
+        # The age of a file is what the wall clock says it is.
+        if now < self._next or not self._shard.time.look():
             return
         self._next = now + _EVERY_MS
         try:

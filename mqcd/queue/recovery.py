@@ -17,6 +17,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mqcd.core.clockwatch import ClockWatch, Reading
 from mqcd.core.errors import StoreDamaged
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
@@ -38,11 +39,13 @@ from mqcd.queue.shard import Options, Shard
 from mqcd.queue.shelf import Shelf
 from mqcd.queue.spool import check_links, make_silos
 from mqcd.queue.tasks import Sweep
+from mqcd.queue.timekeeper import boot_id
 from mqcd.queue.workers import Workers
 
 log = logging.getLogger(__name__)
 
 _HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
 _EPOCH_LEAP = 1 << 32
 _RESIDENT_COST = 512
 """Octets of memory that a resident takes, for dividing the budget."""
@@ -68,6 +71,7 @@ class _Image:
     chain: list[Segment]
     replay: Replay
     quarantined: int
+    watch: ClockWatch
 
 
 async def recover(
@@ -87,7 +91,7 @@ async def recover(
     executor = workers.executor()
     try:
         loop = asyncio.get_running_loop()
-        image = await loop.run_in_executor(executor, _read_disk, options, disk, clock.now())
+        image = await loop.run_in_executor(executor, _read_disk, options, disk, clock)
     except BaseException:
         executor.shutdown(wait=False)
         disk.close(lock_fd)
@@ -99,8 +103,9 @@ async def recover(
     return Recovered(shard, image.manifest.state.totals, cut_off, _sweep(shard, image))
 
 
-def _read_disk(options: Options, disk: Disk, now: int) -> _Image:
+def _read_disk(options: Options, disk: Disk, clock: Clock) -> _Image:
     """R1 and R2, off the event loop."""
+    now = clock.now()
     queue_root, spool_root = options.settings.rootpath, options.settings.spool.rootpath
     path = queue_root / "MANIFEST"
     state = manifests.read(disk, path)
@@ -138,15 +143,25 @@ def _read_disk(options: Options, disk: Disk, now: int) -> _Image:
     # A header may have come to the disk without a frame: then no later segment names it as its forerunner.
     state.last_segment = max((segment.number for segment in chain if not segment.empty), default=0)
     state.spid = max(state.spid, replay.spid)
-    seen = max(state.clock, replay.last_at)
+    # The MANIFEST is never far behind the journal, unless the clock has leapt.
+    seen = max(state.clock, min(replay.last_at, state.clock + _DAY_MS))
     if now <= seen:
         # The clock went back: SPIDs that were handed out but never written down lie behind us too.
         state.spid = max(state.spid, spid_at(seen + _HOUR_MS))
     state.sequence = replay.sequence
-    state.clock = now
+    watch = _follow_clock(state, Reading(now, clock.monotonic(), boot_id(disk)))
     manifest = Manifest(disk, path, state)
     manifest.write_anew()
-    return _Image(manifest, chain, replay, quarantined)
+    return _Image(manifest, chain, replay, quarantined, watch)
+
+
+def _follow_clock(state: ManifestState, now: Reading) -> ClockWatch:
+    """Go on from the time that the MANIFEST believes, and bring the MANIFEST up to date."""
+    seen = Reading(state.clock, state.monotonic, state.boot) if state.clock else None
+    watch = ClockWatch(seen, now)
+    believed = watch.believes(now.wall, now.monotonic)
+    state.clock, state.monotonic, state.boot = believed.wall, believed.monotonic, believed.boot
+    return watch
 
 
 def _holds_mail(disk: Disk, queue_root: Path) -> bool:
@@ -226,14 +241,17 @@ def _assemble(
         reaper=Reaper(disk, executor, clock, settings.rootpath / "pin"),
         references=References(settings.spool.maxspidcache),
         figures=figures,
+        watch=image.watch,
     )
 
 
 def _settle_in(shard: Shard, image: _Image) -> list[Resident]:
     """R3: residents and clusters come to life; returns those whose attempt was cut off."""
     cut_off = []
+    latest = shard.latest_due()
     for resident in image.replay.settle_in(shard.ring.segments):
         resident.raw = b""
+        resident.due = min(resident.due, latest)
         shard.ring.residents += 1
         shard.accounts.add_resident(resident)
         if resident.begun:
@@ -245,6 +263,7 @@ def _settle_in(shard: Shard, image: _Image) -> list[Resident]:
         shard.shelf.add(cluster)
         if not cluster.left:
             shard.shelf.changed.add(cluster.name)
+    shard.shelf.bring_forward(latest)
     return cut_off
 
 
@@ -252,7 +271,8 @@ def _sweep(shard: Shard, image: _Image) -> Sweep:
     """R4, for the helper to do before anything else."""
     residents = [resident for segment in shard.ring for resident in segment.residents.values()]
     inside = frozenset(r.file for r in residents if shard.ring.live(r.content.segment) is not None)
-    below = spid_at(shard.clock.now())
+    # The clock may have gone back, but no name that is still to be given does.
+    below = max(spid_at(shard.clock.now()), shard.spids.last + 1)
     state, damaged = image.manifest.state, bool(image.replay.damage)
     return Sweep(
         queue_root=shard.queue_root,

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 
 from mqcd.config.settings import QueueSettings
+from mqcd.core.clockwatch import ClockWatch
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.schedule import RetrySchedule
@@ -29,6 +30,7 @@ from mqcd.queue.references import References
 from mqcd.queue.ring import Resident, Ring, Segment, State
 from mqcd.queue.shelf import Shelf
 from mqcd.queue.spool import file_path
+from mqcd.queue.timekeeper import Timekeeper
 from mqcd.queue.waiting import Waiting
 
 Key = tuple[int, int]
@@ -66,6 +68,8 @@ class Shard:
     reaper: Reaper
     references: References
     figures: Figures
+    watch: InitVar[ClockWatch]
+    time: Timekeeper = field(init=False)
     waiting: Waiting = field(default_factory=Waiting)
     accounts: Accounts = field(default_factory=Accounts)
     active: dict[Key, Resident] = field(default_factory=dict)
@@ -73,6 +77,20 @@ class Shard:
     drafts: set[int] = field(default_factory=set)
     """Messages with a spool file that are being accepted."""
     watchers: list[Callable[[], None]] = field(default_factory=list)
+
+    def __post_init__(self, watch: ClockWatch) -> None:
+        self.time = Timekeeper(self.clock, watch, self.bring_forward)
+
+    def bring_forward(self) -> None:
+        """The clock may have been ahead when due times were set: none is too far ahead of it now."""
+        latest = self.latest_due()
+        self.waiting.bring_forward(latest)
+        self.shelf.bring_forward(latest)
+        self.notify()
+
+    def latest_due(self) -> int:
+        """No due time can be later than this, ms."""
+        return self.clock.now() + self.options.schedule.longest
 
     @property
     def spool_root(self) -> Path:

@@ -50,7 +50,8 @@ class Shelf:
         self._queues: dict[Area, dict[str, None]] = {Area.INCOMING: {}, Area.BOUNCES: {}}
         self._due: list[tuple[int, str]] = []
         self._rest: dict[str, tuple[int, bytes]] = {}
-        self._resting: dict[str, int] = {}
+        self._latest: dict[str, int] = {}
+        """When the last record of a cluster is due, for those whose lines say a later time."""
 
     def add(self, state: ClusterState) -> None:
         """A cluster exists now, or has a new state."""
@@ -62,6 +63,14 @@ class Shelf:
             heappush(self._due, (state.due, state.name))
         elif state.area in self._queues:
             self._queues[state.area][state.name] = None
+
+    def bring_forward(self, latest: int) -> None:
+        """What is due later than `latest` is due then."""
+        for state in list(self.clusters.values()):
+            if state.area is Area.DEFERRED and state.left and state.due_last > latest:
+                self._latest[state.name] = min(latest, self._latest.get(state.name, latest))
+                if state.due > latest:
+                    self.add(replace(state, due=latest))
 
     def next_due(self) -> int | None:
         """When the first deferred record in a cluster is due, ms."""
@@ -98,10 +107,11 @@ class Shelf:
         else:
             data = kept[1]
         deferred = state.area is Area.DEFERRED
+        latest = self._latest.get(name, state.due_last)
         lines: list[tuple[bytes, record.Glance]] = []
         damaged: list[bytes] = []
         used = octets = 0
-        next_due = state.due_last
+        next_due = latest
         for raw in split_lines(data):
             try:
                 record.check(raw)
@@ -110,6 +120,7 @@ class Shelf:
                 damaged.append(raw)
                 used += len(raw)
                 continue
+            glance.due = min(glance.due, latest)
             if len(lines) >= room or (deferred and glance.due > now):
                 next_due = glance.due
                 break
@@ -151,6 +162,7 @@ class Shelf:
         """The MANIFEST has these states; what was taken since is still to be told."""
         for name in ended:
             self.clusters.pop(name, None)
+            self._latest.pop(name, None)
         for name, state in changed.items():
             if self.clusters.get(name) in (None, state):
                 self.changed.discard(name)

@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from mqcd.core.errors import MqcdError, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient, Settlement, Submission
 from mqcd.core.ports import Clock, Content, Distribution, EngineFigures, Observer
+from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
 from mqcd.queue import names
 from mqcd.queue.claims import Claims
@@ -89,6 +91,7 @@ class ClusterStore:
         keeper = Keeper(shard, writer, recovered.totals)
         keepers.append(keeper)
         self._open = _Open(shard, writer, Claims(shard), keeper)
+        shard.time.look()
         await writer.note_unknown(recovered.cut_off)
         keeper.start(recovered.sweep)
         await keeper.make_room()
@@ -119,7 +122,8 @@ class ClusterStore:
 
     def reserve(self, several: bool) -> int:
         """A SPID; see the port."""
-        return self._live.shard.spids.next(self._clock.now(), several)
+        shard = self._live.shard
+        return shard.spids.next(shard.time.trusted().wall, several)
 
     def refusing(self) -> str:
         """Why no mail is taken now; "" when it is. Space is looked at once a second at most."""
@@ -170,6 +174,7 @@ class ClusterStore:
 
     async def claim(self, room: int, now: int, skip: Mapping[str, int] | None = None) -> Sequence[Recipient]:
         """Recipients that are due."""
+        self._live.shard.time.look()
         return await self._live.claims.mail(self._bounded(room), now, skip or {})
 
     async def claim_bounces(self, room: int) -> Sequence[Recipient]:
@@ -256,7 +261,17 @@ class ClusterStore:
 
     def next_due(self) -> int | None:
         """When the next unclaimed recipient becomes due."""
+        self._live.shard.time.look()
         return self._live.claims.next_due()
+
+    def may_expire(self) -> bool:
+        """Whether the wall clock can be believed."""
+        return self._open is None or self._open.shard.time.look()
+
+    def reload(self, schedule: RetrySchedule) -> None:
+        """Go by another schedule from now on."""
+        shard = self._live.shard
+        shard.options = self._options = replace(self._options, schedule=schedule)
 
     def watch(self, callback: Callable[[], None]) -> None:
         """Call `callback` when something may have become claimable."""
@@ -285,6 +300,7 @@ class ClusterStore:
             spid_cache_misses=shard.references.misses,
             recovery_seconds=figures.recovery_ms / 1000,
             quarantined_lines=figures.quarantined,
+            clock_leap_seconds=shard.time.off_by() / 1000,
             disk_free_bytes={name: octets for name, (octets, _) in free.items()},
             disk_free_inodes={name: inodes for name, (_, inodes) in free.items()},
         )

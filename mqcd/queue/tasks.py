@@ -17,6 +17,7 @@ from mqcd.core.errors import DecodeError
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
 from mqcd.core.spid import SILOS, is_several, time_of
+from mqcd.core.transition import parked
 from mqcd.queue import cluster, names, record, slot
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.eventtext import Source
@@ -63,8 +64,8 @@ class Evacuate:
     queue_root: Path
     spool_root: Path
     contents: Sequence[ContentSlice]
-    lines: Sequence[tuple[int, int]]
-    """Offset and length of each record line."""
+    lines: Sequence[tuple[int, int, int]]
+    """Offset and length of each record line, and when it is due: its own time may be another."""
     max_cluster: int
     granularity: int
     """ms."""
@@ -186,9 +187,13 @@ def _spool_contents(disk: Disk, fd: int, task: Evacuate) -> None:
 
 def _write_clusters(disk: Disk, fd: int, task: Evacuate) -> list[ClusterState]:
     areas: dict[Area, list[cluster.Line]] = defaultdict(list)
-    for offset, length in task.lines:
+    for offset, length, due in task.lines:
         raw = disk.pread(fd, length, offset)
         glance = record.Glance(raw)
+        if glance.due != due and glance.area is not Area.BOUNCES:
+            # It was passed over, or brought forward.
+            raw = record.encode(parked(record.decode(raw), due))
+            glance = record.Glance(raw)
         areas[glance.area].append(cluster.Line(glance.due, glance.received, glance.size, raw))
     plans = [
         plan

@@ -8,7 +8,7 @@ time say whether an entry is still meant.
 from __future__ import annotations
 
 from collections import deque
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from mqcd.core.model import Area
 from mqcd.queue.ring import Resident, State
@@ -32,6 +32,14 @@ class DueHeap:
         while heap and not _meant(heap[0]):
             heappop(heap)
         return heap[0][0] if heap else None
+
+    def bring_forward(self, latest: int) -> None:
+        """What is due later than `latest` is due then."""
+        entries = [entry for entry in self._heap if _meant(entry)]
+        for _, _, resident in entries:
+            resident.due = min(resident.due, latest)
+        self._heap = [(resident.due, count, resident) for _, count, resident in entries]
+        heapify(self._heap)
 
     def pop(self, now: int) -> Resident | None:
         """The first that is due at `now`."""
@@ -64,6 +72,11 @@ class Waiting:
             self._fresh.append(resident)
         else:
             self._mail.push(resident)
+
+    def bring_forward(self, latest: int) -> None:
+        """What is due later than `latest` is due then."""
+        self._mail.bring_forward(latest)
+        self._late_bounces.bring_forward(latest)
 
     def pop_new(self) -> Resident | None:
         """The oldest new mail."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mqcd.core.model import (
@@ -98,6 +98,10 @@ class Writer:
         """The records that a submission makes. Raises ValueError for what the caller did wrong."""
         submission, size = staged.submission, staged.size
         envelope = submission.envelope
+        if self._shard.time.in_doubt:
+            # Of a clock that has gone back it would be too old to live when the clock agrees again.
+            believed = self._shard.time.trusted().wall
+            envelope = replace(envelope, received=max(envelope.received, believed))
         addresses = submission.recipients
         if not addresses or is_several(envelope.spid) is not (len(addresses) > 1):
             raise ValueError(f"SPID {envelope.spid:016X} was not reserved for {len(addresses)} recipients")

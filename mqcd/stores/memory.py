@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from mqcd.core.clockwatch import ClockWatch, Reading
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import (
     Area,
@@ -70,6 +71,7 @@ class MemoryStore:
         self._schedule = schedule
         self._max_octets = max_octets
         self._octets = 0
+        self._watch = ClockWatch(None, Reading(clock.now(), clock.monotonic()))
         self._spids = SpidSource(shard, 0)
         self._open = False
         self._records: dict[Key, Recipient] = {}
@@ -101,7 +103,7 @@ class MemoryStore:
         self._new, self._due, self._bounces = [], [], {}
         for key in self._records:
             self._offer(key)
-        self._notify()
+        self._bring_forward()
 
     async def close(self) -> None:
         """Serve no more; the queue stays as it is for the next `open` of this object."""
@@ -109,7 +111,8 @@ class MemoryStore:
 
     def reserve(self, several: bool) -> int:
         """A SPID for a message with several recipients or one; one that is not used never appears."""
-        return self._spids.next(self._clock.now(), several)
+        self.may_expire()
+        return self._spids.next(self._believed(), several)
 
     async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
         """Take a message. Raises StoreUnavailable, ValueError, and whatever its content raises."""
@@ -124,6 +127,7 @@ class MemoryStore:
     async def claim(self, room: int, now: int, skip: Mapping[str, int] | None = None) -> Sequence[Recipient]:
         """At most `room` due recipients, new and due ones in turn; skipped ones rest until their time."""
         self._check_open()
+        self.may_expire()
         skip = skip or {}
         found: list[Recipient] = []
         while len(found) < room:
@@ -206,9 +210,16 @@ class MemoryStore:
 
     def next_due(self) -> int | None:
         """When the next unclaimed recipient can be claimed, ms; those passed over count from then."""
+        self.may_expire()
         if self._new:
             return 0
         return self._due[0][0] if self._due else None
+
+    def may_expire(self) -> bool:
+        """Whether the wall clock can be believed."""
+        if self._watch.look(self._clock.now(), self._clock.monotonic()) is not None:
+            self._bring_forward()
+        return not self._watch.in_doubt
 
     def watch(self, callback: Callable[[], None]) -> None:
         """Call `callback` whenever something may have become claimable."""
@@ -232,6 +243,15 @@ class MemoryStore:
             heapq.heappush(self._new, key)
         else:
             heapq.heappush(self._due, (record.due, key))
+
+    def _bring_forward(self) -> None:
+        """The clock may have been ahead when due times were set: none is too far ahead of it now."""
+        latest = self._clock.now() + self._schedule.longest
+        self._due = sorted((min(due, latest), key) for due, key in self._due)
+        self._notify()
+
+    def _believed(self) -> int:
+        return self._watch.believes(self._clock.now(), self._clock.monotonic()).wall
 
     def _claimed_records(self, recipients: Sequence[Recipient]) -> list[Recipient]:
         """The records as the queue holds them, each claimed and named once; else ValueError."""
@@ -301,6 +321,8 @@ class MemoryStore:
 
     def _accept(self, submission: Submission, octets: bytes) -> Sequence[Recipient]:
         envelope = submission.envelope
+        if self._watch.in_doubt:
+            envelope = replace(envelope, received=max(envelope.received, self._believed()))
         dsns = submission.recipient_dsn or [""] * len(submission.recipients)
         records = [
             Recipient(envelope=envelope, size=len(octets), qid=qid, address=address, dsn=dsn)

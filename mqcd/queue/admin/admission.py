@@ -110,7 +110,6 @@ class _Admission:
                 sequence=self._events.sequence,
                 spid=self._spids.last,
                 swept=self._spids.last,
-                clock=self._now,
                 totals={str(verb): count for verb, count in totals.items()},
                 add=tuple(clusters),
                 imports=(self._name,),

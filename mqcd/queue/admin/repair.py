@@ -49,7 +49,6 @@ def _mend_clusters(owned: Owned, names: list[str]) -> None:
         Edit(
             first_live=owned.number + 1,
             exported=owned.number,
-            clock=owned.clock.now(),
             add=tuple(added),
             end=tuple(state.name for state in mended),
         )

@@ -105,6 +105,17 @@ async def test_mail_that_is_too_old_expires_after_one_more_attempt() -> None:
         assert kit.store.stats()[Area.BOUNCES].recipients == 1
 
 
+async def test_mail_that_a_leap_has_made_too_old_is_tried_on() -> None:
+    refuses = {"192.0.2.1": lambda: Peer(replies={"MAIL": "451 4.3.0 not now"})}
+    async with Kit(hosts=refuses) as kit:
+        await kit.submit("to@example.com")
+        await kit.heard(Verb.DEFERRED)
+        kit.clock.leap(3650 * 24 * 60 * MINUTE)
+        await kit.clock.run_for(15 * MINUTE)
+        await kit.heard(Verb.DEFERRED, 2)
+        assert kit.observer.count(Verb.EXPIRED) == 0
+
+
 @pytest.mark.parametrize(
     ("stage", "possibly", "phase"),
     [("MAIL", False, Phase.MAIL), ("DATA", False, Phase.DATA), (".", True, Phase.DOT)],

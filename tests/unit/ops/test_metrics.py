@@ -28,6 +28,7 @@ ENGINE = EngineFigures(
     spid_cache_misses=1,
     recovery_seconds=0.2,
     quarantined_lines=0,
+    clock_leap_seconds=0.0,
     disk_free_bytes={"queue": 10**9, "spool": 2 * 10**9},
     disk_free_inodes={"queue": 1000, "spool": 2000},
 )
@@ -56,6 +57,7 @@ NAMES = [
     "mqcd_spid_cache_misses_total",
     "mqcd_recovery_seconds",
     "mqcd_quarantined_lines_total",
+    "mqcd_clock_leap_seconds",
     "mqcd_disk_free_bytes",
     "mqcd_disk_free_inodes",
     "mqcd_lanes",

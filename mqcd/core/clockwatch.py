@@ -1,0 +1,97 @@
+"""Whether the wall clock can be believed: what it says is held against the time that has passed. Pure.
+
+A leap: the wall clock stands more than BACK_MS behind, or more than AHEAD_MS ahead, of where it was last
+believed plus what the monotonic clock has counted since. Across a stop that the monotonic clock did not
+count (the machine was off), it may stand ahead by STOP_MS: the machine may have been off that long.
+
+A leap puts the clock in doubt. The doubt ends when the clock agrees again, as after a correction, or
+when it has run on without another leap for HOLD_MS: then it was the old time that was wrong, or nobody
+minds. Until then `believes` goes on from where the clock was last believed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+BACK_MS = 60_000
+AHEAD_MS = 3_600_000
+STOP_MS = 30 * 24 * 3_600_000
+HOLD_MS = 24 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A moment that was believed, in ms."""
+
+    wall: int
+    monotonic: int
+    boot: str = ""
+    """What tells one run of the monotonic clock from another; "" = not known."""
+
+
+class Change(Enum):
+    """What a look at the clocks has found out."""
+
+    LEAPT = "leapt"
+    AGREES = "agrees"
+    """After a leap it is back where it should be."""
+    ACCEPTED = "accepted"
+    """After a leap it has held its new time long enough."""
+
+
+class ClockWatch:
+    """Follows one wall clock."""
+
+    def __init__(self, seen: Reading | None, now: Reading) -> None:
+        """`seen` is what an earlier run believed last; None = there was none. Look at once."""
+        counted = (
+            seen is not None and seen.boot != "" and seen.boot == now.boot and seen.monotonic <= now.monotonic
+        )
+        self._boot = now.boot
+        self._wall = now.wall if seen is None else seen.wall
+        self._monotonic = seen.monotonic if seen is not None and counted else now.monotonic
+        self._ahead = AHEAD_MS if counted or seen is None else STOP_MS
+        self._doubt: tuple[int, int] | None = None
+        """Wall less monotonic time since the leap, and the monotonic time of the leap."""
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the wall clock has leapt."""
+        return self._doubt is not None
+
+    def off_by(self, wall: int, monotonic: int) -> int:
+        """How far the wall clock stands from where it should, ms: below 0 behind it, 0 while believed."""
+        return wall - self._expected(monotonic) if self._doubt is not None else 0
+
+    def believes(self, wall: int, monotonic: int) -> Reading:
+        """The time to go by: the wall clock's, or where it was last believed and what has passed since."""
+        fits = self._fits(wall, monotonic)
+        return Reading(wall if fits else self._expected(monotonic), monotonic, self._boot)
+
+    def look(self, wall: int, monotonic: int) -> Change | None:
+        """Compare; tells what has changed by it, None when nothing has."""
+        if self._fits(wall, monotonic):
+            change = Change.AGREES if self._doubt is not None else None
+            self._believe(wall, monotonic)
+            return change
+        offset = wall - monotonic
+        if self._doubt is None or abs(offset - self._doubt[0]) > BACK_MS:
+            self._doubt = offset, monotonic
+            return Change.LEAPT
+        if monotonic - self._doubt[1] >= HOLD_MS:
+            self._believe(wall, monotonic)
+            return Change.ACCEPTED
+        return None
+
+    def _fits(self, wall: int, monotonic: int) -> bool:
+        expected = self._expected(monotonic)
+        return expected - BACK_MS <= wall <= expected + self._ahead
+
+    def _expected(self, monotonic: int) -> int:
+        return self._wall + monotonic - self._monotonic
+
+    def _believe(self, wall: int, monotonic: int) -> None:
+        self._wall, self._monotonic = wall, monotonic
+        self._ahead = AHEAD_MS
+        self._doubt = None

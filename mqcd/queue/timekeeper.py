@@ -1,0 +1,86 @@
+"""Watches the wall clock of a shard, and says aloud when it leaps.
+
+Promise: while the clock is in doubt nothing expires and nothing is swept by its age, and new SPIDs and the
+MANIFEST go by the time that is still believed, so the doubt outlives a restart. No timer of its own: who
+is about to use the wall clock looks first, so an idle server does nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from mqcd.core.clockwatch import HOLD_MS, Change, ClockWatch, Reading
+from mqcd.core.ports import Clock
+from mqcd.queue.durable import Disk
+
+log = logging.getLogger(__name__)
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_HOURS = HOLD_MS // 3_600_000
+
+
+def boot_id(disk: Disk) -> str:
+    """What names this run of the machine, and so of its monotonic clock; "" where the system has none."""
+    try:
+        fd = disk.open(_BOOT_ID, 0)
+    except OSError:
+        return ""
+    try:
+        return disk.pread(fd, 64, 0).decode("ascii", "replace").strip()
+    except OSError:
+        return ""
+    finally:
+        disk.close(fd)
+
+
+class Timekeeper:
+    """One per shard."""
+
+    def __init__(self, clock: Clock, watch: ClockWatch, leapt: Callable[[], None]) -> None:
+        """`leapt` is called whenever wall time has changed by a leap, or by the end of one."""
+        self._clock = clock
+        self._watch = watch
+        self._leapt = leapt
+
+    def look(self) -> bool:
+        """Compare the clocks; whether the wall clock can be believed."""
+        wall, monotonic = self._clock.now(), self._clock.monotonic()
+        change = self._watch.look(wall, monotonic)
+        if change is not None:
+            self._tell(change, self._watch.off_by(wall, monotonic))
+            self._leapt()
+        return not self._watch.in_doubt
+
+    @property
+    def in_doubt(self) -> bool:
+        """What the last look found."""
+        return self._watch.in_doubt
+
+    def trusted(self) -> Reading:
+        """The time to go by where a wrong one would leave traces for good."""
+        self.look()
+        return self._watch.believes(self._clock.now(), self._clock.monotonic())
+
+    def off_by(self) -> int:
+        """How far the wall clock stands from where it should, ms; 0 when it is believed."""
+        self.look()
+        return self._watch.off_by(self._clock.now(), self._clock.monotonic())
+
+    @staticmethod
+    def _tell(change: Change, off: int) -> None:
+        if change is Change.LEAPT:
+            way = "ahead of" if off > 0 else "behind"
+            log.error(
+                "the clock has leapt: it stands %s %s where it should; no mail expires and no spool file is "
+                "removed for its age until it agrees again, or has kept its new time for %d hours",
+                timedelta(seconds=abs(off) // 1000),
+                way,
+                _HOURS,
+            )
+        elif change is Change.AGREES:
+            log.warning("the clock agrees again: mail may expire")
+        else:
+            log.warning("the clock has kept its new time for %d hours, which is believed now", _HOURS)

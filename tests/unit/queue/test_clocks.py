@@ -1,0 +1,193 @@
+"""Leaps of the wall clock in the queue on disk: what is suspended, what is told, what a restart keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+
+import pytest
+
+from mqcd.core.clockwatch import HOLD_MS
+from mqcd.core.model import Area
+from mqcd.core.spid import spid_at
+from mqcd.queue import manifest as manifests
+from mqcd.queue.durable import Disk
+from mqcd.queue.spool import spool_path
+from tests.contract.harness import HOUR, MINUTE, SCHEDULE
+from tests.contract.mail import BODY, deferred
+from tests.fakes.clock import START_MS, FakeClock
+from tests.unit.queue.support import Rig, held
+
+DAY = 24 * HOUR
+YEARS = 3650 * DAY
+
+
+def manifest_clock(rig: Rig) -> int:
+    state = manifests.read(Disk(), rig.queue / "MANIFEST")
+    assert state is not None
+    return state.clock
+
+
+async def rested(rig: Rig, *due: int) -> None:
+    """One recipient for each due time, all in clusters."""
+    for number in range(len(due)):
+        await rig.post.send(f"u{number}@example.org")
+    for each, when in zip(await rig.post.claim_all(), due, strict=True):
+        await rig.post.settle(deferred(when), each)
+    await rig.evacuate()
+
+
+# ---------------------------------------------------------------- across a restart
+
+
+@pytest.mark.parametrize("leap", [-DAY, DAY, YEARS])
+async def test_a_leap_while_the_server_was_down_is_noticed_at_the_start(rig: Rig, leap: int) -> None:
+    await rig.post.send("a@example.org")
+    rig.clock.leap(leap)
+    again = await rig.killed()
+    assert not again.store.may_expire()
+    assert again.store.engine().clock_leap_seconds == leap / 1000
+
+
+@pytest.mark.parametrize("leap", [-DAY, YEARS])
+async def test_a_doubt_outlives_edits_and_restarts(rig: Rig, leap: int) -> None:
+    rig.clock.leap(leap)
+    await rig.post.send("a@example.org")
+    rig.clock.advance(MINUTE)
+    await rig.evacuate()
+    assert manifest_clock(rig) == START_MS + MINUTE
+    again = await rig.killed()
+    assert not again.store.may_expire()
+    rig.clock.leap(-leap)
+    third = await again.killed()
+    assert third.store.may_expire()
+    assert manifest_clock(third) == START_MS + MINUTE
+
+
+async def test_a_time_that_was_kept_is_in_the_manifest_with_the_next_edit(rig: Rig) -> None:
+    rig.clock.leap(YEARS)
+    await rig.post.send("a@example.org")
+    assert not rig.store.may_expire()
+    rig.clock.advance(HOLD_MS)
+    await rig.evacuate()
+    assert manifest_clock(rig) == rig.clock.now()
+    assert (await rig.killed()).store.may_expire()
+
+
+@pytest.mark.parametrize(("days", "believed"), [(29, True), (31, False)])
+async def test_after_another_boot_only_a_month_is_believed(rig: Rig, days: int, believed: bool) -> None:
+    rig.clock = FakeClock(START_MS + days * DAY)
+    rig.shard.manifest.commit(manifests.Edit(boot="another"))
+    again = await rig.killed()
+    assert again.store.may_expire() is believed
+
+
+async def test_frames_of_a_false_future_do_not_use_up_the_spids(rig: Rig) -> None:
+    rig.clock.leap(YEARS)
+    await rig.post.send("a@example.org")
+    rig.clock.leap(-YEARS)
+    again = await rig.killed()
+    assert again.store.reserve(False) < spid_at(START_MS + 2 * DAY)
+
+
+# ---------------------------------------------------------------- what is told, what is suspended
+
+
+async def test_a_leap_is_told_once_and_so_is_its_end(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    rig.clock.leap(-2 * HOUR)
+    for _ in range(3):
+        rig.clock.advance(MINUTE)
+        assert not rig.store.may_expire()
+    errors = [each.message for each in caplog.records if each.levelno == logging.ERROR]
+    assert len(errors) == 1
+    assert "it stands 2:00:00 behind where it should" in errors[0]
+    rig.clock.leap(2 * HOUR)
+    assert rig.store.may_expire()
+    assert "the clock agrees again" in caplog.text
+    assert rig.store.engine().clock_leap_seconds == 0
+
+
+async def test_no_spool_file_is_removed_for_its_age_while_the_clock_is_in_doubt(rig: Rig) -> None:
+    path = spool_path(rig.spool, spid_at(START_MS))
+    path.write_bytes(b"x")
+    os.utime(path, (START_MS / 1000, START_MS / 1000))
+    rig.clock.advance(2 * HOUR)
+    rig.clock.leap(YEARS)
+    for stays in (True, False):
+        rig.clock.advance(HOUR)
+        rig.store._live.keeper.wake()
+        for _ in range(30):
+            await asyncio.sleep(0)
+        await rig.shard.reaper.settled()
+        assert path.exists() is stays
+        rig.clock.leap(-YEARS)
+        rig.clock.advance(10 * DAY)
+
+
+# ---------------------------------------------------------------- due times
+
+
+async def test_records_in_clusters_do_not_wait_for_the_old_clock(rig: Rig) -> None:
+    now = rig.clock.now()
+    await rested(rig, now + MINUTE, now + HOUR, now + 3 * HOUR)
+    rig.clock.leap(-2 * HOUR)
+    latest = rig.clock.now() + SCHEDULE.longest
+    assert rig.store.next_due() == rig.clock.now() + 2 * HOUR + MINUTE
+    rig.clock.advance(2 * HOUR + MINUTE)
+    assert len(await rig.post.claim_all()) == 1
+    assert rig.store.next_due() == now + HOUR
+    rig.clock.advance(HOUR - MINUTE)
+    assert len(await rig.post.claim_all()) == 1
+    assert rig.store.next_due() == latest
+    rig.clock.advance(latest - rig.clock.now())
+    assert len(await rig.post.claim_all()) == 1
+    assert rig.store.next_due() is None
+
+
+async def test_what_was_brought_forward_is_so_after_a_kill_too(rig: Rig) -> None:
+    now = rig.clock.now()
+    await rested(rig, now + 20 * DAY, now + 30 * DAY)
+    again = await rig.killed()
+    latest = now + SCHEDULE.longest
+    assert again.store.next_due() == latest
+    assert again.shard.time.look()
+    assert await again.post.claim_all(latest - 1) == []
+    assert len(await again.post.claim_all(latest)) == 2
+    assert held(dict(again.store.stats())) == {"deferred": (2, 2 * len(BODY))}
+
+
+async def test_an_evacuated_record_takes_the_time_it_was_brought_forward_to(rig: Rig) -> None:
+    await rig.post.defer_new("a@example.org", rig.clock.now() + 4 * HOUR)
+    rig.clock.leap(-30 * DAY)
+    assert rig.store.next_due() == rig.clock.now() + SCHEDULE.longest
+    await rig.evacuate()
+    [record] = rig.listed()
+    assert record.due == rig.clock.now() + SCHEDULE.longest
+    assert record.attempts == 1
+
+
+@pytest.mark.parametrize("taken", [False, True])
+async def test_mail_that_was_passed_over_keeps_its_time_when_it_is_evacuated(rig: Rig, taken: bool) -> None:
+    await rig.post.send("a@example.org")
+    if taken:
+        await rig.evacuate()
+    until = rig.clock.now() + HOUR
+    assert await rig.store.claim(10, rig.clock.now(), {"example.org": until}) == []
+    await rig.evacuate()
+    [record] = rig.listed()
+    assert (record.due, record.area, record.attempts) == (until, Area.DEFERRED, 0)
+    assert held(dict(rig.store.stats())) == {"deferred": (1, record.size)}
+    again = await rig.killed()
+    assert again.store.next_due() == until
+    assert await again.post.claim_all() == []
+    assert len(await again.post.claim_all(until)) == 1
+
+
+async def test_a_new_schedule_bounds_due_times_from_then_on(rig: Rig) -> None:
+    rig.store.reload(dataclasses.replace(SCHEDULE, delays=(10 * DAY,)))
+    due = rig.clock.now() + 9 * DAY
+    await rested(rig, due)
+    rig.clock.leap(-2 * HOUR)
+    assert rig.store.next_due() == due
