@@ -54,7 +54,7 @@ def options_at(place: Place) -> Options:
     from mqcd.daemon.server import options_of, schedule_of
 
     settings = place.load().settings
-    return options_of(settings, schedule_of(settings.queue))
+    return options_of(settings, schedule_of(settings))
 
 
 def _repair(options: Options, progress: Progress) -> Findings:

@@ -29,6 +29,8 @@ class RetrySchedule:
     """Age at which reports expire; never more than `maxtime`."""
     jitter: float = 0.0
     """Share of a delay that may be added, 0 to 1."""
+    elsewhere: int = 0
+    """The longest delay of any other schedule that mail of the same queue may follow; 0 = there is none."""
 
     def __post_init__(self) -> None:
         if not self.delays or min(self.delays) <= 0:
@@ -37,7 +39,7 @@ class RetrySchedule:
     @property
     def longest(self) -> int:
         """No due time is further ahead than this, ms."""
-        return int(max(self.delays) * (1 + self.jitter)) + 1
+        return int(max(*self.delays, self.elsewhere) * (1 + self.jitter)) + 1
 
     def delay(self, recipient: Recipient, attempts: int) -> int:
         """How long to wait after failure number `attempts` (from 1), ms, jitter included."""

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 
-from mqcd.config.settings import QueueSettings, Settings
+from mqcd.config.settings import Settings
 from mqcd.core.errors import ConfigError
 from mqcd.core.events import format_time
 from mqcd.core.ports import Clock, Observer
@@ -83,7 +83,7 @@ class Server:
         self.guard = Guard()
         self._meters = Meters()
         observer = Fanout(self._meters, LogObserver(log_to), *observers)
-        schedule = schedule_of(settings.queue)
+        schedule = schedule_of(settings)
         self.store = ClusterStore(options_of(settings, schedule), clock, observer)
         resolver = DnsResolver(settings.deliver.dns, clock)
         self.doors = [
@@ -164,7 +164,7 @@ class Server:
         self.settings = changes.settings
         self._log.reload(self.settings.ops.log)
         self._reports.reload(self.settings.report)
-        schedule = schedule_of(self.settings.queue)
+        schedule = schedule_of(self.settings)
         self.deliverer.reload(self.settings.deliver, schedule)
         self.store.reload(schedule)
         for door, listener in zip(self.doors, self.settings.submit.listeners, strict=True):
@@ -247,13 +247,19 @@ class Server:
             self._log.flush()
 
 
-def schedule_of(queue: QueueSettings) -> RetrySchedule:
+def schedule_of(settings: Settings) -> RetrySchedule:
     """The retry schedule that the settings state."""
+    queue, deliver = settings.queue, settings.deliver
+    others = [
+        *(zone.retry_delays for zone in deliver.zones),
+        *(entry.retry_delays for entry in deliver.destinations),
+    ]
     return RetrySchedule(
         delays=queue.retry_delays,
         maxtime=queue.retry_maxtime,
         maxtime_reports=queue.retry_maxtime_reports,
         jitter=queue.retry_jitter / 100,
+        elsewhere=max((max(delays) for delays in others if delays), default=0),
     )
 
 

@@ -28,7 +28,7 @@ FIELDS = {
 async def store(tmp_path: Path) -> AsyncIterator[ClusterStore]:
     """An open store with a message to two, at the place that the configuration names."""
     settings = settings_of(write_conf(tmp_path))
-    options = options_of(settings, schedule_of(settings.queue))
+    options = options_of(settings, schedule_of(settings))
     made = ClusterStore(options, SystemClock(), RecordingObserver())
     await made.open()
     envelope = Envelope(spid=made.reserve(True), sender="me@here.example", received=SystemClock().now())
@@ -117,9 +117,7 @@ def write_queue(tmp_path: Path) -> None:
 
     async def write() -> None:
         settings = settings_of(write_conf(tmp_path))
-        made = ClusterStore(
-            options_of(settings, schedule_of(settings.queue)), SystemClock(), RecordingObserver()
-        )
+        made = ClusterStore(options_of(settings, schedule_of(settings)), SystemClock(), RecordingObserver())
         await made.open()
         envelope = Envelope(spid=made.reserve(True), sender="", received=SystemClock().now())
         recipients = ("a@b.example", "c@d.example")

@@ -49,7 +49,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     conf = write_conf(tmp_path)
     settings = settings_of(conf)
     clock = SystemClock()
-    options = options_of(settings, schedule_of(settings.queue))
+    options = options_of(settings, schedule_of(settings))
     store = ClusterStore(options, clock, RecordingObserver())
     await store.open()
     house = House(store=store, words=["-c", str(conf), "queue"], now=clock.now())

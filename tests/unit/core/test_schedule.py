@@ -1,0 +1,77 @@
+"""Delays, jitter and the bound of due times."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from mqcd.config.load import load
+from mqcd.core.schedule import RetrySchedule
+from mqcd.core.spid import SpidSource
+from mqcd.daemon.server import schedule_of
+from tests.unit.queue.support import recipient
+
+MINUTE = 60_000
+NOW = 1_800_000_000_000
+SCHEDULE = RetrySchedule(delays=(10 * MINUTE, 60 * MINUTE), maxtime=10**9, maxtime_reports=10**9, jitter=0.25)
+
+
+def test_jitter_only_lengthens_and_spreads_over_its_whole_share() -> None:
+    source = SpidSource(0, 0)
+    delays = [SCHEDULE.delay(recipient(spid=source.next(NOW, False)), 1) - 10 * MINUTE for _ in range(2000)]
+    share = int(2.5 * MINUTE)
+    assert all(0 <= each <= share for each in delays)
+    quarters = Counter(min(each * 4 // share, 3) for each in delays)
+    assert all(400 < quarters[quarter] < 600 for quarter in range(4))
+
+
+@pytest.mark.parametrize("change", [{"spid": 2}, {"qid": 2}])
+def test_jitter_comes_from_spid_qid_and_attempt_alone(change: dict[str, int]) -> None:
+    one = recipient(spid=4, qid=1)
+    same = recipient(spid=4, qid=1, address="other@example.com", sender="", received=1, attempts=7)
+    assert SCHEDULE.delay(one, 2) == SCHEDULE.delay(same, 2)
+    assert SCHEDULE.delay(one, 2) != SCHEDULE.delay(recipient(**{"spid": 4, "qid": 1, **change}), 2)
+    assert SCHEDULE.delay(one, 2) != SCHEDULE.delay(one, 3)
+
+
+def test_without_jitter_delays_are_what_was_set() -> None:
+    plain = dataclasses.replace(SCHEDULE, jitter=0.0)
+    assert [plain.delay(recipient(), attempt) for attempt in (1, 2, 3)] == [
+        10 * MINUTE,
+        60 * MINUTE,
+        60 * MINUTE,
+    ]
+
+
+def test_no_due_time_is_further_ahead_than_the_bound() -> None:
+    source = SpidSource(0, 0)
+    for attempts in (1, 2, 9):
+        each = recipient(spid=source.next(NOW, False), attempts=attempts, received=NOW)
+        due = SCHEDULE.next_due(each, NOW)
+        assert due is not None
+        assert due <= NOW + SCHEDULE.longest
+    assert SCHEDULE.longest <= 75 * MINUTE + 1
+
+
+def test_the_settings_state_the_schedule(tmp_path: Path) -> None:
+    file = tmp_path / "mqcd.xml"
+    file.write_text(
+        """<mailserver><mta>
+        <queue><retry_delays>1m | 2m</retry_delays><retry_jitter>20%</retry_jitter>
+        <retry_maxtime>5h</retry_maxtime><retry_maxtime_reports>3h</retry_maxtime_reports></queue>
+        <deliver><destinations>
+        <destination match="slow.example" retry_delays="1m | 9m"/></destinations></deliver>
+        </mta></mailserver>"""
+    )
+    schedule = schedule_of(load(file, var=tmp_path, hostname="mx.example.org").settings)
+    assert schedule == RetrySchedule(
+        delays=(MINUTE, 2 * MINUTE),
+        maxtime=300 * MINUTE,
+        maxtime_reports=180 * MINUTE,
+        jitter=0.2,
+        elsewhere=9 * MINUTE,
+    )
+    assert schedule.longest == int(9 * MINUTE * 1.2) + 1
