@@ -13,6 +13,7 @@ from mqcd.config.settings import (
     DeliverSettings,
     ListenerSettings,
     QueueSettings,
+    RelaySettings,
     ReportSettings,
     Settings,
 )
@@ -59,7 +60,7 @@ def _listener(listener: ListenerSettings, host: str) -> ListenerSettings:
 
 def _deliver(deliver: DeliverSettings, host: str, given: Collection[str]) -> DeliverSettings:
     client = dataclasses.replace(deliver.client, announcehost=deliver.client.announcehost or host)
-    only_default = len(deliver.relays) == 1 and not deliver.relays[0].destdomains
+    only_default = len(deliver.relays) == 1 and _takes_all(deliver.relays[0])
     connections = deliver.maxconnections
     if only_default and "mta/deliver/maxconnections" not in given:
         connections = SLAVE_CONNECTIONS
@@ -143,14 +144,24 @@ def _listener_ports(settings: Settings) -> Remarks:
             yield f"{_LISTENER}[{index}]@port", f"another listener, or ops, has {where} too: choose another"
 
 
+def _takes_all(relay: RelaySettings) -> bool:
+    """Whether it is the default relay."""
+    return not (relay.destdomains or relay.senders or relay.sendernets)
+
+
 def _relays(settings: Settings) -> Remarks:
     relays = settings.deliver.relays
-    domains = Counter(domain for relay in relays for domain in relay.destdomains)
-    default = [index for index, relay in enumerate(relays, start=1) if not relay.destdomains]
+    by_domain = [
+        (index, relay)
+        for index, relay in enumerate(relays, start=1)
+        if not (relay.senders or relay.sendernets)
+    ]
+    domains = Counter(domain for _, relay in by_domain for domain in relay.destdomains)
+    default = [index for index, relay in by_domain if _takes_all(relay)]
     for index in default[1:]:
-        text = "a second default relay: give destdomains to all relays but one"
+        text = "a second default relay: give destdomains or senders to all relays but one"
         yield f"mta/deliver/relays/relay[{index}]", text
-    for index, relay in enumerate(relays, start=1):
+    for index, relay in by_domain:
         for domain in relay.destdomains:
             if domains[domain] > 1:
                 text = f"{domain} is named twice: one relay for each domain"

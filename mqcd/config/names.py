@@ -10,7 +10,7 @@ import re
 from typing import TypeVar
 
 from mqcd.config.fields import BadValue, Kind
-from mqcd.config.settings import HostPattern, HostPort, Source
+from mqcd.config.settings import HostPattern, HostPort, Network, Source
 
 Value = TypeVar("Value")
 
@@ -213,3 +213,25 @@ class SourceKind(Kind[Source]):
 
     def show(self, value: Source) -> str:
         return value.address if value.weight == 1 else f"{value.address}*{value.weight}"
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkKind(Kind[Network]):
+    """A network; one address is a network of one."""
+
+    @property
+    def word(self) -> str:
+        return "address or network"
+
+    @property
+    def expected(self) -> str:
+        return "an address, or a network such as 192.0.2.0/24"
+
+    def parse(self, text: str) -> Network:
+        value = Peers().parse(text) if re.fullmatch("[0-9A-Fa-f.:/]+", text) else text
+        if isinstance(value, str):
+            raise self.refuse(text)
+        return value
+
+    def show(self, value: Network) -> str:
+        return Peers().show(value)

@@ -43,8 +43,6 @@ NOT_YET_RESTRICTING = {
     **{f"{_PEERS}/{name}": what for name, what in {**_GATES, **_PEER_LIMITS}.items()},
     "mta/submit/listeners/listener/ssl": "this listener to TLS",
     f"{_CLIENT}/anonssl@mandatory": "delivery to TLS",
-    f"{_RELAY}@senders": "which senders' mail goes to this relay",
-    f"{_RELAY}@sendernets": "from where mail goes to this relay",
     f"{_RELAY}/auth": "this relay to a login",
     f"{_RELAY}/ssl": "this relay to TLS",
     "mta/queue/read_only": "which changes are made to the queue",

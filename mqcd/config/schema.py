@@ -38,6 +38,7 @@ from mqcd.config.names import (
     Domain,
     Endpoint,
     Host,
+    NetworkKind,
     Peers,
     SourceKind,
 )
@@ -240,6 +241,8 @@ DELIVER = Block(
                 entries=(
                     row("@address", Endpoint(25), required=True),
                     row("@destdomains", Listed(Domain(), separator=",")),
+                    row("@senders", Listed(SENDER, separator=",")),
+                    row("@sendernets", Listed(NetworkKind(), separator=",")),
                 ),
             ),
         ),

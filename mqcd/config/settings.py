@@ -265,7 +265,13 @@ class RelaySettings:
 
     address: HostPort = setting(HostPort(host="", port=25), "next hop, host[:port]; must be given")
     destdomains: tuple[str, ...] = setting(
-        (), "recipient domains sent here, lower case; none = the default relay (one only)"
+        (), "recipient domains sent here, lower case; none, and no senders = the default relay (one only)"
+    )
+    senders: tuple[str, ...] = setting(
+        (), "senders whose mail is sent here, each user@domain or a domain; <> = the null sender"
+    )
+    sendernets: tuple[Network, ...] = setting(
+        (), "networks from which mail is sent here; with senders, both must fit"
     )
 
 

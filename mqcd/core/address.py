@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Sequence
 
 from mqcd.core.errors import DecodeError
 
@@ -98,6 +99,28 @@ def normal_domain(domain: str) -> str:
         return domain.encode("idna").decode("ascii")
     except UnicodeError:
         return domain
+
+
+def sent_by(wanted: Sequence[str], sender: str) -> bool:
+    """Whether a reverse-path is one of these: an address, its domain, or <> for the null one."""
+    if not sender:
+        return "<>" in wanted
+    local, domain = split_address(sender)
+    domain = normal_domain(domain)
+    for each in wanted:
+        user, at, host = each.rpartition("@")
+        # Local parts belong to their domain's owner, yet in a rule of ours case never separates two people.
+        if normal_domain(host) == domain and (not at or user.lower() == local.lower()):
+            return True
+    return False
+
+
+def fits_name(pattern: str, name: str) -> bool:
+    """Whether a name is the one that a pattern says, or lies below the domain of `*.domain`."""
+    wanted = normal_domain(pattern)
+    if wanted == "*":
+        return True
+    return name.endswith(wanted[1:]) if wanted.startswith("*.") else name == wanted
 
 
 def literal_ip(domain: str) -> str | None:

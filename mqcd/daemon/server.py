@@ -105,6 +105,7 @@ class Server:
             resolver=resolver,
             dialer=SystemDialer(),
             observer=observer,
+            own_names=_own_names(settings),
         )
         self._reports = ReportTask(self.store, clock, settings.report)
         self._lag = LoopLag(clock)
@@ -271,3 +272,10 @@ def options_of(settings: Settings, schedule: RetrySchedule) -> Options:
         source=Source(node=settings.ops.node, shard=0),
         events=settings.ops.events.rootpath,
     )
+
+
+def _own_names(settings: Settings) -> frozenset[str]:
+    """What this server calls itself to others."""
+    listeners = (each.server.announcehost for each in settings.submit.listeners)
+    names = {settings.application.announcehost, settings.deliver.client.announcehost, *listeners}
+    return frozenset(names - {"localhost"})

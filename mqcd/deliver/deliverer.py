@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from mqcd.config.settings import ClientSettings, DeliverSettings
 from mqcd.core.errors import StoreUnavailable
@@ -59,7 +59,10 @@ class Deliverer:
         resolver: Resolver,
         dialer: Dialer,
         observer: Observer,
+        own_names: Collection[str] = (),
     ) -> None:
+        """`own_names`: what this server calls itself; mail that DNS sends there would come back."""
+        self._own_names = own_names
         self._table = LaneTable(_bounds(settings))
         self._shop = Shop(
             settings=settings,
@@ -74,7 +77,7 @@ class Deliverer:
             sweep=Sweep(clock, min(max(settings.client.timeout // 10, 10), 1000)),
             manners=_manners(settings.client),
         )
-        self._router = Router(settings, schedule, resolver, clock)
+        self._router = Router(settings, schedule, resolver, clock, own_names)
         self._alarm = Alarm(clock, self._kick)
         self._event = asyncio.Event()
         self._loop_task: asyncio.Task[None] | None = None
@@ -101,7 +104,7 @@ class Deliverer:
         shop.settings, shop.schedule = settings, schedule
         shop.manners = _manners(settings.client)
         self._table.rebind(_bounds(settings))
-        self._router = Router(settings, schedule, shop.resolver, shop.clock)
+        self._router = Router(settings, schedule, shop.resolver, shop.clock, self._own_names)
         self._event.set()
 
     async def stop(self, grace_ms: int) -> None:

@@ -25,7 +25,7 @@ from mqcd.config.settings import (
     ZoneMatchSettings,
     ZoneSettings,
 )
-from mqcd.core.address import normal_domain, split_address
+from mqcd.core.address import fits_name, sent_by
 from mqcd.core.model import Envelope
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.routing import Destination
@@ -155,28 +155,6 @@ def _fits(match: ZoneMatchSettings, zone: str, envelope: Envelope, domain: str) 
         and (not match.domain or any(fits_name(each, domain) for each in match.domain))
         and (not match.sender or sent_by(match.sender, envelope.sender))
     )
-
-
-def sent_by(wanted: Sequence[str], sender: str) -> bool:
-    """Whether a reverse-path is one of these: an address, its domain, or <> for the null one."""
-    if not sender:
-        return "<>" in wanted
-    local, domain = split_address(sender)
-    domain = normal_domain(domain)
-    for each in wanted:
-        user, at, host = each.rpartition("@")
-        # Local parts belong to their domain's owner, yet in a rule of ours case never separates two people.
-        if normal_domain(host) == domain and (not at or user.lower() == local.lower()):
-            return True
-    return False
-
-
-def fits_name(pattern: str, name: str) -> bool:
-    """Whether a name is the one that a pattern says, or lies below the domain of `*.domain`."""
-    wanted = normal_domain(pattern)
-    if wanted == "*":
-        return True
-    return name.endswith(wanted[1:]) if wanted.startswith("*.") else name == wanted
 
 
 def _entry(

@@ -9,6 +9,7 @@ Settings read: deliver/relays, smtpport, client/fallbackMX_A, and what `policy` 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection
 
 from mqcd.config.settings import DeliverSettings
 from mqcd.core.address import normal_domain
@@ -28,12 +29,16 @@ class Router:
     """Finds hops. Domains are in comparable form throughout."""
 
     def __init__(
-        self, settings: DeliverSettings, schedule: RetrySchedule, resolver: Resolver, clock: Clock
+        self,
+        settings: DeliverSettings,
+        schedule: RetrySchedule,
+        resolver: Resolver,
+        clock: Clock,
+        own_names: Collection[str] = (),
     ) -> None:
         self._policies = Policies(settings, schedule)
-        self._relays = routing.relays(
-            (relay.address.host, relay.address.port, relay.destdomains) for relay in settings.relays
-        )
+        self._relays = routing.Relays(settings.relays)
+        self._own_names = frozenset(map(normal_domain, own_names))
         self._port = settings.smtpport
         self._fallback = settings.client.fallback_mx_a
         self._resolver = resolver
@@ -43,7 +48,8 @@ class Router:
 
     def known(self, envelope: Envelope, domain: str) -> Hop | None:
         """The hop of a recipient, if it is known without asking."""
-        destination = self._known(domain)
+        relay = self._relays.find(envelope, domain)
+        destination = self._kept_route(domain) if relay is None else relay[0]
         return None if destination is None else self.hop(envelope, domain, destination)
 
     def hop(self, envelope: Envelope, domain: str, destination: Destination) -> Hop:
@@ -58,18 +64,15 @@ class Router:
             self._hops.popitem(last=False)
         return made
 
-    def _known(self, domain: str) -> Destination | None:
-        relay = self._relays.find(domain)
-        if relay is not None:
-            return relay
+    def _kept_route(self, domain: str) -> Destination | None:
         kept = self._kept.get(domain)
         if kept is not None and kept[0] > self._clock.monotonic():
             return kept[1]
         return None
 
     async def find(self, domain: str) -> Route:
-        """The route of a recipient's domain ("" = a bare postmaster: ourselves)."""
-        known = self._known(domain)
+        """What DNS, and the domain itself, say of its route ("" = a bare postmaster: ourselves)."""
+        known = self._kept_route(domain)
         if known is not None:
             return known
         if not domain:
@@ -91,4 +94,4 @@ class Router:
             return routing.permanent("5.1.2", f"no such domain for mail: {error}")
         except ResolveFailed as error:
             return routing.temporary("4.4.3", f"no answer from DNS: {error}")
-        return routing.by_mx(domain, found, self._port, self._fallback)
+        return routing.by_mx(domain, found, self._port, self._fallback, self._own_names)

@@ -2,17 +2,27 @@
 
 A destination is what recipients are scheduled by: all that go to one share its lane, its connections and
 its fate. For mail routed by MX it is the site, the set of the domain's MX hosts, so that the domains of
-one provider are one destination. Relays come before MX, the domain's own relay before the default one.
+one provider are one destination.
+
+Relays come before MX: first those that a message's origin chooses (its reverse-path, the network that it came
+from), then the recipient domain's own, then the default one. Of several that the origin chooses, one that
+names the whole address goes before one that names the domain, and that before one that names networks only;
+then the first in the file.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from ipaddress import ip_address
+from random import Random
 
-from mqcd.core.address import literal_ip
+from mqcd.config.settings import HostPort, Network, RelaySettings
+from mqcd.core.address import literal_ip, sent_by
 from mqcd.core.errors import DecodeError
+from mqcd.core.model import Envelope
 from mqcd.core.ports import MxHost
 from mqcd.core.reply import Reply
 
@@ -40,29 +50,83 @@ class Unroutable:
 Route = Destination | Unroutable
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule(Enum):
+    """Why mail goes where it goes."""
+
+    SENDER = "relay by sender"
+    DOMAIN = "relay by domain"
+    DEFAULT = "default relay"
+    LITERAL = "address literal"
+    MX = "MX"
+    ADDRESS = "address of the domain"
+
+
+@dataclass(frozen=True, slots=True)
+class _ByOrigin:
+    """A relay that a message's origin chooses."""
+
+    relay: Destination
+    senders: Sequence[str]
+    networks: Sequence[Network]
+    domains: frozenset[str]
+
+    def rank(self, sender: str, client: str, domain: str) -> int:
+        """How tellingly it was chosen; 0 = not at all."""
+        if self.networks and not within(self.networks, client):
+            return 0
+        if self.domains and domain not in self.domains:
+            return 0
+        if not self.senders:
+            return 1
+        whole = [each for each in self.senders if "@" in each or each == "<>"]
+        return 3 if sent_by(whole, sender) else 2 if sent_by(self.senders, sender) else 0
+
+
 class Relays:
     """The configured next hops."""
 
-    by_domain: Mapping[str, Destination]
-    default: Destination | None
+    def __init__(self, entries: Iterable[RelaySettings]) -> None:
+        self._by_origin: list[_ByOrigin] = []
+        self._by_domain: dict[str, Destination] = {}
+        self._default: Destination | None = None
+        for entry in entries:
+            relay = _relay(entry.address)
+            if entry.senders or entry.sendernets:
+                domains = frozenset(entry.destdomains)
+                self._by_origin.append(_ByOrigin(relay, entry.senders, entry.sendernets, domains))
+            elif entry.destdomains:
+                self._by_domain.update(dict.fromkeys(entry.destdomains, relay))
+            else:
+                self._default = relay
 
-    def find(self, domain: str) -> Destination | None:
-        """The relay for a recipient domain in comparable form; None = ask DNS."""
-        return self.by_domain.get(domain, self.default)
+    def find(self, envelope: Envelope, domain: str) -> tuple[Destination, Rule] | None:
+        """The relay for a recipient domain in comparable form, and why; None = ask DNS."""
+        if self._by_origin and (chosen := self._chosen(envelope, domain)) is not None:
+            return chosen, Rule.SENDER
+        own = self._by_domain.get(domain)
+        if own is not None:
+            return own, Rule.DOMAIN
+        return None if self._default is None else (self._default, Rule.DEFAULT)
+
+    def _chosen(self, envelope: Envelope, domain: str) -> Destination | None:
+        ranks = [each.rank(envelope.sender, envelope.client, domain) for each in self._by_origin]
+        best = max(ranks)
+        return self._by_origin[ranks.index(best)].relay if best else None
 
 
-def relays(entries: Iterable[tuple[str, int, Sequence[str]]]) -> Relays:
-    """Relays from (host, port, recipient domains) each; no domains = the default relay."""
-    by_domain: dict[str, Destination] = {}
-    default: Destination | None = None
-    for host, port, domains in entries:
-        shown = f"[{host}]" if ":" in host else host
-        relay = Destination(name=f"{shown}:{port}", hosts=((host,),), port=port, relay=True)
-        if not domains:
-            default = relay
-        by_domain.update((domain, relay) for domain in domains)
-    return Relays(by_domain=by_domain, default=default)
+def _relay(address: HostPort) -> Destination:
+    shown = f"[{address.host}]" if ":" in address.host else address.host
+    name = f"{shown}:{address.port}"
+    return Destination(name=name, hosts=((address.host,),), port=address.port, relay=True)
+
+
+def within(networks: Sequence[Network], address: str) -> bool:
+    """Whether an IP address lies in one of the networks; "" lies in none."""
+    try:
+        ip = ip_address(address)
+    except ValueError:
+        return False
+    return any(ip in network for network in networks)
 
 
 def literal(domain: str, port: int) -> Route | None:
@@ -74,16 +138,29 @@ def literal(domain: str, port: int) -> Route | None:
     return Destination(name=domain, hosts=((address,),), port=port) if address else None
 
 
-def by_mx(domain: str, found: Sequence[MxHost], port: int, fallback_address: bool) -> Route:
+def by_mx(
+    domain: str,
+    found: Sequence[MxHost],
+    port: int,
+    fallback_address: bool,
+    own_names: Collection[str] = (),
+) -> Route:
     """The route that MX records give; none at all means the domain's own address (RFC 5321, 5.1).
 
     With `fallback_address` the domain itself comes last, and has a lane of its own: what is then tried
-    is no longer the same for all domains of the site.
+    is no longer the same for all domains of the site. Where we are a host of the domain ourselves
+    (`own_names`), we, and all hosts that are preferred no more than we, would only send it back to us.
     """
     if any(not mx.host for mx in found):
         return permanent("5.1.10", f"{domain} does not accept mail (null MX)")
     if not found:
         return Destination(name=domain, hosts=((domain,),), port=port)
+    ours = [mx.preference for mx in found if mx.host in own_names]
+    if ours:
+        found = [mx for mx in found if mx.preference < min(ours)]
+        if not found:
+            text = f"mail for {domain} loops back to this server, its best MX host; no relay takes it"
+            return permanent("5.4.6", text)
     groups: dict[int, list[str]] = {}
     for mx in sorted(found, key=lambda mx: (mx.preference, mx.host)):
         groups.setdefault(mx.preference, []).append(mx.host)
@@ -103,11 +180,14 @@ def site_name(hosts: Sequence[str]) -> str:
 
 
 def order(destination: Destination, turn: int) -> list[str]:
-    """The hosts in the order to try them: by preference, equals taking the lead in turns."""
+    """The hosts in the order to try them: by preference, equals shuffled anew for each turn (RFC 5321, 5.1).
+
+    Not merely rotated: else the one behind a dead host would get the work of two.
+    """
     ordered: list[str] = []
     for group in destination.hosts:
-        first = turn % len(group)
-        ordered += group[first:] + group[:first]
+        # No secret: who could guess the order would win nothing.
+        ordered += Random(turn).sample(group, len(group)) if len(group) > 1 else group  # noqa: S311
     return ordered
 
 

@@ -11,9 +11,10 @@ from mqcd.config.settings import (
     ZoneMatchSettings,
     ZoneSettings,
 )
+from mqcd.core.address import fits_name, sent_by
 from mqcd.core.model import Envelope
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.policy import Policies, fits_name, hop, sent_by, source_for
+from mqcd.deliver.policy import Policies, hop, source_for
 from mqcd.deliver.routing import Destination
 
 SCHEDULE = RetrySchedule(delays=(900, 1800), maxtime=9000, maxtime_reports=9000, jitter=0.1)

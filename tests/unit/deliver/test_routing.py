@@ -1,10 +1,15 @@
 """Where mail goes."""
 
+from collections import Counter
+from ipaddress import ip_network
+
 import pytest
 
+from mqcd.config.settings import HostPort, RelaySettings
+from mqcd.core.model import Envelope
 from mqcd.core.ports import MxHost
 from mqcd.deliver import routing
-from mqcd.deliver.routing import Destination, Unroutable
+from mqcd.deliver.routing import Destination, Relays, Rule, Unroutable
 
 
 def mx(*records: tuple[int, str]) -> list[MxHost]:
@@ -16,12 +21,75 @@ def destination(route: routing.Route | None) -> Destination:
     return route
 
 
+def relay(host: str, port: int = 25, *, to: str = "", senders: str = "", nets: str = "") -> RelaySettings:
+    return RelaySettings(
+        address=HostPort(host=host, port=port),
+        destdomains=tuple(to.split()),
+        senders=tuple(senders.split()),
+        sendernets=tuple(ip_network(net) for net in nets.split()),
+    )
+
+
+def mail(sender: str = "ann@lists.example", client: str = "192.0.2.9") -> Envelope:
+    return Envelope(spid=2, sender=sender, received=0, client=client)
+
+
 def test_a_domains_own_relay_comes_before_the_default_one() -> None:
-    relays = routing.relays([("default.example", 25, ()), ("2001:db8::1", 2525, ("a.example", "b.example"))])
-    assert destination(relays.find("a.example")).name == "[2001:db8::1]:2525"
-    assert relays.find("a.example") is relays.find("b.example")
-    assert destination(relays.find("c.example")).name == "default.example:25"
-    assert routing.relays([("x.example", 25, ("a.example",))]).find("c.example") is None
+    relays = Relays([relay("default.example"), relay("2001:db8::1", 2525, to="a.example b.example")])
+    found = relays.find(mail(), "a.example")
+    assert found is not None
+    assert (found[0].name, found[1]) == ("[2001:db8::1]:2525", Rule.DOMAIN)
+    assert found == relays.find(mail(), "b.example")
+    usual = relays.find(mail(), "c.example")
+    assert usual is not None
+    assert (usual[0].name, usual[1]) == ("default.example:25", Rule.DEFAULT)
+    assert Relays([relay("x.example", to="a.example")]).find(mail(), "c.example") is None
+
+
+@pytest.mark.parametrize(
+    ("sender", "client", "domain", "host"),
+    [
+        ("ann@lists.example", "203.0.113.1", "a.example", "whole"),
+        ("ANN@Lists.example", "203.0.113.1", "a.example", "whole"),
+        ("bob@lists.example", "203.0.113.1", "a.example", "domain"),
+        ("bob@lists.example", "203.0.113.1", "b.example", "domain"),
+        ("bob@else.example", "192.0.2.9", "a.example", "nets"),
+        ("bob@lists.example", "192.0.2.9", "a.example", "domain"),
+        ("carl@both.example", "192.0.2.9", "a.example", "both"),
+        ("carl@both.example", "203.0.113.1", "a.example", "own"),
+        ("carl@some.example", "203.0.113.1", "only.example", "some"),
+        ("carl@some.example", "203.0.113.1", "b.example", "default"),
+        ("", "203.0.113.1", "b.example", "null"),
+        ("", "", "a.example", "null"),
+    ],
+)
+def test_the_most_telling_origin_comes_before_the_recipients_domain(
+    sender: str, client: str, domain: str, host: str
+) -> None:
+    relays = Relays(
+        [
+            relay("default"),
+            relay("own", to="a.example"),
+            relay("nets", nets="192.0.2.0/24 2001:db8::/32"),
+            relay("domain", senders="lists.example"),
+            relay("whole", senders="other.example ann@lists.example"),
+            relay("both", senders="both.example", nets="192.0.2.9"),
+            relay("some", senders="some.example", to="only.example"),
+            relay("null", senders="<>"),
+        ]
+    )
+    found = relays.find(mail(sender, client), domain)
+    assert found is not None
+    assert found[0].name == f"{host}:25"
+
+
+def test_a_host_that_is_ourselves_and_all_behind_it_are_passed_over() -> None:
+    found = mx((10, "better.example"), (20, "me.example"), (20, "beside.example"), (30, "behind.example"))
+    route = destination(routing.by_mx("d.example", found, 25, False, {"me.example"}))
+    assert route.hosts == (("better.example",),)
+    back = routing.by_mx("d.example", found[1:], 25, False, {"me.example"})
+    assert isinstance(back, Unroutable)
+    assert str(back.reply).startswith("550 5.4.6 ")
 
 
 def test_domains_with_the_same_mx_set_share_a_destination() -> None:
@@ -49,10 +117,14 @@ def test_the_fallback_address_comes_last_in_a_lane_of_its_own() -> None:
     assert route.name != destination(routing.by_mx("other.example", mx((10, "a.mx")), 25, True)).name
 
 
-def test_hosts_go_by_preference_and_equals_take_turns() -> None:
-    route = destination(routing.by_mx("example.com", mx((20, "c"), (10, "a"), (10, "b")), 25, False))
-    assert routing.order(route, 0) == ["a", "b", "c"]
-    assert routing.order(route, 1) == ["b", "a", "c"]
+def test_hosts_go_by_preference_and_equals_share_every_place() -> None:
+    found = mx((20, "z"), (10, "a"), (10, "b"), (10, "c"))
+    route = destination(routing.by_mx("example.com", found, 25, False))
+    orders = [routing.order(route, turn) for turn in range(6000)]
+    assert {each[3] for each in orders} == {"z"}
+    counts = Counter(tuple(each[:3]) for each in orders)
+    assert len(counts) == 6
+    assert min(counts.values()) > 800
 
 
 @pytest.mark.parametrize(
