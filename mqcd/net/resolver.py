@@ -5,9 +5,11 @@ Guarantees
 * Answers are kept by their TTL, negative ones by the zone's (RFC 2308), none longer than `MAX_TTL_MS`,
   at most `max_entries`; failures are kept `FAILURE_MS`, so that a dead server is not asked per recipient.
 * The same question asked while it is under way is not asked twice.
-* IP addresses and "localhost" (RFC 6761) need no DNS. Names in the hosts file are not known here.
+* IP addresses and "localhost" (RFC 6761) need no DNS. What the hosts file says of a host goes before DNS,
+  as on any machine; MX records only DNS has.
 
-Settings read: deliver/dns (servers, timeout). Without servers those of the system's resolv.conf.
+Settings read: deliver/dns (servers, timeout). Without servers those of the system's resolv.conf; with them
+the hosts file is not asked either: then the whole of name service is what the setting says.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import dns.resolver
 from mqcd.config.settings import DnsSettings
 from mqcd.core.errors import MqcdError, NameNotFound, ResolveFailed
 from mqcd.core.ports import Clock, MxHost
+from mqcd.net.hosts import HostsFile
 
 MAX_TTL_MS = 3_600_000
 MIN_TTL_MS = 1000
@@ -42,8 +45,16 @@ _Answer = tuple[str, ...] | MqcdError
 class DnsResolver:
     """`mqcd.core.ports.Resolver` for real."""
 
-    def __init__(self, settings: DnsSettings, clock: Clock, *, max_entries: int = MAX_ENTRIES) -> None:
+    def __init__(
+        self,
+        settings: DnsSettings,
+        clock: Clock,
+        *,
+        max_entries: int = MAX_ENTRIES,
+        hosts: HostsFile | None = None,
+    ) -> None:
         self._clock = clock
+        self._hosts = hosts if settings.servers else hosts or HostsFile(clock)
         self._timeout = settings.timeout / 1000
         self._settings = settings
         self._dns: dns.asyncresolver.Resolver | None = None
@@ -61,7 +72,7 @@ class DnsResolver:
 
     async def addresses(self, host: str) -> Sequence[str]:
         """IPv6 and then IPv4 addresses; one family that fails is passed over when the other has some."""
-        known = _without_dns(host)
+        known = _without_dns(host) or (self._hosts.addresses(host) if self._hosts is not None else ())
         if known:
             return known
         answers = await asyncio.gather(self._answer(host, "AAAA"), self._answer(host, "A"))
