@@ -16,6 +16,7 @@ from itertools import zip_longest
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Area, Recipient
+from mqcd.queue.durable import told
 from mqcd.queue.frame import ALIVE, ENTRY_HEAD, IN_SPOOL, Entry, Kind, Mark, pack_entry, pack_take
 from mqcd.queue.quarantine import put_aside
 from mqcd.queue.record import Glance
@@ -25,6 +26,8 @@ from mqcd.queue.shelf import Taken
 
 log = logging.getLogger(__name__)
 
+_AGAIN_MS = 10_000
+"""How long after a failure of the disk a read is tried again."""
 _SKIPPED_AT_ONCE = 1000
 """Suspended cluster lines that one claim moves at most, beyond its room."""
 
@@ -139,7 +142,8 @@ class Claims:
         except (OSError, DecodeError) as error:
             place = resident.segment.path, resident.offset
             log.error("%s: record at octet %d cannot be read: %s", *place, error)
-            resident.due = now + shard.options.schedule.delays[0]
+            damaged = isinstance(error, DecodeError)
+            resident.due = now + (shard.options.schedule.delays[0] if damaged else _AGAIN_MS)
             resident.state = State.WAITING
             shard.waiting.add(resident)
             return None
@@ -173,9 +177,14 @@ class Claims:
                 file = name.replace("/", "-") + ".bad"
                 await loop.run_in_executor(shard.executor, put_aside, shard.disk, shard.queue_root, file, raw)
                 shard.figures.quarantined += 1
-        except (OSError, DecodeError) as error:
+        except (DecodeError, FileNotFoundError) as error:
             log.error("cluster %s cannot be read: %s; run `mqcd fsck`", name, error)
             shard.shelf.set_aside(name)
+            return True
+        except OSError as error:
+            log.error("cluster %s cannot be read and will be tried again: %s", name, told(error))
+            shard.shelf.set_aside(name)
+            shard.later(_AGAIN_MS, lambda: self._bring_back(name))
             return True
         before = shard.shelf.clusters[name]
         if not taken.lines and taken.state.cursor == before.cursor:
@@ -191,6 +200,13 @@ class Claims:
         except StoreUnavailable:
             return False
         return True
+
+    def _bring_back(self, name: str) -> None:
+        """Offer a cluster again that could not be read."""
+        shard = self._shard
+        if (state := shard.shelf.clusters.get(name)) is not None:
+            shard.shelf.add(state)
+            shard.notify()
 
     async def _move_in(self, taken: Taken, room: int, now: int, skip: Skip, found: list[Resident]) -> None:
         shard = self._shard

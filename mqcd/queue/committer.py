@@ -6,6 +6,7 @@ It decides nothing: what to write and where is in a `Write`, and the error, if a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -25,7 +26,7 @@ class Write:
     segment: Segment
     fresh: bool
     replace: bool
-    """The slot's file is still read by somebody: leave it to them and make a new one."""
+    """The slot's file is still read by somebody, or has failed: leave it alone and make a new one."""
     capacity: int
     buffers: list[bytes]
     offset: int
@@ -83,10 +84,17 @@ def perform(disk: Disk, write: Write) -> None:
 def _open_slot(disk: Disk, write: Write) -> None:
     segment = write.segment
     if write.replace:
-        disk.unlink(segment.path)
-    segment.fd = disk.open(segment.path, os.O_RDWR | os.O_CREAT)
+        segment.fd = disk.create(segment.path)
+    else:
+        segment.fd = disk.open(segment.path, os.O_RDWR | os.O_CREAT)
     if disk.size(segment.fd) < write.capacity:
-        disk.reserve(segment.fd, write.capacity)
+        try:
+            disk.reserve(segment.fd, write.capacity)
+        except OSError:
+            # What it got of a full disk others need more.
+            with contextlib.suppress(OSError):
+                disk.unlink(segment.path)
+            raise
     # Also for a slot that was there: who made it may not have come, or been killed before it came, to this.
     disk.sync_dir(segment.path.parent)
     write.buffers.insert(0, slot.pack(segment.header))

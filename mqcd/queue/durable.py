@@ -10,6 +10,7 @@ Directories are made 0700 and files 0600. A new name is durable only after `sync
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -224,6 +225,11 @@ class Disk:
             size = self.pwritev(fd, list(chunks), 0)
             if sync:
                 self.datasync(fd)
+        except OSError:
+            # On a full disk others need the room.
+            with contextlib.suppress(OSError):
+                self.unlink(path)
+            raise
         finally:
             self.close(fd)
         return size
@@ -239,6 +245,12 @@ class Disk:
 
 TEMP_SUFFIX = ".tmp"
 """Ends every name under which something is still being written."""
+
+
+def told(error: OSError) -> str:
+    """An error as people read it: the file, and what is the matter with it."""
+    why = error.strerror or str(error)
+    return f"{error.filename}: {why}" if error.filename else why
 
 
 def _naming(error: OSError, fd: int) -> OSError:

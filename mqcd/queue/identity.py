@@ -26,9 +26,13 @@ async def take_lock(disk: Disk, queue_root: Path) -> int:
     path = queue_root / "lock"
     fd = disk.open(path, os.O_RDWR | os.O_CREAT)
     for _ in range(_WAITS):
-        if disk.lock(fd, exclusive=True):
-            disk.pwritev(fd, [f"{os.getpid():<20}\n".encode()], 0)
-            return fd
+        try:
+            if disk.lock(fd, exclusive=True):
+                disk.pwritev(fd, [f"{os.getpid():<20}\n".encode()], 0)
+                return fd
+        except OSError:
+            disk.close(fd)
+            raise
         await asyncio.sleep(_WAIT_SECONDS)
     owner = disk.pread(fd, 20, 0).decode("ascii", "replace").strip()
     disk.close(fd)

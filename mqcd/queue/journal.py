@@ -2,9 +2,11 @@
 
 Promise: when the future of an append is done without error, its frame and every frame before it are on
 disk. There are no timers: a group is what gathered while the last group was syncing. After a failed
-write or sync the segment is abandoned at the last durable octet and never written again; frames that a
-client waits for (accepts) fail with StoreUnavailable, all others go into the next segment, because what
-they record has happened already.
+write or sync the segment is abandoned at the last durable octet and never written again. Accepts, for
+which a client waits, then fail with StoreUnavailable; all others go into a new segment. If that fails too,
+the journal is failing: from then on only what has happened already waits (verdicts, parks, reports), all
+that is merely wished for fails at once (accepts, claims, attempts to begin, moves). A new segment is tried
+every 10 s by itself, so that nobody has to ask.
 
 One thread, the committer, writes and syncs; everything else happens on the event loop.
 """
@@ -32,6 +34,13 @@ MAX_GROUP = 8 << 20
 """Octets after which a group is written though more frames wait."""
 RETRY_MS = (0, 1000, 10_000)
 """Waits before a new segment is tried after the first, second, ... failure in a row; the last repeats."""
+
+_HAPPENED = frozenset((Kind.SETTLE, Kind.PARK, Kind.REPORT, Kind.NOTE))
+"""What must not be refused: it waits for as long as nothing can be written."""
+_MORE = frozenset((Kind.ACCEPT, Kind.TAKE))
+"""What makes the journal hold more recipients: not on the last slot."""
+FULL = "the journal is full until older segments have been evacuated"
+"""Why a segment that cannot begin refuses what it would hold."""
 
 Placed = Callable[[Segment, int, int, int], None]
 """Called when a frame is durable: its segment, first ordinal, where its body begins, first sequence."""
@@ -109,8 +118,13 @@ class Journal:
         self._seal_wanted = False
         self._seal_timer: asyncio.TimerHandle | None = None
         self._untouchable: set[Path] = set()
+        self._retry: asyncio.Task[None] | None = None
         self.failures = 0
         """Groups in a row that could not be written."""
+        self.trouble = ""
+        """Why the last of them could not; "" when writing goes well."""
+        self.on_mended: Callable[[], None] = lambda: None
+        """Called when writing goes well again after it had been failing."""
         self._quiet = asyncio.Event()
         self._quiet.set()
 
@@ -134,7 +148,7 @@ class Journal:
     ) -> asyncio.Future[None]:
         """Make a frame of `count` entries durable; the future is done when it is, after `placed` was called.
 
-        Only an accept fails, with StoreUnavailable; what fits in no segment raises ValueError.
+        Fails with StoreUnavailable as the module's text says; what fits in no segment raises ValueError.
         """
         future: asyncio.Future[None] = self._loop.create_future()
         item = Append(kind, parts, count, at, placed, future)
@@ -142,6 +156,9 @@ class Journal:
             raise ValueError(f"a frame of {item.length} octets fits in no segment of {self.capacity}")
         if self._stopped:
             _fail(item, "the queue has been closed")
+            return future
+        if self.failing and kind not in _HAPPENED:
+            _fail(item, self.trouble)
             return future
         self._pending.append(item)
         if not (self._busy or self._scheduled):
@@ -171,11 +188,11 @@ class Journal:
         """End the committer. What was never written fails with StoreUnavailable."""
         if self._seal_timer is not None:
             self._seal_timer.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
         self._committer.stop()
         self._busy = self._stopped = True
-        for item in self._pending:
-            _fail(item, "the queue has been closed")
-        self._pending.clear()
+        self._refuse(frozenset(Kind), "the queue has been closed")
 
     def _seal_now(self) -> None:
         segment = self.ring.current
@@ -194,14 +211,8 @@ class Journal:
         """A new segment, or None while no slot is free for what waits."""
         ring = self.ring
         if ring.tight:
-            kept: deque[Append] = deque()
-            for item in self._pending:
-                if item.kind is Kind.ACCEPT:
-                    _fail(item, "the journal is full until older segments have been evacuated")
-                else:
-                    kept.append(item)
-            self._pending = kept
-            if not kept or not ring.slot_paths():
+            self._refuse(_MORE, FULL)
+            if not self._pending or not ring.slot_paths():
                 return None
         last = ring.last
         header = slot.SlotHeader(
@@ -212,10 +223,16 @@ class Journal:
             last.end if last else 0,
             self._clock.now(),
         )
-        segment = Segment(header, ring.slot_paths()[0])
+        segment = Segment(header, self._next_slot())
         ring.add(segment)
         ring.current = segment
         return segment
+
+    def _next_slot(self) -> Path:
+        """A slot whose file has to be made anew comes last: a full disk has no room for that."""
+        paths = self.ring.slot_paths()
+        ready = (path for path in paths if path not in self._untouchable and not self.ring.is_spare(path))
+        return next(ready, paths[0])
 
     def _flush(self) -> None:
         self._scheduled = False
@@ -273,6 +290,8 @@ class Journal:
 
     def _room_for_next(self) -> Segment | None:
         """The segment that takes the first waiting frame; seals and begins segments as needed."""
+        if self.ring.full:
+            self._refuse(_MORE, FULL)
         if not self._pending:
             return None
         segment = self.ring.current
@@ -284,7 +303,8 @@ class Journal:
     def _committed(
         self, segment: Segment, group: list[tuple[Append, int, int, int]], micros: int, fresh: bool
     ) -> None:
-        self.failures = 0
+        if self.failures:
+            self._mended()
         if fresh:
             self._untouchable.discard(segment.path)
             self._seal_timer = self._loop.call_later(self._seal_age / 1000, self.seal)
@@ -304,6 +324,7 @@ class Journal:
         """Go on in a new segment: a file whose sync failed may have lost what it says it holds."""
         log.error("journal segment %d cannot be written: %s; a new one is begun", segment.number, error)
         self.failures += 1
+        self.trouble = f"the journal cannot be written: {segment.path}: {error.strerror}"
         if segment.empty:
             del self.ring.segments[segment.number]
             if segment.fd >= 0:
@@ -312,11 +333,17 @@ class Journal:
         else:
             self._seal_now()
         self.leave_alone(segment.path)
-        for item in reversed(group):
-            if item.kind is Kind.ACCEPT:
-                _fail(item, f"the journal cannot be written: {error.strerror}")
-            else:
-                self._pending.appendleft(item)
+        self._pending.extendleft(reversed(group))
+        if self._stopped:
+            self._refuse(frozenset(Kind), self.trouble)
+            return
+        if self.failing:
+            self._refuse(frozenset(Kind) - _HAPPENED, self.trouble)
+        else:
+            for item in group:
+                if item.kind is Kind.ACCEPT:
+                    _fail(item, self.trouble)
+                    self._pending.remove(item)
         if all(item.kind is Kind.ACCEPT for item in self._pending):
             # What failed may stand whole in the page cache, and a kill would bring it to light: the next
             # segment's header has to end the chain before it, also when nothing else is to be written.
@@ -325,9 +352,32 @@ class Journal:
             self._pending.appendleft(note)
         if self.failing:
             self._quiet.set()
-        wait = RETRY_MS[min(self.failures, len(RETRY_MS)) - 1]
         self._scheduled = True
-        self._loop.call_later(wait / 1000, self._flush)
+        self._retry = self._loop.create_task(
+            self._flush_after(RETRY_MS[min(self.failures, len(RETRY_MS)) - 1])
+        )
+
+    async def _flush_after(self, ms: int) -> None:
+        await self._clock.sleep(ms)
+        self._flush()
+
+    def _mended(self) -> None:
+        """A group has been written after some that could not be."""
+        log.warning("the journal can be written again, after %d failures", self.failures)
+        was_failing = self.failing
+        self.failures, self.trouble = 0, ""
+        if was_failing:
+            self.on_mended()
+
+    def _refuse(self, kinds: frozenset[Kind], why: str) -> None:
+        """Fail what waits of these kinds."""
+        kept: deque[Append] = deque()
+        for item in self._pending:
+            if item.kind in kinds:
+                _fail(item, why)
+            else:
+                kept.append(item)
+        self._pending = kept
 
 
 def _fail(item: Append, why: str) -> None:

@@ -18,12 +18,15 @@ from mqcd.core.errors import MqcdError, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.spid import is_several
 from mqcd.queue import tasks
+from mqcd.queue.ballast import ballast_paths, give_up, wants_room
+from mqcd.queue.durable import told
 from mqcd.queue.frame import ALIVE, BEGUN, ENTRY_HEAD, Entry, Kind, Locator, Mark, pack_entry
 from mqcd.queue.journal import Placed
 from mqcd.queue.manifest import ClusterState, Edit
 from mqcd.queue.pruner import Pruner
 from mqcd.queue.ring import Resident, Segment, State
 from mqcd.queue.shard import Shard
+from mqcd.queue.space import Space
 from mqcd.queue.spool import file_path, spool_path
 from mqcd.queue.writes import Writer
 
@@ -40,8 +43,9 @@ _RETRY_MS = 10_000
 class Keeper:
     """One per shard; a task of its own, woken by seals, ages and references to resolve."""
 
-    def __init__(self, shard: Shard, writer: Writer, totals: Counter[Verb]) -> None:
+    def __init__(self, shard: Shard, writer: Writer, totals: Counter[Verb], space: Space) -> None:
         self._shard = shard
+        self._space = space
         self._writer = writer
         self._pruner = Pruner(shard)
         self._totals = totals
@@ -50,6 +54,10 @@ class Keeper:
         """Clusters that the last edit ended."""
         self._sweep: tasks.Sweep | None = None
         """What the last run left, until it has been looked for."""
+        self._ballast = dict.fromkeys(ballast_paths(shard.queue_root, shard.spool_root), False)
+        """Whether it lies there, as far as is known."""
+        self.trouble = ""
+        """Why the journal could not be emptied at the last try; "" when it could."""
         self._stopping = False
         self._wake = asyncio.Event()
         self._relief = asyncio.Event()
@@ -98,6 +106,14 @@ class Keeper:
 
     async def finish(self) -> None:
         """Export and evacuate everything that can be: the orderly stop. Call after `stop`."""
+        try:
+            await self._finish()
+        except (OSError, MqcdError) as error:
+            if not self._finds_room(error):
+                raise
+            await self._finish()
+
+    async def _finish(self) -> None:
         self._shard.journal.seal()
         await self._shard.journal.quiet()
         self._shard.journal.seal()
@@ -119,20 +135,33 @@ class Keeper:
     async def _run(self) -> None:
         while not self._stopping:
             try:
-                await self._sweep_once()
-                await self._export_all()
-                while (oldest := self._to_evacuate()) is not None:
-                    await self.evacuate(oldest)
-                await self._resolve()
-                if not self._stopping:
-                    await self._pruner.run(self._in_a_hurry)
-                # Last, because a full disk must not keep the journal from being emptied.
-                await self._prepare_slots()
+                await self._round()
+                self.trouble = ""
             except (OSError, MqcdError) as error:
-                log.error("evacuation failed and will be tried again: %s", error)
-                self._loop.call_later(_RETRY_MS / 1000, self._wake.set)
+                self._failed(error)
             await self._wake.wait()
             self._wake.clear()
+
+    async def _round(self) -> None:
+        await self._sweep_once()
+        await self._export_all()
+        while (oldest := self._to_evacuate()) is not None:
+            await self.evacuate(oldest)
+        await self._resolve()
+        if not self._stopping:
+            await self._pruner.run(self._in_a_hurry)
+        # Last, because a full disk must not keep the journal from being emptied.
+        await self._prepare_slots()
+        await self._take_ballast()
+
+    def _failed(self, error: OSError | MqcdError) -> None:
+        """Try again: at once when ballast gives the room for it, else after a while."""
+        if self._finds_room(error):
+            self._wake.set()
+            return
+        self.trouble = told(error) if isinstance(error, OSError) else str(error)
+        log.error("the journal cannot be emptied and will be tried again: %s", self.trouble)
+        self._shard.later(_RETRY_MS, self._wake.set)
 
     def _to_evacuate(self) -> Segment | None:
         shard = self._shard
@@ -148,8 +177,24 @@ class Keeper:
     async def _prepare_slots(self) -> None:
         # The next few only: the others are made when the journal comes near them.
         ring = self._shard.ring
+        size = self._shard.journal.capacity
         for path in [path for path in ring.slot_paths()[:2] if not ring.is_spare(path)]:
-            await self._shard.helper.run(tasks.Prepare(path, self._shard.journal.capacity))
+            if self._space.room_for(ring.directory, size):
+                await self._shard.helper.run(tasks.Prepare(path, size))
+
+    async def _take_ballast(self) -> None:
+        size = self._shard.journal.capacity
+        for path, there in self._ballast.items():
+            if not there and self._space.room_for(path.parent, size):
+                await self._shard.helper.run(tasks.TakeBallast(path, size))
+                self._ballast[path] = True
+
+    def _finds_room(self, error: OSError | MqcdError) -> bool:
+        """Whether ballast went, so that what failed for want of room may be tried again at once."""
+        if not wants_room(error):
+            return False
+        self._ballast = dict.fromkeys(self._ballast, False)
+        return give_up(self._shard.disk, [*self._ballast])
 
     async def _export(self, segment: Segment) -> None:
         shard = self._shard

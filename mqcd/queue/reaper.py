@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from mqcd.core.ports import Clock
-from mqcd.queue.durable import Disk
+from mqcd.queue.durable import Disk, told
 
 log = logging.getLogger(__name__)
 
@@ -51,12 +51,22 @@ class Reaper:
     async def unpinned(self, urgent: Callable[[], bool]) -> None:
         """Return when no reader holds a pin, their time is up, or it has become urgent."""
         start = self._clock.monotonic()
-        while not self._disk.lock(self._fd, exclusive=True):
+        while self._is_pinned():
             if urgent() or self._clock.monotonic() - start > PIN_MS:
                 log.warning("readers of the queue have held their pin too long; going on without them")
                 return
             await self._clock.sleep(_POLL_MS)
-        self._disk.unlock(self._fd)
+
+    def _is_pinned(self) -> bool:
+        """Whether readers hold the pin; so it seems as long as the system does not say."""
+        try:
+            if not self._disk.lock(self._fd, exclusive=True):
+                return True
+            self._disk.unlock(self._fd)
+        except OSError as error:
+            log.error("the readers' pin cannot be looked at: %s", told(error))
+            return True
+        return False
 
     async def _sweep(self) -> None:
         while self._files:
@@ -72,7 +82,7 @@ class Reaper:
                 if path.parent.name.startswith("T"):
                     self._disk.rmdir(path.parent)
             except OSError as error:
-                log.error("%s could not be removed: %s", path, error.strerror)
+                log.error("what is not needed any more could not be removed: %s", told(error))
 
     def close(self) -> None:
         """Let go of the pin file."""

@@ -89,22 +89,24 @@ async def recover(
         disk.mkdir(path)
     lock_fd = await take_lock(disk, queue_root)
     executor = workers.executor()
+    opened: list[Segment] = []
     try:
         loop = asyncio.get_running_loop()
-        image = await loop.run_in_executor(executor, _read_disk, options, disk, clock)
+        image = await loop.run_in_executor(executor, _read_disk, options, disk, clock, opened)
+        shard = _assemble(options, disk, clock, observer, workers, on_sealed, image, executor, lock_fd)
     except BaseException:
-        executor.shutdown(wait=False)
-        disk.close(lock_fd)
+        executor.shutdown(wait=True)
+        for fd in (lock_fd, *(segment.fd for segment in opened if segment.fd >= 0)):
+            disk.close(fd)
         raise
-    shard = _assemble(options, disk, clock, observer, workers, on_sealed, image, executor, lock_fd)
     cut_off = _settle_in(shard, image)
     shard.figures.quarantined += image.quarantined
     shard.figures.recovery_ms = clock.monotonic() - begun
     return Recovered(shard, image.manifest.state.totals, cut_off, _sweep(shard, image))
 
 
-def _read_disk(options: Options, disk: Disk, clock: Clock) -> _Image:
-    """R1 and R2, off the event loop."""
+def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]) -> _Image:
+    """R1 and R2, off the event loop; `opened` gets the segments whose files the caller closes."""
     now = clock.now()
     queue_root, spool_root = options.settings.rootpath, options.settings.spool.rootpath
     path = queue_root / "MANIFEST"
@@ -125,6 +127,7 @@ def _read_disk(options: Options, disk: Disk, clock: Clock) -> _Image:
     chain = find_chain(disk, directory, state.first_live, state.last_segment)
     replay = Replay()
     replay.sequence = state.sequence
+    opened += chain
     for segment in chain:
         segment.fd = disk.open(segment.path, os.O_RDWR)
         # What a killed process wrote may be in the page cache only; from here on it counts.
@@ -207,6 +210,8 @@ def _assemble(
     lock_fd: int,
 ) -> Shard:
     settings, state = options.settings, image.manifest.state
+    # First, because it may fail, and nothing that must be ended has been begun yet.
+    reaper = Reaper(disk, executor, clock, settings.rootpath / "pin")
     figures = Figures()
     ring = Ring(settings.rootpath / "journal", settings.journal.segments, state.first_live)
     for segment in image.chain:
@@ -225,7 +230,7 @@ def _assemble(
         figures=figures,
         on_sealed=on_sealed,
     )
-    return Shard(
+    shard = Shard(
         options=options,
         disk=disk,
         clock=clock,
@@ -238,11 +243,14 @@ def _assemble(
         manifest=image.manifest,
         shelf=Shelf(disk, settings.rootpath),
         helper=workers.helper(lock_fd),
-        reaper=Reaper(disk, executor, clock, settings.rootpath / "pin"),
+        reaper=reaper,
         references=References(settings.spool.maxspidcache),
         figures=figures,
         watch=image.watch,
     )
+    # Whoever was given nothing meanwhile must be told to ask again.
+    journal.on_mended = shard.notify
+    return shard
 
 
 def _settle_in(shard: Shard, image: _Image) -> list[Resident]:

@@ -227,6 +227,11 @@ class Ring:
         return self.free_slots <= 1
 
     @property
+    def full(self) -> bool:
+        """Whether the last slot is in use, or the next segment would be it: no room for new mail."""
+        return self.tight and (self.current is None or not self.free_slots)
+
+    @property
     def fill(self) -> float:
         """Share of the slots in use, 0 to 1."""
         return 1 - self.free_slots / self.slots

@@ -6,6 +6,7 @@ the memory's image of the disk. Who writes the frames: `mqcd.queue.store` and `m
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import InitVar, dataclass, field
@@ -77,6 +78,8 @@ class Shard:
     drafts: set[int] = field(default_factory=set)
     """Messages with a spool file that are being accepted."""
     watchers: list[Callable[[], None]] = field(default_factory=list)
+    chores: set[asyncio.Task[None]] = field(default_factory=set)
+    """What is to be done later."""
 
     def __post_init__(self, watch: ClockWatch) -> None:
         self.time = Timekeeper(self.clock, watch, self.bring_forward)
@@ -106,6 +109,17 @@ class Shard:
         """Messages with a resident, and those with a spool file that are being accepted."""
         residents = {each.spid for segment in self.ring for each in segment.residents.values()}
         return frozenset(residents | self.drafts)
+
+    def later(self, ms: int, callback: Callable[[], None]) -> None:
+        """Call back after so much monotonic time, unless the shard is closed before."""
+
+        async def wait() -> None:
+            await self.clock.sleep(ms)
+            callback()
+
+        task = asyncio.get_running_loop().create_task(wait())
+        self.chores.add(task)
+        task.add_done_callback(self.chores.discard)
 
     def notify(self) -> None:
         """Something may have become claimable."""

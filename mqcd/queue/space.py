@@ -1,16 +1,17 @@
 """Free space on the queue's file systems, looked at before mail is promised and once a second at most.
 
-Settings read: `minfree`, `mininodes`. Below either the door answers 4xx, while there is still room to
-record what happens to the mail that is here, and opens again by itself.
+Settings read: `minfree`, `mininodes`. Below either, on any root, the door answers 4xx, while there is still
+room to record what happens to the mail that is here, and opens again by itself. So it does for a file
+system that has become read-only or cannot be asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from mqcd.core.ports import Clock
-from mqcd.queue.durable import Disk
+from mqcd.queue.durable import Disk, told
 
 _LOOK_MS = 1000
 
@@ -18,7 +19,7 @@ _LOOK_MS = 1000
 class Space:
     """What a shard's roots have left."""
 
-    def __init__(self, disk: Disk, clock: Clock, roots: Sequence[Path], octets: int, inodes: int) -> None:
+    def __init__(self, disk: Disk, clock: Clock, roots: Mapping[str, Path], octets: int, inodes: int) -> None:
         self._disk = disk
         self._clock = clock
         self._roots = roots
@@ -35,12 +36,29 @@ class Space:
             self._short = self._look()
         return self._short
 
+    def room_for(self, root: Path, octets: int) -> bool:
+        """Whether a root has so much beyond what is to stay free."""
+        try:
+            return self._disk.free(root)[0] >= self._octets + octets
+        except OSError:
+            return False
+
+    def free(self) -> Mapping[str, tuple[int, int]]:
+        """Octets and inodes that are free, by the name of the root; none where it cannot be asked."""
+        found = {}
+        for name, root in self._roots.items():
+            try:
+                found[name] = self._disk.free(root)
+            except OSError:
+                found[name] = 0, 0
+        return found
+
     def _look(self) -> str:
-        for root in self._roots:
+        for root in self._roots.values():
             try:
                 octets, inodes = self._disk.free(root)
             except OSError as error:
-                return f"{root}: {error.strerror}"
+                return told(error)
             if octets < self._octets:
                 return f"{root}: {octets} octets are free, minfree is {self._octets}"
             # A file system without a fixed number of inodes tells 0 of them.

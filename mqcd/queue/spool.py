@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Executor
@@ -21,8 +22,10 @@ from pathlib import Path
 from mqcd.core.errors import ConfigError, StoreUnavailable
 from mqcd.core.spid import SILOS
 from mqcd.queue import names
-from mqcd.queue.durable import TEMP_SUFFIX, Disk
+from mqcd.queue.durable import TEMP_SUFFIX, Disk, told
 from mqcd.queue.ring import Segment
+
+log = logging.getLogger(__name__)
 
 READ_AHEAD = 1 << 18
 """Octets read from a spool file at once."""
@@ -121,7 +124,7 @@ class SegmentContent:
         try:
             data = self._disk.pread(self._segment.fd, want, self._next)
         except OSError as error:
-            raise StoreUnavailable(f"{self._segment.path}: {error.strerror}") from error
+            raise StoreUnavailable(told(error)) from error
         self._next += len(data)
         return data
 
@@ -157,7 +160,7 @@ class SpoolContent:
                 self._executor, self._disk.pread, self._fd, min(octets, READ_AHEAD), self._next
             )
         except OSError as error:
-            raise StoreUnavailable(f"{self._path}: {error.strerror}") from error
+            raise StoreUnavailable(told(error)) from error
         self._next += len(data)
         return data
 
@@ -220,11 +223,16 @@ class Draft:
         await self._call(finish)
 
     def discard(self) -> None:
-        """Leave nothing behind: neither the unfinished file nor any name of the finished one."""
+        """Leave nothing behind: neither the unfinished file nor any name of the finished one.
+
+        What cannot be removed now nobody owns: a later start removes it.
+        """
         self._close()
-        self._disk.unlink(self._temp)
-        for path in self._paths:
-            self._disk.unlink(path)
+        for path in (self._temp, *self._paths):
+            try:
+                self._disk.unlink(path)
+            except OSError as error:
+                log.warning("a message that was not taken leaves a file behind: %s", told(error))
 
     def _close(self) -> None:
         if self._fd >= 0:

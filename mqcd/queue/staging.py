@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Submission
+from mqcd.queue.durable import told
 from mqcd.queue.shard import Shard
 from mqcd.queue.spool import Draft
 
@@ -66,7 +67,7 @@ class Staging:
         try:
             draft = Draft(shard.disk, shard.executor, spool.rootpath, spid, links, spool.bufsize)
         except OSError as error:
-            raise StoreUnavailable(f"{spool.rootpath}: {error.strerror}") from error
+            raise StoreUnavailable(told(error)) from error
         shard.drafts.add(spid)
         try:
             await draft.fill(start, rest)
@@ -75,7 +76,7 @@ class Staging:
             shard.drafts.discard(spid)
             draft.discard()
             if isinstance(error, OSError):
-                raise StoreUnavailable(f"{spool.rootpath}: {error.strerror}") from error
+                raise StoreUnavailable(told(error)) from error
             raise
         return Staged(submission, None, draft.size, draft)
 

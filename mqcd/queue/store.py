@@ -22,9 +22,11 @@ from mqcd.core.ports import Clock, Content, Distribution, EngineFigures, Observe
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
 from mqcd.queue import names
+from mqcd.queue.ballast import ballast_paths, give_up, wants_room
 from mqcd.queue.claims import Claims
-from mqcd.queue.durable import Disk
+from mqcd.queue.durable import Disk, told
 from mqcd.queue.figures import Figures
+from mqcd.queue.journal import FULL
 from mqcd.queue.keeper import Keeper
 from mqcd.queue.recovery import recover
 from mqcd.queue.ring import Resident
@@ -61,11 +63,10 @@ class ClusterStore:
         self._observer = observer
         self._disk = disk or Disk()
         settings = options.settings
-        roots = (settings.rootpath, settings.spool.rootpath)
+        roots = {"queue": settings.rootpath, "spool": settings.spool.rootpath, "events": options.events}
         self._space = Space(self._disk, clock, roots, settings.minfree, settings.mininodes)
         self._watchers: list[Callable[[], None]] = []
         self._open: _Open | None = None
-        self._settling: set[asyncio.Task[None]] = set()
         self._unfinished: set[asyncio.Task[Any]] = set()
 
     @property
@@ -75,7 +76,20 @@ class ClusterStore:
         return self._open
 
     async def open(self) -> None:
-        """Recover whatever the last run left, then serve."""
+        """Recover whatever the last run left, then serve. StoreUnavailable for what the disk refuses."""
+        settings = self._options.settings
+        try:
+            await self._recover()
+        except OSError as error:
+            paths = ballast_paths(settings.rootpath, settings.spool.rootpath)
+            if not (wants_room(error) and give_up(self._disk, paths)):
+                raise StoreUnavailable(f"the queue cannot be opened: {told(error)}") from error
+            try:
+                await self._recover()
+            except OSError as again:
+                raise StoreUnavailable(f"the queue cannot be opened: {told(again)}") from again
+
+    async def _recover(self) -> None:
         keepers: list[Keeper] = []
         recovered = await recover(
             self._options,
@@ -88,11 +102,16 @@ class ClusterStore:
         shard = recovered.shard
         shard.watchers = self._watchers
         writer = Writer(shard)
-        keeper = Keeper(shard, writer, recovered.totals)
+        keeper = Keeper(shard, writer, recovered.totals, self._space)
         keepers.append(keeper)
-        self._open = _Open(shard, writer, Claims(shard), keeper)
+        parts = _Open(shard, writer, Claims(shard), keeper)
         shard.time.look()
-        await writer.note_unknown(recovered.cut_off)
+        try:
+            await writer.note_unknown(recovered.cut_off)
+        except BaseException:
+            await self._let_go(parts)
+            raise
+        self._open = parts
         keeper.start(recovered.sweep)
         await keeper.make_room()
         shard.notify()
@@ -101,7 +120,7 @@ class ClusterStore:
         """Seal, export and evacuate what can be, then let go. Claimed recipients stay in the journal."""
         if self._open is None:
             return
-        parts, shard = self._open, self._open.shard
+        parts = self._open
         self._open = None
         try:
             await parts.keeper.stop()
@@ -109,16 +128,22 @@ class ClusterStore:
         except (OSError, MqcdError) as error:
             log.error("the journal is left for the next start: %s", error)
         finally:
-            shard.journal.stop()
-            await shard.reaper.settled(lambda: True)
-            shard.reaper.close()
-            await shard.helper.stop()
-            shard.executor.shutdown(wait=True)
-            shard.manifest.close()
-            for segment in shard.ring:
-                if segment.fd >= 0 and not segment.readers:
-                    self._disk.close(segment.fd)
-            self._disk.close(shard.lock_fd)
+            await self._let_go(parts)
+
+    async def _let_go(self, parts: _Open) -> None:
+        shard = parts.shard
+        for chore in tuple(shard.chores):
+            chore.cancel()
+        shard.journal.stop()
+        await shard.reaper.settled(lambda: True)
+        shard.reaper.close()
+        await shard.helper.stop()
+        shard.executor.shutdown(wait=True)
+        shard.manifest.close()
+        for segment in shard.ring:
+            if segment.fd >= 0 and not segment.readers:
+                self._disk.close(segment.fd)
+        self._disk.close(shard.lock_fd)
 
     def reserve(self, several: bool) -> int:
         """A SPID; see the port."""
@@ -131,10 +156,17 @@ class ClusterStore:
             return "the queue is not open"
         shard = self._open.shard
         if shard.journal.failing:
-            return "the journal cannot be written"
+            return shard.journal.trouble
         if short := self._space.short():
             return short
-        return "" if shard.ring.free_slots else "the journal is full until older segments have been evacuated"
+        if not shard.ring.full:
+            return ""
+        trouble = self._open.keeper.trouble
+        return f"{FULL}: {trouble}" if trouble else FULL
+
+    def stalled(self) -> str:
+        """Why no verdict can be recorded now, so that nothing is tried; "" when they can be."""
+        return self._open.shard.journal.trouble if self._open and self._open.shard.journal.failing else ""
 
     async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
         """Take responsibility for a message."""
@@ -232,7 +264,7 @@ class ClusterStore:
         try:
             return SpoolContent(self._disk, shard.executor, path)
         except OSError as error:
-            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+            raise StoreUnavailable(told(error)) from error
 
     async def scan(self, selection: Selection) -> AsyncIterator[Recipient]:
         """Read the files under a pin, as any other reader does."""
@@ -286,8 +318,7 @@ class ClusterStore:
         """The same as metrics want it, with what is counted elsewhere."""
         shard = self._live.shard
         figures = shard.figures
-        roots = {"queue": shard.queue_root, "spool": shard.spool_root, "events": self._options.events}
-        free = {name: self._disk.free(path) for name, path in roots.items()}
+        free = self._space.free()
         return EngineFigures(
             commit_seconds=figures.commit_us.scaled(1_000_000),
             commit_group_size=figures.group_size.scaled(1),

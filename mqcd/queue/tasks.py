@@ -6,6 +6,7 @@ None of them commits anything; the shard's own process does, by one MANIFEST edi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections import Counter, defaultdict
@@ -80,6 +81,14 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeBallast:
+    """Give a ballast file its space, see `mqcd.queue.ballast`."""
+
+    path: Path
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Resolve:
     """Which of these messages still have a record in a cluster?"""
 
@@ -129,7 +138,7 @@ class Stray:
     """Its message's, when it has the name of one: it may have an owner. Others have none."""
 
 
-Task = Export | Evacuate | Prepare | Resolve | Sweep | FindStrays
+Task = Export | Evacuate | Prepare | TakeBallast | Resolve | Sweep | FindStrays
 Result = Counter[Verb] | list[ClusterState] | frozenset[int] | list[Stray] | None
 
 
@@ -145,6 +154,9 @@ def run(disk: Disk, task: Task) -> Result:
         case Prepare():
             prepare(disk, task)
             return None
+        case TakeBallast():
+            take_ballast(disk, task)
+            return None
         case Resolve():
             return resolve(disk, task)
         case Sweep():
@@ -156,14 +168,26 @@ def run(disk: Disk, task: Task) -> Result:
 def evacuate(disk: Disk, task: Evacuate) -> list[ClusterState]:
     """Steps C2 and C3; returns the clusters for the MANIFEST."""
     fd = disk.open(task.path, os.O_RDONLY)
+    temps: list[Path] = []
     try:
-        _spool_contents(disk, fd, task)
-        return _write_clusters(disk, fd, task)
+        _spool_contents(disk, fd, task, temps)
+        return _write_clusters(disk, fd, task, temps)
+    except OSError:
+        # On a full disk others need the room.
+        _drop(disk, temps)
+        raise
     finally:
         disk.close(fd)
 
 
-def _spool_contents(disk: Disk, fd: int, task: Evacuate) -> None:
+def _drop(disk: Disk, temps: Sequence[Path]) -> None:
+    """Remove temporary files as far as the disk lets us; the next start removes the others."""
+    for temp in temps:
+        with contextlib.suppress(OSError):
+            disk.unlink(temp)
+
+
+def _spool_contents(disk: Disk, fd: int, task: Evacuate, temps: list[Path]) -> None:
     placements = []
     silos = set()
     for content in task.contents:
@@ -175,6 +199,7 @@ def _spool_contents(disk: Disk, fd: int, task: Evacuate) -> None:
         if not missing:
             continue
         data = disk.pread(fd, content.length, content.offset)
+        temps.append(temp)
         disk.write_temp(temp, [data], sync=len(task.contents) <= _FEW)
         placements.append((temp, missing))
     if len(task.contents) > _FEW:
@@ -185,7 +210,7 @@ def _spool_contents(disk: Disk, fd: int, task: Evacuate) -> None:
         disk.sync_dir(silo)
 
 
-def _write_clusters(disk: Disk, fd: int, task: Evacuate) -> list[ClusterState]:
+def _write_clusters(disk: Disk, fd: int, task: Evacuate, temps: list[Path]) -> list[ClusterState]:
     areas: dict[Area, list[cluster.Line]] = defaultdict(list)
     for offset, length, due in task.lines:
         raw = disk.pread(fd, length, offset)
@@ -206,6 +231,7 @@ def _write_clusters(disk: Disk, fd: int, task: Evacuate) -> list[ClusterState]:
         path = task.queue_root / plan.state.name
         disk.mkdir(path.parent)
         temp = path.with_suffix(TEMP_SUFFIX)
+        temps.append(temp)
         chunks = [cluster.FIRST_LINE, *(line.raw for line in plan.lines)]
         disk.write_temp(temp, chunks, sync=len(plans) <= _FEW)
         renames.append((temp, path))
@@ -229,12 +255,28 @@ def prepare(disk: Disk, task: Prepare) -> None:
     try:
         disk.zero_fill(fd, task.size)
         disk.datasync(fd)
+        # Never over a slot that the journal has begun to use meanwhile.
+        disk.link(temp, task.path)
     finally:
         disk.close(fd)
-    # Never over a slot that the journal has begun to use meanwhile.
-    disk.link(temp, task.path)
-    disk.unlink(temp)
+        _drop(disk, [temp])
     disk.sync_dir(task.path.parent)
+
+
+def take_ballast(disk: Disk, task: TakeBallast) -> None:
+    """One that is there is left alone."""
+    if disk.exists(task.path):
+        return
+    temp = task.path.with_suffix(TEMP_SUFFIX)
+    fd = disk.create(temp)
+    try:
+        disk.reserve(fd, task.size)
+    except OSError:
+        _drop(disk, [temp])
+        raise
+    finally:
+        disk.close(fd)
+    disk.rename(temp, task.path)
 
 
 def resolve(disk: Disk, task: Resolve) -> frozenset[int]:

@@ -178,7 +178,8 @@ class Writer:
             return write()
 
         async def later() -> None:
-            await asyncio.shield(carried)
+            # If it cannot be written, they stay where they are, and what follows has its own fate.
+            await asyncio.wait([carried])
             await self._when_carried(write)
 
         return asyncio.ensure_future(later())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mqcd.config.settings import JournalSettings
 from mqcd.core.errors import MqcdError
 from mqcd.core.events import Verb
 from mqcd.queue import slot
@@ -16,7 +17,7 @@ from mqcd.queue.record import decode
 from mqcd.queue.spool import spool_path
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import BODY, bounced, deferred, delivered
-from tests.unit.queue.support import Rig, held, tally
+from tests.unit.queue.support import SEGMENT_SIZE, Rig, held, tally
 
 
 async def mixed(rig: Rig) -> None:
@@ -249,7 +250,9 @@ async def test_a_verdict_during_a_carry_waits_for_it(rig: Rig) -> None:
     assert tally(again.listed()) == tally(claimed[1:])
 
 
-async def test_a_slow_reader_gets_its_own_octets(rig: Rig) -> None:
+async def test_a_slow_reader_gets_its_own_octets(tmp_path: Path) -> None:
+    journal = JournalSettings(segmentsize=SEGMENT_SIZE, segments=4, inline_max=16 << 10)
+    rig = await Rig(tmp_path / "q", journal=journal).open()
     wanted = b"".join(b"%05d\r\n" % n for n in range(1500))
     await rig.post.send("slow@example.org", content=wanted)
     [claimed] = await rig.post.claim_all()
@@ -257,9 +260,13 @@ async def test_a_slow_reader_gets_its_own_octets(rig: Rig) -> None:
     content = await rig.store.content(claimed)
     start = await content.read(1000)
     await rig.evacuate()
+    others = []
     for _ in range(3):
-        await rig.seal()
         await rig.post.send("other@example.org", content=b"x" * 15000)
+        others += await rig.post.claim_all()
+        await rig.seal()
+    # Its slot is the last that is used again, since that takes a new file.
+    await rig.post.settle(deferred(rig.clock.now() + HOUR), others[0])
     header = slot.unpack(path.read_bytes()[: slot.HEADER_SIZE])
     assert header is not None
     assert path in [segment.path for segment in rig.shard.ring]
@@ -269,6 +276,7 @@ async def test_a_slow_reader_gets_its_own_octets(rig: Rig) -> None:
     assert b"".join(rest) == wanted
     content.close()
     assert await rig.post.read(claimed) == wanted
+    await rig.close()
 
 
 # ---------------------------------------------------------------- clusters after a kill

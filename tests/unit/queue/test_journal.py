@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -31,6 +32,7 @@ class Bench:
         directory.mkdir()
         self.directory = directory
         self.disk = FaultyDisk()
+        self.clock = FakeClock()
         self.figures = Figures()
         self.sealed: list[int] = []
         self.placed: list[tuple[int, int, int, int]] = []
@@ -39,7 +41,7 @@ class Bench:
             ring=self.ring,
             disk=self.disk,
             committer=CommitterThread(self.disk, asyncio.get_running_loop()),
-            clock=FakeClock(),
+            clock=self.clock,
             epoch=1,
             sequence=1,
             capacity=CAPACITY,
@@ -194,8 +196,18 @@ async def test_the_abandoned_segment_is_never_written_again(bench: Bench) -> Non
 async def test_a_slot_that_failed_at_its_first_write_is_made_anew(bench: Bench) -> None:
     bench.disk.fail("datasync", "*/00")
     await bench.append(b"verdict")
-    assert bench.disk.count("unlink", "*/00") == 1
     assert list(bench.ring.segments) == [2]
+    assert bench.recovered() == [b"verdict"]
+    with (bench.directory / "00").open("rb") as failed:
+        await bench.fill(SLOTS)
+        assert bench.ring.segments[SLOTS + 1].path.name == "00"
+        assert not os.path.samestat(os.fstat(failed.fileno()), (bench.directory / "00").stat())
+
+
+async def test_a_slot_that_finds_no_room_gives_back_what_it_got(bench: Bench) -> None:
+    bench.disk.fail("reserve", "*/00", code=errno.ENOSPC)
+    await bench.append(b"verdict")
+    assert not (bench.directory / "00").exists()
     assert bench.recovered() == [b"verdict"]
 
 
@@ -223,10 +235,70 @@ async def test_a_disk_that_goes_on_failing_is_told_and_recovers(bench: Bench) ->
     with pytest.raises(StoreUnavailable, match="No space left"):
         await bench.append(b"accept", Kind.ACCEPT)
     verdict = bench.append(b"verdict")
-    await verdict
-    assert not bench.journal.failing
+    await bench.journal.quiet()
+    assert bench.journal.failing
+    assert f"{bench.directory}/01: No space left" in bench.journal.trouble
+    while not verdict.done():
+        bench.clock.advance(1000)
+        await asyncio.sleep(0)
     assert bench.journal.failures == 0
+    assert bench.journal.trouble == ""
     assert bench.recovered() == [b"verdict"]
+
+
+async def test_while_it_fails_only_what_has_happened_waits(bench: Bench) -> None:
+    bench.disk.fail("datasync", times=None)
+    told: list[str] = []
+    bench.journal.on_mended = lambda: told.append(bench.journal.trouble)
+    happened = [bench.append(b"%d" % kind, kind) for kind in (Kind.SETTLE, Kind.PARK, Kind.REPORT)]
+    wished = [bench.append(b"%d" % kind, kind) for kind in (Kind.TAKE, Kind.BEGUN, Kind.CARRY)]
+    assert all(isinstance(each, StoreUnavailable) for each in await outcomes(wished))
+    late = await outcomes([bench.append(b"late", Kind.BEGUN), bench.append(b"late", Kind.ACCEPT)])
+    assert [str(each) for each in late] == [bench.journal.trouble] * 2
+    assert not any(future.done() for future in happened)
+    bench.disk.mend()
+    assert told == []
+    await bench.clock.run_for(1000)
+    await asyncio.wait_for(asyncio.gather(*happened), 10)
+    assert told == [""]
+    assert bench.recovered() == [b"%d" % kind for kind in (Kind.SETTLE, Kind.PARK, Kind.REPORT)]
+
+
+async def test_a_disk_that_fails_is_tried_every_ten_seconds(bench: Bench) -> None:
+    bench.disk.fail("datasync", times=None)
+    verdict = bench.append(b"verdict")
+    await bench.journal.quiet()
+    for wait in (1000, 10_000, 10_000, 10_000):
+        tries = bench.journal.failures
+        while bench.clock.next_wake() is None:
+            await asyncio.sleep(0)
+        assert bench.clock.next_wake() == wait
+        bench.clock.advance(wait)
+        while bench.journal.failures == tries:
+            await asyncio.sleep(0)
+    bench.disk.mend()
+    while not verdict.done():
+        bench.clock.advance(10_000)
+        await asyncio.sleep(0)
+
+
+async def test_a_stop_while_it_fails_lets_nobody_wait(bench: Bench) -> None:
+    bench.disk.fail("datasync", times=None)
+    verdict = bench.append(b"verdict")
+    await bench.journal.quiet()
+    bench.journal.stop()
+    [found] = await asyncio.wait_for(outcomes([verdict]), 10)
+    assert isinstance(found, StoreUnavailable)
+
+
+async def test_the_last_slot_takes_no_more_mail_also_while_it_is_in_use(bench: Bench) -> None:
+    await bench.fill(SLOTS - 1)
+    await bench.append(b"verdict")
+    found = await outcomes([bench.append(b"accept", Kind.ACCEPT), bench.append(b"take", Kind.TAKE)])
+    assert [str(each) for each in found] == [
+        "the journal is full until older segments have been evacuated"
+    ] * 2
+    assert bench.recovered()[-1] == b"verdict"
 
 
 async def test_in_a_full_ring_accepts_fail_and_verdicts_use_the_last_slot(bench: Bench) -> None:
@@ -258,7 +330,7 @@ async def test_accepts_are_taken_again_when_segments_have_been_freed(bench: Benc
 
 
 async def test_a_slot_that_is_still_read_is_left_to_its_reader(bench: Bench) -> None:
-    await bench.fill(2)
+    await bench.fill(SLOTS)
     segment = bench.ring.segments.pop(1)
     bench.journal.leave_alone(segment.path)
     before = segment.path.read_bytes()

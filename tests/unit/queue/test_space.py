@@ -8,7 +8,7 @@ from mqcd.queue.durable import Disk
 from mqcd.queue.space import Space
 from tests.fakes.clock import FakeClock
 
-ROOTS = (Path("queue"), Path("spool"))
+ROOTS = (Path("queue"), Path("spool"), Path("events"))
 
 
 class Filling(Disk):
@@ -27,7 +27,7 @@ class Filling(Disk):
 
 
 def space(disk: Filling, clock: FakeClock) -> Space:
-    return Space(disk, clock, ROOTS, octets=100, inodes=10)
+    return Space(disk, clock, {root.name: root for root in ROOTS}, octets=100, inodes=10)
 
 
 def test_nothing_is_short_while_every_root_has_room() -> None:
@@ -51,7 +51,7 @@ def test_a_file_system_without_a_number_of_inodes_is_not_short() -> None:
 
 def test_a_root_that_cannot_be_asked_is_short() -> None:
     disk = Filling()
-    disk.left[ROOTS[1]] = OSError(5, "Input/output error")
+    disk.left[ROOTS[1]] = OSError(5, "Input/output error", "spool")
     assert space(disk, FakeClock()).short() == "spool: Input/output error"
 
 
@@ -65,4 +65,4 @@ def test_it_looks_once_a_second_and_opens_by_itself() -> None:
     assert watched.short()
     clock.advance(1)
     assert watched.short() == ""
-    assert disk.looks == 3
+    assert disk.looks == 4
