@@ -144,6 +144,20 @@ class Resolver(Protocol):
         """IPv6 and IPv4 addresses of a host, in the order to try them; never empty."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TlsTerms:
+    """What we ask of a TLS connection, and what we show."""
+
+    verify: bool = False
+    """The peer's certificate must be good and name the host (RFC 6125)."""
+    trust: str = ""
+    """File of the certificates that it is checked by (PEM); "" = the system's."""
+    certificate: str = ""
+    """File of our own certificate (PEM); "" = none is shown."""
+    key: str = ""
+    """File of its key; "" = it stands with the certificate."""
+
+
 class Connection(Protocol):
     """An open stream to a next hop. Raises ConnectFailed when it breaks."""
 
@@ -168,7 +182,7 @@ class Connection(Protocol):
     async def read(self) -> bytes:
         """The next octets, b"" when the peer has closed. Raises ConnectFailed."""
 
-    async def start_tls(self, hostname: str, verify: bool) -> None:
+    async def start_tls(self, hostname: str, terms: TlsTerms) -> None:
         """Turn to TLS; raises ConnectFailed when the handshake fails, or the name does not verify."""
 
     def close(self) -> None:

@@ -1,8 +1,9 @@
 """Finds a host of a destination that takes mail: its hosts by preference, each by its addresses.
 
-Guarantees: at most `MAX_ADDRESSES` are tried; a host whose TLS fails is tried again without it, since
-TLS is only opportunistic here (RFC 7435). The outcome when none will do is permanent only if DNS is
-certain that no MX host exists (5.4.4).
+Guarantees: at most `MAX_ADDRESSES` are tried. Where TLS is opportunistic (policy `may`, RFC 7435) a host
+whose TLS fails is tried again without it at once, and not asked for it for a while (see `tls_failures`);
+where TLS is required (encrypt, verify) nothing goes without it (4.7.5). The outcome when none will do is
+permanent only if DNS is certain that no MX host exists (5.4.4).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from mqcd.config.settings import TlsPolicy
 from mqcd.core.errors import ConnectFailed, NameNotFound, ResolveFailed
 from mqcd.core.model import Phase
 from mqcd.core.reply import Reply
-from mqcd.deliver.exchange import State
+from mqcd.deliver.exchange import Manners, State
 from mqcd.deliver.link import Link
 from mqcd.deliver.policy import Hop, source_for
 from mqcd.deliver.routing import Destination, order
@@ -30,6 +31,17 @@ class NoHost:
     phase: Phase
     host: str = ""
     address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Road:
+    """One way to one host."""
+
+    destination: Destination
+    host: str
+    address: str
+    source: str
+    """Own address to connect from; "" = the system's choice."""
 
 
 async def connect(shop: Shop, hop: Hop, turn: int) -> Link | NoHost:
@@ -68,36 +80,47 @@ async def connect(shop: Shop, hop: Hop, turn: int) -> Link | NoHost:
 
 
 async def _reach(shop: Shop, hop: Hop, host: str, address: str, turn: int) -> Link | NoHost:
-    """One address, with TLS where it is offered, without where that fails."""
+    """One address; in clear where TLS may be done without and does not work."""
     policy = hop.policy
     source = source_for(policy.sources, address, turn)
     if source is None:
         text = f"zone {policy.zone} has no address of its own to reach {host} [{address}] from"
         reply = Reply(code=451, status="4.4.1", text=text)
         return NoHost(reply=reply, phase=Phase.CONNECT, host=host, address=address)
-    manners = replace(shop.manners, hello=policy.helo, starttls=policy.tls is not TlsPolicy.NONE)
-    while True:
-        link = Link(shop.settings.client, shop.clock, manners, host, address)
-        shop.sweep.add(link)
-        done = False
-        try:
-            found = await _open(shop, hop.destination, link, source)
-            done = isinstance(found, Link)
-        finally:
-            if not done:
-                link.close()
-                shop.sweep.discard(link)
-        if found is None:
-            manners = replace(manners, starttls=False)
-            continue
-        return found
+    manners = replace(shop.manners, hello=policy.helo, tls=policy.tls)
+    opportunistic = manners.tls is TlsPolicy.MAY and not manners.implicit_tls
+    if opportunistic and address in shop.tls_failures:
+        manners, opportunistic = replace(manners, tls=TlsPolicy.NONE), False
+    road = _Road(hop.destination, host, address, source)
+    found = await _try(shop, road, manners)
+    if opportunistic and isinstance(found, NoHost) and _tls_failed(found):
+        shop.tls_failures.note(address)
+        found = await _try(shop, road, replace(manners, tls=TlsPolicy.NONE))
+    return found
 
 
-async def _open(shop: Shop, destination: Destination, link: Link, source: str) -> Link | NoHost | None:
-    """None: its TLS does not work, try without."""
-    host, address = link.host, link.address
+def _tls_failed(found: NoHost) -> bool:
+    """Whether TLS does not work there. Somebody's tampering with its beginning (4.7.0) is another matter."""
+    return found.phase is Phase.TLS and found.reply.status != "4.7.0"
+
+
+async def _try(shop: Shop, road: _Road, manners: Manners) -> Link | NoHost:
+    link = Link(shop.settings.client, shop.clock, manners, road.host, road.address)
+    shop.sweep.add(link)
+    found: Link | NoHost | None = None
     try:
-        await link.open(shop.dialer, destination.port, source)
+        found = await _open(shop, road, link)
+    finally:
+        if found is not link:
+            link.close()
+            shop.sweep.discard(link)
+    return found
+
+
+async def _open(shop: Shop, road: _Road, link: Link) -> Link | NoHost:
+    destination, host, address = road.destination, road.host, road.address
+    try:
+        await link.open(shop.dialer, destination.port, road.source)
     except ConnectFailed as error:
         shop.observer.connect_failed(shop.clock.now(), destination.name, address, str(error))
         reply = Reply(code=451, status="4.4.1", text=f"no connection to {host} [{address}]: {error}")
@@ -105,8 +128,9 @@ async def _open(shop: Shop, destination: Destination, link: Link, source: str) -
     shop.observer.connected(shop.clock.now(), destination.name, address, link.connect_ms)
     try:
         state = await link.greet()
-    except ConnectFailed:
-        return None
+    except ConnectFailed as error:
+        reply = Reply(code=451, status="4.7.5", text=f"{error}; {host} [{address}]")
+        return NoHost(reply=reply, phase=Phase.TLS, host=host, address=address)
     if state is State.READY:
         return link
     reply = link.dialogue.end or Reply(code=451, status="4.4.2", text="session ended")

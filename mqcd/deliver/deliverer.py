@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Sequence
 
-from mqcd.config.settings import ClientSettings, DeliverSettings
+from mqcd.config.settings import ClientSettings, DeliverSettings, TlsPolicy
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Attempt, Phase, Recipient
 from mqcd.core.ports import Clock, Dialer, Observer, QueueStore, Resolver
@@ -33,6 +33,7 @@ from mqcd.deliver.session import Session
 from mqcd.deliver.settling import Settler
 from mqcd.deliver.shop import Shop
 from mqcd.deliver.timers import Alarm, Sweep
+from mqcd.deliver.tls_failures import TlsFailures
 from mqcd.deliver.verdicts import INTERNAL, failure
 
 MAX_SLEEP_MS = 3_600_000
@@ -76,6 +77,7 @@ class Deliverer:
             settler=Settler(store, clock, self._released, self._kick),
             sweep=Sweep(clock, min(max(settings.client.timeout // 10, 10), 1000)),
             manners=_manners(settings.client),
+            tls_failures=TlsFailures(clock),
         )
         self._router = Router(settings, schedule, resolver, clock, own_names)
         self._alarm = Alarm(clock, self._kick)
@@ -334,5 +336,5 @@ def _manners(client: ClientSettings) -> Manners:
         maxpipeline=client.maxpipeline,
         say_helo=client.say_helo,
         fallback_helo=client.fallback_helo,
-        starttls=client.anonssl,
+        tls=TlsPolicy.MAY if client.anonssl else TlsPolicy.NONE,
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from mqcd.config.settings import TlsPolicy
 from mqcd.core.model import Phase
 from mqcd.core.reply import Reply
+from mqcd.deliver.auth import Login
 
 
 class State(Enum):
@@ -19,9 +21,26 @@ class State(Enum):
     READY = "ready"
     """Begin a transaction, or quit. `outcomes` are those of the last one."""
     CONTENT = "content"
-    """Send `content` and then `finish`."""
+    """Send what `content` makes of the next chunk."""
     ENDED = "ended"
     """Close. `outcomes` are those of the last transaction, `end` says why."""
+
+
+class Step(Enum):
+    """A reply that is awaited."""
+
+    GREETING = Phase.GREETING
+    EHLO = Phase.EHLO
+    HELO = "helo"
+    STARTTLS = Phase.TLS
+    AUTH = Phase.AUTH
+    RSET = "rset"
+    MAIL = Phase.MAIL
+    RCPT = Phase.RCPT
+    DATA = Phase.DATA
+    CHUNK = "chunk"
+    END = Phase.DOT
+    QUIT = "quit"
 
 
 class Result(Enum):
@@ -40,7 +59,7 @@ class Outcome:
     reply: Reply
     phase: Phase
     possibly_delivered: bool = False
-    """The final dot was sent and no reply that counts came."""
+    """The end of the content was sent and no reply that counts came."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,8 +71,20 @@ class Manners:
     """Commands sent ahead of their replies; 1 = none, 0 = no limit."""
     say_helo: bool = False
     fallback_helo: bool = False
-    starttls: bool = True
-    """Use TLS where it is offered."""
+    chunking: bool = True
+    """Send the content by BDAT where that is offered (RFC 3030)."""
+    lmtp: bool = False
+    """Speak LMTP (RFC 2033): a reply for each recipient follows the content."""
+    tls: TlsPolicy = TlsPolicy.MAY
+    implicit_tls: bool = False
+    """The connection begins with TLS, there is no STARTTLS (RFC 8314, 3)."""
+    trust: str = ""
+    """File of the certificates that others are checked by; "" = the system's."""
+    certificate: str = ""
+    """File of the certificate that we show, and its key if `key` is ""; "" = none is shown."""
+    key: str = ""
+    login: Login | None = None
+    """Who we are to the server; None = nobody in particular."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,5 +99,9 @@ class Transaction:
     """The content is declared 8BITMIME and has, for all we know, 8-bit octets."""
     smtputf8: bool = False
     """The next hop must offer SMTPUTF8."""
+    dsn: str = ""
+    """RET and ENVID as they go with MAIL (RFC 3461), or ""."""
+    recipient_dsn: tuple[str, ...] = ()
+    """NOTIFY and ORCPT as they go with each RCPT; empty when nobody has any."""
     quit_after: bool = False
-    """Send QUIT together with the final dot where pipelining is offered (RFC 2920, 3.1)."""
+    """Send QUIT together with the end of the content where pipelining is offered (RFC 2920, 3.1)."""

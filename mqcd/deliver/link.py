@@ -3,25 +3,42 @@
 Guarantees: a broken or slow peer never raises here once the link stands; the dialogue is told, and its
 state and outcomes say what it means. Settings read: deliver/client timeout, mindatarate, sendQUIT, waitQUIT.
 
-Time limits: one `timeout` for each reply; while content goes out and until the final dot is answered it
-is longer by the time that the content takes at `mindatarate`. The answer to the final dot has
-`DOT_PATIENCE` times as long: giving up there makes duplicates (RFC 5321, 4.5.3.2.6, asks for 10 minutes).
+Time limits: each reply has so many times `timeout` as `PATIENCE` says for its phase, from when the one
+before it came; with `timeout` at its default these are the limits of RFC 5321, 4.5.3.2. A reply that comes
+drop by drop gains nothing by that. While content goes out, and until its end is answered, the limit is
+longer by the time that the content takes at `mindatarate`; without that each chunk has a limit of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Mapping
 
-from mqcd.config.settings import ClientSettings
+from mqcd.config.settings import ClientSettings, TlsPolicy
 from mqcd.core.errors import ConnectFailed
 from mqcd.core.model import Phase
-from mqcd.core.ports import Clock, Connection, Content, Dialer
+from mqcd.core.ports import Clock, Connection, Dialer, TlsTerms
 from mqcd.deliver.dialogue import Dialogue
 from mqcd.deliver.exchange import Manners, State
 
 CHUNK = 64 * 1024
 """Octets of content read and sent at a time."""
-DOT_PATIENCE = 10
+PATIENCE: Mapping[Phase, int] = {
+    Phase.CONNECT: 1,
+    Phase.GREETING: 5,
+    Phase.EHLO: 5,
+    Phase.TLS: 1,
+    Phase.AUTH: 5,
+    Phase.MAIL: 5,
+    Phase.RCPT: 5,
+    Phase.DATA: 2,
+    # Giving up there makes duplicates.
+    Phase.DOT: 10,
+}
+"""How many times `timeout` we wait in each phase."""
+BLOCK_PATIENCE = 3
+"""The same for the content, from DATA's reply to its end."""
 
 
 class Link:
@@ -44,6 +61,9 @@ class Link:
         self._dialling: asyncio.Task[None] | None = None
         self._timed_out = False
         self._patience_ms = 0
+        self._replies = 0
+        self._sending = False
+        self._manners = manners
 
     # ------------------------------------------------------------ opening
 
@@ -51,7 +71,7 @@ class Link:
         """Connect, from `source` ("" = any). Raises ConnectFailed, also when that takes too long."""
         started = self._clock.monotonic()
         self._dialling = asyncio.current_task()
-        self._patience()
+        self._patience(PATIENCE[Phase.CONNECT])
         try:
             connection = await dialer.dial(self.address, port, source)
         except asyncio.CancelledError:
@@ -65,18 +85,34 @@ class Link:
         self.source = connection.source_addr
         self.connect_ms = self._clock.monotonic() - started
 
-    async def greet(self, verify: bool = False) -> State:
-        """Greeting, EHLO and TLS until the server is ready or will not do. Raises ConnectFailed: TLS."""
-        dialogue, connection = self.dialogue, self._open()
-        self._patience()
+    async def greet(self) -> State:
+        """All that comes before mail, until the server is ready or will not do. Raises ConnectFailed: TLS."""
+        dialogue = self.dialogue
+        if dialogue.secured:
+            await self._start_tls()
+        self.await_reply()
         while dialogue.state not in (State.READY, State.ENDED):
             if dialogue.state is State.TLS:
-                await connection.start_tls(self.host, verify)
-                self.tls = connection.tls
+                await self._start_tls()
                 dialogue.tls_started()
             self.send()
             await self.receive()
         return dialogue.state
+
+    async def _start_tls(self) -> None:
+        connection, manners = self._open(), self._manners
+        self._patience(PATIENCE[Phase.TLS])
+        terms = TlsTerms(
+            verify=manners.tls is TlsPolicy.VERIFY,
+            trust=manners.trust,
+            certificate=manners.certificate,
+            key=manners.key,
+        )
+        try:
+            await connection.start_tls(self.host, terms)
+        except ConnectFailed as error:
+            raise ConnectFailed(self._reason(str(error))) from error
+        self.tls = connection.tls
 
     # ------------------------------------------------------------ talking
 
@@ -97,29 +133,46 @@ class Link:
             return dialogue.lost("server closed the connection")
         state = dialogue.receive(data)
         self.send()
+        if dialogue.replies != self._replies:
+            self.await_reply()
         return state
 
-    async def send_content(self, content: Content) -> bool:
-        """Send everything but the final dot; False when the connection broke. StoreUnavailable passes."""
-        connection, dialogue = self._open(), self.dialogue
-        self._patience(content.size)
-        while chunk := await content.read(CHUNK):
-            connection.write(dialogue.content(chunk))
-            try:
-                await connection.drain()
-            except ConnectFailed as error:
-                dialogue.lost(self._reason(str(error)))
-                return False
-        return True
+    def send_content(self, chunk: bytes, last: bool, size: int) -> None:
+        """Send the next chunk of a content of `size` octets, with its end when it is the `last`."""
+        first = not self._sending
+        self._sending = not last
+        self._open().write(self.dialogue.content(chunk, last))
+        if last:
+            self._patience(PATIENCE[Phase.DOT], size)
+        elif first or not self._settings.mindatarate:
+            self._patience(BLOCK_PATIENCE, size)
 
-    def finish(self, size: int, last_octets: bytes = b"") -> None:
-        """Send the final dot, behind `last_octets` of the content where that saves a packet."""
-        self._open().write(last_octets + self.dialogue.finish())
-        self._patience(size, DOT_PATIENCE)
+    async def drain(self) -> None:
+        """Wait until more may be sent; the dialogue is told when the connection broke."""
+        connection = self._open()
+        try:
+            await connection.drain()
+        except ConnectFailed as error:
+            await self._last_words(connection)
+            self.dialogue.lost(self._reason(str(error)))
+
+    async def _last_words(self, connection: Connection) -> None:
+        """What the server said before it closed in the midst of a content tells why it did."""
+        with contextlib.suppress(ConnectFailed):
+            if data := await connection.read():
+                self.dialogue.receive(data)
+
+    def start(self) -> None:
+        """Send the beginning of a transaction."""
+        self._sending = False
+        self.send()
+        self.await_reply()
 
     def await_reply(self) -> None:
-        """Start the clock for one reply."""
-        self._patience()
+        """Start the clock for the next reply; that of a content under way goes on."""
+        self._replies = self.dialogue.replies
+        if not self._sending:
+            self._patience(PATIENCE[self.dialogue.phase])
 
     async def quit(self) -> None:
         """End in good manners, as the settings have them, and close."""
@@ -127,7 +180,7 @@ class Link:
         if dialogue.state is State.READY and self._settings.send_quit:
             dialogue.quit()
             self.send()
-        self._patience()
+        self._patience(1)
         while dialogue.state is State.WAITING and self._settings.wait_quit:
             await self.receive()
         self.close()
@@ -153,10 +206,10 @@ class Link:
         """How far it came."""
         return Phase.CONNECT if self._connection is None else self.dialogue.phase
 
-    def _patience(self, size: int = 0, factor: int = 1) -> None:
+    def _patience(self, times: int, size: int = 0) -> None:
         rate = self._settings.mindatarate
         transfer_ms = size * 8000 // rate if rate else 0
-        self._patience_ms = self._settings.timeout * factor + transfer_ms
+        self._patience_ms = self._settings.timeout * times + transfer_ms
         self.deadline = self._clock.monotonic() + self._patience_ms
 
     def _reason(self, text: str) -> str:

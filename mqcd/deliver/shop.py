@@ -13,6 +13,7 @@ from mqcd.deliver.lanes import Give
 from mqcd.deliver.scheduling import LaneTable
 from mqcd.deliver.settling import Settler
 from mqcd.deliver.timers import Sweep
+from mqcd.deliver.tls_failures import TlsFailures
 from mqcd.deliver.verdicts import verdict_on
 
 
@@ -32,6 +33,7 @@ class Shop:
     sweep: Sweep
     manners: Manners
     """How we speak to a server of which nothing is known."""
+    tls_failures: TlsFailures
     stopping: bool = False
     """Nothing new is started."""
 

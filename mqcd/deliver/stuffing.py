@@ -1,19 +1,32 @@
-"""Transparency: content to what goes over the wire after DATA (RFC 5321, 4.5.2). Pure.
+"""Content to what goes over the wire: dot-stuffed after DATA (RFC 5321, 4.5.2), or by BDAT (RFC 3030). Pure.
 
-Content is never changed but for the doubled dots, and for a CRLF added where the last line has none:
-the final dot needs a line of its own.
+Content is never changed but for the doubled dots, and, after DATA, for a CRLF added where the last line
+has none: the final dot needs a line of its own. BDAT counts octets and needs neither.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
+
+class Wrapping(Protocol):
+    """How the content of one message is sent, chunk after chunk."""
+
+    def wrap(self, chunk: bytes, last: bool) -> bytes:
+        """The next octets of the content as they go over the wire; with `last`, its end as well."""
+
 
 class DotStuffer:
-    """Doubles the dots that begin a line, chunk after chunk, however the content is cut."""
+    """Doubles the dots that begin a line, however the content is cut, and ends it with a lone one."""
 
     __slots__ = ("_tail",)
 
     def __init__(self) -> None:
         self._tail = b"\r\n"
+
+    def wrap(self, chunk: bytes, last: bool) -> bytes:
+        """See `Wrapping`."""
+        return self.stuff(chunk) + self.final() if last else self.stuff(chunk)
 
     def stuff(self, chunk: bytes) -> bytes:
         """The next octets of the content as they go over the wire."""
@@ -31,3 +44,13 @@ class DotStuffer:
     def final(self) -> bytes:
         """The final dot, on a line of its own."""
         return b".\r\n" if self._tail == b"\r\n" else b"\r\n.\r\n"
+
+
+class Chunker:
+    """Each chunk behind a BDAT that says how long it is."""
+
+    __slots__ = ()
+
+    def wrap(self, chunk: bytes, last: bool) -> bytes:
+        """See `Wrapping`. The last chunk may be empty."""
+        return b"BDAT %d%b\r\n%b" % (len(chunk), b" LAST" if last else b"", chunk)

@@ -8,6 +8,7 @@ chunk at a time, and the store's sync runs while the server thinks about the env
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from enum import Enum
 
 from mqcd.core.errors import StoreUnavailable
@@ -73,8 +74,8 @@ async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
 async def _converse(link: Link, content: Content, begun: asyncio.Future[None] | None) -> None:
     """Until every recipient has its outcome."""
     dialogue = link.dialogue
-    link.send()
-    link.await_reply()
+    left = content.size
+    link.start()
     while not (dialogue.decided and dialogue.state is not State.CONTENT):
         if dialogue.state is not State.CONTENT:
             await link.receive()
@@ -82,10 +83,13 @@ async def _converse(link: Link, content: Content, begun: asyncio.Future[None] | 
         if begun is not None and not begun.done():
             link.deadline = 0
         await _recorded(begun)
-        if content.size <= CHUNK:
-            link.finish(content.size, dialogue.content(await content.read(CHUNK)))
-        elif await link.send_content(content):
-            link.finish(content.size)
+        chunk = await content.read(CHUNK)
+        left -= len(chunk)
+        if left and not chunk:
+            raise StoreUnavailable(f"a content ends {left} octets early")
+        link.send_content(chunk, not left, content.size)
+        if left:
+            await link.drain()
     await _recorded(begun)
 
 
@@ -118,8 +122,15 @@ async def _transaction(shop: Shop, link: Link, job: Job, content: Content, last:
         size=content.size,
         eight=eight,
         smtputf8=smtputf8,
+        dsn=envelope.dsn,
+        recipient_dsn=_recipient_dsn(job.recipients) if "DSN" in offered else (),
         quit_after=last and shop.settings.client.send_quit,
     )
+
+
+def _recipient_dsn(recipients: Sequence[Recipient]) -> tuple[str, ...]:
+    words = tuple([recipient.dsn for recipient in recipients])
+    return words if any(words) else ()
 
 
 async def _beyond_ascii(shop: Shop, recipient: Recipient, *, headers_only: bool) -> bool:

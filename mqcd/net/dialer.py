@@ -14,6 +14,7 @@ import ssl
 from typing import cast
 
 from mqcd.core.errors import ConnectFailed
+from mqcd.core.ports import TlsTerms
 from mqcd.net.tls import client_context
 
 MAX_UNREAD = 64 * 1024
@@ -96,11 +97,15 @@ class StreamConnection(asyncio.Protocol):
             raise self._failure()
         return b""
 
-    async def start_tls(self, hostname: str, verify: bool) -> None:
+    async def start_tls(self, hostname: str, terms: TlsTerms) -> None:
         """Turn to TLS; raises ConnectFailed when the handshake fails, or the name does not verify."""
         if self._transport is None or self._eof:
             raise ConnectFailed("connection lost before TLS started")
-        context = client_context(verify)
+        try:
+            context = client_context(terms)
+        except OSError as error:
+            self.close()
+            raise ConnectFailed(f"TLS files of our own will not do: {reason_of(error)}") from error
         try:
             transport = await self._loop.start_tls(self._transport, self, context, server_hostname=hostname)
         except (OSError, ValueError, RuntimeError) as error:

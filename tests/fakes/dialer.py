@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from mqcd.core.errors import ConnectFailed
+from mqcd.core.ports import TlsTerms
 
 SOURCE = "192.0.2.250"
 
@@ -62,9 +63,10 @@ class FakeConnection:
             raise self._end
         return b""
 
-    async def start_tls(self, hostname: str, verify: bool) -> None:
-        """Succeeds unless the peer's `tls_works` is off."""
+    async def start_tls(self, hostname: str, terms: TlsTerms) -> None:
+        """Succeeds unless the peer's `tls_works` is off; the peer keeps the terms."""
         await asyncio.sleep(0)
+        self._peer.tls_terms = terms
         if not self._peer.tls_works:
             self.close()
             raise ConnectFailed("TLS handshake failed: as the test wants it")
@@ -101,6 +103,7 @@ class Peer:
     replies: Mapping[str, str | None] = field(default_factory=dict)
     extensions: tuple[str, ...] = ("PIPELINING", "8BITMIME", "SMTPUTF8", "SIZE 0")
     tls_works: bool = True
+    tls_terms: TlsTerms | None = None
     log: list[str] = field(default_factory=list)
     """The commands, in order."""
     messages: list[tuple[str, tuple[str, ...], bytes]] = field(default_factory=list)

@@ -9,33 +9,7 @@ from hypothesis import strategies as st
 from mqcd.core.model import Phase
 from mqcd.deliver.dialogue import Dialogue
 from mqcd.deliver.exchange import Manners, Outcome, Result, State, Transaction
-
-HELLO = b"220 ready\r\n"
-PLAIN = b"250-mx\r\n250-SIZE 1000\r\n250 8BITMIME\r\n"
-PIPED = b"250-mx\r\n250-PIPELINING\r\n250-SIZE 1000\r\n250-8BITMIME\r\n250 SMTPUTF8\r\n"
-
-
-def ready(ehlo: bytes = PIPED, manners: Manners | None = None) -> Dialogue:
-    dialogue = Dialogue(manners or Manners(hello="me.example"))
-    dialogue.receive(HELLO)
-    assert dialogue.take() == b"EHLO me.example\r\n"
-    dialogue.receive(ehlo)
-    assert dialogue.state is State.READY
-    return dialogue
-
-
-def mail(*recipients: str, size: int = 10, eight: bool = False, smtputf8: bool = False) -> Transaction:
-    return Transaction(
-        sender="from@example.org",
-        recipients=recipients or ("to@example.com",),
-        size=size,
-        eight=eight,
-        smtputf8=smtputf8,
-    )
-
-
-def results(dialogue: Dialogue) -> list[Result]:
-    return [outcome.result for outcome in dialogue.outcomes]
+from tests.unit.deliver.dialogues import HELLO, PLAIN, mail, ready, results
 
 
 def test_pipelining_sends_the_whole_envelope_at_once() -> None:
@@ -46,7 +20,7 @@ def test_pipelining_sends_the_whole_envelope_at_once() -> None:
         b"RCPT TO:<a@example.com>\r\nRCPT TO:<b@example.com>\r\nDATA\r\n"
     )
     assert dialogue.receive(b"250 ok\r\n250 ok\r\n250 ok\r\n354 go\r\n") is State.CONTENT
-    assert dialogue.content(b"x\r\n") + dialogue.finish() == b"x\r\n.\r\n"
+    assert dialogue.content(b"x\r\n", True) == b"x\r\n.\r\n"
     assert dialogue.receive(b"250 2.6.0 queued as 1\r\n") is State.READY
     assert results(dialogue) == [Result.DELIVERED] * 2
     assert dialogue.outcomes[0].reply.status == "2.6.0"
@@ -159,7 +133,7 @@ def to_the_dot(*recipients: str, rcpt: Sequence[bytes] = (b"250 ok",)) -> Dialog
     dialogue = ready()
     dialogue.begin(mail(*recipients))
     dialogue.receive(b"250 ok\r\n" + b"\r\n".join(rcpt) + b"\r\n354 go\r\n")
-    dialogue.finish()
+    dialogue.content(b"", True)
     return dialogue
 
 
@@ -248,7 +222,7 @@ def test_quit_goes_with_the_dot_and_does_not_hold_up_the_verdict() -> None:
     dialogue = ready()
     dialogue.begin(Transaction(sender="", recipients=("a@example.com",), size=1, quit_after=True))
     dialogue.receive(b"250 ok\r\n250 ok\r\n354 go\r\n")
-    assert dialogue.finish() == b".\r\nQUIT\r\n"
+    assert dialogue.content(b"", True) == b".\r\nQUIT\r\n"
     dialogue.receive(b"250 ok\r\n")
     assert dialogue.decided
     assert dialogue.state is State.WAITING

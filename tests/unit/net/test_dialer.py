@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mqcd.core.errors import ConnectFailed
+from mqcd.core.ports import TlsTerms
 from mqcd.net.dialer import MAX_UNREAD, StreamConnection, SystemDialer
 from mqcd.net.tls import client_context
 
@@ -153,7 +154,7 @@ async def test_tls_without_verification_takes_any_certificate(server_context: ss
     async with dialled(server_tls(server_context)) as connection:
         connection.write(b"T")
         assert await connection.read() == b"go"
-        await connection.start_tls("mx.example.org", verify=False)
+        await connection.start_tls("mx.example.org", TlsTerms())
         assert connection.tls == "TLSv1.3"
         connection.write(b"hello")
         assert await connection.read() == b"hello"
@@ -167,7 +168,7 @@ async def test_tls_with_verification_refuses_a_certificate_that_nobody_vouches_f
         connection.write(b"T")
         assert await connection.read() == b"go"
         with pytest.raises(ConnectFailed, match="certificate not accepted"):
-            await connection.start_tls("localhost", verify=True)
+            await connection.start_tls("localhost", TlsTerms(verify=True))
 
 
 async def test_a_server_that_cannot_do_tls_is_an_error() -> None:
@@ -177,9 +178,9 @@ async def test_a_server_that_cannot_do_tls_is_an_error() -> None:
 
     async with dialled(nonsense) as connection:
         with pytest.raises(ConnectFailed, match="TLS"):
-            await connection.start_tls("localhost", verify=False)
+            await connection.start_tls("localhost", TlsTerms())
 
 
 def test_contexts_are_made_once() -> None:
-    assert client_context(False) is client_context(False)
-    assert client_context(True).verify_mode is ssl.CERT_REQUIRED
+    assert client_context(TlsTerms()) is client_context(TlsTerms())
+    assert client_context(TlsTerms(verify=True)).verify_mode is ssl.CERT_REQUIRED

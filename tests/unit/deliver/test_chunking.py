@@ -1,0 +1,218 @@
+"""Content by BDAT (RFC 3030), and by DATA to LMTP servers (RFC 2033): who gets which reply."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqcd.core.model import Phase
+from mqcd.deliver.dialogue import Dialogue
+from mqcd.deliver.exchange import Manners, Result, State
+from tests.unit.deliver.dialogues import mail, offer, ready, results
+
+CHUNKED = offer("PIPELINING", "CHUNKING", "8BITMIME")
+LMTP = Manners(hello="me.example", lmtp=True)
+
+
+def chunked(*recipients: str, ehlo: bytes = CHUNKED, maxpipeline: int = 25) -> Dialogue:
+    """A transaction whose RCPTs have all been accepted."""
+    dialogue = ready(ehlo, Manners(hello="me.example", maxpipeline=maxpipeline))
+    dialogue.begin(mail(*recipients))
+    dialogue.take()
+    for _ in range(max(len(recipients), 1) + 1):
+        dialogue.receive(b"250 ok\r\n")
+        dialogue.take()
+    assert dialogue.state is State.CONTENT
+    return dialogue
+
+
+def test_bdat_is_used_where_offered_and_the_content_goes_as_it_is() -> None:
+    dialogue = ready(CHUNKED)
+    dialogue.begin(mail())
+    assert dialogue.take() == b"MAIL FROM:<from@example.org>\r\nRCPT TO:<to@example.com>\r\n"
+    assert dialogue.receive(b"250 ok\r\n") is State.WAITING
+    assert dialogue.receive(b"250 ok\r\n") is State.CONTENT
+    assert dialogue.content(b".x", True) == b"BDAT 2 LAST\r\n.x"
+    assert dialogue.dot_sent
+    assert dialogue.receive(b"250 2.0.0 taken\r\n") is State.READY
+    assert results(dialogue) == [Result.DELIVERED]
+
+
+def test_data_is_used_where_the_setting_says_so() -> None:
+    dialogue = ready(CHUNKED, Manners(hello="me.example", chunking=False))
+    dialogue.begin(mail())
+    assert dialogue.take().endswith(b"DATA\r\n")
+
+
+def test_nothing_is_sent_when_nobody_was_accepted() -> None:
+    dialogue = ready(CHUNKED)
+    dialogue.begin(mail())
+    assert dialogue.receive(b"250 ok\r\n450 4.2.1 no\r\n") is State.READY
+    assert results(dialogue) == [Result.DEFERRED]
+    dialogue.take()
+    dialogue.begin(mail())
+    assert dialogue.take().startswith(b"RSET\r\nMAIL")
+
+
+def test_mail_refused_is_the_end_of_the_transaction() -> None:
+    dialogue = ready(CHUNKED)
+    dialogue.begin(mail("a@example.com", "b@example.com"))
+    assert dialogue.receive(b"550 5.7.1 no\r\n503 no\r\n503 no\r\n") is State.READY
+    assert results(dialogue) == [Result.BOUNCED] * 2
+
+
+def test_chunks_go_ahead_of_their_replies_as_far_as_the_window_lets() -> None:
+    dialogue = chunked(maxpipeline=3)
+    for _ in range(2):
+        dialogue.content(b"abc", False)
+        assert dialogue.state is State.CONTENT
+    dialogue.content(b"abc", False)
+    assert dialogue.state is State.WAITING
+    assert dialogue.receive(b"250 3 octets\r\n") is State.CONTENT
+    assert not dialogue.dot_sent
+    assert dialogue.content(b"", True) == b"BDAT 0 LAST\r\n"
+    assert dialogue.receive(b"250 3 octets\r\n250 3 octets\r\n") is State.WAITING
+    assert not dialogue.decided
+    assert dialogue.receive(b"250 9 octets, taken\r\n") is State.READY
+    assert results(dialogue) == [Result.DELIVERED]
+
+
+def test_without_pipelining_each_chunk_waits() -> None:
+    dialogue = chunked(ehlo=offer("CHUNKING"))
+    dialogue.content(b"abc", False)
+    assert dialogue.state is State.WAITING
+    assert dialogue.receive(b"250 ok\r\n") is State.CONTENT
+
+
+@pytest.mark.parametrize(
+    ("reply", "result"),
+    [(b"552 5.3.4 large", Result.BOUNCED), (b"452 4.3.1 full", Result.DEFERRED), (b"503 no", Result.BOUNCED)],
+)
+def test_a_refused_chunk_is_the_verdict_and_no_more_is_sent(reply: bytes, result: Result) -> None:
+    dialogue = chunked("a@example.com", "b@example.com", maxpipeline=2)
+    dialogue.content(b"abc", False)
+    dialogue.content(b"abc", False)
+    assert dialogue.receive(reply + b"\r\n") is State.WAITING
+    assert dialogue.receive(b"503 5.5.1 no\r\n") is State.READY
+    assert results(dialogue) == [result] * 2
+    assert {outcome.phase for outcome in dialogue.outcomes} == {Phase.DATA}
+    dialogue.begin(mail())
+    assert dialogue.take().startswith(b"RSET\r\n")
+
+
+def test_a_refused_last_chunk_leaves_a_transaction_to_reset() -> None:
+    dialogue = chunked()
+    dialogue.content(b"abc", True)
+    assert dialogue.receive(b"550 5.7.1 no\r\n") is State.READY
+    assert results(dialogue) == [Result.BOUNCED]
+    dialogue.begin(mail())
+    assert dialogue.take().startswith(b"RSET\r\n")
+
+
+def test_a_last_chunk_taken_after_a_refused_one_delivers_nobody() -> None:
+    dialogue = chunked()
+    dialogue.content(b"abc", False)
+    dialogue.content(b"abc", True)
+    dialogue.receive(b"452 4.3.1 full\r\n250 taken\r\n")
+    assert results(dialogue) == [Result.DEFERRED]
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_only_the_last_chunk_raises_doubt(last: bool) -> None:
+    dialogue = chunked()
+    dialogue.content(b"abc", last)
+    dialogue.lost("gone")
+    [outcome] = dialogue.outcomes
+    assert (outcome.result, outcome.possibly_delivered) == (Result.DEFERRED, last)
+
+
+@given(st.lists(st.binary(max_size=30), max_size=6), st.integers(1, 4))
+def test_what_bdat_announces_is_what_follows(chunks: list[bytes], window: int) -> None:
+    dialogue = chunked(maxpipeline=window)
+    wire = b""
+    for chunk in chunks:
+        wire += dialogue.content(chunk, False)
+        if dialogue.state is State.WAITING:
+            dialogue.receive(b"250 ok\r\n")
+    wire += dialogue.content(b"end", True)
+    content = b""
+    while wire:
+        line, _, wire = wire.partition(b"\r\n")
+        count = int(line.split()[1])
+        content, wire = content + wire[:count], wire[count:]
+    assert content == b"".join(chunks) + b"end"
+
+
+# ---------------------------------------------------------------- LMTP
+
+
+def to_the_end(*rcpt: bytes, ehlo: bytes = offer("PIPELINING")) -> Dialogue:
+    dialogue = ready(ehlo, LMTP)
+    dialogue.begin(mail(*(f"r{number}@example.com" for number in range(len(rcpt)))))
+    dialogue.take()
+    dialogue.receive(b"250 ok\r\n" + b"\r\n".join(rcpt) + b"\r\n")
+    if dialogue.state is State.WAITING:
+        dialogue.receive(b"354 go\r\n")
+    dialogue.content(b"x\r\n", True)
+    return dialogue
+
+
+@pytest.mark.parametrize("ehlo", [offer("PIPELINING"), CHUNKED], ids=["DATA", "BDAT"])
+def test_lmtp_replies_for_each_accepted_recipient_in_order(ehlo: bytes) -> None:
+    dialogue = to_the_end(b"250 ok", b"550 5.1.1 no", b"250 ok", b"250 ok", ehlo=ehlo)
+    assert dialogue.receive(b"250 2.1.5 one\r\n") is State.WAITING
+    assert not dialogue.decided
+    dialogue.receive(b"452 4.2.2 full\r\n")
+    assert dialogue.receive(b"550 5.2.1 off\r\n") is State.READY
+    assert results(dialogue) == [Result.DELIVERED, Result.BOUNCED, Result.DEFERRED, Result.BOUNCED]
+    assert [outcome.reply.status for outcome in dialogue.outcomes] == ["2.1.5", "5.1.1", "4.2.2", "5.2.1"]
+
+
+def test_lmtp_broken_off_between_replies_leaves_doubt_for_the_rest_alone() -> None:
+    dialogue = to_the_end(b"250 ok", b"250 ok", b"450 4.2.1 no")
+    dialogue.receive(b"250 taken\r\n")
+    dialogue.lost("gone")
+    assert results(dialogue) == [Result.DELIVERED, Result.DEFERRED, Result.DEFERRED]
+    assert [outcome.possibly_delivered for outcome in dialogue.outcomes] == [False, True, False]
+
+
+def test_one_reply_too_many_ends_the_session_and_changes_nothing() -> None:
+    dialogue = to_the_end(b"250 ok")
+    assert dialogue.receive(b"250 taken\r\n550 no\r\n") is State.ENDED
+    assert results(dialogue) == [Result.DELIVERED]
+
+
+def test_lmtp_wants_no_content_for_nobody() -> None:
+    dialogue = ready(offer("PIPELINING"), LMTP)
+    dialogue.begin(mail())
+    dialogue.take()
+    assert dialogue.receive(b"250 ok\r\n550 5.1.1 no\r\n354 go\r\n") is State.ENDED
+    assert dialogue.take() == b""
+    assert results(dialogue) == [Result.BOUNCED]
+
+
+def test_lmtp_is_never_greeted_as_smtp() -> None:
+    dialogue = Dialogue(Manners(hello="me.example", lmtp=True, fallback_helo=True, say_helo=True))
+    dialogue.receive(b"220 ready\r\n")
+    assert dialogue.take() == b"LHLO me.example\r\n"
+    assert dialogue.receive(b"500 what\r\n") is State.ENDED
+
+
+_SAID = st.one_of(
+    st.sampled_from(
+        [b"250 ok\r\n", b"354 go\r\n", b"550 no\r\n", b"450 no\r\n", b"334 YQ==\r\n", b"235 in\r\n"]
+    ),
+    st.binary(max_size=20),
+)
+
+
+@given(st.booleans(), st.booleans(), st.lists(_SAID, max_size=12))
+def test_nobody_is_delivered_before_the_end_of_the_content(lmtp: bool, bdat: bool, said: list[bytes]) -> None:
+    dialogue = ready(CHUNKED if bdat else offer("PIPELINING"), Manners(hello="me.example", lmtp=lmtp))
+    dialogue.begin(mail("a@example.com", "b@example.com"))
+    for octets in said:
+        if dialogue.state is State.CONTENT:
+            dialogue.content(b"part", False)
+        dialogue.receive(octets)
+    dialogue.lost("gone")
+    assert len(dialogue.outcomes) == 2
+    assert Result.DELIVERED not in results(dialogue)
