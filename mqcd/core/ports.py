@@ -235,6 +235,9 @@ class EngineFigures:
     evacuation_seconds: Distribution
     spid_cache_entries: int
     spid_cache_misses: int
+    reference_batch: int
+    """Messages of which a scan of the clusters has to tell whether they still have a recipient."""
+    reference_scan_seconds: Distribution
     recovery_seconds: float
     """How long the last start took until mail was accepted."""
     quarantined_lines: int

@@ -82,6 +82,8 @@ CATALOGUE = (
     _histogram("mqcd_evacuation_seconds", "Time to move a sealed segment to clusters and spool."),
     _gauge("mqcd_spid_cache_entries", "Messages whose recipients are counted in memory."),
     _counter("mqcd_spid_cache_misses_total", "Finished recipients of messages that were not in that cache."),
+    _gauge("mqcd_reference_batch_entries", "Messages that a scan of the clusters has to count."),
+    _histogram("mqcd_reference_scan_seconds", "Time of such a scan."),
     _gauge("mqcd_recovery_seconds", "How long the last start took until mail was accepted."),
     _counter("mqcd_quarantined_lines_total", "Damaged lines and stretches put aside."),
     _gauge(

@@ -149,6 +149,8 @@ def _of_engine(figures: EngineFigures) -> dict[str, Value]:
         "mqcd_evacuation_seconds": figures.evacuation_seconds,
         "mqcd_spid_cache_entries": figures.spid_cache_entries,
         "mqcd_spid_cache_misses_total": figures.spid_cache_misses,
+        "mqcd_reference_batch_entries": figures.reference_batch,
+        "mqcd_reference_scan_seconds": figures.reference_scan_seconds,
         "mqcd_recovery_seconds": figures.recovery_seconds,
         "mqcd_quarantined_lines_total": figures.quarantined_lines,
         "mqcd_clock_leap_seconds": figures.clock_leap_seconds,

@@ -46,6 +46,8 @@ class Figures:
     syncs: int = 0
     evacuations: int = 0
     evacuation_ms: int = 0
+    reference_scans: int = 0
+    reference_scan_ms: int = 0
     recovery_ms: int = 0
     quarantined: int = 0
     """Lines and stretches put aside since the start."""

@@ -16,9 +16,9 @@ from typing import cast
 
 from mqcd.core.errors import MqcdError, StoreUnavailable
 from mqcd.core.events import Verb
-from mqcd.core.spid import is_several
 from mqcd.queue import tasks
 from mqcd.queue.ballast import ballast_paths, give_up, wants_room
+from mqcd.queue.counting import Counting
 from mqcd.queue.durable import told
 from mqcd.queue.frame import ALIVE, BEGUN, ENTRY_HEAD, Entry, Kind, Locator, Mark, pack_entry
 from mqcd.queue.journal import Placed
@@ -27,7 +27,7 @@ from mqcd.queue.pruner import Pruner
 from mqcd.queue.ring import Resident, Segment, State
 from mqcd.queue.shard import Shard
 from mqcd.queue.space import Space
-from mqcd.queue.spool import file_path, spool_path
+from mqcd.queue.spool import file_path
 from mqcd.queue.writes import Writer
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,9 @@ class Keeper:
         self._space = space
         self._writer = writer
         self._pruner = Pruner(shard)
+        self.counting = Counting(shard)
+        self._asked = False
+        """Whether a timer for its next scan runs."""
         self._totals = totals
         """Transitions in all segments that have been evacuated."""
         self._ended: tuple[str, ...] = ()
@@ -139,15 +142,27 @@ class Keeper:
                 self.trouble = ""
             except (OSError, MqcdError) as error:
                 self._failed(error)
+            self._ask_again()
             await self._wake.wait()
             self._wake.clear()
+
+    def _ask_again(self) -> None:
+        """A batch whose scan has to wait is looked at again, by one timer at a time."""
+        wait = self.counting.wait()
+        if wait is not None and not self._asked:
+            self._asked = True
+            self._shard.later(wait, self._now)
+
+    def _now(self) -> None:
+        self._asked = False
+        self._wake.set()
 
     async def _round(self) -> None:
         await self._sweep_once()
         await self._export_all()
         while (oldest := self._to_evacuate()) is not None:
             await self.evacuate(oldest)
-        await self._resolve()
+        await self.counting.run()
         if not self._stopping:
             await self._pruner.run(self._in_a_hurry)
         # Last, because a full disk must not keep the journal from being emptied.
@@ -216,8 +231,8 @@ class Keeper:
         if not segment.exported:
             # It was sealed while an older one was evacuated: its events must not go with it.
             await self._export(segment)
-        # Only its frames tell a later start which files have lost their owner.
-        await self._resolve()
+        # Its frames tell a later start which files have lost their owner; without them the edit does.
+        await self.counting.run()
         await shard.reaper.settled(self._in_a_hurry)
         frozen: list[Resident] = []
         try:
@@ -335,6 +350,7 @@ class Keeper:
         ended = tuple(name for name, state in changed.items() if not state.left)
         last = ring.last
         believed = shard.time.trusted()
+        batch = self.counting.to_record()
         edit = Edit(
             first_live=following,
             last_segment=last.number if last is not None else 0,
@@ -343,6 +359,8 @@ class Keeper:
             spid=shard.spids.last,
             swept=shard.spids.last,
             drafts=tuple(shard.drafts),
+            counted=batch.counted,
+            doubtful=batch.doubtful,
             clock=believed.wall,
             monotonic=believed.monotonic,
             boot=believed.boot,
@@ -400,22 +418,3 @@ class Keeper:
         self._relief.set()
         # Claims that were held back by a full ring may go on.
         shard.notify()
-
-    async def _resolve(self) -> None:
-        """Find which messages of the batch have no recipient left anywhere, and remove their files."""
-        shard = self._shard
-        if not shard.references.batch:
-            return
-        batch, shard.references.batch = shard.references.batch, set()
-        batch -= shard.in_journal()
-        task = tasks.Resolve(shard.queue_root, frozenset(batch), shard.shelf.left())
-        try:
-            found = cast("frozenset[int]", await shard.helper.run(task))
-        except (OSError, StoreUnavailable):
-            shard.references.batch |= batch
-            raise
-        # Records that were taken from a cluster while it was scanned are residents now.
-        found |= shard.in_journal()
-        for spid in batch - found:
-            if is_several(spid):
-                shard.reaper.remove(spool_path(shard.spool_root, spid))

@@ -77,6 +77,9 @@ class ManifestState:
     """Spool files above it need an owner in the journal; -1 = nothing is known, as of an older MANIFEST."""
     drafts: tuple[int, ...] = ()
     """So do these: messages up to `swept` that were being accepted at that time."""
+    doubtful: frozenset[int] = frozenset()
+    """Messages of several recipients of which one has ended below `first_live`: a scan of the clusters will
+    tell which of them have another one left."""
     clock: int = 0
     """Wall time that was last believed, ms."""
     monotonic: int = 0
@@ -98,6 +101,9 @@ class ManifestState:
                 setattr(self, name, value)
         if edit.swept is not None:
             self.swept, self.drafts = edit.swept, edit.drafts
+        if edit.counted is not None:
+            self.doubtful = frozenset()
+        self.doubtful = self.doubtful.union(edit.doubtful)
         if edit.totals is not None:
             self.totals = Counter({Verb(verb): count for verb, count in edit.totals.items()})
         for cluster in edit.add:
@@ -118,6 +124,7 @@ class ManifestState:
             spid=self.spid,
             swept=self.swept,
             drafts=self.drafts,
+            doubtful=tuple(self.doubtful),
             clock=self.clock,
             monotonic=self.monotonic,
             boot=self.boot,
@@ -140,6 +147,10 @@ class Edit:
     swept: int | None = None
     drafts: tuple[int, ...] = ()
     """Goes with `swept`."""
+    counted: int | None = None
+    """1: what was doubtful before this edit is so no longer."""
+    doubtful: tuple[int, ...] = ()
+    """Added to those that are."""
     clock: int | None = None
     monotonic: int | None = None
     """Goes with `clock`, as `boot` does."""
@@ -201,14 +212,22 @@ def _edit(body: dict[str, Any]) -> Edit:
     """Raises ValueError, TypeError or AttributeError for what cannot be an edit."""
     totals = body.pop("totals", None)
     add = tuple(ClusterState(**cluster) for cluster in body.pop("add", ()))
-    drafts = tuple(body.pop("drafts", ()))
+    drafts, doubtful = (tuple(body.pop(key, ())) for key in ("drafts", "doubtful"))
     end, imports = (tuple(map(str, body.pop(key, ()))) for key in ("end", "imports"))
     boot = body.pop("boot", None)
     if not isinstance(boot, str | None):
         raise ValueError("the run of the machine is not named")
-    edit = Edit(totals=totals, add=add, end=end, imports=imports, drafts=drafts, boot=boot, **body)
+    lists: dict[str, Any] = {
+        "add": add,
+        "end": end,
+        "imports": imports,
+        "drafts": drafts,
+        "doubtful": doubtful,
+    }
+    lists |= {"drafts": drafts, "doubtful": doubtful}
+    edit = Edit(totals=totals, boot=boot, **lists, **body)
     counts = {Verb(verb): count for verb, count in ({} if totals is None else totals).items()}
-    numbers = [*body.values(), *counts.values(), *drafts]
+    numbers = [*body.values(), *counts.values(), *drafts, *doubtful]
     for cluster in add:
         numbers += [value for key, value in asdict(cluster).items() if key != "name"]
         Area(cluster.area)
@@ -240,9 +259,26 @@ def read(disk: Disk, path: Path) -> ManifestState | None:
         state.apply(edit)
     if state.edit == 0:
         raise StoreDamaged(f"{path} holds no whole line. Run `mqcd fsck`.")
+    if _goes_on(torn):
+        raise StoreDamaged(f"{path}, line {state.edit + 1}: the end of a line is damaged. Run `mqcd fsck`.")
     if torn:
         log.warning("%s: the last edit was cut off by a crash and did not happen", path)
     return state
+
+
+def _goes_on(line: bytes) -> bool:
+    """Whether a line that does not check begins with an edit that does, and goes on: then it is not torn.
+
+    Sectors that never came are zeros. Anything else stands where a line feed was, and what follows was
+    another edit.
+    """
+    at, crc = 9, 0
+    while (end := line.find(b"}", at) + 1) > 0:
+        crc = zlib.crc32(line[at:end], crc)
+        at = end
+        if line[:9] == b"%08x " % crc:
+            return line[end:].strip(b"\0") != b""
+    return False
 
 
 class Manifest:

@@ -266,6 +266,7 @@ def _settle_in(shard: Shard, image: _Image) -> list[Resident]:
             cut_off.append(resident)
         else:
             shard.waiting.add(resident)
+    shard.references.batch |= image.manifest.state.doubtful
     for cluster in image.manifest.state.clusters.values():
         shard.accounts.add_cluster(cluster)
         shard.shelf.add(cluster)

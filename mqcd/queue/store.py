@@ -329,6 +329,10 @@ class ClusterStore:
             ),
             spid_cache_entries=len(shard.references),
             spid_cache_misses=shard.references.misses,
+            reference_batch=len(shard.references.batch),
+            reference_scan_seconds=Distribution(
+                counts=(figures.reference_scans,), total=figures.reference_scan_ms / 1000
+            ),
             recovery_seconds=figures.recovery_ms / 1000,
             quarantined_lines=figures.quarantined,
             clock_leap_seconds=shard.time.off_by() / 1000,

@@ -26,6 +26,8 @@ ENGINE = EngineFigures(
     evacuation_seconds=Distribution(counts=[2], total=1.5),
     spid_cache_entries=9,
     spid_cache_misses=1,
+    reference_batch=3,
+    reference_scan_seconds=Distribution(counts=(2,), total=0.5),
     recovery_seconds=0.2,
     quarantined_lines=0,
     clock_leap_seconds=0.0,

@@ -60,7 +60,7 @@ async def deliver_due(rig: Rig) -> None:
     assert await rig.post.read(claimed) == BODY
     await rig.post.settle(delivered(), claimed)
     if rig.shard.references.batch:
-        await rig.store._live.keeper._resolve()
+        await rig.store._live.keeper.counting.run()
     await rig.shard.reaper.settled()
 
 
@@ -205,7 +205,7 @@ async def test_the_setting_can_be_switched_with_mail_in_the_queue(tmp_path: Path
     for each in await rig.post.claim_all():
         assert await rig.post.read(each) == BODY
         await rig.post.settle(delivered(), each)
-    await rig.store._live.keeper._resolve()
+    await rig.store._live.keeper.counting.run()
     await rig.shard.reaper.settled()
     assert rig.spooled() == []
     await old.close()

@@ -196,6 +196,22 @@ def test_damage_before_the_last_edit_is_refused(path: Path) -> None:
             manifests.read(Disk(), path)
 
 
+@pytest.mark.parametrize("value", [0x20, ord("{"), 0xFF])
+def test_a_damaged_line_feed_makes_no_torn_edit_of_two_whole_ones(path: Path, value: int) -> None:
+    manifest = opened(Disk(), path)
+    for number in range(3):
+        manifest.commit(Edit(add=(cluster(number),)))
+    data = path.read_bytes()
+    ends = [at for at, octet in enumerate(data) if octet == 10]
+    for at in ends:
+        octets = bytearray(data)
+        octets[at] = value
+        for cut in {len(data), len(data) - 20} if at < ends[-1] - 20 else {len(data)}:
+            path.write_bytes(octets[:cut])
+            with pytest.raises(StoreDamaged, match=r"line [1-4]:|no whole line"):
+                manifests.read(Disk(), path)
+
+
 def test_a_long_log_is_written_anew(path: Path) -> None:
     manifest = opened(Disk(), path)
     many = tuple(cluster(number) for number in range(2000))

@@ -32,7 +32,7 @@ async def deliver_due(rig: Rig) -> None:
     assert await rig.post.read(claimed) == BODY
     await rig.post.settle(delivered(), claimed)
     if rig.shard.references.batch:
-        await rig.store._live.keeper._resolve()
+        await rig.store._live.keeper.counting.run()
     await rig.shard.reaper.settled()
 
 
@@ -64,7 +64,7 @@ async def test_a_cluster_that_cannot_be_read_keeps_all_files(rig: Rig) -> None:
     await rig.post.settle(delivered(), claimed)
     [name] = rig.clusters()
     rig.disk.fail("open", f"*/{name}", times=None)
-    await rig.store._live.keeper._resolve()
+    await rig.store._live.keeper.counting.run()
     await rig.shard.reaper.settled()
     assert len(rig.spooled()) == 1
 

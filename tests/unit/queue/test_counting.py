@@ -1,0 +1,170 @@
+"""Scans that count references: at most one percent of the time, or a low disk; none forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqcd.queue import manifest as manifests
+from mqcd.queue import tasks
+from mqcd.queue.counting import Counting
+from mqcd.queue.durable import Disk
+from mqcd.queue.manifest import ManifestState
+from tests.contract.harness import HOUR, MINUTE
+from tests.contract.mail import deferred, delivered
+from tests.fakes.workers import InlineHelper
+from tests.unit.queue.support import Rig
+
+SCAN_MS = 1000
+
+
+class SlowHelper(InlineHelper):
+    """Each scan takes a second of the clock."""
+
+    def __init__(self, rig: Rig) -> None:
+        super().__init__(rig.disk)
+        self._clock = rig.clock
+
+    async def run(self, task: tasks.Task) -> tasks.Result:
+        if isinstance(task, tasks.Resolve):
+            self._clock.advance(SCAN_MS)
+        return await super().run(task)
+
+
+async def opened(root: Path) -> Rig:
+    rig = await Rig(root, minfree=0, mininodes=0).open()
+    rig.shard.helper = SlowHelper(rig)
+    return rig
+
+
+async def message(rig: Rig) -> None:
+    """One with two recipients that rests in a cluster and whose count is not known."""
+    await rig.post.send("a@example.org", "b@example.org")
+    rig.shard.references._counts.clear()
+    for each in await rig.post.claim_all():
+        await rig.post.settle(deferred(rig.clock.now() + MINUTE), each)
+    await rig.evacuate()
+
+
+async def run(rig: Rig) -> int:
+    """Ask for a scan; how many there were in all."""
+    await rig.store._live.keeper.counting.run()
+    await rig.shard.reaper.settled()
+    return rig.shard.figures.reference_scans
+
+
+def recorded(rig: Rig) -> ManifestState:
+    state = manifests.read(Disk(), rig.queue / "MANIFEST")
+    assert state is not None
+    return state
+
+
+async def test_scans_take_one_percent_of_the_time(tmp_path: Path) -> None:
+    rig = await opened(tmp_path / "q")
+    for _ in range(3):
+        await message(rig)
+    rig.clock.advance(HOUR)
+    [*all_due] = await rig.post.claim_all()
+    await rig.post.settle(delivered(), *all_due[:2])
+    assert await run(rig) == 1
+    assert len(rig.spooled()) == 2
+    await rig.post.settle(delivered(), *all_due[2:])
+    assert rig.store._live.keeper.counting.wait() == 10_000
+    rig.clock.advance(99 * SCAN_MS - 1)
+    assert await run(rig) == 1
+    assert len(rig.spooled()) == 2
+    assert rig.store._live.keeper.counting.wait() == 1
+    rig.clock.advance(1)
+    assert await run(rig) == 2
+    assert rig.spooled() == []
+    assert rig.store._live.keeper.counting.wait() is None
+    assert rig.store.engine().reference_scan_seconds.total == 2 * SCAN_MS / 1000
+    await rig.close()
+
+
+@pytest.mark.parametrize("short", ["minfree", "mininodes"])
+async def test_on_a_low_disk_a_scan_is_made_at_once(tmp_path: Path, short: str) -> None:
+    rig = await opened(tmp_path / "q")
+    await message(rig)
+    await message(rig)
+    rig.clock.advance(HOUR)
+    [*all_due] = await rig.post.claim_all()
+    await rig.post.settle(delivered(), *all_due[:2])
+    assert await run(rig) == 1
+    await rig.post.settle(delivered(), *all_due[2:])
+    assert await run(rig) == 1
+    octets, inodes = Disk().free(rig.spool)
+    limit = {"minfree": octets, "mininodes": inodes}[short]
+    changes: Any = {short: limit}
+    settings = replace(rig.options.settings, **changes)
+    rig.shard.options = replace(rig.options, settings=settings)
+    assert await run(rig) == 2
+    assert rig.spooled() == []
+    await rig.close()
+
+
+async def test_a_large_batch_is_resolved_at_once(tmp_path: Path) -> None:
+    rig = await opened(tmp_path / "q")
+    rig.store._live.keeper.counting = Counting(rig.shard, full=2)
+    for _ in range(3):
+        await message(rig)
+    rig.clock.advance(HOUR)
+    [*all_due] = await rig.post.claim_all()
+    await rig.post.settle(delivered(), *all_due[:2])
+    assert await run(rig) == 1
+    await rig.post.settle(delivered(), *all_due[2:4])
+    assert await run(rig) == 1
+    await rig.post.settle(delivered(), *all_due[4:])
+    assert await run(rig) == 2
+    await rig.close()
+
+
+async def test_a_batch_that_waits_outlives_the_frames_that_made_it(tmp_path: Path) -> None:
+    rig = await opened(tmp_path / "q")
+    for _ in range(2):
+        await message(rig)
+    rig.clock.advance(HOUR)
+    [*all_due] = await rig.post.claim_all()
+    await rig.post.settle(delivered(), *all_due[:2])
+    assert await run(rig) == 1
+    await rig.post.settle(delivered(), *all_due[2:])
+    await rig.evacuate()
+    assert not rig.shard.ring.segments
+    assert rig.shard.figures.reference_scans == 1
+    assert recorded(rig).doubtful == {all_due[2].spid}
+    again = await rig.killed()
+    for _ in range(30):
+        await asyncio.sleep(0)
+    await again.shard.reaper.settled()
+    assert again.spooled() == []
+    assert again.shard.references.batch == set()
+    await again.post.send("c@example.org")
+    await again.evacuate()
+    assert recorded(again).doubtful == frozenset()
+    await rig.close()
+
+
+async def test_an_edit_names_only_what_is_new_in_the_batch(tmp_path: Path) -> None:
+    rig = await opened(tmp_path / "q")
+    for _ in range(3):
+        await message(rig)
+    rig.clock.advance(HOUR)
+    [*all_due] = await rig.post.claim_all()
+    await rig.post.settle(delivered(), *all_due[:2])
+    assert await run(rig) == 1
+    await rig.post.settle(delivered(), *all_due[2:4])
+    await rig.evacuate()
+    await rig.post.settle(delivered(), *all_due[4:])
+    edit = rig.store._live.keeper.counting.to_record()
+    assert (edit.counted, edit.doubtful) == (None, (all_due[4].spid,))
+    await rig.evacuate()
+    assert recorded(rig).doubtful == {all_due[2].spid, all_due[4].spid}
+    rig.clock.advance(HOUR)
+    await run(rig)
+    edit = rig.store._live.keeper.counting.to_record()
+    assert (edit.counted, edit.doubtful) == (1, ())
+    await rig.close()
