@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from mqcd.cli.options import Command, Place, as_json, pass_place, takes_place
+from mqcd.cli.options import Command, Place, as_json, json_line, pass_place, takes_place
 from mqcd.cli.progress import waiting
 from mqcd.cli.upkeep import options_at, problem_fields, problem_line
 
@@ -95,7 +94,7 @@ def _bring(
         )
         outcome = work.rehearse() if dry_run else asyncio.run(work.run())
     if as_json:
-        click.echo(json.dumps(_as_fields(outcome, dry_run), ensure_ascii=False))
+        click.echo(json_line(_as_fields(outcome, dry_run)), nl=False)
     else:
         _show(outcome, dry_run)
     return 0

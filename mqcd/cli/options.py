@@ -7,7 +7,8 @@ else `var` beside the directory that holds the file. Of two, the later word wins
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -67,3 +68,10 @@ def takes_place(*, env: bool = False) -> Callable[[Command], Command]:
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One object a line, nothing else on stdout.")
+
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+def json_line(fields: Mapping[str, object]) -> str:
+    """One object as every command writes it: no blanks, and ASCII, whatever the terminal's encoding."""
+    return _encode(fields) + "\n"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcd.cli.options import Command, Place, as_json, pass_place, takes_place
+from mqcd.cli.options import Command, Place, as_json, json_line, pass_place, takes_place
 
 if TYPE_CHECKING:
     from mqcd.core.selection import Selection
@@ -80,14 +80,14 @@ def ls(place: Place, /, as_json: bool, **chosen: Any) -> None:
     selection = _selection(now, **chosen)
     with _snapshot(place) as snapshot:
         if as_json:
-            from mqcd.cli.records import lines
+            from mqcd.cli.records import recipient_line
 
-            for batch in lines(snapshot.batches(selection, 500)):
-                sys.stdout.write(batch)
+            for lines in snapshot.project(selection, recipient_line):
+                sys.stdout.write("".join(lines))
         else:
             from mqcd.cli.tables import show_recipients
 
-            show_recipients(snapshot.batches(selection, 100), now)
+            show_recipients(snapshot.batches(selection), now)
 
 
 @queue.command("stat")
@@ -130,8 +130,6 @@ def cat(place: Place, spid: int) -> None:
 @pass_place
 def export(place: Place, /, target: Path, as_json: bool, **chosen: Any) -> int:
     """Copy messages into a directory: an .eml file for each, and index.jsonl for them all."""
-    import json
-
     from mqcd.cli.progress import waiting
     from mqcd.net.clock import SystemClock
     from mqcd.queue.admin.outgoing import export as export_to
@@ -150,7 +148,10 @@ def export(place: Place, /, target: Path, as_json: bool, **chosen: Any) -> int:
         "gone": done.gone,
         "failed": len(done.failed),
     }
-    click.echo(json.dumps(counts) if as_json else ", ".join(f"{n} {name}" for name, n in counts.items()))
+    if as_json:
+        click.echo(json_line(counts), nl=False)
+    else:
+        click.echo(", ".join(f"{n} {name}" for name, n in counts.items()))
     return 1 if done.failed else 0
 
 
@@ -165,6 +166,9 @@ def _snapshot(place: Place) -> Iterator[Snapshot]:
         if snapshot.damage:
             click.echo(f"{snapshot.damage} stretches of the journal are damaged and left out", err=True)
         yield snapshot
+        if snapshot.damaged_lines:
+            text = "records are damaged and left out; `mqcd fsck` tells which"
+            click.echo(f"{snapshot.damaged_lines} {text}", err=True)
     finally:
         snapshot.close()
 

@@ -2,50 +2,46 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
+from json.encoder import encode_basestring_ascii as quoted
 
+from mqcd.cli.options import json_line
+from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
 from mqcd.core.model import Area, AreaStats
-from mqcd.core.spid import format_spid
-from mqcd.queue.snapshot import Item
-
-# Recipients of one message share their times, and writing a date is the dearest part of a line.
-_time = lru_cache(maxsize=64)(format_time)
-_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+from mqcd.queue import record
 
 
-def lines(batches: Iterable[list[Item]]) -> Iterator[str]:
-    """Recipients, a batch of lines at a time."""
-    for batch in batches:
-        yield "".join([f"{_encode(fields(item))}\n" for item in batch])
+def recipient_line(text: str, in_flight: bool) -> str:
+    """One recipient, from the text of its record. What there is not (yet) is null: no due time, no reply.
+
+    Raises DecodeError. A million may be listed at once, so nothing is made of the record but this line.
+    """
+    each = record.fields(text)
+    try:
+        due, code = int(each.due), int(each.code)
+        return (
+            f'{{"spid":"{int(each.spid, 16):016X}","qid":{int(each.qid)},'
+            f'"area":"{record.area_of(each.area).value}","inflight":{"true" if in_flight else "false"},'
+            f'"sender":{quoted(each.sender)},"recipient":{quoted(each.address)},'
+            f'"received":"{format_time(int(each.received))}",'
+            f'"due":{_time(due) if due else "null"},'
+            f'"attempts":{int(each.attempts)},"size":{int(each.size)},'
+            f'"status":{quoted(each.status) if each.status else "null"},'
+            f'"reply":{quoted(f"{code} {each.reply}".rstrip()) if code else "null"}}}\n'
+        )
+    except (ValueError, KeyError, OverflowError) as error:
+        raise DecodeError(f"record line holds a field that cannot be: {text[:120]!r}") from error
 
 
-def fields(item: Item) -> dict[str, object]:
-    """One recipient. What there is not (yet) is null: no due time, no reply."""
-    recipient = item.recipient
-    envelope = recipient.envelope
-    return {
-        "spid": format_spid(envelope.spid),
-        "qid": recipient.qid,
-        "area": recipient.area.value,
-        "inflight": item.in_flight,
-        "sender": envelope.sender,
-        "recipient": recipient.address,
-        "received": _time(envelope.received),
-        "due": _time(recipient.due) if recipient.due else None,
-        "attempts": recipient.attempts,
-        "size": recipient.size,
-        "status": recipient.status or None,
-        "reply": f"{recipient.code} {recipient.reply}".rstrip() if recipient.code else None,
-    }
+def _time(ms: int) -> str:
+    return f'"{format_time(ms)}"'
 
 
 def stat_lines(stats: Mapping[Area, AreaStats]) -> str:
     """One line for each area; `oldest` is null where it is empty."""
     return "".join(
-        _encode(
+        json_line(
             {
                 "area": area.value,
                 "recipients": held.recipients,
@@ -53,6 +49,5 @@ def stat_lines(stats: Mapping[Area, AreaStats]) -> str:
                 "oldest": format_time(held.oldest) if held.oldest is not None else None,
             }
         )
-        + "\n"
         for area, held in stats.items()
     )

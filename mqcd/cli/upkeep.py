@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
-from mqcd.cli.options import Place, as_json, pass_place, takes_place
+from mqcd.cli.options import Place, as_json, json_line, pass_place, takes_place
 from mqcd.cli.progress import waiting
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def fsck(place: Place, repair: bool, as_json: bool) -> int:
     if refused is not None:
         click.echo(f"not repaired: {refused}", err=True)
     if as_json:
-        click.echo(json.dumps(_as_fields(findings), ensure_ascii=False))
+        click.echo(json_line(_as_fields(findings)), nl=False)
     else:
         _show(findings, repair)
     return 0 if findings.ok and refused is None else 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mqcd.core.address import domain_of
 from mqcd.core.model import Area, Recipient
 
 
@@ -22,14 +23,25 @@ class Selection:
     limit: int | None = None
     """At most this many."""
 
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is left out, but for `limit`."""
+        return self == Selection(limit=self.limit)
+
     def matches(self, recipient: Recipient) -> bool:
         """Whether `recipient` is selected; `limit` is left to the reader."""
         envelope = recipient.envelope
+        return self.admits(
+            recipient.area, envelope.spid, envelope.sender, recipient.address, envelope.received
+        )
+
+    def admits(self, area: Area, spid: int, sender: str, address: str, received: int) -> bool:
+        """The same for one who has not made a `Recipient` of what was read."""
         return (
-            (self.area is None or recipient.area is self.area)
-            and (self.spid is None or envelope.spid == self.spid)
-            and (self.sender is None or envelope.sender.lower() == self.sender.lower())
-            and (not self.recipient or recipient.address.lower() == self.recipient.lower())
-            and (not self.domain or recipient.domain == self.domain.lower())
-            and (self.received_before is None or envelope.received < self.received_before)
+            (self.area is None or area is self.area)
+            and (self.spid is None or spid == self.spid)
+            and (self.sender is None or sender.lower() == self.sender.lower())
+            and (not self.recipient or address.lower() == self.recipient.lower())
+            and (not self.domain or domain_of(address) == self.domain.lower())
+            and (self.received_before is None or received < self.received_before)
         )

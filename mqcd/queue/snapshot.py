@@ -1,37 +1,41 @@
 """The queue as it was at one moment, read from its files, with or without a running server.
 
 A snapshot holds a pin while it is open: the server removes and reuses nothing that it may still read,
-for a minute at most. A reader that is slower finds octets that do not check and is told to try again.
-It writes nothing.
+for a minute at most. A reader that is slower finds that the queue has moved on, and is told to try again.
+It writes nothing, and its memory does not grow with the queue: clusters and segments are read in parts, and
+of what lives in the journal it remembers where the lines are (see `census`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, repeat
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from mqcd.core.errors import DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient
 from mqcd.core.selection import Selection
 from mqcd.core.spid import is_several
 from mqcd.queue import manifest as manifests
-from mqcd.queue import names, record, slot
-from mqcd.queue.cluster import read_from, split_lines
+from mqcd.queue import names
+from mqcd.queue.census import MOVED_ON, Census, Homes, check_same, open_segment
+from mqcd.queue.cluster import START, check_first_line
 from mqcd.queue.durable import Disk
-from mqcd.queue.frame import Take
+from mqcd.queue.frame import Locator
 from mqcd.queue.manifest import ManifestState
-from mqcd.queue.replay import Replay, find_chain
-from mqcd.queue.ring import Resident, Segment
+from mqcd.queue.record import Glance, area_of, fields, parse, verify
+from mqcd.queue.replay import find_chain
+from mqcd.queue.ring import Segment
 from mqcd.queue.spool import file_path
+from mqcd.queue.window import Window
 
+Made = TypeVar("Made")
 _CHUNK = 1 << 18
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One recipient of a snapshot."""
 
     recipient: Recipient
@@ -52,40 +56,36 @@ class Snapshot:
             if state is None:
                 raise StoreUnavailable(f"{queue_root} holds no queue")
             self._state: ManifestState = state
-            self._replay = Replay()
-            self._segments: dict[int, Segment] = {}
+            self._census = Census()
+            self._inside: dict[int, tuple[Homes, int]] | None = None
+            self.damaged_lines = 0
+            """Record lines that do not check, of those that were read so far."""
             try:
-                chain = self._read_journal()
+                segments = self._read_journal()
             except (StoreDamaged, FileNotFoundError):
                 self._check_not_overtaken([])
                 raise
-            if not chain or self._replay.damage or chain[0].number > state.first_live:
-                self._check_not_overtaken(chain)
-            self._residents = list(self._replay.settle_in(self._segments))
-            self._inside = {
-                resident.spid: resident
-                for resident in self._residents
-                if resident.content.segment in self._segments
-            }
+            if not segments or self._census.damage or segments[0].number > state.first_live:
+                self._check_not_overtaken(segments)
         except BaseException:
             self.close()
             raise
 
     def _read_journal(self) -> list[Segment]:
         state = self._state
-        chain = find_chain(self._disk, self._queue_root / "journal", state.first_live, state.last_segment)
-        for segment in chain:
-            self._replay.read(self._disk, segment, last=segment is chain[-1])
-            self._segments[segment.number] = segment
-        return chain
+        directory = self._queue_root / "journal"
+        segments = find_chain(self._disk, directory, state.first_live, state.last_segment)
+        for segment in segments:
+            self._census.read(self._disk, segment, last=segment is segments[-1])
+        return segments
 
-    def _check_not_overtaken(self, chain: list[Segment]) -> None:
+    def _check_not_overtaken(self, segments: list[Segment]) -> None:
         """See that the server did not free the segments of our MANIFEST before they were read."""
         state = manifests.read(self._disk, self._queue_root / "MANIFEST")
         if state is None or state.first_live == self._state.first_live:
             return
-        if self._replay.damage or not chain or chain[0].number >= state.first_live:
-            raise StoreBusy("the queue has moved on while it was read; try again")
+        if self._census.damage or not segments or segments[0].number >= state.first_live:
+            raise StoreBusy(MOVED_ON)
 
     def _take_pin(self) -> int:
         try:
@@ -106,56 +106,95 @@ class Snapshot:
     @property
     def damage(self) -> int:
         """Stretches of the journal that do not check."""
-        return len(self._replay.damage)
+        return len(self._census.damage)
 
     def items(self, selection: Selection) -> Iterator[Item]:
         """All recipients that match, those in clusters first; at most `selection.limit`."""
-        found = (item for item in self._all(selection) if selection.matches(item.recipient))
-        return islice(found, selection.limit) if selection.limit is not None else found
+        return chain.from_iterable(self.batches(selection))
 
-    def batches(self, selection: Selection, size: int) -> Iterator[list[Item]]:
-        """The same in lists of at most `size`; ends with an empty one."""
-        items = self.items(selection)
-        while batch := list(islice(items, size)):
-            yield batch
+    def batches(self, selection: Selection) -> Iterator[list[Item]]:
+        """The same in lists, none of them empty."""
+        return self.project(selection, _item)
 
-    def _all(self, selection: Selection) -> Iterator[Item]:
+    def project(self, selection: Selection, make: Callable[[str, bool], Made]) -> Iterator[list[Made]]:
+        """What `make` makes of them, in lists, none of them empty. Raises StoreBusy.
+
+        It is given a record's text, as `record.verify` gives it, and whether an attempt had begun. A line
+        that does not check, or of which `make` says so by a DecodeError, counts as damaged.
+        """
+        left = selection.limit
+        chosen = _chooser(selection)
+        for lines in self._lines(selection):
+            made = []
+            for line, begun in lines:
+                try:
+                    text = verify(line)
+                    if chosen is None or chosen(text):
+                        made.append(make(text, begun))
+                except DecodeError:
+                    self.damaged_lines += 1
+            if left is not None:
+                made = made[:left]
+                left -= len(made)
+            if made:
+                yield made
+            if left == 0:
+                return
+
+    def _lines(self, selection: Selection) -> Iterator[Iterable[tuple[bytes, bool]]]:
+        """The record lines that may match, a part at a time, each with whether an attempt had begun."""
+        if selection.limit == 0:
+            return
+        wanted = b"%016X" % selection.spid if selection.spid is not None else b""
+        for lines in self._cluster_lines(selection):
+            if wanted:
+                lines = [line for line in lines if line.startswith(wanted)]
+            yield zip(lines, repeat(False))
+        for homes in self._census.homes.values():
+            for part in homes.lines(self._disk):
+                yield [(line, begun) for _, line, begun in part if line.startswith(wanted)]
+
+    def _cluster_lines(self, selection: Selection) -> Iterator[list[bytes]]:
+        before = selection.received_before
         for name, cluster in self._state.clusters.items():
-            take = self._take(name)
+            if selection.area not in (None, cluster.area) or (
+                before is not None and cluster.received >= before
+            ):
+                continue
+            take = self._census.takes.get(name)
             cursor = take.cursor if take is not None else cluster.cursor
             if cursor < cluster.size:
-                yield from self._cluster_items(name, cursor, cluster.size, selection)
-        for resident in self._residents:
-            if selection.area is None or resident.area is selection.area:
-                yield Item(record.decode(resident.raw), resident.begun)
+                yield from self._read_cluster(name, cursor, cluster.size)
 
-    def _take(self, name: str) -> Take | None:
-        return self._replay.takes.get(name)
-
-    def _cluster_items(self, name: str, cursor: int, size: int, selection: Selection) -> Iterator[Item]:
+    def _read_cluster(self, name: str, cursor: int, size: int) -> Iterator[list[bytes]]:
+        path = self._queue_root / name
         try:
-            data = read_from(self._disk, self._queue_root / name, cursor, size)
-        except (FileNotFoundError, DecodeError) as error:
-            raise StoreBusy("the queue has moved on while it was read; try again") from error
-        wanted = b"%016X" % selection.spid if selection.spid is not None else None
-        for line in split_lines(data):
-            if wanted is not None and not line.startswith(wanted):
-                continue
-            try:
-                yield Item(record.decode(line), False)
-            except DecodeError:
-                continue
+            fd = self._disk.open(path, os.O_RDONLY)
+        except FileNotFoundError as error:
+            raise StoreBusy(MOVED_ON) from error
+        try:
+            window = Window(self._disk, fd, size)
+            window.reach(0, START)
+            check_first_line(window.data, path)
+            yield from window.lines(cursor, size)
+        except DecodeError as error:
+            raise StoreBusy(MOVED_ON) from error
+        finally:
+            self._disk.close(fd)
 
     def stats(self) -> dict[Area, AreaStats]:
         """What each area holds."""
         totals = {area: [0, 0, 0] for area in Area}
         for name, cluster in self._state.clusters.items():
-            take = self._take(name)
+            take = self._census.takes.get(name)
             left, octets = (take.left, take.octets) if take else (cluster.left, cluster.octets)
             if left:
                 _add(totals[cluster.area], left, octets, cluster.received)
-        for resident in self._residents:
-            _add(totals[resident.area], 1, resident.size, resident.received)
+        for homes in self._census.homes.values():
+            for part in homes.lines(self._disk):
+                for _, line, _ in part:
+                    glance = Glance(line)
+                    _add(totals[glance.area], 1, glance.size, glance.received)
         return {
             area: AreaStats(recipients=records, octets=octets, oldest=oldest or None)
             for area, (records, octets, oldest) in totals.items()
@@ -166,9 +205,9 @@ class Snapshot:
 
         Who knows one of its recipients says so: then no directory has to be searched for links.
         """
-        resident = self._inside.get(spid)
-        if resident is not None:
-            yield self._from_segment(resident)
+        content = self._in_journal(spid)
+        if content is not None:
+            yield from self._from_segment(content)
             return
         file = names.number(spid) if recipient is None else names.number_of(recipient)
         if recipient is None and is_several(spid):
@@ -192,17 +231,50 @@ class Snapshot:
         found = (names.parse(name) for name in self._disk.names(silo) if name.endswith(".msg"))
         return next((file for file in found if file is not None and names.spid_of(file) == spid), shared)
 
-    def _from_segment(self, resident: Resident) -> bytes:
-        content = resident.content
-        segment = self._segments[content.segment]
-        fd = self._disk.open(segment.path, os.O_RDONLY)
+    def _in_journal(self, spid: int) -> Locator | None:
+        """Where the content lies in the journal, if it does."""
+        if self._inside is None:
+            # At the first question only, for most readers want no contents.
+            self._inside = {
+                int(line[:16], 16): (homes, ordinal)
+                for homes in self._census.homes.values()
+                for part in homes.lines(self._disk)
+                for ordinal, line, _ in part
+                if homes.content(ordinal).segment in self._census.homes
+            }
+        home = self._inside.get(spid)
+        return home[0].content(home[1]) if home is not None else None
+
+    def _from_segment(self, content: Locator) -> Iterator[bytes]:
+        segment = self._census.homes[content.segment].segment
+        fd = open_segment(self._disk, segment)
         try:
-            header = slot.unpack(self._disk.pread(fd, slot.HEADER_SIZE, 0))
-            if header != segment.header:
-                raise StoreBusy("the queue has moved on while it was read; try again")
-            return self._disk.pread(fd, content.length, content.offset)
+            for offset in range(content.offset, content.offset + content.length, _CHUNK):
+                data = self._disk.pread(fd, min(_CHUNK, content.offset + content.length - offset), offset)
+                check_same(self._disk, fd, segment)
+                yield data
         finally:
             self._disk.close(fd)
+
+
+def _item(text: str, begun: bool) -> Item:
+    return Item(parse(text), begun)
+
+
+def _chooser(selection: Selection) -> Callable[[str], bool] | None:
+    """What tells of a record's text whether it is selected; None when all are."""
+    if selection.everything:
+        return None
+
+    def chosen(text: str) -> bool:
+        each = fields(text)
+        try:
+            area, spid, received = area_of(each.area), int(each.spid, 16), int(each.received)
+        except (ValueError, KeyError) as error:
+            raise DecodeError(f"record line holds a field that cannot be: {text[:120]!r}") from error
+        return selection.admits(area, spid, each.sender, each.address, received)
+
+    return chosen
 
 
 def _add(total: list[int], records: int, octets: int, received: int) -> None:

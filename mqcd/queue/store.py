@@ -41,7 +41,6 @@ from mqcd.queue.writes import Writer
 log = logging.getLogger(__name__)
 
 Written = TypeVar("Written")
-_BATCH = 500
 _FULL_DELAY_MS = 500
 """How long an accept waits for room when the journal is three quarters full."""
 
@@ -275,7 +274,7 @@ class ClusterStore:
             shard.executor, Snapshot, self._disk, settings.rootpath, settings.spool.rootpath
         )
         try:
-            batches = snapshot.batches(selection, _BATCH)
+            batches = snapshot.batches(selection)
             while batch := await loop.run_in_executor(shard.executor, next, batches, None):
                 for item in batch:
                     yield item.recipient

@@ -55,7 +55,7 @@ class Window:
     def find(self, octets: bytes, start: int, end: int) -> int:
         """Where `octets` stand first between two offsets of the file; -1 = nowhere."""
         while start + len(octets) <= min(end, self.size):
-            at = self.reach(start, min(max(self._step, len(octets)), end - start))
+            at = self.reach(start, len(octets))
             found = self.data.find(octets, at, end - self.base)
             if found >= 0:
                 return self.base + found

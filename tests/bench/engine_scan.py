@@ -39,7 +39,7 @@ def decode(root: Path) -> None:
     begun = time.perf_counter()
     snapshot = Snapshot(Disk(), root / "queue", root / "spool")
     opened = time.perf_counter() - begun
-    count = sum(map(len, snapshot.batches(Selection(), 500)))
+    count = sum(map(len, snapshot.batches(Selection())))
     seconds = time.perf_counter() - begun
     snapshot.close()
     kit.say_and_die({"rate": count / seconds, "opened_s": opened, "memory_mb": kit.peak_memory()[0] / 1e6})

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from mqcd.core.errors import StoreBusy, StoreUnavailable
+from mqcd.config.settings import JournalSettings
+from mqcd.core.errors import DecodeError, StoreBusy, StoreUnavailable
 from mqcd.core.model import Area, Recipient
 from mqcd.core.selection import Selection
 from mqcd.queue.reaper import PIN_MS
 from mqcd.queue.snapshot import Snapshot
+from mqcd.queue.window import STEP
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import BODY, bounced, deferred
 from tests.fakes.disk import FaultyDisk
@@ -108,7 +111,8 @@ async def test_a_limit_limits(rig: Rig) -> None:
     await populate(rig)
     assert [len(rig.listed(limit=limit)) for limit in (0, 1, 5, 100)] == [0, 1, 5, 8]
     snapshot = rig.snapshot()
-    assert [len(batch) for batch in snapshot.batches(Selection(limit=7), 3)] == [3, 3, 1]
+    assert sum(map(len, snapshot.batches(Selection(limit=7)))) == 7
+    assert all(snapshot.batches(Selection()))
     snapshot.close()
 
 
@@ -132,6 +136,59 @@ async def test_contents_come_from_journal_and_spool(rig: Rig) -> None:
     with pytest.raises(StoreUnavailable, match="0000000000000ABC is not in the queue"):
         next(snapshot.content(0xABC))
     snapshot.close()
+
+
+async def test_lines_that_do_not_check_are_left_out_and_counted(rig: Rig) -> None:
+    every = await populate(rig)
+    name = next(name for name in rig.clusters() if name.startswith("bounces/"))
+    path = rig.queue / name
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"bounce@", b"Bounce@"))
+    snapshot = rig.snapshot()
+    found = {item.recipient.key for item in snapshot.items(Selection())}
+    assert found == {each.key for each in every if each.area is not Area.BOUNCES}
+    assert snapshot.damaged_lines == 1
+    snapshot.close()
+    path.write_bytes(data)
+
+
+async def test_what_a_reader_cannot_use_counts_as_damaged(rig: Rig) -> None:
+    every = await populate(rig)
+
+    def make(text: str, _begun: bool) -> str:
+        if "example.net" in text:
+            raise DecodeError("not for me")
+        return text
+
+    snapshot = rig.snapshot()
+    made = [text for part in snapshot.project(Selection(), make) for text in part]
+    wrong = sum(each.domain == "example.net" for each in every)
+    assert (len(made), snapshot.damaged_lines) == (len(every) - wrong, wrong)
+    snapshot.close()
+
+
+async def test_whatever_the_length_of_a_file_little_of_it_is_in_memory(tmp_path: Path) -> None:
+    journal = JournalSettings(segmentsize=2 << 20, segments=4, inline_max=64 << 10)
+    rig = await Rig(tmp_path, journal=journal, maxclustersize=1 << 20).open()
+    for n in range(30):
+        await rig.post.send(*[f"r{n}-{m}@example.org" for m in range(80)], content=b"x" * (60 << 10))
+        if n == 15:
+            await rig.evacuate()
+    largest = 0
+
+    class Watching(FaultyDisk):
+        def pread(self, fd: int, octets: int, offset: int) -> bytes:
+            nonlocal largest
+            largest = max(largest, octets)
+            return super().pread(fd, octets, offset)
+
+    snapshot = Snapshot(Watching(), rig.queue, rig.spool)
+    assert len(list(snapshot.items(Selection()))) == 30 * 80
+    assert snapshot.stats() == dict(rig.store.stats())
+    assert sum(map(len, snapshot.content(rig.listed()[-1].spid))) == 60 << 10
+    snapshot.close()
+    await rig.close()
+    assert largest <= STEP
 
 
 async def test_a_snapshot_writes_nothing(rig: Rig) -> None:
