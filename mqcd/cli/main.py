@@ -8,6 +8,7 @@ import sys
 import click
 
 from mqcd import __version__
+from mqcd.cli.explain import explain
 from mqcd.cli.importing import bring_in
 from mqcd.cli.options import takes_place
 from mqcd.cli.queue import queue
@@ -24,7 +25,7 @@ def cli() -> None:
     """A mail queue server: takes responsibility for mail on disk and delivers it, or says why not."""
 
 
-for command in (run, check, queue, fsck, bring_in, sink, demo):
+for command in (run, check, queue, explain, fsck, bring_in, sink, demo):
     cli.add_command(command)
 
 

@@ -50,7 +50,7 @@ def fsck(place: Place, repair: bool, as_json: bool) -> int:
 
 def options_at(place: Place) -> Options:
     """What the server's shard would be told."""
-    from mqcd.daemon.server import options_of, schedule_of
+    from mqcd.daemon.derived import options_of, schedule_of
 
     settings = place.load().settings
     return options_of(settings, schedule_of(settings))

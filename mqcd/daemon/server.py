@@ -23,8 +23,9 @@ from mqcd.core.errors import ConfigError
 from mqcd.core.events import format_time
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.reply import Reply
-from mqcd.core.schedule import RetrySchedule
 from mqcd.daemon.changes import Changes, compare
+from mqcd.daemon.derived import options_of, own_names, schedule_of
+from mqcd.daemon.explaining import Explanations, explain_live
 from mqcd.daemon.guard import Guard
 from mqcd.daemon.places import LISTENERS, OPS, place_of
 from mqcd.deliver.deliverer import Deliverer
@@ -37,9 +38,7 @@ from mqcd.ops.lag import LoopLag
 from mqcd.ops.log import Log
 from mqcd.ops.meters import Meters
 from mqcd.ops.metrics import DeliveryFigures, Metrics
-from mqcd.ops.pages import pages
-from mqcd.queue.eventtext import Source
-from mqcd.queue.shard import Options
+from mqcd.ops.pages import explain_page, pages
 from mqcd.queue.store import ClusterStore
 from mqcd.report.task import ReportTask
 from mqcd.submit.door import Door
@@ -105,7 +104,7 @@ class Server:
             resolver=resolver,
             dialer=SystemDialer(),
             observer=observer,
-            own_names=_own_names(settings),
+            own_names=own_names(settings),
         )
         self._reports = ReportTask(self.store, clock, settings.report)
         self._lag = LoopLag(clock)
@@ -226,17 +225,21 @@ class Server:
         )
         made = dict(pages(metrics, self.not_ready, self._lag.worst_ms))
         made["/metrics"] = self._when_open(made["/metrics"])
+        made["/v1/explain"] = self._when_open(explain_page(self._explain))
         return made
 
     def _when_open(self, page: Page) -> Page:
         """Figures of a queue that is not open would be noughts, which are not true."""
 
-        def answer(request: Request) -> Answer:
+        def answer(request: Request) -> Answer | Awaitable[Answer]:
             if self._opened:
                 return page(request)
             return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=f"{self._state}\n".encode())
 
         return answer
+
+    async def _explain(self, asked: str, sender: str) -> Explanations:
+        return await explain_live(self.store, self.deliverer, asked, sender)
 
     def _delivery(self) -> DeliveryFigures:
         return DeliveryFigures(lanes=len(self.deliverer.lanes()), suspended=self.deliverer.suspended)
@@ -246,36 +249,3 @@ class Server:
             at = format_time(self._clock.now())
             self._log.event(lambda: {"at": at, "level": "info", "event": event, **fields})
             self._log.flush()
-
-
-def schedule_of(settings: Settings) -> RetrySchedule:
-    """The retry schedule that the settings state."""
-    queue, deliver = settings.queue, settings.deliver
-    others = [
-        *(zone.retry_delays for zone in deliver.zones),
-        *(entry.retry_delays for entry in deliver.destinations),
-    ]
-    return RetrySchedule(
-        delays=queue.retry_delays,
-        maxtime=queue.retry_maxtime,
-        maxtime_reports=queue.retry_maxtime_reports,
-        jitter=queue.retry_jitter / 100,
-        elsewhere=max((max(delays) for delays in others if delays), default=0),
-    )
-
-
-def options_of(settings: Settings, schedule: RetrySchedule) -> Options:
-    """What the one shard of this server is told."""
-    return Options(
-        settings=settings.queue,
-        schedule=schedule,
-        source=Source(node=settings.ops.node, shard=0),
-        events=settings.ops.events.rootpath,
-    )
-
-
-def _own_names(settings: Settings) -> frozenset[str]:
-    """What this server calls itself to others."""
-    listeners = (each.server.announcehost for each in settings.submit.listeners)
-    names = {settings.application.announcehost, settings.deliver.client.announcehost, *listeners}
-    return frozenset(names - {"localhost"})

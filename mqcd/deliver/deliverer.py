@@ -24,6 +24,7 @@ from mqcd.core.ports import Clock, Dialer, Observer, QueueStore, Resolver
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.exchange import Manners
+from mqcd.deliver.explaining import Explainer, Waiting
 from mqcd.deliver.lanes import Bounds, LaneState, Start
 from mqcd.deliver.policy import Hop
 from mqcd.deliver.router import Router
@@ -154,6 +155,21 @@ class Deliverer:
     def suspended(self) -> int:
         """Destinations that are suspended."""
         return self._table.suspended
+
+    def explainer(self) -> Explainer:
+        """Tells where mail would go and why it waits, by the rules in effect now."""
+        shop = self._shop
+
+        def lane(name: str) -> LaneState | None:
+            return self._table.state(name, shop.clock.monotonic())
+
+        return Explainer(self._router, shop.clock, lane, shop.settings.maxrecips)
+
+    def waiting(self, recipient: Recipient) -> Waiting:
+        """What is known of a recipient's state at this moment."""
+        in_flight = self._shop.store.in_flight(recipient)
+        place = self._table.place(recipient.key) if in_flight else None
+        return Waiting(recipient=recipient, in_flight=in_flight, place=place)
 
     def lanes(self) -> Sequence[LaneState]:
         """What each destination is doing."""

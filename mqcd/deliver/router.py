@@ -19,7 +19,7 @@ from mqcd.core.ports import Clock, Resolver
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver import routing
 from mqcd.deliver.policy import Hop, Policies, hop
-from mqcd.deliver.routing import Destination, Route
+from mqcd.deliver.routing import Destination, Route, Rule, Unroutable
 
 KEEP_MS = 30_000
 MAX_KEPT = 10_000
@@ -51,6 +51,16 @@ class Router:
         relay = self._relays.find(envelope, domain)
         destination = self._kept_route(domain) if relay is None else relay[0]
         return None if destination is None else self.hop(envelope, domain, destination)
+
+    async def trace(self, envelope: Envelope, domain: str) -> tuple[Hop | Unroutable, Rule]:
+        """Where a recipient's mail goes, and by which rule, for people."""
+        relay = self._relays.find(envelope, domain)
+        if relay is not None:
+            return self.hop(envelope, domain, relay[0]), relay[1]
+        route = await self.find(domain)
+        if isinstance(route, Unroutable):
+            return route, Rule.LITERAL if domain.startswith("[") else Rule.MX
+        return self.hop(envelope, domain, route), routing.rule_of(domain, route)
 
     def hop(self, envelope: Envelope, domain: str, destination: Destination) -> Hop:
         """The hop of a recipient whose mail goes to `destination`."""

@@ -138,6 +138,13 @@ def literal(domain: str, port: int) -> Route | None:
     return Destination(name=domain, hosts=((address,),), port=port) if address else None
 
 
+def rule_of(domain: str, destination: Destination) -> Rule:
+    """By which rule DNS, or the domain itself, gave this destination."""
+    if domain.startswith("["):
+        return Rule.LITERAL
+    return Rule.ADDRESS if destination.hosts == ((domain,),) else Rule.MX
+
+
 def by_mx(
     domain: str,
     found: Sequence[MxHost],

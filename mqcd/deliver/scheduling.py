@@ -74,20 +74,33 @@ class LaneTable:
 
     def states(self, now: int) -> list[LaneState]:
         """A snapshot for operators."""
-        return [
-            LaneState(
-                name=lane.name,
-                destination=lane.hop.destination.name,
-                zone=lane.hop.policy.zone,
-                waiting=lane.waiting,
-                connections=lane.connections,
-                idle=lane.idle,
-                window=self._limit(lane, now),
-                suspended=lane.suspended,
-                probe_in_ms=max(lane.until - now, 0) if lane.suspended else 0,
-            )
-            for lane in self._lanes.values()
-        ]
+        return [self._state(lane, now) for lane in self._lanes.values()]
+
+    def state(self, name: str, now: int) -> LaneState | None:
+        """What one lane is doing; None if there is none of this name."""
+        lane = self._lanes.get(name)
+        return None if lane is None else self._state(lane, now)
+
+    def place(self, key: tuple[int, int]) -> int | None:
+        """How many jobs stand before a recipient in its lane; None where it waits in none."""
+        for lane in self._lanes.values():
+            for place, job in enumerate(lane.jobs):
+                if any(recipient.key == key for recipient in job.recipients):
+                    return place
+        return None
+
+    def _state(self, lane: Lane, now: int) -> LaneState:
+        return LaneState(
+            name=lane.name,
+            destination=lane.hop.destination.name,
+            zone=lane.hop.policy.zone,
+            waiting=lane.waiting,
+            connections=lane.connections,
+            idle=lane.idle,
+            window=self._limit(lane, now),
+            suspended=lane.suspended,
+            probe_in_ms=max(lane.until - now, 0) if lane.suspended else 0,
+        )
 
     def room(self) -> int:
         """How many recipients may be claimed now: none until a tenth of the active set is free."""

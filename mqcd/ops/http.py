@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -47,7 +47,8 @@ class Answer:
     content_type: str = TEXT
 
 
-Page = Callable[[Request], Answer]
+Page = Callable[[Request], Answer | Awaitable[Answer]]
+"""A page that has to wait for something gives an awaitable, which is limited as reading and sending are."""
 Result = TypeVar("Result")
 
 
@@ -123,9 +124,9 @@ class HttpServer:
         request = parse_request(head)
         if request is None:
             return None, _plain(HTTPStatus.BAD_REQUEST, "not an HTTP/1 request")
-        return request, self._page(request)
+        return request, await self._page(request)
 
-    def _page(self, request: Request) -> Answer:
+    async def _page(self, request: Request) -> Answer:
         page = self._pages.get(request.path)
         if page is None:
             known = " ".join(sorted(self._pages))
@@ -133,7 +134,10 @@ class HttpServer:
         if request.method not in ("GET", "HEAD"):
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD")
         try:
-            return page(request)
+            answer = page(request)
+            return answer if isinstance(answer, Answer) else await self._in_time(_awaited(answer))
+        except TimeoutError:
+            return _plain(HTTPStatus.GATEWAY_TIMEOUT, f"this page takes more than {TIME_LIMIT_MS} ms now")
         except Exception:
             # A fault in one page must not cost the others; the trace goes to the log, not to the peer.
             log.exception("page %s failed", request.path)
@@ -151,6 +155,10 @@ class HttpServer:
         finally:
             working.cancel()
             limit.cancel()
+
+
+async def _awaited(answer: Awaitable[Answer]) -> Answer:
+    return await answer
 
 
 async def _discard(reader: asyncio.StreamReader) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from mqcd.cli import main
 from mqcd.core.model import Envelope, Submission
-from mqcd.daemon.server import options_of, schedule_of
+from mqcd.daemon.derived import options_of, schedule_of
 from mqcd.net.clock import SystemClock
 from mqcd.queue.store import ClusterStore
 from tests.fakes.observer import RecordingObserver

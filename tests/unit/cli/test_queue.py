@@ -13,7 +13,7 @@ import pytest
 from mqcd.cli import main
 from mqcd.core.model import Envelope, Settlement, Submission
 from mqcd.core.spid import format_spid
-from mqcd.daemon.server import options_of, schedule_of
+from mqcd.daemon.derived import options_of, schedule_of
 from mqcd.net.clock import SystemClock
 from mqcd.queue.store import ClusterStore
 from tests.contract.mail import bounced, deferred

@@ -11,7 +11,7 @@ import pytest
 from mqcd.config.load import load
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.spid import SpidSource
-from mqcd.daemon.server import schedule_of
+from mqcd.daemon.derived import schedule_of
 from tests.unit.queue.support import recipient
 
 MINUTE = 60_000

@@ -18,7 +18,9 @@ def ask(path: str, against: list[str] | None = None, lag: int = 0) -> Answer:
     meters = Meters()
     metrics = Metrics(clock, meters, MemoryStore(clock, meters))
     page = pages(metrics, lambda: against or [], lambda: lag)[path]
-    return page(Request(method="GET", path=path))
+    answer = page(Request(method="GET", path=path))
+    assert isinstance(answer, Answer)
+    return answer
 
 
 def test_metrics() -> None:

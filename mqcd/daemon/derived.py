@@ -1,0 +1,41 @@
+"""What single parts of the server are told, derived from the settings as a whole. Pure."""
+
+from __future__ import annotations
+
+from mqcd.config.settings import Settings
+from mqcd.core.schedule import RetrySchedule
+from mqcd.queue.eventtext import Source
+from mqcd.queue.shard import Options
+
+
+def schedule_of(settings: Settings) -> RetrySchedule:
+    """The retry schedule that the settings state."""
+    queue, deliver = settings.queue, settings.deliver
+    others = [
+        *(zone.retry_delays for zone in deliver.zones),
+        *(entry.retry_delays for entry in deliver.destinations),
+    ]
+    return RetrySchedule(
+        delays=queue.retry_delays,
+        maxtime=queue.retry_maxtime,
+        maxtime_reports=queue.retry_maxtime_reports,
+        jitter=queue.retry_jitter / 100,
+        elsewhere=max((max(delays) for delays in others if delays), default=0),
+    )
+
+
+def options_of(settings: Settings, schedule: RetrySchedule) -> Options:
+    """What the one shard of this server is told."""
+    return Options(
+        settings=settings.queue,
+        schedule=schedule,
+        source=Source(node=settings.ops.node, shard=0),
+        events=settings.ops.events.rootpath,
+    )
+
+
+def own_names(settings: Settings) -> frozenset[str]:
+    """What this server calls itself to others."""
+    listeners = (each.server.announcehost for each in settings.submit.listeners)
+    names = {settings.application.announcehost, settings.deliver.client.announcehost, *listeners}
+    return frozenset(names - {"localhost"})

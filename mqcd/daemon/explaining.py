@@ -1,0 +1,125 @@
+"""`explain`: asked of the running server, which knows what it is doing, else of the files and DNS alone.
+
+An address is explained as mail to it would go now, and then each recipient of the queue that it names,
+at most `MAX_RECIPIENTS`; a SPID, each recipient of its message that is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import islice
+from urllib.parse import urlencode
+
+from mqcd.config.settings import OpsSettings, Settings
+from mqcd.core.address import check_address, domain_of
+from mqcd.core.errors import DecodeError, StoreUnavailable
+from mqcd.core.model import Recipient
+from mqcd.core.ports import Clock, QueueStore
+from mqcd.core.selection import Selection
+from mqcd.core.spid import parse_spid
+from mqcd.daemon.derived import own_names, schedule_of
+from mqcd.deliver.deliverer import Deliverer
+from mqcd.deliver.explaining import Explainer, Waiting
+from mqcd.deliver.router import Router
+from mqcd.net.resolver import DnsResolver
+from mqcd.queue.durable import Disk
+from mqcd.queue.snapshot import Snapshot
+
+MAX_RECIPIENTS = 20
+ASK_S = 10
+"""How long a running server may take to answer."""
+
+Explanations = Sequence[dict[str, object]]
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+"""What to connect to where a server listens on every address."""
+
+
+class NotFound(DecodeError):
+    """The message that was asked for is not in the queue."""
+
+
+async def explain_live(store: QueueStore, deliverer: Deliverer, asked: str, sender: str) -> Explanations:
+    """By a running server. Raises DecodeError for what is neither a SPID nor an address."""
+
+    def waitings(selection: Selection) -> AsyncIterator[Waiting]:
+        return _states(store.scan(selection), deliverer.waiting)
+
+    return await _explained(deliverer.explainer(), waitings, asked, sender)
+
+
+async def explain_files(settings: Settings, clock: Clock, asked: str, sender: str) -> Explanations:
+    """Without a server: what a start would do. Raises DecodeError, StoreDamaged."""
+    schedule = schedule_of(settings)
+    resolver = DnsResolver(settings.deliver.dns, clock)
+    router = Router(settings.deliver, schedule, resolver, clock, own_names(settings))
+    explainer = Explainer(router, clock, lambda _: None, settings.deliver.maxrecips)
+
+    async def waitings(selection: Selection) -> AsyncIterator[Waiting]:
+        for waiting in await asyncio.to_thread(_read, settings, selection):
+            yield waiting
+
+    return await _explained(explainer, waitings, asked, sender)
+
+
+def ask_server(ops: OpsSettings, asked: str, sender: str) -> Explanations | None:
+    """What the server that listens there says; None when none answers. Raises DecodeError."""
+    host = _ANY.get(ops.interface, ops.interface)
+    connection = http.client.HTTPConnection(host, ops.port, timeout=ASK_S)
+    try:
+        connection.request("GET", f"/v1/explain?{urlencode({'q': asked, 'sender': sender})}")
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        if answer.status == http.HTTPStatus.BAD_REQUEST:
+            raise DecodeError(text.strip())
+        if answer.status != http.HTTPStatus.OK:
+            return None
+        return [json.loads(line) for line in text.splitlines()]
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
+
+
+async def _explained(
+    explainer: Explainer,
+    waitings: Callable[[Selection], AsyncIterator[Waiting]],
+    asked: str,
+    sender: str,
+) -> Explanations:
+    if re.fullmatch("[0-9A-Fa-f]{16}", asked):
+        found = [each async for each in waitings(Selection(spid=parse_spid(asked)))]
+        if not found:
+            raise NotFound(f"no recipient of message {asked.upper()} is in the queue")
+        return [await explainer.why(each) for each in found]
+    try:
+        check_address(asked)
+    except DecodeError as error:
+        raise DecodeError(f"neither a SPID (16 hex digits) nor a mail address: {error}") from error
+    explained = [await explainer.would_go(asked, domain_of(asked), sender)]
+    selection = Selection(recipient=asked, sender=sender or None, limit=MAX_RECIPIENTS)
+    return explained + [await explainer.why(each) async for each in waitings(selection)]
+
+
+async def _states(
+    recipients: AsyncIterator[Recipient], state: Callable[[Recipient], Waiting]
+) -> AsyncIterator[Waiting]:
+    async for recipient in recipients:
+        yield state(recipient)
+
+
+def _read(settings: Settings, selection: Selection) -> list[Waiting]:
+    queue = settings.queue
+    try:
+        snapshot = Snapshot(Disk(), queue.rootpath, queue.spool.rootpath)
+    except StoreUnavailable:
+        return []
+    try:
+        batches = snapshot.batches(selection, 100)
+        items = islice((item for batch in batches for item in batch), selection.limit)
+        return [Waiting(recipient=item.recipient, in_flight=item.in_flight) for item in items]
+    finally:
+        snapshot.close()

@@ -1,0 +1,148 @@
+"""Why a recipient waits, and where it would go: for `mqcd explain` and /v1/explain.
+
+The same routing and the same policies as delivery's, asked without trying anything; what a running server
+knows besides (lanes, who is in flight) is handed in where there is one. `waiting_for` is pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mqcd.config.fields import RateKind
+from mqcd.core.events import format_time
+from mqcd.core.model import Area, Envelope, Recipient
+from mqcd.core.ports import Clock
+from mqcd.core.reply import Reply
+from mqcd.core.spid import format_spid
+from mqcd.deliver.lanes import LaneState
+from mqcd.deliver.policy import Hop, Policy
+from mqcd.deliver.router import Router
+from mqcd.deliver.routing import Unroutable, order
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waiting:
+    """A recipient of the queue, and what is known of its state at this moment."""
+
+    recipient: Recipient
+    in_flight: bool
+    place: int | None = None
+    """How many jobs stand before it in its lane; None where it stands in none."""
+
+
+Lanes = Callable[[str], LaneState | None]
+"""What the lane of this key is doing; None: there is none, or no server to ask."""
+
+
+class Explainer:
+    """Explains by the rules of one configuration."""
+
+    def __init__(self, router: Router, clock: Clock, lanes: Lanes, maxrecips: int) -> None:
+        self._router = router
+        self._clock = clock
+        self._lanes = lanes
+        self._maxrecips = maxrecips
+
+    async def would_go(self, recipient: str, domain: str, sender: str) -> dict[str, object]:
+        """Where mail from `sender` to this address would go now."""
+        envelope = Envelope(spid=0, sender=sender, received=self._clock.now())
+        _, about = await self._route(envelope, domain)
+        return {"recipient": recipient, "sender": sender, **about, "due": None, "waiting_for": None}
+
+    async def why(self, waiting: Waiting) -> dict[str, object]:
+        """Where a recipient of the queue goes, and what it waits for."""
+        recipient = waiting.recipient
+        route, about = await self._route(recipient.envelope, recipient.domain)
+        lane = self._lanes(route.key) if isinstance(route, Hop) else None
+        refusal = route.reply if isinstance(route, Unroutable) else None
+        due = recipient.due if recipient.area is not Area.BOUNCES else 0
+        return {
+            "spid": format_spid(recipient.spid),
+            "qid": recipient.qid,
+            "recipient": recipient.address,
+            "sender": recipient.envelope.sender,
+            **about,
+            "attempts": recipient.attempts,
+            "reply": _last_reply(recipient) or None,
+            "due": format_time(due) if due else None,
+            "waiting_for": waiting_for(waiting, lane, refusal, self._clock.now()),
+        }
+
+    async def _route(self, envelope: Envelope, domain: str) -> tuple[Hop | Unroutable, dict[str, object]]:
+        route, rule = await self._router.trace(envelope, domain)
+        if isinstance(route, Unroutable):
+            return route, {
+                "destination": None,
+                "rule": f"{rule.value}: {route.reply}",
+                "zone": None,
+                "mx": [],
+                "limits": None,
+                "schedule": None,
+            }
+        return route, {
+            "destination": route.destination.name,
+            "rule": rule.value,
+            "zone": route.policy.zone or None,
+            "mx": order(route.destination, 0),
+            "limits": _limits(route.policy, self._maxrecips),
+            "schedule": _schedule(route.policy),
+        }
+
+
+def waiting_for(waiting: Waiting, lane: LaneState | None, refusal: Reply | None, now: int) -> str:
+    """What has to happen before the recipient is done with, in words."""
+    recipient = waiting.recipient
+    if recipient.area is Area.BOUNCES:
+        return "the report to its sender"
+    if refusal is not None:
+        return f"its next attempt{_ahead(recipient.due, now)}, which would end with {refusal}"
+    if lane is not None and lane.suspended:
+        wait = f"in {_seconds(lane.probe_in_ms)}" if lane.probe_in_ms else "now"
+        return f"{lane.destination}, where no server takes connections: the next look comes {wait}"
+    if waiting.place is not None and lane is not None:
+        busy = lane.connections - lane.idle
+        return f"its turn: {waiting.place} before it, {busy} of {lane.window} connections at work"
+    if waiting.in_flight:
+        return "the end of the attempt that is under way"
+    if recipient.due > now:
+        why = _last_reply(recipient)
+        return f"its next attempt{_ahead(recipient.due, now)}{f', after {why}' if why else ''}"
+    return "its next attempt, which is due"
+
+
+def _ahead(due: int, now: int) -> str:
+    return f" in {_seconds(due - now)}" if due > now else ""
+
+
+def _seconds(ms: int) -> str:
+    return f"{-(-ms // 1000)} s"
+
+
+def _last_reply(recipient: Recipient) -> str:
+    if not recipient.code:
+        return ""
+    remote = f" from {recipient.remote}" if recipient.remote else ""
+    return " ".join(filter(None, (str(recipient.code), recipient.status, recipient.reply))) + remote
+
+
+def _limits(policy: Policy, maxrecips: int) -> dict[str, object]:
+    return {
+        "maxserverconnections": policy.connections,
+        "maxrecips": maxrecips,
+        "rate": RateKind().show(policy.rate) if policy.rate is not None else None,
+        "tls": policy.tls.value,
+        "helo": policy.helo,
+        "sources": [source.address for source in policy.sources],
+        "entry": policy.entry or None,
+    }
+
+
+def _schedule(policy: Policy) -> dict[str, object]:
+    schedule = policy.schedule
+    return {
+        "retry_delays_ms": list(schedule.delays),
+        "retry_jitter": schedule.jitter,
+        "retry_maxtime_ms": schedule.maxtime,
+        "retry_maxtime_reports_ms": schedule.maxtime_reports,
+    }
