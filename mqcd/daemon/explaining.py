@@ -118,7 +118,7 @@ def _read(settings: Settings, selection: Selection) -> list[Waiting]:
     except StoreUnavailable:
         return []
     try:
-        batches = snapshot.batches(selection, 100)
+        batches = snapshot.batches(selection)
         items = islice((item for batch in batches for item in batch), selection.limit)
         return [Waiting(recipient=item.recipient, in_flight=item.in_flight) for item in items]
     finally:
