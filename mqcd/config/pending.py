@@ -45,7 +45,6 @@ NOT_YET_RESTRICTING = {
     f"{_CLIENT}/anonssl@mandatory": "delivery to TLS",
     f"{_RELAY}/auth": "this relay to a login",
     f"{_RELAY}/ssl": "this relay to TLS",
-    "mta/queue/read_only": "which changes are made to the queue",
     "mta/deliver/zones/zone@rate": "how fast mail of this zone is sent",
     "mta/deliver/zones/zone@tls": "this zone's mail to TLS",
     "mta/deliver/zones/zone/match@header": "which mail this zone takes",

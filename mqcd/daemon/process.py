@@ -107,7 +107,10 @@ class Process:
 
     async def _start(self, server: Server, settings: Settings) -> int:
         queue = settings.queue
-        directories = (queue.rootpath, queue.spool.rootpath, settings.ops.events.rootpath)
+        directories = [queue.rootpath, queue.spool.rootpath, settings.ops.events.rootpath]
+        if queue.read_only:
+            # Nothing is made, and the right to write is not needed.
+            directories = []
         try:
             await server.bind()
             settle_in(settings.application.user, directories, self._identity)

@@ -39,6 +39,7 @@ from mqcd.ops.log import Log
 from mqcd.ops.meters import Meters
 from mqcd.ops.metrics import DeliveryFigures, Metrics
 from mqcd.ops.pages import explain_page, pages
+from mqcd.queue.onlooker import Onlooker
 from mqcd.queue.store import ClusterStore
 from mqcd.report.task import ReportTask
 from mqcd.submit.door import Door
@@ -56,6 +57,7 @@ _REPORT_MS = 300
 
 _STOPPING = "stopping"
 _STARTING = Reply(code=451, status="4.3.2", text="Server is starting, try again in a moment")
+_READ_ONLY = Reply(code=451, status="4.3.2", text="This queue is read-only, try again later")
 _REPORTS, _LAG, _LOG = "the reporting task", "the loop's watch", "the log"
 
 
@@ -83,7 +85,10 @@ class Server:
         self._meters = Meters()
         observer = Fanout(self._meters, LogObserver(log_to), *observers)
         schedule = schedule_of(settings)
-        self.store = ClusterStore(options_of(settings, schedule), clock, observer)
+        options = options_of(settings, schedule)
+        self.store: ClusterStore | Onlooker = (
+            Onlooker(options) if settings.queue.read_only else ClusterStore(options, clock, observer)
+        )
         resolver = DnsResolver(settings.deliver.dns, clock)
         self.doors = [
             Door(
@@ -142,7 +147,10 @@ class Server:
         await self.deliverer.start()
         self.guard.spawn(_REPORTS, self._reports.run())
         for door in self.doors:
-            door.open_door()
+            if self.settings.queue.read_only:
+                door.close_door(_READ_ONLY)
+            else:
+                door.open_door()
         self.guard.adopt()
         self._state = ""
         self._tell("ready")
@@ -219,7 +227,7 @@ class Server:
             self._clock,
             self._meters,
             self.store,
-            engine=self.store.engine,
+            engine=self.store.engine if isinstance(self.store, ClusterStore) else None,
             delivery=self._delivery,
             loop_lag_ms=self._lag.worst_ms,
         )

@@ -28,6 +28,7 @@ from mqcd.queue.durable import Disk, told
 from mqcd.queue.figures import Figures
 from mqcd.queue.journal import FULL
 from mqcd.queue.keeper import Keeper
+from mqcd.queue.onlooker import READ_ONLY
 from mqcd.queue.recovery import recover
 from mqcd.queue.ring import Resident
 from mqcd.queue.shard import Options, Shard
@@ -77,6 +78,8 @@ class ClusterStore:
     async def open(self) -> None:
         """Recover whatever the last run left, then serve. StoreUnavailable for what the disk refuses."""
         settings = self._options.settings
+        if settings.read_only:
+            raise StoreUnavailable(READ_ONLY)
         try:
             await self._recover()
         except OSError as error:

@@ -27,8 +27,6 @@ TEXTS = {
     "mta/queue/deferred_maxignore": "6m",
     "mta/queue/spool/silofactor": "6",
 }
-# Settings of the schema that are on or off: they have no "none".
-SWITCHES = {"mta/queue/read_only"}
 # Both tables name them: what counts is what they say.
 BY_CONTENT = set(NOT_YET_RESTRICTING) & set(NO_EFFECT)
 
@@ -122,7 +120,7 @@ def test_what_restricts_and_has_no_effect_is_an_error(path: str) -> None:
 
 @pytest.mark.parametrize("path", NOT_YET_RESTRICTING)
 def test_what_restricts_nothing_is_not_an_error(path: str) -> None:
-    assert not errors(document(path, "N" if path in SWITCHES else "-"))
+    assert not errors(document(path, "-"))
 
 
 @pytest.mark.parametrize("path", sorted(set(NO_EFFECT) - BY_CONTENT))

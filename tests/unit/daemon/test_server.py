@@ -212,3 +212,20 @@ async def test_a_part_that_fails_is_told(tmp_path: Path) -> None:
     async with running(tmp_path) as house:
         house.server.guard.spawn("the failing one", fail())
         await house.server.guard.failed.wait()
+
+
+async def test_a_read_only_server_shows_the_queue_and_takes_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path, rules=["*=450 4.2.1 later"]) as house:
+        await house.send("ann@example.com")
+        await house.heard(Verb.DEFERRED)
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "var").rglob("*")}
+    async with running(tmp_path, queue="<read_only>Y</read_only>") as house:
+        status, page = await house.get("/metrics")
+        assert status == 200
+        assert 'mqcd_queue_recipients{area="deferred"} 1.0' in page
+        status, page = await house.get("/readyz")
+        assert (status, "read_only" in page) == (503, True)
+        with pytest.raises(smtplib.SMTPSenderRefused) as refused:
+            await house.send("bob@example.com")
+        assert refused.value.smtp_code == 451
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "var").rglob("*")} == written
