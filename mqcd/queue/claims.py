@@ -89,7 +89,7 @@ class Claims:
 
     def _may_claim(self) -> bool:
         """Nothing is tried whose verdict could not be recorded."""
-        return not (self._shard.ring.tight or self._shard.journal.failing)
+        return not self._shard.ring.full and not self._shard.journal.failing
 
     def next_due(self) -> int | None:
         """When the first unclaimed mail is due, ms; 0 for new mail."""

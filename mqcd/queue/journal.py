@@ -38,7 +38,7 @@ RETRY_MS = (0, 1000, 10_000)
 _HAPPENED = frozenset((Kind.SETTLE, Kind.PARK, Kind.REPORT, Kind.NOTE))
 """What must not be refused: it waits for as long as nothing can be written."""
 _MORE = frozenset((Kind.ACCEPT, Kind.TAKE))
-"""What makes the journal hold more recipients: not on the last slot."""
+"""New work: refused while the ring is full; all other frames tell what has happened already."""
 FULL = "the journal is full until older segments have been evacuated"
 """Why a segment that cannot begin refuses what it would hold."""
 
@@ -194,6 +194,16 @@ class Journal:
         self._busy = self._stopped = True
         self._refuse(frozenset(Kind), "the queue has been closed")
 
+    def _seal_later(self) -> None:
+        self._seal_timer = self._loop.call_later(self._seal_age / 1000, self._seal_aged)
+
+    def _seal_aged(self) -> None:
+        """In a full ring no segment could follow this one: as long as it has room, it stays open."""
+        if self.ring.may_begin:
+            self.seal()
+        else:
+            self._seal_later()
+
     def _seal_now(self) -> None:
         segment = self.ring.current
         self._seal_wanted = False
@@ -208,11 +218,12 @@ class Journal:
         self._on_sealed(segment)
 
     def _begin_segment(self) -> Segment | None:
-        """A new segment, or None while no slot is free for what waits."""
+        """A new segment, or None when there is no slot for what waits."""
         ring = self.ring
-        if ring.tight:
+        kept = not ring.may_begin
+        if kept:
             self._refuse(_MORE, FULL)
-            if not self._pending or not ring.slot_paths():
+            if not self._pending:
                 return None
         last = ring.last
         header = slot.SlotHeader(
@@ -224,6 +235,7 @@ class Journal:
             self._clock.now(),
         )
         segment = Segment(header, self._next_slot())
+        segment.kept = kept
         ring.add(segment)
         ring.current = segment
         return segment
@@ -307,7 +319,8 @@ class Journal:
             self._mended()
         if fresh:
             self._untouchable.discard(segment.path)
-            self._seal_timer = self._loop.call_later(self._seal_age / 1000, self.seal)
+            self.ring.fresh = False
+            self._seal_later()
         self._figures.committed(len(group), micros)
         for item, ordinal, body, sequence in group:
             item.placed(segment, ordinal, body, sequence)

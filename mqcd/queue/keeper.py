@@ -96,7 +96,7 @@ class Keeper:
     async def make_room(self) -> None:
         """After many crashes the ring may come up full: wait until claims can be recorded again."""
         deadline = self._shard.clock.monotonic() + _ROOM_MS
-        while self._shard.ring.tight and self._shard.clock.monotonic() < deadline:
+        while self._shard.ring.full and self._shard.clock.monotonic() < deadline:
             await self.relief(_ROOM_MS)
 
     async def stop(self) -> None:
@@ -187,7 +187,7 @@ class Keeper:
         full = len(shard.ring.segments) * 2 >= shard.ring.slots
         crowded = shard.ring.residents * 2 > shard.journal.max_residents * shard.ring.slots
         aged = shard.clock.monotonic() - oldest.sealed_at >= journal.evacuate_age
-        return oldest if full or crowded or aged or shard.ring.tight else None
+        return oldest if full or crowded or aged else None
 
     async def _prepare_slots(self) -> None:
         # The next few only: the others are made when the journal comes near them.

@@ -18,7 +18,10 @@ from mqcd.queue import names, slot
 from mqcd.queue.frame import Locator, salt
 
 SPARE_SLOTS = 2
-"""Slots beyond the configured ones, never used for new mail."""
+"""Slots beyond the configured ones, for what must be written even when all of those are in use."""
+KEPT_BACK = 2
+"""Free slots that a running server does not begin for new work: what has happened already may need one,
+and the next start needs one to take mail in before anything has been evacuated."""
 
 
 class State(IntEnum):
@@ -107,6 +110,7 @@ class Segment:
         "exported",
         "fd",
         "header",
+        "kept",
         "next_ordinal",
         "number",
         "path",
@@ -130,6 +134,8 @@ class Segment:
         self.end = slot.HEADER_SIZE
         """Where the next frame goes; all before it is durable."""
         self.next_ordinal = 0
+        self.kept = False
+        """Whether it was begun in a slot that new work must not begin."""
         self.sealed = False
         self.sealed_at = 0
         self.exported = False
@@ -169,6 +175,8 @@ class Ring:
         """Segments below it have been evacuated, though their slot may not be free yet."""
         self.next_number = first_live
         self.current: Segment | None = None
+        self.fresh = True
+        """Whether nothing has been written since the start."""
         self.residents = 0
         """Residents in all segments."""
 
@@ -222,14 +230,20 @@ class Ring:
         return max(0, self.slots - len(self.segments))
 
     @property
-    def tight(self) -> bool:
-        """Whether only one more segment can begin: it is kept for verdicts, which cannot be refused."""
-        return self.free_slots <= 1
+    def may_begin(self) -> bool:
+        """Whether a segment may be begun for new work: mail, and claims from clusters.
+
+        A start may use any of the configured slots for it: it cannot evacuate before it has read what is
+        there, and mail shall not wait for that. What it has to record then goes to the spare ones.
+        """
+        return self.free_slots > (0 if self.fresh else KEPT_BACK)
 
     @property
     def full(self) -> bool:
-        """Whether the last slot is in use, or the next segment would be it: no room for new mail."""
-        return self.tight and (self.current is None or not self.free_slots)
+        """Whether new work can be recorded neither in the current segment nor in one that may be begun."""
+        if self.current is None:
+            return not self.may_begin
+        return self.current.kept and self.free_slots < KEPT_BACK
 
     @property
     def fill(self) -> float:

@@ -16,7 +16,8 @@ from mqcd.queue.figures import Figures
 from mqcd.queue.frame import HEADER_SIZE, Kind
 from mqcd.queue.journal import Journal
 from mqcd.queue.replay import Walk, find_chain
-from mqcd.queue.ring import Ring, Segment
+from mqcd.queue.ring import KEPT_BACK, Ring, Segment
+from mqcd.queue.slot import SlotHeader
 from mqcd.queue.window import Window
 from tests.fakes.clock import FakeClock
 from tests.fakes.disk import FaultyDisk, Gate
@@ -28,7 +29,7 @@ SLOTS = 4
 class Bench:
     """A journal alone, without a store around it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, seal_age: int = 3_600_000) -> None:
         directory.mkdir()
         self.directory = directory
         self.disk = FaultyDisk()
@@ -46,7 +47,7 @@ class Bench:
             sequence=1,
             capacity=CAPACITY,
             max_residents=1000,
-            seal_age=3_600_000,
+            seal_age=seal_age,
             figures=self.figures,
             on_sealed=lambda segment: self.sealed.append(segment.number),
         )
@@ -56,6 +57,11 @@ class Bench:
             self.placed.append((segment.number, ordinal, at, sequence))
 
         return self.journal.append(kind, [body], count, 5, placed)
+
+    def taken(self, number: int) -> None:
+        """A segment that an earlier run has left."""
+        path = self.ring.slot_paths()[0]
+        self.ring.add(Segment(SlotHeader(1, number, 1, 0, 0, 0), path))
 
     async def fill(self, segments: int) -> None:
         """Use up whole segments."""
@@ -291,24 +297,66 @@ async def test_a_stop_while_it_fails_lets_nobody_wait(bench: Bench) -> None:
     assert isinstance(found, StoreUnavailable)
 
 
-async def test_the_last_slot_takes_no_more_mail_also_while_it_is_in_use(bench: Bench) -> None:
-    await bench.fill(SLOTS - 1)
-    await bench.append(b"verdict")
-    found = await outcomes([bench.append(b"accept", Kind.ACCEPT), bench.append(b"take", Kind.TAKE)])
-    assert [str(each) for each in found] == [
-        "the journal is full until older segments have been evacuated"
-    ] * 2
-    assert bench.recovered()[-1] == b"verdict"
-
-
-async def test_in_a_full_ring_accepts_fail_and_verdicts_use_the_last_slot(bench: Bench) -> None:
-    await bench.fill(SLOTS - 1)
-    assert bench.ring.tight
+@pytest.mark.parametrize("kind", [Kind.ACCEPT, Kind.TAKE])
+async def test_in_a_full_ring_new_work_fails_and_verdicts_do_not(bench: Bench, kind: Kind) -> None:
+    await bench.fill(SLOTS - KEPT_BACK)
+    assert bench.ring.full
     with pytest.raises(StoreUnavailable, match="journal is full"):
-        await bench.append(b"accept", Kind.ACCEPT)
+        await bench.append(b"new", kind)
     await bench.append(b"verdict")
-    assert len(bench.ring.segments) == SLOTS
-    assert bench.recovered()[-1] == b"verdict"
+    assert len(bench.ring.segments) == SLOTS - KEPT_BACK + 1
+    with pytest.raises(StoreUnavailable, match="journal is full"):
+        await bench.append(b"new", kind)
+    verdict, new = await outcomes([bench.append(b"last"), bench.append(b"new", kind)])
+    assert (verdict, type(new)) == (None, StoreUnavailable)
+    assert bench.recovered()[-2:] == [b"verdict", b"last"]
+
+
+async def test_a_segment_that_new_work_began_takes_it_until_it_is_full(bench: Bench) -> None:
+    await bench.fill(SLOTS - KEPT_BACK - 1)
+    for _ in range(3):
+        await bench.append(b"x" * (CAPACITY // 4), Kind.ACCEPT)
+    with pytest.raises(StoreUnavailable, match="journal is full"):
+        await bench.append(b"x" * (CAPACITY // 4), Kind.ACCEPT)
+    assert bench.ring.free_slots == KEPT_BACK
+
+
+async def test_a_start_may_use_any_free_slot_for_new_work_and_no_spare_one(bench: Bench) -> None:
+    for number in range(1, SLOTS):
+        bench.taken(number)
+    await bench.append(b"mail", Kind.ACCEPT)
+    assert bench.ring.free_slots == 0
+    await bench.append(b"more", Kind.ACCEPT)
+    bench.journal.seal()
+    with pytest.raises(StoreUnavailable, match="journal is full"):
+        await bench.append(b"mail", Kind.ACCEPT)
+    await bench.append(b"verdict")
+
+
+async def test_a_start_that_finds_no_free_slot_takes_no_new_work(bench: Bench) -> None:
+    for number in range(1, SLOTS + 1):
+        bench.taken(number)
+    with pytest.raises(StoreUnavailable, match="journal is full"):
+        await bench.append(b"mail", Kind.ACCEPT)
+    del bench.ring.segments[1]
+    await bench.append(b"mail", Kind.ACCEPT)
+
+
+async def test_in_a_full_ring_a_segment_stays_open_beyond_its_age(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "journal", seal_age=0)
+    try:
+        for number in range(1, SLOTS - KEPT_BACK):
+            bench.taken(number)
+        bench.ring.fresh = False
+        await bench.append(b"mail", Kind.ACCEPT)
+        await turns()
+        assert bench.sealed == []
+        await bench.append(b"more", Kind.ACCEPT)
+        del bench.ring.segments[1]
+        await turns()
+        assert bench.sealed == [SLOTS - KEPT_BACK]
+    finally:
+        bench.journal.stop()
 
 
 async def test_verdicts_always_find_a_slot(bench: Bench) -> None:
@@ -322,7 +370,7 @@ async def test_accepts_are_taken_again_when_segments_have_been_freed(bench: Benc
     await bench.fill(SLOTS)
     with pytest.raises(StoreUnavailable):
         await bench.append(b"accept", Kind.ACCEPT)
-    for number in (1, 2, 3):
+    for number in range(1, KEPT_BACK + 2):
         del bench.ring.segments[number]
     bench.journal.resume()
     await bench.append(b"accept", Kind.ACCEPT)
