@@ -23,6 +23,9 @@ from mqcd.core.model import (
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
 
+ENDS_OF_BOUNCES = (Reported, Discarded)
+"""Verdicts that nobody attempted anything for."""
+
 
 def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:
     """The record that `verdict` makes of `recipient`; None when it has left the queue.
@@ -31,7 +34,7 @@ def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:
     ValueError when the verdict cannot come in the recipient's area: a bounce is not attempted, and what
     has not failed cannot be reported.
     """
-    ends_bounce = isinstance(verdict, Reported | Discarded)
+    ends_bounce = isinstance(verdict, ENDS_OF_BOUNCES)
     if ends_bounce is not (recipient.area is Area.BOUNCES) or recipient.area is Area.HELD:
         name = type(verdict).__name__
         raise ValueError(f"no verdict {name} for recipient {recipient.key} in area {recipient.area}")

@@ -6,6 +6,7 @@ clusters; for a cluster that has been taken from it may be too old until the clu
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
@@ -16,32 +17,55 @@ from mqcd.queue.ring import Resident, State
 _SLACK = 1000
 
 
-class Oldest:
-    """The earliest acceptance among the residents of one area."""
+class Tally:
+    """What one area holds."""
+
+    __slots__ = ("_area", "_count", "_heap", "_run", "octets", "recipients", "residents")
 
     def __init__(self, area: Area) -> None:
         self._area = area
+        self.recipients = 0
+        self.octets = 0
+        self.residents = 0
+        """Recipients that are residents."""
+        # Nearly all come in the order of acceptance: the heap is for the others.
+        self._run: deque[Resident] = deque()
         self._heap: list[tuple[int, int, Resident]] = []
         self._count = 0
-        self.size = 0
-        """Residents in the area."""
 
     def add(self, resident: Resident) -> None:
         """Count a resident in."""
-        self.size += 1
-        self._count += 1
-        heap = self._heap
-        heappush(heap, (resident.received, self._count, resident))
-        if len(heap) > 2 * self.size + _SLACK:
+        self.recipients += 1
+        self.octets += resident.size
+        self.residents += 1
+        run, heap = self._run, self._heap
+        if not run or resident.received >= run[-1].received:
+            run.append(resident)
+        else:
+            self._count += 1
+            heappush(heap, (resident.received, self._count, resident))
+        if len(run) + len(heap) > 2 * self.residents + _SLACK:
+            self._run = deque(each for each in run if self._lives(each))
             heap[:] = [entry for entry in heap if self._lives(entry[2])]
             heapify(heap)
 
+    def remove(self, size: int) -> None:
+        """Count a resident out."""
+        self.recipients -= 1
+        self.octets -= size
+        self.residents -= 1
+
     def received(self) -> int | None:
-        """When the oldest was accepted, ms."""
-        heap = self._heap
+        """When the oldest of the residents was accepted, ms."""
+        run, heap = self._run, self._heap
+        while run and not self._lives(run[0]):
+            run.popleft()
         while heap and not self._lives(heap[0][2]):
             heappop(heap)
-        return heap[0][0] if heap else None
+        times = [run[0].received] if run else []
+        if heap:
+            times.append(heap[0][0])
+        return min(times, default=None)
 
     def _lives(self, resident: Resident) -> bool:
         return resident.area is self._area and resident.state is not State.GONE
@@ -51,41 +75,36 @@ class Accounts:
     """Recipients and octets by area."""
 
     def __init__(self) -> None:
-        self._recipients = dict.fromkeys(Area, 0)
-        self._octets = dict.fromkeys(Area, 0)
-        self._oldest = {area: Oldest(area) for area in Area}
+        self._tallies = {area: Tally(area) for area in Area}
 
     def add_resident(self, resident: Resident) -> None:
         """A resident is new in its area."""
-        area = resident.area
-        self._recipients[area] += 1
-        self._octets[area] += resident.size
-        self._oldest[area].add(resident)
+        self._tallies[resident.area].add(resident)
 
     def remove_resident(self, area: Area, size: int) -> None:
         """A resident has left `area`."""
-        self._recipients[area] -= 1
-        self._octets[area] -= size
-        self._oldest[area].size -= 1
+        self._tallies[area].remove(size)
 
     def add_cluster(self, cluster: ClusterState) -> None:
         """Records lie in a cluster."""
-        self._recipients[cluster.area] += cluster.left
-        self._octets[cluster.area] += cluster.octets
+        tally = self._tallies[cluster.area]
+        tally.recipients += cluster.left
+        tally.octets += cluster.octets
 
     def take(self, area: Area, records: int, octets: int) -> None:
         """Records have left a cluster."""
-        self._recipients[area] -= records
-        self._octets[area] -= octets
+        tally = self._tallies[area]
+        tally.recipients -= records
+        tally.octets -= octets
 
     def stats(self, clusters: Iterable[ClusterState]) -> dict[Area, AreaStats]:
         """All areas."""
-        oldest = {area: tracker.received() for area, tracker in self._oldest.items()}
+        oldest = {area: tally.received() for area, tally in self._tallies.items()}
         for cluster in clusters:
             known = oldest[cluster.area]
             if cluster.left and (known is None or cluster.received < known):
                 oldest[cluster.area] = cluster.received
         return {
-            area: AreaStats(recipients=self._recipients[area], octets=self._octets[area], oldest=oldest[area])
-            for area in Area
+            area: AreaStats(recipients=tally.recipients, octets=tally.octets, oldest=oldest[area])
+            for area, tally in self._tallies.items()
         }

@@ -259,6 +259,5 @@ def _resident(glance: Glance) -> Resident:
         size=glance.size,
         received=glance.received,
         content=IN_SPOOL,
-        recipient=None,
         linked=glance.linked,
     )

@@ -26,7 +26,10 @@ MAGIC = b"mqF\x01"
 _HEADER = struct.Struct("<4sIIB3xIIQQQ")
 HEADER_SIZE = _HEADER.size
 _BEGINNING = struct.Struct("<4sI")
-_CHECKED_FROM = 12
+_START = struct.Struct("<4sII")
+_CHECKED = struct.Struct("<B3xIIQQQ")
+"""The two parts of a header: the checksum begins with the second."""
+_CHECKED_FROM = _START.size
 _SALT = struct.Struct("<QQ")
 _SUBMISSION = struct.Struct("<IIIB3x")
 _ENTRY = struct.Struct("<BBHHIIIII")
@@ -136,14 +139,13 @@ def pack_header(
     at: int,
 ) -> bytes:
     """The header of a frame whose body is `parts` one after another."""
+    checked = _CHECKED.pack(kind, count, ordinal, sequence, synced, at)
+    crc = zlib.crc32(checked, salted)
     length = 0
     for part in parts:
-        length += len(part)
-    header = _HEADER.pack(MAGIC, length, 0, kind, count, ordinal, sequence, synced, at)
-    crc = zlib.crc32(header[_CHECKED_FROM:], salted)
-    for part in parts:
         crc = zlib.crc32(part, crc)
-    return header[:8] + crc.to_bytes(4, "little") + header[_CHECKED_FROM:]
+        length += len(part)
+    return _START.pack(MAGIC, length, crc) + checked
 
 
 def may_follow(data: bytes | memoryview, offset: int, sequence: int) -> bool:
@@ -181,8 +183,8 @@ def read_header(data: bytes | memoryview, offset: int, salted: int) -> Header | 
 def pack_submission(lines: bytes, content: bytes | None, spooled: int) -> list[bytes]:
     """One accepted message: its record lines, and its content unless it lies in the spool."""
     if content is None:
-        return [_SUBMISSION.pack(len(lines), 0, spooled, 0), lines]
-    return [_SUBMISSION.pack(len(lines), len(content), len(content), 1), lines, content]
+        return [_SUBMISSION.pack(len(lines), 0, spooled, 0) + lines]
+    return [_SUBMISSION.pack(len(lines), len(content), len(content), 1) + lines, content]
 
 
 SUBMISSION_HEAD = _SUBMISSION.size

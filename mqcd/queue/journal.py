@@ -49,7 +49,7 @@ Placed = Callable[[Segment, int, int, int], None]
 class Append:
     """A frame on its way into the journal."""
 
-    __slots__ = ("at", "count", "future", "kind", "length", "parts", "placed")
+    __slots__ = ("at", "body", "count", "future", "kind", "octets", "ordinal", "parts", "placed", "sequence")
 
     def __init__(
         self,
@@ -66,9 +66,13 @@ class Append:
         self.at = at
         self.placed = placed
         self.future = future
-        self.length = 0
+        octets = HEADER_SIZE
         for part in parts:
-            self.length += len(part)
+            octets += len(part)
+        self.octets = octets
+        """Of header and body."""
+        # Where it is written, once it is.
+        self.ordinal = self.body = self.sequence = 0
 
 
 class Figures(Protocol):
@@ -104,6 +108,10 @@ class Journal:
         """Sequence of the next entry."""
         self.capacity = capacity
         """Octets of a segment, its header included."""
+        self.largest_frame = capacity // 4
+        """Octets of the largest body that is taken at the door."""
+        self.frame_room = capacity - slot.HEADER_SIZE - HEADER_SIZE
+        """Octets of the largest body that fits in a segment at all."""
         self.max_residents = max_residents
         """Unfinished recipients of one segment, at most."""
         self._seal_age = seal_age
@@ -129,16 +137,6 @@ class Journal:
         self._quiet.set()
 
     @property
-    def largest_frame(self) -> int:
-        """Octets of the largest body that is taken at the door."""
-        return self.capacity // 4
-
-    @property
-    def frame_room(self) -> int:
-        """Octets of the largest body that fits in a segment at all."""
-        return self.capacity - slot.HEADER_SIZE - HEADER_SIZE
-
-    @property
     def failing(self) -> bool:
         """Whether writing fails at present: nothing new may be promised."""
         return self.failures > 1
@@ -152,8 +150,9 @@ class Journal:
         """
         future: asyncio.Future[None] = self._loop.create_future()
         item = Append(kind, parts, count, at, placed, future)
-        if item.length > self.frame_room:
-            raise ValueError(f"a frame of {item.length} octets fits in no segment of {self.capacity}")
+        octets = item.octets - HEADER_SIZE
+        if octets > self.frame_room:
+            raise ValueError(f"a frame of {octets} octets fits in no segment of {self.capacity}")
         if self._stopped:
             _fail(item, "the queue has been closed")
             return future
@@ -164,7 +163,7 @@ class Journal:
         if not (self._busy or self._scheduled):
             self._scheduled = True
             self._loop.call_soon(self._flush)
-        self._quiet.clear()
+            self._quiet.clear()
         return future
 
     def seal(self) -> None:
@@ -255,27 +254,33 @@ class Journal:
             if not self._pending:
                 self._quiet.set()
             return
-        group: list[tuple[Append, int, int, int]] = []
+        pending, capacity, most = self._pending, self.capacity, self.max_residents
+        group: list[Append] = []
         buffers: list[bytes] = []
         offset, ordinal, sequence = segment.end, segment.next_ordinal, self.sequence
         residents = len(segment.residents)
         start, synced = offset, sequence - 1
-        while self._pending and offset - start < MAX_GROUP:
-            item = self._pending[0]
-            if not self._fits(item, offset, residents):
+        while pending and offset - start < MAX_GROUP:
+            item = pending[0]
+            count = item.count
+            # What `_fits` says, without its call for each of thousands of frames a second.
+            if offset + item.octets > capacity or (residents + count > most and residents):
                 break
-            self._pending.popleft()
+            pending.popleft()
+            item.ordinal, item.body, item.sequence = ordinal, offset + HEADER_SIZE, sequence
             header = pack_header(
-                segment.salt, item.kind, item.parts, item.count, ordinal, sequence, synced, item.at
+                segment.salt, item.kind, item.parts, count, ordinal, sequence, synced, item.at
             )
             buffers.append(header)
             buffers += item.parts
-            group.append((item, ordinal, offset + HEADER_SIZE, sequence))
-            offset += HEADER_SIZE + item.length
-            ordinal += item.count
-            residents += 0 if item.kind is Kind.BEGUN else item.count
-            sequence += item.count
+            group.append(item)
+            offset += item.octets
+            ordinal += count
+            if item.kind is not Kind.BEGUN:
+                residents += count
+            sequence += count
         self._busy = True
+        self._quiet.clear()
         begun = self._clock.micros()
         fresh = segment.fd < 0
         replace = fresh and segment.path in self._untouchable
@@ -287,7 +292,7 @@ class Journal:
                 segment.end, segment.next_ordinal, self.sequence = offset, ordinal, sequence
                 self._committed(segment, group, self._clock.micros() - begun, fresh)
             else:
-                self._abandon(segment, [item for item, *_ in group], error)
+                self._abandon(segment, group, error)
 
         self._committer.submit(write, done)
 
@@ -296,7 +301,7 @@ class Journal:
         self._untouchable.add(path)
 
     def _fits(self, item: Append, offset: int, residents: int) -> bool:
-        if offset + HEADER_SIZE + item.length > self.capacity:
+        if offset + item.octets > self.capacity:
             return False
         return residents + item.count <= self.max_residents or residents == 0
 
@@ -312,9 +317,7 @@ class Journal:
             segment = None
         return segment or self._begin_segment()
 
-    def _committed(
-        self, segment: Segment, group: list[tuple[Append, int, int, int]], micros: int, fresh: bool
-    ) -> None:
+    def _committed(self, segment: Segment, group: list[Append], micros: int, fresh: bool) -> None:
         if self.failures:
             self._mended()
         if fresh:
@@ -322,10 +325,11 @@ class Journal:
             self.ring.fresh = False
             self._seal_later()
         self._figures.committed(len(group), micros)
-        for item, ordinal, body, sequence in group:
-            item.placed(segment, ordinal, body, sequence)
-            if not item.future.done():
-                item.future.set_result(None)
+        for item in group:
+            item.placed(segment, item.ordinal, item.body, item.sequence)
+            future = item.future
+            if not future.done():
+                future.set_result(None)
         if self._seal_wanted:
             self._seal_now()
         if self._pending:

@@ -275,7 +275,6 @@ class Replay:
                     size=glance.size,
                     received=glance.received,
                     content=raw.content,
-                    recipient=None,
                     linked=glance.linked,
                 )
                 resident.begun = raw.begun

@@ -64,7 +64,6 @@ class Resident:
 
     def __init__(
         self,
-        *,
         spid: int,
         qid: int,
         area: Area,
@@ -72,7 +71,6 @@ class Resident:
         size: int,
         received: int,
         content: Locator,
-        recipient: Recipient | None,
         linked: bool,
     ) -> None:
         self.spid = spid
@@ -82,7 +80,8 @@ class Resident:
         self.size = size
         self.received = received
         self.content = content
-        self.recipient = recipient
+        self.recipient: Recipient | None = None
+        """The decoded record while it is kept."""
         self.linked = linked
         """Whether its content has, in the spool, a name for it alone."""
         self.raw = b""

@@ -127,11 +127,10 @@ class Shard:
             callback()
 
     def settle_in(self, resident: Resident, segment: Segment, ordinal: int, at: int, length: int) -> None:
-        """A new resident has its first home."""
+        """A new resident has its first home. Its content lies there too, or in the spool."""
         segment.settle_in(resident, ordinal, at, length)
         self.ring.residents += 1
         self.accounts.add_resident(resident)
-        self._borrow(resident, segment)
 
     def move(self, resident: Resident, segment: Segment, ordinal: int, at: int, length: int) -> None:
         """A resident has a new home."""
@@ -165,19 +164,18 @@ class Shard:
     def end(self, resident: Resident) -> None:
         """A recipient has left the queue."""
         self.active.pop((resident.spid, resident.qid), None)
-        del resident.segment.residents[resident.ordinal]
+        home = resident.segment
+        del home.residents[resident.ordinal]
         resident.state = State.GONE
         self.ring.residents -= 1
         self.accounts.remove_resident(resident.area, resident.size)
         lender = self.ring.live(resident.content.segment)
-        if lender is not None:
+        if lender is not None and lender is not home:
             lender.borrowers.discard(resident)
-        if self._lets_go(resident, in_spool=lender is None):
+        # A link always ends with its recipient.
+        in_spool = lender is None
+        if in_spool if resident.linked else self.references.finished(resident.spid, in_spool):
             self.reaper.remove(file_path(self.spool_root, resident.file))
-
-    def _lets_go(self, resident: Resident, *, in_spool: bool) -> bool:
-        """Whether a file in the spool ends with this recipient: a link always does."""
-        return in_spool if resident.linked else self.references.finished(resident.spid, in_spool)
 
     def evacuated(self, resident: Resident) -> None:
         """A resident's home is a cluster now."""

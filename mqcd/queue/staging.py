@@ -8,7 +8,7 @@ recorded leaves nothing behind; what is cut off by a crash is removed by the nex
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Submission
@@ -17,8 +17,7 @@ from mqcd.queue.shard import Shard
 from mqcd.queue.spool import Draft
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(NamedTuple):
     """A submission whose content is where its frame will say."""
 
     submission: Submission

@@ -23,7 +23,7 @@ from mqcd.core.model import (
 )
 from mqcd.core.spid import format_spid
 from mqcd.queue.frame import Mark
-from mqcd.queue.record import escape
+from mqcd.queue.record import escape, join
 
 ROUTE = ("destination", "phase", "remote_host", "remote_addr", "source_addr", "tls")
 """The fields that tell where an attempt went: the first of a note."""
@@ -42,11 +42,9 @@ MARK_OF: dict[type[Verdict], Mark] = {
 
 def attempt_part(attempt: Attempt) -> str:
     """What the recipients that travelled together share."""
-    return (
-        f"{escape(attempt.destination)}|{attempt.phase}|{escape(attempt.remote_host)}|"
-        f"{escape(attempt.remote_addr)}|{escape(attempt.source_addr)}|{escape(attempt.tls)}|"
-        f"{attempt.connect_ms}|{attempt.attempt_ms}"
-    )
+    a = attempt
+    route = join(a.destination, a.phase, a.remote_host, a.remote_addr, a.source_addr, a.tls)
+    return f"{route}|{a.connect_ms}|{a.attempt_ms}"
 
 
 def encode(verdict: Verdict, shared: str = "") -> bytes:
@@ -60,7 +58,7 @@ def encode(verdict: Verdict, shared: str = "") -> bytes:
         extra = f"{verdict.due}{'?' if verdict.possibly_delivered else ''}"
     reply = verdict.reply
     head = shared or attempt_part(verdict.attempt)
-    return f"{head}|{reply.code}|{escape(reply.status)}|{extra}|{escape(reply.text)}".encode()
+    return f"{head}|{reply.code}|{join(reply.status, extra, reply.text)}".encode()
 
 
 class Note(NamedTuple):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from mqcd.core.model import (
     Bounced,
@@ -26,7 +26,7 @@ from mqcd.core.model import (
 from mqcd.core.ports import Observer
 from mqcd.core.reply import Refused, Reply
 from mqcd.core.spid import is_several
-from mqcd.core.transition import after, parked, unknown
+from mqcd.core.transition import ENDS_OF_BOUNCES, after, parked, unknown
 from mqcd.queue import record, verdict
 from mqcd.queue.frame import (
     ALIVE,
@@ -54,35 +54,27 @@ _BATCH = 500
 """Recipients in one UNKNOWN frame."""
 
 
-@dataclass(slots=True)
-class _Message:
+class _Message(NamedTuple):
     """An accepted message on its way into the journal."""
 
     recipients: list[Recipient]
     lines: list[bytes]
+    octets: int
+    """Of its lines."""
+    parts: list[bytes]
+    """Its part of a frame's body."""
     size: int
-    content: bytes | None
-    """None: it lies in the spool."""
-
-    @property
-    def octets(self) -> int:
-        """Octets of its lines."""
-        return sum(map(len, self.lines))
-
-    def parts(self) -> list[bytes]:
-        """Its part of a frame's body."""
-        return pack_submission(b"".join(self.lines), self.content, self.size)
+    inline: bool
+    """Whether its content lies in the frame, not in the spool."""
 
 
-@dataclass(slots=True)
-class _Change:
+class _Change(NamedTuple):
     """One recipient's part of a frame that settles or parks."""
 
     resident: Resident
     before: Recipient
     following: Recipient | None
     verdict: Verdict | None
-    raw: bytes
     entry: Entry
 
 
@@ -105,67 +97,68 @@ class Writer:
         addresses = submission.recipients
         if not addresses or is_several(envelope.spid) is not (len(addresses) > 1):
             raise ValueError(f"SPID {envelope.spid:016X} was not reserved for {len(addresses)} recipients")
-        part = record.encode_envelope(envelope)
-        dsn = submission.recipient_dsn or [""] * len(addresses)
+        dsn = submission.recipient_dsn or ("",) * len(addresses)
         linked = len(addresses) > 1 and self._shard.options.settings.spool.hardlinks
         recipients = [
             Recipient(envelope=envelope, size=size, qid=number, address=address, dsn=extra, linked=linked)
             for number, (address, extra) in enumerate(zip(addresses, dsn, strict=True), 1)
         ]
+        part = record.encode_envelope(envelope)
         lines = [record.encode(recipient, part) for recipient in recipients]
-        return _Message(recipients, lines, size, staged.content)
+        joined = b"".join(lines)
+        parts = pack_submission(joined, staged.content, size)
+        return _Message(recipients, lines, len(joined), parts, size, staged.content is not None)
 
     async def accept(self, staged: Staged) -> Sequence[Recipient]:
         """Write an ACCEPT frame."""
         message = self.records(staged)
-        parts = message.parts()
-        if sum(map(len, parts)) > self._shard.journal.largest_frame:
+        shard = self._shard
+        journal = shard.journal
+        if message.octets + message.inline * message.size > journal.largest_frame:
             raise Refused(
                 Reply(code=452, status="4.5.3", text="Too many recipients for one message; send it in parts")
             )
-        at = self._shard.clock.now()
+        at = shard.clock.now()
 
         def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
             self._arrive(message, segment, ordinal, body + SUBMISSION_HEAD)
-            self._shard.observer.accepted(at, message.recipients)
-            self._shard.notify()
+            shard.observer.accepted(at, message.recipients)
+            shard.notify()
 
-        await self._shard.journal.append(Kind.ACCEPT, parts, len(message.lines), at, placed)
+        await journal.append(Kind.ACCEPT, message.parts, len(message.lines), at, placed)
         return message.recipients
 
     def _arrive(self, message: _Message, segment: Segment, ordinal: int, at: int) -> int:
         """The message's recipients become residents. Returns where its content ends."""
         shard = self._shard
-        content_at = at + message.octets
-        content = (
-            Locator(segment.number, content_at, message.size) if message.content is not None else IN_SPOOL
-        )
-        hot = len(shard.ring.segments) and shard.ring.residents < _KEPT_HOT
-        for recipient, raw in zip(message.recipients, message.lines, strict=True):
+        recipients, lines, octets, _, size, inline = message
+        content_at = at + octets
+        content = Locator(segment.number, content_at, size) if inline else IN_SPOOL
+        hot = shard.ring.residents < _KEPT_HOT
+        for recipient, raw in zip(recipients, lines, strict=True):
             resident = Resident(
-                spid=recipient.envelope.spid,
-                qid=recipient.qid,
-                area=recipient.area,
-                due=0,
-                size=message.size,
-                received=recipient.envelope.received,
-                content=content,
-                recipient=recipient if hot else None,
-                linked=recipient.linked,
+                recipient.envelope.spid,
+                recipient.qid,
+                recipient.area,
+                0,
+                size,
+                recipient.envelope.received,
+                content,
+                recipient.linked,
             )
             if hot:
-                resident.raw = raw
+                resident.recipient, resident.raw = recipient, raw
             shard.settle_in(resident, segment, ordinal, at, len(raw))
             shard.waiting.add(resident)
             ordinal += 1
             at += len(raw)
-        if not message.recipients[0].linked:
-            shard.references.accepted(message.recipients[0].spid, len(message.recipients))
-        return content_at + (message.size if message.content is not None else 0)
+        if not recipients[0].linked:
+            shard.references.accepted(recipients[0].envelope.spid, len(recipients))
+        return content_at + size * inline
 
     def claimed(self, recipient: Recipient) -> Resident:
         """The resident of a claimed recipient. Raises ValueError when it is not claimed."""
-        resident = self._shard.active.get(recipient.key)
+        resident = self._shard.active.get((recipient.envelope.spid, recipient.qid))
         if resident is None or resident.state is State.SETTLING:
             spid, qid = recipient.key
             raise ValueError(f"recipient {spid:016X}/{qid} is not claimed")
@@ -194,8 +187,9 @@ class Writer:
             entries = []
             for resident, recipient in zip(residents, recipients, strict=True):
                 resident.begun = True
-                home = resident.segment.number, resident.ordinal
-                entries.append(BegunEntry(*home, resident.spid, resident.qid, recipient.attempts + 1))
+                segment, ordinal = resident.segment.number, resident.ordinal
+                attempt = recipient.attempts + 1
+                entries.append(BegunEntry(segment, ordinal, resident.spid, resident.qid, attempt))
 
             def placed(_segment: Segment, _ordinal: int, _body: int, _sequence: int) -> None:
                 shard.observer.attempted(at, recipients, destination)
@@ -210,19 +204,23 @@ class Writer:
         residents = [self.claimed(settlement.recipient) for settlement in settlements]
         following = [after(item.recipient, item.verdict) for item in settlements]
         messages = [self.records(each) for each in staged]
-        octets = sum(len(part) for message in messages for part in message.parts())
+        octets = sum(len(part) for message in messages for part in message.parts)
         if octets > self._shard.journal.largest_frame:
             raise Refused(Reply(code=452, status="4.3.4", text="Too large to be accepted with verdicts"))
-        if len(set(residents)) < len(residents):
+        if len(residents) > 1 and len(set(residents)) < len(residents):
             raise ValueError("a recipient cannot be settled twice at once")
 
         def write() -> Awaitable[None]:
             changes = []
-            shared: dict[int, str] = {}
+            shared, of = "", None
             for item, resident, state in zip(settlements, residents, following, strict=True):
-                note = verdict.encode(item.verdict, _shared_part(item.verdict, shared))
-                mark = verdict.MARK_OF[type(item.verdict)]
-                changes.append(self._change(resident, item.recipient, state, item.verdict, mark, note))
+                why = item.verdict
+                if not isinstance(why, ENDS_OF_BOUNCES) and why.attempt is not of:
+                    # Those who travelled together come together.
+                    shared, of = verdict.attempt_part(why.attempt), why.attempt
+                note = verdict.encode(why, shared)
+                mark = verdict.MARK_OF[type(why)]
+                changes.append(self._change(resident, item.recipient, state, why, mark, note))
             if messages:
                 return self._append_report(changes, messages)
             return self._append_changes(Kind.SETTLE, changes)
@@ -284,7 +282,7 @@ class Writer:
         raw = record.encode(following) if following is not None else resident.raw or record.encode(before)
         flags = ALIVE if following is not None else 0
         entry = Entry(mark, flags, resident.segment.number, resident.ordinal, resident.content, raw, note)
-        return _Change(resident, before, following, why, raw, entry)
+        return _Change(resident, before, following, why, entry)
 
     def _append_changes(self, kind: Kind, changes: list[_Change]) -> asyncio.Future[Any]:
         shard = self._shard
@@ -307,7 +305,7 @@ class Writer:
         at = shard.clock.now()
         parts = [len(messages).to_bytes(4, "little")]
         for message in messages:
-            parts += message.parts()
+            parts += message.parts
         parts += [pack_entry(change.entry) for change in changes]
         count = sum(len(message.lines) for message in messages) + len(changes)
 
@@ -327,31 +325,21 @@ class Writer:
     ) -> None:
         shard = self._shard
         waits = False
-        for change in changes:
-            resident, entry = change.resident, change.entry
+        for resident, before, following, why, entry in changes:
             line_at = body_at + ENTRY_HEAD
-            body_at = line_at + len(entry.line) + len(entry.note)
-            if change.following is None:
+            length = len(entry.line)
+            body_at = line_at + length + len(entry.note)
+            if following is None:
                 shard.end(resident)
             else:
-                shard.move(resident, segment, ordinal, line_at, len(entry.line))
-                shard.rest(resident, change.following)
+                shard.move(resident, segment, ordinal, line_at, length)
+                shard.rest(resident, following)
                 waits = True
             ordinal += 1
-            if change.verdict is not None:
-                tell(shard.observer, at, change.before, change.verdict)
+            if why is not None:
+                tell(shard.observer, at, before, why)
         if waits:
             shard.notify()
-
-
-def _shared_part(why: Verdict, shared: dict[int, str]) -> str:
-    """The part of a note that those who travelled together share, made once per frame."""
-    if isinstance(why, Reported | Discarded):
-        return ""
-    part = shared.get(id(why.attempt))
-    if part is None:
-        part = shared[id(why.attempt)] = verdict.attempt_part(why.attempt)
-    return part
 
 
 def tell(observer: Observer, at: int, recipient: Recipient, why: Verdict) -> None:

@@ -28,7 +28,6 @@ def resident(area: Area = Area.INCOMING, due: int = 0, received: int = 5, qid: i
         size=10,
         received=received,
         content=IN_SPOOL,
-        recipient=None,
         linked=False,
     )
 
@@ -159,6 +158,18 @@ def test_the_oldest_stays_right_through_many_comings_and_goings() -> None:
         accounts.add_resident(each)
     found = accounts.stats([])[Area.INCOMING]
     assert (found.recipients, found.oldest) == (3010, 4990)
+
+
+def test_the_oldest_is_found_in_whatever_order_mail_comes() -> None:
+    accounts = Accounts()
+    mail = {received: resident(received=received) for received in (50, 20, 70, 10, 60)}
+    for each in mail.values():
+        accounts.add_resident(each)
+    for received in (10, 20, 50, 60, 70):
+        assert accounts.stats([])[Area.INCOMING].oldest == received
+        mail[received].state = State.GONE
+        accounts.remove_resident(Area.INCOMING, 10)
+    assert accounts.stats([])[Area.INCOMING].oldest is None
 
 
 # ---------------------------------------------------------------- the shelf
