@@ -12,6 +12,7 @@ from mqcd.config.settings import (
     SECOND,
     DeliverSettings,
     ListenerSettings,
+    Mechanism,
     QueueSettings,
     RelaySettings,
     ReportSettings,
@@ -189,12 +190,41 @@ def _destinations(settings: Settings) -> Remarks:
             yield path, f"{entry.match} is named twice: put all that is said of it into one element"
 
 
+def _logins(settings: Settings) -> Remarks:
+    for index, relay in enumerate(settings.deliver.relays, start=1):
+        auth, at = relay.auth, f"mta/deliver/relays/relay[{index}]/auth"
+        if auth.passwordfile is not None and auth.password.text and not auth.password.from_file:
+            yield f"{at}/password", "given twice: keep the text or the file"
+        if not auth.enabled or auth.override is Mechanism.EXTERNAL:
+            continue
+        if not auth.username:
+            yield f"{at}/username", "must be given where auth is enabled"
+        if not auth.password.text and auth.passwordfile is None:
+            yield f"{at}/password", "must be given where auth is enabled, as text or by its file"
+
+
+def _relay_tls(settings: Settings) -> Remarks:
+    for index, relay in enumerate(settings.deliver.relays, start=1):
+        ssl, at = relay.ssl, f"mta/deliver/relays/relay[{index}]/ssl"
+        if ssl.latent is None and (ssl.mandatory or ssl.verify or ssl.certfile):
+            text = "must be given: Y for STARTTLS, N where the connection begins with TLS"
+            yield f"{at}@latent", text
+        if ssl.keyfile is not None and ssl.certfile is None:
+            yield f"{at}@certfile", "must be given with keyfile"
+        if relay.auth.enabled and relay.auth.override is Mechanism.EXTERNAL and ssl.certfile is None:
+            yield f"{at}@certfile", "must be given for a login by external"
+    if settings.deliver.client.tls_mandatory and not settings.deliver.client.anonssl:
+        yield "mta/deliver/client/anonssl@mandatory", "contradicts anonssl N: say Y there, or N here"
+
+
 _CHECKS: tuple[Callable[[Settings], Remarks], ...] = (
     _roots,
     _journal,
     _listener_names,
     _listener_ports,
     _relays,
+    _logins,
+    _relay_tls,
     _zones,
     _destinations,
 )

@@ -4,21 +4,24 @@
 
 Guarantees: either settings that are complete (every token replaced, paths absolute, inherited values filled
 in), with a warning for each thing that is read over, or `BadConfiguration` with every error of the file at
-once, each with file, line, element path and what was expected. The file is all that is read.
+once, each with file, line, element path and what was expected. Besides the file, only the files of
+passwords that it names are read.
 """
 
 import dataclasses
 import pathlib
+from collections.abc import Callable
 
 from mqcd.config.complete import complete, contradictions, oddities
 from mqcd.config.document import BadDocument, parse_document
 from mqcd.config.problems import BadConfiguration, Remark
 from mqcd.config.reader import At, Reader
-from mqcd.config.settings import Settings
+from mqcd.config.settings import Secret, Settings
 from mqcd.config.tokens import Tokens
 
 MAX_OCTETS = 4 * 1024 * 1024
 """A larger file is no configuration: it is refused before it is parsed."""
+MAX_SECRET = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,13 +45,51 @@ def load(path: pathlib.Path, *, var: pathlib.Path | None, hostname: str) -> Load
         text = f"cannot be read: {error.strerror}. Name the file with -c FILE, or in MQCD_CONF"
         raise BadConfiguration((Remark(file=str(path), line=0, path="", text=text),)) from error
     conf = path.absolute().parent
-    return load_text(octets, name=str(path), conf=conf, var=var, hostname=hostname)
+    return load_text(octets, name=str(path), conf=conf, var=var, hostname=hostname, secret=_secret)
+
+
+def _secret(path: pathlib.Path) -> str:
+    """What a file of a password holds: its first line. Raises OSError and ValueError with what is wrong."""
+    with path.open("rb") as file:
+        lines = file.read(MAX_SECRET + 1).decode().splitlines()
+    if not lines or not lines[0]:
+        raise ValueError("its first line is empty")
+    return lines[0]
+
+
+def _with_secrets(settings: Settings, reader: Reader, secret: Callable[[pathlib.Path], str]) -> Settings:
+    """The settings, with the passwords that stand in files of their own."""
+    relays = []
+    for index, relay in enumerate(settings.deliver.relays, start=1):
+        path = relay.auth.passwordfile
+        if path is not None and relay.auth.enabled:
+            at = At(shown=f"mta/deliver/relays/relay[{index}]/auth/password@file")
+            try:
+                password = Secret(secret(path), from_file=True)
+            except (OSError, ValueError) as error:
+                why = getattr(error, "strerror", None) or "it is no line of text"
+                reader.error(at, f"{path} cannot be read as a password: {why}")
+            else:
+                auth = dataclasses.replace(relay.auth, password=password)
+                relay = dataclasses.replace(relay, auth=auth)
+        relays.append(relay)
+    deliver = dataclasses.replace(settings.deliver, relays=tuple(relays))
+    return dataclasses.replace(settings, deliver=deliver)
 
 
 def load_text(
-    octets: bytes, *, name: str, conf: pathlib.Path, var: pathlib.Path | None, hostname: str
+    octets: bytes,
+    *,
+    name: str,
+    conf: pathlib.Path,
+    var: pathlib.Path | None,
+    hostname: str,
+    secret: Callable[[pathlib.Path], str] | None = None,
 ) -> Loaded:
-    """Load the octets of a file: `name` stands in remarks, `conf` is the directory it would lie in."""
+    """Load the octets of a file: `name` stands in remarks, `conf` is the directory it would lie in.
+
+    `secret` reads a password's file; without it such passwords stay empty.
+    """
     tokens = Tokens(conf=conf, var=(var or conf.parent / "var").absolute(), hostname=hostname)
     reader = Reader(name, tokens)
     try:
@@ -64,6 +105,8 @@ def load_text(
         # A value that did not parse counts as left out: what follows from that is not its writer's fault.
         if path not in wrong:
             reader.error(At(shown=path), text)
+    if secret is not None:
+        settings = _with_secrets(settings, reader, secret)
     for path, text in oddities(written, reader.given):
         reader.warn(At(shown=path), text)
     if reader.errors:

@@ -1,7 +1,7 @@
-"""The kinds of value that name machines, networks and people.
+"""The kinds of value that name machines, networks and people, and what they log in by.
 
-The same promise as `fields`: what a kind shows it can read, and `BadValue` is its only error. Names are
-checked for their form, never looked up.
+The same promise as `fields`: what a kind shows it can read (but for secrets), and `BadValue` is its only
+error. Names are checked for their form, never looked up.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ import re
 from typing import TypeVar
 
 from mqcd.config.fields import BadValue, Kind
-from mqcd.config.settings import HostPattern, HostPort, Network, Source
+from mqcd.config.settings import HostPattern, HostPort, Network, Secret, Source
 
 Value = TypeVar("Value")
 
@@ -235,3 +235,25 @@ class NetworkKind(Kind[Network]):
 
     def show(self, value: Network) -> str:
         return Peers().show(value)
+
+
+HIDDEN = "(hidden)"
+
+
+@dataclasses.dataclass(frozen=True)
+class SecretKind(Kind[Secret]):
+    """A text that is not shown: what `show` gives tells only that there is one."""
+
+    @property
+    def word(self) -> str:
+        return "secret"
+
+    @property
+    def expected(self) -> str:
+        return "a text, which is never shown"
+
+    def parse(self, text: str) -> Secret:
+        return Secret(text)
+
+    def show(self, value: Secret) -> str:
+        return HIDDEN if value.text and not value.from_file else ""

@@ -42,14 +42,11 @@ NOT_YET_RESTRICTING = {
     **{f"{_SERVER}/{name}": what for name, what in _GATES.items()},
     **{f"{_PEERS}/{name}": what for name, what in {**_GATES, **_PEER_LIMITS}.items()},
     "mta/submit/listeners/listener/ssl": "this listener to TLS",
-    f"{_CLIENT}/anonssl@mandatory": "delivery to TLS",
-    f"{_RELAY}/auth": "this relay to a login",
-    f"{_RELAY}/ssl": "this relay to TLS",
+    f"{_RELAY}/ssl@tspath": "whose certificates are taken (name them by client/trust, say verify)",
+    f"{_RELAY}/ssl@peercert": "whose certificate is taken (say verify)",
     "mta/deliver/zones/zone@rate": "how fast mail of this zone is sent",
-    "mta/deliver/zones/zone@tls": "this zone's mail to TLS",
     "mta/deliver/zones/zone/match@header": "which mail this zone takes",
     "mta/deliver/destinations/destination@rate": "how fast mail is sent there",
-    "mta/deliver/destinations/destination@tls": "mail for this destination to TLS",
     "ops/events/hashkey@file": "what the event files show of addresses",
 }
 """Settings that restrict and have no effect yet, and what each would restrict: errors."""
@@ -57,6 +54,7 @@ NOT_YET_RESTRICTING = {
 _NO_PART = "mqcd has no such part"
 _NOTIFIED = "mqcd starts at once and is notified, it does not poll"
 _LATER = "it has no effect yet"
+_NO_KEYSTORE = "a relay's certfile and keyfile name a certificate of ours, there are no key stores"
 
 NO_EFFECT = {
     "application/database": _NO_PART,
@@ -84,7 +82,6 @@ NO_EFFECT = {
     "mta/deliver/interval_high": _NOTIFIED,
     "mta/deliver/interval_error": _NOTIFIED,
     "mta/deliver/delay_start": _NOTIFIED,
-    "mta/deliver/maxconntime": _LATER,
     "mta/deliver/maxsenderlife": _LATER,
     "mta/deliver/watchdog": _LATER,
     f"{_CLIENT}/transcript": _LATER,
@@ -92,13 +89,15 @@ NO_EFFECT = {
     f"{_CLIENT}/delay_close": _NO_PART,
     f"{_CLIENT}/niobuffers": "mqcd sizes its buffers itself",
     f"{_CLIENT}/nomaxsrvconns": "maxserverconnections always counts",
-    f"{_CLIENT}/anonssl@latent": _LATER,
-    f"{_CLIENT}/anonssl@cert": _LATER,
-    f"{_CLIENT}/anonssl@certpass": _LATER,
-    f"{_CLIENT}/anonssl@kspath": _LATER,
-    f"{_CLIENT}/anonssl@tspath": _LATER,
-    f"{_CLIENT}/anonssl@peercert": _LATER,
-    f"{_RELAY}/ssl": "STARTTLS is used wherever it is offered, as anonssl says",
+    f"{_CLIENT}/anonssl@latent": "hosts found by DNS are spoken to by STARTTLS",
+    f"{_CLIENT}/anonssl@cert": _NO_KEYSTORE,
+    f"{_CLIENT}/anonssl@certpass": _NO_KEYSTORE,
+    f"{_CLIENT}/anonssl@kspath": _NO_KEYSTORE,
+    f"{_CLIENT}/anonssl@tspath": "name the certificates by client/trust",
+    f"{_CLIENT}/anonssl@peercert": "anonssl looks at no certificate",
+    f"{_RELAY}/ssl@cert": _NO_KEYSTORE,
+    f"{_RELAY}/ssl@certpass": _NO_KEYSTORE,
+    f"{_RELAY}/ssl@kspath": _NO_KEYSTORE,
     "mta/report/audit": _LATER,
     "mta/report/interval_low": _NOTIFIED,
     "mta/report/interval_high": _NOTIFIED,
@@ -135,11 +134,6 @@ def _optional_tls(node: Node) -> bool:
     return latent and asks_nothing(node.attributes.get("mandatory", "N"))
 
 
-def _login_off(node: Node) -> bool:
-    """Whether an `auth` element is switched off, as it is where it does not say `enabled`."""
-    return asks_nothing(node.attributes.get("enabled", "N"))
-
-
 def _unqualified(node: Node) -> bool:
     """Whether a check is off or left to its default, which is off here, whatever its attributes say."""
     return asks_nothing(node.text)
@@ -152,8 +146,6 @@ def _no_login(node: Node) -> bool:
 
 _HARMLESS: dict[str, Callable[[Node], bool]] = {
     "mta/submit/listeners/listener/ssl": _optional_tls,
-    f"{_RELAY}/ssl": _optional_tls,
-    f"{_RELAY}/auth": _login_off,
     **{
         f"{around}/{name}": harmless
         for around in (_SERVER, _PEERS)

@@ -7,7 +7,7 @@ look at `errors` first. A value left out, and an empty one, is the default.
 import dataclasses
 import difflib
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mqcd.config import pending
@@ -82,7 +82,7 @@ class Reader:
         values: dict[str, Any] = {}
         for entry in block.entries:
             if isinstance(entry, Row):
-                values[entry.attribute] = self._row(entry, node, found, at)
+                values[entry.attribute] = self._row(block, entry, node, found, at)
             elif isinstance(entry, Many):
                 holder = found.get(entry.name) if entry.name else node
                 values[entry.attribute] = self._many(block, entry, holder, at.into(entry.name))
@@ -187,12 +187,14 @@ class Reader:
 
     # ------------------------------------------------------------ values
 
-    def _row(self, row: Row, node: Node | None, found: dict[str, Node], at: At) -> Any:
+    def _row(self, block: Block, row: Row, node: Node | None, found: dict[str, Node], at: At) -> Any:
         here = at.into(row.name)
         place = PLACES[here.bare]
         holder = found.get(row.element) if row.element else node
         if holder is not None and row.element:
-            self._only_a_value(row, holder, at.into(row.element))
+            rows = [each for each in block.entries if isinstance(each, Row) and each.element == row.element]
+            if row is rows[0]:
+                self._only_values(rows, holder, at.into(row.element))
         text = _text(row, holder)
         if text:
             self.given.add(here.shown)
@@ -201,10 +203,10 @@ class Reader:
             self.error(here, f"must be given: expected {row.kind.expected}")
         return self._default(place)
 
-    def _only_a_value(self, row: Row, holder: Node, at: At) -> None:
-        """Remark on what else stands in an element that holds one value."""
-        self._attributes(holder, {f"@{row.xml_attribute}"} if row.xml_attribute else set(), at)
-        if row.xml_attribute:
+    def _only_values(self, rows: Sequence[Row], holder: Node, at: At) -> None:
+        """Remark on what else stands in an element that holds these values."""
+        self._attributes(holder, {f"@{row.xml_attribute}" for row in rows if row.xml_attribute}, at)
+        if all(row.xml_attribute for row in rows):
             self._stray_text(holder, at)
         for child in holder.children:
             self._foreign(child, at, [])

@@ -40,6 +40,7 @@ from mqcd.config.names import (
     Host,
     NetworkKind,
     Peers,
+    SecretKind,
     SourceKind,
 )
 
@@ -202,6 +203,34 @@ SUBMIT = Block(
     ),
 )
 
+AUTH = Block(
+    name="auth",
+    fills=settings.AuthSettings,
+    attribute="auth",
+    entries=(
+        row("@enabled", YES_NO),
+        row("@override", Optional(Choice(settings.Mechanism))),
+        row("@initrsp", YES_NO),
+        row("@cleartext", YES_NO),
+        row("username", Line()),
+        row("password", SecretKind()),
+        row("password@file", Optional(FilePath()), "passwordfile"),
+    ),
+)
+
+SSL = Block(
+    name="ssl",
+    fills=settings.SslSettings,
+    attribute="ssl",
+    entries=(
+        row("@latent", Optional(YES_NO)),
+        row("@mandatory", YES_NO),
+        row("@verify", YES_NO),
+        row("@certfile", Optional(FilePath())),
+        row("@keyfile", Optional(FilePath())),
+    ),
+)
+
 CLIENT = Block(
     name="client",
     fills=settings.ClientSettings,
@@ -211,12 +240,15 @@ CLIENT = Block(
         row("maxpipeline", Count()),
         row("timeout", Duration(least=1)),
         row("mindatarate", Count()),
+        row("extCHUNKING", YES_NO, "ext_chunking"),
         row("sayHELO", YES_NO, "say_helo"),
         row("fallbackHELO", YES_NO, "fallback_helo"),
         row("sendQUIT", YES_NO, "send_quit"),
         row("waitQUIT", YES_NO, "wait_quit"),
         row("fallbackMX_A", YES_NO, "fallback_mx_a"),
         row("anonssl", YES_NO),
+        row("anonssl@mandatory", YES_NO, "tls_mandatory"),
+        row("trust@file", Optional(FilePath()), "trust"),
     ),
 )
 
@@ -229,6 +261,8 @@ DELIVER = Block(
         row("maxconnections", Count(least=1)),
         row("maxserverconnections", Count(least=1)),
         row("maxmessages", Count()),
+        row("maxconntime", Duration()),
+        row("maxidletime", Duration()),
         row("maxrecips", Count()),
         row("smtpport", Count(least=1, most=65535)),
         CLIENT,
@@ -243,6 +277,9 @@ DELIVER = Block(
                     row("@destdomains", Listed(Domain(), separator=",")),
                     row("@senders", Listed(SENDER, separator=",")),
                     row("@sendernets", Listed(NetworkKind(), separator=",")),
+                    row("@lmtp", YES_NO),
+                    AUTH,
+                    SSL,
                 ),
             ),
         ),

@@ -245,10 +245,15 @@ class ClientSettings:
 
     announcehost: str = setting("", "host name in EHLO; empty = the application's")
     maxpipeline: int = setting(25, "commands sent ahead of their replies; 0 or 1 = no pipelining")
-    timeout: int = setting(MINUTE, "time to wait for a connection or a reply", "milliseconds")
+    timeout: int = setting(
+        MINUTE,
+        "time to wait for a connection; replies have 2 to 10 times as long, as RFC 5321, 4.5.3.2 has it",
+        "milliseconds",
+    )
     mindatarate: int = setting(
         1_000_000, "rate that lengthens the timeout of large messages; bits a second, 0 = never"
     )
+    ext_chunking: bool = setting(True, "send contents by BDAT where the next hop offers it (RFC 3030)")
     say_helo: bool = setting(False, "greet with HELO and never with EHLO")
     fallback_helo: bool = setting(False, "try HELO when EHLO is refused")
     send_quit: bool = setting(True, "end a connection with QUIT")
@@ -256,6 +261,64 @@ class ClientSettings:
     fallback_mx_a: bool = setting(False, "when no MX host can be reached, try the domain's own address")
     anonssl: bool = setting(
         True, "use TLS, without checking certificates, where the next hop offers STARTTLS"
+    )
+    tls_mandatory: bool = setting(False, "with anonssl: send nothing without TLS")
+    trust: pathlib.Path | None = setting(
+        None, "certificates that others are checked by (PEM); none = those of the system", "absolute path"
+    )
+
+
+class Mechanism(enum.Enum):
+    """How to log in to a next hop."""
+
+    PLAIN = "plain"
+    LOGIN = "login"
+    CRAM_MD5 = "cram_md5"
+    EXTERNAL = "external"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Secret:
+    """A text that is shown to nobody: not in a log, a listing, or a shown configuration."""
+
+    text: str = dataclasses.field(default="", repr=False)
+    from_file: bool = False
+    """It stands in a file of its own, not in the configuration."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class AuthSettings:
+    """Who we are to a next hop (SMTP AUTH)."""
+
+    enabled: bool = setting(False, "log in to this next hop")
+    override: Mechanism | None = setting(
+        None, "how: plain, login, cram_md5 or external; none = the best that is offered, never external"
+    )
+    initrsp: bool = setting(True, "plain and external: show the login together with the AUTH command")
+    cleartext: bool = setting(False, "show the password without TLS, too")
+    username: str = setting("", "name to log in by")
+    password: Secret = setting(Secret(), "its password")
+    passwordfile: pathlib.Path | None = setting(
+        None, "file that holds the password, in the stead of the element's text", "absolute path"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class SslSettings:
+    """TLS with a relay."""
+
+    latent: bool | None = setting(
+        None, "Y: TLS by STARTTLS, where offered; N: the connection begins with it; none = as for all mail"
+    )
+    mandatory: bool = setting(False, "send nothing without TLS")
+    verify: bool = setting(
+        False, "send nothing without TLS and a certificate that is good and names the relay"
+    )
+    certfile: pathlib.Path | None = setting(
+        None, "certificate that we show, with its chain (PEM)", "absolute path"
+    )
+    keyfile: pathlib.Path | None = setting(
+        None, "key of that certificate (PEM); none = it stands in certfile", "absolute path"
     )
 
 
@@ -273,6 +336,9 @@ class RelaySettings:
     sendernets: tuple[Network, ...] = setting(
         (), "networks from which mail is sent here; with senders, both must fit"
     )
+    lmtp: bool = setting(False, "speak LMTP with it (RFC 2033), not SMTP")
+    auth: AuthSettings = AuthSettings()
+    ssl: SslSettings = SslSettings()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -346,6 +412,14 @@ class DeliverSettings:
     )
     maxserverconnections: int = setting(20, "connections at once to one destination")
     maxmessages: int = setting(100, "messages over one connection; 0 = no limit")
+    maxconntime: int = setting(
+        0, "age at which a connection takes no further message; 0 = no limit", "milliseconds"
+    )
+    maxidletime: int = setting(
+        2 * SECOND,
+        "time that a connection is kept for the next message; 0 = closed at once",
+        "milliseconds",
+    )
     maxrecips: int = setting(50, "recipients in one transaction; 0 = no limit")
     smtpport: int = setting(25, "TCP port of hosts found by DNS")
     client: ClientSettings = ClientSettings()

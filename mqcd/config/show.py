@@ -1,11 +1,11 @@
 """Settings -> the XML that loads to the same settings: for `mqcd check`, and for the file that is shipped.
 
-Written from the schema, every setting in its place, so nothing can be left out. Secrets: no setting holds
-one, keys are named by their file; an element that asks for a password is refused, never shown.
+Written from the schema, every setting in its place, so nothing can be left out but secrets: a password that
+stands in the file is not shown, one in a file of its own is named by that.
 """
 
 import html
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mqcd.config.schema import ROOT, Block, Many, Row
@@ -60,9 +60,16 @@ def _inside(block: Block, values: Any, indent: str, glosses: bool) -> Iterator[s
             inner = values if entry.fills is None else getattr(values, entry.attribute)
             yield from _block(entry, inner, indent, glosses)
         elif entry.element:
+            rows = [each for each in block.entries if isinstance(each, Row) and each.element == entry.element]
             if glosses:
-                yield f"{indent}<!-- {gloss_of(type(values), entry.attribute)} -->"
-            yield indent + _element(entry, values)
+                yield f"{indent}<!-- {_named(entry, rows)}{gloss_of(type(values), entry.attribute)} -->"
+            if entry is rows[-1]:
+                yield indent + _element(rows, values)
+
+
+def _named(row: Row, rows: Sequence[Row]) -> str:
+    """Which value a gloss is for, where its element holds several."""
+    return f"@{row.xml_attribute}: " if row.xml_attribute and len(rows) > 1 else ""
 
 
 def _many(around: Block, many: Many, values: Any, indent: str, glosses: bool) -> Iterator[str]:
@@ -86,30 +93,38 @@ def _example(many: Many, indent: str) -> Iterator[str]:
     """What an item of an empty list could say, as one comment."""
     if many.item.fills is None:
         return
-    inner = [entry.item for entry in many.item.entries if isinstance(entry, Many)]
+    inner = [entry for entry in many.item.entries if not isinstance(entry, Row)]
     closed = "" if inner else "/"
     yield f"{indent}<!-- any number of <{many.item.name}{_blank_attributes(many.item)}{closed}>"
     yield from _explained(many.item, indent + _STEP)
-    for item in inner:
-        yield f"{indent}{_STEP}with any number of <{item.name}{_blank_attributes(item)}/> inside"
+    for entry in inner:
+        several = isinstance(entry, Many)
+        item = entry.item if isinstance(entry, Many) else entry
+        with_what = "with any number of" if several else "with"
+        yield f"{indent}{_STEP}{with_what} <{item.name}{_blank_attributes(item)}/> inside"
         yield from _explained(item, indent + 2 * _STEP)
     yield f"{indent}-->"
 
 
 def _blank_attributes(block: Block) -> str:
-    return "".join(f' {entry.xml_attribute}=""' for entry in block.entries if isinstance(entry, Row))
+    own = [entry for entry in block.entries if isinstance(entry, Row) and not entry.element]
+    return "".join(f' {entry.xml_attribute}=""' for entry in own)
 
 
 def _explained(block: Block, indent: str) -> Iterator[str]:
     for entry in block.entries:
         if isinstance(entry, Row) and block.fills is not None:
-            yield f"{indent}{entry.name}: {gloss_of(block.fills, entry.attribute)}"
+            attribute = f' {entry.xml_attribute}=""' if entry.xml_attribute else ""
+            name = f"<{entry.element}{attribute}>" if entry.element else entry.name
+            yield f"{indent}{name}: {gloss_of(block.fills, entry.attribute)}"
 
 
-def _element(row: Row, values: Any) -> str:
-    if row.xml_attribute:
-        return f"<{row.element} {_attribute(row, values)}/>"
-    return f"<{row.element}>{html.escape(_text(row, values), quote=False)}</{row.element}>"
+def _element(rows: Sequence[Row], values: Any) -> str:
+    """An element that holds the values of these rows: one in its text, others in its attributes."""
+    name = rows[0].element
+    tag = name + "".join(f" {_attribute(row, values)}" for row in rows if row.xml_attribute)
+    texts = [html.escape(_text(row, values), quote=False) for row in rows if not row.xml_attribute]
+    return f"<{tag}>{texts[0]}</{name}>" if texts else f"<{tag}/>"
 
 
 def _attribute(row: Row, values: Any) -> str:

@@ -87,7 +87,16 @@ async def _reach(shop: Shop, hop: Hop, host: str, address: str, turn: int) -> Li
         text = f"zone {policy.zone} has no address of its own to reach {host} [{address}] from"
         reply = Reply(code=451, status="4.4.1", text=text)
         return NoHost(reply=reply, phase=Phase.CONNECT, host=host, address=address)
-    manners = replace(shop.manners, hello=policy.helo, tls=policy.tls)
+    manners = replace(
+        shop.manners,
+        hello=policy.helo,
+        lmtp=policy.lmtp,
+        tls=policy.tls,
+        implicit_tls=policy.implicit_tls,
+        certificate=policy.certificate,
+        key=policy.key,
+        login=policy.login,
+    )
     opportunistic = manners.tls is TlsPolicy.MAY and not manners.implicit_tls
     if opportunistic and address in shop.tls_failures:
         manners, opportunistic = replace(manners, tls=TlsPolicy.NONE), False

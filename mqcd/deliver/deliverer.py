@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Sequence
 
-from mqcd.config.settings import ClientSettings, DeliverSettings, TlsPolicy
+from mqcd.config.settings import ClientSettings, DeliverSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Attempt, Phase, Recipient
 from mqcd.core.ports import Clock, Dialer, Observer, QueueStore, Resolver
@@ -352,5 +352,6 @@ def _manners(client: ClientSettings) -> Manners:
         maxpipeline=client.maxpipeline,
         say_helo=client.say_helo,
         fallback_helo=client.fallback_helo,
-        tls=TlsPolicy.MAY if client.anonssl else TlsPolicy.NONE,
+        chunking=client.ext_chunking,
+        trust=str(client.trust or ""),
     )

@@ -51,6 +51,8 @@ class Link:
         self.address = address
         self.source = ""
         self.connect_ms = 0
+        self.opened = 0
+        """When the connection stood, monotonic ms."""
         self.tls = ""
         self.transactions = 0
         self.deadline = 0
@@ -83,7 +85,8 @@ class Link:
             self._dialling = None
         self._connection = connection
         self.source = connection.source_addr
-        self.connect_ms = self._clock.monotonic() - started
+        self.opened = self._clock.monotonic()
+        self.connect_ms = self.opened - started
 
     async def greet(self) -> State:
         """All that comes before mail, until the server is ready or will not do. Raises ConnectFailed: TLS."""

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mqcd.config.settings import (
+    AuthSettings,
+    ClientSettings,
     DeliverSettings,
     DestinationSettings,
     Rate,
@@ -28,6 +30,7 @@ from mqcd.config.settings import (
 from mqcd.core.address import fits_name, sent_by
 from mqcd.core.model import Envelope
 from mqcd.core.schedule import RetrySchedule
+from mqcd.deliver.auth import Login
 from mqcd.deliver.routing import Destination
 
 
@@ -38,6 +41,15 @@ class Policy:
     schedule: RetrySchedule
     helo: str
     tls: TlsPolicy
+    implicit_tls: bool = False
+    """The connection begins with TLS."""
+    lmtp: bool = False
+    login: Login | None = None
+    """Who we are to the next hop."""
+    certificate: str = ""
+    """File of the certificate that we show; "" = none."""
+    key: str = ""
+    """File of its key; "" = it stands with the certificate."""
     connections: int
     """Connections at once, at most."""
     zone: str = ""
@@ -64,9 +76,43 @@ class Hop:
 
 def hop(destination: Destination, policy: Policy) -> Hop:
     """The hop that a policy makes of a destination."""
+    policy = _to_relay(policy, destination) if destination.relay else policy
     entry = f"/{policy.entry}" if policy.entry else ""
     zone = f" via {policy.zone}" if policy.zone else ""
     return Hop(destination, policy, f"{destination.name}{entry}{zone}")
+
+
+_STRICTNESS = tuple(TlsPolicy)
+"""From the laxest policy to the strictest."""
+
+
+def _to_relay(policy: Policy, relay: Destination) -> Policy:
+    """What the relay's own settings make of a policy. Of two policies for TLS the stricter one counts."""
+    ssl, login = relay.ssl, relay.auth
+    wanted = TlsPolicy.NONE if ssl.latent is None else TlsPolicy.MAY
+    if ssl.verify:
+        wanted = TlsPolicy.VERIFY
+    elif ssl.mandatory or ssl.latent is False:
+        wanted = TlsPolicy.ENCRYPT
+    return replace(
+        policy,
+        tls=max(policy.tls, wanted, key=_STRICTNESS.index),
+        implicit_tls=ssl.latent is False,
+        lmtp=relay.lmtp,
+        login=_login(login) if login.enabled else None,
+        certificate=str(ssl.certfile or ""),
+        key=str(ssl.keyfile or ""),
+    )
+
+
+def _login(settings: AuthSettings) -> Login:
+    return Login(
+        username=settings.username,
+        password=settings.password.text,
+        mechanism=settings.override.value.upper().replace("_", "-") if settings.override else "",
+        initial_response=settings.initrsp,
+        cleartext=settings.cleartext,
+    )
 
 
 def source_for(sources: Sequence[Source], address: str, turn: int) -> str | None:
@@ -95,7 +141,7 @@ class Policies:
         base = Policy(
             schedule=schedule,
             helo=client.announcehost or "localhost",
-            tls=TlsPolicy.MAY if client.anonssl else TlsPolicy.NONE,
+            tls=_tls_of(client),
             connections=settings.maxserverconnections,
         )
         self._by_zone = {"": base} | {zone.name: _zoned(base, zone) for zone in settings.zones}
@@ -117,6 +163,12 @@ class Policies:
             policy = self._by_zone[zone]
             made = self._made[key] = _narrowed(policy, found) if found else policy
         return made
+
+
+def _tls_of(client: ClientSettings) -> TlsPolicy:
+    if client.tls_mandatory:
+        return TlsPolicy.ENCRYPT
+    return TlsPolicy.MAY if client.anonssl else TlsPolicy.NONE
 
 
 def _zoned(base: Policy, zone: ZoneSettings) -> Policy:

@@ -19,12 +19,15 @@ from enum import Enum
 from ipaddress import ip_address
 from random import Random
 
-from mqcd.config.settings import HostPort, Network, RelaySettings
+from mqcd.config.settings import AuthSettings, Network, RelaySettings, SslSettings
 from mqcd.core.address import literal_ip, sent_by
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Envelope
 from mqcd.core.ports import MxHost
 from mqcd.core.reply import Reply
+
+NO_LOGIN = AuthSettings()
+NO_SSL = SslSettings()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +41,9 @@ class Destination:
     port: int
     relay: bool = False
     """Configured, not found by DNS: that it cannot be resolved is a mistake of ours, hence temporary."""
+    lmtp: bool = False
+    auth: AuthSettings = NO_LOGIN
+    ssl: SslSettings = NO_SSL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +96,7 @@ class Relays:
         self._by_domain: dict[str, Destination] = {}
         self._default: Destination | None = None
         for entry in entries:
-            relay = _relay(entry.address)
+            relay = _relay(entry)
             if entry.senders or entry.sendernets:
                 domains = frozenset(entry.destdomains)
                 self._by_origin.append(_ByOrigin(relay, entry.senders, entry.sendernets, domains))
@@ -114,10 +120,22 @@ class Relays:
         return self._by_origin[ranks.index(best)].relay if best else None
 
 
-def _relay(address: HostPort) -> Destination:
+def _relay(entry: RelaySettings) -> Destination:
+    address = entry.address
     shown = f"[{address.host}]" if ":" in address.host else address.host
     name = f"{shown}:{address.port}"
-    return Destination(name=name, hosts=((address.host,),), port=address.port, relay=True)
+    # Who we are to a server decides what it takes from us: other limits, another fate, hence another lane.
+    if entry.auth.enabled:
+        name += f" as {entry.auth.username}"
+    return Destination(
+        name=name,
+        hosts=((address.host,),),
+        port=address.port,
+        relay=True,
+        lmtp=entry.lmtp,
+        auth=entry.auth,
+        ssl=entry.ssl,
+    )
 
 
 def within(networks: Sequence[Network], address: str) -> bool:

@@ -2,7 +2,7 @@
 
 Guarantees: every job that it takes ends settled, put back or parked, whatever happens; an error of our own
 is logged, costs the recipients at hand one deferral (4.3.0) and this connection, and nothing else.
-Settings read: deliver maxmessages, client.
+Settings read: deliver maxmessages, maxconntime, maxidletime, client.
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ from mqcd.deliver.link import Link
 from mqcd.deliver.shop import Shop
 from mqcd.deliver.transaction import End, transact
 from mqcd.deliver.verdicts import INTERNAL, failure
-
-IDLE_MS = 2000
-"""How long a connection without work is kept for the next message."""
 
 _log = logging.getLogger("mqcd.deliver")
 
@@ -130,11 +127,14 @@ class Session:
         if shop.stopping or self._link is None or self._worn(self._link):
             return None
         job = shop.table.next_job(self._lane)
-        if job is not None or not shop.table.keep(self._lane):
+        idle_ms = shop.settings.maxidletime
+        if job is not None or not idle_ms or not shop.table.keep(self._lane):
             return job
         self._offer = asyncio.get_running_loop().create_future()
         self._idle.setdefault(self._lane.name, []).append(self)
-        self.deadline = shop.clock.monotonic() + IDLE_MS
+        self.deadline = shop.clock.monotonic() + idle_ms
+        if shop.settings.maxconntime:
+            self.deadline = min(self.deadline, self._link.opened + shop.settings.maxconntime)
         shop.sweep.add(self)
         self._changed()
         try:
@@ -143,8 +143,9 @@ class Session:
             shop.sweep.discard(self)
 
     def _worn(self, link: Link) -> bool:
-        limit = self._shop.settings.maxmessages
-        return 0 < limit <= link.transactions
+        settings = self._shop.settings
+        old = 0 < settings.maxconntime <= self._shop.clock.monotonic() - link.opened
+        return old or 0 < settings.maxmessages <= link.transactions
 
     def _is_last(self, link: Link) -> bool:
         limit = self._shop.settings.maxmessages

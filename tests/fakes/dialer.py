@@ -71,6 +71,8 @@ class FakeConnection:
             self.close()
             raise ConnectFailed("TLS handshake failed: as the test wants it")
         self.tls = "TLSv1.3"
+        if self._peer.tls_first:
+            self._peer.greet()
 
     def close(self) -> None:
         """Whoever reads hears of it."""
@@ -103,7 +105,11 @@ class Peer:
     replies: Mapping[str, str | None] = field(default_factory=dict)
     extensions: tuple[str, ...] = ("PIPELINING", "8BITMIME", "SMTPUTF8", "SIZE 0")
     tls_works: bool = True
+    tls_first: bool = False
+    """It says nothing before TLS stands."""
     tls_terms: TlsTerms | None = None
+    lmtp: bool = False
+    """It replies to a message for each recipient; to `.` and the address where the test says so."""
     log: list[str] = field(default_factory=list)
     """The commands, in order."""
     messages: list[tuple[str, tuple[str, ...], bytes]] = field(default_factory=list)
@@ -118,19 +124,32 @@ class Peer:
         self._silent = False
         self._sender = ""
         self._recipients: list[str] = []
+        self._chunk = 0
+        self._last = False
+        self._chunks = b""
         self.open = True
+        if not self.tls_first:
+            self.greet()
+
+    def greet(self) -> None:
+        """The first words."""
         self._answer("connect", "220 peer ready")
 
     def receive(self, data: bytes) -> None:
         """Octets from the client."""
         self._buffer += data
         while self._buffer and not self._silent and self.open:
-            if not (self._take_content() if self._content is not None else self._take_command()):
+            if not self._take_next():
                 return
 
     def gone(self) -> None:
         """The client has closed."""
         self.open = False
+
+    def _take_next(self) -> bool:
+        if self._chunk or self._last:
+            return self._take_chunk()
+        return self._take_content() if self._content is not None else self._take_command()
 
     def _take_command(self) -> bool:
         line, found, rest = self._buffer.partition(b"\r\n")
@@ -149,14 +168,40 @@ class Peer:
         if end < 0:
             return False
         content, self._buffer, self._content = whole[2 : end + 2], whole[end + 5 :], None
-        said = self._answer(".", "250 2.0.0 taken")
-        if said.startswith("2"):
-            self.messages.append((self._sender, tuple(self._recipients), content))
-        self._recipients = []
+        self._take_message(content)
         return True
 
+    def _take_chunk(self) -> bool:
+        if len(self._buffer) < self._chunk:
+            return False
+        self._chunks += self._buffer[: self._chunk]
+        self._buffer, self._chunk = self._buffer[self._chunk :], 0
+        if self._last:
+            self._last = False
+            self._take_message(self._chunks)
+        else:
+            self._answer("BDAT", "250 chunk taken")
+        return True
+
+    def _take_message(self, content: bytes) -> None:
+        if self.lmtp:
+            taken = [each for each in self._recipients if self._replied(f". {each}").startswith("2")]
+        else:
+            taken = self._recipients if self._replied(".").startswith("2") else []
+        if taken:
+            self.messages.append((self._sender, tuple(taken), content))
+        self._recipients = []
+        self._chunks = b""
+
+    def _replied(self, key: str) -> str:
+        return self._answer(key, self.replies.get(".", "250 2.0.0 taken"))
+
+    def _bdat(self, verb: str, text: str) -> None:
+        words = text.split()
+        self._chunk, self._last = int(words[1]), words[-1] == "LAST"
+
     def _hello(self, verb: str, text: str) -> None:
-        lines = ("peer", *self.extensions) if verb == "EHLO" else ("peer",)
+        lines = ("peer", *self.extensions) if verb != "HELO" else ("peer",)
         marks = ["-"] * (len(lines) - 1) + [" "]
         usual = "\r\n".join(f"250{mark}{line}" for mark, line in zip(marks, lines, strict=True))
         self._answer(verb, usual)
@@ -180,9 +225,12 @@ class Peer:
         self._answer(verb, "220 go on")
         self.extensions = tuple(each for each in self.extensions if each != "STARTTLS")
 
+    def _auth(self, verb: str, text: str) -> None:
+        self._answer(verb, "235 2.7.0 welcome")
+
     def _quit(self, verb: str, text: str) -> None:
-        self._answer(verb, "221 bye")
-        self._connection.hang_up()
+        if self._answer(verb, "221 bye"):
+            self._connection.hang_up()
 
     def _other(self, verb: str, text: str) -> None:
         self._answer(verb, "250 ok")
@@ -206,6 +254,9 @@ class Peer:
 _ACTIONS: Mapping[str, Callable[[Peer, str, str], None]] = {
     "EHLO": Peer._hello,
     "HELO": Peer._hello,
+    "LHLO": Peer._hello,
+    "AUTH": Peer._auth,
+    "BDAT": Peer._bdat,
     "MAIL": Peer._mail,
     "RCPT": Peer._rcpt,
     "DATA": Peer._data,

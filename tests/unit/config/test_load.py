@@ -13,18 +13,22 @@ from mqcd.config.schema import PLACES, Place
 from mqcd.config.settings import (
     HOUR,
     MINUTE,
+    AuthSettings,
     DestinationSettings,
     HostPort,
     ListenerSettings,
     LogFormat,
     LogLevel,
     RelaySettings,
+    Secret,
     ServerSettings,
     Settings,
     Source,
+    SslSettings,
     ZoneMatchSettings,
     ZoneSettings,
 )
+from mqcd.config.show import as_xml
 from mqcd.core.errors import MqcdError
 from tests.unit.config.samples import CONF, HOST, VAR, document, errors, loaded
 
@@ -157,7 +161,7 @@ def test_values_of_every_kind() -> None:
     assert (settings.ops.log.format, settings.ops.log.level) == (LogFormat.JSON, LogLevel.DEBUG)
 
 
-NAMED = {RelaySettings, ZoneSettings, ZoneMatchSettings, DestinationSettings}
+NAMED = {RelaySettings, AuthSettings, SslSettings, ZoneSettings, ZoneMatchSettings, DestinationSettings}
 """Blocks that are there only if they are written."""
 
 
@@ -169,7 +173,9 @@ def test_an_empty_element_has_its_default(place: Place) -> None:
         deliver = loaded(document(place.path, "")).settings.deliver
         items: tuple[Any, ...] = (*deliver.relays, *deliver.zones, *deliver.destinations)
         [item] = items
-        inner = getattr(item, "matches", ()) if place.fills is ZoneMatchSettings else (item,)
+        blocks = {ZoneMatchSettings: "matches", AuthSettings: "auth", SslSettings: "ssl"}
+        inner = getattr(item, blocks[place.fills]) if place.fills in blocks else item
+        inner = inner if isinstance(inner, tuple) else (inner,)
         assert [getattr(each, place.row.attribute) for each in inner] == [place.default]
     else:
         assert loaded(document(place.path, "")).settings == defaults(var=VAR, hostname=HOST)
@@ -281,6 +287,14 @@ def test_a_name_misspelt_finds_its_way_back(place: Place) -> None:
     assert [message for message in messages if f"did you mean {'@' * ('@' in place.path)}{name}?" in message]
 
 
+RELAY = "mta/deliver/relays/relay[1]"
+
+
+def relayed(inner: str) -> str:
+    """A relay with this inside."""
+    return f'<deliver><relays><relay address="a">{inner}</relay></relays></deliver>'
+
+
 @pytest.mark.parametrize(
     ("text", "path"),
     [
@@ -314,6 +328,16 @@ def test_a_name_misspelt_finds_its_way_back(place: Place) -> None:
             '<deliver><relays><relay address="a" destdomains="x, y"/><relay address="b" destdomains="Y"/>'
             "</relays></deliver>",
             "mta/deliver/relays/relay[2]@destdomains",
+        ),
+        (relayed('<auth enabled="Y"><password>p</password></auth>'), f"{RELAY}/auth/username"),
+        (relayed('<auth enabled="Y"><username>u</username></auth>'), f"{RELAY}/auth/password"),
+        (relayed('<auth><password file="f">p</password></auth>'), f"{RELAY}/auth/password"),
+        (relayed('<auth enabled="Y" override="external"/><ssl latent="Y"/>'), f"{RELAY}/ssl@certfile"),
+        (relayed('<ssl mandatory="Y"/>'), f"{RELAY}/ssl@latent"),
+        (relayed('<ssl latent="Y" keyfile="k"/>'), f"{RELAY}/ssl@certfile"),
+        (
+            '<deliver><client><anonssl mandatory="Y">N</anonssl></client></deliver>',
+            "mta/deliver/client/anonssl@mandatory",
         ),
     ],
 )
@@ -392,3 +416,35 @@ def test_a_zone_that_takes_nothing_and_one_that_names_no_listener_are_remarked_o
     ]
     again = '<destination match="A.example"/><destination match="a.example"/>'
     assert len(errors(document("mta/deliver/destinations", again))) == 2
+
+
+def test_a_password_comes_from_its_file_and_is_shown_nowhere(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "relay.secret").write_text("from the file\nmore\n")
+    conf = tmp_path / "conf" / "mqcd.xml"
+    login = '<auth enabled="Y"><username>u</username>{}</auth>'
+    conf.write_text(document("mta", relayed(login.format('<password file="relay.secret"/>'))))
+    by_file = load(conf, var=VAR, hostname=HOST).settings
+    assert by_file.deliver.relays[0].auth.password == Secret("from the file", from_file=True)
+    conf.write_text(document("mta", relayed(login.format("<password>in the text</password>"))))
+    by_text = load(conf, var=VAR, hostname=HOST).settings
+    assert by_text.deliver.relays[0].auth.password == Secret("in the text")
+    for settings, secret in ((by_file, "from the file"), (by_text, "in the text")):
+        assert secret not in repr(settings)
+        assert secret not in as_xml(settings)
+    assert "relay.secret" in as_xml(by_file)
+    assert "(hidden)" in as_xml(by_text)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\n", b"\xff\n"])
+def test_a_password_s_file_that_will_not_do_is_an_error(
+    tmp_path: pathlib.Path, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "secret").write_bytes(content)
+    conf = tmp_path / "mqcd.xml"
+    login = '<auth enabled="Y"><username>u</username><password file="secret"/></auth>'
+    conf.write_text(document("mta", relayed(login)))
+    with pytest.raises(BadConfiguration) as caught:
+        load(conf, var=VAR, hostname=HOST)
+    assert [remark.path for remark in caught.value.remarks] == [f"{RELAY}/auth/password@file"]

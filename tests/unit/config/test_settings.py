@@ -9,10 +9,12 @@ import pytest
 from mqcd.config.fields import Duration, FilePath, Listed, Optional, Percent
 from mqcd.config.schema import PLACES, Place
 from mqcd.config.settings import (
+    AuthSettings,
     DestinationSettings,
     ListenerSettings,
     RelaySettings,
     Settings,
+    SslSettings,
     ZoneMatchSettings,
     ZoneSettings,
 )
@@ -37,6 +39,8 @@ ALL: set[type[Any]] = {
     *classes(Settings()),
     *classes(ListenerSettings()),
     RelaySettings,
+    AuthSettings,
+    SslSettings,
     ZoneSettings,
     ZoneMatchSettings,
     DestinationSettings,

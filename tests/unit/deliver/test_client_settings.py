@@ -1,0 +1,372 @@
+"""What each setting of the client, and of a relay, does to what a server hears."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mqcd.config.settings import (
+    AuthSettings,
+    ClientSettings,
+    DeliverSettings,
+    DestinationSettings,
+    HostPort,
+    Mechanism,
+    RelaySettings,
+    Secret,
+    SslSettings,
+    TlsPolicy,
+)
+from mqcd.core.events import Verb
+from mqcd.core.model import Deferred, Delivered, Phase
+from tests.fakes.dialer import Peer
+from tests.unit.deliver.kit import CONTENT, MINUTE, RELAYED, Kit
+
+CERTIFICATE, KEY, TRUST = pathlib.Path("/c.pem"), pathlib.Path("/k.pem"), pathlib.Path("/t.pem")
+
+
+def client(**changes: Any) -> DeliverSettings:
+    """Settings with other manners."""
+    return replace(RELAYED, client=replace(RELAYED.client, **changes))
+
+
+def relay(**changes: Any) -> DeliverSettings:
+    """Settings with a relay of other properties."""
+    [usual] = RELAYED.relays
+    return replace(RELAYED, relays=(replace(usual, **changes),))
+
+
+def serving(**how: Any) -> dict[str, Callable[[], Peer] | str | None]:
+    """Hosts of which each connection leads to a peer of its own."""
+    return {"192.0.2.1": lambda: Peer(**how)}
+
+
+async def heard(settings: DeliverSettings, **how: Any) -> list[str]:
+    """The commands that the first connection of a delivery has heard, once that is over."""
+    async with Kit(settings, hosts=serving(**how)) as kit:
+        await kit.submit("to@example.com")
+        await kit.deliverer.drained()
+    return kit.dialer.peers[0].log
+
+
+async def deferral(kit: Kit) -> Deferred:
+    """The verdict on the first recipient that is deferred."""
+    await kit.heard(Verb.DEFERRED)
+    verdict = kit.observer.of(Verb.DEFERRED)[0].verdict
+    assert isinstance(verdict, Deferred)
+    return verdict
+
+
+# ---------------------------------------------------------------- client
+
+
+@pytest.mark.parametrize(
+    ("say", "fallback", "verbs"), [(True, False, ["HELO"]), (False, True, ["EHLO", "HELO"])]
+)
+async def test_helo(say: bool, fallback: bool, verbs: list[str]) -> None:
+    log = await heard(client(say_helo=say, fallback_helo=fallback), replies={"EHLO": "502 no"})
+    assert [line.split()[0] for line in log[: len(verbs) + 1]] == [*verbs, "MAIL"]
+
+
+async def test_without_fallback_a_refused_ehlo_defers() -> None:
+    async with Kit(client(), hosts=serving(replies={"EHLO": "502 no"})) as kit:
+        await kit.submit("to@example.com")
+        assert (await deferral(kit)).attempt.phase is Phase.EHLO
+
+
+@pytest.mark.parametrize(("most", "together"), [(25, 3), (2, 2), (1, 1), (0, 3)])
+async def test_maxpipeline(most: int, together: int) -> None:
+    async with Kit(client(maxpipeline=most)) as kit:
+        await kit.submit("to@example.com")
+        await kit.deliverer.drained()
+        writes = kit.dialer.peers[0]._connection.writes
+        assert writes[1].count(b"\r\n") == together
+
+
+@pytest.mark.parametrize(("chunking", "verb"), [(True, "BDAT"), (False, "DATA")])
+async def test_ext_chunking(chunking: bool, verb: str) -> None:
+    log = await heard(client(ext_chunking=chunking), extensions=("PIPELINING", "CHUNKING"))
+    assert [line.split()[0] for line in log[:4]] == ["EHLO", "MAIL", "RCPT", verb]
+
+
+@pytest.mark.parametrize("extensions", [("PIPELINING", "CHUNKING"), ("CHUNKING",)])
+async def test_a_large_content_goes_by_chunks_and_arrives_whole(extensions: tuple[str, ...]) -> None:
+    content = b"Subject: large\r\n\r\n" + b".dotted line\r\n" * 30_000
+    async with Kit(hosts=serving(extensions=extensions)) as kit:
+        await kit.submit("to@example.com", content=content)
+        await kit.deliverer.drained()
+        assert [wire for _, _, wire in kit.dialer.messages] == [content]
+        chunks = [line for line in kit.dialer.peers[0].log if line.startswith("BDAT")]
+        assert len(chunks) == 7
+        assert [line.endswith(" LAST") for line in chunks] == [False] * 6 + [True]
+
+
+async def test_a_chunk_that_is_refused_stops_the_content() -> None:
+    content = b"Subject: large\r\n\r\n" + b"x" * 70 * 30_000
+    refusing = serving(extensions=("CHUNKING",), replies={"BDAT": "552 5.3.4 too large"})
+    async with Kit(hosts=refusing) as kit:
+        await kit.submit("to@example.com", content=content)
+        await kit.heard(Verb.BOUNCED)
+        assert len([line for line in kit.dialer.peers[0].log if line.startswith("BDAT")]) == 1
+
+
+@pytest.mark.parametrize(("send", "last"), [(True, "QUIT"), (False, "DATA")])
+async def test_send_quit(send: bool, last: str) -> None:
+    assert (await heard(client(send_quit=send)))[-1] == last
+
+
+@pytest.mark.parametrize("wait", [True, False])
+async def test_wait_quit(wait: bool) -> None:
+    settings = replace(client(wait_quit=wait), maxidletime=0)
+    async with Kit(settings, hosts=serving(replies={"QUIT": None})) as kit:
+        await kit.submit("to@example.com")
+        await kit.heard(Verb.DELIVERED)
+        await kit.clock.run_for(MINUTE - 2000)
+        assert kit.dialer.peers[0].open is wait
+        await kit.clock.run_for(3000)
+        assert not kit.dialer.peers[0].open
+
+
+@pytest.mark.parametrize(("rate", "minutes"), [(8000, 12), (0, 10)])
+async def test_mindatarate_lengthens_the_wait_by_the_transfer(rate: int, minutes: int) -> None:
+    content = b"Subject: two minutes at 8000 bits a second\r\n\r\n".ljust(120_000, b"x")
+    async with Kit(client(mindatarate=rate), hosts=serving(replies={".": None})) as kit:
+        await kit.submit("to@example.com", content=content)
+        await kit.clock.run_for(minutes * MINUTE - 3000)
+        assert not kit.observer.of(Verb.DEFERRED)
+        await kit.clock.run_for(5000)
+        assert (await deferral(kit)).possibly_delivered
+
+
+async def test_timeout_is_what_the_limits_are_multiples_of() -> None:
+    async with Kit(client(timeout=2 * MINUTE), hosts=serving(replies={"MAIL": None})) as kit:
+        await kit.submit("to@example.com")
+        await kit.clock.run_for(10 * MINUTE - 2000)
+        assert not kit.observer.of(Verb.DEFERRED)
+        await kit.clock.run_for(4000)
+        assert "600 s" in (await deferral(kit)).reply.text
+
+
+async def test_a_reply_that_comes_drop_by_drop_gains_no_time() -> None:
+    async with Kit(hosts=serving(replies={"MAIL": None})) as kit:
+        await kit.submit("to@example.com")
+        for _ in range(11):
+            await kit.clock.run_for(MINUTE // 2)
+            if kit.dialer.peers[0].open:
+                kit.dialer.peers[0]._connection.say(b"2")
+        assert (await deferral(kit)).attempt.phase is Phase.MAIL
+
+
+# ---------------------------------------------------------------- connections that are kept
+
+
+async def test_maxconntime_ends_a_connection_however_busy() -> None:
+    settings = replace(RELAYED, maxconntime=MINUTE, maxidletime=10 * MINUTE)
+    async with Kit(settings) as kit:
+        for number in range(4):
+            await kit.submit(f"to{number}@example.com")
+            await kit.heard(Verb.DELIVERED, number + 1)
+            await kit.clock.run_for(25_000)
+        assert len(kit.dialer.dialled) == 2
+        assert [line.split()[0] for line in kit.dialer.peers[0].log].count("MAIL") == 3
+
+
+@pytest.mark.parametrize(("idle", "connections"), [(0, 2), (5_000, 2), (20_000, 1)])
+async def test_maxidletime(idle: int, connections: int) -> None:
+    async with Kit(replace(RELAYED, maxidletime=idle)) as kit:
+        for number in range(2):
+            await kit.submit(f"to{number}@example.com")
+            await kit.heard(Verb.DELIVERED, number + 1)
+            await kit.clock.run_for(10_000)
+        assert len(kit.dialer.dialled) == connections
+
+
+# ---------------------------------------------------------------- TLS
+
+
+TLS = ("PIPELINING", "STARTTLS")
+
+
+async def test_anonssl_off() -> None:
+    assert "STARTTLS" not in await heard(client(anonssl=False), extensions=TLS)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        client(tls_mandatory=True),
+        relay(ssl=SslSettings(latent=True, mandatory=True)),
+        relay(ssl=SslSettings(latent=True, verify=True)),
+        replace(RELAYED, destinations=(DestinationSettings(match="*", tls=TlsPolicy.ENCRYPT),)),
+    ],
+)
+@pytest.mark.parametrize(
+    ("how", "status"),
+    [
+        ({"extensions": ()}, "4.7.4"),
+        ({"extensions": TLS, "replies": {"STARTTLS": "454 4.7.0 no"}}, "4.7.4"),
+        ({"extensions": TLS, "tls_works": False}, "4.7.5"),
+    ],
+)
+async def test_where_tls_is_required_nothing_goes_without(
+    settings: DeliverSettings, how: dict[str, Any], status: str
+) -> None:
+    async with Kit(settings, hosts=serving(**how)) as kit:
+        await kit.submit("to@example.com")
+        verdict = await deferral(kit)
+        assert (verdict.reply.status, verdict.attempt.phase) == (status, Phase.TLS)
+        assert not [line for peer in kit.dialer.peers for line in peer.log if line.startswith("MAIL")]
+        assert len(kit.dialer.dialled) == 1
+
+
+async def test_terms_of_a_relay_and_the_trust_of_all() -> None:
+    ssl = SslSettings(latent=True, verify=True, certfile=CERTIFICATE, keyfile=KEY)
+    settings = replace(relay(ssl=ssl), client=replace(RELAYED.client, trust=TRUST))
+    async with Kit(settings, hosts=serving(extensions=TLS)) as kit:
+        await kit.submit("to@example.com")
+        await kit.deliverer.drained()
+        terms = kit.dialer.peers[0].tls_terms
+        assert terms is not None
+        assert (terms.verify, terms.trust, terms.certificate, terms.key) == (
+            True,
+            "/t.pem",
+            "/c.pem",
+            "/k.pem",
+        )
+
+
+@pytest.mark.parametrize("ssl", [SslSettings(latent=True), SslSettings(latent=True, mandatory=True)])
+async def test_without_verify_no_certificate_is_looked_at(ssl: SslSettings) -> None:
+    async with Kit(relay(ssl=ssl), hosts=serving(extensions=TLS)) as kit:
+        await kit.submit("to@example.com")
+        await kit.deliverer.drained()
+        terms = kit.dialer.peers[0].tls_terms
+        assert terms is not None
+        assert not terms.verify
+
+
+async def test_latent_asks_for_tls_also_where_anonssl_is_off() -> None:
+    settings = replace(relay(ssl=SslSettings(latent=True)), client=replace(RELAYED.client, anonssl=False))
+    assert "STARTTLS" in await heard(settings, extensions=TLS)
+
+
+async def test_not_latent_means_tls_from_the_first_octet() -> None:
+    async with Kit(relay(ssl=SslSettings(latent=False)), hosts=serving(tls_first=True)) as kit:
+        await kit.submit("to@example.com")
+        await kit.heard(Verb.DELIVERED)
+        verdict = kit.observer.of(Verb.DELIVERED)[0].verdict
+        assert isinstance(verdict, Delivered)
+        assert verdict.attempt.tls == "TLSv1.3"
+        assert "STARTTLS" not in kit.dialer.peers[0].log
+
+
+async def test_tls_that_fails_is_not_tried_again_for_a_while() -> None:
+    settings = replace(RELAYED, maxidletime=0)
+    async with Kit(settings, hosts=serving(extensions=TLS, tls_works=False)) as kit:
+        for number in range(2):
+            await kit.submit(f"to{number}@example.com")
+            await kit.heard(Verb.DELIVERED, number + 1)
+        assert [("STARTTLS" in peer.log) for peer in kit.dialer.peers] == [True, False, False]
+        await kit.clock.run_for(11 * MINUTE)
+        await kit.submit("later@example.com")
+        await kit.heard(Verb.DELIVERED, 3)
+        assert [("STARTTLS" in peer.log) for peer in kit.dialer.peers[3:]] == [True, False]
+
+
+# ---------------------------------------------------------------- login
+
+
+AUTH = AuthSettings(enabled=True, username="user", password=Secret("secret"))
+SECURE = ("PIPELINING", "STARTTLS", "AUTH PLAIN LOGIN CRAM-MD5")
+IN_CLEAR = ("PIPELINING", "AUTH PLAIN")
+
+
+def auth(**changes: Any) -> DeliverSettings:
+    """Settings with a relay that is logged in to."""
+    return relay(auth=replace(AUTH, **changes))
+
+
+async def test_a_login_comes_between_hello_and_mail() -> None:
+    log = await heard(auth(override=Mechanism.PLAIN), extensions=SECURE)
+    assert log[1:5] == ["STARTTLS", "EHLO mx.example.org", "AUTH PLAIN AHVzZXIAc2VjcmV0", log[4]]
+    assert log[4].startswith("MAIL")
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, "AUTH CRAM-MD5"),
+        ({"override": Mechanism.LOGIN}, "AUTH LOGIN"),
+        ({"override": Mechanism.PLAIN, "initrsp": False}, "AUTH PLAIN"),
+    ],
+)
+async def test_how_to_log_in(changes: dict[str, Any], line: str) -> None:
+    assert (await heard(auth(**changes), extensions=SECURE))[3] == line
+
+
+async def test_no_login_where_none_is_enabled() -> None:
+    assert not [line for line in await heard(auth(enabled=False), extensions=SECURE) if "AUTH" in line]
+
+
+async def test_cleartext_lets_the_password_go_without_tls() -> None:
+    async with Kit(auth(), hosts=serving(extensions=IN_CLEAR)) as kit:
+        await kit.submit("to@example.com")
+        verdict = await deferral(kit)
+        assert (verdict.reply.status, verdict.attempt.phase) == ("4.7.8", Phase.AUTH)
+        assert not [line for line in kit.dialer.peers[0].log if line.startswith("AUTH")]
+    assert "AUTH PLAIN AHVzZXIAc2VjcmV0" in await heard(auth(cleartext=True), extensions=IN_CLEAR)
+
+
+async def test_a_login_that_is_refused_defers() -> None:
+    async with Kit(auth(), hosts=serving(extensions=SECURE, replies={"AUTH": "535 5.7.8 no"})) as kit:
+        await kit.submit("to@example.com")
+        verdict = await deferral(kit)
+        assert (verdict.reply.code, verdict.reply.status) == (451, "4.7.8")
+        assert verdict.reply.text == "login refused: 535 5.7.8 no"
+
+
+async def test_each_login_has_a_lane_of_its_own() -> None:
+    [usual] = RELAYED.relays
+    relays = (
+        replace(usual, auth=AUTH, senders=("a@example.org",)),
+        replace(usual, auth=replace(AUTH, username="other")),
+    )
+    async with Kit(replace(RELAYED, relays=relays), hosts=serving(extensions=SECURE)) as kit:
+        await kit.submit("to@example.com", sender="a@example.org")
+        await kit.submit("to@example.com", sender="b@example.org")
+        await kit.deliverer.drained()
+        assert {lane.destination for lane in kit.deliverer.lanes()} == {
+            "192.0.2.1:2525 as user",
+            "192.0.2.1:2525 as other",
+        }
+
+
+# ---------------------------------------------------------------- LMTP
+
+
+async def test_lmtp_gives_each_recipient_its_own_verdict() -> None:
+    replies = {". b@example.com": "452 4.2.2 full", ". c@example.com": "550 5.2.1 off"}
+    async with Kit(relay(lmtp=True), hosts=serving(lmtp=True, replies=replies)) as kit:
+        await kit.submit("a@example.com", "b@example.com", "c@example.com")
+        await kit.deliverer.drained()
+        ends = {
+            each.recipient.address: each.verb
+            for each in kit.observer.of(Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED)
+            if each.recipient is not None
+        }
+        assert ends == {
+            "a@example.com": Verb.DELIVERED,
+            "b@example.com": Verb.DEFERRED,
+            "c@example.com": Verb.BOUNCED,
+        }
+        assert kit.dialer.peers[0].log[0] == "LHLO mx.example.org"
+        assert kit.dialer.messages == [("from@example.org", ("a@example.com",), CONTENT)]
+
+
+def test_the_settings_of_these_tests_are_the_defaults() -> None:
+    assert ClientSettings(announcehost="mx.example.org") == RELAYED.client
+    assert RELAYED.relays == (RelaySettings(address=HostPort(host="192.0.2.1", port=2525)),)
