@@ -8,11 +8,11 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 
+from mqcd.config.login import Mechanism
 from mqcd.config.settings import (
     SECOND,
     DeliverSettings,
     ListenerSettings,
-    Mechanism,
     QueueSettings,
     RelaySettings,
     ReportSettings,

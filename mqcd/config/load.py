@@ -14,9 +14,10 @@ from collections.abc import Callable
 
 from mqcd.config.complete import complete, contradictions, oddities
 from mqcd.config.document import BadDocument, parse_document
+from mqcd.config.login import Secret
 from mqcd.config.problems import BadConfiguration, Remark
 from mqcd.config.reader import At, Reader
-from mqcd.config.settings import Secret, Settings
+from mqcd.config.settings import Settings
 from mqcd.config.tokens import Tokens
 
 MAX_OCTETS = 4 * 1024 * 1024

@@ -10,7 +10,8 @@ import re
 from typing import TypeVar
 
 from mqcd.config.fields import BadValue, Kind
-from mqcd.config.settings import HostPattern, HostPort, Network, Secret, Source
+from mqcd.config.login import Secret
+from mqcd.config.settings import HostPattern, HostPort, Network, Source
 
 Value = TypeVar("Value")
 

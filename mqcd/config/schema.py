@@ -25,6 +25,7 @@ from mqcd.config.fields import (
     Size,
     Text,
 )
+from mqcd.config.login import Mechanism
 from mqcd.config.names import (
     DOMAIN_PATTERN,
     HEADER,
@@ -209,7 +210,7 @@ AUTH = Block(
     attribute="auth",
     entries=(
         row("@enabled", YES_NO),
-        row("@override", Optional(Choice(settings.Mechanism))),
+        row("@override", Optional(Choice(Mechanism))),
         row("@initrsp", YES_NO),
         row("@cleartext", YES_NO),
         row("username", Line()),

@@ -17,6 +17,8 @@ import ipaddress
 import pathlib
 from typing import Any, TypeVar
 
+from mqcd.config.login import Mechanism, Secret
+
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
@@ -268,24 +270,6 @@ class ClientSettings:
     )
 
 
-class Mechanism(enum.Enum):
-    """How to log in to a next hop."""
-
-    PLAIN = "plain"
-    LOGIN = "login"
-    CRAM_MD5 = "cram_md5"
-    EXTERNAL = "external"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Secret:
-    """A text that is shown to nobody: not in a log, a listing, or a shown configuration."""
-
-    text: str = dataclasses.field(default="", repr=False)
-    from_file: bool = False
-    """It stands in a file of its own, not in the configuration."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class AuthSettings:
     """Who we are to a next hop (SMTP AUTH)."""
@@ -433,7 +417,9 @@ class DeliverSettings:
 class ReportSettings:
     """Mail back: delivery status notifications."""
 
-    generate_ndr: bool = setting(True, "report bounces; N = end them without a report")
+    generate_ndr: bool = setting(
+        True, "report bounces, and success where it was asked for; N = nobody is told of either"
+    )
     ndr_recip_redirect: str | None = setting(
         None, "address that gets the reports in the sender's stead; . = nobody; none = the sender"
     )

@@ -15,6 +15,8 @@ from mqcd.core.reply import Reply
 
 MAX_STORED_REPLY = 200
 """Octets of the last reply's text that a record keeps."""
+MAX_LAST_WORDS = 1000
+"""The same in area bounces, where the record waits for its report, which quotes them."""
 
 
 class Word(StrEnum):
@@ -97,9 +99,10 @@ class Recipient:
     status: str = ""
     """Last enhanced status code."""
     reply: str = ""
-    """Text of the last reply, at most MAX_STORED_REPLY octets."""
+    """Text of the last reply, at most MAX_STORED_REPLY octets; in area bounces MAX_LAST_WORDS."""
     remote: str = ""
-    """Name of the host that gave the last reply; "" when it was ourselves."""
+    """Name of the host that gave the last reply; "" when it was ourselves. In area bounces the attempt's
+    phase and time follow it, see `transition.last_attempt`."""
     dsn: str = ""
     """NOTIFY and ORCPT as given with RCPT (RFC 3461), or ""."""
     linked: bool = False
@@ -172,6 +175,8 @@ class Attempt:
     """Time to open the connection; 0 when a kept one was used."""
     attempt_ms: int = 0
     """Time from the start of the transaction to its verdict."""
+    at: int = 0
+    """When it ended, ms; 0 = not known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -123,6 +123,16 @@ class QueueStore(Protocol):
         """Call `callback` whenever something may have become claimable: new mail, a bounce, a park."""
 
 
+class Notifier(Protocol):
+    """Makes the reports on success that a sender asked for, and that nobody behind us will make."""
+
+    async def delivered(self, settlements: Sequence[Settlement], final: bool) -> Sequence[Submission]:
+        """The reports on recipients of one message with verdict Delivered, none where nobody wants them.
+
+        `final`: the next hop keeps their mailboxes; else it is one that will not tell what becomes of them.
+        """
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MxHost:
     """One mail exchanger (RFC 5321, 5.1)."""

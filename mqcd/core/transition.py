@@ -6,9 +6,10 @@ queue has ended. No store decides this for itself, so all of them treat a partia
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mqcd.core.model import (
+    MAX_LAST_WORDS,
     MAX_STORED_REPLY,
     Area,
     Bounced,
@@ -74,21 +75,53 @@ def unknown(recipient: Recipient, schedule: RetrySchedule, now: int) -> Recipien
     return replace(counted, due=schedule.after_unknown(counted, now))
 
 
-def stored_text(reply: Reply) -> str:
-    """As much of a reply's text as a record keeps: MAX_STORED_REPLY octets of UTF-8, no half character."""
-    if len(reply.text) * 4 <= MAX_STORED_REPLY:
+def stored_text(reply: Reply, limit: int = MAX_STORED_REPLY) -> str:
+    """As much of a reply's text as a record keeps: `limit` octets of UTF-8, no half character."""
+    if len(reply.text) * 4 <= limit:
         return reply.text
-    return reply.text.encode("utf-8", "replace")[:MAX_STORED_REPLY].decode("utf-8", "ignore")
+    return reply.text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
+
+
+@dataclass(frozen=True, slots=True)
+class LastAttempt:
+    """Where and when a recipient failed for good."""
+
+    host: str
+    """Name of the host that gave the last reply; "" when it was ourselves."""
+    phase: str = ""
+    """A word of `Phase`; "" = not known."""
+    at: int = 0
+    """When it ended, ms; 0 = not known."""
+
+
+def last_attempt(recipient: Recipient) -> LastAttempt:
+    """What the record of a bounce tells of its last attempt; of any other record only the host is known."""
+    words = recipient.remote.split(" ")
+    if len(words) == 3 and words[2].isdecimal():
+        return LastAttempt(words[0], words[1], int(words[2]))
+    return LastAttempt(recipient.remote)
+
+
+def with_last_words(recipient: Recipient, verdict: Delivered | Deferred | Bounced | Expired) -> Recipient:
+    """The recipient with what the attempt's last reply said, as a report quotes it."""
+    attempt = verdict.attempt
+    return replace(
+        recipient,
+        code=verdict.reply.code,
+        status=verdict.reply.status,
+        reply=stored_text(verdict.reply, MAX_LAST_WORDS),
+        remote=f"{attempt.remote_host} {attempt.phase} {attempt.at}",
+    )
 
 
 def _attempted(
     recipient: Recipient, area: Area, due: int, verdict: Deferred | Bounced | Expired
 ) -> Recipient:
+    counted = replace(recipient, area=area, due=due, attempts=recipient.attempts + 1)
+    if area is Area.BOUNCES:
+        return with_last_words(counted, verdict)
     return replace(
-        recipient,
-        area=area,
-        due=due,
-        attempts=recipient.attempts + 1,
+        counted,
         code=verdict.reply.code,
         status=verdict.reply.status,
         reply=stored_text(verdict.reply),

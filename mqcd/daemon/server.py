@@ -101,6 +101,7 @@ class Server:
             )
             for listener in settings.submit.listeners
         ]
+        self._reports = ReportTask(self.store, clock, settings.report)
         self.deliverer = Deliverer(
             settings.deliver,
             schedule,
@@ -109,9 +110,9 @@ class Server:
             resolver=resolver,
             dialer=SystemDialer(),
             observer=observer,
+            notifier=self._reports.maker,
             own_names=own_names(settings),
         )
-        self._reports = ReportTask(self.store, clock, settings.report)
         self._lag = LoopLag(clock)
         self._http = HttpServer(self._pages(), clock)
         self.ops_port = settings.ops.port

@@ -20,7 +20,7 @@ from collections.abc import Collection, Sequence
 from mqcd.config.settings import ClientSettings, DeliverSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Attempt, Phase, Recipient
-from mqcd.core.ports import Clock, Dialer, Observer, QueueStore, Resolver
+from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resolver
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.exchange import Manners
@@ -61,6 +61,7 @@ class Deliverer:
         resolver: Resolver,
         dialer: Dialer,
         observer: Observer,
+        notifier: Notifier | None = None,
         own_names: Collection[str] = (),
     ) -> None:
         """`own_names`: what this server calls itself; mail that DNS sends there would come back."""
@@ -79,6 +80,7 @@ class Deliverer:
             sweep=Sweep(clock, min(max(settings.client.timeout // 10, 10), 1000)),
             manners=_manners(settings.client),
             tls_failures=TlsFailures(clock),
+            notifier=notifier,
         )
         self._router = Router(settings, schedule, resolver, clock, own_names)
         self._alarm = Alarm(clock, self._kick)
@@ -265,7 +267,7 @@ class Deliverer:
         self._event.set()
 
     def _fail_route(self, recipients: list[Recipient], domain: str, reply: Reply) -> None:
-        attempt = Attempt(destination=domain, phase=Phase.ROUTE)
+        attempt = Attempt(destination=domain, phase=Phase.ROUTE, at=self._shop.clock.now())
         outcome = failure(reply, Phase.ROUTE)
         self._shop.settle_all(recipients, outcome, attempt, self._shop.schedule, domain or "local")
 

@@ -15,6 +15,7 @@ from mqcd.core.model import Area, Envelope, Recipient
 from mqcd.core.ports import Clock
 from mqcd.core.reply import Reply
 from mqcd.core.spid import format_spid
+from mqcd.core.transition import last_attempt
 from mqcd.deliver.lanes import LaneState
 from mqcd.deliver.policy import Hop, Policy
 from mqcd.deliver.router import Router
@@ -122,7 +123,8 @@ def _seconds(ms: int) -> str:
 def _last_reply(recipient: Recipient) -> str:
     if not recipient.code:
         return ""
-    remote = f" from {recipient.remote}" if recipient.remote else ""
+    host = last_attempt(recipient).host
+    remote = f" from {host}" if host else ""
     return " ".join(filter(None, (str(recipient.code), recipient.status, recipient.reply))) + remote
 
 

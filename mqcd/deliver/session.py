@@ -117,6 +117,7 @@ class Session:
             phase=found.phase,
             remote_host=found.host,
             remote_addr=found.address,
+            at=self._shop.clock.now(),
         )
         self._settle_all(job, failure(found.reply, found.phase), attempt)
         if not found.reply.permanent:
@@ -176,7 +177,8 @@ class Session:
         job, self._job = self._job, None
         _log.exception("delivery to %s failed by an error of our own", self._lane.name)
         if job is not None:
-            attempt = Attempt(destination=job.hop.destination.name, phase=Phase.CONNECT)
+            name, now = job.hop.destination.name, self._shop.clock.now()
+            attempt = Attempt(destination=name, phase=Phase.CONNECT, at=now)
             self._settle_all(job, failure(INTERNAL, attempt.phase), attempt)
 
     def _settle_all(self, job: Job, outcome: Outcome, attempt: Attempt) -> None:

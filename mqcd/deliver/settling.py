@@ -16,12 +16,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import Recipient, Settlement
+from mqcd.core.model import Recipient, Settlement, Submission
 from mqcd.core.ports import Clock, QueueStore
 
 RETRY_MS = 1000
 MAX_OUTSTANDING = 1000
 """Recipients whose verdicts are on their way to the store."""
+
+Reports = Callable[[], Awaitable[Sequence[Submission]]]
+"""Makes reports, anew for each try to record them."""
 
 _log = logging.getLogger("mqcd.deliver")
 
@@ -36,6 +39,8 @@ class _Work:
     until: int = 0
     begin: str = ""
     """Destination of an attempt whose begin is not recorded yet."""
+    reports: Reports | None = None
+    """Makes the messages that the verdicts give rise to."""
 
     @property
     def count(self) -> int:
@@ -51,7 +56,21 @@ class _Work:
             # The settle behind it fares no better, and is the one that is tried again.
             begun.add_done_callback(lambda future: future.cancelled() or future.exception())
             self.begin = ""
+        if self.reports is not None:
+            return _reporting(store, self.settlements, self.reports)
         return store.settle(self.settlements)
+
+
+async def _reporting(store: QueueStore, settlements: Sequence[Settlement], reports: Reports) -> None:
+    """Record verdicts together with the reports on them. For the reports' sake no verdict may be lost."""
+    made: Sequence[Submission] = ()
+    try:
+        made = await reports()
+    except StoreUnavailable:
+        raise
+    except Exception:
+        _log.exception("no report on the delivery of %d recipients", len(settlements))
+    await store.settle(settlements, made)
 
 
 class Settler:
@@ -86,9 +105,12 @@ class Settler:
         """Whether `room` would wait."""
         return self._outstanding >= MAX_OUTSTANDING
 
-    def settle(self, settlements: Sequence[Settlement], begin: str = "") -> None:
-        """Record verdicts; with `begin` (a destination) also that the attempt has begun."""
-        self._submit(_Work(settlements=settlements, begin=begin))
+    def settle(
+        self, settlements: Sequence[Settlement], begin: str = "", reports: Reports | None = None
+    ) -> None:
+        """Record verdicts; with `begin` (a destination) also that the attempt has begun, with `reports` also
+        what they give rise to."""
+        self._submit(_Work(settlements=settlements, begin=begin, reports=reports))
 
     def park(self, recipients: Sequence[Recipient], until: int) -> None:
         """Give recipients back untried, due at `until` (wall time, ms)."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mqcd.config.settings import DeliverSettings
 from mqcd.core.model import Attempt, Recipient, Settlement
-from mqcd.core.ports import Clock, Dialer, Observer, QueueStore, Resolver
+from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resolver
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.exchange import Manners, Outcome
 from mqcd.deliver.lanes import Give
@@ -34,6 +34,8 @@ class Shop:
     manners: Manners
     """How we speak to a server of which nothing is known."""
     tls_failures: TlsFailures
+    notifier: Notifier | None = None
+    """Reports on success where the next hop will not; None = nobody does."""
     stopping: bool = False
     """Nothing new is started."""
 

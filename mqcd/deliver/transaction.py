@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from enum import Enum
+from functools import partial
 
+from mqcd.core.dsn import notify_of
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import Attempt, Body, Phase, Recipient, Settlement
-from mqcd.core.ports import Content
+from mqcd.core.model import Attempt, Body, Delivered, Phase, Recipient, Settlement
+from mqcd.core.ports import Content, Notifier
 from mqcd.deliver.dialogue import Dialogue
 from mqcd.deliver.exchange import State, Transaction
 from mqcd.deliver.lanes import Job
@@ -171,10 +173,30 @@ def _settle(shop: Shop, link: Link, job: Job, started: int) -> None:
                 tls=link.tls,
                 connect_ms=link.connect_ms if link.transactions == 1 else 0,
                 attempt_ms=ended - started,
+                at=now,
             )
         verdict = verdict_on(recipient, outcome, attempt, job.hop.policy.schedule, now, may_expire=may_expire)
         settlements.append(Settlement(recipient=recipient, verdict=verdict))
+    if shop.notifier is not None and any("SUCCESS" in each.recipient.dsn for each in settlements):
+        settlements = _settle_reported(shop, shop.notifier, link, job.hop.policy.lmtp, settlements)
     shop.settler.settle(settlements)
+
+
+def _settle_reported(
+    shop: Shop, notifier: Notifier, link: Link, final: bool, settlements: list[Settlement]
+) -> list[Settlement]:
+    """Settle those on whose delivery the sender wants a report that the next hop will not make (RFC 3461,
+    5.2.3); gives the others."""
+    if "DSN" in link.dialogue.extensions:
+        return settlements
+    told = [
+        each
+        for each in settlements
+        if isinstance(each.verdict, Delivered) and "SUCCESS" in notify_of(each.recipient.dsn)
+    ]
+    if told:
+        shop.settler.settle(told, reports=partial(notifier.delivered, told, final))
+    return [each for each in settlements if not any(each is one for one in told)]
 
 
 def _stale(dialogue: Dialogue) -> bool:

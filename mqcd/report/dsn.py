@@ -1,8 +1,8 @@
 """The text of a delivery status notification: a multipart/report (RFC 6522, 3464, 6533). Pure.
 
-`compose` takes the bounced recipients of one message and gives the whole report, CRLF, no line above
-998 octets. What comes from outside (addresses, replies, host names, the message itself) cannot add a
-header field, a status field or a MIME part. It never fails: what is missing is left out.
+`compose` takes recipients of one message that share their fate (bounced, or handed on) and gives the whole
+report, CRLF, no line above 998 octets. What comes from outside (addresses, replies, host names, the message
+itself) cannot add a header field, a status field or a MIME part. It never fails: what is missing is left out.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 
+from mqcd.core.dsn import notify_of, parameters
 from mqcd.core.model import Recipient
 from mqcd.core.reply import clean
 from mqcd.core.spid import format_spid
+from mqcd.core.transition import last_attempt
 from mqcd.report.original import Excerpt
 
 PRODUCT = "mqcd"
@@ -25,6 +28,16 @@ _MAX_FIELD = 900
 """Octets of one field's value; far above what an address, a host name or a stored reply takes."""
 _TOO_OLD = "4.4.7"
 """Delivery time expired (RFC 3463, 3.5)."""
+
+
+class Action(Enum):
+    """What has become of the recipients (RFC 3464, 2.3.3)."""
+
+    FAILED = "failed"
+    RELAYED = "relayed"
+    """Handed to a next hop that will not tell what becomes of them."""
+    DELIVERED = "delivered"
+    """Handed to whoever keeps their mailboxes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,11 +52,13 @@ class Notice:
     """Our host name."""
     from_address: str
     to_address: str
+    action: Action = Action.FAILED
     subject: str
+    """"" = the usual one for the action."""
     introduction: str
     """Text for people, tokens %PRODNAME% and %REPMTA%; "" = the usual text."""
-    bounces: Sequence[Recipient]
-    """Recipients of one message, at least one."""
+    recipients: Sequence[Recipient]
+    """Of one message, at least one, as in area bounces."""
     original: Excerpt | None
     """What is returned of the message; None = nothing."""
 
@@ -80,16 +95,9 @@ def compose(notice: Notice) -> Report:
     )
 
 
-def parameters(text: str) -> dict[str, str]:
-    """The DSN parameters that were given with MAIL or RCPT (RFC 3461, 4), names in upper case."""
-    pairs = (word.partition("=") for word in text.split())
-    return {name.upper(): value for name, _, value in pairs}
-
-
 def wants_failures(recipient: Recipient) -> bool:
     """Whether the sender wants to hear that delivery failed (NOTIFY, RFC 3461, 4.1); so by default."""
-    notify = parameters(recipient.dsn).get("NOTIFY", "FAILURE")
-    return "FAILURE" in notify.upper().split(",")
+    return "FAILURE" in notify_of(recipient.dsn)
 
 
 def format_date(ms: int) -> str:
@@ -102,12 +110,12 @@ def format_date(ms: int) -> str:
 
 
 def _header(notice: Notice, boundary: str, eight_bit: bool) -> bytes:
-    spids = f"{format_spid(notice.spid)}.{format_spid(notice.bounces[0].spid)}"
+    spids = f"{format_spid(notice.spid)}.{format_spid(notice.recipients[0].spid)}"
     lines = [
         f"Date: {format_date(notice.date)}",
         f"From: {_one_line(notice.from_address)}",
         f"To: <{_one_line(notice.to_address)}>",
-        f"Subject: {_unstructured(notice.subject)}",
+        f"Subject: {_unstructured(notice.subject or _SUBJECTS.get(notice.action, ''))}",
         f"Message-ID: <{spids}@{_one_line(notice.reporting_mta)}>",
         "Auto-Submitted: auto-replied",
         "MIME-Version: 1.0",
@@ -142,11 +150,12 @@ def _boundary(spid: int, parts: Sequence[bytes]) -> str:
 
 
 def _text_part(notice: Notice) -> bytes:
-    text = notice.introduction.strip() or _usual_introduction(len(notice.bounces))
+    text = notice.introduction.strip() or _usual_introduction(notice)
     text = text.replace("%PRODNAME%", PRODUCT).replace("%REPMTA%", notice.reporting_mta)
     paragraphs = [*_wrapped(text, ""), ""]
-    for bounce in notice.bounces:
-        paragraphs += [f"<{_one_line(bounce.address)}>", *_wrapped(_reason(bounce), "    "), ""]
+    for bounce in notice.recipients:
+        why = _reason(bounce) if notice.action is Action.FAILED else _said(bounce)
+        paragraphs += [f"<{_one_line(bounce.address)}>", *_wrapped(why, "    "), ""]
     if notice.original is not None and notice.original.octets:
         cut = "The beginning of your message" if notice.original.cut else "Your message"
         paragraphs += [f"{cut} is attached.", ""]
@@ -155,18 +164,44 @@ def _text_part(notice: Notice) -> bytes:
     return _part(f"text/plain; charset={charset}", "Notification", body)
 
 
-def _usual_introduction(count: int) -> str:
-    whom = "the recipient below" if count == 1 else "the recipients below"
-    return (
-        f"This is the mail server %REPMTA%.\n\nYour message could not be delivered to {whom}, "
-        "and it will not be tried again."
-    )
+def _usual_introduction(notice: Notice) -> str:
+    whom = "the recipient below" if len(notice.recipients) == 1 else "the recipients below"
+    return f"This is the mail server %REPMTA%.\n\n{_FATES[notice.action].format(whom=whom)}"
+
+
+_FATES = {
+    Action.FAILED: "Your message could not be delivered to {whom}, and it will not be tried again.",
+    Action.RELAYED: "Your message was handed to the next server for {whom}. That server does not tell what "
+    "becomes of it: this is the last report unless it fails.",
+    Action.DELIVERED: "Your message was delivered to {whom}.",
+}
+_SUBJECTS = {
+    Action.RELAYED: "Mail Relay Report",
+    Action.DELIVERED: "Mail Delivery Report",
+}
+_ASKED = {
+    "greeting": "to our connection",
+    "ehlo": "to EHLO",
+    "tls": "to STARTTLS",
+    "auth": "to our login",
+    "mail": "to MAIL FROM",
+    "rcpt": "to RCPT TO",
+    "data": "to DATA",
+    "dot": "to the message",
+}
+"""Phases in which a server has the last word, and what its word was the answer to."""
+
+
+def _said(bounce: Recipient) -> str:
+    said = _one_line(" ".join(filter(None, (str(bounce.code or ""), bounce.status, bounce.reply))))
+    last = last_attempt(bounce)
+    where = f", in answer {_ASKED[last.phase]}" if last.phase in _ASKED else ""
+    who = f"The server {_one_line(last.host)} said{where}" if last.host else "The reason"
+    return f"{who}: {said}" if said else ""
 
 
 def _reason(bounce: Recipient) -> str:
-    said = _one_line(" ".join(filter(None, (str(bounce.code or ""), bounce.status, bounce.reply))))
-    who = f"The server {_one_line(bounce.remote)} said" if bounce.remote else "The reason"
-    why = f"{who}: {said}" if said else ""
+    why = _said(bounce)
     if bounce.code >= 500:
         return why
     tries = "one attempt" if bounce.attempts == 1 else f"{bounce.attempts} attempts"
@@ -193,7 +228,10 @@ def _wrapped(text: str, indent: str) -> list[str]:
 
 
 def _status_part(notice: Notice) -> bytes:
-    blocks = [_message_fields(notice), *(_recipient_fields(bounce) for bounce in notice.bounces)]
+    blocks = [
+        _message_fields(notice),
+        *(_recipient_fields(each, notice.action) for each in notice.recipients),
+    ]
     body = b"\r\n".join(_lines(block) for block in blocks)
     # Addresses beyond ASCII stand as they are only in the type made for them (RFC 6533, 4).
     kind = "message/delivery-status" if body.isascii() else "message/global-delivery-status"
@@ -201,7 +239,7 @@ def _status_part(notice: Notice) -> bytes:
 
 
 def _message_fields(notice: Notice) -> list[str]:
-    envelope = notice.bounces[0].envelope
+    envelope = notice.recipients[0].envelope
     fields = [f"Reporting-MTA: dns; {_one_line(notice.reporting_mta)}"]
     envid = parameters(envelope.dsn).get("ENVID", "")
     if envid:
@@ -211,20 +249,25 @@ def _message_fields(notice: Notice) -> list[str]:
     return fields
 
 
-def _recipient_fields(bounce: Recipient) -> list[str]:
+def _recipient_fields(bounce: Recipient, action: Action) -> list[str]:
     fields = []
     kind, _, original = parameters(bounce.dsn).get("ORCPT", "").partition(";")
     if original:
         fields.append(f"Original-Recipient: {_one_line(kind)[:40]}; {_one_line(_from_xtext(original))}")
     kind = "rfc822" if bounce.address.isascii() else "utf-8"
-    fields += [f"Final-Recipient: {kind}; {_one_line(bounce.address)}", "Action: failed"]
+    fields += [f"Final-Recipient: {kind}; {_one_line(bounce.address)}", f"Action: {action.value}"]
     fields.append(f"Status: {_one_line(bounce.status) or _status_of(bounce.code)}")
-    if bounce.remote:
-        fields.append(f"Remote-MTA: dns; {_one_line(bounce.remote)}")
+    last = last_attempt(bounce)
+    if last.host:
+        fields.append(f"Remote-MTA: dns; {_one_line(last.host)}")
     if bounce.code:
         said = " ".join(filter(None, (str(bounce.code), bounce.status, bounce.reply)))
-        kind = "smtp" if bounce.remote else f"x-{PRODUCT}"
+        kind = "smtp" if last.host else f"x-{PRODUCT}"
         fields.append(f"Diagnostic-Code: {kind}; {_one_line(said)}")
+    if last.at:
+        fields.append(f"Last-Attempt-Date: {format_date(last.at)}")
+    if last.phase:
+        fields.append(f"X-{PRODUCT}-Phase: {_one_line(last.phase)}")
     return fields
 
 
@@ -246,7 +289,7 @@ def _from_xtext(text: str) -> str:
 
 
 def _original_part(notice: Notice, original: Excerpt) -> bytes:
-    envelope = notice.bounces[0].envelope
+    envelope = notice.recipients[0].envelope
     kinds = ("message/rfc822", "text/rfc822-headers")
     if envelope.smtputf8 and not original.header_section.isascii():
         kinds = ("message/global", "message/global-headers")

@@ -4,31 +4,21 @@ The report's acceptance and the end of the bounces that it tells of are one sett
 reported twice or never. While the store cannot record that, the bounces stay claimed here and are
 tried again; nothing is lost, for a store that is opened again offers them again.
 
-Settings read: the whole of `ReportSettings`.
+Settings read: generate_ndr, queuecache, and what `making` reads.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 
 from mqcd.config.settings import ReportSettings
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import (
-    Body,
-    Discarded,
-    Envelope,
-    Origin,
-    Recipient,
-    Reported,
-    Settlement,
-    Submission,
-)
+from mqcd.core.model import Discarded, Recipient, Reported, Settlement, Submission
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.spid import format_spid
-from mqcd.report.dsn import Notice, compose, parameters, wants_failures
-from mqcd.report.original import Excerpt, excerpt
+from mqcd.report.dsn import wants_failures
+from mqcd.report.making import ReportMaker
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +27,6 @@ GATHER_MS = 250
 at different servers, and should be told of in one report."""
 RETRY_MS = 5_000
 """How long to wait when the store could not do something."""
-_CHUNK = 65536
 
 
 class ReportTask:
@@ -46,7 +35,7 @@ class ReportTask:
     def __init__(self, store: QueueStore, clock: Clock, settings: ReportSettings) -> None:
         self._store = store
         self._clock = clock
-        self._settings = settings
+        self.maker = ReportMaker(store, clock, settings)
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._held: list[Recipient] = []
@@ -54,7 +43,7 @@ class ReportTask:
 
     def reload(self, settings: ReportSettings) -> None:
         """Go by new settings from the next report on."""
-        self._settings = settings
+        self.maker.settings = settings
 
     async def run(self) -> None:
         """Report on what bounces, until `stop`. The store must be open."""
@@ -77,7 +66,7 @@ class ReportTask:
         while not self._stopping.is_set():
             try:
                 if not self._held:
-                    self._held = list(await self._store.claim_bounces(self._settings.queuecache))
+                    self._held = list(await self._store.claim_bounces(self.maker.settings.queuecache))
             except StoreUnavailable as error:
                 log.warning("no bounces to be had, will try again: %s", error)
                 await self._pause(RETRY_MS)
@@ -109,7 +98,7 @@ class ReportTask:
         reports: list[Submission] = []
         try:
             if told:
-                reports.append(await self._submission(told))
+                reports.append(await self.maker.failed(told))
                 verdict = Reported(report_spid=reports[0].envelope.spid)
                 settlements += [Settlement(recipient=each, verdict=verdict) for each in told]
             await self._store.settle(settlements, reports)
@@ -122,66 +111,11 @@ class ReportTask:
         """Why nobody is told of this bounce; "" when somebody is."""
         if bounce.is_report:
             return "null sender"
-        if not self._settings.generate_ndr:
+        if not self.maker.settings.generate_ndr:
             return "generate_ndr"
         if not wants_failures(bounce):
             return "notify"
-        return "" if self._readers(bounce) else "ndr_recip_redirect"
-
-    def _readers(self, bounce: Recipient) -> list[str]:
-        """Who gets the report, the sender or whoever stands in for it first; each once."""
-        settings = self._settings
-        first = bounce.envelope.sender if settings.ndr_recip_redirect is None else settings.ndr_recip_redirect
-        readers = [] if first == "." else [first]
-        return list(dict.fromkeys([*readers, *settings.ndr_recips_additional]))
-
-    async def _submission(self, bounces: Sequence[Recipient]) -> Submission:
-        """The report on `bounces`, ready for the queue."""
-        settings = self._settings
-        readers = self._readers(bounces[0])
-        spid = self._store.reserve(len(readers) > 1)
-        now = self._clock.now()
-        report = compose(
-            Notice(
-                spid=spid,
-                date=now,
-                reporting_mta=settings.announcemta,
-                from_address=settings.ndr_from,
-                to_address=readers[0],
-                subject=settings.ndr_subject,
-                introduction=settings.ndr_textpart,
-                bounces=bounces,
-                original=await self._original(bounces[0]),
-            )
-        )
-        envelope = Envelope(
-            spid=spid,
-            sender="",
-            received=now,
-            origin=Origin.REPORT,
-            body=Body.EIGHT if report.eight_bit else Body.SEVEN,
-            smtputf8=report.smtputf8 or not all(reader.isascii() for reader in readers),
-        )
-        return Submission(envelope=envelope, recipients=readers, content=report.content)
-
-    async def _original(self, bounce: Recipient) -> Excerpt | None:
-        """What the report returns of the message; a report without it is better than no report."""
-        limit = self._settings.attachmsg
-        if not limit:
-            return None
-        head = b""
-        try:
-            content = await self._store.content(bounce)
-            try:
-                while len(head) < limit and (chunk := await content.read(min(limit - len(head), _CHUNK))):
-                    head += chunk
-            finally:
-                content.close()
-        except StoreUnavailable as error:
-            log.warning("report on %s goes without its message: %s", format_spid(bounce.spid), error)
-            return None
-        ret = parameters(bounce.envelope.dsn).get("RET", "").upper()
-        return excerpt(head, content.size, headers_only=ret == "HDRS")
+        return "" if self.maker.readers(bounce) else "ndr_recip_redirect"
 
     async def _pause(self, ms: int) -> None:
         """Wait, but not longer than until `stop`."""

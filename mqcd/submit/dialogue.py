@@ -116,8 +116,6 @@ class Rules:
         lines = [f"250-{line}" for line in (self.host, *keywords)]
         lines[-1] = lines[-1].replace("250-", "250 ", 1)
         self.ehlo = ("\r\n".join(lines) + "\r\n").encode()
-        # DSN's parameters are taken although DSN is not offered: a client that sends them unasked
-        # states a wish, and refusing its mail for that would help nobody.
         self.parameters = (
             DSN_PARAMETERS
             | ({"SIZE"} if settings.ext_size else set())
@@ -132,6 +130,7 @@ class Rules:
             (settings.ext_8bitmime, "8BITMIME"),
             # RFC 6531, 3.1: who offers SMTPUTF8 has to offer 8BITMIME.
             (settings.ext_8bitmime, "SMTPUTF8"),
+            (True, "DSN"),
             (True, "ENHANCEDSTATUSCODES"),
         )
         return [keyword for switched_on, keyword in keywords if switched_on]

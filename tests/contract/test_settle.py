@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import pytest
 
 from mqcd.core.errors import ConnectFailed
 from mqcd.core.events import Verb
 from mqcd.core.model import (
+    MAX_LAST_WORDS,
     MAX_STORED_REPLY,
     Area,
+    Bounced,
     Deferred,
     Delivered,
     Discarded,
+    Expired,
     Origin,
     Recipient,
     Reported,
@@ -21,8 +25,12 @@ from mqcd.core.model import (
     Verdict,
 )
 from mqcd.core.ports import QueueStore
-from tests.contract.harness import HOUR, Harness
+from mqcd.core.reply import Reply
+from mqcd.core.transition import LastAttempt, last_attempt
+from tests.contract.harness import HOUR, Harness, Restart
 from tests.contract.mail import ATTEMPT, BODY, Post, bounced, chunks, deferred, delivered, expired
+
+Restarting = tuple[Harness, Restart]
 
 
 async def _claimed(post: Post, *addresses: str, sender: str = "sender@example.com") -> list[Recipient]:
@@ -218,6 +226,38 @@ async def test_a_report_and_the_end_of_its_bounces_are_one(
     assert sorted(harness.observer.verbs()) == [Verb.ACCEPTED, Verb.REPORTED, Verb.REPORTED]
     assert {each.report_spid for each in harness.observer.of(Verb.REPORTED)} == {record.spid}
     assert [each.key for each in await post.claim_all()] == [record.key]
+
+
+async def test_a_delivery_and_the_report_on_it_are_one(restarting: Restarting) -> None:
+    harness, how = restarting
+    store = await harness.start()
+    post = Post(store, harness.clock)
+    [claimed] = await _claimed(post)
+    report = post.submission("sender@example.com", sender="", origin=Origin.REPORT)
+    await store.settle([Settlement(recipient=claimed, verdict=delivered())], [report])
+    assert harness.observer.count(Verb.DELIVERED) == 1
+    post = Post(await harness.restart(how), harness.clock)
+    [record] = (await post.scan()).values()
+    assert (record.spid, record.area) == (report.envelope.spid, Area.INCOMING)
+    assert await post.read(record) == BODY
+
+
+@pytest.mark.parametrize("make", [bounced, expired])
+async def test_a_bounce_keeps_the_last_words_for_its_report(
+    restarting: Restarting, make: Callable[[], Bounced | Expired]
+) -> None:
+    harness, how = restarting
+    post = Post(await harness.start(), harness.clock)
+    [claimed] = await _claimed(post)
+    at = harness.clock.now() + 1
+    words = "no | such % user; " + "x" * 2000
+    reply = Reply(code=550, status="5.1.1", text=words)
+    verdict = replace(make(), reply=reply, attempt=replace(ATTEMPT, at=at))
+    await post.settle(verdict, claimed)
+    post = Post(await harness.restart(how), harness.clock)
+    [bounce] = await post.claim_bounces()
+    assert last_attempt(bounce) == LastAttempt("mx.example.org", "dot", at)
+    assert bounce.reply == words[:MAX_LAST_WORDS]
 
 
 async def test_a_settle_takes_several_messages_streamed_or_whole(store: QueueStore, post: Post) -> None:

@@ -23,6 +23,7 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Area, Attempt, Body, Bounced, Phase, Recipient
 from mqcd.core.reply import Reply
 from mqcd.core.spid import SpidSource
+from mqcd.core.transition import last_attempt
 from mqcd.queue import cluster, record, verdict
 from mqcd.queue.admin.findings import Progress
 from mqcd.queue.admin.letters import Letter
@@ -198,9 +199,10 @@ class _Events:
     def bounced(self, recipient: Recipient, raw: bytes) -> None:
         """A recipient comes as a bounce: told after its acceptance."""
         reply = Reply(code=recipient.code, status=recipient.status, text=recipient.reply)
-        attempt = Attempt(destination="", phase=Phase.RCPT, remote_host=recipient.remote)
+        host = last_attempt(recipient).host
+        attempt = Attempt(destination="", phase=Phase.RCPT, remote_host=host)
         # Who refused it is known, but not when and where in the dialogue: phase and times stay empty.
-        shared = f"||{record.escape(recipient.remote)}||||0|0"
+        shared = f"||{record.escape(host)}||||0|0"
         note = verdict.encode(Bounced(reply=reply, attempt=attempt), shared)
         self._bounced.append(Entry(Mark.BOUNCED, ALIVE, 0, 0, IN_SPOOL, raw, note))
 

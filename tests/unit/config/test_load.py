@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mqcd.config.load import MAX_OCTETS, defaults, load
+from mqcd.config.login import Secret
 from mqcd.config.problems import BadConfiguration
 from mqcd.config.schema import PLACES, Place
 from mqcd.config.settings import (
@@ -20,7 +21,6 @@ from mqcd.config.settings import (
     LogFormat,
     LogLevel,
     RelaySettings,
-    Secret,
     ServerSettings,
     Settings,
     Source,

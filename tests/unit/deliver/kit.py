@@ -9,6 +9,7 @@ from dataclasses import replace
 from mqcd.config.settings import ClientSettings, DeliverSettings, HostPort, RelaySettings
 from mqcd.core.events import Verb
 from mqcd.core.model import Body, Envelope, Recipient, Submission
+from mqcd.core.ports import Notifier
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.deliverer import Deliverer
 from mqcd.stores.memory import MemoryStore
@@ -40,6 +41,7 @@ class Kit:
         resolver: FakeResolver | None = None,
         schedule: RetrySchedule = SCHEDULE,
         store: Callable[[FakeClock, RecordingObserver], MemoryStore] = MemoryStore,
+        notifier: Notifier | None = None,
     ) -> None:
         self.clock = FakeClock()
         self.observer = RecordingObserver()
@@ -53,6 +55,7 @@ class Kit:
             resolver=resolver or FakeResolver(),
             dialer=self.dialer,
             observer=self.observer,
+            notifier=notifier,
         )
 
     async def __aenter__(self) -> Kit:
@@ -74,6 +77,8 @@ class Kit:
         sender: str = "from@example.org",
         body: Body = Body.SEVEN,
         smtputf8: bool = False,
+        dsn: str = "",
+        notify: Sequence[str] = (),
     ) -> Sequence[Recipient]:
         """A message into the queue."""
         envelope = Envelope(
@@ -82,8 +87,12 @@ class Kit:
             received=self.clock.now(),
             body=body,
             smtputf8=smtputf8,
+            dsn=dsn,
         )
-        return await self.store.enqueue(Submission(envelope=envelope, recipients=recipients, content=content))
+        submission = Submission(
+            envelope=envelope, recipients=recipients, content=content, recipient_dsn=notify
+        )
+        return await self.store.enqueue(submission)
 
     async def heard(self, verb: Verb, count: int = 1) -> None:
         """Let the loop run until `verb` was heard `count` times; time stands still."""

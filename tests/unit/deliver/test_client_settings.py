@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
+from mqcd.config.login import Mechanism, Secret
 from mqcd.config.settings import (
     AuthSettings,
     ClientSettings,
     DeliverSettings,
     DestinationSettings,
     HostPort,
-    Mechanism,
     RelaySettings,
-    Secret,
     SslSettings,
     TlsPolicy,
 )

@@ -43,7 +43,7 @@ def notice(*bounces: Recipient, original: bytes = ORIGINAL) -> Notice:
         to_address="s@example.com",
         subject="Delivery Failure Report",
         introduction="",
-        bounces=bounces or (BOUNCE,),
+        recipients=bounces or (BOUNCE,),
         original=excerpt(original, len(original), headers_only=False),
     )
 
@@ -304,3 +304,26 @@ def test_senders_may_not_want_to_hear(dsn: str, wanted: bool) -> None:
 def test_dates_are_english_and_utc() -> None:
     assert format_date(0) == "Thu, 1 Jan 1970 00:00:00 +0000"
     assert format_date(1_795_186_996_447) == "Fri, 20 Nov 2026 15:03:16 +0000"
+
+
+def test_the_last_attempt_stands_in_both_parts() -> None:
+    at = RECEIVED + 60_000
+    words = "no such user " + "x" * 700
+    bounce = replace(BOUNCE, remote=f"mx.example.org rcpt {at}", reply=words)
+    text, status, _ = parts(parse(compose(notice(bounce))))
+    [_, fields] = status_blocks(status)
+    assert ("Remote-MTA", "dns; mx.example.org") in fields
+    assert ("Last-Attempt-Date", format_date(at)) in fields
+    assert ("X-mqcd-Phase", "rcpt") in fields
+    assert ("Diagnostic-Code", f"smtp; 550 5.1.1 {words}") in fields
+    said = " ".join(text.get_content().split())
+    assert f"The server mx.example.org said, in answer to RCPT TO: 550 5.1.1 {words}" in said
+
+
+def test_an_attempt_that_met_nobody_quotes_nobody() -> None:
+    bounce = replace(BOUNCE, remote=f" route {RECEIVED}", status="5.1.2", reply="no such domain")
+    text, status, _ = parts(parse(compose(notice(bounce))))
+    [_, fields] = status_blocks(status)
+    assert not [name for name, _ in fields if name == "Remote-MTA"]
+    assert ("Diagnostic-Code", "x-mqcd; 550 5.1.2 no such domain") in fields
+    assert "The reason: 550 5.1.2 no such domain" in text.get_content()

@@ -50,10 +50,11 @@ def test_ehlo_offers_what_the_settings_say() -> None:
         "250-SIZE 1000",
         "250-8BITMIME",
         "250-SMTPUTF8",
+        "250-DSN",
         "250 ENHANCEDSTATUSCODES",
     ]
     off = Desk(ext_pipelining=False, ext_size=False, ext_8bitmime=False).say(EHLO)
-    assert off == "250-mx.example.org\r\n250 ENHANCEDSTATUSCODES\r\n"
+    assert off == "250-mx.example.org\r\n250-DSN\r\n250 ENHANCEDSTATUSCODES\r\n"
 
 
 def test_helo() -> None:
