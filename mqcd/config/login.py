@@ -1,7 +1,12 @@
-"""What a login is made of: values that settings hold and nobody shows."""
+"""Who we are to a next hop, and by what TLS: the settings of one relay that are about trust."""
 
+# `setting` is a field specifier: it is meant to be called in the class body.
+# ruff: noqa: RUF009
 import dataclasses
 import enum
+import pathlib
+
+from mqcd.config.glossed import setting
 
 
 class Mechanism(enum.Enum):
@@ -20,3 +25,39 @@ class Secret:
     text: str = dataclasses.field(default="", repr=False)
     from_file: bool = False
     """It stands in a file of its own, not in the configuration."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class AuthSettings:
+    """Who we are to a next hop (SMTP AUTH)."""
+
+    enabled: bool = setting(False, "log in to this next hop")
+    override: Mechanism | None = setting(
+        None, "how: plain, login, cram_md5 or external; none = the best that is offered, never external"
+    )
+    initrsp: bool = setting(True, "plain and external: show the login together with the AUTH command")
+    cleartext: bool = setting(False, "show the password without TLS, too")
+    username: str = setting("", "name to log in by")
+    password: Secret = setting(Secret(), "its password")
+    passwordfile: pathlib.Path | None = setting(
+        None, "file that holds the password, in the stead of the element's text", "absolute path"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class SslSettings:
+    """TLS with a relay."""
+
+    latent: bool | None = setting(
+        None, "Y: TLS by STARTTLS, where offered; N: the connection begins with it; none = as for all mail"
+    )
+    mandatory: bool = setting(False, "send nothing without TLS")
+    verify: bool = setting(
+        False, "send nothing without TLS and a certificate that is good and names the relay"
+    )
+    certfile: pathlib.Path | None = setting(
+        None, "certificate that we show, with its chain (PEM)", "absolute path"
+    )
+    keyfile: pathlib.Path | None = setting(
+        None, "key of that certificate (PEM); none = it stands in certfile", "absolute path"
+    )

@@ -11,11 +11,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mqcd.config import pending
+from mqcd.config.blocks import Block, Many, Row, join
 from mqcd.config.document import Node
 from mqcd.config.fields import NONE, BadValue
+from mqcd.config.glossed import default_of
 from mqcd.config.problems import Remark
-from mqcd.config.schema import PLACES, ROOT, Block, Many, Place, Row, join
-from mqcd.config.settings import Settings, default_of
+from mqcd.config.schema import PLACES, ROOT, Place
+from mqcd.config.settings import Settings
 from mqcd.config.tokens import Tokens
 
 

@@ -9,14 +9,14 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from mqcd.config import settings
+from mqcd.config import login, settings
+from mqcd.config.blocks import Block, Many, Row, join, row
 from mqcd.config.fields import (
     Boolean,
     Choice,
     Count,
     Duration,
     FilePath,
-    Kind,
     Line,
     Listed,
     Optional,
@@ -25,7 +25,7 @@ from mqcd.config.fields import (
     Size,
     Text,
 )
-from mqcd.config.login import Mechanism
+from mqcd.config.glossed import default_of, gloss_of
 from mqcd.config.names import (
     DOMAIN_PATTERN,
     HEADER,
@@ -47,59 +47,6 @@ from mqcd.config.names import (
 
 PORT = Count(most=65535)
 YES_NO = Boolean()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
-    """One value: the text of an element, an attribute of the block, or of an element that holds it."""
-
-    name: str
-    """Element name, `@name` for an attribute of the block, `element@name` for one of an element."""
-    kind: Kind[Any]
-    attribute: str
-    """The field of the block's settings class."""
-    required: bool = False
-
-    @property
-    def element(self) -> str:
-        """The element that holds the value; "" where the block itself does."""
-        return self.name.partition("@")[0]
-
-    @property
-    def xml_attribute(self) -> str:
-        """The XML attribute that holds the value; "" where the element's text does."""
-        return self.name.partition("@")[2]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Block:
-    """An element with entries of its own."""
-
-    name: str
-    fills: type[Any] | None
-    """The settings class; None: the block only groups, its entries belong to the one around it."""
-    attribute: str = ""
-    """The field that holds the result in the settings of the block around it."""
-    entries: "tuple[Row | Block | Many, ...]"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Many:
-    """Any number of blocks of one name, in an element that holds nothing else."""
-
-    name: str
-    """The element around them; "" where they stand in the block itself."""
-    attribute: str
-    item: Block
-
-
-Entry = Row | Block | Many
-
-
-def row(name: str, kind: Kind[Any], attribute: str = "", *, required: bool = False) -> Row:
-    """A row; without `attribute` the field is named as the element or XML attribute is."""
-    field = attribute or name.rpartition("@")[2]
-    return Row(name=name, kind=kind, attribute=field, required=required)
 
 
 APPLICATION = Block(
@@ -206,11 +153,11 @@ SUBMIT = Block(
 
 AUTH = Block(
     name="auth",
-    fills=settings.AuthSettings,
+    fills=login.AuthSettings,
     attribute="auth",
     entries=(
         row("@enabled", YES_NO),
-        row("@override", Optional(Choice(Mechanism))),
+        row("@override", Optional(Choice(login.Mechanism))),
         row("@initrsp", YES_NO),
         row("@cleartext", YES_NO),
         row("username", Line()),
@@ -221,7 +168,7 @@ AUTH = Block(
 
 SSL = Block(
     name="ssl",
-    fills=settings.SslSettings,
+    fills=login.SslSettings,
     attribute="ssl",
     entries=(
         row("@latent", Optional(YES_NO)),
@@ -403,11 +350,6 @@ ROOT = Block(
 )
 
 
-def join(path: str, name: str) -> str:
-    """The path of an entry within the block at `path`: `mta/queue/rootpath`, `ops@port`."""
-    return path + name if not name or name.startswith("@") or not path else f"{path}/{name}"
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Place:
     """A row where it stands in the file."""
@@ -420,7 +362,7 @@ class Place:
     @property
     def default(self) -> Any:
         """The default, tokens not yet replaced."""
-        return settings.default_of(self.fills, self.row.attribute)
+        return default_of(self.fills, self.row.attribute)
 
     @property
     def default_text(self) -> str:
@@ -432,7 +374,7 @@ class Place:
     @property
     def gloss(self) -> str:
         """What the setting means, with its unit."""
-        return settings.gloss_of(self.fills, self.row.attribute)
+        return gloss_of(self.fills, self.row.attribute)
 
 
 def places(block: Block = ROOT, path: str = "") -> Iterator[Place]:

@@ -1,7 +1,7 @@
 """The settings of one server: frozen values, and nothing that knows where they came from.
 
 Every field has a default and a gloss; the schema, the shipped file and the documents take both from
-here (`gloss_of`, `default_of`), so that a default stands in one place only.
+here (see `glossed`), so that a default stands in one place only.
 
 Units throughout: durations in integer milliseconds, sizes in integer octets, shares in integer percent,
 paths absolute; 0 means "no limit" where the gloss says so. `%TOKEN%` stands only in defaults that depend
@@ -15,9 +15,9 @@ import dataclasses
 import enum
 import ipaddress
 import pathlib
-from typing import Any, TypeVar
 
-from mqcd.config.login import Mechanism, Secret
+from mqcd.config.glossed import setting
+from mqcd.config.login import AuthSettings, SslSettings
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -28,32 +28,10 @@ MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
-Value = TypeVar("Value")
-
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 HostPattern = Network | str
 """Which peers: a network (one address is a network of one), or a host name in lower case, to be looked
 up at start; `name/24` means the network of that size that the host's address lies in."""
-
-
-def setting(default: Value, gloss: str, held: str = "") -> Value:
-    """A dataclass field with its default, and its gloss: a phrase that says what it means.
-
-    `held` is the unit of the value here, where a file may write it otherwise (`1h30m`, `10%`).
-    """
-    return dataclasses.field(default=default, metadata={"gloss": gloss, "held": held})
-
-
-def gloss_of(block: type[Any], attribute: str) -> str:
-    """The gloss of one field of a settings class; "" for a field that holds a block of its own."""
-    fields = {field.name: field for field in dataclasses.fields(block)}
-    return str(fields[attribute].metadata.get("gloss", ""))
-
-
-def default_of(block: type[Any], attribute: str) -> Any:
-    """The default of one field of a settings class, tokens not yet replaced."""
-    fields = {field.name: field for field in dataclasses.fields(block)}
-    return fields[attribute].default
 
 
 class LogFormat(enum.Enum):
@@ -267,42 +245,6 @@ class ClientSettings:
     tls_mandatory: bool = setting(False, "with anonssl: send nothing without TLS")
     trust: pathlib.Path | None = setting(
         None, "certificates that others are checked by (PEM); none = those of the system", "absolute path"
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class AuthSettings:
-    """Who we are to a next hop (SMTP AUTH)."""
-
-    enabled: bool = setting(False, "log in to this next hop")
-    override: Mechanism | None = setting(
-        None, "how: plain, login, cram_md5 or external; none = the best that is offered, never external"
-    )
-    initrsp: bool = setting(True, "plain and external: show the login together with the AUTH command")
-    cleartext: bool = setting(False, "show the password without TLS, too")
-    username: str = setting("", "name to log in by")
-    password: Secret = setting(Secret(), "its password")
-    passwordfile: pathlib.Path | None = setting(
-        None, "file that holds the password, in the stead of the element's text", "absolute path"
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class SslSettings:
-    """TLS with a relay."""
-
-    latent: bool | None = setting(
-        None, "Y: TLS by STARTTLS, where offered; N: the connection begins with it; none = as for all mail"
-    )
-    mandatory: bool = setting(False, "send nothing without TLS")
-    verify: bool = setting(
-        False, "send nothing without TLS and a certificate that is good and names the relay"
-    )
-    certfile: pathlib.Path | None = setting(
-        None, "certificate that we show, with its chain (PEM)", "absolute path"
-    )
-    keyfile: pathlib.Path | None = setting(
-        None, "key of that certificate (PEM); none = it stands in certfile", "absolute path"
     )
 
 

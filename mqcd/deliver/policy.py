@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from mqcd.config.login import AuthSettings
 from mqcd.config.settings import (
-    AuthSettings,
     ClientSettings,
     DeliverSettings,
     DestinationSettings,

@@ -19,7 +19,8 @@ from enum import Enum
 from ipaddress import ip_address
 from random import Random
 
-from mqcd.config.settings import AuthSettings, Network, RelaySettings, SslSettings
+from mqcd.config.login import AuthSettings, SslSettings
+from mqcd.config.settings import Network, RelaySettings
 from mqcd.core.address import literal_ip, sent_by
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Envelope

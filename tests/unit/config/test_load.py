@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from mqcd.config.load import MAX_OCTETS, defaults, load
-from mqcd.config.login import Secret
+from mqcd.config.login import AuthSettings, Secret, SslSettings
 from mqcd.config.problems import BadConfiguration
 from mqcd.config.schema import PLACES, Place
 from mqcd.config.settings import (
     HOUR,
     MINUTE,
-    AuthSettings,
     DestinationSettings,
     HostPort,
     ListenerSettings,
@@ -24,7 +23,6 @@ from mqcd.config.settings import (
     ServerSettings,
     Settings,
     Source,
-    SslSettings,
     ZoneMatchSettings,
     ZoneSettings,
 )

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from mqcd.config.fields import Duration, FilePath, Listed, Optional, Percent
+from mqcd.config.login import AuthSettings, SslSettings
 from mqcd.config.schema import PLACES, Place
 from mqcd.config.settings import (
-    AuthSettings,
     DestinationSettings,
     ListenerSettings,
     RelaySettings,
     Settings,
-    SslSettings,
     ZoneMatchSettings,
     ZoneSettings,
 )

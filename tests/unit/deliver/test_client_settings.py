@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 
-from mqcd.config.login import Mechanism, Secret
+from mqcd.config.login import AuthSettings, Mechanism, Secret, SslSettings
 from mqcd.config.settings import (
-    AuthSettings,
     ClientSettings,
     DeliverSettings,
     DestinationSettings,
     HostPort,
     RelaySettings,
-    SslSettings,
     TlsPolicy,
 )
 from mqcd.core.events import Verb
