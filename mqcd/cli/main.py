@@ -10,7 +10,7 @@ import click
 from mqcd import __version__
 from mqcd.cli.explain import explain
 from mqcd.cli.importing import bring_in
-from mqcd.cli.options import takes_place
+from mqcd.cli.options import Place, takes_place
 from mqcd.cli.queue import queue
 from mqcd.cli.server import check, demo, run
 from mqcd.cli.sink import sink
@@ -30,12 +30,16 @@ for command in (run, check, queue, explain, fsck, bring_in, sink, demo):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command line; gives the exit code. Errors that are meant for the reader go to stderr."""
+    """Run a command line, which is the process's own when none is given; gives the exit code.
+
+    Errors that are meant for the reader go to stderr.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Addresses may hold what the terminal's character set does not.
         sys.stdout.reconfigure(errors="replace")
     try:
-        result = cli.main(arguments, prog_name="mqcd", standalone_mode=False)
+        own = Place(own_process=arguments is None)
+        result = cli.main(arguments, prog_name="mqcd", standalone_mode=False, obj=own)
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         return 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +18,7 @@ import click
 if TYPE_CHECKING:
     from mqcd.config.load import Loaded
 
+_NICE = 10
 DEFAULT_CONF = Path("conf/mqcd.xml")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -28,6 +30,8 @@ class Place:
 
     conf: Path = DEFAULT_CONF
     var: Path | None = None
+    own_process: bool = False
+    """Whether the process does nothing but this command."""
 
     def load(self) -> Loaded:
         """Read the configuration, now. Raises BadConfiguration."""
@@ -36,6 +40,11 @@ class Place:
         from mqcd.config.load import load
 
         return load(self.conf, var=self.var, hostname=socket.gethostname())
+
+    def give_way(self) -> None:
+        """Let the server go first: to read a large queue takes a processor for seconds."""
+        if self.own_process:
+            os.nice(_NICE)
 
 
 pass_place = click.make_pass_decorator(Place, ensure=True)

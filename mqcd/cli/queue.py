@@ -137,6 +137,7 @@ def export(place: Place, /, target: Path, as_json: bool, **chosen: Any) -> int:
 
     clock = SystemClock()
     settings = place.load().settings.queue
+    place.give_way()
     roots = settings.rootpath, settings.spool.rootpath
     with waiting(clock) as progress:
         done = export_to(Disk(), roots, _selection(clock.now(), **chosen), target, progress)
@@ -161,6 +162,7 @@ def _snapshot(place: Place) -> Iterator[Snapshot]:
     from mqcd.queue.snapshot import Snapshot
 
     settings = place.load().settings.queue
+    place.give_way()
     snapshot = Snapshot(Disk(), settings.rootpath, settings.spool.rootpath)
     try:
         if snapshot.damage:

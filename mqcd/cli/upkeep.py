@@ -32,6 +32,7 @@ def fsck(place: Place, repair: bool, as_json: bool) -> int:
     from mqcd.queue.durable import Disk
 
     options = options_at(place)
+    place.give_way()
     with waiting(SystemClock()) as progress:
         refused: StoreDamaged | None = None
         try:

@@ -243,6 +243,7 @@ def _assemble(
         manifest=image.manifest,
         shelf=Shelf(disk, settings.rootpath),
         helper=workers.helper(lock_fd),
+        scans=workers.scans(),
         reaper=reaper,
         references=References(settings.spool.maxspidcache),
         figures=figures,

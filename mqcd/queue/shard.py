@@ -29,6 +29,7 @@ from mqcd.queue.manifest import Manifest
 from mqcd.queue.reaper import Reaper
 from mqcd.queue.references import References
 from mqcd.queue.ring import Resident, Ring, Segment, State
+from mqcd.queue.scanning import Scans
 from mqcd.queue.shelf import Shelf
 from mqcd.queue.spool import file_path
 from mqcd.queue.timekeeper import Timekeeper
@@ -66,6 +67,7 @@ class Shard:
     manifest: Manifest
     shelf: Shelf
     helper: Helper
+    scans: Scans
     reaper: Reaper
     references: References
     figures: Figures

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -32,7 +33,6 @@ from mqcd.queue.onlooker import READ_ONLY
 from mqcd.queue.recovery import recover
 from mqcd.queue.ring import Resident
 from mqcd.queue.shard import Options, Shard
-from mqcd.queue.snapshot import Snapshot
 from mqcd.queue.space import Space
 from mqcd.queue.spool import SegmentContent, SpoolContent, file_path
 from mqcd.queue.staging import Staged, Staging
@@ -268,21 +268,13 @@ class ClusterStore:
         except OSError as error:
             raise StoreUnavailable(told(error)) from error
 
-    async def scan(self, selection: Selection) -> AsyncIterator[Recipient]:
-        """Read the files under a pin, as any other reader does."""
+    async def scan(self, selection: Selection) -> AsyncGenerator[Recipient, None]:
+        """A process of its own reads the files under a pin, as any other reader does."""
         shard = self._live.shard
-        loop = asyncio.get_running_loop()
-        settings = self._options.settings
-        snapshot = await loop.run_in_executor(
-            shard.executor, Snapshot, self._disk, settings.rootpath, settings.spool.rootpath
-        )
-        try:
-            batches = snapshot.batches(selection)
-            while batch := await loop.run_in_executor(shard.executor, next, batches, None):
-                for item in batch:
-                    yield item.recipient
-        finally:
-            snapshot.close()
+        async with aclosing(shard.scans.run((shard.queue_root, shard.spool_root, selection))) as batches:
+            async for batch in batches:
+                for recipient in batch:
+                    yield recipient
 
     def in_flight(self, recipient: Recipient) -> bool:
         """Whether it is claimed."""

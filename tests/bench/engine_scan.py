@@ -3,17 +3,23 @@
     python tests/bench/engine_scan.py [--recipients 200000] [--rounds 3] [--keep DIR]
 
 The queue is made by the engine itself (see build.py); --keep leaves it in DIR, or takes the one that is
-there. In each round: recipients decoded from a snapshot in one process; `mqcd queue ls --json`, its lines
-a second (start of the program included) and its peak memory; enqueue and settle of 4 KB messages by 64
-producers alone, and with `queue ls --json` running all the while.
+there. In each round: recipients decoded from a snapshot in one process; those that the store's own scan
+gives, read in a process beside it; `mqcd queue ls --json`, its lines a second (start of the program
+included) and its peak memory; enqueue and settle of 4 KB messages by 64 producers alone, with `queue ls
+--json` running all the while, and with scans running all the while.
+
+`_us` are microseconds of processor time, for a recipient, a line or a message: they tell more than rates
+where other work takes part of the machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -36,13 +42,41 @@ PRODUCERS = 64
 
 def decode(root: Path) -> None:
     """Read everything once, in a process that does nothing else."""
-    begun = time.perf_counter()
+    begun, worked = time.perf_counter(), time.process_time()
     snapshot = Snapshot(Disk(), root / "queue", root / "spool")
     opened = time.perf_counter() - begun
     count = sum(map(len, snapshot.batches(Selection())))
     seconds = time.perf_counter() - begun
     snapshot.close()
-    kit.say_and_die({"rate": count / seconds, "opened_s": opened, "memory_mb": kit.peak_memory()[0] / 1e6})
+    kit.say_and_die(
+        {
+            "rate": count / seconds,
+            "us": (time.process_time() - worked) / count * 1e6,
+            "opened_s": opened,
+            "memory_mb": kit.peak_memory()[0] / 1e6,
+        }
+    )
+
+
+async def scan(root: Path, _given: dict[str, Any]) -> None:
+    """The store's own scan: what it takes of the server, and of the process that reads."""
+    made = kit.store(kit.options(root))
+    await made.open()
+    begun, worked = time.perf_counter(), time.process_time()
+    count = 0
+    async for _ in made.scan(Selection()):
+        count += 1
+    seconds = time.perf_counter() - begun
+    # The helper is still running: of the children only the reader has ended.
+    reader = resource.getrusage(resource.RUSAGE_CHILDREN)
+    figures = {
+        "rate": count / seconds,
+        "server_us": (time.process_time() - worked) / count * 1e6,
+        "reader_us": (reader.ru_utime + reader.ru_stime) / count * 1e6,
+        "reader_mb": reader.ru_maxrss * 1024 / 1e6,
+    }
+    await made.close()
+    kit.say_and_die(figures)
 
 
 def listing(root: Path) -> subprocess.Popen[bytes]:
@@ -69,7 +103,12 @@ def list_once(root: Path) -> dict[str, Any]:
     if status:
         raise SystemExit(f"queue ls ended with {status}")
     process.returncode = 0
-    return {"lines": count, "rate": count / seconds, "memory_mb": usage.ru_maxrss * 1024 / 1e6}
+    return {
+        "lines": count,
+        "rate": count / seconds,
+        "us": (usage.ru_utime + usage.ru_stime) / max(count, 1) * 1e6,
+        "memory_mb": usage.ru_maxrss * 1024 / 1e6,
+    }
 
 
 async def produce(made: ClusterStore, until: float) -> int:
@@ -99,24 +138,35 @@ async def loaded(root: Path, given: dict[str, Any]) -> None:
     await made.open()
     delivery = asyncio.create_task(deliver(made))
     await asyncio.gather(*(produce(made, time.perf_counter() + 1) for _ in range(PRODUCERS)))
-    begun = time.perf_counter()
-    reading_s = given["seconds"] if given["read"] else 0.0
-    reader = asyncio.create_task(asyncio.to_thread(_read_on, root, reading_s))
+    begun, worked = time.perf_counter(), time.process_time()
     until = begun + given["seconds"]
+    reader = asyncio.create_task(_read_on(made, root, given["read"], until))
     counts = await asyncio.gather(*(produce(made, until) for _ in range(PRODUCERS)))
-    seconds = time.perf_counter() - begun
-    lines = await reader
+    seconds, worked = time.perf_counter() - begun, time.process_time() - worked
+    read = await reader
     # In order, for the next run is to begin with an empty journal.
     while made.stats()[Area.INCOMING].recipients:
         await asyncio.sleep(0.01)
     delivery.cancel()
     await made.close()
-    kit.say_and_die({"rate": sum(counts) / seconds, "lines": lines})
+    kit.say_and_die({"rate": sum(counts) / seconds, "us": worked / sum(counts) * 1e6, "read": read})
 
 
-def _read_on(root: Path, seconds: float) -> int:
-    """List again and again; a process of its own does the work."""
-    until = time.perf_counter() + seconds
+async def _read_on(made: ClusterStore, root: Path, how: str, until: float) -> int:
+    """Read the queue again and again until a time, in one way or not at all; how many recipients."""
+    if how == "ls":
+        return await asyncio.to_thread(_list_on, root, until)
+    count = 0
+    while how == "scan" and time.perf_counter() < until:
+        async with contextlib.aclosing(made.scan(Selection())) as recipients:
+            async for _ in recipients:
+                count += 1
+                if time.perf_counter() > until:
+                    break
+    return count
+
+
+def _list_on(root: Path, until: float) -> int:
     lines = 0
     while time.perf_counter() < until:
         process = listing(root)
@@ -130,20 +180,34 @@ def _read_on(root: Path, seconds: float) -> int:
 
 def measure(root: Path, seconds: float) -> dict[str, Any]:
     """One round."""
-    scan = kit.child(__file__, step="decode", root=str(root))
+    decoded = kit.child(__file__, step="decode", root=str(root))
+    scanned = kit.child(__file__, step="scan", root=str(root))
     ls = list_once(root)
-    alone = kit.child(__file__, step="load", root=str(root), read=False, seconds=seconds)
-    beside = kit.child(__file__, step="load", root=str(root), read=True, seconds=seconds)
+    load = {
+        how: kit.child(__file__, step="load", root=str(root), read=how, seconds=seconds)
+        for how in ("alone", "ls", "scan")
+    }
+    alone = load["alone"]["rate"]
     return {
-        "decoded_per_s": scan["rate"],
-        "scan_mb": scan["memory_mb"],
+        "decoded_per_s": decoded["rate"],
+        "decoded_us": decoded["us"],
+        "decoded_mb": decoded["memory_mb"],
+        "scanned_per_s": scanned["rate"],
+        "scan_reader_us": scanned["reader_us"],
+        "scan_server_us": scanned["server_us"],
+        "scan_reader_mb": scanned["reader_mb"],
         "ls_lines": ls["lines"],
         "ls_lines_per_s": ls["rate"],
+        "ls_us": ls["us"],
         "ls_mb": ls["memory_mb"],
-        "messages_per_s": alone["rate"],
-        "beside_ls_per_s": beside["rate"],
-        "kept_share": beside["rate"] / alone["rate"],
-        "lines_meanwhile": beside["lines"],
+        "messages_per_s": alone,
+        "message_us": load["alone"]["us"],
+        "beside_ls_per_s": load["ls"]["rate"],
+        "kept_beside_ls": load["ls"]["rate"] / alone,
+        "listed_meanwhile": load["ls"]["read"],
+        "beside_scan_per_s": load["scan"]["rate"],
+        "kept_beside_scan": load["scan"]["rate"] / alone,
+        "scanned_meanwhile": load["scan"]["read"],
     }
 
 
@@ -152,7 +216,8 @@ def child(given: dict[str, Any]) -> None:
     root = Path(given["root"])
     if given["step"] == "decode":
         decode(root)
-    kit.run((make if given["step"] == "make" else loaded)(root, given))
+    steps = {"make": make, "scan": scan, "load": loaded}
+    kit.run(steps[given["step"]](root, given))
 
 
 def main() -> None:

@@ -14,13 +14,16 @@ from typing import ClassVar, Protocol
 from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
 from mqcd.core.ports import QueueStore
 from mqcd.core.schedule import RetrySchedule
+from mqcd.queue.durable import Disk
 from mqcd.queue.eventtext import Source
 from mqcd.queue.shard import Options
 from mqcd.queue.store import ClusterStore
+from mqcd.queue.workers import Workers
 from mqcd.stores.memory import MemoryStore
 from tests.fakes.clock import FakeClock
 from tests.fakes.killed import copy_as_killed
 from tests.fakes.observer import RecordingObserver
+from tests.fakes.workers import InlineScanWorkers
 
 SECOND = 1000
 MINUTE = 60 * SECOND
@@ -84,17 +87,18 @@ class ClusterHarness:
 
     restarts: ClassVar[tuple[Restart, ...]] = (Restart.REOPEN, Restart.KILL)
 
-    def __init__(self, path: Path, *, hardlinks: bool = False) -> None:
+    def __init__(self, path: Path, *, hardlinks: bool = False, scan_processes: bool = False) -> None:
         self.clock = FakeClock()
         self.observer = RecordingObserver()
         self._hardlinks = hardlinks
+        self._workers = Workers() if scan_processes else InlineScanWorkers(Disk())
         self._path = path
         self._copies = 0
         self._open: list[ClusterStore] = []
 
     async def start(self) -> QueueStore:
         options = cluster_options(self._path / f"run{self._copies}", hardlinks=self._hardlinks)
-        store = ClusterStore(options, self.clock, self.observer)
+        store = ClusterStore(options, self.clock, self.observer, workers=self._workers)
         await store.open()
         self._open.append(store)
         return store
@@ -127,7 +131,11 @@ HARNESSES: Mapping[str, tuple[Callable[[Path], Harness], tuple[Restart, ...]]] =
     "memory": (MemoryHarness, MemoryHarness.restarts),
     "cluster": (ClusterHarness, ClusterHarness.restarts),
     "cluster-links": (partial(ClusterHarness, hardlinks=True), (Restart.KILL,)),
+    "cluster-scans": (partial(ClusterHarness, scan_processes=True), ()),
 }
 """Every store: how to make its harness, given an empty directory, and its restarts."""
-ONLY_IN: Mapping[str, tuple[str, ...]] = {"cluster-links": ("test_content", "test_enqueue")}
+ONLY_IN: Mapping[str, tuple[str, ...]] = {
+    "cluster-links": ("test_content", "test_enqueue"),
+    "cluster-scans": ("test_look",),
+}
 """Where a store differs from another one in little: the modules that see it, beside restarts and ledger."""

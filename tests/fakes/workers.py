@@ -1,20 +1,22 @@
 """A shard's workers without threads and processes: what they are given is done at once, on the loop.
 
 `InlineWorkers` leaves a test one order of events and no waiting: with a fake clock, a whole life of a
-queue is the same each time. `LocalWorkers` has the real threads, and only the helper's tasks at once.
+queue is the same each time. `LocalWorkers` has the real threads, and only what processes do at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from mqcd.queue import tasks
 from mqcd.queue.committer import Committer, Write, perform
 from mqcd.queue.durable import Disk
 from mqcd.queue.helper import Helper
+from mqcd.queue.scanning import Process, Request, Scans, scan
 from mqcd.queue.workers import Workers
 
 P = ParamSpec("P")
@@ -33,6 +35,37 @@ class InlineHelper(Helper):
         result = tasks.run(self._disk, task)
         self.done.append(task)
         return result
+
+
+class InlineScan:
+    """`mqcd.queue.scanning.Process` whose work is done before its first answer is asked for."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._answers: deque[object] = deque()
+
+    async def send(self, value: object) -> None:
+        """See the port."""
+        scan(self._disk, cast("Request", value), self._answers.append)
+
+    async def receive(self) -> Any:
+        """See the port."""
+        return self._answers.popleft()
+
+    async def kill(self) -> int:
+        """Nothing is left to end."""
+        return 0
+
+
+class InlineScans(Scans):
+    """Scans on the test's own disk."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__()
+        self._disk = disk
+
+    async def _start(self) -> Process:
+        return InlineScan(self._disk)
 
 
 class InlineCommitter:
@@ -67,11 +100,19 @@ class InlineExecutor(Executor):
         return future
 
 
-class LocalWorkers(Workers):
-    """Real threads; the helper's tasks are done in this process."""
+class InlineScanWorkers(Workers):
+    """Real threads and a real helper; scans, of which tests make many, start no process."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
+
+    def scans(self) -> Scans:
+        """See `Workers`."""
+        return InlineScans(self._disk)
+
+
+class LocalWorkers(InlineScanWorkers):
+    """Real threads; the helper's tasks are done in this process."""
 
     def helper(self, lock_fd: int) -> Helper:
         """See `Workers`."""

@@ -138,6 +138,16 @@ def test_looking_at_the_queue_loads_nothing_of_the_server() -> None:
     assert asked.stdout == "[]\n"
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_only_a_process_of_its_own_gives_way(own: bool) -> None:
+    probe = (
+        "import os; from mqcd.cli.options import Place; before = os.nice(0); "
+        f"Place(own_process={own}).give_way(); print(os.nice(0) > before)"
+    )
+    asked = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert asked.stdout == f"{own}\n"
+
+
 def test_a_demo_does_not_play_in_a_directory_that_holds_something(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "mine").write_text("")
     assert main(["demo", "--keep", str(tmp_path)]) == 1

@@ -1,0 +1,126 @@
+"""Processes that the server starts for itself: both ends of one, and what ties it to its parent.
+
+Work that would take processor time from the event loop and its commits is done by them. A child dies with its
+parent: the kernel kills it, and it also sees the end of its socket. A terminal's signals do not reach
+it, for its parent decides when it ends.
+
+Messages are a length and a pickled value; both ends are this program, over an unnamed socket pair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import pickle
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import BufferedRWPair
+from typing import Any
+
+_LENGTH = struct.Struct("<I")
+_PR_SET_PDEATHSIG = 1
+
+
+def _packed(value: object) -> bytes:
+    data = pickle.dumps(value)
+    return _LENGTH.pack(len(data)) + data
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """The parent's end. Its methods raise IncompleteReadError and ConnectionError when the child is gone."""
+
+    process: asyncio.subprocess.Process
+    _reader: asyncio.StreamReader
+    _writer: asyncio.StreamWriter
+
+    @property
+    def pid(self) -> int | None:
+        """Process id while it runs."""
+        return self.process.pid if self.process.returncode is None else None
+
+    async def send(self, value: object) -> None:
+        """Send a message."""
+        self._writer.write(_packed(value))
+        await self._writer.drain()
+
+    async def receive(self) -> Any:
+        """The next message."""
+        size = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))[0]
+        return pickle.loads(await self._reader.readexactly(size))  # noqa: S301 (our own process)
+
+    async def leave(self) -> int:
+        """Let it finish what it is at; its exit status."""
+        self._writer.close()
+        return await self.process.wait()
+
+    async def kill(self) -> int:
+        """End it at once; its exit status."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        return await self.leave()
+
+
+async def start(module: str, *inherited: int, buffer: int) -> Child:
+    """Run a module as a child that has these descriptors too.
+
+    Of what it sends, about `buffer` octets are held before it has to wait.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            module,
+            str(theirs.fileno()),
+            str(os.getpid()),
+            pass_fds=(theirs.fileno(), *inherited),
+            stdin=asyncio.subprocess.DEVNULL,
+        )
+    ours.setblocking(False)
+    return Child(process, *await asyncio.open_connection(sock=ours, limit=buffer))
+
+
+class Channel:
+    """The child's end. Its methods raise ConnectionError when the parent is gone."""
+
+    def __init__(self, stream: BufferedRWPair) -> None:
+        self._stream = stream
+
+    def receive(self) -> Any:
+        """The next message; None when the parent has no more."""
+        head = self._stream.read(_LENGTH.size)
+        if len(head) < _LENGTH.size:
+            return None
+        size = _LENGTH.unpack(head)[0]
+        body = self._stream.read(size)
+        return pickle.loads(body) if len(body) == size else None  # noqa: S301 (our own parent)
+
+    def send(self, value: object) -> None:
+        """Send a message; waits while the parent has enough."""
+        self._stream.write(_packed(value))
+        self._stream.flush()
+
+
+def serve(arguments: list[str], work: Callable[[Channel], None]) -> int:
+    """The child's life: what `start` gave it as arguments, and what it does. Returns its exit code."""
+    fd, parent = int(arguments[0]), int(arguments[1])
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.getppid() != parent:
+        return 0
+    # A parent that was killed leaves half a task behind, or nobody to answer: its end, not a fault.
+    with (
+        contextlib.suppress(ConnectionError),
+        socket.socket(fileno=fd) as channel,
+        channel.makefile("rwb") as stream,
+    ):
+        work(Channel(stream))
+    return 0

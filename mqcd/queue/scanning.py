@@ -1,0 +1,136 @@
+"""Scans of the queue for the server itself, each in a process of its own, and the end that the loop holds.
+
+A scan reads every cluster. As a thread it would take the processor from the commits; in the shard's helper,
+exports and evacuations would wait for it, or it for them with its pin held. So it is a process that lives as
+long as the scan: it takes a snapshot, sends the records that match, and waits while nobody wants more. It has
+a low priority, and the loop is left to others between two batches. Its memory does not grow with the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from mqcd.core.errors import DecodeError, MqcdError, StoreUnavailable
+from mqcd.core.model import Recipient
+from mqcd.core.selection import Selection
+from mqcd.queue import child
+from mqcd.queue.durable import Disk
+from mqcd.queue.record import parse
+from mqcd.queue.snapshot import Snapshot
+
+log = logging.getLogger(__name__)
+
+_BATCH = 100
+"""Recipients that are decoded in one turn of the loop."""
+_BUFFER = 1 << 16
+_NICE = 10
+
+
+Request = tuple[Path, Path, Selection]
+"""Queue root, spool root, and which recipients."""
+Answer = bytes | int | Exception
+"""A batch of records' texts, a line each; at the end how many were damaged, or why there are no more."""
+
+
+class Process(Protocol):
+    """What is asked of the process that does a scan; `child.Child` is one."""
+
+    async def send(self, value: object) -> None:
+        """Give it the request. Raises ConnectionError."""
+
+    async def receive(self) -> Any:
+        """Its next answer. Raises IncompleteReadError, ConnectionError."""
+
+    async def kill(self) -> int:
+        """End it."""
+
+
+class Scans:
+    """Those of one shard that are under way."""
+
+    def __init__(self) -> None:
+        self._running: set[Process] = set()
+
+    async def run(self, request: Request) -> AsyncGenerator[list[Recipient], None]:
+        """The recipients that match, a batch at a time. Raises StoreBusy, StoreDamaged, StoreUnavailable."""
+        process = await self._start()
+        self._running.add(process)
+        try:
+            await process.send(request)
+            answer: Answer
+            while isinstance(answer := await process.receive(), bytes):
+                yield _decoded(answer)
+                # What has arrived already would be decoded without a pause.
+                await asyncio.sleep(0)
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            raise StoreUnavailable("the scan was cut off; try again") from error
+        finally:
+            self._running.discard(process)
+            await process.kill()
+        if isinstance(answer, OSError):
+            raise StoreUnavailable(f"the queue could not be read: {answer}")
+        if isinstance(answer, Exception):
+            raise answer
+        if answer:
+            log.error("%d damaged records were left out of a scan; `mqcd fsck` tells which", answer)
+
+    async def _start(self) -> Process:
+        return await child.start(__name__, buffer=_BUFFER)
+
+    async def stop(self) -> None:
+        """Cut off those that are under way."""
+        while self._running:
+            await self._running.pop().kill()
+
+
+def _decoded(batch: bytes) -> list[Recipient]:
+    texts = batch.decode().split("\n")
+    try:
+        return [parse(text) for text in texts]
+    except DecodeError:
+        return [recipient for text in texts if (recipient := _decoded_alone(text)) is not None]
+
+
+def _decoded_alone(text: str) -> Recipient | None:
+    try:
+        return parse(text)
+    except DecodeError as error:
+        log.error("a record was left out of a scan: %s", error)
+        return None
+
+
+def _text(text: str, _begun: bool) -> str:
+    return text
+
+
+def scan(disk: Disk, request: Request, send: Callable[[Answer], None]) -> None:
+    """The process's work. Raises ConnectionError from `send` when nobody wants more."""
+    queue_root, spool_root, selection = request
+    try:
+        with contextlib.closing(Snapshot(disk, queue_root, spool_root)) as snapshot:
+            for texts in snapshot.project(selection, _text):
+                for start in range(0, len(texts), _BATCH):
+                    send("\n".join(texts[start : start + _BATCH]).encode())
+            send(snapshot.damaged_lines)
+    except ConnectionError:
+        raise
+    except (OSError, MqcdError) as error:
+        send(error)
+
+
+def _work(channel: child.Channel) -> None:
+    os.nice(_NICE)
+    request = channel.receive()
+    if request is not None:
+        scan(Disk(), request, channel.send)
+
+
+if __name__ == "__main__":
+    sys.exit(child.serve(sys.argv[1:], _work))

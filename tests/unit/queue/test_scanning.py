@@ -1,0 +1,130 @@
+"""Scans in processes of their own: they wait for who reads, end with who stops, and tell what went wrong."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from mqcd.core.errors import StoreBusy, StoreUnavailable
+from mqcd.core.selection import Selection
+from mqcd.queue.child import Child
+from mqcd.queue.scanning import Request, Scans
+from tests.unit.queue.support import Rig
+
+MANY = 5000
+"""Recipients whose records fit in no buffer between two processes."""
+
+
+@pytest.fixture
+async def big(rig: Rig) -> Rig:
+    for n in range(10):
+        await rig.post.send(*[f"r{n}-{m}@example.org" for m in range(MANY // 10)])
+    await rig.evacuate()
+    return rig
+
+
+def request_of(rig: Rig, selection: Selection | None = None) -> Request:
+    return rig.queue, rig.spool, selection or Selection()
+
+
+def pinned(rig: Rig) -> bool:
+    with (rig.queue / "pin").open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def only(scans: Scans) -> Child:
+    [process] = scans._running
+    assert isinstance(process, Child)
+    return process
+
+
+async def test_it_waits_for_who_reads_and_holds_its_pin_until_the_end(big: Rig) -> None:
+    scans = Scans()
+    stream = scans.run(request_of(big))
+    found = await anext(stream)
+    assert 0 < len(found) <= 100
+    assert pinned(big)
+    process = only(scans)
+    async for batch in stream:
+        assert len(batch) <= 100
+        found += batch
+    assert len({each.key for each in found}) == MANY
+    assert found == big.listed()
+    assert not pinned(big)
+    assert process.pid is None
+
+
+async def test_it_ends_when_nobody_wants_more(big: Rig) -> None:
+    scans = Scans()
+    async with aclosing(scans.run(request_of(big))) as stream:
+        await anext(stream)
+        process = only(scans)
+    assert process.pid is None
+    assert not pinned(big)
+
+
+async def test_a_process_that_dies_is_no_end_of_the_queue(big: Rig) -> None:
+    scans = Scans()
+    stream = scans.run(request_of(big))
+    await anext(stream)
+    pid = only(scans).pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(StoreUnavailable, match="cut off"):
+        async for _ in stream:
+            pass
+
+
+async def test_those_under_way_end_with_the_queue(big: Rig) -> None:
+    scans = Scans()
+    stream = scans.run(request_of(big))
+    await anext(stream)
+    await scans.stop()
+    assert not pinned(big)
+    with pytest.raises(StoreUnavailable, match="cut off"):
+        async for _ in stream:
+            pass
+
+
+async def test_a_queue_that_has_moved_on_is_told(big: Rig) -> None:
+    stream = Scans().run(request_of(big))
+    await anext(stream)
+    names = big.clusters()
+    for name in names:
+        (big.queue / name).rename(big.queue / f"{name}.away")
+    with pytest.raises(StoreBusy, match="try again"):
+        async for _ in stream:
+            pass
+    for name in names:
+        (big.queue / f"{name}.away").rename(big.queue / name)
+
+
+async def test_damaged_records_are_told_in_the_log(big: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    path = big.queue / big.clusters()[0]
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"r0-0@", b"R0-0@"))
+    found = [each async for batch in Scans().run(request_of(big)) for each in batch]
+    path.write_bytes(data)
+    assert len(found) == MANY - 1
+    assert "1 damaged records were left out of a scan" in caplog.text
+
+
+async def test_where_there_is_no_queue_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="holds no queue"):
+        await anext(Scans().run((tmp_path, tmp_path, Selection())))
+
+
+async def test_what_cannot_be_read_now_is_not_the_callers_fault(big: Rig) -> None:
+    big.disk.fail("pread", "*.mqc")
+    with pytest.raises(StoreUnavailable, match="could not be read"):
+        await big.post.scan()
+    assert len(await big.post.scan()) == MANY
