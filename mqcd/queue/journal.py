@@ -24,7 +24,7 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.ports import Clock
 from mqcd.queue import slot
 from mqcd.queue.committer import Committer, Write
-from mqcd.queue.durable import Disk
+from mqcd.queue.durable import Disk, told
 from mqcd.queue.frame import HEADER_SIZE, Kind, pack_header
 from mqcd.queue.ring import Ring, Segment
 
@@ -125,12 +125,14 @@ class Journal:
         self._stopped = False
         self._seal_wanted = False
         self._seal_timer: asyncio.TimerHandle | None = None
-        self._untouchable: set[Path] = set()
+        self.untouchable: set[Path] = set()
+        """Slots whose file is still read, cannot be trusted, or is gone for that: they get a new one."""
         self._retry: asyncio.Task[None] | None = None
         self.failures = 0
         """Groups in a row that could not be written."""
         self.trouble = ""
         """Why the last of them could not; "" when writing goes well."""
+        self._when_certain: list[Callable[[], None]] = []
         self.on_mended: Callable[[], None] = lambda: None
         """Called when writing goes well again after it had been failing."""
         self._quiet = asyncio.Event()
@@ -178,6 +180,16 @@ class Journal:
         if self._pending and not (self._busy or self._scheduled):
             self._scheduled = True
             self._loop.call_soon(self._flush)
+
+    def when_certain(self, callback: Callable[[], None]) -> None:
+        """Call back once no frame that has failed can come to light again, at once if that is so already.
+
+        Until then it may stand whole in the page cache, and count after a kill. Not called if it is never so.
+        """
+        if self.failures:
+            self._when_certain.append(callback)
+        else:
+            callback()
 
     async def quiet(self) -> None:
         """Wait until nothing is being written, or writing goes on failing."""
@@ -242,7 +254,7 @@ class Journal:
     def _next_slot(self) -> Path:
         """A slot whose file has to be made anew comes last: a full disk has no room for that."""
         paths = self.ring.slot_paths()
-        ready = (path for path in paths if path not in self._untouchable and not self.ring.is_spare(path))
+        ready = (path for path in paths if path not in self.untouchable and not self.ring.is_spare(path))
         return next(ready, paths[0])
 
     def _flush(self) -> None:
@@ -283,7 +295,7 @@ class Journal:
         self._quiet.clear()
         begun = self._clock.micros()
         fresh = segment.fd < 0
-        replace = fresh and segment.path in self._untouchable
+        replace = fresh and segment.path in self.untouchable
         write = Write(segment, fresh, replace, self.capacity, buffers, start)
 
         def done(error: OSError | None) -> None:
@@ -295,10 +307,6 @@ class Journal:
                 self._abandon(segment, group, error)
 
         self._committer.submit(write, done)
-
-    def leave_alone(self, path: Path) -> None:
-        """A slot's file is still read, or cannot be trusted: it must not be written again."""
-        self._untouchable.add(path)
 
     def _fits(self, item: Append, offset: int, residents: int) -> bool:
         if offset + item.octets > self.capacity:
@@ -321,7 +329,7 @@ class Journal:
         if self.failures:
             self._mended()
         if fresh:
-            self._untouchable.discard(segment.path)
+            self.untouchable.discard(segment.path)
             self.ring.fresh = False
             self._seal_later()
         self._figures.committed(len(group), micros)
@@ -342,14 +350,7 @@ class Journal:
         log.error("journal segment %d cannot be written: %s; a new one is begun", segment.number, error)
         self.failures += 1
         self.trouble = f"the journal cannot be written: {segment.path}: {error.strerror}"
-        if segment.empty:
-            del self.ring.segments[segment.number]
-            if segment.fd >= 0:
-                self._disk.close(segment.fd)
-            self.ring.current = None
-        else:
-            self._seal_now()
-        self.leave_alone(segment.path)
+        self._put_by(segment)
         self._pending.extendleft(reversed(group))
         if self._stopped:
             self._refuse(frozenset(Kind), self.trouble)
@@ -374,6 +375,31 @@ class Journal:
             self._flush_after(RETRY_MS[min(self.failures, len(RETRY_MS)) - 1])
         )
 
+    def _put_by(self, segment: Segment) -> None:
+        """See that a file that has failed is never written again.
+
+        What it holds is read under a name beyond the slots, where it goes when it is free, also by a later
+        start. A disk that refuses even the name leaves it to this run to remember.
+        """
+        path = segment.path
+        self.untouchable.add(path)
+        try:
+            if segment.empty:
+                self._disk.unlink(path)
+            else:
+                aside = self.ring.aside(path)
+                self._disk.rename(path, aside)
+                segment.path = aside
+        except OSError as error:
+            log.error("a journal file that has failed cannot be put by: %s", told(error))
+        if segment.empty:
+            del self.ring.segments[segment.number]
+            if segment.fd >= 0:
+                self._disk.close(segment.fd)
+            self.ring.current = None
+        else:
+            self._seal_now()
+
     async def _flush_after(self, ms: int) -> None:
         await self._clock.sleep(ms)
         self._flush()
@@ -383,6 +409,9 @@ class Journal:
         log.warning("the journal can be written again, after %d failures", self.failures)
         was_failing = self.failing
         self.failures, self.trouble = 0, ""
+        certain, self._when_certain = self._when_certain, []
+        for callback in certain:
+            callback()
         if was_failing:
             self.on_mended()
 

@@ -166,8 +166,11 @@ class Keeper:
         if not self._stopping:
             await self._pruner.run(self._in_a_hurry)
         # Last, because a full disk must not keep the journal from being emptied.
-        await self._prepare_slots()
-        await self._take_ballast()
+        try:
+            await self._prepare_slots()
+            await self._take_ballast()
+        except OSError as error:
+            log.warning("no files could be made ready, the next seal tries again: %s", told(error))
 
     def _failed(self, error: OSError | MqcdError) -> None:
         """Try again: at once when ballast gives the room for it, else after a while."""
@@ -402,14 +405,15 @@ class Keeper:
         await shard.reaper.unpinned(self._in_a_hurry)
         for name in self._ended:
             shard.reaper.remove(shard.queue_root / name)
-        if ring.is_spare(segment.path):
+        if ring.is_spare(segment.path) or segment.path in shard.journal.untouchable:
             # Before the slot is free, for then its file may be in use again.
             try:
                 shard.disk.unlink(segment.path)
+                shard.journal.untouchable.discard(segment.path)
             except OSError as error:
                 log.error("%s could not be removed: %s", segment.path, error.strerror)
         if segment.readers:
-            shard.journal.leave_alone(segment.path)
+            shard.journal.untouchable.add(segment.path)
         elif segment.fd >= 0:
             shard.disk.close(segment.fd)
             segment.fd = -1

@@ -39,12 +39,18 @@ class Reaper:
     def remove(self, path: Path) -> None:
         """Remove a spool file soon."""
         self._files.append(path)
+        self._begin()
+
+    def _begin(self) -> None:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._sweep())
 
     async def settled(self, urgent: Callable[[], bool] = bool) -> None:
-        """Wait until all that was given has been removed; no longer for readers when it is urgent."""
+        """Wait until all that was given has been removed, or has been tried once more; no longer for readers
+        when it is urgent."""
         self._urgent = urgent
+        if self._files:
+            self._begin()
         while self._task is not None and not self._task.done():
             await asyncio.shield(self._task)
 
@@ -69,13 +75,18 @@ class Reaper:
         return False
 
     async def _sweep(self) -> None:
+        kept: list[Path] = []
         while self._files:
             await self.unpinned(lambda: len(self._files) > 10_000 or self._urgent())
             files, self._files = self._files, []
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._executor, self._unlink, files)
+            kept += await loop.run_in_executor(self._executor, self._unlink, files)
+        # Together with what comes next, and once more at the end.
+        self._files = kept
 
-    def _unlink(self, files: list[Path]) -> None:
+    def _unlink(self, files: list[Path]) -> list[Path]:
+        """Returns those that are still there."""
+        kept = []
         for path in files:
             try:
                 self._disk.unlink(path)
@@ -83,6 +94,8 @@ class Reaper:
                     self._disk.rmdir(path.parent)
             except OSError as error:
                 log.error("what is not needed any more could not be removed: %s", told(error))
+                kept.append(path)
+        return kept
 
     def close(self) -> None:
         """Let go of the pin file."""

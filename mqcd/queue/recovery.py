@@ -90,6 +90,7 @@ async def recover(
     lock_fd = await take_lock(disk, queue_root)
     executor = workers.executor()
     opened: list[Segment] = []
+    image: _Image | None = None
     try:
         loop = asyncio.get_running_loop()
         image = await loop.run_in_executor(executor, _read_disk, options, disk, clock, opened)
@@ -98,6 +99,8 @@ async def recover(
         executor.shutdown(wait=True)
         for fd in (lock_fd, *(segment.fd for segment in opened if segment.fd >= 0)):
             disk.close(fd)
+        if image is not None:
+            image.manifest.close()
         raise
     cut_off = _settle_in(shard, image)
     shard.figures.quarantined += image.quarantined

@@ -24,6 +24,10 @@ KEPT_BACK = 2
 and the next start needs one to take mail in before anything has been evacuated."""
 
 
+_ASIDE = 9999
+"""Greater than the number of any slot."""
+
+
 class State(IntEnum):
     """What is being done with a resident."""
 
@@ -193,6 +197,11 @@ class Ring:
         count = max(self.slots, len(used)) + SPARE_SLOTS
         names = (self.directory / slot.slot_name(index) for index in range(count))
         return [path for path in names if path not in used]
+
+    def aside(self, path: Path) -> Path:
+        """A name for a slot's file that is not to be used again: behind all slots, spare ones too."""
+        used = {int(segment.path.name) for segment in self}
+        return self.directory / str(max(_ASIDE, *used) + 1)
 
     def is_spare(self, path: Path) -> bool:
         """Whether a slot's file is beyond the configured ones and goes when it is free."""

@@ -84,7 +84,14 @@ class Staging:
         self._shard.drafts.discard(staged.submission.envelope.spid)
 
     def dropped(self, staged: Staged) -> None:
-        """It was not recorded: nothing of it stays."""
-        self.recorded(staged)
-        if staged.draft is not None:
-            staged.draft.discard()
+        """It was not recorded: nothing of it stays, once that is certain."""
+        draft = staged.draft
+        if draft is None:
+            return
+
+        def discard() -> None:
+            self.recorded(staged)
+            draft.discard()
+
+        # A frame that failed counts if a kill brings it to light, and must then find its content.
+        self._shard.journal.when_certain(discard)
