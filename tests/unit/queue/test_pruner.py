@@ -185,10 +185,11 @@ async def test_a_failure_is_told_and_tried_again_at_the_next_look(
     await looked(rig)
     path = put(spool_path(rig.spool, OLD_SPID))
     await rested(rig, "a@example.org")
-    rig.disk.fail("unlink", f"*/{path.name}")
+    rig.disk.fail("unlink", f"*/{path.name}", times=None)
     await next_look(rig)
     assert path.exists()
     assert "could not be removed" in caplog.text
+    rig.disk.mend()
     await next_look(rig)
     assert not path.exists()
 
