@@ -75,11 +75,18 @@ class QueueStore(Protocol):
     async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
         """Take responsibility for a message: durable on return. Gives its recipients."""
 
-    async def claim(self, room: int, now: int, skip: Mapping[str, int] | None = None) -> Sequence[Recipient]:
+    async def claim(
+        self,
+        room: int,
+        now: int,
+        skip: Mapping[str, int] | None = None,
+        overdue: Callable[[Recipient], bool] | None = None,
+    ) -> Sequence[Recipient]:
         """At most `room` incoming or deferred recipients that are due at `now`, now in flight.
 
         New and due mail alternate, each oldest first. `skip` maps recipient domains that are suspended
-        to the time until when: their recipients are passed over, untried, until then. May return fewer
+        to the time until when: their recipients are passed over, untried, until then, but for those that
+        are `overdue` and have waited so before. May return fewer
         than are due, and nothing while the store moves records about or cannot record verdicts: then
         `watch` tells when to ask again.
 

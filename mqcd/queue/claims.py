@@ -32,6 +32,7 @@ _SKIPPED_AT_ONCE = 1000
 """Suspended cluster lines that one claim moves at most, beyond its room."""
 
 Skip = Mapping[str, int]
+Overdue = Callable[[Recipient], bool]
 
 
 class Claims:
@@ -41,10 +42,15 @@ class Claims:
         self._shard = shard
         self._turn = asyncio.Lock()
         self._odd_to_due = False
+        self._overdue: Overdue | None = None
+        """Whom the claim under way passes over no longer."""
 
-    async def mail(self, room: int, now: int, skip: Skip) -> Sequence[Recipient]:
+    async def mail(
+        self, room: int, now: int, skip: Skip, overdue: Overdue | None = None
+    ) -> Sequence[Recipient]:
         """See `core.ports.QueueStore.claim`."""
         async with self._turn:
+            self._overdue = overdue
             if not self._may_claim():
                 return ()
             found: list[Resident] = []
@@ -126,7 +132,7 @@ class Claims:
             if recipient is None:
                 continue
             until = skip.get(recipient.domain) if skip else None
-            if until is not None and until > now:
+            if until is not None and until > now and not (self._overdue and self._overdue(recipient)):
                 resident.due = min(until, shard.latest_due())
                 resident.recipient, resident.raw = None, b""
                 shard.waiting.add(resident)

@@ -206,10 +206,16 @@ class ClusterStore:
         task.add_done_callback(self._unfinished.discard)
         return await asyncio.shield(task)
 
-    async def claim(self, room: int, now: int, skip: Mapping[str, int] | None = None) -> Sequence[Recipient]:
+    async def claim(
+        self,
+        room: int,
+        now: int,
+        skip: Mapping[str, int] | None = None,
+        overdue: Callable[[Recipient], bool] | None = None,
+    ) -> Sequence[Recipient]:
         """Recipients that are due."""
         self._live.shard.time.look()
-        return await self._live.claims.mail(self._bounded(room), now, skip or {})
+        return await self._live.claims.mail(self._bounded(room), now, skip or {}, overdue)
 
     async def claim_bounces(self, room: int) -> Sequence[Recipient]:
         """Recipients of area bounces."""

@@ -124,7 +124,13 @@ class MemoryStore:
         self._notify()
         return records
 
-    async def claim(self, room: int, now: int, skip: Mapping[str, int] | None = None) -> Sequence[Recipient]:
+    async def claim(
+        self,
+        room: int,
+        now: int,
+        skip: Mapping[str, int] | None = None,
+        overdue: Callable[[Recipient], bool] | None = None,
+    ) -> Sequence[Recipient]:
         """At most `room` due recipients, new and due ones in turn; skipped ones rest until their time."""
         self._check_open()
         self.may_expire()
@@ -136,7 +142,7 @@ class MemoryStore:
                 break
             record = self._records[key]
             until = skip.get(record.domain, 0)
-            if until > now:
+            if until > now and not (overdue and overdue(record)):
                 heapq.heappush(self._due, (until, key))
                 continue
             self._claimed.add(key)

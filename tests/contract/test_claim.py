@@ -142,6 +142,17 @@ async def test_deferred_mail_of_a_suspended_domain_is_passed_over_too(store: Que
     assert [each.key for each in await post.claim_all(due + HOUR)] == [recipient.key]
 
 
+async def test_who_is_overdue_is_passed_over_no_longer(store: QueueStore, post: Post) -> None:
+    now = post.clock.now()
+    old, young = await post.send("old@slow.example", "young@slow.example")
+    skip = {"slow.example": now + HOUR}
+    assert await store.claim(10, now, skip) == []
+    skip = {"slow.example": now + 2 * HOUR}
+    claimed = await store.claim(10, now + HOUR, skip, lambda each: each.key == old.key)
+    assert [each.key for each in claimed] == [old.key]
+    assert [each.key for each in await post.claim_all(now + 2 * HOUR)] == [young.key]
+
+
 async def test_parked_mail_comes_back_untried(store: QueueStore, post: Post, harness: Harness) -> None:
     [recipient] = await post.send("a@example.org")
     [claimed] = await post.claim_all()
