@@ -217,6 +217,14 @@ def _relay_tls(settings: Settings) -> Remarks:
         yield "mta/deliver/client/anonssl@mandatory", "contradicts anonssl N: say Y there, or N here"
 
 
+def _senders(settings: Settings) -> Remarks:
+    matches = Counter(entry.match.lower() for entry in settings.deliver.senders)
+    for index, entry in enumerate(settings.deliver.senders, start=1):
+        if matches[entry.match.lower()] > 1:
+            path = f"mta/deliver/senders/sender[{index}]@match"
+            yield path, f"{entry.match} is named twice: give it one rate"
+
+
 _CHECKS: tuple[Callable[[Settings], Remarks], ...] = (
     _roots,
     _journal,
@@ -227,4 +235,5 @@ _CHECKS: tuple[Callable[[Settings], Remarks], ...] = (
     _relay_tls,
     _zones,
     _destinations,
+    _senders,
 )

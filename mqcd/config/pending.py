@@ -44,9 +44,6 @@ NOT_YET_RESTRICTING = {
     "mta/submit/listeners/listener/ssl": "this listener to TLS",
     f"{_RELAY}/ssl@tspath": "whose certificates are taken (name them by client/trust, say verify)",
     f"{_RELAY}/ssl@peercert": "whose certificate is taken (say verify)",
-    "mta/deliver/zones/zone@rate": "how fast mail of this zone is sent",
-    "mta/deliver/zones/zone/match@header": "which mail this zone takes",
-    "mta/deliver/destinations/destination@rate": "how fast mail is sent there",
     "ops/events/hashkey@file": "what the event files show of addresses",
 }
 """Settings that restrict and have no effect yet, and what each would restrict: errors."""
@@ -83,7 +80,6 @@ NO_EFFECT = {
     "mta/deliver/interval_error": _NOTIFIED,
     "mta/deliver/delay_start": _NOTIFIED,
     "mta/deliver/maxsenderlife": _LATER,
-    "mta/deliver/watchdog": _LATER,
     f"{_CLIENT}/transcript": _LATER,
     f"{_CLIENT}/remotenets": "settings for single networks have no effect yet",
     f"{_CLIENT}/delay_close": _NO_PART,

@@ -213,6 +213,7 @@ DELIVER = Block(
         row("maxidletime", Duration()),
         row("maxrecips", Count()),
         row("smtpport", Count(least=1, most=65535)),
+        row("watchdog", Duration()),
         CLIENT,
         Many(
             name="relays",
@@ -276,6 +277,18 @@ DELIVER = Block(
                     row("@retry_delays", Listed(Duration(least=1))),
                     row("@tls", Optional(Choice(settings.TlsPolicy))),
                     row("@probe_interval", Optional(Duration(least=1))),
+                ),
+            ),
+        ),
+        Many(
+            name="senders",
+            attribute="senders",
+            item=Block(
+                name="sender",
+                fills=settings.SenderSettings,
+                entries=(
+                    row("@match", SENDER, required=True),
+                    row("@rate", RateKind(), required=True),
                 ),
             ),
         ),

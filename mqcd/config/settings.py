@@ -329,6 +329,14 @@ class DestinationSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class SenderSettings:
+    """How fast mail of some senders goes out."""
+
+    match: str = setting("", "sender, user@domain or a domain; <> = the null sender; must be given")
+    rate: Rate = setting(Rate(count=1, per=SECOND), "recipients tried in a time; must be given")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class DeliverSettings:
     """Mail out."""
 
@@ -348,10 +356,14 @@ class DeliverSettings:
     )
     maxrecips: int = setting(50, "recipients in one transaction; 0 = no limit")
     smtpport: int = setting(25, "TCP port of hosts found by DNS")
+    watchdog: int = setting(
+        6 * HOUR, "time without progress after which mail counts as stuck; 0 = never", "milliseconds"
+    )
     client: ClientSettings = ClientSettings()
     relays: tuple[RelaySettings, ...] = ()
     zones: tuple[ZoneSettings, ...] = ()
     destinations: tuple[DestinationSettings, ...] = ()
+    senders: tuple[SenderSettings, ...] = ()
     dns: DnsSettings = DnsSettings()
 
 

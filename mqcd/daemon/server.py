@@ -98,6 +98,7 @@ class Server:
                 observer,
                 inline_max=settings.queue.journal.inline_max,
                 resolver=resolver,
+                zones=settings.deliver.zones,
             )
             for listener in settings.submit.listeners
         ]
@@ -179,6 +180,7 @@ class Server:
         for door, listener in zip(self.doors, self.settings.submit.listeners, strict=True):
             if door.settings != listener:
                 door.reload(listener.server)
+            door.assign(self.settings.deliver.zones)
         return changes
 
     # ------------------------------------------------------------ stop

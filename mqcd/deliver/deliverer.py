@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 from mqcd.config.settings import ClientSettings, DeliverSettings
 from mqcd.core.errors import StoreUnavailable
@@ -25,8 +26,9 @@ from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.exchange import Manners
 from mqcd.deliver.explaining import Explainer, Waiting
-from mqcd.deliver.lanes import Bounds, LaneState, Start
-from mqcd.deliver.policy import Hop
+from mqcd.deliver.lanes import Bounds, Give, Job, LaneState, Start, Why
+from mqcd.deliver.parking import is_over
+from mqcd.deliver.patrol import Patrol
 from mqcd.deliver.router import Router
 from mqcd.deliver.routing import Unroutable
 from mqcd.deliver.scheduling import LaneTable
@@ -36,6 +38,7 @@ from mqcd.deliver.shop import Shop
 from mqcd.deliver.timers import Alarm, Sweep
 from mqcd.deliver.tls_failures import TlsFailures
 from mqcd.deliver.verdicts import INTERNAL, failure
+from mqcd.deliver.watchdog import Stuck
 
 MAX_SLEEP_MS = 3_600_000
 """The longest sleep; wall time may be set while we sleep."""
@@ -84,11 +87,14 @@ class Deliverer:
         )
         self._router = Router(settings, schedule, resolver, clock, own_names)
         self._alarm = Alarm(clock, self._kick)
+        self._patrol = Patrol(self._shop, self._under_way, self._asked)
         self._event = asyncio.Event()
         self._loop_task: asyncio.Task[None] | None = None
         self._sessions: dict[Session, asyncio.Task[None]] = {}
         self._idle: dict[str, list[Session]] = {}
         self._routing: dict[str, list[Recipient]] = {}
+        self._asked_at: dict[str, int] = {}
+        """By domain: since when its route is being asked for."""
         self._routing_tasks: set[asyncio.Task[None]] = set()
         self._turn = 0
         self._dry_until = 0
@@ -99,6 +105,7 @@ class Deliverer:
 
     async def start(self) -> None:
         """Deliver from now on."""
+        self._shop.started = self._shop.clock.monotonic()
         self._shop.store.watch(self._notified)
         self._event.set()
         self._loop_task = asyncio.get_running_loop().create_task(self._run())
@@ -108,7 +115,7 @@ class Deliverer:
         shop = self._shop
         shop.settings, shop.schedule = settings, schedule
         shop.manners = _manners(settings.client)
-        self._table.rebind(_bounds(settings))
+        self._table.rebind(_bounds(settings), shop.clock.monotonic())
         self._router = Router(settings, schedule, shop.resolver, shop.clock, self._own_names)
         self._event.set()
 
@@ -177,6 +184,10 @@ class Deliverer:
         """What each destination is doing."""
         return self._table.states(self._shop.clock.monotonic())
 
+    def stuck(self) -> Sequence[Stuck]:
+        """What has made no progress for longer than the watchdog's patience."""
+        return self._patrol.stuck()
+
     # ------------------------------------------------------------ the loop
 
     async def _run(self) -> None:
@@ -198,11 +209,11 @@ class Deliverer:
         shop, table, clock = self._shop, self._table, self._shop.clock
         if shop.settler.paused:
             return
+        self._patrol.walk()
         now = clock.monotonic()
         if not (room := table.room()) and now >= self._relieve_at:
             self._relieve_at = now + EMPTY_CLAIM_MS
-            for give in table.relieve(now):
-                shop.give(give)
+            shop.give(*table.relieve(now))
             room = table.room()
         if room and now >= self._dry_until:
             await self._claim(room)
@@ -217,13 +228,14 @@ class Deliverer:
         clock = self._shop.clock
         wall, now = clock.now(), clock.monotonic()
         skip = {domain: wall + rest for domain, rest in self._table.skip(now).items()}
-        claimed = await self._shop.store.claim(room, wall, skip)
+        claimed = await self._shop.store.claim(
+            room, wall, skip, partial(self._overdue, wall) if skip else None
+        )
         self._table.active += len(claimed)
         if self._shop.stopping:
             self._shop.settler.park(claimed, 0)
             return
-        for recipient in claimed:
-            self._place(recipient)
+        self._shop.give(*[self._place(recipient) for recipient in claimed])
         due = self._shop.store.next_due()
         if due is not None and due <= clock.now():
             if claimed:
@@ -231,26 +243,30 @@ class Deliverer:
             else:
                 self._dry_until = now + EMPTY_CLAIM_MS
 
-    def _place(self, recipient: Recipient) -> None:
-        """Into its lane, or to whoever asks DNS for its domain."""
+    def _overdue(self, wall: int, recipient: Recipient) -> bool:
+        """Whether a recipient that claims pass over has waited long enough."""
+        why = Why.DEAD if self._table.is_dead(recipient.domain) else Why.SHARE
+        return is_over(recipient, self._shop.schedule, why, wall, self._shop.uptime)
+
+    def _place(self, recipient: Recipient) -> Give | None:
+        """Into its lane, or to whoever asks DNS for its domain; or what the table gives back."""
         try:
             domain = recipient.domain
             known = self._router.known(recipient.envelope, domain)
             if known is not None:
-                self._add(recipient, domain, known)
-            elif (waiting := self._routing.get(domain)) is not None:
+                return self._table.add(recipient, domain, known, self._shop.clock.monotonic())
+            if (waiting := self._routing.get(domain)) is not None:
                 waiting.append(recipient)
             else:
                 self._routing[domain] = [recipient]
+                self._asked_at[domain] = self._shop.clock.monotonic()
                 task = asyncio.get_running_loop().create_task(self._route(domain))
                 self._routing_tasks.add(task)
                 task.add_done_callback(self._routing_tasks.discard)
         except Exception:
             _log.exception("recipient %s failed by an error of our own", recipient.key)
             self._fail_route([recipient], recipient.domain, INTERNAL)
-
-    def _add(self, recipient: Recipient, domain: str, hop: Hop) -> None:
-        self._shop.give(self._table.add(recipient, domain, hop, self._shop.clock.monotonic()))
+        return None
 
     async def _route(self, domain: str) -> None:
         try:
@@ -259,11 +275,14 @@ class Deliverer:
             _log.exception("routing of %r failed by an error of our own", domain)
             route = Unroutable(reply=INTERNAL)
         recipients = self._routing.pop(domain, [])
+        self._asked_at.pop(domain, None)
         if isinstance(route, Unroutable):
             self._fail_route(recipients, domain, route.reply)
         else:
-            for recipient in recipients:
-                self._add(recipient, domain, self._router.hop(recipient.envelope, domain, route))
+            now = self._shop.clock.monotonic()
+            hops = [self._router.hop(each.envelope, domain, route) for each in recipients]
+            pairs = zip(recipients, hops, strict=True)
+            self._shop.give(*[self._table.add(each, domain, hop, now) for each, hop in pairs])
         self._event.set()
 
     def _fail_route(self, recipients: list[Recipient], domain: str, reply: Reply) -> None:
@@ -277,6 +296,9 @@ class Deliverer:
                 self._idle[start.lane.name].pop().hand(start.job)
             else:
                 self._open(start)
+        if self._table.crowded:
+            for session in [each for group in self._idle.values() for each in group]:
+                session.expire()
 
     def _open(self, start: Start) -> None:
         self._turn += 1
@@ -293,10 +315,19 @@ class Deliverer:
         wake = table.next_wake(clock.monotonic())
         if wake is not None:
             times.append(wake)
+        if (patrol := self._patrol.wait()) is not None:
+            times.append(patrol)
         due = self._shop.store.next_due() if table.room() else None
         if due is not None and not self._event.is_set():
             times.append(max(due - clock.now(), self._dry_until - clock.monotonic(), 0))
         self._alarm.set(min(times))
+
+    def _under_way(self) -> Iterator[tuple[Job, int]]:
+        """Jobs that are being tried, and since when."""
+        return (each for session in self._sessions if (each := session.at_work) is not None)
+
+    def _asked(self) -> Mapping[str, tuple[int, int]]:
+        return {domain: (len(self._routing[domain]), at) for domain, at in self._asked_at.items()}
 
     # ------------------------------------------------------------ what others tell
 
@@ -345,6 +376,8 @@ def _bounds(settings: DeliverSettings) -> Bounds:
         queuecache=settings.queuecache,
         maxconnections=settings.maxconnections,
         maxrecips=settings.maxrecips,
+        zone_rates={zone.name: zone.rate for zone in settings.zones if zone.rate is not None},
+        sender_rates={sender.match: sender.rate for sender in settings.senders},
     )
 
 

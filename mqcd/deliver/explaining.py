@@ -103,7 +103,8 @@ def waiting_for(waiting: Waiting, lane: LaneState | None, refusal: Reply | None,
         return f"{lane.destination}, where no server takes connections: the next look comes {wait}"
     if waiting.place is not None and lane is not None:
         busy = lane.connections - lane.idle
-        return f"its turn: {waiting.place} before it, {busy} of {lane.window} connections at work"
+        rate = f", the rate lets the next one go in {_seconds(lane.rate_in_ms)}" if lane.rate_in_ms else ""
+        return f"its turn: {waiting.place} before it, {busy} of {lane.window} connections at work{rate}"
     if waiting.in_flight:
         return "the end of the attempt that is under way"
     if recipient.due > now:

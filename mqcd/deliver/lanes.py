@@ -6,17 +6,30 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
+from mqcd.config.settings import Rate
 from mqcd.core.model import Recipient
+from mqcd.core.reply import Reply
 from mqcd.deliver.policy import Hop
+from mqcd.deliver.rates import Limit
 
 START_WINDOW = 5.0
 """Connections that an unknown destination may have at once."""
+PERIOD_MS = 300_000
+"""How long the best pace of a lane stays its measure: until the end of the next such period."""
+SLOWER = 2.0
+"""A server that takes so many times as long as at its best has enough connections."""
+PROBE_GRACE_MS = 1000
+"""How long after a probe has begun the others of its destination come back to look."""
+MOST_GRACE_MS = 60_000
+SLACK_MS = 20
+"""So much longer means nothing."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Job:
     """Recipients of one message that travel together."""
 
@@ -26,10 +39,53 @@ class Job:
     """When it came into its lane."""
     begun: bool = False
     """The store knows that the attempt has begun."""
-    probe: bool = False
+    order: int = 0
+    """Number of its arrival in the table."""
+    limit: Limit | None = None
+    """Its sender's."""
+    paid: bool = False
+    """The limits that hold for it have been charged."""
 
 
 @dataclass(slots=True)
+class Pace:
+    """How quick a lane's server is, and how quick it was."""
+
+    recent: float = 0.0
+    """Time of a transaction, the last eight or so weighing most, ms; 0 = none yet."""
+    best: float = 0.0
+    """The least of `recent` in this period; 0 = none yet."""
+    before: float = 0.0
+    """The least of the period before."""
+    since: int = 0
+    """When this period began."""
+
+    def holds(self, took: int, now: int) -> bool:
+        """Count one transaction; whether the server is still about as quick as it was."""
+        recent = self.recent
+        self.recent = recent = recent + (took - recent) / 8 if recent else float(max(took, 1))
+        if now - self.since >= PERIOD_MS:
+            self.before, self.best, self.since = self.best, recent, now
+        elif recent < self.best or not self.best:
+            self.best = recent
+        if recent <= SLACK_MS:
+            return True
+        best = self.before if 0 < self.before < self.best else self.best
+        return recent <= best * SLOWER + SLACK_MS
+
+
+class Feedback(Enum):
+    """What a transaction says of how much its server will take."""
+
+    GOOD = "good"
+    """Somebody's fate was decided."""
+    NEUTRAL = "neutral"
+    """Every recipient was put off, each by a reply of its own."""
+    PUSHED_BACK = "pushed back"
+    """The server put off the whole transaction."""
+
+
+@dataclass(slots=True, eq=False)
 class Lane:
     """What is known of one hop."""
 
@@ -50,7 +106,18 @@ class Lane:
     """Connections that broke since the last transaction that went through."""
     moved: int = 0
     """When a transaction last ended, or its first recipients came."""
+    pace: Pace = field(default_factory=Pace)
+    limit: Limit | None = None
+    """Its own rate."""
+    limits: tuple[Limit, ...] = ()
+    """Its own and its zone's."""
+    asleep: int = 0
+    """Until when there is nothing to start for want of tokens of its own."""
+    aside: int = 0
+    """Recipients that wait for their sender's tokens, out of `jobs` meanwhile."""
     suspended: bool = False
+    failure: Reply | None = None
+    """Why it is suspended."""
     until: int = 0
     """When the probe may start."""
     delay: int = 0
@@ -65,6 +132,106 @@ class Lane:
     def name(self) -> str:
         """The hop's key."""
         return self.hop.key
+
+    def state(self, window: int, now: int) -> LaneState:
+        """A snapshot; `window` is how many connections it may have now."""
+        return LaneState(
+            name=self.name,
+            destination=self.hop.destination.name,
+            zone=self.hop.policy.zone,
+            waiting=self.waiting + self.aside,
+            connections=self.connections,
+            idle=self.idle,
+            window=window,
+            suspended=self.suspended,
+            probe_in_ms=max(self.until - now, 0) if self.suspended else 0,
+            rate_in_ms=max((limit.wait(1, now) for limit in self.limits), default=0),
+        )
+
+    def place(self, key: tuple[int, int]) -> int | None:
+        """How many jobs stand before a recipient; None where it waits elsewhere."""
+        for place, job in enumerate(self.jobs):
+            if any(recipient.key == key for recipient in job.recipients):
+                return place
+        return None
+
+    def rest(self, now: int) -> int:
+        """How long recipients wait outside while it is suspended: until shortly after its probe, ms."""
+        if not self.jobs and not self.connections:
+            return self.until - now
+        late = now - self.until
+        return max(-late, 0) + min(max(4 * late, PROBE_GRACE_MS), MOST_GRACE_MS)
+
+    def hold(self, job: Job, recipients: int) -> None:
+        """So many recipients more (or less) of a job wait here."""
+        self.waiting += recipients
+        if self.limits:
+            for limit in self.limits:
+                limit.held += recipients
+        if job.limit is not None:
+            job.limit.held += recipients
+
+    def take_off(self) -> Job:
+        """The first job, out of the lane now."""
+        job = self.jobs.popleft()
+        if self.open_jobs:
+            self._close(job)
+        self.hold(job, -len(job.recipients))
+        return job
+
+    def cut(self, keep: int) -> list[Recipient]:
+        """Take jobs off the end while there are more than `keep` recipients."""
+        cut: list[Job] = []
+        while self.jobs and self.waiting > keep:
+            job = self.jobs.pop()
+            self._close(job)
+            self.hold(job, -len(job.recipients))
+            cut.append(job)
+        return [recipient for job in reversed(cut) for recipient in job.recipients]
+
+    def cull(self, over: Callable[[Lane, Recipient], bool]) -> list[Recipient]:
+        """Take out all that wait and are `over`, but for the probe of a dead destination."""
+        gone: list[Recipient] = []
+        for job in tuple(self.jobs)[self.suspended :]:
+            culled = [each for each in job.recipients if over(self, each)]
+            if culled:
+                gone += culled
+                self.hold(job, -len(culled))
+                if len(culled) == len(job.recipients):
+                    self._close(job)
+                    self.jobs.remove(job)
+                else:
+                    left = {each.qid for each in job.recipients} - {each.qid for each in culled}
+                    job.recipients = [each for each in job.recipients if each.qid in left]
+        return gone
+
+    def split_first(self, size: int) -> None:
+        """Make the first `size` recipients of the first job a job of their own."""
+        job = self.jobs[0]
+        if len(job.recipients) > size:
+            first = Job(job.hop, job.recipients[:size], job.since, order=job.order, limit=job.limit)
+            job.recipients = job.recipients[size:]
+            self.jobs.appendleft(first)
+
+    def step_aside(self) -> Job:
+        """The first job, out of the lane until it comes back; its limits still count it."""
+        job = self.jobs.popleft()
+        self._close(job)
+        self.waiting -= len(job.recipients)
+        self.aside += len(job.recipients)
+        return job
+
+    def come_back(self, job: Job) -> None:
+        """A job that stood aside is at the head again."""
+        self.aside -= len(job.recipients)
+        self.waiting += len(job.recipients)
+        self.jobs.appendleft(job)
+
+    def _close(self, job: Job) -> None:
+        """No further recipients join a job."""
+        spid = job.recipients[0].envelope.spid
+        if self.open_jobs.get(spid) is job:
+            del self.open_jobs[spid]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +250,8 @@ class LaneState:
     suspended: bool
     probe_in_ms: int
     """0 unless suspended."""
+    rate_in_ms: int
+    """Until its rate, and its zone's, let the next recipient go; 0 = at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,12 +263,25 @@ class Start:
     reuse: bool
 
 
+class Why(Enum):
+    """Why recipients are given back untried."""
+
+    DEAD = "dead"
+    """Their destination is."""
+    RATE = "rate"
+    """A limit lets them go later."""
+    SHARE = "share"
+    """Their lane holds more than its share of the active set and does not get on."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Give:
     """Park recipients, to be due again `after` ms from now."""
 
     recipients: Sequence[Recipient]
     after: int
+    why: Why
+    lane: Lane
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,3 +291,6 @@ class Bounds:
     queuecache: int
     maxconnections: int
     maxrecips: int
+    zone_rates: Mapping[str, Rate] = field(default_factory=dict)
+    sender_rates: Mapping[str, Rate] = field(default_factory=dict)
+    """By address or domain, "<>" the null sender."""

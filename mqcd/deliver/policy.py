@@ -72,14 +72,16 @@ class Hop:
     policy: Policy
     key: str
     """Names the lane. Also another zone's mail, or another element's, has lanes of its own."""
+    sole: bool = True
+    """All mail for the domain that it was found for goes this way, whoever sent it."""
 
 
-def hop(destination: Destination, policy: Policy) -> Hop:
+def hop(destination: Destination, policy: Policy, sole: bool = True) -> Hop:
     """The hop that a policy makes of a destination."""
     policy = _to_relay(policy, destination) if destination.relay else policy
     entry = f"/{policy.entry}" if policy.entry else ""
     zone = f" via {policy.zone}" if policy.zone else ""
-    return Hop(destination, policy, f"{destination.name}{entry}{zone}")
+    return Hop(destination, policy, f"{destination.name}{entry}{zone}", sole)
 
 
 _STRICTNESS = tuple(TlsPolicy)
@@ -154,6 +156,16 @@ class Policies:
                 return zone.name
         return ""
 
+    def one_zone(self, domain: str) -> bool:
+        """Whether all mail for a domain goes by the same zone, whoever sent it and however it came in."""
+        for zone in self._zones:
+            matches = [each for each in zone.matches if _fits_domain(each, domain)]
+            if any(not (each.header or each.listener or each.user or each.sender) for each in matches):
+                return True
+            if matches:
+                return False
+        return True
+
     def policy(self, zone: str, domain: str, hosts: Sequence[str]) -> Policy:
         """The policy for mail of a zone to a domain that these hosts serve, all in comparable form."""
         found = _entry(self._destinations, domain, hosts)
@@ -204,9 +216,13 @@ def _fits(match: ZoneMatchSettings, zone: str, envelope: Envelope, domain: str) 
         (not match.header or envelope.zone == zone)
         and (not match.listener or envelope.listener in match.listener)
         and (not match.user or envelope.user in match.user)
-        and (not match.domain or any(fits_name(each, domain) for each in match.domain))
+        and _fits_domain(match, domain)
         and (not match.sender or sent_by(match.sender, envelope.sender))
     )
+
+
+def _fits_domain(match: ZoneMatchSettings, domain: str) -> bool:
+    return not match.domain or any(fits_name(each, domain) for each in match.domain)
 
 
 def _entry(

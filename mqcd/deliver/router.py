@@ -69,7 +69,8 @@ class Router:
         if kept is not None and kept.destination is destination:
             return kept
         hosts = [normal_domain(host) for group in destination.hosts for host in group]
-        made = self._hops[key] = hop(destination, self._policies.policy(*key, hosts))
+        sole = self._policies.one_zone(domain) and not self._relays.by_origin(domain)
+        made = self._hops[key] = hop(destination, self._policies.policy(*key, hosts), sole)
         if len(self._hops) > MAX_KEPT:
             self._hops.popitem(last=False)
         return made

@@ -106,6 +106,10 @@ class Relays:
             else:
                 self._default = relay
 
+    def by_origin(self, domain: str) -> bool:
+        """Whether mail for a domain may go by different relays, depending on where it comes from."""
+        return any(not each.domains or domain in each.domains for each in self._by_origin)
+
     def find(self, envelope: Envelope, domain: str) -> tuple[Destination, Rule] | None:
         """The relay for a recipient domain in comparable form, and why; None = ask DNS."""
         if self._by_origin and (chosen := self._chosen(envelope, domain)) is not None:

@@ -1,14 +1,21 @@
 """Who is tried next, and over how many connections: a table of lanes, one for each hop. Pure.
 
-* Lanes take turns, so a long one delays no other. Within a lane recipients go in order of arrival; those
-  of one message travel together, at most `maxrecips` in one transaction.
-* A lane's window, how many connections it may have, starts at `START_WINDOW`, grows by one for each
-  window's worth of transactions that went through, halves when a connection fails, and stays within
-  1 .. what the hop's policy allows.
+* Zones take turns, and in the default zone lanes do, so a long lane delays no other; a named zone sends
+  in order of arrival (see `turns`). Within a lane recipients go in order of arrival; those of one message
+  travel together, at most `maxrecips` in one transaction.
+* A lane's window, how many connections it may have, starts at `START_WINDOW` and stays within 1 .. what
+  the hop's policy allows. It grows by one for each window's worth of transactions that went well, but
+  not beyond what is in use by more than `START_WINDOW`, nor while the server takes `SLOWER` times as long
+  as at its best; it shrinks by one when a server puts off a whole transaction, and halves when a
+  connection fails.
+* Rates (see `rates`) of a lane, a zone, a sender are charged when an attempt starts. A lane or zone without
+  tokens sleeps until its next one; mail of a sender without tokens steps aside, so that it delays no
+  other's. Who would have to wait for long waits outside.
 * A destination whose hosts all refuse, or on which connections only break, is suspended. One recipient
   is kept as its probe, the others go back untried. The first probe comes after the policy's probe
   interval, else `FIRST_PROBE_MS`, each further one after twice the time, none later than the first retry
-  delay.
+  delay. The others come back `PROBE_GRACE_MS` after the probe has begun, and while it lasts again, each
+  time after four times as long as it has lasted already: each return costs as much as they are many.
 * When the active set is full, lanes that hold more than their share and do not get on give back the rest.
 
 Decisions are returned (`Start`, `Give`), agents perform them and tell the table what came of it. Times
@@ -17,16 +24,17 @@ are ms; `now` is monotonic here, parking times are handed out relative (`after`)
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from mqcd.core.model import Recipient
-from mqcd.deliver.lanes import Bounds, Give, Job, Lane, LaneState, Start
+from mqcd.core.reply import Reply
+from mqcd.deliver.lanes import START_WINDOW, Bounds, Feedback, Give, Job, Lane, LaneState, Start, Why
 from mqcd.deliver.policy import Hop
+from mqcd.deliver.rates import Limit
+from mqcd.deliver.throttling import Throttle
+from mqcd.deliver.turns import Turns
 
 FIRST_PROBE_MS = 60_000
-PROBE_GRACE_MS = 10_000
-"""How long after a probe has begun the others of its destination come back to look."""
 BREAKS = 3
 """Connections that break in a row, none going through, after which a destination counts as dead."""
 STUCK_MS = 1000
@@ -46,17 +54,31 @@ class LaneTable:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._lanes: dict[str, Lane] = {}
-        self._line: deque[Lane] = deque()
+        self._turns = Turns()
+        self._throttle = Throttle(self._turns)
         self._passed: dict[str, Lane] = {}
         """Lanes whose domains claims pass over, by name."""
-        self._crowded = False
+        self._homes: dict[str, Lane] = {}
+        """By domain: the lane that alone takes its mail."""
+        self.crowded = False
+        """Whether lanes wait for a connection that `maxconnections` does not allow."""
+        self._count = 0
+        self._idle = 0
         self.active = 0
         """Recipients claimed and neither settled nor parked; the agent keeps it."""
         self.connections = 0
+        self.rebind(bounds, 0)
 
-    def rebind(self, bounds: Bounds) -> None:
-        """Go by other bounds from the next decision on; what is above them runs out by itself."""
+    def rebind(self, bounds: Bounds, now: int) -> None:
+        """Go by other bounds from the next decision on; what is above them runs out by itself.
+
+        What rates have used up stays used up. Domains may have other lanes from now on.
+        """
         self._bounds = bounds
+        self._homes.clear()
+        for lane in self._lanes.values():
+            lane.domains.clear()
+        self._throttle.rebind(bounds, self._lanes.values(), now)
 
     # ------------------------------------------------------------ looking
 
@@ -74,33 +96,17 @@ class LaneTable:
 
     def states(self, now: int) -> list[LaneState]:
         """A snapshot for operators."""
-        return [self._state(lane, now) for lane in self._lanes.values()]
+        return [lane.state(self._limit(lane, now), now) for lane in self._lanes.values()]
 
     def state(self, name: str, now: int) -> LaneState | None:
         """What one lane is doing; None if there is none of this name."""
         lane = self._lanes.get(name)
-        return None if lane is None else self._state(lane, now)
+        return None if lane is None else lane.state(self._limit(lane, now), now)
 
     def place(self, key: tuple[int, int]) -> int | None:
         """How many jobs stand before a recipient in its lane; None where it waits in none."""
-        for lane in self._lanes.values():
-            for place, job in enumerate(lane.jobs):
-                if any(recipient.key == key for recipient in job.recipients):
-                    return place
-        return None
-
-    def _state(self, lane: Lane, now: int) -> LaneState:
-        return LaneState(
-            name=lane.name,
-            destination=lane.hop.destination.name,
-            zone=lane.hop.policy.zone,
-            waiting=lane.waiting,
-            connections=lane.connections,
-            idle=lane.idle,
-            window=self._limit(lane, now),
-            suspended=lane.suspended,
-            probe_in_ms=max(lane.until - now, 0) if lane.suspended else 0,
-        )
+        places = (lane.place(key) for lane in self._lanes.values())
+        return next((place for place in places if place is not None), None)
 
     def room(self) -> int:
         """How many recipients may be claimed now: none until a tenth of the active set is free."""
@@ -111,16 +117,22 @@ class LaneTable:
         """Domains that claims pass over, and for how many ms from now."""
         skipped: dict[str, int] = {}
         for lane in tuple(self._passed.values()):
-            rest = self._rest(lane, now) if lane.suspended else lane.rest_until - now
+            rest = lane.rest(now) if lane.suspended else lane.rest_until - now
             if rest > 0:
                 skipped.update(dict.fromkeys(lane.domains, rest))
             elif not lane.suspended:
                 del self._passed[lane.name]
         return skipped
 
+    def is_dead(self, domain: str) -> bool:
+        """Whether a domain that claims pass over is so because its destination is suspended."""
+        lane = self._homes.get(domain)
+        return lane is not None and lane.suspended
+
     def next_wake(self, now: int) -> int | None:
         """In how many ms `dispatch` has something new to say by itself; None = not by itself."""
-        times = [lane.until - now for lane in self._passed.values() if lane.suspended and lane.jobs]
+        alarm = self._throttle.next_alarm()
+        times = [] if alarm is None else [alarm - now]
         if self.active and not self.room():
             times.append(STUCK_MS)
         return max(min(times), 0) if times else None
@@ -132,80 +144,110 @@ class LaneTable:
         lane = self._lanes.get(hop.key)
         if lane is None:
             lane = self._lanes[hop.key] = Lane(hop)
-        lane.hop = hop
-        if len(lane.domains) < MAX_DOMAINS:
-            lane.domains.add(domain)
+            self._throttle.limit_lane(lane, now)
+        elif lane.hop is not hop:
+            policy, lane.hop = lane.hop.policy, hop
+            if policy is not hop.policy:
+                self._throttle.limit_lane(lane, now)
+        if hop.sole and self._homes.get(domain) is not lane:
+            self._move_home(domain, lane)
         if lane.suspended and (lane.jobs or lane.connections):
-            return Give(recipients=(recipient,), after=self._rest(lane, now))
+            rest = lane.rest(now)
+            return Give(recipients=(recipient,), after=rest, why=Why.DEAD, lane=lane)
+        limits = lane.limits
+        sender = self._throttle.of_sender(recipient) if self._throttle.senders else None
+        if sender is not None:
+            limits = (*limits, sender)
+        if limits and not lane.suspended:
+            most = max(self._bounds.queuecache // 4, 1)
+            after = max(limit.book(now, most, recipient.due > 0) for limit in limits)
+            if after:
+                return Give(recipients=(recipient,), after=after, why=Why.RATE, lane=lane)
+        self._place(lane, recipient, hop, sender, now)
+        if lane.suspended:
+            self._throttle.alarm(lane.until, lane)
+        self._turns.push(lane)
+        return None
+
+    def _place(self, lane: Lane, recipient: Recipient, hop: Hop, sender: Limit | None, now: int) -> None:
+        """To the job of its message that is still open, else in a job of its own at the lane's end."""
         spid = recipient.envelope.spid
-        job = lane.open_jobs.get(spid) if spid & 1 else None
-        if job is not None and job.hop is hop:
+        several = spid & 1
+        job = lane.open_jobs.get(spid) if several else None
+        # One policy and one site make one transaction, also for several domains.
+        if job is not None and job.hop.policy is hop.policy:
             job.recipients.append(recipient)
         else:
-            job = Job(hop, [recipient], now, probe=lane.suspended)
+            self._count += 1
+            job = Job(hop, [recipient], now, order=self._count, limit=sender)
             if not lane.jobs:
                 lane.moved = max(lane.moved, now)
             lane.jobs.append(job)
-            if spid & 1 and not lane.suspended:
+            if several and not lane.suspended:
                 lane.open_jobs[spid] = job
-        lane.waiting += 1
-        if spid & 1 and len(job.recipients) == self._bounds.maxrecips:
+        lane.hold(job, 1)
+        if several and len(job.recipients) == self._bounds.maxrecips:
             lane.open_jobs.pop(spid, None)
-        self._enqueue(lane)
-        return None
 
     def put_back(self, lane: Lane, job: Job) -> None:
         """A job that was started and not tried goes to the head of its lane."""
         lane.jobs.appendleft(job)
-        lane.waiting += len(job.recipients)
-        self._enqueue(lane)
+        lane.hold(job, len(job.recipients))
+        self._turns.push(lane)
 
     # ------------------------------------------------------------ work starts
 
     def dispatch(self, now: int) -> list[Start]:
-        """What to start now, lanes in turn. The table counts it as started."""
-        for lane in self._passed.values():
-            if lane.suspended and lane.jobs and lane.until <= now:
-                self._enqueue(lane)
+        """What to start now, zones and lanes in turn. The table counts it as started."""
+        self._throttle.due(now)
         started: list[Start] = []
         blocked: list[Lane] = []
-        while self._line:
-            lane = self._line.popleft()
-            lane.queued = False
-            if not lane.jobs:
+        while not (full := self._full()) or self._idle:
+            lane = self._turns.pop()
+            if lane is None:
+                break
+            if not lane.jobs or (not lane.idle and lane.connections >= self._limit(lane, now)):
                 continue
-            if lane.idle:
-                lane.idle -= 1
-                started.append(Start(lane=lane, job=self._pop(lane), reuse=True))
-            elif lane.connections >= self._limit(lane, now):
-                continue
-            elif self._full():
+            if full and not lane.idle:
                 blocked.append(lane)
                 continue
+            job = self._take(lane, now)
+            if job is None:
+                continue
+            reuse = lane.idle > 0
+            if reuse:
+                lane.idle -= 1
+                self._idle -= 1
             else:
                 lane.connections += 1
                 self.connections += 1
-                started.append(Start(lane=lane, job=self._pop(lane), reuse=False))
-            self._enqueue(lane)
+            started.append(Start(lane=lane, job=job, reuse=reuse))
+            if lane.jobs:
+                self._turns.push(lane)
         for lane in blocked:
-            self._enqueue(lane)
-        self._crowded = bool(blocked)
+            self._turns.push(lane)
+        self.crowded = full and bool(self._turns)
         return started
 
-    def next_job(self, lane: Lane) -> Job | None:
+    def next_job(self, lane: Lane, now: int) -> Job | None:
         """More work for a connection of `lane` that has become free; None: it is idle, or must go.
 
-        A connection is not kept while other lanes wait for one (`crowded`) or its lane is suspended.
+        A connection is not kept while other lanes wait for one, or its lane is suspended. Where a zone's
+        tokens go by age, `dispatch` decides.
         """
-        if not lane.jobs or self._crowded or lane.suspended:
+        if not lane.jobs or lane.suspended or self._others_wait(lane):
             return None
-        return self._pop(lane)
+        if self._throttle.by_age(lane):
+            self._turns.push(lane)
+            return None
+        return self._take(lane, now)
 
     def keep(self, lane: Lane) -> bool:
         """Whether a connection without work may stay open; it counts as idle from now on if so."""
-        if self._crowded or lane.suspended:
+        if lane.suspended or self._others_wait(lane):
             return False
         lane.idle += 1
+        self._idle += 1
         return True
 
     # ------------------------------------------------------------ what came of it
@@ -217,43 +259,51 @@ class LaneTable:
             lane.suspended = False
             lane.window = 1.0
             lane.delay = 0
+            lane.failure = None
 
-    def went_through(self, lane: Lane, now: int) -> None:
-        """A transaction ran to its end, whatever the replies: the server works."""
+    def went_through(self, lane: Lane, now: int, took: int = 0, feedback: Feedback = Feedback.GOOD) -> None:
+        """A transaction ran to its end, in `took` ms."""
         lane.breaks = 0
         lane.moved = now
-        top = self._top(lane)
-        if lane.window < top:
-            lane.window = min(lane.window + 1 / lane.window, top)
-            if lane.jobs:
-                self._enqueue(lane)
+        quick = lane.pace.holds(took, now)
+        if feedback is Feedback.PUSHED_BACK:
+            lane.window = max(1.0, lane.window - 1)
+        elif feedback is Feedback.GOOD and quick:
+            top = self._top(lane)
+            if lane.window < top and lane.window < lane.connections + START_WINDOW:
+                lane.window = min(lane.window + 1 / lane.window, top)
+                if lane.jobs:
+                    self._turns.push(lane)
 
-    def failed(self, lane: Lane, now: int) -> Give | None:
+    def failed(self, lane: Lane, now: int, reply: Reply) -> Give | None:
         """No host of the destination could be reached. The caller closes the connection besides."""
         if lane.working:
             lane.window = max(1.0, lane.window / 2)
             return None
-        return self._suspend(lane, now)
+        return self._suspend(lane, now, reply)
 
-    def broke(self, lane: Lane, now: int) -> Give | None:
+    def broke(self, lane: Lane, now: int, reply: Reply) -> Give | None:
         """A connection broke in mid-transaction. The caller closes it besides."""
         lane.breaks += 1
         lane.window = max(1.0, lane.window / 2)
-        return self._suspend(lane, now) if lane.breaks >= BREAKS else None
+        return self._suspend(lane, now, reply) if lane.breaks >= BREAKS else None
 
     def left(self, lane: Lane) -> None:
         """An idle connection takes no work any more."""
         lane.idle -= 1
+        self._idle -= 1
 
-    def closed(self, lane: Lane, working: bool) -> None:
+    def closed(self, lane: Lane, now: int, *, working: bool) -> None:
         """A connection is gone; `working` says whether it had got through."""
         lane.connections -= 1
         self.connections -= 1
         lane.working -= working
         if lane.jobs:
-            self._enqueue(lane)
-        elif not lane.connections and not lane.suspended and len(self._lanes) > MAX_EMPTY_LANES:
+            self._turns.push(lane)
+        elif len(self._lanes) > MAX_EMPTY_LANES and self._forgettable(lane, now):
             del self._lanes[lane.name]
+            for domain in lane.domains:
+                self._homes.pop(domain, None)
 
     # ------------------------------------------------------------ the active set is full
 
@@ -261,7 +311,7 @@ class LaneTable:
         """What to give back so that a lane which does not get on cannot hold the whole active set."""
         if self.room():
             return []
-        lanes = [lane for lane in self._lanes.values() if lane.waiting]
+        lanes = [lane for lane in self._lanes.values() if lane.jobs]
         share = max(self._bounds.queuecache // (2 * max(len(lanes), 1)), 1)
         given: list[Give] = []
         for lane in lanes:
@@ -272,14 +322,29 @@ class LaneTable:
             rest = min(max(waited * share // lane.waiting, MIN_REST_MS), MAX_REST_MS)
             lane.rest_until = now + rest
             self._passed[lane.name] = lane
-            given.append(Give(recipients=self._cut(lane, share), after=rest))
+            cut = lane.cut(share)
+            given.append(Give(recipients=cut, after=rest, why=Why.SHARE, lane=lane))
         return given
+
+    def cull(self, over: Callable[[Lane, Recipient], bool]) -> list[Give]:
+        """What to give back because it has waited inside for too long."""
+        return [
+            Give(recipients=gone, after=0, why=Why.SHARE, lane=lane)
+            for lane in self._lanes.values()
+            if (gone := lane.cull(over))
+        ]
 
     def empty(self) -> list[Recipient]:
         """Take everything that waits out of the table, for an orderly stop."""
-        return [recipient for lane in self._lanes.values() for recipient in self._cut(lane, 0)]
+        self._throttle.release()
+        return [recipient for lane in self._lanes.values() for recipient in lane.cut(0)]
 
     # ------------------------------------------------------------ inside
+
+    def _take(self, lane: Lane, now: int) -> Job | None:
+        if lane.limits or self._throttle.senders:
+            return self._throttle.take(lane, now)
+        return lane.take_off()
 
     def _limit(self, lane: Lane, now: int) -> int:
         if lane.suspended:
@@ -293,49 +358,42 @@ class LaneTable:
     def _full(self) -> bool:
         return 0 < self._bounds.maxconnections <= self.connections
 
-    def _enqueue(self, lane: Lane) -> None:
-        if not lane.queued:
-            lane.queued = True
-            self._line.append(lane)
+    def _others_wait(self, lane: Lane) -> bool:
+        """Whether lanes besides this one wait for a connection that there is not."""
+        return self.crowded and self._turns.standing > lane.queued
 
-    def _pop(self, lane: Lane) -> Job:
-        job = lane.jobs.popleft()
-        lane.waiting -= len(job.recipients)
-        if lane.open_jobs:
-            lane.open_jobs.pop(job.recipients[0].envelope.spid, None)
-        return job
+    def _forgettable(self, lane: Lane, now: int) -> bool:
+        busy = lane.connections or lane.suspended or lane.aside
+        return not busy and (lane.limit is None or lane.limit.is_full(now))
 
-    def _rest(self, lane: Lane, now: int) -> int:
-        """How long recipients of a suspended lane wait outside: until shortly after its probe."""
-        if not lane.jobs and not lane.connections:
-            return lane.until - now
-        return max(lane.until - now, 0) + PROBE_GRACE_MS
+    def _move_home(self, domain: str, lane: Lane) -> None:
+        """A domain's mail goes by another lane than before, or by one for the first time."""
+        before = self._homes.pop(domain, None)
+        if before is not None:
+            before.domains.discard(domain)
+        if len(lane.domains) < MAX_DOMAINS:
+            lane.domains.add(domain)
+            self._homes[domain] = lane
 
-    def _suspend(self, lane: Lane, now: int) -> Give | None:
+    def _suspend(self, lane: Lane, now: int, reply: Reply) -> Give | None:
+        lane.failure = reply
         if not lane.suspended or lane.until <= now:
             policy = lane.hop.policy
             first_retry = policy.schedule.delays[0]
             lane.delay = min(lane.delay * 2 or policy.probe_interval or FIRST_PROBE_MS, first_retry)
             lane.until = now + lane.delay
+            self._throttle.alarm(lane.until, lane)
         lane.suspended = True
         self._passed[lane.name] = lane
         lane.breaks = 0
         lane.window = 1.0
-        kept = lane.jobs[0] if lane.jobs else None
-        if kept is None:
+        if not lane.jobs:
             return None
-        given = self._cut(lane, 0)
-        probe = Job(kept.hop, [given.pop(0)], kept.since, begun=False, probe=True)
+        kept = lane.jobs[0]
+        given = lane.cut(0)
+        probe = Job(kept.hop, [given.pop(0)], kept.since, order=kept.order, limit=kept.limit)
         lane.jobs.append(probe)
-        lane.waiting = 1
-        return Give(recipients=given, after=self._rest(lane, now)) if given else None
-
-    def _cut(self, lane: Lane, keep: int) -> list[Recipient]:
-        """Take jobs off the end of a lane while it has more than `keep` recipients."""
-        cut: list[Job] = []
-        while lane.jobs and lane.waiting > keep:
-            job = lane.jobs.pop()
-            lane.waiting -= len(job.recipients)
-            lane.open_jobs.pop(job.recipients[0].envelope.spid, None)
-            cut.append(job)
-        return [recipient for job in reversed(cut) for recipient in job.recipients]
+        lane.hold(probe, 1)
+        if not given:
+            return None
+        return Give(recipients=given, after=lane.rest(now), why=Why.DEAD, lane=lane)

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from mqcd.core.model import Attempt, Phase
 from mqcd.deliver.connecting import NoHost, connect
 from mqcd.deliver.exchange import Outcome
-from mqcd.deliver.lanes import Job, Lane
+from mqcd.deliver.lanes import Feedback, Job, Lane
 from mqcd.deliver.link import Link
 from mqcd.deliver.shop import Shop
 from mqcd.deliver.transaction import End, transact
-from mqcd.deliver.verdicts import INTERNAL, failure
+from mqcd.deliver.verdicts import BROKEN, INTERNAL, failure, feedback_of
 
 _log = logging.getLogger("mqcd.deliver")
 
@@ -44,6 +44,8 @@ class Session:
         self._changed = changed
         self._link: Link | None = None
         self._got_through = False
+        self._began = shop.clock.monotonic()
+        """When the attempt at hand began."""
         self._offer: asyncio.Future[Job | None] | None = None
         self.deadline = 0
 
@@ -51,6 +53,11 @@ class Session:
     def dot_sent(self) -> bool:
         """Whether a final dot is out and unanswered."""
         return self._link is not None and self._link.dialogue.dot_sent
+
+    @property
+    def at_work(self) -> tuple[Job, int] | None:
+        """The job that is being tried, and since when; None without."""
+        return None if self._job is None else (self._job, self._began)
 
     # ------------------------------------------------------------ from outside
 
@@ -87,6 +94,7 @@ class Session:
         if job is None or not await self._connect(job):
             return
         while (job := self._job) is not None and self._link is not None:
+            self._began = self._shop.clock.monotonic()
             end = await transact(self._shop, self._link, job, self._is_last(self._link))
             self._job = None
             _AFTER[end](self, job)
@@ -121,13 +129,14 @@ class Session:
         )
         self._settle_all(job, failure(found.reply, found.phase), attempt)
         if not found.reply.permanent:
-            self._shop.give(self._shop.table.failed(self._lane, self._shop.clock.monotonic()))
+            now = self._shop.clock.monotonic()
+            self._shop.give(self._shop.table.failed(self._lane, now, found.reply))
 
     async def _next_job(self) -> Job | None:
         shop = self._shop
         if shop.stopping or self._link is None or self._worn(self._link):
             return None
-        job = shop.table.next_job(self._lane)
+        job = shop.table.next_job(self._lane, shop.clock.monotonic())
         idle_ms = shop.settings.maxidletime
         if job is not None or not idle_ms or not shop.table.keep(self._lane):
             return job
@@ -155,10 +164,14 @@ class Session:
     # ------------------------------------------------------------ after a transaction, see _AFTER
 
     def _went_through(self, job: Job) -> None:
-        self._shop.table.went_through(self._lane, self._shop.clock.monotonic())
+        now = self._shop.clock.monotonic()
+        feedback = Feedback.NEUTRAL if self._link is None else feedback_of(self._link.dialogue.outcomes)
+        self._shop.table.went_through(self._lane, now, now - self._began, feedback)
 
     def _broke(self, job: Job) -> None:
-        self._shop.give(self._shop.table.broke(self._lane, self._shop.clock.monotonic()))
+        end = None if self._link is None else self._link.dialogue.end
+        now = self._shop.clock.monotonic()
+        self._shop.give(self._shop.table.broke(self._lane, now, end or BROKEN))
 
     def _again(self, job: Job) -> None:
         self._shop.table.put_back(self._lane, job)
@@ -191,7 +204,7 @@ class Session:
             self._shop.sweep.discard(self._link)
         if not self._idle.get(self._lane.name, True):
             del self._idle[self._lane.name]
-        self._shop.table.closed(self._lane, working=self._got_through)
+        self._shop.table.closed(self._lane, self._shop.clock.monotonic(), working=self._got_through)
         self._changed()
 
 

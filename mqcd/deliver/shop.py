@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mqcd.config.settings import DeliverSettings
-from mqcd.core.model import Attempt, Recipient, Settlement
+from mqcd.core.model import Attempt, Phase, Recipient, Settlement
 from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resolver
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.exchange import Manners, Outcome
 from mqcd.deliver.lanes import Give
+from mqcd.deliver.parking import part
 from mqcd.deliver.scheduling import LaneTable
 from mqcd.deliver.settling import Settler
 from mqcd.deliver.timers import Sweep
 from mqcd.deliver.tls_failures import TlsFailures
-from mqcd.deliver.verdicts import verdict_on
+from mqcd.deliver.verdicts import failure, verdict_on
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,8 +37,15 @@ class Shop:
     tls_failures: TlsFailures
     notifier: Notifier | None = None
     """Reports on success where the next hop will not; None = nobody does."""
+    started: int = 0
+    """When delivery began, monotonic."""
     stopping: bool = False
     """Nothing new is started."""
+
+    @property
+    def uptime(self) -> int:
+        """For how long delivery has run, ms."""
+        return self.clock.monotonic() - self.started
 
     def settle_all(
         self,
@@ -62,7 +70,15 @@ class Shop:
             begin,
         )
 
-    def give(self, give: Give | None) -> None:
-        """Park what the table gives back."""
-        if give is not None:
-            self.settler.park(give.recipients, self.clock.now() + give.after)
+    def give(self, *gives: Give | None) -> None:
+        """Park what the table gives back, and settle those whose time is over."""
+        now = self.clock.now()
+        parted = part((give for give in gives if give), now, self.uptime)
+        for until, recipients in parted.parked.items():
+            self.settler.park(recipients, until)
+        for judged in parted.judged:
+            hop = judged.lane.hop
+            outcome = failure(judged.reply, Phase.CONNECT)
+            attempt = Attempt(destination=hop.destination.name, phase=outcome.phase, at=now)
+            schedule = hop.policy.schedule
+            self.settle_all(judged.recipients, outcome, attempt, schedule, hop.destination.name)

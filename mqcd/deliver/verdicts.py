@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Phase, Recipient, Verdict
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.exchange import Outcome, Result
+from mqcd.deliver.lanes import Feedback
 
+BROKEN = Reply(code=451, status="4.4.2", text="connections break")
 INTERNAL = Reply(code=451, status="4.3.0", text="internal error; the log of this server says more")
 
 
@@ -36,3 +40,15 @@ def failure(reply: Reply, phase: Phase) -> Outcome:
     """The outcome of an attempt that never came to a transaction."""
     result = Result.BOUNCED if reply.permanent else Result.DEFERRED
     return Outcome(result=result, reply=reply, phase=phase)
+
+
+def feedback_of(outcomes: Sequence[Outcome]) -> Feedback:
+    """What a transaction's outcomes say of how much its server will take.
+
+    421 at any point, and a temporary reply to MAIL, DATA or the final dot, are the server's word on its
+    own state; one to RCPT is about the recipient, or about greylisting, and no measure of either.
+    """
+    if any(outcome.result is not Result.DEFERRED for outcome in outcomes):
+        return Feedback.GOOD
+    whole = any(outcome.phase is not Phase.RCPT or outcome.reply.code == 421 for outcome in outcomes)
+    return Feedback.PUSHED_BACK if whole else Feedback.NEUTRAL

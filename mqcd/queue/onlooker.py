@@ -64,7 +64,13 @@ class Onlooker:
         """Always refused."""
         raise StoreUnavailable(READ_ONLY)
 
-    async def claim(self, room: int, now: int, skip: Mapping[str, int] | None = None) -> Sequence[Recipient]:
+    async def claim(
+        self,
+        room: int,
+        now: int,
+        skip: Mapping[str, int] | None = None,
+        overdue: Callable[[Recipient], bool] | None = None,
+    ) -> Sequence[Recipient]:
         """Nobody."""
         return ()
 

@@ -21,9 +21,10 @@ import asyncio
 import itertools
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
-from mqcd.config.settings import ListenerSettings, ServerSettings
+from mqcd.config.settings import ListenerSettings, ServerSettings, ZoneSettings
 from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.ports import Clock, Observer, QueueStore, Refusal, Resolver
 from mqcd.core.reply import Reply
@@ -32,6 +33,7 @@ from mqcd.submit.engine import Session
 from mqcd.submit.intake import Intake
 from mqcd.submit.policy import DoorRefused, Reason, host_names, relay_policy
 from mqcd.submit.received import DateCache
+from mqcd.submit.zoning import Zoning
 
 log = logging.getLogger(__name__)
 
@@ -58,9 +60,10 @@ class Door:
         *,
         inline_max: int,
         resolver: Resolver | None = None,
+        zones: Sequence[ZoneSettings] = (),
     ) -> None:
         """`inline_max`: octets up to which content goes to the store whole. `resolver` looks up the host
-        names in relay_clients."""
+        names in relay_clients. `zones`: those whose headers choose the zone of a message."""
         self.settings = settings
         self._clock = clock
         self._observer = observer
@@ -74,6 +77,7 @@ class Door:
             listener=settings.name,
             inline_max=inline_max,
             dates=DateCache(),
+            zoning=Zoning(zones),
         )
         self._server: asyncio.Server | None = None
         self._numbers = itertools.count(1)
@@ -135,6 +139,10 @@ class Door:
         if self._lookups is not None and not self._stopping:
             self._lookups.cancel()
             self._lookups = asyncio.get_running_loop().create_task(self._keep_looking_up(at_once=True))
+
+    def assign(self, zones: Sequence[ZoneSettings]) -> None:
+        """Messages from now on go by the headers that these zones name."""
+        self.intake.zoning = Zoning(zones)
 
     def close_door(self, reply: Reply) -> None:
         """Answer MAIL with `reply` (4yz) from now on; messages under way go on."""

@@ -8,14 +8,15 @@ before the reply, so that the session stays in step; only a client that leaves, 
 Failures and replies: bare CR or LF 554 5.6.0; maxmsgsize 552 5.3.4; maxhops 554 5.4.6; StoreUnavailable
 451 4.3.1; Refused: its own reply; anything else 451 4.3.0, and the log has it.
 
-Settings read: maxmsgsize, maxhops, omitreceivedheader, announcehost, inline_max.
+Settings read: maxmsgsize, maxhops, omitreceivedheader, announcehost, inline_max, and zones that go by
+headers.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mqcd.core.errors import ConnectFailed, StoreUnavailable
 from mqcd.core.model import Envelope, Submission
@@ -27,6 +28,7 @@ from mqcd.submit.dialogue import TOO_LARGE, Dialogue, Rules, Transaction
 from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.received import DateCache, protocol, received_header
 from mqcd.submit.wire import Interrupted, Wire
+from mqcd.submit.zoning import MAX_SECTION, Zoning
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,8 @@ class Intake:
     listener: str
     inline_max: int
     dates: DateCache
+    zoning: Zoning = field(default_factory=lambda: Zoning(()))
+    """Which zone a message's header chooses."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +96,15 @@ class Stream(AsyncIterator[bytes]):
             return b"".join(parts)
         self._ready = parts
         return None
+
+    async def head(self, octets: int) -> bytes:
+        """The beginning of what is to be iterated: its header section, if that has not more `octets`."""
+        head = b"".join(self._ready)
+        while b"\r\n\r\n" not in head and len(head) <= octets and not self._body.done:
+            head += await self._next()
+            self._check()
+        self._ready = [head]
+        return head
 
     def prepend(self, header: bytes) -> None:
         """Put `header` before what is to be iterated."""
@@ -166,6 +179,10 @@ async def _accept(
     content: bytes | AsyncIterator[bytes] | None = await stream.begin(
         max(intake.inline_max - _HEADER_ROOM, 0)
     )
+    zone = ""
+    if intake.zoning:
+        head = content if isinstance(content, bytes) else await stream.head(MAX_SECTION)
+        zone = intake.zoning.choose(head, sender=transaction.sender, listener=intake.listener)
     now = intake.clock.now()
     spid = intake.store.reserve(len(transaction.recipients) > 1)
     header = _header(intake, dialogue, transaction, peer, spid, now)
@@ -180,6 +197,7 @@ async def _accept(
         received=now,
         body=transaction.parameters.body,
         smtputf8=transaction.parameters.smtputf8,
+        zone=zone,
         listener=intake.listener,
         client=peer.client,
         dsn=transaction.parameters.dsn,

@@ -16,6 +16,7 @@ _NEEDED = {
     "relay": ' address="relay.example.net"',
     "zone": ' name="bulk"',
     "destination": ' match="example.net"',
+    "sender": ' match="example.net" rate="1/s"',
 }
 
 

@@ -15,9 +15,6 @@ ASKING = {
     "mta/submit/listeners/listener/ssl": ' latent="Y" mandatory="Y"',
 }
 TEXTS = {
-    "mta/deliver/zones/zone@rate": "10/s",
-    "mta/deliver/zones/zone/match@header": "X-Bulk",
-    "mta/deliver/destinations/destination@rate": "500/h",
     "ops/events/maxage": "1d",
     "ops/events/maxsize": "1M",
     "mta/queue/deferred_maxignore": "6m",

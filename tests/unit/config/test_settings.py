@@ -13,6 +13,7 @@ from mqcd.config.settings import (
     DestinationSettings,
     ListenerSettings,
     RelaySettings,
+    SenderSettings,
     Settings,
     ZoneMatchSettings,
     ZoneSettings,
@@ -43,6 +44,7 @@ ALL: set[type[Any]] = {
     ZoneSettings,
     ZoneMatchSettings,
     DestinationSettings,
+    SenderSettings,
 }
 
 

@@ -25,6 +25,7 @@ LANE = LaneState(
     window=5,
     suspended=False,
     probe_in_ms=0,
+    rate_in_ms=0,
 )
 DEAD = replace(LANE, suspended=True, probe_in_ms=41_001)
 FRESH = Recipient(envelope=Envelope(spid=2, sender="", received=0), size=1, qid=1, address="a@d.example")
@@ -49,6 +50,14 @@ GONE = Reply(code=550, status="5.1.2", text="no such domain")
         (TRIED, False, None, LANE, None, "its next attempt in 60 s, after 450 4.2.1 busy from mx"),
         (TRIED, True, None, LANE, None, "the end of the attempt that is under way"),
         (FRESH, True, 2, LANE, None, "its turn: 2 before it, 4 of 5 connections at work"),
+        (
+            FRESH,
+            True,
+            0,
+            replace(LANE, rate_in_ms=7200),
+            None,
+            "its turn: 0 before it, 4 of 5 connections at work, the rate lets the next one go in 8 s",
+        ),
         (
             FRESH,
             False,

@@ -2,13 +2,15 @@
 
 from mqcd.config.settings import TlsPolicy
 from mqcd.core.model import Envelope, Recipient
+from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.lanes import Bounds, Give, Lane, Start
+from mqcd.deliver.lanes import PROBE_GRACE_MS, Bounds, Give, Lane, Start
 from mqcd.deliver.policy import Hop, Policy, hop
 from mqcd.deliver.routing import Destination
-from mqcd.deliver.scheduling import BREAKS, FIRST_PROBE_MS, PROBE_GRACE_MS, LaneTable
+from mqcd.deliver.scheduling import BREAKS, FIRST_PROBE_MS, LaneTable
 
 MINUTE = 60_000
+REFUSED = Reply(code=451, status="4.4.1", text="connection refused")
 
 
 def table(
@@ -79,11 +81,11 @@ def test_a_long_lane_does_not_keep_connections_that_others_wait_for() -> None:
     assert lanes.dispatch(0) == []
     lanes.opened(first.lane)
     lanes.went_through(first.lane, 1)
-    assert lanes.next_job(first.lane) is None
+    assert lanes.next_job(first.lane, 1) is None
     assert not lanes.keep(first.lane)
-    lanes.closed(first.lane, working=True)
+    lanes.closed(first.lane, 0, working=True)
     assert names(lanes.dispatch(2)) == ["a"]
-    lanes.closed(second.lane, working=False)
+    lanes.closed(second.lane, 0, working=False)
     assert names(lanes.dispatch(3)) == ["b"]
 
 
@@ -98,7 +100,7 @@ def test_the_window_grows_on_success_up_to_its_limit_and_halves_on_failure() -> 
         lanes.went_through(lane, 1)
     assert len(lanes.dispatch(1)) == 3
     assert lane.window == 8
-    assert lanes.failed(lane, 2) is None
+    assert lanes.failed(lane, 2, REFUSED) is None
     assert lane.window == 4
     assert not lane.suspended
 
@@ -118,7 +120,7 @@ def test_idle_connections_are_used_before_new_ones() -> None:
     [start] = lanes.dispatch(0)
     lanes.opened(start.lane)
     lanes.went_through(start.lane, 0)
-    assert lanes.next_job(start.lane) is None
+    assert lanes.next_job(start.lane, 0) is None
     assert lanes.keep(start.lane)
     fill(lanes, "a", 2, first=10)
     assert [start.reuse for start in lanes.dispatch(1)] == [True, False]
@@ -129,13 +131,13 @@ def test_a_dead_destination_keeps_one_probe_and_gives_back_the_rest() -> None:
     fill(lanes, "dead", 20)
     started = lanes.dispatch(0)
     lane = started[0].lane
-    give = lanes.failed(lane, 1000)
+    give = lanes.failed(lane, 1000, REFUSED)
     assert give is not None
     assert len(give.recipients) == 20 - 5 - 1
     assert give.after == FIRST_PROBE_MS + PROBE_GRACE_MS
     assert lanes.skip(1000) == {"dead.example": FIRST_PROBE_MS + PROBE_GRACE_MS}
     for _ in started:
-        lanes.closed(lane, working=False)
+        lanes.closed(lane, 0, working=False)
     assert lanes.dispatch(1000 + FIRST_PROBE_MS - 1) == []
     assert lanes.next_wake(1000) == FIRST_PROBE_MS
     [probe] = lanes.dispatch(1000 + FIRST_PROBE_MS)
@@ -149,8 +151,8 @@ def test_probes_come_ever_later_but_never_later_than_the_first_retry_delay() -> 
     for attempt in range(5):
         fill(lanes, "dead", 1, now=now, first=attempt, via=to("dead", first_retry=3 * MINUTE))
         [start] = lanes.dispatch(now)
-        lanes.failed(start.lane, now)
-        lanes.closed(start.lane, working=False)
+        lanes.failed(start.lane, now, REFUSED)
+        lanes.closed(start.lane, 0, working=False)
         waits.append(start.lane.until - now)
         now = start.lane.until
     assert waits == [MINUTE, 2 * MINUTE, 3 * MINUTE, 3 * MINUTE, 3 * MINUTE]
@@ -160,8 +162,8 @@ def test_a_probe_that_gets_through_revives_the_lane() -> None:
     lanes = table()
     fill(lanes, "dead", 1)
     [start] = lanes.dispatch(0)
-    lanes.failed(start.lane, 0)
-    lanes.closed(start.lane, working=False)
+    lanes.failed(start.lane, 0, REFUSED)
+    lanes.closed(start.lane, 0, working=False)
     assert lanes.suspended == 1
     fill(lanes, "dead", 1, now=MINUTE, first=5)
     [probe] = lanes.dispatch(MINUTE)
@@ -175,13 +177,13 @@ def test_connections_that_only_break_suspend_too() -> None:
     fill(lanes, "dead", 20)
     lane = lanes.dispatch(0)[0].lane
     lanes.opened(lane)
-    gives = [lanes.broke(lane, 0) for _ in range(BREAKS)]
+    gives = [lanes.broke(lane, 0, REFUSED) for _ in range(BREAKS)]
     assert gives[:-1] == [None] * (BREAKS - 1)
     assert gives[-1] is not None
     assert lane.suspended
     lanes.opened(lane)
     lanes.went_through(lane, 1)
-    assert lanes.broke(lane, 2) is None
+    assert lanes.broke(lane, 2, REFUSED) is None
 
 
 def test_claims_wait_until_a_tenth_of_the_active_set_is_free() -> None:
@@ -219,8 +221,8 @@ def test_simulated_weeks_of_a_dead_destination_cost_few_attempts() -> None:
         fill(lanes, "dead", 5, now=now, first=now)
         for start in lanes.dispatch(now):
             attempts += 1
-            give = lanes.failed(start.lane, now)
-            lanes.closed(start.lane, working=False)
+            give = lanes.failed(start.lane, now, REFUSED)
+            lanes.closed(start.lane, 0, working=False)
             lanes.active = 0 if give is None else lanes.active - len(give.recipients)
         now += MINUTE
     assert attempts < 5 + 14 * 24 * 4 + 10

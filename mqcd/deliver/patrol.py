@@ -1,0 +1,96 @@
+"""Looks once a minute, while there is mail in flight, at what nothing else would look at.
+
+* Who waits inside for longer than mail may wait (see `parking`) is judged.
+* What is stuck (see `watchdog`) is told, once each, at level warning, and that it goes on at level info.
+
+Settings read: deliver/watchdog, and the retry schedules.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from mqcd.core.model import Recipient
+from mqcd.deliver import watchdog
+from mqcd.deliver.lanes import Job, Lane, Why
+from mqcd.deliver.parking import grace, is_over
+from mqcd.deliver.shop import Shop
+from mqcd.deliver.watchdog import Kind, Stuck
+
+PATROL_MS = 60_000
+
+_log = logging.getLogger("mqcd.deliver")
+
+
+class Patrol:
+    """`jobs` are those under way and when each began, `asked` the routes: how many wait, and since when."""
+
+    def __init__(
+        self,
+        shop: Shop,
+        jobs: Callable[[], Iterable[tuple[Job, int]]],
+        asked: Callable[[], Mapping[str, tuple[int, int]]],
+    ) -> None:
+        self._shop = shop
+        self._jobs = jobs
+        self._asked = asked
+        self._told: dict[tuple[Kind, str, str], Stuck] = {}
+        self._next = 0
+
+    def wait(self) -> int | None:
+        """In how many ms `walk` is to be called again; None while nothing is in flight."""
+        if not self._shop.table.active:
+            return None
+        return max(self._next - self._shop.clock.monotonic(), 0)
+
+    def walk(self) -> None:
+        """Look, if it is time to."""
+        shop = self._shop
+        now = shop.clock.monotonic()
+        if now < self._next:
+            return
+        self._next = now + PATROL_MS
+        wall, uptime = shop.clock.now(), shop.uptime
+
+        def over(lane: Lane, recipient: Recipient) -> bool:
+            return is_over(recipient, lane.hop.policy.schedule, Why.SHARE, wall, uptime)
+
+        shop.give(*shop.table.cull(over))
+        self._tell(self.stuck())
+
+    def stuck(self) -> Sequence[Stuck]:
+        """What is stuck at this moment."""
+        shop = self._shop
+        patience = shop.settings.watchdog
+        if not patience:
+            return ()
+        now = shop.clock.monotonic()
+        found = [
+            *watchdog.attempts(self._jobs(), now, patience),
+            *watchdog.lanes(shop.table.lanes(), now, patience),
+            *watchdog.routes(self._asked(), now, patience),
+        ]
+        schedule = shop.schedule
+        limit = schedule.maxtime + grace(schedule) + patience
+        if shop.store.may_expire() and shop.uptime > grace(schedule) + patience:
+            found += watchdog.overdue(shop.store.stats(), shop.clock.now(), limit)
+        return found
+
+    def _tell(self, found: Sequence[Stuck]) -> None:
+        now = {each.key: each for each in found}
+        for key, each in now.items():
+            if key not in self._told:
+                _log.warning(
+                    "stuck: %s %s, %d recipients, message %s, for %d s: %s",
+                    each.kind.value,
+                    each.name,
+                    each.recipients,
+                    each.message or "-",
+                    each.since_ms // 1000,
+                    each.why,
+                )
+        for key, each in self._told.items():
+            if key not in now:
+                _log.info("no longer stuck: %s %s", each.kind.value, each.name)
+        self._told = now

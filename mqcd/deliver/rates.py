@@ -1,0 +1,130 @@
+"""How fast is allowed: token buckets, and who may wait for a token inside. Pure.
+
+A limit of N recipients in a time lets go, over any stretch of time, at most what N makes of that stretch
+and `burst` more. The burst is what the rate gives in ten seconds or in the time that it names, whichever
+is less, and at least one recipient: `10/s` may begin with 10, `500/h` with 1. A limit begins full.
+
+Who would have to wait longer than `HOLD_MS` for a token is given a time to come back at, one after the
+other and shortly before each one's turn, so that a backlog costs nothing until it can go. Times are
+monotonic ms; counts are recipients. Tokens are counted in fractions of a recipient, without rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mqcd.config.settings import Rate
+from mqcd.core.address import normal_domain, split_address
+
+BURST_MS = 10_000
+HOLD_MS = 10_000
+"""Who would have to wait longer than this for a token waits outside."""
+LONGEST_MS = 3_600_000
+"""Nobody is sent away for longer: rates may be changed meanwhile."""
+_STEP_MS = 1000
+"""Those whose turns fall into one such step come back together."""
+
+
+class Limit:
+    """One rate, and how much of it is used up."""
+
+    __slots__ = ("_at", "_booked", "_level", "burst", "held", "rate", "wakes")
+
+    def __init__(self, rate: Rate) -> None:
+        self.rate = rate
+        self.burst = _burst(rate)
+        self.held = 0
+        """Recipients that wait for it inside; the table keeps it."""
+        self.wakes = 0
+        """When somebody who waits for it is to be woken, 0 = nobody is; the table keeps it."""
+        # A recipient costs `rate.per`, a millisecond gives `rate.count`: integers, hence exact.
+        self._level = self.burst * rate.per
+        self._at = 0
+        self._booked = 0.0
+
+    def wait(self, recipients: int, now: int) -> int:
+        """In how many ms there are tokens for so many, if nobody takes any; 0 = there are."""
+        self._fill(now)
+        short = recipients * self.rate.per - self._level
+        return -(-short // self.rate.count) if short > 0 else 0
+
+    def take(self, recipients: int, now: int) -> None:
+        """Use up the tokens of so many; `wait` has said that they are there."""
+        self._fill(now)
+        self._level -= recipients * self.rate.per
+
+    def book(self, now: int, most: int, been_outside: bool) -> int:
+        """In how many ms one more recipient should come back; 0 = it may wait inside.
+
+        At most `most` may. While others wait outside for their turns newcomers join them at the end;
+        who has `been_outside` before goes ahead of those.
+        """
+        wait = self.wait(self.held + 1, now)
+        room = 2 * HOLD_MS if been_outside else HOLD_MS
+        if wait <= room and self.held < most and (been_outside or self._booked <= now + HOLD_MS):
+            return 0
+        turn = max(self._booked + self.rate.per / self.rate.count, now + wait)
+        if turn - now > LONGEST_MS:
+            return LONGEST_MS
+        self._booked = turn
+        back = (int(turn) - HOLD_MS // 2) // _STEP_MS * _STEP_MS
+        return max(back - now, _STEP_MS)
+
+    def change(self, rate: Rate, now: int) -> None:
+        """Go by another rate from now on; what is used up stays so."""
+        self._fill(now)
+        left = self._level // self.rate.per
+        self.rate, self.burst = rate, _burst(rate)
+        self._level = min(left, self.burst) * rate.per
+        self._booked = 0.0
+
+    def is_full(self, now: int) -> bool:
+        """Whether a new limit would be no other than this one."""
+        return not self.held and not self.wait(self.burst, now) and self._booked <= now
+
+    def _fill(self, now: int) -> None:
+        if now > self._at:
+            gained = self._level + (now - self._at) * self.rate.count
+            self._level = min(gained, self.burst * self.rate.per)
+            self._at = now
+
+
+class Limits:
+    """The limits of zones and of senders, by name."""
+
+    def __init__(self) -> None:
+        self.zones: dict[str, Limit] = {}
+        self.senders: dict[str, Limit] = {}
+
+    def rebind(self, zones: Mapping[str, Rate], senders: Mapping[str, Rate], now: int) -> None:
+        """Go by these rates. Senders are addresses or domains, "<>" the null one."""
+        self.zones = _rebound(self.zones, zones, now)
+        self.senders = _rebound(self.senders, {_sender(name): rate for name, rate in senders.items()}, now)
+
+    def of_sender(self, reverse_path: str) -> Limit | None:
+        """The limit of an address, else of its domain."""
+        if not reverse_path:
+            return self.senders.get("<>")
+        local, domain = split_address(reverse_path)
+        domain = normal_domain(domain)
+        return self.senders.get(f"{local.lower()}@{domain}") or self.senders.get(domain)
+
+
+def _sender(name: str) -> str:
+    local, domain = split_address(name)
+    if not domain:
+        return name if name == "<>" else normal_domain(name)
+    return f"{local.lower()}@{normal_domain(domain)}"
+
+
+def _rebound(old: Mapping[str, Limit], rates: Mapping[str, Rate], now: int) -> dict[str, Limit]:
+    made: dict[str, Limit] = {}
+    for name, rate in rates.items():
+        limit = made[name] = old.get(name) or Limit(rate)
+        if limit.rate != rate:
+            limit.change(rate, now)
+    return made
+
+
+def _burst(rate: Rate) -> int:
+    return max(rate.count * min(rate.per, BURST_MS) // rate.per, 1)
