@@ -64,7 +64,13 @@ class QueueStore(Protocol):
     """
 
     async def open(self) -> None:
-        """Recover whatever the last run left, then serve. Raises StoreBusy, StoreDamaged."""
+        """Take mail in, and bring back what the last run left. Raises StoreBusy, StoreDamaged."""
+
+    async def recovered(self) -> None:
+        """Return when all of that is there: before, nothing is claimed and `stats` do not know it yet.
+
+        Raises StoreUnavailable when it cannot be read.
+        """
 
     async def close(self) -> None:
         """Make all durable and let go. Claimed recipients stay claimed only until the next open."""

@@ -143,16 +143,21 @@ class Server:
         self._tell("listening", name="ops", address=ops.interface, port=self.ops_port)
 
     async def open(self) -> None:
-        """Recover the queue, then deliver, report and let mail in. Raises StoreBusy, StoreDamaged."""
+        """Let mail in, recover the rest of the queue, then deliver and report.
+
+        Raises StoreBusy, StoreDamaged, StoreUnavailable.
+        """
         await self.store.open()
-        self._opened = True
-        await self.deliverer.start()
-        self.guard.spawn(_REPORTS, self._reports.run())
         for door in self.doors:
             if self.settings.queue.read_only:
                 door.close_door(_READ_ONLY)
             else:
                 door.open_door()
+        self._state = "starting: mail is taken, and what the last run left is being read"
+        await self.store.recovered()
+        self._opened = True
+        await self.deliverer.start()
+        self.guard.spawn(_REPORTS, self._reports.run())
         self.guard.adopt()
         self._state = ""
         self._tell("ready")

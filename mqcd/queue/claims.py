@@ -95,10 +95,13 @@ class Claims:
 
     def _may_claim(self) -> bool:
         """Nothing is tried whose verdict could not be recorded."""
-        return not self._shard.ring.full and not self._shard.journal.failing
+        shard = self._shard
+        return shard.ready and not (shard.ring.full or shard.journal.failing)
 
     def next_due(self) -> int | None:
         """When the first unclaimed mail is due, ms; 0 for new mail."""
+        if not self._shard.ready:
+            return None
         shelf = self._shard.shelf
         if shelf.first(Area.INCOMING) is not None:
             return 0

@@ -22,6 +22,7 @@ from typing import Protocol
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.ports import Clock
+from mqcd.core.spid import SpidSource
 from mqcd.queue import slot
 from mqcd.queue.committer import Committer, Write
 from mqcd.queue.durable import Disk, told
@@ -92,6 +93,7 @@ class Journal:
         disk: Disk,
         committer: Committer,
         clock: Clock,
+        spids: SpidSource,
         epoch: int,
         sequence: int,
         capacity: int,
@@ -103,6 +105,7 @@ class Journal:
         self.ring = ring
         self._disk = disk
         self._clock = clock
+        self._spids = spids
         self._epoch = epoch
         self.sequence = sequence
         """Sequence of the next entry."""
@@ -209,11 +212,8 @@ class Journal:
         self._seal_timer = self._loop.call_later(self._seal_age / 1000, self._seal_aged)
 
     def _seal_aged(self) -> None:
-        """In a full ring no segment could follow this one: as long as it has room, it stays open."""
-        if self.ring.may_begin:
-            self.seal()
-        else:
-            self._seal_later()
+        # In a full ring no segment could follow this one: as long as it has room, it stays open.
+        (self.seal if self.ring.may_begin else self._seal_later)()
 
     def _seal_now(self) -> None:
         segment = self.ring.current
@@ -244,6 +244,7 @@ class Journal:
             last.number if last else 0,
             last.end if last else 0,
             self._clock.now(),
+            self._spids.last,
         )
         segment = Segment(header, self._next_slot())
         segment.kept = kept

@@ -34,8 +34,6 @@ log = logging.getLogger(__name__)
 
 _CERTAIN_MS = 1000
 """How often a MANIFEST that is in doubt is written again."""
-_ROOM_MS = 10_000
-"""How long a start waits at most for a slot."""
 _RETRY_MS = 10_000
 """How long after a failure the next try comes."""
 
@@ -92,12 +90,6 @@ class Keeper:
             # wait_for would forget a cancellation that comes together with the relief (until Python 3.12).
             async with asyncio.timeout(ms / 1000):
                 await self._relief.wait()
-
-    async def make_room(self) -> None:
-        """After many crashes the ring may come up full: wait until claims can be recorded again."""
-        deadline = self._shard.clock.monotonic() + _ROOM_MS
-        while self._shard.ring.full and self._shard.clock.monotonic() < deadline:
-            await self.relief(_ROOM_MS)
 
     async def stop(self) -> None:
         """Stop keeping; what is under way is finished first, for half an evacuation helps nobody."""

@@ -38,6 +38,9 @@ class Onlooker:
         self._stats = snapshot.stats()
         snapshot.close()
 
+    async def recovered(self) -> None:
+        """Nothing is."""
+
     async def close(self) -> None:
         """There is nothing to let go of."""
 

@@ -1,8 +1,9 @@
-"""From what lies on disk to an open shard. There is no other way to start.
+"""From what lies on disk to a shard that takes mail in. There is no other way to start.
 
-R1 lock, names of the roots, MANIFEST, the chain of segments; R2 walk the frames, make what is found
-durable, a new epoch; R3 residents, clusters, `unknown` frames for attempts that a crash cut off; R4 what
-nobody lists is removed. Every step can be repeated: a crash in any of them is the next start's to mend.
+R1 lock, names of the roots, MANIFEST, the chain of segments; R2 find where the newest of them ends, make
+what it holds durable, a new epoch: then the door may open. What the segments hold is read after that (R3,
+`mqcd.queue.backlog`), so the time until then does not grow with the journal. Every step can be repeated: a
+crash in any of them is the next start's to mend.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from mqcd.core.clockwatch import ClockWatch, Reading
@@ -24,21 +25,20 @@ from mqcd.core.model import Area
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.spid import EPOCH_MS, SpidSource, spid_at
 from mqcd.queue import manifest as manifests
+from mqcd.queue.backlog import Backlog
 from mqcd.queue.durable import Disk
 from mqcd.queue.figures import Figures
 from mqcd.queue.identity import check_roots, take_lock
 from mqcd.queue.imports import name_events
 from mqcd.queue.journal import Journal
 from mqcd.queue.manifest import Manifest, ManifestState
-from mqcd.queue.quarantine import put_aside
 from mqcd.queue.reaper import Reaper
 from mqcd.queue.references import References
-from mqcd.queue.replay import Damage, Replay, find_chain
-from mqcd.queue.ring import Resident, Ring, Segment
+from mqcd.queue.replay import find_chain, read_tail
+from mqcd.queue.ring import Ring, Segment
 from mqcd.queue.shard import Options, Shard
 from mqcd.queue.shelf import Shelf
 from mqcd.queue.spool import check_links, make_silos
-from mqcd.queue.tasks import Sweep
 from mqcd.queue.timekeeper import boot_id
 from mqcd.queue.workers import Workers
 
@@ -53,14 +53,12 @@ _RESIDENT_COST = 512
 
 @dataclass(slots=True)
 class Recovered:
-    """An open shard and what is still to be done with it."""
+    """A shard that can take mail in, and what is still to be brought into it."""
 
     shard: Shard
     totals: Counter[Verb]
     """Transitions in segments that are gone."""
-    cut_off: list[Resident]
-    """Residents whose attempt had begun: their outcome is unknown."""
-    sweep: Sweep
+    backlog: Backlog
 
 
 @dataclass(slots=True)
@@ -69,8 +67,6 @@ class _Image:
 
     manifest: Manifest
     chain: list[Segment]
-    replay: Replay
-    quarantined: int
     watch: ClockWatch
 
 
@@ -102,10 +98,10 @@ async def recover(
         if image is not None:
             image.manifest.close()
         raise
-    cut_off = _settle_in(shard, image)
-    shard.figures.quarantined += image.quarantined
+    # The clock may have gone back, but no name that is still to be given does.
+    below = max(spid_at(clock.now()), shard.spids.last + 1)
     shard.figures.recovery_ms = clock.monotonic() - begun
-    return Recovered(shard, image.manifest.state.totals, cut_off, _sweep(shard, image))
+    return Recovered(shard, image.manifest.state.totals, Backlog(chain=image.chain, below=below))
 
 
 def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]) -> _Image:
@@ -126,21 +122,13 @@ def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]
     make_silos(disk, spool_root)
     if options.settings.spool.hardlinks:
         check_links(disk, spool_root)
-    directory = queue_root / "journal"
-    chain = find_chain(disk, directory, state.first_live, state.last_segment)
-    replay = Replay()
-    replay.sequence = state.sequence
+    chain = find_chain(disk, queue_root / "journal", state.first_live, state.last_segment)
     opened += chain
     for segment in chain:
         segment.fd = disk.open(segment.path, os.O_RDWR)
-        # What a killed process wrote may be in the page cache only; from here on it counts.
-        disk.datasync(segment.fd)
-        replay.read(disk, segment, last=segment is chain[-1])
         segment.sealed = True
         segment.exported = segment.number <= state.exported
-        segment.totals = replay.totals[segment.number]
-    _check_takes(replay, state)
-    quarantined = _put_damage_aside(disk, queue_root, replay.damage)
+    last_at = _find_end(disk, chain[-1], state) if chain else 0
     # Until an edit says otherwise, also for a start that finds this one cut off.
     state.swept = state.spid if state.swept < 0 else state.swept
     # By a leap that nobody can foretell: octets of a mail must not check as a frame of ours.
@@ -148,17 +136,27 @@ def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]
     state.epoch = newest + 1 + secrets.randbelow(_EPOCH_LEAP)
     # A header may have come to the disk without a frame: then no later segment names it as its forerunner.
     state.last_segment = max((segment.number for segment in chain if not segment.empty), default=0)
-    state.spid = max(state.spid, replay.spid)
     # The MANIFEST is never far behind the journal, unless the clock has leapt.
-    seen = max(state.clock, min(replay.last_at, state.clock + _DAY_MS))
+    seen = max(state.clock, min(last_at, state.clock + _DAY_MS))
     if now <= seen:
         # The clock went back: SPIDs that were handed out but never written down lie behind us too.
         state.spid = max(state.spid, spid_at(seen + _HOUR_MS))
-    state.sequence = replay.sequence
     watch = _follow_clock(state, Reading(now, clock.monotonic(), boot_id(disk)))
     manifest = Manifest(disk, path, state)
     manifest.write_anew()
-    return _Image(manifest, chain, replay, quarantined, watch)
+    return _Image(manifest, chain, watch)
+
+
+def _find_end(disk: Disk, newest: Segment, state: ManifestState) -> int:
+    """Go on behind the newest segment, which alone has to be read for it; gives the time of its last frame.
+
+    It is synced first: what a killed process wrote may be in the page cache only, and from here on it counts.
+    """
+    disk.datasync(newest.fd)
+    tail = read_tail(disk, newest)
+    state.sequence = max(state.sequence, tail.sequence)
+    state.spid = max(state.spid, tail.spid)
+    return tail.at
 
 
 def _follow_clock(state: ManifestState, now: Reading) -> ClockWatch:
@@ -182,25 +180,6 @@ def _holds_mail(disk: Disk, queue_root: Path) -> bool:
     )
 
 
-def _check_takes(replay: Replay, state: ManifestState) -> None:
-    """Bring the clusters to where the journal took them."""
-    for name, take in replay.takes.items():
-        cluster = state.clusters.get(name)
-        if cluster is not None and take.cursor >= cluster.cursor:
-            state.clusters[name] = replace(cluster, cursor=take.cursor, left=take.left, octets=take.octets)
-
-
-def _put_damage_aside(disk: Disk, queue_root: Path, damage: list[Damage]) -> int:
-    for stretch in damage:
-        fd = disk.open(stretch.path, os.O_RDONLY)
-        try:
-            data = disk.pread(fd, stretch.end - stretch.start, stretch.start)
-        finally:
-            disk.close(fd)
-        put_aside(disk, queue_root, f"segment-{stretch.segment}-{stretch.start}.bad", data, anew=True)
-    return len(damage)
-
-
 def _assemble(
     options: Options,
     disk: Disk,
@@ -220,11 +199,13 @@ def _assemble(
     for segment in image.chain:
         segment.sealed_at = clock.monotonic()
         ring.add(segment)
+    spids = SpidSource(options.source.shard, state.spid)
     journal = Journal(
         ring=ring,
         disk=disk,
         committer=workers.committer(disk),
         clock=clock,
+        spids=spids,
         epoch=state.epoch,
         sequence=state.sequence,
         capacity=settings.journal.segmentsize,
@@ -240,7 +221,7 @@ def _assemble(
         observer=observer,
         executor=executor,
         lock_fd=lock_fd,
-        spids=SpidSource(options.source.shard, state.spid),
+        spids=spids,
         ring=ring,
         journal=journal,
         manifest=image.manifest,
@@ -255,47 +236,3 @@ def _assemble(
     # Whoever was given nothing meanwhile must be told to ask again.
     journal.on_mended = shard.notify
     return shard
-
-
-def _settle_in(shard: Shard, image: _Image) -> list[Resident]:
-    """R3: residents and clusters come to life; returns those whose attempt was cut off."""
-    cut_off = []
-    latest = shard.latest_due()
-    for resident in image.replay.settle_in(shard.ring.segments):
-        resident.raw = b""
-        resident.due = min(resident.due, latest)
-        shard.ring.residents += 1
-        shard.accounts.add_resident(resident)
-        if resident.begun:
-            cut_off.append(resident)
-        else:
-            shard.waiting.add(resident)
-    shard.references.batch |= image.manifest.state.doubtful
-    for cluster in image.manifest.state.clusters.values():
-        shard.accounts.add_cluster(cluster)
-        shard.shelf.add(cluster)
-        if not cluster.left:
-            shard.shelf.changed.add(cluster.name)
-    shard.shelf.bring_forward(latest)
-    return cut_off
-
-
-def _sweep(shard: Shard, image: _Image) -> Sweep:
-    """R4, for the helper to do before anything else."""
-    residents = [resident for segment in shard.ring for resident in segment.residents.values()]
-    inside = frozenset(r.file for r in residents if shard.ring.live(r.content.segment) is not None)
-    # The clock may have gone back, but no name that is still to be given does.
-    below = max(spid_at(shard.clock.now()), shard.spids.last + 1)
-    state, damaged = image.manifest.state, bool(image.replay.damage)
-    return Sweep(
-        queue_root=shard.queue_root,
-        spool_root=shard.spool_root,
-        listed=frozenset(state.clusters),
-        # A frame that was put aside may be the owner of any file: then nothing counts as ownerless.
-        above=below if damaged else state.swept,
-        below=below,
-        drafts=frozenset() if damaged else frozenset(state.drafts),
-        owned=frozenset(resident.file for resident in residents) - inside,
-        inside=inside,
-        ended=frozenset(image.replay.ended),
-    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -162,6 +163,43 @@ class Walk:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What a start must know of the newest segment before it may write the next one."""
+
+    sequence: int
+    """The first that is free."""
+    spid: int
+    """Greatest SPID in the journal, or above it."""
+    at: int
+    """Time of the last frame, ms."""
+
+
+def read_tail(disk: Disk, segment: Segment) -> Tail:
+    """Find where the newest segment ends; sets its end and next ordinal. Raises OSError."""
+    spid, at = segment.header.spid, 0
+    fd = disk.open(segment.path, os.O_RDONLY)
+    try:
+        walk = Walk(Window(disk, fd, disk.size(fd)), segment, bound=None)
+        for header, body, _ in walk:
+            at = max(at, header.at)
+            if header.kind in (Kind.ACCEPT, Kind.REPORT):
+                with suppress(DecodeError):
+                    spid = max([spid, *map(spid_in, submissions(header.kind, body)[0])])
+    finally:
+        disk.close(fd)
+    segment.end, segment.next_ordinal = walk.end, walk.ordinal
+    return Tail(walk.sequence, spid, at)
+
+
+def spid_in(part: Accepted) -> int:
+    """The SPID of an accepted message. Raises DecodeError."""
+    try:
+        return int(part.lines[:16], 16)
+    except ValueError as error:
+        raise DecodeError(f"an accepted message without a SPID: {part.lines[:40]!r}") from error
+
+
 @dataclass(slots=True)
 class _Raw:
     """A resident not yet looked at."""
@@ -182,14 +220,9 @@ class Replay:
         """Last state of each cluster that was taken from."""
         self.totals: dict[int, Counter[Verb]] = {}
         """Transitions by segment."""
-        self.sequence = 0
         self.damage: list[Damage] = []
-        self.spid = 0
-        """Greatest SPID seen."""
         self.ended: set[int] = set()
         """File numbers of recipients that have left the queue."""
-        self.last_at = 0
-        """Time of the last frame, ms."""
 
     def read(self, disk: Disk, segment: Segment, *, last: bool) -> None:
         """Take one segment in; the oldest comes first. Sets the segment's end and next ordinal."""
@@ -209,11 +242,9 @@ class Replay:
             disk.close(fd)
         self.damage += walk.damage
         segment.end, segment.next_ordinal = walk.end, walk.ordinal
-        self.sequence = max(self.sequence, walk.sequence)
 
     def _apply(self, segment: Segment, frame: Frame) -> None:
         header, body = frame.header, frame.body
-        self.last_at = max(self.last_at, header.at)
         if header.kind is Kind.BEGUN:
             self._mark_begun(segment, frame)
             return
@@ -248,7 +279,6 @@ class Replay:
         content = IN_SPOOL
         if part.inline:
             content = Locator(segment.number, frame.body_at + part.content_at, part.size)
-        self.spid = max(self.spid, int(part.lines[:16], 16))
         at = frame.body_at + part.lines_at
         here = self._homes[segment.number]
         for line in part.lines.splitlines(keepends=True):

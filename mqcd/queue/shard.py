@@ -73,6 +73,8 @@ class Shard:
     figures: Figures
     watch: InitVar[ClockWatch]
     time: Timekeeper = field(init=False)
+    ready: bool = False
+    """Whether what the last run left has been read, so that recipients may be claimed."""
     waiting: Waiting = field(default_factory=Waiting)
     accounts: Accounts = field(default_factory=Accounts)
     active: dict[Key, Resident] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from mqcd.core.errors import DecodeError
 
 MAGIC = b"mqcdseg1"
 HEADER_SIZE = 4096
-_HEADER = struct.Struct("<8sQQQQQQI")
+_HEADER = struct.Struct("<8sQQQQQQQI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,8 @@ class SlotHeader:
     """Octet where that one ended: what lies behind is not part of the journal."""
     created: int
     """ms."""
+    spid: int
+    """No message of an earlier segment has a greater SPID: a start need not read them all to know."""
 
 
 def pack(header: SlotHeader) -> bytes:
@@ -42,6 +44,7 @@ def pack(header: SlotHeader) -> bytes:
         header.previous,
         header.previous_end,
         header.created,
+        header.spid,
         0,
     )[:-4]
     return (body + zlib.crc32(body).to_bytes(4, "little")).ljust(HEADER_SIZE, b"\0")
@@ -54,13 +57,13 @@ def unpack(block: bytes) -> SlotHeader | None:
     """
     if len(block) < _HEADER.size:
         return None
-    magic, epoch, number, first, previous, end, created, crc = _HEADER.unpack_from(block)
+    magic, *fields, crc = _HEADER.unpack_from(block)
     if zlib.crc32(block[: _HEADER.size - 4]) != crc:
         return None
     if magic != MAGIC:
         shown = magic.decode("ascii", "replace")
         raise DecodeError(f"journal format {shown!r} is not known here; a newer mqcd reads it")
-    return SlotHeader(epoch, number, first, previous, end, created)
+    return SlotHeader(*fields)
 
 
 def slot_name(index: int) -> str:

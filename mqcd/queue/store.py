@@ -23,6 +23,7 @@ from mqcd.core.ports import Clock, Content, Distribution, EngineFigures, Observe
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
 from mqcd.queue import names
+from mqcd.queue.backlog import Backlog, bring_in
 from mqcd.queue.ballast import ballast_paths, give_up, wants_room
 from mqcd.queue.claims import Claims
 from mqcd.queue.durable import Disk, told
@@ -76,7 +77,10 @@ class ClusterStore:
         return self._open
 
     async def open(self) -> None:
-        """Recover whatever the last run left, then serve. StoreUnavailable for what the disk refuses."""
+        """Take mail in again, then bring in what the last run left (see `recovered`).
+
+        Raises StoreUnavailable for what the disk refuses.
+        """
         settings = self._options.settings
         if settings.read_only:
             raise StoreUnavailable(READ_ONLY)
@@ -106,17 +110,23 @@ class ClusterStore:
         writer = Writer(shard)
         keeper = Keeper(shard, writer, recovered.totals, self._space)
         keepers.append(keeper)
-        parts = _Open(shard, writer, Claims(shard), keeper)
         shard.time.look()
+        task = asyncio.ensure_future(self._bring_in(shard, writer, keeper, recovered.backlog))
+        self._open = _Open(shard, writer, Claims(shard), keeper, task)
+
+    async def _bring_in(self, shard: Shard, writer: Writer, keeper: Keeper, backlog: Backlog) -> None:
+        """What the last run left, while new mail is taken; then claims open."""
         try:
-            await writer.note_unknown(recovered.cut_off)
-        except BaseException:
-            await self._let_go(parts)
-            raise
-        self._open = parts
-        keeper.start(recovered.sweep)
-        await keeper.make_room()
+            sweep = await bring_in(shard, writer, backlog)
+        except OSError as error:
+            raise StoreUnavailable(f"the journal cannot be read: {told(error)}") from error
+        shard.ready = True
+        keeper.start(sweep)
         shard.notify()
+
+    async def recovered(self) -> None:
+        """Return when what the last run left may be claimed. Raises StoreUnavailable."""
+        await asyncio.shield(self._live.recovery)
 
     async def close(self) -> None:
         """Seal, export and evacuate what can be, then let go. Claimed recipients stay in the journal."""
@@ -125,6 +135,7 @@ class ClusterStore:
         parts = self._open
         self._open = None
         try:
+            await asyncio.shield(parts.recovery)
             await parts.keeper.stop()
             await parts.keeper.finish()
         except (OSError, MqcdError) as error:
@@ -134,6 +145,8 @@ class ClusterStore:
 
     async def _let_go(self, parts: _Open) -> None:
         shard = parts.shard
+        parts.recovery.cancel()
+        await asyncio.wait([parts.recovery])
         for chore in tuple(shard.chores):
             chore.cancel()
         shard.journal.stop()
@@ -161,6 +174,8 @@ class ClusterStore:
             return shard.journal.trouble
         if short := self._space.short():
             return short
+        if self._open.recovery.done() and not shard.ready:
+            return "what the last run left cannot be read"
         if not shard.ring.full:
             return ""
         trouble = self._open.keeper.trouble
@@ -175,7 +190,8 @@ class ClusterStore:
         live = self._live
         if why := self.refusing():
             raise StoreUnavailable(why)
-        if live.shard.ring.fill >= 0.75:
+        # While the last run's mail is read nothing can be evacuated, and waiting would help nobody.
+        if live.shard.ready and live.shard.ring.fill >= 0.75:
             await live.keeper.relief(_FULL_DELAY_MS)
         staged = live.staging.in_memory(submission)
         if staged is not None:
@@ -264,6 +280,8 @@ class ClusterStore:
     async def content(self, recipient: Recipient) -> Content:
         """The message's octets."""
         shard = self._live.shard
+        if not shard.ready:
+            raise StoreUnavailable("the queue is still being read")
         resident = shard.active.get(recipient.key) or _find(shard, recipient)
         segment = shard.ring.live(resident.content.segment) if resident is not None else None
         if resident is not None and segment is not None:
@@ -344,13 +362,17 @@ class ClusterStore:
 class _Open:
     """The parts of an open store."""
 
-    __slots__ = ("claims", "keeper", "shard", "staging", "writer")
+    __slots__ = ("claims", "keeper", "recovery", "shard", "staging", "writer")
 
-    def __init__(self, shard: Shard, writer: Writer, claims: Claims, keeper: Keeper) -> None:
+    def __init__(
+        self, shard: Shard, writer: Writer, claims: Claims, keeper: Keeper, recovery: asyncio.Task[None]
+    ) -> None:
         self.shard = shard
         self.writer = writer
         self.claims = claims
         self.keeper = keeper
+        self.recovery = recovery
+        """Brings in what the last run left."""
         self.staging = Staging(shard)
 
 

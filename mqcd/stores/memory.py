@@ -105,6 +105,10 @@ class MemoryStore:
             self._offer(key)
         self._bring_forward()
 
+    async def recovered(self) -> None:
+        """At once: it has never left."""
+        self._check_open()
+
     async def close(self) -> None:
         """Serve no more; the queue stays as it is for the next `open` of this object."""
         self._open = False

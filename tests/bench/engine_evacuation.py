@@ -98,6 +98,7 @@ async def latency(root: Path, given: dict[str, Any]) -> None:
     """One run."""
     made = kit.store(kit.options(root, segmentsize=given["segment"]))
     await made.open()
+    await made.recovered()
     evacuations = Evacuations(made)
     waits: list[tuple[float, float]] = []
     tasks = [asyncio.create_task(evacuations.watch()), asyncio.create_task(deliver(made))]
@@ -126,6 +127,7 @@ async def cost(root: Path, given: dict[str, Any]) -> None:
     """One run."""
     made = kit.store(kit.options(root))
     await made.open()
+    await made.recovered()
     before = kit.written()[0]
     begun = time.perf_counter()
     built = await fill(made, given["recipients"], given["octets"])

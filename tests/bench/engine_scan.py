@@ -136,6 +136,7 @@ async def loaded(root: Path, given: dict[str, Any]) -> None:
     """Messages a second in the time of one run, alone or beside readers."""
     made = kit.store(kit.options(root))
     await made.open()
+    await made.recovered()
     delivery = asyncio.create_task(deliver(made))
     await asyncio.gather(*(produce(made, time.perf_counter() + 1) for _ in range(PRODUCERS)))
     begun, worked = time.perf_counter(), time.process_time()

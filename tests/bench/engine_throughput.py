@@ -82,6 +82,7 @@ async def engine(root: Path, given: dict[str, Any]) -> None:
     disk = kit.CountingDisk(given["added_ms"], one_at_a_time=given["one_at_a_time"])
     made = kit.store(kit.options(root, segmentsize=given["segment"]), disk)
     await made.open()
+    await made.recovered()
     todo: asyncio.Queue[Recipient] = asyncio.Queue()
     waits: list[float] = []
     room = asyncio.Semaphore(UNDER_WAY)
@@ -119,6 +120,7 @@ async def reopen(root: Path, given: dict[str, Any]) -> None:
     """A start after the kill, and an orderly stop, which exports all events."""
     made = kit.store(kit.options(root, segmentsize=given["segment"]))
     await made.open()
+    await made.recovered()
     await made.close()
 
 

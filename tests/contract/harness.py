@@ -72,6 +72,7 @@ class MemoryHarness:
 
     async def start(self) -> QueueStore:
         await self._store.open()
+        await self._store.recovered()
         return self._store
 
     async def restart(self, how: Restart) -> QueueStore:
@@ -100,6 +101,7 @@ class ClusterHarness:
         options = cluster_options(self._path / f"run{self._copies}", hardlinks=self._hardlinks)
         store = ClusterStore(options, self.clock, self.observer, workers=self._workers)
         await store.open()
+        await store.recovered()
         self._open.append(store)
         return store
 

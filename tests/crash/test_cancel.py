@@ -70,12 +70,14 @@ class GateDisk(Disk):
 async def test_a_cancelled_claim_from_a_cluster_takes_no_line_twice(tmp_path: Path) -> None:
     store = _store(tmp_path)
     await store.open()
+    await store.recovered()
     for _ in range(30):
         await store.enqueue(_submission(store, 2, b"Subject: x\r\n\r\n"))
     await store.close()
     disk = GateDisk()
     store = _store(tmp_path, disk)
     await store.open()
+    await store.recovered()
     disk.shut()
     first = asyncio.ensure_future(store.claim(7, SystemClock().now()))
     await disk.reached()
@@ -100,6 +102,7 @@ async def test_a_cancelled_large_message_is_in_the_queue_whole_or_not_at_all(
 ) -> None:
     store = _store(tmp_path)
     await store.open()
+    await store.recovered()
 
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(4):
@@ -115,6 +118,7 @@ async def test_a_cancelled_large_message_is_in_the_queue_whole_or_not_at_all(
     files = [path for path in (tmp_path / "spool").rglob("*") if path.suffix in (".msg", ".tmp")]
     store = _store(tmp_path)
     await store.open()
+    await store.recovered()
     assert len(await _drain(store)) == len(files)
     await store.close()
 
@@ -122,6 +126,7 @@ async def test_a_cancelled_large_message_is_in_the_queue_whole_or_not_at_all(
 async def test_a_cancelled_settle_is_settled_all_the_same(tmp_path: Path) -> None:
     store = _store(tmp_path)
     await store.open()
+    await store.recovered()
     await store.enqueue(_submission(store, 1, body_of(1, 100)))
     claimed = await store.claim(5, SystemClock().now())
     verdict = Delivered(reply=delivered().reply, attempt=ATTEMPT)
@@ -132,6 +137,7 @@ async def test_a_cancelled_settle_is_settled_all_the_same(tmp_path: Path) -> Non
     await store.close()
     store = _store(tmp_path)
     await store.open()
+    await store.recovered()
     assert not await store.claim(5, SystemClock().now())
     await store.close()
 

@@ -52,6 +52,7 @@ async def _open(opts: Options, clock: FakeClock, disk: Disk) -> ClusterStore:
     await store.open()
     assert store._open is not None
     store._open.shard.helper = LocalHelper(disk)
+    await store.recovered()
     return store
 
 

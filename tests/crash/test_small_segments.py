@@ -43,6 +43,7 @@ async def _claim(store: ClusterStore, many: int) -> list[Recipient]:
 async def test_more_verdicts_in_one_call_than_a_segment_holds(tmp_path: Path) -> None:
     store = _store(tmp_path)
     await store.open()
+    await store.recovered()
     for _ in range(8):
         await store.enqueue(_submission(store, 150, b"Subject: x\r\n\r\n"))
     claimed = await _claim(store, 1200)
@@ -54,6 +55,7 @@ async def test_more_verdicts_in_one_call_than_a_segment_holds(tmp_path: Path) ->
     await store.close()
     store = _store(tmp_path)
     await store.open()
+    await store.recovered()
     assert not any(area.recipients for area in store.stats().values())
     await store.close()
 
@@ -61,6 +63,7 @@ async def test_more_verdicts_in_one_call_than_a_segment_holds(tmp_path: Path) ->
 async def test_content_that_is_larger_than_a_frame_goes_to_the_spool(tmp_path: Path) -> None:
     store = _store(tmp_path)
     await store.open()
+    await store.recovered()
     spid = store.reserve(several=False)
     envelope = Envelope(spid=spid, sender=SENDER, received=SystemClock().now())
     whole = body_of(spid, 200_000)
@@ -74,6 +77,7 @@ async def test_content_that_is_larger_than_a_frame_goes_to_the_spool(tmp_path: P
 async def test_a_report_that_is_larger_than_a_segment_is_refused_whole_or_taken_whole(tmp_path: Path) -> None:
     store = _store(tmp_path)
     await store.open()
+    await store.recovered()
     await store.enqueue(_submission(store, 1, b"Subject: x\r\n\r\n"))
     await store.settle([Settlement(recipient=(await _claim(store, 1))[0], verdict=bounced())])
     [bounce] = await store.claim_bounces(5)

@@ -93,6 +93,7 @@ class Worker:
 
     async def ended(self) -> None:
         """Wait for a fault, or until the queue is empty when it is drained."""
+        await self._store.recovered()
         while not (self._draining and not any(area.recipients for area in self._store.stats().values())):
             done, _ = await asyncio.wait(self._tasks, timeout=0.02, return_when=asyncio.FIRST_EXCEPTION)
             for task in done:

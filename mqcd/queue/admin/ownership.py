@@ -82,7 +82,10 @@ async def owned(
     disk = disk or Disk()
     store = ClusterStore(options, clock, observer, disk)
     await store.open()
-    await store.close()
+    try:
+        await store.recovered()
+    finally:
+        await store.close()
     root = options.settings.rootpath
     lock_fd = await take_lock(disk, root)
     try:

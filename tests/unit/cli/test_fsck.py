@@ -31,6 +31,7 @@ async def store(tmp_path: Path) -> AsyncIterator[ClusterStore]:
     options = options_of(settings, schedule_of(settings))
     made = ClusterStore(options, SystemClock(), RecordingObserver())
     await made.open()
+    await made.recovered()
     envelope = Envelope(spid=made.reserve(True), sender="me@here.example", received=SystemClock().now())
     await made.enqueue(Submission(envelope=envelope, recipients=("a@b.example", "c@d.example"), content=b"x"))
     yield made
@@ -119,6 +120,7 @@ def write_queue(tmp_path: Path) -> None:
         settings = settings_of(write_conf(tmp_path))
         made = ClusterStore(options_of(settings, schedule_of(settings)), SystemClock(), RecordingObserver())
         await made.open()
+        await made.recovered()
         envelope = Envelope(spid=made.reserve(True), sender="", received=SystemClock().now())
         recipients = ("a@b.example", "c@d.example")
         await made.enqueue(Submission(envelope=envelope, recipients=recipients, content=b"x"))

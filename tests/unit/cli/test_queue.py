@@ -52,6 +52,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     options = options_of(settings, schedule_of(settings))
     store = ClusterStore(options, clock, RecordingObserver())
     await store.open()
+    await store.recovered()
     house = House(store=store, words=["-c", str(conf), "queue"], now=clock.now())
     await house.put("ann@slow.example", age=3 * HOUR)
     (ann,) = await store.claim(1, clock.now())

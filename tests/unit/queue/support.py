@@ -206,6 +206,7 @@ class Rig:
         """Open the store."""
         await self.store.open()
         self._open = True
+        await self.store.recovered()
         return self
 
     async def close(self) -> None:

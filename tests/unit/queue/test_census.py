@@ -94,7 +94,7 @@ async def test_a_slot_that_was_used_anew_is_not_read(rig: Rig) -> None:
     census.read(Disk(), segment, last=True)
     [homes] = census.homes.values()
     # The same frames in a later segment: each line stands where one stood, and checks.
-    block = slot.pack(slot.SlotHeader(segment.epoch, segment.number + 8, 1, segment.number, 4096, 0))
+    block = slot.pack(slot.SlotHeader(segment.epoch, segment.number + 8, 1, segment.number, 4096, 0, 0))
     with segment.path.open("r+b") as file:
         file.write(block)
     with pytest.raises(StoreBusy, match="try again"):
@@ -105,7 +105,7 @@ async def test_a_slot_that_was_used_anew_is_not_read(rig: Rig) -> None:
 
 
 def homes() -> Homes:
-    return Homes(Segment(slot.SlotHeader(1, 7, 1, 0, 0, 0), Path("journal/00")))
+    return Homes(Segment(slot.SlotHeader(1, 7, 1, 0, 0, 0, 0), Path("journal/00")))
 
 
 def test_contents_are_shared_by_those_who_follow_one_another() -> None:

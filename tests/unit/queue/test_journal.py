@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import StoreUnavailable
+from mqcd.core.spid import SpidSource
 from mqcd.queue.committer import CommitterThread
 from mqcd.queue.figures import Figures
 from mqcd.queue.frame import HEADER_SIZE, Kind
@@ -42,6 +43,7 @@ class Bench:
             disk=self.disk,
             committer=CommitterThread(self.disk, asyncio.get_running_loop()),
             clock=self.clock,
+            spids=SpidSource(0, 77),
             epoch=1,
             sequence=1,
             capacity=CAPACITY,
@@ -60,7 +62,7 @@ class Bench:
     def taken(self, number: int) -> None:
         """A segment that an earlier run has left."""
         path = self.ring.slot_paths()[0]
-        self.ring.add(Segment(SlotHeader(1, number, 1, 0, 0, 0), path))
+        self.ring.add(Segment(SlotHeader(1, number, 1, 0, 0, 0, 0), path))
 
     async def fill(self, segments: int) -> None:
         """Use up whole segments."""

@@ -20,7 +20,7 @@ EPOCH, NUMBER, FIRST = 3, 12, 100
 
 
 def segment(number: int = NUMBER, epoch: int = EPOCH) -> Segment:
-    return Segment(slot.SlotHeader(epoch, number, FIRST, 0, 0, 0), Path("journal/00"))
+    return Segment(slot.SlotHeader(epoch, number, FIRST, 0, 0, 0, 0), Path("journal/00"))
 
 
 def frames(bodies: list[bytes], *, groups: int = 1, epoch: int = EPOCH, number: int = NUMBER) -> list[bytes]:
@@ -129,7 +129,7 @@ def test_an_empty_segment_has_no_frames() -> None:
 
 
 def put(directory: Path, index: int, number: int, previous: int, end: int = 5000) -> None:
-    block = slot.pack(slot.SlotHeader(EPOCH, number, number * 10, previous, end if previous else 0, 0))
+    block = slot.pack(slot.SlotHeader(EPOCH, number, number * 10, previous, end if previous else 0, 0, 0))
     (directory / slot.slot_name(index)).write_bytes(block + bytes(1000))
 
 
@@ -162,7 +162,7 @@ def test_segments_that_were_evacuated_are_left_out(tmp_path: Path) -> None:
 def test_slots_never_used_torn_or_foreign_are_ignored(tmp_path: Path) -> None:
     put(tmp_path, 0, 5, 0)
     (tmp_path / "01").write_bytes(bytes(9000))
-    (tmp_path / "02").write_bytes(slot.pack(slot.SlotHeader(9, 9, 9, 5, 9, 9))[:30])
+    (tmp_path / "02").write_bytes(slot.pack(slot.SlotHeader(9, 9, 9, 5, 9, 9, 9))[:30])
     (tmp_path / "03").write_bytes(b"")
     (tmp_path / "04.tmp").write_bytes(b"x")
     (tmp_path / "notes.txt").write_bytes(b"x")
@@ -182,9 +182,9 @@ def test_a_segment_that_must_exist_and_does_not_is_refused(
 
 
 def test_a_slot_of_another_version_is_refused_by_file_and_name(tmp_path: Path) -> None:
-    block = bytearray(slot.pack(slot.SlotHeader(1, 5, 1, 0, 0, 0)))
+    block = bytearray(slot.pack(slot.SlotHeader(1, 5, 1, 0, 0, 0, 0)))
     block[:8] = b"mqcdseg9"
-    block[56:60] = zlib.crc32(block[:56]).to_bytes(4, "little")
+    block[64:68] = zlib.crc32(block[:64]).to_bytes(4, "little")
     (tmp_path / "00").write_bytes(block)
     with pytest.raises(StoreDamaged, match=r"00: journal format 'mqcdseg9'"):
         chain(tmp_path)

@@ -12,11 +12,11 @@ from mqcd.core.errors import DecodeError
 from mqcd.queue import slot
 
 u64 = st.integers(0, (1 << 64) - 1)
-HEADER = slot.SlotHeader(3, 12, 400, 11, 9000, 1_800_000_000_000)
-USED = 60
+HEADER = slot.SlotHeader(3, 12, 400, 11, 9000, 1_800_000_000_000, 1 << 60)
+USED = 68
 
 
-@given(st.builds(slot.SlotHeader, u64, u64, u64, u64, u64, u64))
+@given(st.builds(slot.SlotHeader, u64, u64, u64, u64, u64, u64, u64))
 def test_a_header_comes_back_as_it_was(header: slot.SlotHeader) -> None:
     block = slot.pack(header)
     assert len(block) == slot.HEADER_SIZE

@@ -1,0 +1,157 @@
+"""Step R3: what the last run left comes to life, while new mail is already taken.
+
+A thread reads the segments of the earlier runs, of which nothing changes meanwhile; the event loop takes
+in what it found, some at a time. Attempts that a crash cut off are recorded as outcome-unknown. Until all
+of that is done nothing may be claimed, exported or evacuated. Every step can be repeated by the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mqcd.queue.durable import Disk
+from mqcd.queue.frame import Take
+from mqcd.queue.quarantine import put_aside
+from mqcd.queue.replay import Damage, Replay
+from mqcd.queue.ring import Resident, Segment, State
+from mqcd.queue.shard import Shard
+from mqcd.queue.tasks import Sweep
+from mqcd.queue.waiting import Waiting
+from mqcd.queue.writes import Writer
+
+_AT_ONCE = 1000
+"""Residents that are taken in before others have their turn on the event loop."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backlog:
+    """What the last run left."""
+
+    chain: Sequence[Segment]
+    """Its segments, oldest first."""
+    below: int
+    """No message of this run has a SPID below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What was read of it."""
+
+    replay: Replay
+    residents: list[Resident]
+    inside: frozenset[int]
+    """File numbers of those whose content is in a live segment."""
+    owned: frozenset[int]
+    """The same of the others."""
+
+
+async def bring_in(shard: Shard, writer: Writer, backlog: Backlog) -> Sweep:
+    """Bring it into the shard; returns what step R4 has to look for. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    replay = await loop.run_in_executor(shard.executor, _read, shard, backlog)
+    found = await loop.run_in_executor(shard.executor, _make_residents, shard, backlog, replay)
+    shard.figures.quarantined += len(replay.damage)
+    cut_off = await _settle_in(shard, backlog, found.residents)
+    _shelve(shard, replay.takes)
+    await writer.note_unknown(cut_off)
+    return _sweep(shard, backlog, found)
+
+
+def _read(shard: Shard, backlog: Backlog) -> Replay:
+    """Off the event loop, like the next. Changes nothing but what can be done again."""
+    disk, replay = shard.disk, Replay()
+    for segment in backlog.chain:
+        # What a killed process wrote may be in the page cache only; from here on it counts.
+        disk.datasync(segment.fd)
+        replay.read(disk, segment, last=segment is backlog.chain[-1])
+        segment.totals = replay.totals[segment.number]
+    for stretch in replay.damage:
+        _put_aside(shard, disk, stretch, {segment.number: segment.fd for segment in backlog.chain})
+    return replay
+
+
+def _put_aside(shard: Shard, disk: Disk, stretch: Damage, files: dict[int, int]) -> None:
+    data = disk.pread(files[stretch.segment], stretch.end - stretch.start, stretch.start)
+    put_aside(disk, shard.queue_root, f"segment-{stretch.segment}-{stretch.start}.bad", data, anew=True)
+
+
+def _make_residents(shard: Shard, backlog: Backlog, replay: Replay) -> _Found:
+    residents = []
+    inside: set[int] = set()
+    owned: set[int] = set()
+    for resident in replay.settle_in({segment.number: segment for segment in backlog.chain}):
+        resident.raw = b""
+        residents.append(resident)
+        lives = shard.ring.live(resident.content.segment) is not None
+        (inside if lives else owned).add(resident.file)
+    return _Found(replay, residents, frozenset(inside), frozenset(owned))
+
+
+async def _settle_in(shard: Shard, backlog: Backlog, residents: Sequence[Resident]) -> list[Resident]:
+    """Returns those whose attempt was cut off: their outcome is unknown."""
+    cut_off = []
+    waiting = Waiting()
+    latest = shard.latest_due()
+    for start in range(0, len(residents), _AT_ONCE):
+        for resident in residents[start : start + _AT_ONCE]:
+            resident.due = min(resident.due, latest)
+            shard.ring.residents += 1
+            shard.accounts.add_resident(resident)
+            if resident.begun:
+                cut_off.append(resident)
+            else:
+                waiting.add(resident)
+        await asyncio.sleep(0)
+    # In the order of arrival: what has come meanwhile stands behind what was there.
+    newest = backlog.chain[-1].number if backlog.chain else 0
+    for segment in shard.ring:
+        if segment.number > newest:
+            for resident in segment.residents.values():
+                if resident.state is State.WAITING:
+                    waiting.add(resident)
+    shard.waiting = waiting
+    return cut_off
+
+
+def _shelve(shard: Shard, takes: dict[str, Take]) -> None:
+    """The clusters, each where the journal took it."""
+    state = shard.manifest.state
+    shard.references.batch |= state.doubtful
+    for cluster in state.clusters.values():
+        take = takes.get(cluster.name)
+        if take is not None and take.cursor >= cluster.cursor:
+            cluster = replace(cluster, cursor=take.cursor, left=take.left, octets=take.octets)
+            shard.shelf.changed.add(cluster.name)
+        shard.accounts.add_cluster(cluster)
+        shard.shelf.add(cluster)
+        if not cluster.left:
+            shard.shelf.changed.add(cluster.name)
+    # Also for residents: the clock may have leapt since they were taken in.
+    shard.bring_forward()
+
+
+def _sweep(shard: Shard, backlog: Backlog, found: _Found) -> Sweep:
+    """For the helper to do before anything else."""
+    newest = backlog.chain[-1].number if backlog.chain else 0
+    new = {
+        resident.file
+        for segment in shard.ring
+        if segment.number > newest
+        for resident in segment.residents.values()
+        if shard.ring.live(resident.content.segment) is None
+    }
+    state, below, damaged = shard.manifest.state, backlog.below, bool(found.replay.damage)
+    return Sweep(
+        queue_root=shard.queue_root,
+        spool_root=shard.spool_root,
+        listed=frozenset(state.clusters),
+        # A frame that was put aside may be the owner of any file: then nothing counts as ownerless.
+        above=below if damaged else state.swept,
+        below=below,
+        drafts=frozenset() if damaged else frozenset(state.drafts),
+        owned=found.owned | new,
+        inside=found.inside,
+        ended=frozenset(found.replay.ended),
+    )
