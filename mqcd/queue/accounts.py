@@ -6,13 +6,12 @@ clusters; for a cluster that has been taken from it may be too old until the clu
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 from mqcd.core.model import Area, AreaStats
 from mqcd.queue.manifest import ClusterState
-from mqcd.queue.ring import Resident, State
+from mqcd.queue.ring import Resident
 
 _SLACK = 1000
 
@@ -20,70 +19,59 @@ _SLACK = 1000
 class Tally:
     """What one area holds."""
 
-    __slots__ = ("_area", "_count", "_heap", "_run", "octets", "recipients", "residents")
+    __slots__ = ("_counts", "_heap", "octets", "recipients")
 
-    def __init__(self, area: Area) -> None:
-        self._area = area
+    def __init__(self) -> None:
         self.recipients = 0
         self.octets = 0
-        self.residents = 0
-        """Recipients that are residents."""
-        # Nearly all come in the order of acceptance: the heap is for the others.
-        self._run: deque[Resident] = deque()
-        self._heap: list[tuple[int, int, Resident]] = []
-        self._count = 0
+        # Residents by time of acceptance, and those times; a resident that has gone is held by neither.
+        self._counts: dict[int, int] = {}
+        self._heap: list[int] = []
 
     def add(self, resident: Resident) -> None:
         """Count a resident in."""
         self.recipients += 1
         self.octets += resident.size
-        self.residents += 1
-        run, heap = self._run, self._heap
-        if not run or resident.received >= run[-1].received:
-            run.append(resident)
-        else:
-            self._count += 1
-            heappush(heap, (resident.received, self._count, resident))
-        if len(run) + len(heap) > 2 * self.residents + _SLACK:
-            self._run = deque(each for each in run if self._lives(each))
-            heap[:] = [entry for entry in heap if self._lives(entry[2])]
-            heapify(heap)
+        received, counts = resident.received, self._counts
+        count = counts.get(received, 0)
+        counts[received] = count + 1
+        if not count:
+            heappush(self._heap, received)
+            if len(self._heap) > 2 * len(counts) + _SLACK:
+                self._heap = sorted(counts)
 
-    def remove(self, size: int) -> None:
+    def remove(self, resident: Resident) -> None:
         """Count a resident out."""
         self.recipients -= 1
-        self.octets -= size
-        self.residents -= 1
+        self.octets -= resident.size
+        received, counts = resident.received, self._counts
+        count = counts[received] - 1
+        if count:
+            counts[received] = count
+        else:
+            del counts[received]
 
     def received(self) -> int | None:
         """When the oldest of the residents was accepted, ms."""
-        run, heap = self._run, self._heap
-        while run and not self._lives(run[0]):
-            run.popleft()
-        while heap and not self._lives(heap[0][2]):
+        heap = self._heap
+        while heap and heap[0] not in self._counts:
             heappop(heap)
-        times = [run[0].received] if run else []
-        if heap:
-            times.append(heap[0][0])
-        return min(times, default=None)
-
-    def _lives(self, resident: Resident) -> bool:
-        return resident.area is self._area and resident.state is not State.GONE
+        return heap[0] if heap else None
 
 
 class Accounts:
     """Recipients and octets by area."""
 
     def __init__(self) -> None:
-        self._tallies = {area: Tally(area) for area in Area}
+        self._tallies = {area: Tally() for area in Area}
 
     def add_resident(self, resident: Resident) -> None:
         """A resident is new in its area."""
         self._tallies[resident.area].add(resident)
 
-    def remove_resident(self, area: Area, size: int) -> None:
+    def remove_resident(self, area: Area, resident: Resident) -> None:
         """A resident has left `area`."""
-        self._tallies[area].remove(size)
+        self._tallies[area].remove(resident)
 
     def add_cluster(self, cluster: ClusterState) -> None:
         """Records lie in a cluster."""

@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 
 _AGAIN_MS = 10_000
 """How long after a failure of the disk a read is tried again."""
-_SKIPPED_AT_ONCE = 1000
-"""Suspended cluster lines that one claim moves at most, beyond its room."""
+_PASSED_AT_ONCE = 2000
+"""Suspended recipients that one claim passes over at most; who claimed is then told to ask again."""
 
 Skip = Mapping[str, int]
 Overdue = Callable[[Recipient], bool]
@@ -44,6 +44,8 @@ class Claims:
         self._odd_to_due = False
         self._overdue: Overdue | None = None
         """Whom the claim under way passes over no longer."""
+        self._passes = 0
+        """How many suspended recipients the claim under way may still pass over."""
 
     async def mail(
         self, room: int, now: int, skip: Skip, overdue: Overdue | None = None
@@ -54,11 +56,15 @@ class Claims:
             if not self._may_claim():
                 return ()
             found: list[Resident] = []
+            self._passes = _PASSED_AT_ONCE
             try:
                 await self._halves(room, now, skip, found)
             except asyncio.CancelledError:
                 self._give_back(found)
                 raise
+            finally:
+                if self._passes <= 0:
+                    asyncio.get_running_loop().call_soon(self._shard.notify)
             return self._hand_out(found)
 
     async def _halves(self, room: int, now: int, skip: Skip, found: list[Resident]) -> None:
@@ -83,6 +89,7 @@ class Claims:
                 return ()
             now = self._shard.clock.now()
             found: list[Resident] = []
+            self._passes = _PASSED_AT_ONCE
             try:
                 while len(found) < room and (name := self._shard.shelf.first(Area.BOUNCES)) is not None:
                     if not await self._take(name, room - len(found), now, {}, found):
@@ -108,15 +115,19 @@ class Claims:
         times = [time for time in (self._shard.waiting.next_due(), shelf.next_due()) if time is not None]
         return min(times, default=None)
 
+    def _goes_on(self, found: list[Resident], room: int) -> bool:
+        """Whether a claim takes more: all that it moves must leave the journal room for verdicts."""
+        return len(found) < room and self._passes > 0 and self._may_claim()
+
     async def _new(self, room: int, now: int, skip: Skip, found: list[Resident]) -> None:
         # Clusters hold what came before all that is in the journal.
-        while len(found) < room and (name := self._shard.shelf.first(Area.INCOMING)) is not None:
+        while self._goes_on(found, room) and (name := self._shard.shelf.first(Area.INCOMING)) is not None:
             if not await self._take(name, room - len(found), now, skip, found):
                 break
         self._pop(self._shard.waiting.pop_new, room, skip, now, found)
 
     async def _due(self, room: int, now: int, skip: Skip, found: list[Resident]) -> None:
-        while len(found) < room and (name := self._shard.shelf.first_due(now)) is not None:
+        while self._goes_on(found, room) and (name := self._shard.shelf.first_due(now)) is not None:
             if not await self._take(name, room - len(found), now, skip, found):
                 break
         self._pop(lambda: self._shard.waiting.pop_due(now), room, skip, now, found)
@@ -130,7 +141,7 @@ class Claims:
         found: list[Resident],
     ) -> None:
         shard = self._shard
-        while len(found) < room and (resident := pop()) is not None:
+        while len(found) < room and self._passes > 0 and (resident := pop()) is not None:
             recipient = self._load(resident, now)
             if recipient is None:
                 continue
@@ -139,6 +150,7 @@ class Claims:
                 resident.due = min(until, shard.latest_due())
                 resident.recipient, resident.raw = None, b""
                 shard.waiting.add(resident)
+                self._passes -= 1
                 continue
             resident.state = State.CLAIMED
             found.append(resident)
@@ -179,7 +191,7 @@ class Claims:
         """
         shard = self._shard
         loop = asyncio.get_running_loop()
-        want = room + (_SKIPPED_AT_ONCE if skip else 0)
+        want = room + (self._passes if skip else 0)
         try:
             taken = await loop.run_in_executor(shard.executor, shard.shelf.read, name, want, now)
             for raw in taken.damaged:
@@ -240,6 +252,7 @@ class Claims:
                     resident.due = min(max(until or 0, resident.due), latest)
                     resident.raw = b""
                     shard.waiting.add(resident)
+                    self._passes -= 1
                 else:
                     resident.state = State.CLAIMED
                     found.append(resident)

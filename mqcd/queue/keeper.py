@@ -383,6 +383,7 @@ class Keeper:
             shard.reaper.remove(file_path(shard.spool_root, file))
         segment.residents.clear()
         segment.borrowers.clear()
+        shard.waiting.tidy()
         shard.notify()
 
     def _in_a_hurry(self) -> bool:

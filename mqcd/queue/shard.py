@@ -152,7 +152,7 @@ class Shard:
 
     def rest(self, resident: Resident, following: Recipient) -> None:
         """A resident that was in flight waits, in the state that `following` tells."""
-        area, size = resident.area, resident.size
+        area = resident.area
         self.active.pop((resident.spid, resident.qid), None)
         resident.begun = False
         resident.due = following.due
@@ -160,7 +160,7 @@ class Shard:
         resident.raw = b""
         resident.state = State.WAITING
         if following.area is not area:
-            self.accounts.remove_resident(area, size)
+            self.accounts.remove_resident(area, resident)
             resident.area = following.area
             self.accounts.add_resident(resident)
         self.waiting.add(resident)
@@ -172,7 +172,7 @@ class Shard:
         del home.residents[resident.ordinal]
         resident.state = State.GONE
         self.ring.residents -= 1
-        self.accounts.remove_resident(resident.area, resident.size)
+        self.accounts.remove_resident(resident.area, resident)
         lender = self.ring.live(resident.content.segment)
         if lender is not None and lender is not home:
             lender.borrowers.discard(resident)
@@ -185,7 +185,7 @@ class Shard:
         """A resident's home is a cluster now."""
         resident.state = State.GONE
         self.ring.residents -= 1
-        self.accounts.remove_resident(resident.area, resident.size)
+        self.accounts.remove_resident(resident.area, resident)
         lender = self.ring.live(resident.content.segment)
         if lender is not None:
             lender.borrowers.discard(resident)

@@ -2,7 +2,7 @@
 
 New mail in order of arrival, the rest by due time, bounces apart. Entries are left in place when a
 resident is claimed elsewhere, evacuated or ended, and passed over when they come up: its state and due
-time say whether an entry is still meant.
+time say whether an entry is still meant. `tidy` lets go of the others, for nobody may come to claim.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ from heapq import heapify, heappop, heappush
 
 from mqcd.core.model import Area
 from mqcd.queue.ring import Resident, State
+
+_SLACK = 1000
+_FULL_ENOUGH = 0.8
+"""Share of entries that are meant, from which a heap is left as it is."""
 
 
 class DueHeap:
@@ -25,6 +29,14 @@ class DueHeap:
         """Add one."""
         self._count += 1
         heappush(self._heap, (resident.due, self._count, resident))
+
+    def tidy(self) -> None:
+        """Let go of what is not meant any more, if it is much."""
+        if len(self._heap) > _SLACK:
+            kept = [entry for entry in self._heap if _meant(entry)]
+            if len(kept) < len(self._heap) * _FULL_ENOUGH:
+                self._heap = kept
+                heapify(kept)
 
     def next_due(self) -> int | None:
         """The earliest due time, ms."""
@@ -73,6 +85,13 @@ class Waiting:
         else:
             self._mail.push(resident)
 
+    def tidy(self) -> None:
+        """Let go of residents that have been evacuated."""
+        self._mail.tidy()
+        self._late_bounces.tidy()
+        self._fresh = deque(each for each in self._fresh if _stands(each, Area.INCOMING))
+        self._bounces = deque(each for each in self._bounces if _stands(each, Area.BOUNCES))
+
     def bring_forward(self, latest: int) -> None:
         """What is due later than `latest` is due then."""
         self._mail.bring_forward(latest)
@@ -102,10 +121,13 @@ class Waiting:
         return _peek(self._bounces, Area.BOUNCES) or self._late_bounces.next_due() is not None
 
 
+def _stands(resident: Resident, area: Area) -> bool:
+    return resident.state is State.WAITING and resident.area is area and not resident.due
+
+
 def _peek(queue: deque[Resident], area: Area) -> bool:
     while queue:
-        first = queue[0]
-        if first.state is State.WAITING and first.area is area and not first.due:
+        if _stands(queue[0], area):
             return True
         queue.popleft()
     return False

@@ -139,7 +139,7 @@ def test_residents_and_clusters_are_counted_together() -> None:
     found = accounts.stats([state])[Area.INCOMING]
     assert (found.recipients, found.octets, found.oldest) == (4, 40, 4)
     each.state = State.GONE
-    accounts.remove_resident(Area.INCOMING, 10)
+    accounts.remove_resident(Area.INCOMING, each)
     accounts.take(Area.INCOMING, 2, 20)
     found = accounts.stats([state])[Area.INCOMING]
     assert (found.recipients, found.octets, found.oldest) == (1, 10, 5)
@@ -152,7 +152,7 @@ def test_the_oldest_stays_right_through_many_comings_and_goings() -> None:
         accounts.add_resident(each)
     for each in mail[:4990]:
         each.state = State.GONE
-        accounts.remove_resident(Area.INCOMING, 10)
+        accounts.remove_resident(Area.INCOMING, each)
     for n in range(3000):
         each = resident(received=10_000 + n)
         accounts.add_resident(each)
