@@ -191,9 +191,11 @@ class Claims:
         """
         shard = self._shard
         loop = asyncio.get_running_loop()
-        want = room + (self._passes if skip else 0)
+        want = min(room + (self._passes if skip else 0), shard.journal.max_residents)
+        # The other half is for the heads of the entries, and a long last line.
+        most = shard.journal.frame_room // 2
         try:
-            taken = await loop.run_in_executor(shard.executor, shard.shelf.read, name, want, now)
+            taken = await loop.run_in_executor(shard.executor, shard.shelf.read, name, want, now, most)
             for raw in taken.damaged:
                 file = name.replace("/", "-") + ".bad"
                 await loop.run_in_executor(shard.executor, put_aside, shard.disk, shard.queue_root, file, raw)

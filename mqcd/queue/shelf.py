@@ -95,8 +95,9 @@ class Shelf:
         due = self.next_due()
         return self._due[0][1] if due is not None and due <= now else None
 
-    def read(self, name: str, room: int, now: int) -> Taken:
-        """Up to `room` records from the cluster's cursor that are due at `now`. Blocks for the disk.
+    def read(self, name: str, room: int, now: int, most: int) -> Taken:
+        """Up to `room` records from the cluster's cursor that are due at `now`, in not much more than `most`
+        octets. Blocks for the disk.
 
         Raises OSError or DecodeError when the cluster cannot be read at all.
         """
@@ -121,7 +122,7 @@ class Shelf:
                 used += len(raw)
                 continue
             glance.due = min(glance.due, latest)
-            if len(lines) >= room or (deferred and glance.due > now):
+            if len(lines) >= room or used >= most or (deferred and glance.due > now):
                 next_due = glance.due
                 break
             lines.append((raw, glance))

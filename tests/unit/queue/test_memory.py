@@ -1,0 +1,177 @@
+"""What the queue holds in memory is bounded by `memorybudget`, whatever arrives and however little leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from mqcd.config.settings import JournalSettings
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.model import Area, Recipient
+from mqcd.queue.recovery import RESIDENT_COST
+from mqcd.queue.ring import SPARE_SLOTS, Resident
+from tests.contract.harness import HOUR, MINUTE
+from tests.contract.mail import deferred
+from tests.unit.queue.support import Rig
+
+SEGMENTS = 8
+
+
+def in_memory() -> int:
+    """Residents that anything still holds on to."""
+    gc.collect()
+    return sum(type(each) is Resident for each in gc.get_objects())
+
+
+async def arrive(rig: Rig, *addresses: str) -> None:
+    """Send one message; while the door is closed, wait until it may be open."""
+    woken = asyncio.Event()
+    rig.store.watch(woken.set)
+    while True:
+        try:
+            await rig.post.send(*addresses, content=b"x")
+            return
+        except StoreUnavailable:
+            await woken.wait()
+            woken.clear()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", [True, False], ids=["claims", "nobody claims"])
+async def test_an_outage_stays_within_the_budget_while_mail_arrives(tmp_path: Path, asked: bool) -> None:
+    rig = await Rig(tmp_path / "q", memorybudget=2 << 20).open()
+    most = (2 << 20) // RESIDENT_COST
+    until = rig.clock.now() + HOUR
+    skip = {"example.org": until}
+    sent = 0
+    for number in range(3000):
+        addresses = [f"u{number}.{each}@example.org" for each in range(1 if number % 5 else 6)]
+        await arrive(rig, *addresses)
+        sent += len(addresses)
+        if asked and number % 20 == 0:
+            assert await rig.store.claim(50, rig.clock.now(), skip) == []
+        assert rig.shard.ring.residents <= most
+        if number % 500 == 499:
+            assert in_memory() <= 1.3 * most + 1000
+    stats = rig.store.stats()
+    assert sum(stats[area].recipients for area in Area) == sent == 6000
+    assert len(rig.listed()) == sent
+    await rig.close()
+
+
+@pytest.mark.slow
+async def test_a_resident_takes_no_more_than_the_budget_counts_for_it(tmp_path: Path) -> None:
+    # So large that nothing leaves it.
+    journal = JournalSettings(segmentsize=16 << 20, segments=8, seal_age=HOUR)
+    rig = await Rig(tmp_path / "q", memorybudget=1 << 30, journal=journal).open()
+    many = 4500
+
+    def taken() -> int:
+        rig.observer.heard.clear()
+        rig.disk.calls.clear()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    async def arrived() -> int:
+        for number in range(many):
+            await rig.post.send(f"u{number}@example.org", content=b"x")
+        return taken()
+
+    async def rested() -> int:
+        for each in await rig.post.claim_all():
+            await rig.post.settle(deferred(rig.clock.now() + HOUR + each.spid % 1000), each)
+        return taken()
+
+    tracemalloc.start()
+    try:
+        # The first round fills what is kept whatever the number: caches, mail decoded for its first attempt.
+        await arrived()
+        before = await rested()
+        assert await arrived() - before < many * RESIDENT_COST
+        assert await rested() - before < many * RESIDENT_COST
+    finally:
+        tracemalloc.stop()
+    assert rig.shard.ring.residents == 2 * many
+    await rig.close()
+
+
+async def test_what_was_evacuated_leaves_the_line_of_those_that_wait(rig: Rig) -> None:
+    for number in range(40):
+        await rig.post.send(f"u{number}@example.org")
+    before = in_memory()
+    await rig.evacuate()
+    assert in_memory() <= before - 40
+
+
+# ---------------------------------------------------------------- claims
+
+
+async def test_one_claim_passes_over_a_bounded_number_and_asks_to_be_called_again(tmp_path: Path) -> None:
+    rig = await Rig(tmp_path / "q").open()
+    for _ in range(5):
+        await rig.post.send(*(f"u{number}@slow.example" for number in range(500)), content=b"x")
+    await rig.post.send("a@quick.example")
+    await rig.evacuate()
+    told = asyncio.Event()
+    rig.store.watch(told.set)
+    until = rig.clock.now() + HOUR
+    claims, found = 0, list[Recipient]()
+    while not found:
+        told.clear()
+        found = list(await rig.store.claim(10, rig.clock.now(), {"slow.example": until}))
+        claims += 1
+        assert rig.shard.ring.residents <= claims * 2010
+        if not found:
+            await asyncio.wait_for(told.wait(), 30)
+    assert [each.address for each in found] == ["a@quick.example"]
+    assert claims == 2
+    await rig.close()
+
+
+async def test_passing_over_leaves_the_last_slots_to_verdicts(tmp_path: Path) -> None:
+    rig = await Rig(tmp_path / "q", memorybudget=1 << 20).open()
+    for number in range(600):
+        await arrive(rig, *(f"u{number}.{each}@slow.example" for each in range(5)))
+    await rig.evacuate()
+    # Nothing more leaves the journal from here on.
+    rig.disk.fail("rename", "*.mqc", times=None)
+    until = rig.clock.now() + HOUR
+    for _ in range(50):
+        await rig.store.claim(10, rig.clock.now(), {"slow.example": until})
+    assert rig.shard.ring.free_slots >= 1
+    assert len(rig.shard.ring.segments) < SEGMENTS + SPARE_SLOTS
+    rig.disk.mend()
+    await rig.close()
+
+
+@pytest.mark.parametrize("at_rest", [False, True])
+async def test_neither_new_nor_due_mail_starves_the_other(rig: Rig, at_rest: bool) -> None:
+    due = rig.clock.now() + MINUTE
+    for number in range(60):
+        await rig.post.defer_new(f"old{number}@example.org", due)
+    if at_rest:
+        await rig.evacuate()
+    rig.clock.advance(MINUTE)
+    served = 0
+    for _ in range(12):
+        # More new mail than there is room for, each time.
+        for number in range(20):
+            await rig.post.send(f"new{number}@example.org")
+        claimed = await rig.store.claim(10, rig.clock.now())
+        assert len(claimed) == 10
+        old = sum(1 for each in claimed if each.attempts)
+        assert old == 5
+        served += old
+    assert served == 60
+
+
+async def test_one_claim_gives_no_more_than_maxmemoryqueue(tmp_path: Path) -> None:
+    rig = await Rig(tmp_path / "q", maxmemoryqueue=7).open()
+    await rig.post.send(*(f"u{number}@example.org" for number in range(20)))
+    assert len(await rig.store.claim(100, rig.clock.now())) == 7
+    assert len(await rig.store.claim(3, rig.clock.now())) == 3
+    await rig.close()
