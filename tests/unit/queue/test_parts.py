@@ -168,7 +168,7 @@ def test_the_oldest_is_found_in_whatever_order_mail_comes() -> None:
     for received in (10, 20, 50, 60, 70):
         assert accounts.stats([])[Area.INCOMING].oldest == received
         mail[received].state = State.GONE
-        accounts.remove_resident(Area.INCOMING, 10)
+        accounts.remove_resident(Area.INCOMING, mail[received])
     assert accounts.stats([])[Area.INCOMING].oldest is None
 
 
