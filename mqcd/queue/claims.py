@@ -56,7 +56,6 @@ class Claims:
             if not self._may_claim():
                 return ()
             found: list[Resident] = []
-            self._passes = _PASSED_AT_ONCE
             try:
                 await self._halves(room, now, skip, found)
             except asyncio.CancelledError:
@@ -74,7 +73,10 @@ class Claims:
         self._odd_to_due = not self._odd_to_due
         half = room // 2 + (room % 2 if self._odd_to_due else 0)
         try:
+            # Half of these too, or a backlog of dead destinations would keep new mail waiting.
+            self._passes = _PASSED_AT_ONCE // 2
             await self._due(half, now, skip, due)
+            self._passes += _PASSED_AT_ONCE // 2
             await self._new(room - len(due), now, skip, new)
             await self._due(room - len(new), now, skip, due)
         finally:

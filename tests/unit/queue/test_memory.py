@@ -132,6 +132,20 @@ async def test_one_claim_passes_over_a_bounded_number_and_asks_to_be_called_agai
     await rig.close()
 
 
+async def test_a_backlog_of_dead_destinations_does_not_keep_new_mail_waiting(tmp_path: Path) -> None:
+    rig = await Rig(tmp_path / "q").open()
+    due = rig.clock.now() + MINUTE
+    for _ in range(6):
+        await rig.post.send(*(f"u{number}@slow.example" for number in range(500)), content=b"x")
+    await rig.post.settle(deferred(due), *await rig.post.claim_all(step=500))
+    await rig.evacuate()
+    rig.clock.advance(MINUTE)
+    await rig.post.send("a@quick.example")
+    [claimed] = await rig.store.claim(10, rig.clock.now(), {"slow.example": due + HOUR})
+    assert claimed.address == "a@quick.example"
+    await rig.close()
+
+
 async def test_passing_over_leaves_the_last_slots_to_verdicts(tmp_path: Path) -> None:
     rig = await Rig(tmp_path / "q", memorybudget=1 << 20).open()
     for number in range(600):
