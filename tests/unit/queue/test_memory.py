@@ -19,6 +19,8 @@ from tests.contract.mail import deferred
 from tests.unit.queue.support import Rig
 
 SEGMENTS = 8
+ROOMY = JournalSettings(segmentsize=16 << 20, segments=SEGMENTS, seal_age=HOUR)
+"""So large that nothing leaves it by itself."""
 
 
 def in_memory() -> int:
@@ -65,9 +67,7 @@ async def test_an_outage_stays_within_the_budget_while_mail_arrives(tmp_path: Pa
 
 @pytest.mark.slow
 async def test_a_resident_takes_no_more_than_the_budget_counts_for_it(tmp_path: Path) -> None:
-    # So large that nothing leaves it.
-    journal = JournalSettings(segmentsize=16 << 20, segments=8, seal_age=HOUR)
-    rig = await Rig(tmp_path / "q", memorybudget=1 << 30, journal=journal).open()
+    rig = await Rig(tmp_path / "q", memorybudget=1 << 30, journal=ROOMY).open()
     many = 4500
 
     def taken() -> int:
@@ -111,7 +111,7 @@ async def test_what_was_evacuated_leaves_the_line_of_those_that_wait(rig: Rig) -
 
 
 async def test_one_claim_passes_over_a_bounded_number_and_asks_to_be_called_again(tmp_path: Path) -> None:
-    rig = await Rig(tmp_path / "q").open()
+    rig = await Rig(tmp_path / "q", journal=ROOMY).open()
     for _ in range(5):
         await rig.post.send(*(f"u{number}@slow.example" for number in range(500)), content=b"x")
     await rig.post.send("a@quick.example")
@@ -133,7 +133,7 @@ async def test_one_claim_passes_over_a_bounded_number_and_asks_to_be_called_agai
 
 
 async def test_a_backlog_of_dead_destinations_does_not_keep_new_mail_waiting(tmp_path: Path) -> None:
-    rig = await Rig(tmp_path / "q").open()
+    rig = await Rig(tmp_path / "q", journal=ROOMY).open()
     due = rig.clock.now() + MINUTE
     for _ in range(6):
         await rig.post.send(*(f"u{number}@slow.example" for number in range(500)), content=b"x")
