@@ -24,6 +24,10 @@ class StoreUnavailable(MqcdError):
     """The store cannot record anything now: disk full, IO error, stopping. Try again later (4xx)."""
 
 
+class ContentUnavailable(StoreUnavailable):
+    """The octets of one message cannot be had now: missing, or their disk fails. Others may go on."""
+
+
 class StoreDamaged(MqcdError):
     """What lies on disk contradicts itself. The operator must look: `mqcd fsck` names the places."""
 

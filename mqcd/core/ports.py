@@ -49,7 +49,7 @@ class Content(Protocol):
         """Octets in all."""
 
     async def read(self, octets: int) -> bytes:
-        """The next octets, at most as many as asked; b"" at the end. Raises StoreUnavailable."""
+        """The next octets, at most as many as asked; b"" at the end. Raises ContentUnavailable."""
 
     def close(self) -> None:
         """Let go of the octets. Closing twice is harmless."""
@@ -115,7 +115,7 @@ class QueueStore(Protocol):
         """Give claimed recipients back untried, due at `until` (0 = at once); counts no attempt."""
 
     async def content(self, recipient: Recipient) -> Content:
-        """The message's octets. Raises StoreUnavailable when they cannot be had now."""
+        """The message's octets. Raises ContentUnavailable when they cannot be had now."""
 
     def scan(self, selection: Selection) -> AsyncIterator[Recipient]:
         """The recipients that match, of one consistent moment, streamed."""

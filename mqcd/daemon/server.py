@@ -169,7 +169,9 @@ class Server:
         if self._state:
             return [self._state]
         reasons = [f"no mail is taken: {why}"] if (why := self.store.refusing()) else []
-        if self.deliverer.paused:
+        if stalled := self.store.stalled():
+            reasons.append(f"delivery waits: {stalled}")
+        elif self.deliverer.paused:
             reasons.append("delivery waits: the queue cannot record anything now")
         return reasons
 

@@ -179,6 +179,11 @@ class Session:
     def _no_store(self, job: Job) -> None:
         self._shop.settler.park(job.recipients, 0)
 
+    def _no_content(self, job: Job) -> None:
+        """Never a verdict: whether the message can be had again is for its disk and its keeper to say."""
+        shop = self._shop
+        shop.settler.park(job.recipients, shop.clock.now() + shop.schedule.delays[0])
+
     # ------------------------------------------------------------ the end
 
     def _abandon(self) -> None:
@@ -214,4 +219,5 @@ _AFTER: dict[End, Callable[[Session, Job], None]] = {
     End.BROKEN: Session._broke,
     End.STALE: Session._again,
     End.STORE: Session._no_store,
+    End.CONTENT: Session._no_content,
 }

@@ -8,20 +8,24 @@ chunk at a time, and the store's sync runs while the server thinks about the env
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 
 from mqcd.core.dsn import notify_of
-from mqcd.core.errors import StoreUnavailable
+from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.model import Attempt, Body, Delivered, Phase, Recipient, Settlement
 from mqcd.core.ports import Content, Notifier
+from mqcd.core.spid import format_spid
 from mqcd.deliver.dialogue import Dialogue
 from mqcd.deliver.exchange import State, Transaction
 from mqcd.deliver.lanes import Job
 from mqcd.deliver.link import CHUNK, Link
 from mqcd.deliver.shop import Shop
 from mqcd.deliver.verdicts import verdict_on
+
+_log = logging.getLogger("mqcd.deliver")
 
 
 class End(Enum):
@@ -37,12 +41,14 @@ class End(Enum):
     """A kept connection that the server had closed meanwhile: nobody was tried."""
     STORE = "store"
     """The store failed us: nobody was tried, the connection is of no use any more."""
+    CONTENT = "content"
+    """The message's octets could not be had: nobody was tried, the connection is of no use any more."""
 
 
 async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
     """Try a job. With `last` the session ends after it.
 
-    Recipients are settled, except for STALE and STORE: they are still the caller's.
+    Recipients are settled, except for STALE, STORE and CONTENT: they are still the caller's.
     """
     started = shop.clock.monotonic()
     dialogue = link.dialogue
@@ -61,6 +67,9 @@ async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
         link.close()
         if begun is not None:
             begun.add_done_callback(_retrieve)
+        if isinstance(error, ContentUnavailable):
+            _log.error("message %s cannot be sent now: %s", format_spid(job.recipients[0].spid), error)
+            return End.CONTENT
         shop.settler.unavailable(error)
         return End.STORE
     link.deadline = 0
@@ -88,7 +97,7 @@ async def _converse(link: Link, content: Content, begun: asyncio.Future[None] | 
         chunk = await content.read(CHUNK)
         left -= len(chunk)
         if left and not chunk:
-            raise StoreUnavailable(f"a content ends {left} octets early")
+            raise ContentUnavailable(f"a content ends {left} octets early")
         link.send_content(chunk, not left, content.size)
         if left:
             await link.drain()

@@ -26,6 +26,9 @@ class Helper:
     def __init__(self, lock_fd: int) -> None:
         self._lock_fd = lock_fd
         self._process: child.Child | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._proved = False
+        """Whether this process has answered: one that cannot even begin is not started without need."""
         self._turn = asyncio.Lock()
 
     @property
@@ -34,35 +37,67 @@ class Helper:
         return self._process.pid if self._process is not None else None
 
     async def run(self, task: tasks.Task) -> tasks.Result:
-        """Do a task. Raises what the task raised, and StoreUnavailable when the helper has died."""
+        """Do a task. Raises what the task raised, and StoreUnavailable when the helper dies of it.
+
+        Tasks can be repeated: one whose helper is killed is done by the next.
+        """
         async with self._turn:
-            if self._process is None:
-                self._process = await child.start(__name__, self._lock_fd, buffer=_BUFFER)
             try:
-                await self._process.send(task)
-                answer = await self._process.receive()
-            except (asyncio.IncompleteReadError, ConnectionError) as error:
+                answer = await self._ask(task)
+            except (asyncio.IncompleteReadError, ConnectionError):
                 await self._reap()
-                raise StoreUnavailable("the helper process has died; it will be started anew") from error
+                try:
+                    answer = await self._ask(task)
+                except (asyncio.IncompleteReadError, ConnectionError) as error:
+                    await self._reap()
+                    raise StoreUnavailable("the helper process has died twice of one task") from error
             except asyncio.CancelledError:
                 await self._reap()
                 raise
         if isinstance(answer, Exception):
             raise answer
-        result: tasks.Result = answer
-        return result
+        return answer
+
+    async def _ask(self, task: tasks.Task) -> tasks.Result | Exception:
+        process = self._process or await self._start()
+        await process.send(task)
+        answer: tasks.Result | Exception = await process.receive()
+        self._proved = True
+        return answer
+
+    async def _start(self) -> child.Child:
+        process = self._process = await child.start(__name__, self._lock_fd, buffer=_BUFFER)
+        self._proved = False
+        self._watcher = asyncio.get_running_loop().create_task(self._watch(process))
+        return process
+
+    async def _watch(self, process: child.Child) -> None:
+        """See its end also while it has nothing to do, and have the next one ready."""
+        await process.process.wait()
+        async with self._turn:
+            if self._process is not process:
+                return
+            await self._reap()
+            if self._proved:
+                try:
+                    await self._start()
+                except OSError as error:
+                    log.error("the helper process cannot be started, the next task tries again: %s", error)
 
     async def _reap(self) -> None:
         if self._process is not None:
             process, self._process = self._process, None
-            log.error("the helper process has ended with status %d", await process.kill())
+            status = await process.kill()
+            log.error("the helper process has ended with status %d; a new one is started", status)
 
     async def stop(self) -> None:
         """End the process after the task that it is at."""
         async with self._turn:
-            if self._process is not None:
-                await self._process.leave()
-                self._process = None
+            process, self._process = self._process, None
+            if process is not None:
+                await process.leave()
+        if self._watcher is not None:
+            await self._watcher
 
 
 def _work(channel: child.Channel) -> None:

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
-from mqcd.core.errors import ConfigError, StoreUnavailable
+from mqcd.core.errors import ConfigError, ContentUnavailable
 from mqcd.core.spid import SILOS
 from mqcd.queue import names
 from mqcd.queue.durable import TEMP_SUFFIX, Disk, told
@@ -124,7 +124,7 @@ class SegmentContent:
         try:
             data = self._disk.pread(self._segment.fd, want, self._next)
         except OSError as error:
-            raise StoreUnavailable(told(error)) from error
+            raise ContentUnavailable(told(error)) from error
         self._next += len(data)
         return data
 
@@ -160,7 +160,7 @@ class SpoolContent:
                 self._executor, self._disk.pread, self._fd, min(octets, READ_AHEAD), self._next
             )
         except OSError as error:
-            raise StoreUnavailable(told(error)) from error
+            raise ContentUnavailable(told(error)) from error
         self._next += len(data)
         return data
 

@@ -17,7 +17,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from mqcd.core.errors import MqcdError, StoreUnavailable
+from mqcd.core.errors import ContentUnavailable, MqcdError, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient, Settlement, Submission
 from mqcd.core.ports import Clock, Content, Distribution, EngineFigures, Observer
 from mqcd.core.schedule import RetrySchedule
@@ -290,7 +290,7 @@ class ClusterStore:
         try:
             return SpoolContent(self._disk, shard.executor, path)
         except OSError as error:
-            raise StoreUnavailable(told(error)) from error
+            raise ContentUnavailable(told(error)) from error
 
     async def scan(self, selection: Selection) -> AsyncGenerator[Recipient, None]:
         """A process of its own reads the files under a pin, as any other reader does."""

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from dataclasses import dataclass, replace
 
 from mqcd.core.clockwatch import ClockWatch, Reading
-from mqcd.core.errors import StoreUnavailable
+from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.model import (
     Area,
     AreaStats,
@@ -202,7 +202,7 @@ class MemoryStore:
         self._check_open()
         message = self._messages.get(recipient.spid)
         if message is None:
-            raise StoreUnavailable(f"no content of message {format_spid(recipient.spid)}: not in the queue")
+            raise ContentUnavailable(f"no content of message {format_spid(recipient.spid)}: not in the queue")
         return MemoryContent(message.octets)
 
     def scan(self, selection: Selection) -> AsyncIterator[Recipient]:

@@ -13,7 +13,7 @@ from mqcd.config.settings import (
     ZoneMatchSettings,
     ZoneSettings,
 )
-from mqcd.core.errors import StoreUnavailable
+from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Body, Bounced, Deferred, Delivered, Expired, Phase, Verdict
 from mqcd.core.schedule import RetrySchedule
@@ -342,7 +342,8 @@ class FailingStore(MemoryStore):
         left = self.__dict__.setdefault("failures", {}).get(call, 0)
         if left:
             self.failures[call] = left - 1
-            raise StoreUnavailable(f"{call} fails as the test wants it")
+            why = ContentUnavailable if call == "content" else StoreUnavailable
+            raise why(f"{call} fails as the test wants it")
 
     def begin(self, recipients, destination):  # type: ignore[no-untyped-def]
         self._maybe("begin")
@@ -361,7 +362,23 @@ class FailingStore(MemoryStore):
         return await super().content(recipient)
 
 
-@pytest.mark.parametrize("call", ["begin", "settle", "claim", "content"])
+async def test_a_content_that_cannot_be_had_is_tried_later_and_holds_up_nobody() -> None:
+    async with Kit(store=FailingStore) as kit:
+        assert isinstance(kit.store, FailingStore)
+        failures = kit.store.failures = {"content": 1}
+        [recipient] = await kit.submit("to@example.com")
+        await kit.until(lambda: failures["content"] == 0)
+        await kit.until(lambda: not kit.store.in_flight(recipient))
+        assert not kit.deliverer.paused
+        await kit.submit("second@example.com")
+        await kit.heard(Verb.DELIVERED, 1)
+        assert kit.observer.verbs(recipient.key).count(Verb.DELIVERED) == 0
+        await kit.clock.run_for(SCHEDULE.delays[0])
+        await kit.heard(Verb.DELIVERED, 2)
+        assert not kit.observer.of(Verb.DEFERRED, Verb.BOUNCED)
+
+
+@pytest.mark.parametrize("call", ["begin", "settle", "claim"])
 async def test_a_store_that_cannot_record_pauses_delivery_and_loses_no_verdict(call: str) -> None:
     async with Kit(store=FailingStore) as kit:
         assert isinstance(kit.store, FailingStore)

@@ -1,0 +1,85 @@
+"""The helper process seen from the loop: done at once after a death, whether it was at work or not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.queue import tasks
+from mqcd.queue.helper import Helper
+
+SIZE = 4096
+
+
+@pytest.fixture
+async def helper(tmp_path: Path) -> AsyncIterator[Helper]:
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    made = Helper(lock)
+    yield made
+    await made.stop()
+    os.close(lock)
+
+
+async def another(helper: Helper, than: int | None) -> int:
+    """The next process."""
+    async with asyncio.timeout(60):
+        while (pid := helper.pid) is None or pid == than:
+            await asyncio.sleep(0)
+    return pid
+
+
+def kill(pid: int | None) -> None:
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+
+async def test_one_that_dies_at_rest_is_there_again_without_being_asked(
+    helper: Helper, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await helper.run(tasks.Prepare(tmp_path / "00", SIZE))
+    first = helper.pid
+    kill(first)
+    second = await another(helper, first)
+    assert "ended with status -9" in caplog.text
+    await helper.run(tasks.Prepare(tmp_path / "01", SIZE))
+    assert helper.pid == second
+    assert (tmp_path / "01").stat().st_size == SIZE
+
+
+async def test_one_that_cannot_even_begin_is_not_started_again_without_need(helper: Helper) -> None:
+    await helper._start()
+    kill(helper.pid)
+    assert helper._watcher is not None
+    await asyncio.wait_for(helper._watcher, 60)
+    assert helper.pid is None
+
+
+async def test_a_task_whose_helper_is_killed_is_done_by_the_next(helper: Helper, tmp_path: Path) -> None:
+    await helper.run(tasks.Prepare(tmp_path / "00", SIZE))
+    first = helper.pid
+    assert first is not None
+    # It has the task, and does not come to it.
+    os.kill(first, signal.SIGSTOP)
+    running = asyncio.ensure_future(helper.run(tasks.Prepare(tmp_path / "01", SIZE)))
+    await asyncio.sleep(0)
+    kill(first)
+    await asyncio.wait_for(running, 60)
+    assert helper.pid not in (None, first)
+    assert (tmp_path / "01").stat().st_size == SIZE
+
+
+async def test_a_task_that_kills_twice_is_given_up(helper: Helper, tmp_path: Path) -> None:
+    running = asyncio.ensure_future(helper.run(tasks.Prepare(tmp_path / "00", SIZE)))
+    # Each is killed before it can have begun.
+    first = await another(helper, None)
+    kill(first)
+    kill(await another(helper, first))
+    with pytest.raises(StoreUnavailable, match="died twice"):
+        await asyncio.wait_for(running, 60)
+    assert not (tmp_path / "00").exists()
