@@ -25,7 +25,7 @@ MAX_ADDRESSES = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoHost:
-    """No host of the destination will do; about the last one that was tried."""
+    """No host of the destination will do; about the one that says most, of equals the last one tried."""
 
     reply: Reply
     phase: Phase
@@ -75,8 +75,14 @@ async def connect(shop: Shop, hop: Hop, turn: int) -> Link | NoHost:
             found = await _reach(shop, hop, host, address, turn)
             if isinstance(found, Link):
                 return found
-            worst = found
+            if _telling(found) >= _telling(worst):
+                worst = found
     return worst
+
+
+def _telling(found: NoHost) -> int:
+    """How much a failure says: a server that refused says more than one that was not there."""
+    return {Phase.ROUTE: 0, Phase.CONNECT: 1}.get(found.phase, 2)
 
 
 async def _reach(shop: Shop, hop: Hop, host: str, address: str, turn: int) -> Link | NoHost:

@@ -16,11 +16,15 @@ class Plan:
 
     relays: Sequence[tuple[str, str]] = ()
     """Pairs of recipient domains ("" = all others) and next hop."""
+    relay_elements: str = ""
+    """XML that stands inside each relay."""
     queue: Values = dataclasses.field(default_factory=dict)
     journal: Values = dataclasses.field(default_factory=dict)
     door: Values = dataclasses.field(default_factory=dict)
     deliver: Values = dataclasses.field(default_factory=dict)
     client: Values = dataclasses.field(default_factory=dict)
+    client_elements: str = ""
+    """XML that stands among them: elements with attributes."""
     dns: Values = dataclasses.field(default_factory=dict)
     report: Values = dataclasses.field(default_factory=dict)
     log_level: str = "info"
@@ -42,7 +46,7 @@ class Plan:
         relays = "".join(
             f"<relay address={quoteattr(address)}"
             + (f" destdomains={quoteattr(domains)}" if domains else "")
-            + "/>\n"
+            + f">{self.relay_elements}</relay>\n"
             for domains, address in self.relays
         )
         dns = "".join(f" {name}={quoteattr(str(value))}" for name, value in self.dns.items())
@@ -61,7 +65,7 @@ class Plan:
 </listeners></submit>
 <deliver>
 {_elements(self.deliver)}<client>
-{_elements(self.client)}</client>
+{_elements(self.client)}{self.client_elements}</client>
 <relays>
 {relays}</relays>
 <dns{dns}/>

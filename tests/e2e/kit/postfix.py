@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.e2e.kit.ports import free_port
@@ -97,12 +98,24 @@ $data_directory:d:$mail_owner:-:700:uc
 """
 
 
-class Postfix:
-    """Takes mail on `port` and relays all of it to `next_hop`, a port on loopback."""
+_WRAPPED = """\
+127.0.0.1:{port} inet n - n - - smtpd
+  -o smtpd_tls_wrappermode=yes
+"""
 
-    def __init__(self, directory: Path, next_hop: int) -> None:
+
+class Postfix:
+    """Takes mail on `port` and relays all of it to `next_hop`, a port on loopback.
+
+    `more` are parameters for main.cf. With smtpd_tls_chain_files among them `wrapped_port` takes mail over
+    connections that begin with TLS.
+    """
+
+    def __init__(self, directory: Path, next_hop: int, more: Mapping[str, str] | None = None) -> None:
+        more = more or {}
         self.log: Board[str] = Board()
         self.port = free_port()
+        self.wrapped_port = free_port()
         self._directory = directory
         conf = directory / "conf"
         for made in (conf, directory / "queue", directory / "data"):
@@ -110,9 +123,13 @@ class Postfix:
         # Its processes give up root and must still find their way here.
         directory.chmod(0o755)
         shutil.chown(directory / "data", "postfix")
-        (conf / "main.cf").write_text(_MAIN.format(directory=directory, daemons=_DAEMONS, next_hop=next_hop))
+        main = _MAIN.format(directory=directory, daemons=_DAEMONS, next_hop=next_hop)
+        usual = [line for line in main.splitlines() if line.partition(" =")[0] not in more]
+        lines = [*usual, *(f"{name} = {value}" for name, value in more.items())]
+        (conf / "main.cf").write_text("\n".join(lines) + "\n")
         (conf / "postfix-files").write_text(_FILES)
-        (conf / "master.cf").write_text(_MASTER.format(port=self.port))
+        wrapped = _WRAPPED.format(port=self.wrapped_port) if "smtpd_tls_chain_files" in more else ""
+        (conf / "master.cf").write_text(_MASTER.format(port=self.port) + wrapped)
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
 

@@ -245,6 +245,18 @@ async def test_hosts_are_tried_by_preference_until_one_takes_mail() -> None:
         assert kit.observer.count(Verb.DELIVERED) == 1
 
 
+async def test_a_server_that_refused_says_more_than_one_that_was_not_there() -> None:
+    resolver = FakeResolver(addresses={"example.com": ["192.0.2.1", "192.0.2.2"]})
+    refusing = {"192.0.2.1": lambda: Peer(replies={"connect": "554 5.7.1 not you"})}
+    async with Kit(BY_DNS, hosts=refusing, resolver=resolver) as kit:
+        await kit.submit("to@example.com")
+        await kit.heard(Verb.DEFERRED)
+        verdict = verdict_of(kit, Verb.DEFERRED)
+        assert isinstance(verdict, Deferred)
+        assert verdict.attempt.remote_addr == "192.0.2.1"
+        assert "not you" in verdict.reply.text
+
+
 async def test_a_greeting_that_refuses_for_good_only_defers() -> None:
     async with Kit(hosts={"192.0.2.1": lambda: Peer(replies={"connect": "554 5.3.2 no"})}) as kit:
         await kit.submit("to@example.com")
