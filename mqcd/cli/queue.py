@@ -148,12 +148,13 @@ def export(place: Place, /, target: Path, as_json: bool, **chosen: Any) -> int:
         "recipients": done.recipients,
         "gone": done.gone,
         "failed": len(done.failed),
+        "damaged": done.damaged,
     }
     if as_json:
         click.echo(json_line(counts), nl=False)
     else:
         click.echo(", ".join(f"{n} {name}" for name, n in counts.items()))
-    return 1 if done.failed else 0
+    return 1 if done.failed or done.damaged else 0
 
 
 @contextmanager

@@ -1,29 +1,35 @@
 """Messages out of the queue into a directory: an `.eml` file for each, and `index.jsonl` for them all.
 
-Reads under a pin, with or without a running server, and changes nothing in the queue: it is a copy. Beside
-a running server a message may be delivered before its turn comes; it is left out and counted as gone. The
-index appears last, and only whole. Raises StoreBusy, StoreDamaged, StoreUnavailable, OSError.
+Reads under a pin, with or without a running server, and changes nothing in the queue: it is a copy. A
+large queue is exported in parts, each of its own moment, so that neither memory nor the time of a pin grows
+with it. Beside a running server a message may be delivered before its turn comes; it is left out and counted
+as gone. The index appears last, and only whole. Raises StoreBusy, StoreDamaged, StoreUnavailable, OSError.
 """
 
 from __future__ import annotations
 
 import os
+from array import array
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mqcd.core.errors import MqcdError, StoreUnavailable
+from mqcd.core.errors import DecodeError, MqcdError, StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.core.selection import Selection
 from mqcd.core.spid import format_spid
 from mqcd.queue.admin import index
 from mqcd.queue.admin.findings import Progress, silent
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
+from mqcd.queue.record import parse
 from mqcd.queue.snapshot import Snapshot
 
 _LINES = 500
 """Index lines that are written at once."""
+_PART = 100_000
+"""Recipients whose records are in memory at once."""
 
 
 @dataclass(slots=True)
@@ -34,6 +40,8 @@ class Exported:
     recipients: int = 0
     gone: int = 0
     """Messages that left the queue meanwhile."""
+    damaged: int = 0
+    """Record lines that do not check: whoever they are for is left out."""
     failed: dict[int, str] = field(default_factory=dict)
     """SPIDs of messages that are in the queue and could not be copied, and why."""
 
@@ -44,81 +52,144 @@ def export(
     selection: Selection,
     target: Path,
     progress: Progress = silent,
+    part: int = _PART,
 ) -> Exported:
-    """Copy what is selected from the queue (queue root, spool root) to `target`, which is new or empty."""
+    """Copy what is selected from the queue (queue root, spool root) to `target`, which is new or empty.
+
+    About `part` recipients are copied at a time.
+    """
     done = Exported()
-    snapshot = Snapshot(disk, *roots)
-    try:
+    with closing(Snapshot(disk, *roots)) as snapshot:
         if disk.names(target):
             raise StoreUnavailable(f"{target} is not empty: name a new directory")
-        messages: dict[int, list[Recipient]] = defaultdict(list)
-        for item in snapshot.items(selection):
-            messages[item.recipient.spid].append(item.recipient)
-        disk.mkdir(target)
-        _Export(disk, snapshot, target, done).run(messages, progress)
-    finally:
-        snapshot.close()
+        spids = array("Q")
+        for found in snapshot.project(selection, _spid):
+            spids.extend(found)
+        done.damaged = snapshot.damaged_lines
+    disk.mkdir(target)
+    # A limit chooses by the order of reading: what it chose must not be parted.
+    parts = list(_parts(array("Q", sorted(spids)), max(part, selection.limit or 0)))
+    _Export(disk, roots, selection, target, done, progress).run(parts)
     if done.failed:
         _tell_gone_from_failed(disk, roots, done)
     return done
 
 
+def _spid(text: str, _begun: bool) -> int:
+    try:
+        return int(text[:16], 16)
+    except ValueError as error:
+        raise DecodeError(f"record line begins with no SPID: {text[:120]!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The messages from one SPID to another."""
+
+    first: int
+    last: int
+    messages: int
+
+
+def _parts(spids: array[int], size: int) -> Iterator[_Part]:
+    """Cut sorted SPIDs, one for each recipient, into parts; no message is in two."""
+    start = 0
+    while start < len(spids):
+        end = min(start + size, len(spids))
+        while end < len(spids) and spids[end] == spids[end - 1]:
+            end += 1
+        yield _Part(spids[start], spids[end - 1], len(set(spids[start:end])))
+        start = end
+
+
 def _tell_gone_from_failed(disk: Disk, roots: tuple[Path, Path], done: Exported) -> None:
     """What is no longer in the queue has not failed."""
-    snapshot = Snapshot(disk, *roots)
-    try:
-        left = {item.recipient.spid for item in snapshot.items(Selection())} & done.failed.keys()
-    finally:
-        snapshot.close()
-    done.gone = len(done.failed) - len(left)
+    with closing(Snapshot(disk, *roots)) as snapshot:
+        left = {spid for found in snapshot.project(Selection(), _spid) for spid in found} & done.failed.keys()
+    done.gone += len(done.failed) - len(left)
     done.failed = {spid: text for spid, text in done.failed.items() if spid in left}
 
 
 class _Export:
-    def __init__(self, disk: Disk, snapshot: Snapshot, target: Path, done: Exported) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        roots: tuple[Path, Path],
+        selection: Selection,
+        target: Path,
+        done: Exported,
+        progress: Progress,
+    ) -> None:
         self._disk = disk
-        self._snapshot = snapshot
+        self._roots = roots
+        self._selection = selection
         self._target = target
         self._done = done
+        self._progress = progress
 
-    def run(self, messages: dict[int, list[Recipient]], progress: Progress) -> None:
+    def run(self, parts: list[_Part]) -> None:
         """All of them, in the order of their acceptance."""
         path = self._target / index.NAME
         temp = path.with_name(path.name + TEMP_SUFFIX)
         fd = self._disk.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
-            at = 0
-            for lines in self._lines(messages, progress):
-                at += self._disk.pwritev(fd, [line.encode() for line in lines], at)
+            at = before = 0
+            messages = sum(part.messages for part in parts)
+            for part in parts:
+                with closing(Snapshot(self._disk, *self._roots)) as snapshot:
+                    for count, lines in self._lines(snapshot, part):
+                        self._progress("exporting", before + count, messages)
+                        at += self._disk.pwritev(fd, [line.encode() for line in lines], at)
+                before += part.messages
         finally:
             self._disk.close(fd)
         self._disk.sync_filesystem(self._target)
         self._disk.rename(temp, path)
         self._disk.sync_dir(self._target)
 
-    def _lines(self, messages: dict[int, list[Recipient]], progress: Progress) -> Iterator[list[str]]:
-        lines: list[str] = []
-        for count, spid in enumerate(sorted(messages)):
-            progress("exporting", count, len(messages))
-            recipients = sorted(messages[spid], key=lambda each: each.qid)
-            name = f"{format_spid(spid)}.eml"
-            if not self._copy(recipients[0], self._target / name):
-                continue
-            lines.append(index.encode(name, recipients))
-            self._done.messages += 1
-            self._done.recipients += len(recipients)
-            if len(lines) >= _LINES:
-                yield lines
-                lines = []
-        if lines:
-            yield lines
+    def _records(self, snapshot: Snapshot, part: _Part) -> dict[str, list[str]]:
+        """Texts of the part's records by SPID."""
+        first, last = format_spid(part.first), format_spid(part.last)
+        records: dict[str, list[str]] = defaultdict(list)
 
-    def _copy(self, recipient: Recipient, path: Path) -> bool:
+        def within(text: str, _begun: bool) -> str:
+            return text if first <= text[:16] <= last else ""
+
+        for texts in snapshot.project(self._selection, within):
+            for text in filter(None, texts):
+                records[text[:16]].append(text)
+        return records
+
+    def _lines(self, snapshot: Snapshot, part: _Part) -> Iterator[tuple[int, list[str]]]:
+        """How many messages have been seen to, and the next lines of the index."""
+        lines: list[str] = []
+        records = self._records(snapshot, part)
+        self._done.gone += part.messages - len(records)
+        for count, spid in enumerate(sorted(records), 1):
+            recipients = self._recipients(records.pop(spid))
+            name = f"{spid}.eml"
+            if recipients and self._copy(snapshot, recipients[0], self._target / name):
+                lines.append(index.encode(name, recipients))
+                self._done.messages += 1
+                self._done.recipients += len(recipients)
+            if count % _LINES == 0:
+                yield count, lines
+                lines = []
+        yield part.messages, lines
+
+    def _recipients(self, texts: list[str]) -> list[Recipient]:
+        try:
+            return sorted(map(parse, texts), key=lambda each: each.qid)
+        except DecodeError as error:
+            self._done.failed[int(texts[0][:16], 16)] = str(error)
+            return []
+
+    def _copy(self, snapshot: Snapshot, recipient: Recipient, path: Path) -> bool:
         """Copy a recipient's content; False when it cannot be had whole."""
         fd = self._disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         written = 0
         try:
-            for chunk in self._snapshot.content(recipient.spid, recipient):
+            for chunk in snapshot.content(recipient.spid, recipient):
                 written += self._disk.pwritev(fd, [chunk], written)
             trouble = "" if written == recipient.size else _differs(written, recipient.size)
         except MqcdError as error:

@@ -81,6 +81,53 @@ async def test_only_what_is_selected(rig: Rig, tmp_path: Path) -> None:
     assert entries(tmp_path / "c") == []
 
 
+@pytest.mark.parametrize("part", [1, 2, 3])
+async def test_in_parts_it_is_the_same(rig: Rig, tmp_path: Path, part: int) -> None:
+    await fill(rig)
+    await rig.evacuate()
+    await rig.post.send("late@d.example", "later@d.example", content=b"in the journal\r\n")
+    told: list[tuple[int, int]] = []
+    roots = rig.queue, rig.spool
+    whole = export(Disk(), roots, Selection(), tmp_path / "whole")
+    parts = export(
+        Disk(), roots, Selection(), tmp_path / "parts", lambda _, done, all_: told.append((done, all_)), part
+    )
+    assert parts == whole
+    assert entries(tmp_path / "parts") == entries(tmp_path / "whole")
+    assert told == sorted(told)
+    assert told[-1] == (whole.messages, whole.messages)
+    limited = export(Disk(), roots, Selection(limit=4), tmp_path / "limited", part=part)
+    assert limited.recipients == 4
+
+
+async def test_a_message_that_goes_before_its_part_comes_is_gone(rig: Rig, tmp_path: Path) -> None:
+    await rig.post.send("first@d.example")
+    await rig.post.send("last@d.example")
+    disk = FaultyDisk()
+    gate = disk.block("pwritev", "*.eml")
+    roots, target = (rig.queue, rig.spool), tmp_path / "out"
+    work = asyncio.create_task(
+        asyncio.to_thread(export, disk, roots, Selection(), target, lambda *_: None, 1)
+    )
+    assert await asyncio.to_thread(gate.reached.wait, 30)
+    [last] = [each for each in await rig.post.claim_all() if each.address.startswith("last")]
+    await rig.post.settle(delivered(), last)
+    gate.release()
+    done = await work
+    assert (done.messages, done.gone, done.failed) == (1, 1, {})
+
+
+async def test_records_that_are_damaged_are_counted(rig: Rig, tmp_path: Path) -> None:
+    await rig.post.send("whole@d.example", "broken@d.example")
+    await rig.evacuate()
+    [name] = rig.clusters()
+    data = (rig.queue / name).read_bytes()
+    (rig.queue / name).write_bytes(data.replace(b"broken@", b"Broken@"))
+    done = out(rig, tmp_path / "out")
+    assert (done.messages, done.recipients, done.damaged) == (1, 1, 1)
+    (rig.queue / name).write_bytes(data)
+
+
 async def test_a_directory_that_holds_something_is_refused(rig: Rig, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
     with pytest.raises(StoreUnavailable, match="not empty"):
