@@ -28,6 +28,7 @@ from mqcd.daemon.derived import options_of, own_names, schedule_of
 from mqcd.daemon.explaining import Explanations, explain_live
 from mqcd.daemon.guard import Guard
 from mqcd.daemon.places import LISTENERS, OPS, place_of
+from mqcd.daemon.rows import has_mail, lane_rows, stuck_rows
 from mqcd.deliver.deliverer import Deliverer
 from mqcd.net.dialer import SystemDialer
 from mqcd.net.resolver import DnsResolver
@@ -38,7 +39,7 @@ from mqcd.ops.lag import LoopLag
 from mqcd.ops.log import Log
 from mqcd.ops.meters import Meters
 from mqcd.ops.metrics import DeliveryFigures, Metrics
-from mqcd.ops.pages import explain_page, pages
+from mqcd.ops.pages import explain_page, pages, rows_page
 from mqcd.queue.onlooker import Onlooker
 from mqcd.queue.store import ClusterStore
 from mqcd.report.task import ReportTask
@@ -244,6 +245,8 @@ class Server:
         made = dict(pages(metrics, self.not_ready, self._lag.worst_ms))
         made["/metrics"] = self._when_open(made["/metrics"])
         made["/v1/explain"] = self._when_open(explain_page(self._explain))
+        made["/v1/lanes"] = self._when_open(rows_page(lambda: lane_rows(self.deliverer.lanes())))
+        made["/v1/stuck"] = self._when_open(rows_page(lambda: stuck_rows(self.deliverer.stuck())))
         return made
 
     def _when_open(self, page: Page) -> Page:
@@ -260,7 +263,11 @@ class Server:
         return await explain_live(self.store, self.deliverer, asked, sender)
 
     def _delivery(self) -> DeliveryFigures:
-        return DeliveryFigures(lanes=len(self.deliverer.lanes()), suspended=self.deliverer.suspended)
+        return DeliveryFigures(
+            lanes=sum(map(has_mail, self.deliverer.lanes())),
+            suspended=self.deliverer.suspended,
+            stuck=sum(each.recipients for each in self.deliverer.stuck()),
+        )
 
     def _tell(self, event: str, **fields: str | int) -> None:
         if self._log.threshold <= logging.INFO:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -96,7 +97,8 @@ class Deliverer:
         self._asked_at: dict[str, int] = {}
         """By domain: since when its route is being asked for."""
         self._routing_tasks: set[asyncio.Task[None]] = set()
-        self._turn = 0
+        self._turns: Counter[str] = Counter()
+        """By zone: connections opened, so that its own addresses take turns whatever others do."""
         self._dry_until = 0
         self._relieve_at = 0
         self._waiters: list[asyncio.Future[None]] = []
@@ -301,10 +303,10 @@ class Deliverer:
                 session.expire()
 
     def _open(self, start: Start) -> None:
-        self._turn += 1
-        session = Session(
-            self._shop, start.lane, start.job, turn=self._turn, idle=self._idle, changed=self._kick
-        )
+        zone = start.lane.hop.policy.zone
+        self._turns[zone] += 1
+        turn = self._turns[zone]
+        session = Session(self._shop, start.lane, start.job, turn=turn, idle=self._idle, changed=self._kick)
         task = asyncio.get_running_loop().create_task(session.run())
         self._sessions[session] = task
         task.add_done_callback(lambda _: self._sessions.pop(session, None))

@@ -1,4 +1,4 @@
-"""The pages of the ops listener: /metrics, /healthz, /readyz, /v1/explain.
+"""The pages of the ops listener: /metrics, /healthz, /readyz, /v1/explain, /v1/lanes, /v1/stuck.
 
 Health and readiness are each a callable that gives the reasons against it, most important first; none
 is good. The composition root knows the reasons, these pages only tell them.
@@ -43,6 +43,19 @@ def _state(reasons: Reasons) -> Page:
             return Answer(body=b"ok\n")
         body = "".join(f"{reason}\n" for reason in against).encode()
         return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=body)
+
+    return page
+
+
+Rows = Callable[[], Sequence[Mapping[str, object]]]
+
+
+def rows_page(rows: Rows) -> Page:
+    """What is so at this moment, as a JSON list of objects."""
+
+    def page(_: Request) -> Answer:
+        body = json.dumps(list(rows()), separators=(",", ":")) + "\n"
+        return Answer(body=body.encode(), content_type=JSON)
 
     return page
 

@@ -26,6 +26,8 @@ class Plan:
     client_elements: str = ""
     """XML that stands among them: elements with attributes."""
     dns: Values = dataclasses.field(default_factory=dict)
+    ways: str = ""
+    """Zones, destinations and senders, as XML."""
     report: Values = dataclasses.field(default_factory=dict)
     log_level: str = "info"
     smtp_port: int = 0
@@ -68,6 +70,7 @@ class Plan:
 {_elements(self.client)}{self.client_elements}</client>
 <relays>
 {relays}</relays>
+{self.ways}
 <dns{dns}/>
 </deliver>
 <report>

@@ -1,10 +1,21 @@
 """Turns, windows, suspensions: decisions over a lane table, time given as a number."""
 
+from dataclasses import replace
+
 from mqcd.config.settings import TlsPolicy
 from mqcd.core.model import Envelope, Recipient
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.lanes import PROBE_GRACE_MS, Bounds, Give, Lane, Start
+from mqcd.deliver.lanes import (
+    PERIOD_MS,
+    PROBE_GRACE_MS,
+    START_WINDOW,
+    Bounds,
+    Feedback,
+    Give,
+    Lane,
+    Start,
+)
 from mqcd.deliver.policy import Hop, Policy, hop
 from mqcd.deliver.routing import Destination
 from mqcd.deliver.scheduling import BREAKS, FIRST_PROBE_MS, LaneTable
@@ -28,10 +39,10 @@ def table(
     )
 
 
-def to(name: str, *, connections: int = 20, first_retry: int = 15 * MINUTE) -> Hop:
+def to(name: str, *, connections: int = 20, first_retry: int = 15 * MINUTE, sole: bool = True) -> Hop:
     schedule = RetrySchedule(delays=(first_retry,), maxtime=first_retry, maxtime_reports=first_retry)
     policy = Policy(schedule=schedule, helo="me.example", tls=TlsPolicy.MAY, connections=connections)
-    return hop(Destination(name=name, hosts=((name,),), port=25), policy)
+    return hop(Destination(name=name, hosts=((name,),), port=25), policy, sole)
 
 
 PLACES = {name: to(name) for name in ("a", "b", "c", "dead")}
@@ -226,3 +237,136 @@ def test_simulated_weeks_of_a_dead_destination_cost_few_attempts() -> None:
             lanes.active = 0 if give is None else lanes.active - len(give.recipients)
         now += MINUTE
     assert attempts < 5 + 14 * 24 * 4 + 10
+
+
+def test_a_server_that_answers_ever_slower_gets_no_more_connections() -> None:
+    lanes = table()
+    fill(lanes, "a", 900)
+    started = lanes.dispatch(0)
+    lane = started[0].lane
+    took = 100.0
+    for now in range(0, 60_000, 100):
+        took *= 1.01
+        lanes.went_through(lane, now, int(took))
+        started += lanes.dispatch(now)
+    # Quick for some seventy transactions, until it takes twice as long.
+    assert 5 < lane.window < 16
+    before = lane.window
+    for now in range(60_000, 120_000, 100):
+        took *= 1.01
+        lanes.went_through(lane, now, int(took))
+    assert lane.window == before
+
+
+def test_a_server_that_is_slow_from_the_first_may_grow_and_so_may_one_that_has_got_used_to_it() -> None:
+    lanes = table()
+    fill(lanes, "a", 900)
+    lane = lanes.dispatch(0)[0].lane
+    for now in range(100):
+        lanes.went_through(lane, now, 5000)
+        lanes.dispatch(now)
+    grown = lane.window
+    assert grown > 10
+    for now in range(100, 200):
+        lanes.went_through(lane, now, 20_000)
+    assert lane.window < grown + 2
+    later = 2 * PERIOD_MS + 1000
+    for now in range(PERIOD_MS, later, 1000):
+        lanes.went_through(lane, now, 20_000)
+        lanes.dispatch(now)
+    for now in range(later, later + 400_000, 1000):
+        lanes.went_through(lane, now, 20_000)
+        lanes.dispatch(now)
+    assert lane.window == 20
+
+
+def test_a_window_does_not_grow_far_beyond_what_is_in_use() -> None:
+    lanes = table()
+    fill(lanes, "a", 1)
+    lane = lanes.dispatch(0)[0].lane
+    for now in range(1000):
+        lanes.went_through(lane, now, 10)
+    assert lane.window < 1 + START_WINDOW + 1
+
+
+def test_a_server_that_puts_off_whole_transactions_gets_fewer_connections_one_by_one() -> None:
+    lanes = table()
+    fill(lanes, "a", 50)
+    lane = lanes.dispatch(0)[0].lane
+    lanes.went_through(lane, 1, 10, Feedback.PUSHED_BACK)
+    assert lane.window == START_WINDOW - 1
+    lanes.went_through(lane, 1, 10, Feedback.NEUTRAL)
+    assert lane.window == START_WINDOW - 1
+    for _ in range(9):
+        lanes.went_through(lane, 1, 10, Feedback.PUSHED_BACK)
+    assert lane.window == 1
+
+
+def test_a_domain_that_other_lanes_serve_too_is_not_passed_over() -> None:
+    lanes = table()
+    shared, own = to("shared", sole=False), to("own")
+    fill(lanes, "shared", 10, via=shared)
+    fill(lanes, "own", 10, via=own)
+    for start in lanes.dispatch(0):
+        lanes.failed(start.lane, 0, REFUSED)
+    assert lanes.suspended == 2
+    assert set(lanes.skip(1)) == {"own.example"}
+    assert lanes.is_dead("own.example")
+    assert not lanes.is_dead("shared.example")
+
+
+def test_a_domain_whose_mail_goes_elsewhere_now_is_not_passed_over_for_its_old_lane() -> None:
+    lanes = table()
+    fill(lanes, "dead", 10)
+    for start in lanes.dispatch(0):
+        lanes.failed(start.lane, 0, REFUSED)
+    assert set(lanes.skip(1)) == {"dead.example"}
+    fill(lanes, "dead", 1, now=1, first=20, via=to("b"))
+    assert lanes.skip(1) == {}
+
+
+def test_a_reload_forgets_what_was_passed_over() -> None:
+    lanes = table()
+    fill(lanes, "dead", 10)
+    for start in lanes.dispatch(0):
+        lanes.failed(start.lane, 0, REFUSED)
+    lanes.rebind(Bounds(queuecache=1000, maxconnections=100, maxrecips=50), 1)
+    assert lanes.skip(1) == {}
+    assert lanes.suspended == 1
+    assert lanes.next_wake(1) == FIRST_PROBE_MS - 1
+
+
+def test_a_single_lane_at_maxconnections_keeps_its_connections() -> None:
+    lanes = table(maxconnections=2)
+    fill(lanes, "a", 10)
+    [start, _] = lanes.dispatch(0)
+    lanes.opened(start.lane)
+    lanes.went_through(start.lane, 1)
+    assert lanes.next_job(start.lane, 1) is not None
+
+
+def test_recipients_of_one_site_share_a_job_whatever_their_domains() -> None:
+    lanes = table()
+    one, two = PLACES["a"], replace(PLACES["a"])
+    envelope = Envelope(spid=3, sender="", received=0)
+    for qid, place in enumerate((one, two, one), 1):
+        recipient = Recipient(envelope=envelope, size=1, qid=qid, address=f"r@d{qid}.example")
+        lanes.add(recipient, f"d{qid}.example", place, 0)
+    [start] = lanes.dispatch(0)
+    assert len(start.job.recipients) == 3
+
+
+def test_while_a_probe_lasts_the_others_come_back_ever_more_rarely() -> None:
+    lanes = table()
+    fill(lanes, "dead", 1)
+    [start] = lanes.dispatch(0)
+    lanes.failed(start.lane, 0, REFUSED)
+    lanes.closed(start.lane, 0, working=False)
+    fill(lanes, "dead", 1, now=MINUTE, first=5)
+    lanes.dispatch(MINUTE)
+    at, waits = MINUTE, []
+    for number in range(5):
+        [give] = fill(lanes, "dead", 1, now=at, first=10 + number)
+        waits.append(give.after)
+        at += give.after
+    assert waits == [1000, 4000, 20_000, 60_000, 60_000]

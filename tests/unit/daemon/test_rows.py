@@ -1,0 +1,72 @@
+"""/v1/lanes and /v1/stuck of a running server, and what their objects hold."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from mqcd.core.events import Verb
+from mqcd.daemon.rows import lane_rows, stuck_rows
+from mqcd.deliver.lanes import LaneState
+from mqcd.deliver.watchdog import Kind, Stuck
+from tests.unit.daemon.support import running
+
+LANE = LaneState(
+    name="mx.example/d.example via bulk",
+    destination="mx.example",
+    zone="bulk",
+    waiting=3,
+    connections=5,
+    idle=1,
+    window=5,
+    suspended=False,
+    probe_in_ms=0,
+    rate_in_ms=250,
+)
+
+
+async def test_a_running_server_lists_its_lanes_and_what_is_stuck(tmp_path: Path) -> None:
+    async with running(tmp_path, rules=["*=drop:connect"]) as house:
+        await house.send("a@example.com")
+        await house.heard(Verb.DEFERRED)
+        status, text = await house.get("/v1/lanes")
+        assert status == 200
+        [lane] = json.loads(text)
+        assert lane["name"] == lane["destination"] == f"127.0.0.1:{house.sink.port}"
+        assert lane["suspended"] is True
+        assert 0 < lane["probe_in_ms"] <= 60_000
+        assert await house.get("/v1/stuck") == (200, "[]\n")
+
+
+def test_lanes_in_use_come_by_what_waits() -> None:
+    idle = replace(LANE, name="idle", waiting=0, connections=0)
+    more = replace(LANE, name="more", waiting=9)
+    rows = lane_rows([LANE, idle, more])
+    assert [row["name"] for row in rows] == ["more", LANE.name]
+    assert rows[1] == {
+        "name": "mx.example/d.example via bulk",
+        "destination": "mx.example",
+        "zone": "bulk",
+        "waiting": 3,
+        "connections": 5,
+        "idle": 1,
+        "window": 5,
+        "suspended": False,
+        "probe_in_ms": 0,
+        "rate_in_ms": 250,
+    }
+
+
+def test_the_longest_stuck_comes_first() -> None:
+    item = Stuck(kind=Kind.LANE, name="a", message="0" * 16, recipients=2, since_ms=5, why="slow")
+    rows = stuck_rows([item, replace(item, name="b", since_ms=7)])
+    assert [row["name"] for row in rows] == ["b", "a"]
+    assert json.loads(json.dumps(rows[1])) == {
+        "kind": "lane",
+        "name": "a",
+        "message": "0" * 16,
+        "recipients": 2,
+        "since_ms": 5,
+        "why": "slow",
+    }
