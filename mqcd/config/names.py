@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from mqcd.config.fields import BadValue, Kind
 from mqcd.config.login import Secret
-from mqcd.config.settings import HostPattern, HostPort, Network, Source
+from mqcd.config.remotenets import Network
+from mqcd.config.settings import HostPattern, HostPort, Source
 
 Value = TypeVar("Value")
 

@@ -81,7 +81,6 @@ NO_EFFECT = {
     "mta/deliver/delay_start": _NOTIFIED,
     "mta/deliver/maxsenderlife": _LATER,
     f"{_CLIENT}/transcript": _LATER,
-    f"{_CLIENT}/remotenets": "settings for single networks have no effect yet",
     f"{_CLIENT}/delay_close": _NO_PART,
     f"{_CLIENT}/niobuffers": "mqcd sizes its buffers itself",
     f"{_CLIENT}/nomaxsrvconns": "maxserverconnections always counts",

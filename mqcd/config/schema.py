@@ -44,6 +44,7 @@ from mqcd.config.names import (
     SecretKind,
     SourceKind,
 )
+from mqcd.config.remotenets import RemoteNetSettings
 
 PORT = Count(most=65535)
 YES_NO = Boolean()
@@ -197,6 +198,28 @@ CLIENT = Block(
         row("anonssl", YES_NO),
         row("anonssl@mandatory", YES_NO, "tls_mandatory"),
         row("trust@file", Optional(FilePath()), "trust"),
+        Many(
+            name="remotenets",
+            attribute="remotenets",
+            item=Block(
+                name="remotenet",
+                fills=RemoteNetSettings,
+                entries=(
+                    row("@ip", Listed(NetworkKind()), required=True),
+                    row("announcehost", HOST_NAME),
+                    row("maxpipeline", Optional(Count())),
+                    row("timeout", Optional(Duration(least=1))),
+                    row("mindatarate", Optional(Count())),
+                    row("extCHUNKING", Optional(YES_NO), "ext_chunking"),
+                    row("sayHELO", Optional(YES_NO), "say_helo"),
+                    row("fallbackHELO", Optional(YES_NO), "fallback_helo"),
+                    row("sendQUIT", Optional(YES_NO), "send_quit"),
+                    row("waitQUIT", Optional(YES_NO), "wait_quit"),
+                    row("anonssl", Optional(YES_NO)),
+                    row("anonssl@mandatory", Optional(YES_NO), "tls_mandatory"),
+                ),
+            ),
+        ),
     ),
 )
 

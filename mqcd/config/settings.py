@@ -13,11 +13,11 @@ what one block takes from another (announced names, the reports' sender, the num
 # ruff: noqa: RUF009
 import dataclasses
 import enum
-import ipaddress
 import pathlib
 
 from mqcd.config.glossed import setting
 from mqcd.config.login import AuthSettings, SslSettings
+from mqcd.config.remotenets import Network, RemoteNetSettings
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -28,7 +28,6 @@ MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 HostPattern = Network | str
 """Which peers: a network (one address is a network of one), or a host name in lower case, to be looked
 up at start; `name/24` means the network of that size that the host's address lies in."""
@@ -246,6 +245,7 @@ class ClientSettings:
     trust: pathlib.Path | None = setting(
         None, "certificates that others are checked by (PEM); none = those of the system", "absolute path"
     )
+    remotenets: tuple[RemoteNetSettings, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mqcd.config.settings import TlsPolicy
+from mqcd.config.settings import ClientSettings, TlsPolicy
 from mqcd.core.errors import ConnectFailed, NameNotFound, ResolveFailed
 from mqcd.core.model import Phase
 from mqcd.core.reply import Reply
 from mqcd.deliver.exchange import Manners, State
 from mqcd.deliver.link import Link
+from mqcd.deliver.manners import client_for, manners_for
 from mqcd.deliver.policy import Hop, source_for
 from mqcd.deliver.routing import Destination, order
 from mqcd.deliver.shop import Shop
@@ -38,6 +39,8 @@ class _Road:
     """One way to one host."""
 
     destination: Destination
+    client: ClientSettings
+    """What holds for the address."""
     host: str
     address: str
     source: str
@@ -93,20 +96,13 @@ async def _reach(shop: Shop, hop: Hop, host: str, address: str, turn: int) -> Li
         text = f"zone {policy.zone} has no address of its own to reach {host} [{address}] from"
         reply = Reply(code=451, status="4.4.1", text=text)
         return NoHost(reply=reply, phase=Phase.CONNECT, host=host, address=address)
-    manners = replace(
-        shop.manners,
-        hello=policy.helo,
-        lmtp=policy.lmtp,
-        tls=policy.tls,
-        implicit_tls=policy.implicit_tls,
-        certificate=policy.certificate,
-        key=policy.key,
-        login=policy.login,
-    )
+    usual = shop.settings.client
+    client = client_for(usual, address) if usual.remotenets else usual
+    manners = manners_for(client, usual, hop)
     opportunistic = manners.tls is TlsPolicy.MAY and not manners.implicit_tls
     if opportunistic and address in shop.tls_failures:
         manners, opportunistic = replace(manners, tls=TlsPolicy.NONE), False
-    road = _Road(hop.destination, host, address, source)
+    road = _Road(hop.destination, client, host, address, source)
     found = await _try(shop, road, manners)
     if opportunistic and isinstance(found, NoHost) and _tls_failed(found):
         shop.tls_failures.note(address)
@@ -120,7 +116,7 @@ def _tls_failed(found: NoHost) -> bool:
 
 
 async def _try(shop: Shop, road: _Road, manners: Manners) -> Link | NoHost:
-    link = Link(shop.settings.client, shop.clock, manners, road.host, road.address)
+    link = Link(road.client, shop.clock, manners, road.host, road.address)
     shop.sweep.add(link)
     found: Link | NoHost | None = None
     try:

@@ -19,13 +19,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
-from mqcd.config.settings import ClientSettings, DeliverSettings
+from mqcd.config.settings import DeliverSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Attempt, Phase, Recipient
 from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resolver
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.exchange import Manners
 from mqcd.deliver.explaining import Explainer, Waiting
 from mqcd.deliver.lanes import Bounds, Give, Job, LaneState, Start, Why
 from mqcd.deliver.parking import is_over
@@ -82,7 +81,6 @@ class Deliverer:
             table=self._table,
             settler=Settler(store, clock, self._released, self._kick),
             sweep=Sweep(clock, min(max(settings.client.timeout // 10, 10), 1000)),
-            manners=_manners(settings.client),
             tls_failures=TlsFailures(clock),
             notifier=notifier,
         )
@@ -116,7 +114,6 @@ class Deliverer:
         """Route, speak and retry by new settings from the next decision on; DNS servers stay as they are."""
         shop = self._shop
         shop.settings, shop.schedule = settings, schedule
-        shop.manners = _manners(settings.client)
         self._table.rebind(_bounds(settings), shop.clock.monotonic())
         self._router = Router(settings, schedule, shop.resolver, shop.clock, self._own_names)
         self._event.set()
@@ -380,15 +377,4 @@ def _bounds(settings: DeliverSettings) -> Bounds:
         maxrecips=settings.maxrecips,
         zone_rates={zone.name: zone.rate for zone in settings.zones if zone.rate is not None},
         sender_rates={sender.match: sender.rate for sender in settings.senders},
-    )
-
-
-def _manners(client: ClientSettings) -> Manners:
-    return Manners(
-        hello=client.announcehost or "localhost",
-        maxpipeline=client.maxpipeline,
-        say_helo=client.say_helo,
-        fallback_helo=client.fallback_helo,
-        chunking=client.ext_chunking,
-        trust=str(client.trust or ""),
     )

@@ -42,6 +42,9 @@ class Step(Enum):
     END = Phase.DOT
     QUIT = "quit"
 
+    __hash__ = object.__hash__
+    """Looked up for each reply: by identity, without Enum's detour."""
+
 
 class Result(Enum):
     """What became of one recipient."""

@@ -177,10 +177,15 @@ class Link:
         if not self._sending:
             self._patience(PATIENCE[self.dialogue.phase])
 
+    @property
+    def sends_quit(self) -> bool:
+        """Whether the session is to end with QUIT."""
+        return self._settings.send_quit
+
     async def quit(self) -> None:
         """End in good manners, as the settings have them, and close."""
         dialogue = self.dialogue
-        if dialogue.state is State.READY and self._settings.send_quit:
+        if dialogue.state is State.READY and self.sends_quit:
             dialogue.quit()
             self.send()
         self._patience(1)

@@ -143,7 +143,7 @@ class Policies:
         base = Policy(
             schedule=schedule,
             helo=client.announcehost or "localhost",
-            tls=_tls_of(client),
+            tls=tls_of(client),
             connections=settings.maxserverconnections,
         )
         self._by_zone = {"": base} | {zone.name: _zoned(base, zone) for zone in settings.zones}
@@ -177,7 +177,8 @@ class Policies:
         return made
 
 
-def _tls_of(client: ClientSettings) -> TlsPolicy:
+def tls_of(client: ClientSettings) -> TlsPolicy:
+    """The policy that the client's settings make."""
     if client.tls_mandatory:
         return TlsPolicy.ENCRYPT
     return TlsPolicy.MAY if client.anonssl else TlsPolicy.NONE

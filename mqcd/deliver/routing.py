@@ -20,7 +20,8 @@ from ipaddress import ip_address
 from random import Random
 
 from mqcd.config.login import AuthSettings, SslSettings
-from mqcd.config.settings import Network, RelaySettings
+from mqcd.config.remotenets import Network
+from mqcd.config.settings import RelaySettings
 from mqcd.core.address import literal_ip, sent_by
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Envelope

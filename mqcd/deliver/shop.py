@@ -8,7 +8,7 @@ from mqcd.config.settings import DeliverSettings
 from mqcd.core.model import Attempt, Phase, Recipient, Settlement
 from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resolver
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.exchange import Manners, Outcome
+from mqcd.deliver.exchange import Outcome
 from mqcd.deliver.lanes import Give
 from mqcd.deliver.parking import part
 from mqcd.deliver.scheduling import LaneTable
@@ -32,8 +32,6 @@ class Shop:
     table: LaneTable
     settler: Settler
     sweep: Sweep
-    manners: Manners
-    """How we speak to a server of which nothing is known."""
     tls_failures: TlsFailures
     notifier: Notifier | None = None
     """Reports on success where the next hop will not; None = nobody does."""

@@ -135,7 +135,7 @@ async def _transaction(shop: Shop, link: Link, job: Job, content: Content, last:
         smtputf8=smtputf8,
         dsn=envelope.dsn,
         recipient_dsn=_recipient_dsn(job.recipients) if "DSN" in offered else (),
-        quit_after=last and shop.settings.client.send_quit,
+        quit_after=last and link.sends_quit,
     )
 
 

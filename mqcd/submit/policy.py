@@ -23,7 +23,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mqcd.config.settings import HostPattern, Network, ServerSettings
+from mqcd.config.remotenets import Network
+from mqcd.config.settings import HostPattern, ServerSettings
 from mqcd.core.address import domain_of, normal_domain, split_address
 from mqcd.core.reply import Refused, Reply
 

@@ -14,6 +14,7 @@ HOST = "mx.example.org"
 _NEEDED = {
     "listener": ' interface="127.0.0.1"',
     "relay": ' address="relay.example.net"',
+    "remotenet": ' ip="192.0.2.0/24"',
     "zone": ' name="bulk"',
     "destination": ' match="example.net"',
     "sender": ' match="example.net" rate="1/s"',

@@ -10,6 +10,7 @@ import pytest
 from mqcd.config.load import MAX_OCTETS, defaults, load
 from mqcd.config.login import AuthSettings, Secret, SslSettings
 from mqcd.config.problems import BadConfiguration
+from mqcd.config.remotenets import RemoteNetSettings
 from mqcd.config.schema import PLACES, Place
 from mqcd.config.settings import (
     HOUR,
@@ -159,7 +160,15 @@ def test_values_of_every_kind() -> None:
     assert (settings.ops.log.format, settings.ops.log.level) == (LogFormat.JSON, LogLevel.DEBUG)
 
 
-NAMED = {RelaySettings, AuthSettings, SslSettings, ZoneSettings, ZoneMatchSettings, DestinationSettings}
+NAMED = {
+    RelaySettings,
+    RemoteNetSettings,
+    AuthSettings,
+    SslSettings,
+    ZoneSettings,
+    ZoneMatchSettings,
+    DestinationSettings,
+}
 """Blocks that are there only if they are written."""
 
 
@@ -169,7 +178,12 @@ def test_an_empty_element_has_its_default(place: Place) -> None:
         assert [remark.path for remark in errors(document(place.path, ""))]
     elif place.fills in NAMED:
         deliver = loaded(document(place.path, "")).settings.deliver
-        items: tuple[Any, ...] = (*deliver.relays, *deliver.zones, *deliver.destinations)
+        items: tuple[Any, ...] = (
+            *deliver.relays,
+            *deliver.client.remotenets,
+            *deliver.zones,
+            *deliver.destinations,
+        )
         [item] = items
         blocks = {ZoneMatchSettings: "matches", AuthSettings: "auth", SslSettings: "ssl"}
         inner = getattr(item, blocks[place.fills]) if place.fills in blocks else item

@@ -8,6 +8,7 @@ import pytest
 
 from mqcd.config.fields import Duration, FilePath, Listed, Optional, Percent
 from mqcd.config.login import AuthSettings, SslSettings
+from mqcd.config.remotenets import RemoteNetSettings
 from mqcd.config.schema import PLACES, Place
 from mqcd.config.settings import (
     DestinationSettings,
@@ -41,6 +42,7 @@ ALL: set[type[Any]] = {
     RelaySettings,
     AuthSettings,
     SslSettings,
+    RemoteNetSettings,
     ZoneSettings,
     ZoneMatchSettings,
     DestinationSettings,

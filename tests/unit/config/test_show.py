@@ -7,6 +7,7 @@ import pathlib
 import pytest
 
 from mqcd.config.load import defaults, load
+from mqcd.config.remotenets import RemoteNetSettings
 from mqcd.config.schema import PLACES, Place
 from mqcd.config.settings import (
     ClientSettings,
@@ -84,7 +85,18 @@ def settings_of_every_kind() -> Settings:
             relays=relays,
             zones=zones,
             destinations=destinations,
-            client=ClientSettings(announcehost="out.example.org", anonssl=False),
+            client=ClientSettings(
+                announcehost="out.example.org",
+                anonssl=False,
+                remotenets=(
+                    RemoteNetSettings(
+                        ip=(ipaddress.ip_network("192.0.2.0/24"), ipaddress.ip_network("::1")),
+                        maxpipeline=0,
+                        anonssl=True,
+                        tls_mandatory=False,
+                    ),
+                ),
+            ),
         ),
         report=dataclasses.replace(
             usual.report,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Callable
 from dataclasses import replace
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
 
 from mqcd.config.login import AuthSettings, Mechanism, Secret, SslSettings
+from mqcd.config.remotenets import RemoteNetSettings
 from mqcd.config.settings import (
     ClientSettings,
     DeliverSettings,
@@ -156,6 +158,75 @@ async def test_a_reply_that_comes_drop_by_drop_gains_no_time() -> None:
             if kit.dialer.peers[0].open:
                 kit.dialer.peers[0]._connection.say(b"2")
         assert (await deferral(kit)).attempt.phase is Phase.MAIL
+
+
+# ---------------------------------------------------------------- other manners for single networks
+
+
+def other_net(**changes: Any) -> DeliverSettings:
+    """Other manners for the network that the relay lies in."""
+    elsewhere = RemoteNetSettings(ip=(ip_network("198.51.100.0/24"),), announcehost="never.example")
+    here = RemoteNetSettings(ip=(ip_network("10.0.0.0/8"), ip_network("192.0.2.0/24")), **changes)
+    after = RemoteNetSettings(ip=(ip_network("192.0.2.1"),), announcehost="late.example")
+    return client(remotenets=(elsewhere, here, after))
+
+
+@pytest.mark.parametrize(
+    ("changes", "how", "line", "expected"),
+    [
+        ({"announcehost": "other.example"}, {}, 0, "EHLO other.example"),
+        ({"say_helo": True}, {}, 0, "HELO mx.example.org"),
+        ({"fallback_helo": True}, {"replies": {"EHLO": "502 no"}}, 1, "HELO mx.example.org"),
+        ({"ext_chunking": False}, {"extensions": ("CHUNKING",)}, 3, "DATA"),
+        ({"anonssl": False}, {"extensions": ("STARTTLS",)}, 1, "MAIL FROM:<from@example.org>"),
+        ({"send_quit": False}, {}, -1, "DATA"),
+    ],
+)
+async def test_remotenets_change_what_is_said(
+    changes: dict[str, Any], how: dict[str, Any], line: int, expected: str
+) -> None:
+    assert (await heard(other_net(**changes), **how))[line] == expected
+
+
+async def test_remotenets_change_pipelining() -> None:
+    async with Kit(other_net(maxpipeline=1)) as kit:
+        await kit.submit("to@example.com")
+        await kit.deliverer.drained()
+        assert kit.dialer.peers[0]._connection.writes[1].count(b"\r\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "minutes"), [({"timeout": MINUTE // 2}, 5), ({"mindatarate": 8000}, 12), ({}, 10)]
+)
+async def test_remotenets_change_time_limits(changes: dict[str, Any], minutes: int) -> None:
+    content = b"Subject: two minutes at 8000 bits a second\r\n\r\n".ljust(120_000, b"x")
+    async with Kit(other_net(**changes), hosts=serving(replies={".": None})) as kit:
+        await kit.submit("to@example.com", content=content)
+        await kit.clock.run_for(minutes * MINUTE - 3000)
+        assert not kit.observer.of(Verb.DEFERRED)
+        await kit.clock.run_for(6000)
+        assert (await deferral(kit)).possibly_delivered
+
+
+async def test_remotenets_change_waiting_for_quit() -> None:
+    settings = replace(other_net(wait_quit=False), maxidletime=0)
+    async with Kit(settings, hosts=serving(replies={"QUIT": None})) as kit:
+        await kit.submit("to@example.com")
+        await kit.heard(Verb.DELIVERED)
+        await kit.until(lambda: not kit.dialer.peers[0].open)
+
+
+async def test_remotenets_may_require_tls() -> None:
+    async with Kit(other_net(tls_mandatory=True), hosts=serving(extensions=())) as kit:
+        await kit.submit("to@example.com")
+        assert (await deferral(kit)).reply.status == "4.7.4"
+
+
+async def test_a_relay_that_wants_tls_goes_before_remotenets() -> None:
+    [usual] = RELAYED.relays
+    wanting = (replace(usual, ssl=SslSettings(latent=True)),)
+    settings = replace(other_net(anonssl=False), relays=wanting)
+    assert (await heard(settings, extensions=("STARTTLS",)))[1] == "STARTTLS"
 
 
 # ---------------------------------------------------------------- connections that are kept
