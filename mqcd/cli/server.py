@@ -25,10 +25,13 @@ def run(place: Place) -> int:
 def check(place: Place) -> int:
     """Show the settings in effect, or every error in the configuration."""
     from mqcd.config.show import as_xml
+    from mqcd.daemon.privileges import find_user
 
     loaded = place.load()
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
+    if (user := loaded.settings.application.user) is not None:
+        find_user(user)
     click.echo(as_xml(loaded.settings), nl=False)
     return 0
 

@@ -130,6 +130,29 @@ class Host(Kind[str]):
 
 
 @dataclasses.dataclass(frozen=True)
+class Address(Kind[str]):
+    """An IP address to bind to, without brackets."""
+
+    @property
+    def word(self) -> str:
+        return "IP address"
+
+    @property
+    def expected(self) -> str:
+        return "an IP address such as 127.0.0.1 or ::1"
+
+    def parse(self, text: str) -> str:
+        bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+        try:
+            return str(ipaddress.ip_address(bare))
+        except ValueError:
+            raise self.refuse(text) from None
+
+    def show(self, value: str) -> str:
+        return value
+
+
+@dataclasses.dataclass(frozen=True)
 class Endpoint(Kind[HostPort]):
     """A host and a port: `host`, `host:port`, `[v6]:port`, or a bare IPv6 address."""
 

@@ -36,6 +36,7 @@ from mqcd.config.names import (
     REDIRECT,
     SENDER,
     USER,
+    Address,
     Domain,
     Endpoint,
     Host,
@@ -349,7 +350,7 @@ OPS = Block(
     fills=settings.OpsSettings,
     attribute="ops",
     entries=(
-        row("@interface", Host()),
+        row("@interface", Address()),
         row("@port", PORT),
         row("node", NAME),
         Block(

@@ -1,15 +1,17 @@
 """What of a new configuration a running server takes over, and what has to wait for a restart. Pure.
 
-A change is named by the path of settings that a reader of the file knows. What waits is what the server
+A change is named by its path in the file, such as `mta/queue/minfree`. What waits is what the server
 has bound, opened, or divided its memory by.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from mqcd.config.blocks import Block, Many, join
+from mqcd.config.schema import ROOT
 from mqcd.config.settings import ListenerSettings, Settings
 
 
@@ -30,8 +32,8 @@ def compare(old: Settings, new: Settings) -> Changes:
     adopted = _adopt(old, new)
     return Changes(
         settings=adopted,
-        applied=tuple(_differences("", old, adopted)),
-        needs_restart=tuple(_differences("", adopted, new)),
+        applied=tuple(_differences(ROOT, "", old, adopted)),
+        needs_restart=tuple(_differences(ROOT, "", adopted, new)),
     )
 
 
@@ -60,15 +62,25 @@ def _with_server(listener: ListenerSettings, servers: dict[str, Any]) -> Listene
     return dataclasses.replace(listener, server=servers.get(listener.name, listener.server))
 
 
-def _differences(path: str, old: Any, new: Any) -> Iterator[str]:
-    if old == new:
-        return
-    if path == "submit.listeners" and [each.name for each in old] == [each.name for each in new]:
-        for before, after in zip(old, new, strict=True):
-            yield from _differences(f"{path}.{before.name}", before, after)
-    elif dataclasses.is_dataclass(old) and type(old) is type(new):
-        for field in dataclasses.fields(old):
-            inner = f"{path}.{field.name}" if path else field.name
-            yield from _differences(inner, getattr(old, field.name), getattr(new, field.name))
-    else:
-        yield path
+def _differences(block: Block, path: str, old: Any, new: Any) -> Iterator[str]:
+    """Paths of what differs in the settings of the block at `path`."""
+    for entry in block.entries:
+        if isinstance(entry, Block) and entry.fills is None:
+            yield from _differences(entry, join(path, entry.name), old, new)
+            continue
+        before, after = getattr(old, entry.attribute), getattr(new, entry.attribute)
+        if before == after:
+            continue
+        here = join(path, entry.name)
+        if isinstance(entry, Block):
+            yield from _differences(entry, here, before, after)
+        elif isinstance(entry, Many) and _names(before) == _names(after) != []:
+            for name, one, other in zip(_names(before), before, after, strict=True):
+                yield from _differences(entry.item, f"{here}/{entry.item.name}[{name}]", one, other)
+        else:
+            yield here
+
+
+def _names(items: Sequence[Any]) -> list[str]:
+    """What tells the items of a list apart; none where they have no names."""
+    return [item.name for item in items if isinstance(item, ListenerSettings)]

@@ -57,7 +57,7 @@ class SystemIdentity:
 
 def settle_in(name: str | None, directories: Sequence[Path], identity: Identity) -> None:
     """Make the directories and become the user `name`, if root is to. Raises ConfigError."""
-    user = _find(name) if name is not None else None
+    user = find_user(name) if name is not None else None
     root = identity.euid() == 0
     if user is not None and not root and identity.euid() != user.pw_uid:
         log.warning("application/user is %s, but only root can become it; staying as started", user.pw_name)
@@ -72,7 +72,8 @@ def settle_in(name: str | None, directories: Sequence[Path], identity: Identity)
     _check(user.pw_name if user is not None else str(os.geteuid()), directories)
 
 
-def _find(name: str) -> pwd.struct_passwd:
+def find_user(name: str) -> pwd.struct_passwd:
+    """The system's entry. Raises ConfigError when there is no such user."""
     try:
         return pwd.getpwnam(name)
     except KeyError:

@@ -64,6 +64,13 @@ def test_without_any_it_is_conf_beside_the_current_directory(
     assert queue_root(capsys) == f"<rootpath>{tmp_path}/var/queue</rootpath>"
 
 
+@pytest.mark.parametrize(("user", "code"), [("root", 0), ("nobody-of-that-name", 1)])
+def test_check_looks_whether_the_user_is_there(tmp_path: Path, capsys: Capture, user: str, code: int) -> None:
+    conf = write_conf(tmp_path, application=f"<user>{user}</user>")
+    assert main(["-c", str(conf), "check"]) == code
+    assert (f'there is no user "{user}"' in capsys.readouterr().err) is bool(code)
+
+
 def test_a_file_that_is_not_there_says_how_to_name_one(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -460,3 +460,9 @@ def test_a_password_s_file_that_will_not_do_is_an_error(
     with pytest.raises(BadConfiguration) as caught:
         load(conf, var=VAR, hostname=HOST)
     assert [remark.path for remark in caught.value.remarks] == [f"{RELAY}/auth/password@file"]
+
+
+def test_the_pages_are_bound_to_an_address() -> None:
+    [error] = errors('<mailserver><ops interface="localhost"/></mailserver>')
+    assert (error.path, "an IP address" in str(error)) == ("ops@interface", True)
+    assert loaded('<mailserver><ops interface="[::1]"/></mailserver>').settings.ops.interface == "::1"

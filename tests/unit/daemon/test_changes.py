@@ -23,19 +23,25 @@ def test_delays_are_taken_over_and_paths_are_not() -> None:
     old = Settings()
     queue = QueueSettings(retry_delays=(1000,), maxclustersize=1)
     changes = compare(old, replace(old, queue=queue))
-    assert changes.applied == ("queue.retry_delays",)
-    assert changes.needs_restart == ("queue.maxclustersize",)
+    assert changes.applied == ("mta/queue/retry_delays",)
+    assert changes.needs_restart == ("mta/queue/maxclustersize",)
     assert changes.settings.queue == replace(old.queue, retry_delays=(1000,))
 
 
 def test_a_door_takes_its_server_over_but_not_its_port() -> None:
     changes = compare(with_listeners("a.b", "c"), with_listeners("a.b", "c", port=26, maxrecips=5))
-    assert changes.applied == ("submit.listeners.a.b.server.maxrecips", "submit.listeners.c.server.maxrecips")
-    assert changes.needs_restart == ("submit.listeners.a.b.port", "submit.listeners.c.port")
+    assert changes.applied == (
+        "mta/submit/listeners/listener[a.b]/server/maxrecips",
+        "mta/submit/listeners/listener[c]/server/maxrecips",
+    )
+    assert changes.needs_restart == (
+        "mta/submit/listeners/listener[a.b]@port",
+        "mta/submit/listeners/listener[c]@port",
+    )
     assert [each.port for each in changes.settings.submit.listeners] == [25, 25]
 
 
 def test_another_door_needs_a_restart_and_the_others_take_theirs_over() -> None:
     changes = compare(with_listeners("a"), with_listeners("a", "b", maxrecips=5))
-    assert changes.applied == ("submit.listeners.a.server.maxrecips",)
-    assert changes.needs_restart == ("submit.listeners",)
+    assert changes.applied == ("mta/submit/listeners/listener[a]/server/maxrecips",)
+    assert changes.needs_restart == ("mta/submit/listeners",)

@@ -85,8 +85,8 @@ async def test_sighup_takes_over_what_is_new_and_refuses_what_is_wrong(tmp_path:
     write_conf(tmp_path, retry_delays="5m", node="n2")
     os.kill(os.getpid(), signal.SIGHUP)
     said = await log.until("needs a restart")
-    assert 'msg="SIGHUP: took over: queue.retry_delays"' in said
-    assert "needs a restart: ops.node" in said
+    assert 'msg="SIGHUP: took over: mta/queue/retry_delays"' in said
+    assert "needs a restart: ops/node" in said
     write_conf(tmp_path, retry_delays="soon")
     os.kill(os.getpid(), signal.SIGHUP)
     said = await log.until("the old one stays")

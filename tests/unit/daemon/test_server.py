@@ -181,7 +181,7 @@ async def test_a_reload_lets_other_clients_in(tmp_path: Path) -> None:
             await house.send("ann@example.com")
         sink = str(house.sink.port)
         applied, waits = await reload(house, tmp_path, sink=sink)
-        assert (applied, waits) == (("submit.listeners.smtp.server.relay_clients",), ())
+        assert (applied, waits) == (("mta/submit/listeners/listener[smtp]/server/relay_clients",), ())
         await house.send("ann@example.com")
         await house.sink.wait_messages(1)
 
@@ -190,7 +190,7 @@ async def test_a_reload_changes_the_relay_the_delays_and_the_log(tmp_path: Path)
     async with running(tmp_path, retry_delays="1s") as house, running(tmp_path / "other") as other:
         sink = str(other.sink.port)
         told = await reload(house, tmp_path, sink=sink, retry_delays="5m", level="error")
-        assert told == (("queue.retry_delays", "deliver.relays", "ops.log.level"), ())
+        assert told == (("mta/queue/retry_delays", "mta/deliver/relays", "ops/log@level"), ())
         await house.send("ann@example.com")
         await other.sink.wait_messages(1)
         assert house.arrived == []
@@ -202,7 +202,7 @@ async def test_what_needs_a_restart_is_said_at_every_reload(tmp_path: Path) -> N
         for _ in range(2):
             sink = str(house.sink.port)
             told = await reload(house, tmp_path, sink=sink, node="n2", port="2525")
-            assert told == ((), ("submit.listeners.smtp.port", "ops.node"))
+            assert told == ((), ("mta/submit/listeners/listener[smtp]@port", "ops/node"))
 
 
 async def test_a_part_that_fails_is_told(tmp_path: Path) -> None:
