@@ -74,7 +74,7 @@ def _read(shard: Shard, backlog: Backlog) -> Replay:
 
 def _put_aside(shard: Shard, disk: Disk, stretch: Damage, files: dict[int, int]) -> None:
     data = disk.pread(files[stretch.segment], stretch.end - stretch.start, stretch.start)
-    put_aside(disk, shard.queue_root, f"segment-{stretch.segment}-{stretch.start}.bad", data, anew=True)
+    put_aside(disk, shard.queue_root, f"segment-{stretch.segment}", stretch.start, data)
 
 
 def _make_residents(shard: Shard, backlog: Backlog, replay: Replay) -> _Found:

@@ -198,10 +198,10 @@ class Claims:
         most = shard.journal.frame_room // 2
         try:
             taken = await loop.run_in_executor(shard.executor, shard.shelf.read, name, want, now, most)
-            for raw in taken.damaged:
-                file = name.replace("/", "-") + ".bad"
-                await loop.run_in_executor(shard.executor, put_aside, shard.disk, shard.queue_root, file, raw)
-                shard.figures.quarantined += 1
+            for find in taken.damaged:
+                await loop.run_in_executor(
+                    shard.executor, put_aside, shard.disk, shard.queue_root, name, *find
+                )
         except (DecodeError, FileNotFoundError) as error:
             log.error("cluster %s cannot be read: %s; run `mqcd fsck`", name, error)
             shard.shelf.set_aside(name)
@@ -244,6 +244,7 @@ class Claims:
                 before.area, before.left - taken.state.left, before.octets - taken.state.octets
             )
             shard.shelf.advance(taken.state)
+            shard.figures.quarantined += taken.bad
             at = body + len(parts[0])
             taking = 0
             for raw, glance in taken.lines:

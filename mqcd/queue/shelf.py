@@ -29,8 +29,11 @@ class Taken:
 
     state: ClusterState
     lines: list[tuple[bytes, record.Glance]]
-    damaged: list[bytes]
-    """Lines that do not check; their home ends with this take, so they must be put aside first."""
+    damaged: list[tuple[int, bytes]]
+    """Stretches of lines that do not check, each with its octet in the cluster; their home ends with this
+    take, so they must be put aside first."""
+    bad: int
+    """How many lines that is."""
 
     @property
     def head(self) -> Take:
@@ -110,15 +113,16 @@ class Shelf:
         deferred = state.area is Area.DEFERRED
         latest = self._latest.get(name, state.due_last)
         lines: list[tuple[bytes, record.Glance]] = []
-        damaged: list[bytes] = []
-        used = octets = 0
+        damaged: list[tuple[int, bytes]] = []
+        bad = used = octets = 0
         next_due = latest
         for raw in split_lines(data):
             try:
                 record.check(raw)
                 glance = record.Glance(raw)
             except DecodeError:
-                damaged.append(raw)
+                _extend(damaged, state.cursor + used, raw)
+                bad += 1
                 used += len(raw)
                 continue
             glance.due = min(glance.due, latest)
@@ -131,12 +135,12 @@ class Shelf:
         following = replace(
             state,
             cursor=state.cursor + used,
-            left=max(0, state.left - len(lines) - len(damaged)) if used < len(data) else 0,
+            left=max(0, state.left - len(lines) - bad) if used < len(data) else 0,
             octets=max(0, state.octets - octets),
             due=next_due if deferred else 0,
         )
         self._keep(name, following, data[used:])
-        return Taken(following, lines, damaged)
+        return Taken(following, lines, damaged, bad)
 
     def _keep(self, name: str, state: ClusterState, rest: bytes) -> None:
         self._rest.pop(name, None)
@@ -167,3 +171,11 @@ class Shelf:
         for name, state in changed.items():
             if self.clusters.get(name) in (None, state):
                 self.changed.discard(name)
+
+
+def _extend(stretches: list[tuple[int, bytes]], offset: int, raw: bytes) -> None:
+    """Add a line to the stretch that it follows, or begin another."""
+    if stretches and stretches[-1][0] + len(stretches[-1][1]) == offset:
+        offset, before = stretches.pop()
+        raw = before + raw
+    stretches.append((offset, raw))

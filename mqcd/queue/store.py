@@ -175,7 +175,7 @@ class ClusterStore:
         if short := self._space.short():
             return short
         if self._open.recovery.done() and not shard.ready:
-            return "what the last run left cannot be read"
+            return f"what the last run left cannot be brought in: {self._open.recovery.exception()}"
         if not shard.ring.full:
             return ""
         trouble = self._open.keeper.trouble

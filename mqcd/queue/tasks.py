@@ -310,10 +310,10 @@ def sweep(disk: Disk, task: Sweep) -> frozenset[int]:
     for area in Area:
         for directory in _directories(disk, task.queue_root / area):
             _sweep_clusters(disk, directory, task)
-    journal = task.queue_root / "journal"
-    for name in disk.names(journal):
-        if name.endswith(TEMP_SUFFIX):
-            disk.unlink(journal / name)
+    for directory in (task.queue_root / "journal", task.queue_root / QUARANTINE):
+        for name in disk.names(directory):
+            if name.endswith(TEMP_SUFFIX):
+                disk.unlink(directory / name)
     doubtful: set[int] = set()
     for number in range(1, SILOS + 1):
         _sweep_silo(disk, task.spool_root / f"s{number:02d}", task, doubtful)

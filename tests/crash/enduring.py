@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -183,8 +183,12 @@ class Life:
         async def start() -> None:
             try:
                 await self._store.open()
+                await self._store.recovered()
                 self._open = True
             except StoreUnavailable as error:
+                # Who supervises the server starts it again.
+                await self._store.close()
+                self.disk.forget()
                 self.refusals.append(str(error))
 
         await self._persist(lambda: self._open, start)
@@ -321,8 +325,6 @@ async def _open_and_close(root: Path) -> None:
     clock.advance(3_600_000)
     store = ClusterStore(options(root, links=False), clock, RecordingObserver(), disk, InlineWorkers(disk))
     await store.open()
-    for _ in range(50):
-        await asyncio.sleep(0)
-    with suppress(StoreUnavailable):
-        await store.close()
+    await store.recovered()
+    await store.close()
     disk.dispose()

@@ -68,21 +68,20 @@ def _take_apart(owned: Owned, state: ClusterState) -> list[cluster.Line] | None:
     data = owned.disk.read_file(owned.queue_root / state.name)
     head = data[: cluster.START]
     whole: list[cluster.Line] = []
-    damaged: list[bytes] = []
     if head != cluster.FIRST_LINE:
         if _ANY_VERSION.match(data):
             return None
-        damaged.append(head)
+        put_aside(owned.disk, owned.queue_root, state.name, 0, head)
+    offset = state.cursor
     for raw in cluster.split_lines(data[state.cursor : state.size]):
         try:
             record.decode(raw)
         except DecodeError:
-            damaged.append(raw)
+            put_aside(owned.disk, owned.queue_root, state.name, offset, raw)
         else:
             glance = record.Glance(raw)
             whole.append(cluster.Line(glance.due, glance.received, glance.size, raw))
-    file = state.name.replace("/", "-") + ".bad"
-    put_aside(owned.disk, owned.queue_root, file, b"".join(damaged))
+        offset += len(raw)
     return whole
 
 

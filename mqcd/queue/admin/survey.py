@@ -316,6 +316,8 @@ class _Survey:
     def _look_into_quarantine(self) -> None:
         directory = self._queue_root / QUARANTINE
         for name in self._disk.names(directory):
+            if name.endswith(TEMP_SUFFIX):
+                continue
             data = self._disk.read_file(directory / name)
             if name.startswith("segment-"):
                 self._note_aside(directory / name, None, f"a stretch of {len(data)} octets")
