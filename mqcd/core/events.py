@@ -37,8 +37,16 @@ TRANSITIONS = frozenset(Verb) - {Verb.REFUSED, Verb.CONNECTED, Verb.CONNECT_FAIL
 """Verbs that come exactly once per transition."""
 
 
+_LAST_MS = 253_402_300_799_999
+"""The end of the year 9999, after which RFC 3339 has no times."""
+
+
 def format_time(ms: int) -> str:
-    """RFC 3339 UTC with milliseconds, as all times in files and JSON are written."""
+    """RFC 3339 UTC with milliseconds, as all times in files and JSON are written.
+
+    A time that cannot be, as damage leaves it, is told as the nearest that can: nothing stops for it.
+    """
+    ms = min(max(ms, 0), _LAST_MS)
     return f"{_second(ms // 1000)}.{ms % 1000:03d}Z"
 
 

@@ -50,8 +50,8 @@ class _Found:
 async def bring_in(shard: Shard, writer: Writer, backlog: Backlog) -> Sweep:
     """Bring it into the shard; returns what step R4 has to look for. Raises OSError."""
     loop = asyncio.get_running_loop()
-    replay = await loop.run_in_executor(shard.executor, _read, shard, backlog)
-    found = await loop.run_in_executor(shard.executor, _make_residents, shard, backlog, replay)
+    found = await loop.run_in_executor(shard.executor, _read, shard, backlog)
+    replay = found.replay
     shard.figures.quarantined += len(replay.damage)
     cut_off = await _settle_in(shard, backlog, found.residents)
     _shelve(shard, replay.takes)
@@ -59,17 +59,18 @@ async def bring_in(shard: Shard, writer: Writer, backlog: Backlog) -> Sweep:
     return _sweep(shard, backlog, found)
 
 
-def _read(shard: Shard, backlog: Backlog) -> Replay:
-    """Off the event loop, like the next. Changes nothing but what can be done again."""
+def _read(shard: Shard, backlog: Backlog) -> _Found:
+    """Off the event loop: nobody else looks at these segments meanwhile."""
     disk, replay = shard.disk, Replay()
     for segment in backlog.chain:
         # What a killed process wrote may be in the page cache only; from here on it counts.
         disk.datasync(segment.fd)
         replay.read(disk, segment, last=segment is backlog.chain[-1])
         segment.totals = replay.totals[segment.number]
+    found = _make_residents(shard, backlog, replay)
     for stretch in replay.damage:
         _put_aside(shard, disk, stretch, {segment.number: segment.fd for segment in backlog.chain})
-    return replay
+    return found
 
 
 def _put_aside(shard: Shard, disk: Disk, stretch: Damage, files: dict[int, int]) -> None:

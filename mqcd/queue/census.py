@@ -59,8 +59,9 @@ class Homes:
     def settle_in(self, ordinal: int, start: int, begun: bool, content: Locator) -> None:
         """An entry becomes a home. Ordinals only grow: raises DecodeError where they do not."""
         gap = ordinal - len(self._starts)
-        if gap < 0:
-            raise DecodeError(f"ordinal {ordinal} comes again in segment {self.segment.number}")
+        # Each entry takes some octets, so there cannot be more of them than there are octets before this one.
+        if gap < 0 or ordinal > start:
+            raise DecodeError(f"ordinal {ordinal} cannot be here in segment {self.segment.number}")
         self._starts.frombytes(bytes(gap * self._starts.itemsize))
         self._begun += bytes(gap)
         self._starts.append(start)

@@ -252,9 +252,12 @@ def _envelope(spid: int, part: str) -> Envelope:
 
 
 def file_of(line: bytes) -> int:
-    """The file number (see `names`) of the content of a line's recipient. The line is one that checks."""
-    spid, qid, area, _ = line.split(b"|", 3)
-    return names.number(int(spid, 16), int(qid) if _AREA_OF_OCTETS[area][1] else 0)
+    """The file number (see `names`) of the content of a line's recipient. Raises DecodeError."""
+    try:
+        spid, qid, area, _ = line.split(b"|", 3)
+        return names.number(int(spid, 16), int(qid) if _AREA_OF_OCTETS[area][1] else 0)
+    except (ValueError, KeyError) as error:
+        raise DecodeError(f"not a record line: {line[:120]!r}") from error
 
 
 class Glance:

@@ -131,7 +131,7 @@ class Walk:
                 continue
             start = offset + HEADER_SIZE
             offset = self.end = start + header.length
-            self.sequence = header.sequence + header.entries
+            self.sequence = max(self.sequence, header.sequence + header.entries)
             self.ordinal = header.ordinal + header.entries
             base = window.base
             yield Frame(header, memoryview(window.data)[start - base : offset - base], start)
@@ -291,12 +291,18 @@ class Replay:
     def settle_in(self, segments: dict[int, Segment]) -> Iterator[Resident]:
         """Make every unfinished recipient a resident of its segment, and give them in order.
 
-        Each comes with its record line in `raw`; who keeps many residents lets go of it.
+        Each comes with its record line in `raw`; who keeps many residents lets go of it. A line that is none
+        is noted as damage.
         """
         for number, homes in self._homes.items():
             segment = segments[number]
             for ordinal, raw in homes.items():
-                glance = Glance(raw.line)
+                try:
+                    glance = Glance(raw.line)
+                except DecodeError:
+                    end = raw.offset + len(raw.line)
+                    self.damage.append(Damage(segment.path, number, raw.offset, end))
+                    continue
                 resident = Resident(
                     spid=glance.spid,
                     qid=glance.qid,

@@ -10,6 +10,7 @@ import pytest
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area
+from mqcd.queue.frame import ALIVE, IN_SPOOL, Entry, Kind, Mark, pack_entry
 from tests.fakes.disk import Gate
 from tests.fakes.killed import copy_as_killed
 from tests.unit.queue.support import Rig, tally
@@ -132,6 +133,17 @@ async def test_a_stop_waits_for_what_is_being_read(rig: Rig) -> None:
             assert len(await reopened.post.claim_all()) == 3
         finally:
             await reopened.close()
+
+
+async def test_a_record_that_is_none_is_put_aside_and_stops_nothing(rig: Rig) -> None:
+    entry = Entry(Mark.CARRIED, ALIVE, 0, 0, IN_SPOOL, b"no record\n")
+    await rig.shard.journal.append(Kind.CARRY, [pack_entry(entry)], 1, rig.clock.now(), lambda *_: None)
+    [sent] = await rig.post.send("a@example.org")
+    again = await rig.killed()
+    assert [each.key for each in await again.post.claim_all()] == [sent.key]
+    [bad] = (again.queue / "quarantine").iterdir()
+    assert bad.read_bytes() == b"no record\n"
+    assert again.store.engine().quarantined_lines == 1
 
 
 async def test_no_spid_of_an_older_segment_is_given_again(rig: Rig) -> None:

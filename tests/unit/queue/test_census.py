@@ -125,8 +125,13 @@ def test_contents_are_shared_by_those_who_follow_one_another() -> None:
 def test_an_ordinal_never_comes_again() -> None:
     made = homes()
     made.settle_in(4, 100, begun=False, content=IN_SPOOL)
-    with pytest.raises(DecodeError, match="ordinal 4 comes again in segment 7"):
+    with pytest.raises(DecodeError, match="ordinal 4 cannot be here in segment 7"):
         made.settle_in(4, 200, begun=False, content=IN_SPOOL)
+
+
+def test_an_ordinal_that_cannot_be_takes_no_memory() -> None:
+    with pytest.raises(DecodeError, match="ordinal 4294967295 cannot be here"):
+        homes().settle_in((1 << 32) - 1, 5000, begun=False, content=IN_SPOOL)
 
 
 async def test_of_many_entries_little_is_remembered(rig: Rig) -> None:
