@@ -278,6 +278,8 @@ class SecretKind(Kind[Secret]):
         return "a text, which is never shown"
 
     def parse(self, text: str) -> Secret:
+        if text == HIDDEN:
+            raise BadValue("this is what is shown in its stead: put the secret itself, or its file")
         return Secret(text)
 
     def show(self, value: Secret) -> str:

@@ -123,7 +123,7 @@ async def _try(shop: Shop, road: _Road, manners: Manners) -> Link | NoHost:
         found = await _open(shop, road, link)
     finally:
         if found is not link:
-            link.close()
+            link.leave()
             shop.sweep.discard(link)
     return found
 

@@ -37,6 +37,8 @@ PATIENCE: Mapping[Phase, int] = {
     Phase.DOT: 10,
 }
 """How many times `timeout` we wait in each phase."""
+GONE = ("4.4.2", "4.5.0")
+"""Statuses of ours for a server that left, or did not know its lines."""
 BLOCK_PATIENCE = 3
 """The same for the content, from DATA's reply to its end."""
 
@@ -191,6 +193,13 @@ class Link:
         self._patience(1)
         while dialogue.state is State.WAITING and self._settings.wait_quit:
             await self.receive()
+        self.close()
+
+    def leave(self) -> None:
+        """Close a session that is not to be: with QUIT where the server listens (RFC 5321, 4.1.1.10)."""
+        connection, end = self._connection, self.dialogue.end
+        if connection is not None and end is not None and end.status not in GONE and self.sends_quit:
+            connection.write(b"QUIT\r\n")
         self.close()
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from mqcd.core.spid import format_spid
 from mqcd.deliver.dialogue import Dialogue
 from mqcd.deliver.exchange import State, Transaction
 from mqcd.deliver.lanes import Job
-from mqcd.deliver.link import CHUNK, Link
+from mqcd.deliver.link import CHUNK, GONE, Link
 from mqcd.deliver.shop import Shop
 from mqcd.deliver.verdicts import verdict_on
 
@@ -218,4 +218,4 @@ def _stale(dialogue: Dialogue) -> bool:
 
 def _broken(dialogue: Dialogue) -> bool:
     """Whether the server left, or did not know its lines, rather than said goodbye."""
-    return dialogue.end is None or dialogue.end.status in ("4.4.2", "4.5.0")
+    return dialogue.end is None or dialogue.end.status in GONE

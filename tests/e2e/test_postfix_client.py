@@ -14,7 +14,6 @@ import pytest
 
 from tests.e2e.conftest import MakeServer
 from tests.e2e.kit import mail
-from tests.e2e.kit.certificates import Authority
 from tests.e2e.kit.mail import Client
 from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.postfix import Postfix
@@ -22,6 +21,7 @@ from tests.e2e.kit.receivers import Receiver
 from tests.e2e.kit.saslauth import SaslServer
 from tests.e2e.kit.server import Server
 from tests.e2e.kit.waiting import poll
+from tests.fakes.certificates import Authority
 
 pytestmark = pytest.mark.needs("postfix", "openssl")
 

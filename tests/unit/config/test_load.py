@@ -445,7 +445,8 @@ def test_a_password_comes_from_its_file_and_is_shown_nowhere(tmp_path: pathlib.P
         assert secret not in repr(settings)
         assert secret not in as_xml(settings)
     assert "relay.secret" in as_xml(by_file)
-    assert "(hidden)" in as_xml(by_text)
+    assert '<password file="">(hidden)</password>' in as_xml(by_text)
+    assert [error.path for error in errors(as_xml(by_text))] == [f"{RELAY}/auth/password"]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n", b"\xff\n"])

@@ -397,6 +397,13 @@ async def test_a_login_that_is_refused_defers() -> None:
         assert verdict.reply.text == "login refused: 535 5.7.8 no"
 
 
+async def test_a_session_that_is_not_to_be_is_left_with_quit() -> None:
+    async with Kit(auth(), hosts=serving(extensions=SECURE, replies={"AUTH": "535 5.7.8 no"})) as kit:
+        await kit.submit("to@example.com")
+        await deferral(kit)
+        assert kit.dialer.peers[0].log[-1] == "QUIT"
+
+
 async def test_each_login_has_a_lane_of_its_own() -> None:
     [usual] = RELAYED.relays
     relays = (
