@@ -22,7 +22,7 @@ from rich.console import Console
 
 from mqcd.core.errors import ConfigError
 from mqcd.core.ports import Clock
-from mqcd.daemon.process import SWITCH_INTERVAL, loop_factory
+from mqcd.daemon.process import loop_factory, tune_interpreter
 from mqcd.demo import checks
 from mqcd.demo.checks import Finding
 from mqcd.demo.letters import SENDER, Letter, letters
@@ -50,7 +50,7 @@ def run(keep: Path | None = None) -> int:
 
     Raises ConfigError for a directory that holds something.
     """
-    sys.setswitchinterval(SWITCH_INTERVAL)
+    tune_interpreter()
     directory = keep.absolute() if keep is not None else Path(tempfile.mkdtemp(prefix="mqcd-demo-"))
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):

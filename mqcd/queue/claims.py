@@ -144,7 +144,7 @@ class Claims:
     ) -> None:
         shard = self._shard
         while len(found) < room and self._passes > 0 and (resident := pop()) is not None:
-            recipient = self._load(resident, now)
+            recipient = resident.recipient or self._load(resident, now)
             if recipient is None:
                 continue
             until = skip.get(recipient.domain) if skip else None
@@ -179,8 +179,9 @@ class Claims:
     def _hand_out(self, found: list[Resident]) -> Sequence[Recipient]:
         shard = self._shard
         recipients = []
+        now = shard.clock.now()
         for resident in found:
-            recipient = self._load(resident, shard.clock.now())
+            recipient = resident.recipient or self._load(resident, now)
             if recipient is not None:
                 shard.active[resident.spid, resident.qid] = resident
                 recipients.append(recipient)

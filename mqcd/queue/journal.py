@@ -72,8 +72,10 @@ class Append:
             octets += len(part)
         self.octets = octets
         """Of header and body."""
-        # Where it is written, once it is.
-        self.ordinal = self.body = self.sequence = 0
+        self.ordinal: int
+        """Where it is written: known once it is, as the two that follow."""
+        self.body: int
+        self.sequence: int
 
 
 class Figures(Protocol):

@@ -163,7 +163,7 @@ class ClusterStore:
     def reserve(self, several: bool) -> int:
         """A SPID; see the port."""
         shard = self._live.shard
-        return shard.spids.next(shard.time.trusted().wall, several)
+        return shard.spids.next(shard.time.wall(), several)
 
     def refusing(self) -> str:
         """Why no mail is taken now; "" when it is. Space is looked at once a second at most."""
@@ -191,7 +191,8 @@ class ClusterStore:
         if why := self.refusing():
             raise StoreUnavailable(why)
         # While the last run's mail is read nothing can be evacuated, and waiting would help nobody.
-        if live.shard.ready and live.shard.ring.fill >= 0.75:
+        ring = live.shard.ring
+        if ring.free_slots * 4 <= ring.slots and live.shard.ready:
             await live.keeper.relief(_FULL_DELAY_MS)
         staged = live.staging.in_memory(submission)
         if staged is not None:
@@ -249,6 +250,8 @@ class ClusterStore:
     ) -> Awaitable[None]:
         """Record verdicts and what they give rise to."""
         live = self._live
+        if not submissions:
+            return live.writer.settle(settlements, ())
         staged = [live.staging.in_memory(submission) for submission in submissions]
         small = [each for each in staged if each is not None]
         if len(small) == len(submissions):

@@ -47,12 +47,17 @@ class Timekeeper:
 
     def look(self) -> bool:
         """Compare the clocks; whether the wall clock can be believed."""
+        self._read()
+        return not self._watch.in_doubt
+
+    def _read(self) -> tuple[int, int]:
+        """Wall and monotonic time, compared."""
         wall, monotonic = self._clock.now(), self._clock.monotonic()
         change = self._watch.look(wall, monotonic)
         if change is not None:
             self._tell(change, self._watch.off_by(wall, monotonic))
             self._leapt()
-        return not self._watch.in_doubt
+        return wall, monotonic
 
     @property
     def in_doubt(self) -> bool:
@@ -61,13 +66,16 @@ class Timekeeper:
 
     def trusted(self) -> Reading:
         """The time to go by where a wrong one would leave traces for good."""
-        self.look()
-        return self._watch.believes(self._clock.now(), self._clock.monotonic())
+        return self._watch.believes(*self._read())
+
+    def wall(self) -> int:
+        """The same as wall time alone: asked for each message, so it makes no `Reading` while all is well."""
+        wall, monotonic = self._read()
+        return self._watch.believes(wall, monotonic).wall if self._watch.in_doubt else wall
 
     def off_by(self) -> int:
         """How far the wall clock stands from where it should, ms; 0 when it is believed."""
-        self.look()
-        return self._watch.off_by(self._clock.now(), self._clock.monotonic())
+        return self._watch.off_by(*self._read())
 
     @staticmethod
     def _tell(change: Change, off: int) -> None:

@@ -92,7 +92,7 @@ class Writer:
         envelope = submission.envelope
         if self._shard.time.in_doubt:
             # Of a clock that has gone back it would be too old to live when the clock agrees again.
-            believed = self._shard.time.trusted().wall
+            believed = self._shard.time.wall()
             envelope = replace(envelope, received=max(envelope.received, believed))
         addresses = submission.recipients
         if not addresses or is_several(envelope.spid) is not (len(addresses) > 1):
@@ -201,26 +201,27 @@ class Writer:
 
     def settle(self, settlements: Sequence[Settlement], staged: Sequence[Staged]) -> Awaitable[None]:
         """Write a SETTLE or REPORT frame."""
-        residents = [self.claimed(settlement.recipient) for settlement in settlements]
-        following = [after(item.recipient, item.verdict) for item in settlements]
+        moves = [
+            (item, self.claimed(item.recipient), after(item.recipient, item.verdict)) for item in settlements
+        ]
+        if len(moves) > 1 and len({resident for _, resident, _ in moves}) < len(moves):
+            raise ValueError("a recipient cannot be settled twice at once")
         messages = [self.records(each) for each in staged]
-        octets = sum(len(part) for message in messages for part in message.parts)
+        octets = sum([len(part) for message in messages for part in message.parts]) if messages else 0
         if octets > self._shard.journal.largest_frame:
             raise Refused(Reply(code=452, status="4.3.4", text="Too large to be accepted with verdicts"))
-        if len(residents) > 1 and len(set(residents)) < len(residents):
-            raise ValueError("a recipient cannot be settled twice at once")
 
         def write() -> Awaitable[None]:
             changes = []
             shared, of = "", None
-            for item, resident, state in zip(settlements, residents, following, strict=True):
+            for item, resident, following in moves:
                 why = item.verdict
                 if not isinstance(why, ENDS_OF_BOUNCES) and why.attempt is not of:
                     # Those who travelled together come together.
                     shared, of = verdict.attempt_part(why.attempt), why.attempt
                 note = verdict.encode(why, shared)
                 mark = verdict.MARK_OF[type(why)]
-                changes.append(self._change(resident, item.recipient, state, why, mark, note))
+                changes.append(self._change(resident, item.recipient, following, why, mark, note))
             if messages:
                 return self._append_report(changes, messages)
             return self._append_changes(Kind.SETTLE, changes)

@@ -3,12 +3,13 @@
     python tests/bench/engine_throughput.py [--messages 30000] [--pool-messages 8000] [--octets 4096]
                                             [--rounds 3] [--added-ms 0] [--one-at-a-time]
 
-Engine: 64 producers enqueue; what is claimed goes to 64 workers, each of which awaits `begin` and then
-`settle`. Pool: 8, 32 or 64 threads create, write and fdatasync a file per message, and do nothing else;
-the best counts. `--added-ms` makes every sync longer on both sides; with `--one-at-a-time` the added
-times do not overlap, as on a disk that does one flush after another. Segments are small enough that ten
-of them are sealed in the measured time, and some evacuated. Each run of the engine ends by SIGKILL;
-"lost" counts messages that were accepted and of which a reopened queue knows neither verdict nor content.
+Engine: 64 producers enqueue; what is claimed goes to 256 workers, each of which awaits `begin` and then
+`settle`: as many as keep up with the producers where a sync takes long. Pool: 8, 32 or 64 threads create,
+write and fdatasync a file per message, and do nothing else; the best counts. `--added-ms` makes every
+sync longer on both sides; with `--one-at-a-time` the added times do not overlap, as on a disk that does
+one flush after another. Segments are small enough that ten of them are sealed in the measured time, and
+some evacuated. Each run of the engine ends by SIGKILL; "lost" counts messages that were accepted and of
+which a reopened queue knows neither verdict nor content.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ from mqcd.queue.store import ClusterStore
 from tests.bench import kit
 
 PRODUCERS = 64
+WORKERS = 256
+SEALS, EVACUATIONS = 10, 2
+"""A run with fewer says nothing of how these weigh."""
 UNDER_WAY = 2500
 """Messages between acceptance and verdict, at most: the default of the server's active set."""
 UNTRIED = 100
@@ -86,7 +90,7 @@ async def engine(root: Path, given: dict[str, Any]) -> None:
     todo: asyncio.Queue[Recipient] = asyncio.Queue()
     waits: list[float] = []
     room = asyncio.Semaphore(UNDER_WAY)
-    workers = [asyncio.create_task(work(made, todo, room)) for _ in range(PRODUCERS)]
+    workers = [asyncio.create_task(work(made, todo, room)) for _ in range(WORKERS)]
     each = given["messages"] // PRODUCERS
     before = made.figures.syncs
     spent = kit.processor_seconds()
@@ -198,6 +202,10 @@ def measure(base: Path, given: dict[str, Any], number: int) -> dict[str, float]:
         shutil.rmtree(root)
     figures["ratio"] = figures["engine"] / max(figures[f"pool{threads}"] for threads in (8, 32, 64))
     print("  " + " ".join(f"{name} {value:.4g}" for name, value in figures.items()), flush=True)
+    if seals < SEALS or figures["evacuated"] < EVACUATIONS:
+        print(
+            f"  too short: take more --messages, for {SEALS} seals and {EVACUATIONS} evacuations", flush=True
+        )
     return figures
 
 

@@ -42,6 +42,7 @@ from mqcd.core.model import (
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
+from mqcd.daemon.process import tune_interpreter
 from mqcd.net.clock import SystemClock
 from mqcd.queue.durable import Disk
 from mqcd.queue.eventtext import Source
@@ -73,11 +74,21 @@ _BUSY = Reply(code=451, status="4.3.2", text="Too many connections from your hos
 class NobodyHears:
     """`mqcd.core.ports.Observer` at no cost: the engine alone is measured."""
 
-    def __getattr__(self, _name: str) -> Any:
-        return self._hear
-
     def _hear(self, *_what: object) -> None:
         return None
+
+    accepted: Any = _hear
+    attempted: Any = _hear
+    delivered: Any = _hear
+    deferred: Any = _hear
+    bounced: Any = _hear
+    expired: Any = _hear
+    reported: Any = _hear
+    discarded: Any = _hear
+    outcome_unknown: Any = _hear
+    refused: Any = _hear
+    connected: Any = _hear
+    connect_failed: Any = _hear
 
 
 class CountingDisk(Disk):
@@ -167,8 +178,8 @@ class Change:
 
 
 def run(main: Coroutine[Any, Any, Result]) -> Result:
-    """As the server runs: uvloop, and a short switch interval for the committer's sake."""
-    sys.setswitchinterval(0.0005)
+    """As the server runs: with uvloop, and with its settings of the interpreter."""
+    tune_interpreter()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import logging
 import os
@@ -25,9 +26,10 @@ def as_before() -> Iterator[None]:
     """What a process changes for itself, put back."""
     root, umask = logging.getLogger(), os.umask(0o022)
     handlers, level, hook = list(root.handlers), root.level, threading.excepthook
-    interval = sys.getswitchinterval()
+    interval, young = sys.getswitchinterval(), gc.get_threshold()
     yield
     sys.setswitchinterval(interval)
+    gc.set_threshold(*young)
     os.umask(umask)
     root.handlers[:] = handlers
     root.setLevel(level)
