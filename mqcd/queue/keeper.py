@@ -18,10 +18,10 @@ from mqcd.core.errors import MqcdError, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.queue import tasks
 from mqcd.queue.ballast import ballast_paths, give_up, wants_room
+from mqcd.queue.carrying import Carrying
 from mqcd.queue.counting import Counting
 from mqcd.queue.durable import told
-from mqcd.queue.frame import ALIVE, BEGUN, ENTRY_HEAD, Entry, Kind, Locator, Mark, pack_entry
-from mqcd.queue.journal import Placed
+from mqcd.queue.frame import Locator
 from mqcd.queue.manifest import ClusterState, Edit
 from mqcd.queue.pruner import Pruner
 from mqcd.queue.ring import Resident, Segment, State
@@ -47,6 +47,7 @@ class Keeper:
         self._writer = writer
         self._pruner = Pruner(shard)
         self.counting = Counting(shard)
+        self._carrying = Carrying(shard, writer)
         self._asked = False
         """Whether a timer for its next scan runs."""
         self._totals = totals
@@ -231,7 +232,7 @@ class Keeper:
         await shard.reaper.settled(self._in_a_hurry)
         frozen: list[Resident] = []
         try:
-            await self._carry(segment, frozen)
+            await self._carrying.run(segment, frozen)
             clusters = await self._copy(segment, frozen)
             await self._commit(segment, clusters)
         except BaseException:
@@ -255,57 +256,6 @@ class Keeper:
                 raise StoreUnavailable("a MANIFEST edit could neither be made nor taken back")
             await self._shard.clock.sleep(_CERTAIN_MS)
             await self._loop.run_in_executor(self._shard.executor, manifest.take_back)
-
-    async def _carry(self, segment: Segment, frozen: list[Resident]) -> None:
-        """Step C1: what waits is frozen, what is in flight goes to the current segment."""
-        shard = self._shard
-        while True:
-            # Again each time: what was claimed may have been given back meanwhile.
-            waiting = [r for r in segment.residents.values() if r.state is State.WAITING]
-            for resident in waiting:
-                resident.state = State.FROZEN
-            frozen += waiting
-            if all(r.state is State.FROZEN for r in segment.residents.values()):
-                return
-            carried: list[Resident] = []
-            entries: list[Entry] = []
-            room = shard.journal.largest_frame
-            for resident in segment.residents.values():
-                if resident.state is not State.CLAIMED:
-                    continue
-                line = shard.raw_line(resident)
-                room -= ENTRY_HEAD + len(line)
-                if room < 0:
-                    break
-                flags = ALIVE | (BEGUN if resident.begun else 0)
-                home = resident.segment.number, resident.ordinal
-                entries.append(Entry(Mark.CARRIED, flags, *home, resident.content, line))
-                carried.append(resident)
-            for resident in carried:
-                resident.state = State.CARRYING
-            body = b"".join(map(pack_entry, entries))
-            at = shard.clock.now()
-            placed = self._placed(carried, entries)
-            # With nobody to carry, the frame still tells when the verdicts before it are durable.
-            self._writer.carried = shard.journal.append(Kind.CARRY, [body], len(entries), at, placed)
-            try:
-                await asyncio.shield(self._writer.carried)
-            finally:
-                self._writer.carried = None
-                for resident in carried:
-                    if resident.state is State.CARRYING:
-                        resident.state = State.CLAIMED
-
-    def _placed(self, carried: list[Resident], entries: list[Entry]) -> Placed:
-        def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
-            for resident, entry in zip(carried, entries, strict=True):
-                self._shard.move(resident, segment, ordinal, body + ENTRY_HEAD, len(entry.line))
-                if resident.state is State.CARRYING:
-                    resident.state = State.CLAIMED
-                ordinal += 1
-                body += ENTRY_HEAD + len(entry.line)
-
-        return placed
 
     async def _copy(self, segment: Segment, frozen: list[Resident]) -> list[ClusterState]:
         """Steps C2 and C3, in the helper."""

@@ -35,9 +35,10 @@ from mqcd.core.model import (
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
-from mqcd.core.spid import SpidSource, format_spid, is_several
+from mqcd.core.spid import SpidSource, format_spid
 from mqcd.core.transition import after, parked, unknown
 from mqcd.stores.content import MemoryContent
+from mqcd.stores.submissions import check_submission, gather
 from mqcd.stores.tally import Key, Tally
 
 _HOUR = 3_600_000
@@ -121,8 +122,8 @@ class MemoryStore:
     async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
         """Take a message. Raises StoreUnavailable, ValueError, and whatever its content raises."""
         self._check_open()
-        _check_submission(submission)
-        octets = await _gather(submission.content)
+        check_submission(submission)
+        octets = await gather(submission.content)
         self._check_room([(submission, octets)])
         records = self._accept(submission, octets)
         self._notify()
@@ -180,7 +181,7 @@ class MemoryStore:
         for record, settlement in zip(records, settlements, strict=True):
             after(record, settlement.verdict)
         for submission in submissions:
-            _check_submission(submission)
+            check_submission(submission)
         whole = [(each, each.content) for each in submissions if isinstance(each.content, bytes)]
         if len(whole) < len(submissions):
             return self._in_background(self._settle_streamed(settlements, submissions))
@@ -282,7 +283,7 @@ class MemoryStore:
     async def _settle_streamed(
         self, settlements: Sequence[Settlement], submissions: Sequence[Submission]
     ) -> None:
-        gathered = [(submission, await _gather(submission.content)) for submission in submissions]
+        gathered = [(submission, await gather(submission.content)) for submission in submissions]
         self._claimed_records([settlement.recipient for settlement in settlements])
         self._commit(settlements, gathered)
 
@@ -380,23 +381,6 @@ class MemoryStore:
         self._streaming.add(task)
         task.add_done_callback(self._streaming.discard)
         return task
-
-
-def _check_submission(submission: Submission) -> None:
-    count = len(submission.recipients)
-    if not count:
-        raise ValueError("a message needs a recipient")
-    if submission.recipient_dsn and len(submission.recipient_dsn) != count:
-        raise ValueError("a message has other numbers of recipients and of their DSN parameters")
-    if is_several(submission.envelope.spid) is not (count > 1):
-        spid = format_spid(submission.envelope.spid)
-        raise ValueError(f"SPID {spid} was reserved for another number of recipients than {count}")
-
-
-async def _gather(content: bytes | AsyncIterator[bytes]) -> bytes:
-    if isinstance(content, bytes):
-        return content
-    return b"".join([chunk async for chunk in content])
 
 
 async def _stream(records: Sequence[Recipient]) -> AsyncIterator[Recipient]:
