@@ -1,51 +1,35 @@
-"""The octets between DATA and the end of data: find the end, undo dot-stuffing (RFC 5321, 4.5.2).
+"""The octets between DATA and the end of data, up to a limit. Pure.
 
-The end is CRLF, dot, CRLF and nothing else: a bare CR or LF never ends a message. Pure; the
-result does not depend on how the octets were cut into chunks. Each octet is searched once.
+The result does not depend on how the octets were cut into chunks.
 """
 
-_CRLF = b"\r\n"
-_END = b"\r\n.\r\n"
+from mqcd.core.transparency import Unstuffer
 
 
 class ContentCollector:
-    """Takes chunks until the end of data; keeps at most 4/3 of `max_size`, and a chunk."""
+    """Takes chunks until the end of data; keeps at most `max_size` octets, and a chunk."""
 
-    __slots__ = ("_buffer", "_max_size", "oversize")
+    __slots__ = ("_max_size", "_parts", "_reader")
 
     def __init__(self, *, max_size: int) -> None:
-        # The CRLF of the DATA line belongs to the end of an empty message, and makes a stuffed
-        # dot on the first line look like any other.
-        self._buffer = bytearray(_CRLF)
         self._max_size = max_size
-        self.oversize = False
+        self._reader = Unstuffer()
+        self._parts: list[bytes] = []
+
+    @property
+    def oversize(self) -> bool:
         """More than `max_size` octets have come; the content is lost, the end is still found."""
+        return self._reader.size > self._max_size
 
     def take(self, chunk: bytes) -> bytes | None:
         """Add a chunk; at the end of data return what follows it in the chunk, else None."""
-        buffer = self._buffer
-        before = len(buffer)
-        buffer += chunk
-        end = buffer.find(_END, max(0, before - len(_END) + 1))
-        if end < 0:
-            # At most one octet in four is a stuffed dot, so this is too much whatever follows.
-            if len(buffer) > (self._max_size + 16) * 4 // 3:
-                self._forget()
-            return None
-        rest = bytes(buffer[end + len(_END) :])
-        del buffer[end + len(_CRLF) :]
-        return rest
+        part = self._reader.feed(chunk)
+        if self.oversize:
+            self._parts.clear()
+        else:
+            self._parts.append(part)
+        return self._reader.rest if self._reader.done else None
 
     def content(self) -> bytes:
         """The message, after `take` found its end; b"" if it was too large."""
-        buffer = self._buffer
-        if b"\r\n." in buffer:
-            buffer = buffer.replace(b"\r\n.", _CRLF)
-        if self.oversize or len(buffer) - len(_CRLF) > self._max_size:
-            self.oversize = True
-            return b""
-        return bytes(memoryview(buffer)[len(_CRLF) :])
-
-    def _forget(self) -> None:
-        self.oversize = True
-        del self._buffer[: 1 - len(_END)]
+        return b"".join(self._parts)

@@ -24,10 +24,10 @@ from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Area, Envelope, Origin, Recipient
 from mqcd.core.reply import Reply
 from mqcd.core.transition import stored_text
+from mqcd.core.transparency import unstuff
 from mqcd.queue.admin.findings import Kind, Problem, Progress, silent
 from mqcd.queue.admin.letters import Letter, Tree, chunks_of, key_of, size_of
 from mqcd.queue.admin.ndrdiag import Diagnosis, decode, last_reply
-from mqcd.queue.admin.unstuff import unstuff
 from mqcd.queue.cluster import split_lines
 from mqcd.queue.durable import Disk
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqcd.core.transparency import unstuff
 from mqcd.deliver.stuffing import DotStuffer
-from mqcd.queue.admin.unstuff import unstuff
 
 octets = st.lists(st.sampled_from([b".", b"\r", b"\n", b"\r\n", b"\r\n.", b"a"])).map(b"".join)
 
