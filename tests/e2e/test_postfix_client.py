@@ -36,6 +36,8 @@ class World:
     postfix: Postfix
     trust: Path
     secret: Path
+    certificate: Path
+    """One that Postfix lets in, for whoever shows it."""
 
     def plan(
         self, auth: str = "", ssl: str = 'latent="Y" verify="Y"', host: str = "", trust: bool = True
@@ -70,7 +72,9 @@ def world(module_receiver: Receiver) -> Iterator[World]:
         module_receiver.port,
         {
             "mynetworks": "",
-            "smtpd_relay_restrictions": "permit_sasl_authenticated, reject",
+            "smtpd_relay_restrictions": "permit_sasl_authenticated, permit_tls_all_clientcerts, reject",
+            "smtpd_tls_ask_ccert": "yes",
+            "smtpd_tls_CAfile": str(authority.certificate),
             "smtpd_tls_chain_files": str(chain),
             "smtpd_tls_security_level": "may",
             "smtpd_tls_auth_only": "yes",
@@ -86,7 +90,7 @@ def world(module_receiver: Receiver) -> Iterator[World]:
     secret.write_text(PASSWORD + "\n")
     try:
         postfix.start()
-        yield World(postfix, authority.certificate, secret)
+        yield World(postfix, authority.certificate, secret, authority.sign("mqcd", "DNS:mqcd.test"))
     finally:
         postfix.stop()
         users.close()
@@ -135,6 +139,17 @@ def test_a_connection_may_begin_with_tls(world: World, make_server: MakeServer, 
     server = make_server(world.plan(ssl='latent="N" verify="Y"', host=host)).start()
     content = send(server, "wrapped@example.test")
     assert mail.sent_part(mail.beyond_others(receiver.to("wrapped@example.test").content)) == content
+
+
+def test_a_certificate_of_ours_lets_us_in(world: World, make_server: MakeServer, receiver: Receiver) -> None:
+    no_login = "<auth enabled='N'/>"
+    shown = f'latent="Y" mandatory="Y" certfile="{world.certificate}"'
+    server = make_server(world.plan(no_login, ssl=shown)).start()
+    content = send(server, "certified@example.test")
+    assert mail.sent_part(mail.beyond_others(receiver.to("certified@example.test").content)) == content
+    other = make_server(world.plan(no_login, ssl='latent="Y" mandatory="Y"')).start()
+    send(other, "unknown@example.test")
+    assert other.event("bounced", recipient="unknown@example.test")["phase"] == "rcpt"
 
 
 @pytest.mark.parametrize(

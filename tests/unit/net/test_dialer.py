@@ -1,6 +1,7 @@
 """Connections over loopback."""
 
 import asyncio
+import contextlib
 import os
 import ssl
 import subprocess
@@ -175,6 +176,22 @@ async def test_tls_with_verification_refuses_a_certificate_that_nobody_vouches_f
         assert await connection.read() == b"go"
         with pytest.raises(ConnectFailed, match="certificate not accepted"):
             await connection.start_tls("localhost", TlsTerms(verify=True))
+
+
+@pytest.mark.needs("openssl")
+@pytest.mark.parametrize("terms", [TlsTerms(), TlsTerms(verify=True)])
+async def test_the_server_is_told_which_name_is_wanted(
+    server_context: ssl.SSLContext, terms: TlsTerms
+) -> None:
+    names: list[str | None] = []
+    server_context.sni_callback = lambda _socket, name, _context: names.append(name)
+    async with dialled(server_tls(server_context)) as connection:
+        connection.write(b"T")
+        assert await connection.read() == b"go"
+        with contextlib.suppress(ConnectFailed):
+            await connection.start_tls("mx.example.org", terms)
+    server_context.sni_callback = None
+    assert names == ["mx.example.org"]
 
 
 async def test_a_server_that_cannot_do_tls_is_an_error() -> None:
