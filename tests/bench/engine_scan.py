@@ -1,12 +1,13 @@
 """How fast a queue is read, and what that costs the server meanwhile.
 
-    python tests/bench/engine_scan.py [--recipients 200000] [--rounds 3] [--keep DIR]
+    python tests/bench/engine_scan.py [--recipients 200000] [--rounds 3] [--full-ring] [--keep DIR]
 
 The queue is made by the engine itself (see build.py); --keep leaves it in DIR, or takes the one that is
 there. In each round: recipients decoded from a snapshot in one process; those that the store's own scan
 gives, read in a process beside it; `mqcd queue ls --json`, its lines a second (start of the program
 included) and its peak memory; enqueue and settle of 4 KB messages by 64 producers alone, with `queue ls
---json` running all the while, and with scans running all the while.
+--json` running all the while, and with scans running all the while. With --full-ring the journal is filled
+first (see engine_startup.py), and only what needs no server is measured.
 
 `_us` are microseconds of processor time, for a recipient, a line or a message: they tell more than rates
 where other work takes part of the machine.
@@ -33,9 +34,8 @@ from mqcd.core.selection import Selection
 from mqcd.queue.durable import Disk
 from mqcd.queue.snapshot import Snapshot
 from mqcd.queue.store import ClusterStore
-from tests.bench import kit
+from tests.bench import engine_startup, kit
 from tests.bench.build import enqueue
-from tests.bench.engine_startup import make
 
 PRODUCERS = 64
 
@@ -179,28 +179,37 @@ def _list_on(root: Path, until: float) -> int:
     return lines
 
 
+def measure_files(root: Path) -> dict[str, Any]:
+    """One round of what reads the files as they lie there."""
+    decoded = kit.child(__file__, step="decode", root=str(root))
+    ls = list_once(root)
+    return {
+        "decoded_per_s": decoded["rate"],
+        "decoded_us": decoded["us"],
+        "decoded_mb": decoded["memory_mb"],
+        "opened_s": decoded["opened_s"],
+        "ls_lines": ls["lines"],
+        "ls_lines_per_s": ls["rate"],
+        "ls_us": ls["us"],
+        "ls_mb": ls["memory_mb"],
+    }
+
+
 def measure(root: Path, seconds: float) -> dict[str, Any]:
     """One round."""
-    decoded = kit.child(__file__, step="decode", root=str(root))
+    files = measure_files(root)
     scanned = kit.child(__file__, step="scan", root=str(root))
-    ls = list_once(root)
     load = {
         how: kit.child(__file__, step="load", root=str(root), read=how, seconds=seconds)
         for how in ("alone", "ls", "scan")
     }
     alone = load["alone"]["rate"]
     return {
-        "decoded_per_s": decoded["rate"],
-        "decoded_us": decoded["us"],
-        "decoded_mb": decoded["memory_mb"],
+        **files,
         "scanned_per_s": scanned["rate"],
         "scan_reader_us": scanned["reader_us"],
         "scan_server_us": scanned["server_us"],
         "scan_reader_mb": scanned["reader_mb"],
-        "ls_lines": ls["lines"],
-        "ls_lines_per_s": ls["rate"],
-        "ls_us": ls["us"],
-        "ls_mb": ls["memory_mb"],
         "messages_per_s": alone,
         "message_us": load["alone"]["us"],
         "beside_ls_per_s": load["ls"]["rate"],
@@ -217,7 +226,7 @@ def child(given: dict[str, Any]) -> None:
     root = Path(given["root"])
     if given["step"] == "decode":
         decode(root)
-    steps = {"make": make, "scan": scan, "load": loaded}
+    steps = {"make": engine_startup.make, "scan": scan, "load": loaded}
     kit.run(steps[given["step"]](root, given))
 
 
@@ -228,6 +237,7 @@ def main() -> None:
     parser.add_argument("--octets", type=int, default=1024, help="of a message's content")
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--full-ring", action="store_true")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -238,9 +248,11 @@ def main() -> None:
         root = options.keep or base
         if not (root / "queue/MANIFEST").exists():
             kit.show("made", kit.child(__file__, step="make", root=str(root), **given))
+        if options.full_ring:
+            kit.show("filled", kit.child(engine_startup.__file__, step="fill", root=str(root), octets=4096))
         rounds = []
         for _ in range(options.rounds):
-            rounds.append(measure(root, options.seconds))
+            rounds.append(measure_files(root) if options.full_ring else measure(root, options.seconds))
             kit.show("", rounds[-1])
     kit.show("median", kit.medians(rounds))
 

@@ -224,6 +224,9 @@ def child(script: str, **given: object) -> dict[str, Any]:
 def say_and_die(answer: dict[str, Any]) -> None:
     """The end of a child: no orderly stop, the helper dies with it."""
     print(json.dumps(answer), flush=True)
+    for pid in processes()[1:]:
+        # One that was stopped before it could ask to die with its parent would hold our output open.
+        os.kill(pid, 9)
     os.kill(os.getpid(), 9)
 
 
