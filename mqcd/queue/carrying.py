@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from mqcd.queue.frame import ALIVE, BEGUN, ENTRY_HEAD, Entry, Kind, Mark, pack_entry
-from mqcd.queue.journal import Placed
+from mqcd.queue.pending import Placed
 from mqcd.queue.ring import Resident, Segment, State
 from mqcd.queue.shard import Shard
 from mqcd.queue.writes import Writer

@@ -20,13 +20,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from mqcd.core.errors import StoreUnavailable
 from mqcd.core.ports import Clock
 from mqcd.core.spid import SpidSource
 from mqcd.queue import slot
 from mqcd.queue.committer import Committer, Write
 from mqcd.queue.durable import Disk, told
 from mqcd.queue.frame import HEADER_SIZE, Kind, pack_header
+from mqcd.queue.pending import ALL, FULL, HAPPENED, MORE, Append, Placed, fail, refuse
 from mqcd.queue.ring import Ring, Segment
 
 log = logging.getLogger(__name__)
@@ -35,47 +35,6 @@ MAX_GROUP = 8 << 20
 """Octets after which a group is written though more frames wait."""
 RETRY_MS = (0, 1000, 10_000)
 """Waits before a new segment is tried after the first, second, ... failure in a row; the last repeats."""
-
-_HAPPENED = frozenset((Kind.SETTLE, Kind.PARK, Kind.REPORT, Kind.NOTE))
-"""What must not be refused: it waits for as long as nothing can be written."""
-_MORE = frozenset((Kind.ACCEPT, Kind.TAKE))
-"""New work: refused while the ring is full; all other frames tell what has happened already."""
-FULL = "the journal is full until older segments have been evacuated"
-"""Why a segment that cannot begin refuses what it would hold."""
-
-Placed = Callable[[Segment, int, int, int], None]
-"""Called when a frame is durable: its segment, first ordinal, where its body begins, first sequence."""
-
-
-class Append:
-    """A frame on its way into the journal."""
-
-    __slots__ = ("at", "body", "count", "future", "kind", "octets", "ordinal", "parts", "placed", "sequence")
-
-    def __init__(
-        self,
-        kind: Kind,
-        parts: list[bytes],
-        count: int,
-        at: int,
-        placed: Placed,
-        future: asyncio.Future[None],
-    ) -> None:
-        self.kind = kind
-        self.parts = parts
-        self.count = count
-        self.at = at
-        self.placed = placed
-        self.future = future
-        octets = HEADER_SIZE
-        for part in parts:
-            octets += len(part)
-        self.octets = octets
-        """Of header and body."""
-        self.ordinal: int
-        """Where it is written: known once it is, as the two that follow."""
-        self.body: int
-        self.sequence: int
 
 
 class Figures(Protocol):
@@ -161,10 +120,10 @@ class Journal:
         if octets > self.frame_room:
             raise ValueError(f"a frame of {octets} octets fits in no segment of {self.capacity}")
         if self._stopped:
-            _fail(item, "the queue has been closed")
+            fail(item, "the queue has been closed")
             return future
-        if self.failing and kind not in _HAPPENED:
-            _fail(item, self.trouble)
+        if self.failing and kind not in HAPPENED:
+            fail(item, self.trouble)
             return future
         self._pending.append(item)
         if not (self._busy or self._scheduled):
@@ -208,7 +167,7 @@ class Journal:
             self._retry.cancel()
         self._committer.stop()
         self._busy = self._stopped = True
-        self._refuse(frozenset(Kind), "the queue has been closed")
+        refuse(self._pending, ALL, "the queue has been closed")
 
     def _seal_later(self) -> None:
         self._seal_timer = self._loop.call_later(self._seal_age / 1000, self._seal_aged)
@@ -235,7 +194,7 @@ class Journal:
         ring = self.ring
         kept = not ring.may_begin
         if kept:
-            self._refuse(_MORE, FULL)
+            refuse(self._pending, MORE, FULL)
             if not self._pending:
                 return None
         last = ring.last
@@ -319,7 +278,7 @@ class Journal:
     def _room_for_next(self) -> Segment | None:
         """The segment that takes the first waiting frame; seals and begins segments as needed."""
         if self.ring.full:
-            self._refuse(_MORE, FULL)
+            refuse(self._pending, MORE, FULL)
         if not self._pending:
             return None
         segment = self.ring.current
@@ -356,14 +315,14 @@ class Journal:
         self._put_by(segment)
         self._pending.extendleft(reversed(group))
         if self._stopped:
-            self._refuse(frozenset(Kind), self.trouble)
+            refuse(self._pending, ALL, self.trouble)
             return
         if self.failing:
-            self._refuse(frozenset(Kind) - _HAPPENED, self.trouble)
+            refuse(self._pending, ALL - HAPPENED, self.trouble)
         else:
             for item in group:
                 if item.kind is Kind.ACCEPT:
-                    _fail(item, self.trouble)
+                    fail(item, self.trouble)
                     self._pending.remove(item)
         if all(item.kind is Kind.ACCEPT for item in self._pending):
             # What failed may stand whole in the page cache, and a kill would bring it to light: the next
@@ -417,18 +376,3 @@ class Journal:
             callback()
         if was_failing:
             self.on_mended()
-
-    def _refuse(self, kinds: frozenset[Kind], why: str) -> None:
-        """Fail what waits of these kinds."""
-        kept: deque[Append] = deque()
-        for item in self._pending:
-            if item.kind in kinds:
-                _fail(item, why)
-            else:
-                kept.append(item)
-        self._pending = kept
-
-
-def _fail(item: Append, why: str) -> None:
-    if not item.future.done():
-        item.future.set_exception(StoreUnavailable(why))

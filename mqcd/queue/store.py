@@ -28,9 +28,9 @@ from mqcd.queue.ballast import ballast_paths, give_up, wants_room
 from mqcd.queue.claims import Claims
 from mqcd.queue.durable import Disk, told
 from mqcd.queue.figures import Figures
-from mqcd.queue.journal import FULL
 from mqcd.queue.keeper import Keeper
 from mqcd.queue.onlooker import READ_ONLY
+from mqcd.queue.pending import FULL
 from mqcd.queue.recovery import recover
 from mqcd.queue.ring import Resident
 from mqcd.queue.shard import Options, Shard
