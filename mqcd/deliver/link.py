@@ -138,7 +138,7 @@ class Link:
             return dialogue.lost("server closed the connection")
         state = dialogue.receive(data)
         self.send()
-        if dialogue.replies != self._replies:
+        if state is State.WAITING and dialogue.replies != self._replies:
             self.await_reply()
         return state
 

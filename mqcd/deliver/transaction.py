@@ -170,6 +170,7 @@ def _settle(shop: Shop, link: Link, job: Job, started: int) -> None:
     may_expire = shop.store.may_expire()
     attempts: dict[Phase, Attempt] = {}
     settlements: list[Settlement] = []
+    asked = ""
     for recipient, outcome in zip(job.recipients, link.dialogue.outcomes, strict=True):
         attempt = attempts.get(outcome.phase)
         if attempt is None:
@@ -186,7 +187,8 @@ def _settle(shop: Shop, link: Link, job: Job, started: int) -> None:
             )
         verdict = verdict_on(recipient, outcome, attempt, job.hop.policy.schedule, now, may_expire=may_expire)
         settlements.append(Settlement(recipient=recipient, verdict=verdict))
-    if shop.notifier is not None and any("SUCCESS" in each.recipient.dsn for each in settlements):
+        asked += recipient.dsn
+    if "SUCCESS" in asked and shop.notifier is not None:
         settlements = _settle_reported(shop, shop.notifier, link, job.hop.policy.lmtp, settlements)
     shop.settler.settle(settlements)
 
