@@ -8,6 +8,7 @@ permanent only if DNS is certain that no MX host exists (5.4.4).
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 
 from mqcd.config.settings import ClientSettings, TlsPolicy
@@ -22,6 +23,8 @@ from mqcd.deliver.routing import Destination, order
 from mqcd.deliver.shop import Shop
 
 MAX_ADDRESSES = 5
+
+_log = logging.getLogger("mqcd.deliver")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,6 +108,9 @@ async def _reach(shop: Shop, hop: Hop, host: str, address: str, turn: int) -> Li
     road = _Road(hop.destination, client, host, address, source)
     found = await _try(shop, road, manners)
     if opportunistic and isinstance(found, NoHost) and _tls_failed(found):
+        _log.info(
+            "TLS with %s [%s] does not work, so mail goes in clear: %s", host, address, found.reply.text
+        )
         shop.tls_failures.note(address)
         found = await _try(shop, road, replace(manners, tls=TlsPolicy.NONE))
     return found

@@ -93,7 +93,13 @@ class Session:
         job = self._job
         if job is None or not await self._connect(job):
             return
+        policy = job.hop.policy
         while (job := self._job) is not None and self._link is not None:
+            if job.hop.policy is not policy and job.hop.policy != policy:
+                # Settings were read anew: nothing goes out on terms that hold no longer.
+                self._job = None
+                self._again(job)
+                break
             self._began = self._shop.clock.monotonic()
             end = await transact(self._shop, self._link, job, self._is_last(self._link))
             self._job = None

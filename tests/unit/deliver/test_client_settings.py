@@ -23,7 +23,7 @@ from mqcd.config.settings import (
 from mqcd.core.events import Verb
 from mqcd.core.model import Deferred, Delivered, Phase
 from tests.fakes.dialer import Peer
-from tests.unit.deliver.kit import CONTENT, MINUTE, RELAYED, Kit
+from tests.unit.deliver.kit import CONTENT, MINUTE, RELAYED, SCHEDULE, Kit
 
 CERTIFICATE, KEY, TRUST = pathlib.Path("/c.pem"), pathlib.Path("/k.pem"), pathlib.Path("/t.pem")
 
@@ -243,6 +243,28 @@ async def test_maxconntime_ends_a_connection_however_busy() -> None:
         assert [line.split()[0] for line in kit.dialer.peers[0].log].count("MAIL") == 3
 
 
+async def test_a_kept_connection_does_not_outlive_the_terms_that_it_was_made_on() -> None:
+    async with Kit(replace(RELAYED, maxidletime=10 * MINUTE)) as kit:
+        await kit.submit("one@example.com")
+        await kit.heard(Verb.DELIVERED)
+        kit.deliverer.reload(relay(ssl=SslSettings(latent=True, mandatory=True)), SCHEDULE)
+        await kit.submit("two@example.com")
+        assert (await deferral(kit)).reply.status == "4.7.4"
+        assert len(kit.dialer.dialled) == 2
+        assert kit.dialer.peers[0].log[-1] == "QUIT"
+
+
+async def test_a_kept_connection_outlives_settings_that_are_read_anew_unchanged() -> None:
+    settings = replace(RELAYED, maxidletime=10 * MINUTE)
+    async with Kit(settings) as kit:
+        await kit.submit("one@example.com")
+        await kit.heard(Verb.DELIVERED)
+        kit.deliverer.reload(settings, SCHEDULE)
+        await kit.submit("two@example.com")
+        await kit.heard(Verb.DELIVERED, 2)
+        assert len(kit.dialer.dialled) == 1
+
+
 @pytest.mark.parametrize(("idle", "connections"), [(0, 2), (5_000, 2), (20_000, 1)])
 async def test_maxidletime(idle: int, connections: int) -> None:
     async with Kit(replace(RELAYED, maxidletime=idle)) as kit:
@@ -332,13 +354,17 @@ async def test_not_latent_means_tls_from_the_first_octet() -> None:
         assert "STARTTLS" not in kit.dialer.peers[0].log
 
 
-async def test_tls_that_fails_is_not_tried_again_for_a_while() -> None:
+async def test_tls_that_fails_is_not_tried_again_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "mqcd.deliver")
     settings = replace(RELAYED, maxidletime=0)
     async with Kit(settings, hosts=serving(extensions=TLS, tls_works=False)) as kit:
         for number in range(2):
             await kit.submit(f"to{number}@example.com")
             await kit.heard(Verb.DELIVERED, number + 1)
         assert [("STARTTLS" in peer.log) for peer in kit.dialer.peers] == [True, False, False]
+        assert [record.message.partition(":")[0] for record in caplog.records] == [
+            "TLS with 192.0.2.1 [192.0.2.1] does not work, so mail goes in clear"
+        ]
         await kit.clock.run_for(11 * MINUTE)
         await kit.submit("later@example.com")
         await kit.heard(Verb.DELIVERED, 3)
