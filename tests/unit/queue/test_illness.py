@@ -1,0 +1,294 @@
+"""What the disk refuses: who is told, what waits, what is given up for room, and how it goes on by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mqcd.core.errors import ContentUnavailable, StoreUnavailable
+from mqcd.queue.durable import Disk
+from mqcd.queue.ring import Segment
+from tests.contract.harness import HOUR, MINUTE
+from tests.contract.mail import delivered
+from tests.unit.queue.support import Rig
+
+LARGE = b"x" * 20_000
+PROBE_MS = 10_000
+
+
+async def soon(rig: Rig, done: Callable[[], bool], ms: int = 2 * PROBE_MS) -> None:
+    """Let the clock run until it is done, at most so long; threads have their turns meanwhile."""
+    ends = rig.clock.monotonic() + ms
+    while not done():
+        assert rig.clock.monotonic() < ends, "it does not go on by itself"
+        wake = rig.clock.next_wake()
+        if wake is not None:
+            rig.clock.advance(wake)
+        # Real threads answer when they are done, not when a fake clock says so.
+        await asyncio.to_thread(lambda: None)
+
+
+async def sealed(rig: Rig) -> Segment:
+    """A segment that the keeper is to evacuate by itself."""
+    for _ in range(30):
+        await asyncio.sleep(0)
+    segment = await rig.seal()
+    rig.clock.advance(rig.options.settings.journal.evacuate_age)
+    rig.store._live.keeper.wake()
+    return segment
+
+
+def ballast(rig: Rig) -> list[Path]:
+    return [root / "ballast" for root in (rig.queue, rig.spool)]
+
+
+async def made_ready(rig: Rig) -> None:
+    """The first round of the keeper is over."""
+    await soon(rig, lambda: all(path.exists() for path in ballast(rig)))
+
+
+# ---------------------------------------------------------------- the door
+
+
+async def test_the_door_names_file_and_error_while_the_journal_fails(rig: Rig) -> None:
+    rig.disk.fail("datasync", "*/journal/*", times=None, code=errno.ENOSPC)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            await rig.post.send("a@example.org")
+    await soon(rig, lambda: bool(rig.store.stalled()))
+    assert rig.store.refusing() == rig.store.stalled()
+    assert rig.store.stalled().startswith(f"the journal cannot be written: {rig.queue}/journal/")
+    assert rig.store.stalled().endswith("No space left on device")
+    assert await rig.post.claim_all() == []
+    told: list[None] = []
+    rig.store.watch(lambda: told.append(None))
+    rig.disk.mend()
+    await soon(rig, lambda: not rig.store.stalled())
+    assert told, "whoever was given nothing is told to ask again"
+    await rig.post.send("b@example.org")
+
+
+async def test_the_door_says_why_the_journal_cannot_be_emptied(rig: Rig) -> None:
+    await made_ready(rig)
+    rig.disk.fail("pwritev", f"{rig.root}/events/*", times=None, code=errno.EDQUOT)
+    while not rig.store.refusing():
+        await rig.post.send("a@example.org")
+        await rig.seal()
+    await soon(rig, lambda: "Disk quota exceeded" in rig.store.refusing())
+    assert f"{rig.root}/events/" in rig.store.refusing()
+    rig.disk.mend()
+    await soon(rig, lambda: not rig.store.refusing())
+
+
+async def test_each_root_counts_for_the_door(tmp_path: Path) -> None:
+    for number, root in enumerate(("queue", "spool", "events")):
+        rig = await Rig(tmp_path / str(number)).open()
+        rig.store._space._disk = Short(rig.root / root)
+        rig.clock.advance(1000)
+        assert rig.store.refusing().startswith(f"{rig.root / root}: 0 octets are free")
+        assert rig.store.engine().disk_free_bytes[root] == 0
+        await rig.close()
+
+
+class Short(Disk):
+    """A disk one of whose roots is full."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def free(self, path: Path) -> tuple[int, int]:
+        return (0, 1 << 40) if path == self._root else (1 << 60, 1 << 40)
+
+
+async def test_a_root_that_cannot_be_asked_is_told_as_empty(rig: Rig) -> None:
+    (rig.root / "events").rmdir()
+    assert rig.store.engine().disk_free_bytes["events"] == 0
+    assert rig.store.engine().disk_free_inodes["events"] == 0
+    (rig.root / "events").mkdir()
+
+
+# ---------------------------------------------------------------- large messages
+
+
+async def test_a_large_message_that_was_refused_keeps_its_file_until_that_is_certain(rig: Rig) -> None:
+    rig.disk.fail("datasync", "*/journal/*", times=None)
+    with pytest.raises(StoreUnavailable):
+        await rig.post.send("a@example.org", content=LARGE)
+    assert len(rig.spooled()) == 1, "a kill may bring its frame to light"
+    rig.disk.mend()
+    await soon(rig, lambda: not rig.store._live.shard.journal.failures)
+    assert rig.spooled() == []
+    assert rig.listed() == []
+
+
+async def test_a_draft_that_cannot_even_be_removed_is_told_as_refused(rig: Rig) -> None:
+    rig.disk.fail("datasync", "*/s??/*", code=errno.EDQUOT)
+    rig.disk.fail("unlink", "*/s??/*", times=None, code=errno.EROFS)
+    with pytest.raises(StoreUnavailable, match="Disk quota"):
+        await rig.post.send("a@example.org", content=LARGE)
+
+
+async def test_a_content_that_cannot_be_read_is_no_fault_of_the_store(rig: Rig) -> None:
+    [sent] = await rig.post.send("a@example.org", content=LARGE)
+    [claimed] = await rig.post.claim_all()
+    rig.disk.fail("pread", "*.msg")
+    content = await rig.store.content(claimed)
+    with pytest.raises(ContentUnavailable, match=f"{sent.spid:016X}.msg: Input/output error"):
+        await content.read(100)
+    content.close()
+    assert await rig.post.read(claimed) == LARGE
+
+
+# ---------------------------------------------------------------- what is read
+
+
+async def test_a_cluster_that_could_not_be_read_is_offered_again(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    await rig.evacuate()
+    rig.disk.fail("open", "*/incoming/*", code=errno.EMFILE)
+    assert await rig.post.claim_all() == []
+    await rig.clock.run_for(PROBE_MS)
+    assert [each.address for each in await rig.post.claim_all()] == ["a@example.org"]
+
+
+async def test_a_find_is_put_aside_once_however_often_it_is_tried(rig: Rig) -> None:
+    for name in "abc":
+        await rig.post.send(f"{name}@example.org")
+    await rig.evacuate()
+    path = rig.queue / rig.clusters()[0]
+    path.write_bytes(path.read_bytes().replace(b"b@example", b"X@example"))
+    rig.disk.fail("datasync", "*/quarantine/*", code=errno.ENOSPC)
+    assert await rig.post.claim_all() == []
+    assert not list((rig.queue / "quarantine").iterdir())
+    rig.disk.fail("datasync", "*/journal/*", times=2)
+    await rig.clock.run_for(PROBE_MS)
+    assert await rig.post.claim_all() == []
+    assert rig.shard.figures.quarantined == 0
+    await soon(rig, lambda: not rig.store.stalled())
+    assert [each.address[0] for each in await rig.post.claim_all()] == ["a", "c"]
+    [aside] = (rig.queue / "quarantine").iterdir()
+    assert aside.read_bytes().count(b"\n") == 1
+    assert rig.shard.figures.quarantined == 1
+
+
+async def test_a_resident_that_could_not_be_read_is_due_again_soon(rig: Rig) -> None:
+    await rig.post.defer_new("a@example.org", rig.clock.now() + MINUTE)
+    rig.clock.advance(MINUTE)
+    rig.disk.fail("pread", "*/journal/*")
+    assert await rig.post.claim_all() == []
+    rig.clock.advance(PROBE_MS)
+    assert len(await rig.post.claim_all()) == 1
+
+
+# ---------------------------------------------------------------- ballast
+
+
+async def test_ballast_goes_for_an_evacuation_and_comes_back(rig: Rig) -> None:
+    await made_ready(rig)
+    sizes = {path.stat().st_size for path in ballast(rig)}
+    assert sizes == {rig.options.settings.journal.segmentsize}
+    await rig.post.send("a@example.org")
+    rig.disk.fail("pwritev", f"{rig.spool}/*", code=errno.ENOSPC)
+    segment = await sealed(rig)
+    before = rig.clock.monotonic()
+    await soon(rig, lambda: segment.number not in rig.shard.ring.segments, ms=1)
+    assert rig.clock.monotonic() == before, "there was nothing to wait for"
+    assert len(rig.spooled()) == 1
+    await made_ready(rig)
+
+
+async def test_without_ballast_the_evacuation_waits(rig: Rig) -> None:
+    await made_ready(rig)
+    await rig.post.send("a@example.org")
+    rig.disk.fail("pwritev", f"{rig.spool}/*", times=None, code=errno.ENOSPC)
+    segment = await sealed(rig)
+    await soon(rig, lambda: bool(rig.store._live.keeper.trouble))
+    assert not any(path.exists() for path in ballast(rig))
+    assert rig.spooled() == [], "what was half-written takes no room"
+    rig.disk.mend()
+    await soon(rig, lambda: segment.number not in rig.shard.ring.segments)
+    assert rig.store._live.keeper.trouble == ""
+
+
+async def test_an_io_error_takes_no_ballast(rig: Rig) -> None:
+    await made_ready(rig)
+    await rig.post.send("a@example.org")
+    rig.disk.fail("pwritev", f"{rig.spool}/*")
+    segment = await sealed(rig)
+    await soon(rig, lambda: segment.number not in rig.shard.ring.segments)
+    assert all(path.exists() for path in ballast(rig))
+
+
+async def test_ballast_that_finds_no_room_leaves_nothing_behind(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "q")
+    rig.disk.fail("reserve", "*/ballast.tmp", code=errno.ENOSPC)
+    await rig.open()
+    await soon(rig, lambda: rig.disk.count("unlink", "*/ballast.tmp") > 0)
+    await rig.clock.run_for(HOUR)
+    assert not list(rig.queue.glob("ballast*"))
+    assert rig.store._live.keeper.trouble == ""
+    await rig.close()
+
+
+async def test_ballast_gives_a_start_its_room(rig: Rig) -> None:
+    await made_ready(rig)
+    await rig.post.send("a@example.org")
+    await rig.store.close()
+    rig.disk.fail("pwritev", "*/MANIFEST.tmp", code=errno.ENOSPC)
+    await rig.store.open()
+    await rig.store.recovered()
+    assert len(await rig.post.claim_all()) == 1
+
+
+async def test_a_stop_takes_ballast_too(rig: Rig) -> None:
+    await made_ready(rig)
+    await rig.post.send("a@example.org")
+    rig.disk.fail("pwritev", f"{rig.queue}/incoming/*", code=errno.ENOSPC)
+    await rig.store.close()
+    assert len(rig.clusters()) == 1
+    await rig.store.open()
+
+
+# ---------------------------------------------------------------- what is removed, what is left open
+
+
+async def test_what_could_not_be_removed_is_tried_again(rig: Rig) -> None:
+    await rig.post.send("a@example.org", content=LARGE)
+    [claimed] = await rig.post.claim_all()
+    rig.disk.fail("unlink", "*.msg", code=errno.EROFS)
+    await rig.post.settle(delivered(), claimed)
+    await soon(rig, lambda: rig.disk.count("unlink", "*.msg") == 1)
+    assert len(rig.spooled()) == 1
+    await rig.shard.reaper.settled()
+    assert rig.spooled() == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "pattern"),
+    [
+        ("open", "*/lock"),
+        ("pwritev", "*/lock"),
+        ("pwritev", "*/MANIFEST.tmp"),
+        ("open", "*/MANIFEST"),
+        ("open", "*/pin"),
+    ],
+)
+async def test_an_opening_that_fails_leaves_nothing_open(
+    tmp_path: Path, operation: str, pattern: str
+) -> None:
+    rig = await Rig(tmp_path / "q").open()
+    await rig.post.send("a@example.org")
+    rig = await rig.killed()
+    await rig.store.close()
+    before = os.listdir("/proc/self/fd")
+    rig.disk.fail(operation, pattern)
+    with pytest.raises(StoreUnavailable, match=f"the queue cannot be opened: {rig.queue}/.*: Input/output"):
+        await rig.store.open()
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    await rig.store.open()
+    await rig.store.close()
