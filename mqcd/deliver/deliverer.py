@@ -31,7 +31,7 @@ from mqcd.deliver.parking import is_over
 from mqcd.deliver.patrol import Patrol
 from mqcd.deliver.router import Router
 from mqcd.deliver.routing import Unroutable
-from mqcd.deliver.scheduling import LaneTable
+from mqcd.deliver.scheduling import STUCK_MS, LaneTable
 from mqcd.deliver.session import Session
 from mqcd.deliver.settling import Settler
 from mqcd.deliver.shop import Shop
@@ -211,7 +211,7 @@ class Deliverer:
         self._patrol.walk()
         now = clock.monotonic()
         if not (room := table.room()) and now >= self._relieve_at:
-            self._relieve_at = now + EMPTY_CLAIM_MS
+            self._relieve_at = now + STUCK_MS
             shop.give(*table.relieve(now))
             room = table.room()
         if room and now >= self._dry_until:

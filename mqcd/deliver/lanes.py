@@ -22,6 +22,10 @@ PERIOD_MS = 300_000
 """How long the best pace of a lane stays its measure: until the end of the next such period."""
 SLOWER = 2.0
 """A server that takes so many times as long as at its best has enough connections."""
+MIN_REST_MS = 500
+MAX_REST_MS = 30_000
+CEILING_MS = 60_000
+"""How long the number of connections that a server took is the most that it is asked for."""
 PROBE_GRACE_MS = 1000
 """How long after a probe has begun the others of its destination come back to look."""
 MOST_GRACE_MS = 60_000
@@ -91,6 +95,9 @@ class Lane:
 
     hop: Hop
     window: float = START_WINDOW
+    ceiling: float = 0.0
+    """The most that the window may grow to, until `ceiling_until`."""
+    ceiling_until: int = 0
     jobs: deque[Job] = field(default_factory=deque)
     waiting: int = 0
     """Recipients in `jobs`."""
@@ -122,6 +129,10 @@ class Lane:
     """When the probe may start."""
     delay: int = 0
     """Time between the last two probes."""
+    share: int = 0
+    """Recipients that it may hold since it did not get on; 0 = as many as come."""
+    rest: int = 0
+    """For how long it was passed over last."""
     rest_until: int = 0
     """Until when its domains are passed over because it holds more than its share."""
     domains: set[str] = field(default_factory=set)
@@ -132,6 +143,23 @@ class Lane:
     def name(self) -> str:
         """The hop's key."""
         return self.hop.key
+
+    def adapt(self, feedback: Feedback, took: int, now: int, top: int) -> bool:
+        """Fit the window to how a transaction went; whether it has grown. `top` is its limit."""
+        quick = self.pace.holds(took, now)
+        if feedback is Feedback.PUSHED_BACK:
+            self.window = max(1.0, self.window - 1)
+        elif feedback is Feedback.GOOD and quick:
+            most = min(top, self.ceiling) if now < self.ceiling_until else top
+            if self.window < most and self.window < self.connections + START_WINDOW:
+                self.window = min(self.window + 1 / self.window, most)
+                return True
+        return False
+
+    def refused(self, now: int) -> None:
+        """One more connection was refused while others work: those are what the server takes."""
+        self.window = max(1.0, self.window / 2, float(self.working))
+        self.ceiling, self.ceiling_until = self.window, now + CEILING_MS
 
     def state(self, window: int, now: int) -> LaneState:
         """A snapshot; `window` is how many connections it may have now."""
@@ -155,12 +183,29 @@ class Lane:
                 return place
         return None
 
-    def rest(self, now: int) -> int:
+    def until_probed(self, now: int) -> int:
         """How long recipients wait outside while it is suspended: until shortly after its probe, ms."""
         if not self.jobs and not self.connections:
             return self.until - now
         late = now - self.until
         return max(-late, 0) + min(max(4 * late, PROBE_GRACE_MS), MOST_GRACE_MS)
+
+    def send_off(self, now: int) -> int:
+        """What it may not hold is passed over for as long as it rests; how long that is, ms."""
+        self.rest = min(max(self.rest, MIN_REST_MS), MAX_REST_MS)
+        self.rest_until = now + self.rest
+        return self.rest
+
+    def beyond_share(self, now: int) -> int:
+        """How long more mail for a lane that did not get on stays outside, ms; 0 = it may come in."""
+        if self.waiting < self.share:
+            if self.waiting * 2 < self.share:
+                self.share = 0
+            return 0
+        if self.rest_until <= now:
+            self.rest *= 2
+            return self.send_off(now)
+        return self.rest_until - now
 
     def hold(self, job: Job, recipients: int) -> None:
         """So many recipients more (or less) of a job wait here."""

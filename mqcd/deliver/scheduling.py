@@ -7,7 +7,8 @@
   the hop's policy allows. It grows by one for each window's worth of transactions that went well, but
   not beyond what is in use by more than `START_WINDOW`, nor while the server takes `SLOWER` times as long
   as at its best; it shrinks by one when a server puts off a whole transaction, and halves when a
-  connection fails.
+  connection breaks. When one more is refused it halves too, but not below those that work, and stays there
+  for `CEILING_MS`; what was to go over the refused one goes over the others.
 * Rates (see `rates`) of a lane, a zone, a sender are charged when an attempt starts. A lane or zone without
   tokens sleeps until its next one; mail of a sender without tokens steps aside, so that it delays no
   other's. Who would have to wait for long waits outside.
@@ -16,7 +17,8 @@
   interval, else `FIRST_PROBE_MS`, each further one after twice the time, none later than the first retry
   delay. The others come back `PROBE_GRACE_MS` after the probe has begun, and while it lasts again, each
   time after four times as long as it has lasted already: each return costs as much as they are many.
-* When the active set is full, lanes that hold more than their share and do not get on give back the rest.
+* When the active set is full, lanes that hold more than their share and do not get on give back the rest,
+  and get no more in until they have used up half of their share.
 
 Decisions are returned (`Start`, `Give`), agents perform them and tell the table what came of it. Times
 are ms; `now` is monotonic here, parking times are handed out relative (`after`).
@@ -28,7 +30,7 @@ from collections.abc import Callable, Iterator
 
 from mqcd.core.model import Recipient
 from mqcd.core.reply import Reply
-from mqcd.deliver.lanes import START_WINDOW, Bounds, Feedback, Give, Job, Lane, LaneState, Start, Why
+from mqcd.deliver.lanes import Bounds, Feedback, Give, Job, Lane, LaneState, Start, Why
 from mqcd.deliver.policy import Hop
 from mqcd.deliver.rates import Limit
 from mqcd.deliver.throttling import Throttle
@@ -37,12 +39,10 @@ from mqcd.deliver.turns import Turns
 FIRST_PROBE_MS = 60_000
 BREAKS = 3
 """Connections that break in a row, none going through, after which a destination counts as dead."""
-STUCK_MS = 1000
+STUCK_MS = 500
 """A lane of which nobody was tried for so long does not get on."""
 SLOW_MS = 5000
 """A lane whose head of line waited longer than this is slow."""
-MIN_REST_MS = 1000
-MAX_REST_MS = 30_000
 MAX_DOMAINS = 1000
 """Domains of a suspended lane that are named to the store; others are claimed and given back."""
 MAX_EMPTY_LANES = 1000
@@ -82,9 +82,6 @@ class LaneTable:
 
     # ------------------------------------------------------------ looking
 
-    def __len__(self) -> int:
-        return len(self._lanes)
-
     def lanes(self) -> Iterator[Lane]:
         """Every lane there is."""
         return iter(self._lanes.values())
@@ -117,7 +114,7 @@ class LaneTable:
         """Domains that claims pass over, and for how many ms from now."""
         skipped: dict[str, int] = {}
         for lane in tuple(self._passed.values()):
-            rest = lane.rest(now) if lane.suspended else lane.rest_until - now
+            rest = lane.until_probed(now) if lane.suspended else lane.rest_until - now
             if rest > 0:
                 skipped.update(dict.fromkeys(lane.domains, rest))
             elif not lane.suspended:
@@ -151,9 +148,8 @@ class LaneTable:
                 self._throttle.limit_lane(lane, now)
         if hop.sole and self._homes.get(domain) is not lane:
             self._move_home(domain, lane)
-        if lane.suspended and (lane.jobs or lane.connections):
-            rest = lane.rest(now)
-            return Give(recipients=(recipient,), after=rest, why=Why.DEAD, lane=lane)
+        if (lane.suspended or lane.share) and (give := self._outside(lane, recipient, now)):
+            return give
         limits = lane.limits
         sender = self._throttle.of_sender(recipient) if self._throttle.senders else None
         if sender is not None:
@@ -168,6 +164,19 @@ class LaneTable:
             self._throttle.alarm(lane.until, lane)
         self._turns.push(lane)
         return None
+
+    def _outside(self, lane: Lane, recipient: Recipient, now: int) -> Give | None:
+        """A Give when the lane takes nobody now: it is suspended and has its probe, or has its share."""
+        if lane.suspended:
+            if lane.jobs or lane.connections:
+                wait = lane.until_probed(now)
+                return Give(recipients=(recipient,), after=wait, why=Why.DEAD, lane=lane)
+            return None
+        wait = lane.beyond_share(now)
+        if not wait:
+            return None
+        self._passed[lane.name] = lane
+        return Give(recipients=(recipient,), after=wait, why=Why.SHARE, lane=lane)
 
     def _place(self, lane: Lane, recipient: Recipient, hop: Hop, sender: Limit | None, now: int) -> None:
         """To the job of its message that is still open, else in a job of its own at the lane's end."""
@@ -265,20 +274,13 @@ class LaneTable:
         """A transaction ran to its end, in `took` ms."""
         lane.breaks = 0
         lane.moved = now
-        quick = lane.pace.holds(took, now)
-        if feedback is Feedback.PUSHED_BACK:
-            lane.window = max(1.0, lane.window - 1)
-        elif feedback is Feedback.GOOD and quick:
-            top = self._top(lane)
-            if lane.window < top and lane.window < lane.connections + START_WINDOW:
-                lane.window = min(lane.window + 1 / lane.window, top)
-                if lane.jobs:
-                    self._turns.push(lane)
+        if lane.adapt(feedback, took, now, self._top(lane)) and lane.jobs:
+            self._turns.push(lane)
 
     def failed(self, lane: Lane, now: int, reply: Reply) -> Give | None:
         """No host of the destination could be reached. The caller closes the connection besides."""
         if lane.working:
-            lane.window = max(1.0, lane.window / 2)
+            lane.refused(now)
             return None
         return self._suspend(lane, now, reply)
 
@@ -319,11 +321,10 @@ class LaneTable:
             if lane.waiting <= share or (waited < SLOW_MS and now - lane.moved < STUCK_MS):
                 continue
             # What stays should last until the rest comes back, at the speed seen so far.
-            rest = min(max(waited * share // lane.waiting, MIN_REST_MS), MAX_REST_MS)
-            lane.rest_until = now + rest
+            lane.share, lane.rest = share, waited * share // lane.waiting
             self._passed[lane.name] = lane
-            cut = lane.cut(share)
-            given.append(Give(recipients=cut, after=rest, why=Why.SHARE, lane=lane))
+            after = lane.send_off(now)
+            given.append(Give(recipients=lane.cut(share), after=after, why=Why.SHARE, lane=lane))
         return given
 
     def cull(self, over: Callable[[Lane, Recipient], bool]) -> list[Give]:
@@ -396,4 +397,4 @@ class LaneTable:
         lane.hold(probe, 1)
         if not given:
             return None
-        return Give(recipients=given, after=lane.rest(now), why=Why.DEAD, lane=lane)
+        return Give(recipients=given, after=lane.until_probed(now), why=Why.DEAD, lane=lane)

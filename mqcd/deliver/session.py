@@ -125,7 +125,19 @@ class Session:
         return False
 
     def _unreachable(self, job: Job, found: NoHost) -> None:
-        """No host would do: this job was tried; what else waits for the destination is not."""
+        """No host would do: this job was tried; what else waits for the destination is not.
+
+        Where other connections work, the server has enough of them, and the job goes over those.
+        """
+        now = self._shop.clock.monotonic()
+        if (
+            self._lane.working
+            and found.phase in (Phase.CONNECT, Phase.GREETING)
+            and not found.reply.permanent
+        ):
+            self._shop.give(self._shop.table.failed(self._lane, now, found.reply))
+            self._shop.table.put_back(self._lane, job)
+            return
         attempt = Attempt(
             destination=job.hop.destination.name,
             phase=found.phase,
@@ -135,7 +147,6 @@ class Session:
         )
         self._settle_all(job, failure(found.reply, found.phase), attempt)
         if not found.reply.permanent:
-            now = self._shop.clock.monotonic()
             self._shop.give(self._shop.table.failed(self._lane, now, found.reply))
 
     async def _next_job(self) -> Job | None:

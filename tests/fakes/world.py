@@ -17,7 +17,7 @@ from mqcd.deliver.lanes import Bounds, Feedback, Give, Job, Lane, Why
 from mqcd.deliver.parking import is_over, part
 from mqcd.deliver.patrol import PATROL_MS
 from mqcd.deliver.policy import Hop
-from mqcd.deliver.scheduling import LaneTable
+from mqcd.deliver.scheduling import STUCK_MS, LaneTable
 
 START_MS = 1_800_000_000_000
 IDLE_MS = 2000
@@ -44,6 +44,8 @@ class Server:
     """By how much it is slower at a time."""
     open: int = 0
     peak: int = 0
+    refused: int = 0
+    """Connections beyond `most`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,14 @@ class _Event:
 class World:
     """`hop_of` routes a recipient; `servers` are found by the destination's name. `now` begins at 0."""
 
-    def __init__(self, bounds: Bounds, hop_of: Callable[[Recipient], Hop], servers: Mapping[str, Server]):
-        self.table = LaneTable(bounds)
+    def __init__(
+        self,
+        bounds: Bounds,
+        hop_of: Callable[[Recipient], Hop],
+        servers: Mapping[str, Server],
+        table: LaneTable | None = None,
+    ):
+        self.table = LaneTable(bounds) if table is None else table
         self.now = 0
         self.attempts: list[Tried] = []
         self.ended: list[Ended] = []
@@ -148,7 +156,7 @@ class World:
         self._planned.discard(self.now)
         table = self.table
         if not table.room() and self.now >= self._relieve_at:
-            self._relieve_at = self.now + 1000
+            self._relieve_at = self.now + STUCK_MS
             self._give(*table.relieve(self.now))
         if room := table.room():
             self._claim(room)
@@ -245,13 +253,25 @@ class _Connection:
 
     def _connected(self) -> None:
         if self.server.open >= self.server.most:
-            self._fail()
+            self._refused()
             return
         self.up = True
         self.server.open += 1
         self.server.peak = max(self.server.peak, self.server.open)
         self.world.table.opened(self.lane)
         self._transact()
+
+    def _refused(self) -> None:
+        self.server.refused += 1
+        if not self.lane.working:
+            self._fail()
+            return
+        world, job = self.world, self.job
+        assert job is not None
+        world._give(world.table.failed(self.lane, world.now, REFUSED))
+        world.table.put_back(self.lane, job)
+        self._close()
+        world._turn_soon()
 
     def _transact(self) -> None:
         world, server = self.world, self.server

@@ -7,6 +7,7 @@ from mqcd.core.model import Envelope, Recipient
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.lanes import (
+    CEILING_MS,
     PERIOD_MS,
     PROBE_GRACE_MS,
     START_WINDOW,
@@ -18,7 +19,7 @@ from mqcd.deliver.lanes import (
 )
 from mqcd.deliver.policy import Hop, Policy, hop
 from mqcd.deliver.routing import Destination
-from mqcd.deliver.scheduling import BREAKS, FIRST_PROBE_MS, LaneTable
+from mqcd.deliver.scheduling import BREAKS, FIRST_PROBE_MS, STUCK_MS, LaneTable
 
 MINUTE = 60_000
 REFUSED = Reply(code=451, status="4.4.1", text="connection refused")
@@ -209,12 +210,31 @@ def test_a_lane_that_does_not_get_on_cannot_hold_the_whole_active_set() -> None:
     lanes = table(queuecache=100)
     fill(lanes, "dead", 95)
     lanes.dispatch(0)
-    assert lanes.relieve(999) == []
-    [give] = lanes.relieve(1000)
+    assert lanes.relieve(STUCK_MS - 1) == []
+    [give] = lanes.relieve(STUCK_MS)
     assert len(give.recipients) == 95 - 5 - 50
-    assert give.after >= 1000
-    assert "dead.example" in lanes.skip(1000)
-    assert lanes.skip(1000 + give.after) == {}
+    assert give.after >= STUCK_MS
+    assert "dead.example" in lanes.skip(STUCK_MS)
+    assert lanes.skip(STUCK_MS + give.after) == {}
+
+
+def test_a_lane_that_did_not_get_on_holds_no_more_than_its_share_until_it_does() -> None:
+    lanes = table(queuecache=100)
+    fill(lanes, "a", 95)
+    started = lanes.dispatch(0)
+    lane = started[0].lane
+    [give] = lanes.relieve(STUCK_MS)
+    lanes.active -= len(give.recipients)
+    now, waits = STUCK_MS, []
+    for number in range(8):
+        now += lane.rest
+        [outside] = fill(lanes, "a", 1, now=now, first=200 + number)
+        waits.append(outside.after)
+    assert waits == [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000]
+    lanes.opened(lane)
+    for _ in range(26):
+        assert lanes.next_job(lane, now) is not None
+    assert fill(lanes, "a", 40, now=now, first=300) == []
 
 
 def test_a_lane_that_gets_on_keeps_what_it_has() -> None:
@@ -222,7 +242,7 @@ def test_a_lane_that_gets_on_keeps_what_it_has() -> None:
     fill(lanes, "a", 95)
     [start, *_] = lanes.dispatch(0)
     lanes.went_through(start.lane, 1500)
-    assert lanes.relieve(2000) == []
+    assert lanes.relieve(1500 + STUCK_MS - 1) == []
 
 
 def test_simulated_weeks_of_a_dead_destination_cost_few_attempts() -> None:
@@ -370,3 +390,18 @@ def test_while_a_probe_lasts_the_others_come_back_ever_more_rarely() -> None:
         waits.append(give.after)
         at += give.after
     assert waits == [1000, 4000, 20_000, 60_000, 60_000]
+
+
+def test_the_connections_that_a_server_takes_are_the_most_it_is_asked_for_in_a_while() -> None:
+    lanes = table()
+    fill(lanes, "a", 500)
+    lane = lanes.dispatch(0)[0].lane
+    for _ in range(4):
+        lanes.opened(lane)
+    assert lanes.failed(lane, 0, REFUSED) is None
+    assert lane.window == 4
+    for now in range(0, CEILING_MS, 100):
+        lanes.went_through(lane, now, 10)
+    assert lane.window == 4
+    lanes.went_through(lane, CEILING_MS, 10)
+    assert lane.window > 4

@@ -269,3 +269,15 @@ def test_after_a_dead_destination_recovers_its_mail_goes_soon(probe_takes: int) 
     # The first of them within the grace, or as long as the probe took; the window then grows.
     assert min(each for each in parked) - answered <= max(PROBE_GRACE_MS, 5 * probe_takes)
     assert len(world.ended) == 400
+
+
+def test_a_server_that_takes_few_connections_gets_all_mail_over_them_at_the_first_attempt() -> None:
+    server = Server(most=3)
+    world = World(bounds(), Map(), {"d.example": server})
+    world.send("d.example", 2000)
+    world.run(5 * MINUTE)
+    assert delivered(world.ended) == 2000
+    assert {each.recipient.attempts for each in world.ended} == {0}
+    assert server.peak == 3
+    # Two at the start beyond what it takes; later one a minute, to see whether that has changed.
+    assert server.refused <= 2 + 5
