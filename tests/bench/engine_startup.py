@@ -71,7 +71,11 @@ async def fill_ring(root: Path, given: dict[str, Any]) -> None:
             octets = given["octets"]
             await asyncio.gather(*(made.enqueue(kit.message(made, octets, size)) for size in several))
             count += sum(several)
-    kit.say_and_die({"recipients_in_ring": count, "fill": made.engine().journal_fill_ratio})
+    fill_ratio = made.engine().journal_fill_ratio
+    # Stopped processes are not sure to end with their parent.
+    for pid in kit.processes()[1:]:
+        os.kill(pid, signal.SIGKILL)
+    kit.say_and_die({"recipients_in_ring": count, "fill": fill_ratio})
 
 
 async def start(root: Path, _given: dict[str, Any]) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
+from functools import partial
 
 import pytest
 
-from tests.e2e.conftest import MakePeer, MakeServer
+from tests.e2e.conftest import MakePeer, MakeReceiver, MakeServer
 from tests.e2e.kit import mail
 from tests.e2e.kit.ledger import Ledger
 from tests.e2e.kit.load import Load, SmtpSource
 from tests.e2e.kit.plan import Plan, Values, relay
 from tests.e2e.kit.ports import free_port
 from tests.e2e.kit.receivers import Receiver, Script
+from tests.e2e.kit.server import Server
+from tests.e2e.kit.waiting import DEADLINE, poll
 
 KILLS = 8
 BETWEEN = 120
@@ -67,6 +72,95 @@ def test_killed_again_and_again_under_load(make_server: MakeServer, receiver: Re
     unknown = ledger.count("outcome-unknown")
     surprises = {key: times for key, times in came.items() if times - 1 > unknown[key]}
     assert surprises == {}, "arrived more often than the server owned up to"
+
+
+ROUNDS = int(os.environ.get("MQCD_CRASH_ROUNDS", "6"))
+VICTIMS = ("server", "helper", "both")
+
+
+def at_evacuation(server: Server) -> int:
+    """Stop the helper between the first cluster that it writes and the edit that lists it; its process id."""
+    manifest = server.var / "queue" / "MANIFEST"
+
+    def caught() -> int | None:
+        pid = server.helper()
+        try:
+            os.kill(pid, signal.SIGSTOP)
+        except ProcessLookupError:
+            return None
+        listed = manifest.read_text()
+        for area in ("incoming", "deferred"):
+            for path in (server.var / "queue" / area).rglob("M*"):
+                if path.suffix == ".tmp" or str(path.relative_to(manifest.parent)) not in listed:
+                    return pid
+        os.kill(pid, signal.SIGCONT)
+        return None
+
+    return poll(caught, "an evacuation", seconds=2 * DEADLINE)
+
+
+def _evacuations(server: Server) -> float:
+    return server.metrics()["mqcd_evacuation_seconds_count"]
+
+
+def _more_evacuations(server: Server, done: float) -> bool:
+    return _evacuations(server) > done
+
+
+@pytest.mark.slow
+@pytest.mark.crash
+@pytest.mark.timeout(120 + 60 * ROUNDS)
+def test_server_and_helper_killed_in_the_middle_of_evacuations_under_load(
+    make_server: MakeServer, make_receiver: MakeReceiver
+) -> None:
+    """The server, its helper, and both, in turn, while clients send and much of the mail has to wait."""
+    busy = make_receiver("*=450 4.2.1 later")
+    good = make_receiver()
+    relays = (("load.test", f"127.0.0.1:{good.port}"), ("later.test", f"127.0.0.1:{busy.port}"))
+    server = make_server(
+        Plan(relays=relays, smtp_port=free_port(), journal=JOURNAL, queue={"retry_delays": "2s"})
+    ).start()
+    server.faults_expected = lambda line: (
+        "helper" in str(line) or "evacuat" in str(line) or "emptied" in str(line)
+    )
+    moved = 0.0
+    with (
+        Load(server.port, 3, some_content) as load,
+        Load(server.port, 2, some_content, domain="later.test") as later,
+    ):
+        for number in range(ROUNDS):
+            load.more(40)
+            later.more(20)
+            victim = VICTIMS[number % len(VICTIMS)]
+            helper = at_evacuation(server)
+            moved += _evacuations(server)
+            if victim != "server":
+                os.kill(helper, signal.SIGKILL)
+            if victim == "helper":
+                # A new one goes on with what it left, and the server never stops.
+                done = _evacuations(server)
+                poll(partial(_more_evacuations, server, done), "evacuations by another helper")
+                assert server.helper() != helper
+                continue
+            server.kill()
+            server.start()
+        load.more(40)
+    assert moved > 0, "nothing was evacuated between the kills"
+    busy.follow()
+    for recipient in load.acknowledged.all():
+        good.to(recipient)
+    for recipient in later.acknowledged.all():
+        busy.to(recipient)
+    for area in ("incoming", "deferred", "bounces"):
+        server.metric(f"mqcd_queue_recipients{{{area}}}", 0)
+    assert server.stop() == 0
+    ledger = Ledger(server.var)
+    ledger.check()
+    assert ledger.unfinished() == set()
+    assert ledger.count("delivered") == ledger.count("accepted")
+    came = Counter((mail.spid_of(each.content), 1) for each in (*good.mail.all(), *busy.mail.all()))
+    unknown = ledger.count("outcome-unknown")
+    assert {key: times for key, times in came.items() if times - 1 > unknown[key]} == {}
 
 
 @pytest.mark.crash

@@ -20,11 +20,11 @@ class Load:
     its 250; one whose 250 did not come is nobody's promise and is forgotten.
     """
 
-    def __init__(self, port: int, threads: int, make: Make, prefix: str = "load") -> None:
+    def __init__(self, port: int, threads: int, make: Make, *, domain: str = "load.test") -> None:
         self.acknowledged: Board[str] = Board()
         self.port = port
         self._make = make
-        self._prefix = prefix
+        self._domain = domain
         self._ending = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(threads)]
 
@@ -58,13 +58,13 @@ class Load:
                 ) as client:
                     while not self._ending.is_set():
                         done += 1
-                        self._send(client, f"{self._prefix}-{number}-{done}")
+                        self._send(client, f"{self._domain.partition('.')[0]}-{number}-{done}")
             except (OSError, smtplib.SMTPException):
                 # The server is down or restarts; a short wait, since nobody tells when it is back.
                 self._ending.wait(0.02)
 
     def _send(self, client: smtplib.SMTP, token: str) -> None:
-        recipient = f"{token}@load.test"
+        recipient = f"{token}@{self._domain}"
         client.sendmail("sender@origin.test", [recipient], self._make(token))
         self.acknowledged.put(recipient)
 

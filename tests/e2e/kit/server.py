@@ -116,6 +116,15 @@ class Server:
         self.signal(signal.SIGKILL)
         self.ended()
 
+    def helper(self) -> int:
+        """Process id of the queue's helper."""
+
+        def find() -> int | None:
+            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+            return next((int(pid) for pid in children if _is_helper(int(pid))), None)
+
+        return poll(find, "the queue's helper process")
+
     def discard(self) -> None:
         """End it in whichever way is left."""
         if self._process is not None and self._process.poll() is None:
@@ -205,6 +214,13 @@ class Server:
 
 
 _MQCD: Sequence[str] = (sys.executable, "-m", "mqcd")
+
+
+def _is_helper(pid: int) -> bool:
+    try:
+        return b"mqcd.queue.helper" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return False
 
 
 def _parse(text: str) -> Line:
