@@ -2,8 +2,8 @@
 
 One scan of all clusters answers for a whole batch (see `references`). Promise: the scans take at most one
 percent of the time, so a large backlog is not read over and over for a few files; they come at once when
-the disk is low, or when the batch has grown to `FULL`. A batch that waits is in the MANIFEST before the
-frames go that tell whose recipients have ended: a crash forgets none of it.
+there is no cluster to read, when the disk is low, or when the batch has grown to `FULL`. A batch that waits
+is in the MANIFEST before the frames go that tell whose recipients have ended: a crash forgets none of it.
 
 Settings read: `minfree` and `mininodes`; the disk is low at twice of either.
 """
@@ -45,7 +45,7 @@ class Counting:
         """Scan, if there is something to find out and it may be done. Raises OSError, StoreUnavailable."""
         shard = self._shard
         batch = shard.references.batch
-        if batch and (self._rested() or len(batch) >= self._full or self._disk_is_low()):
+        if batch and (self._rested() or self._costs_nothing() or self._must()):
             begun = shard.clock.monotonic()
             try:
                 await self._scan()
@@ -57,6 +57,13 @@ class Counting:
 
     def _rested(self) -> bool:
         return self._shard.clock.monotonic() >= self._not_before
+
+    def _costs_nothing(self) -> bool:
+        """Whether there is no cluster to read: then what is not in the journal is nowhere."""
+        return not self._shard.shelf.left()
+
+    def _must(self) -> bool:
+        return len(self._shard.references.batch) >= self._full or self._disk_is_low()
 
     def _disk_is_low(self) -> bool:
         settings = self._shard.options.settings

@@ -120,6 +120,7 @@ class Keeper:
                 log.warning("attempts are under way; the rest of the journal is left for the next start")
                 return
             await self.evacuate(oldest)
+        await self.counting.run()
 
     async def _sweep_once(self) -> None:
         """Step R4. Nothing is evacuated before: the journal alone tells which files lost their owner."""
