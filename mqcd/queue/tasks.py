@@ -296,7 +296,7 @@ def resolve(disk: Disk, task: Resolve) -> frozenset[int]:
             return task.spids
         for line in cluster.split_lines(data):
             try:
-                record.check(line)
+                record.verify(line)
             except DecodeError:
                 return task.spids
             spid = wanted.get(line[:16])

@@ -78,7 +78,7 @@ def test_what_was_exported_is_imported(tmp_path: Path, capfd: Capture) -> None:
     capfd.readouterr()
     mail = str(tmp_path / "mail")
     assert main(words(tmp_path, "queue", "export", "--to", mail, "--area", "deferred", "--json")) == 0
-    assert told(capfd) == {"messages": 6, "recipients": 8, "gone": 0, "failed": 0}
+    assert told(capfd) == {"messages": 6, "recipients": 8, "gone": 0, "failed": 0, "damaged": 0}
     assert main(words(tmp_path, "queue", "export", "--to", mail)) == 1
     assert "is not empty" in capfd.readouterr().err
     other = ["--var", str(tmp_path / "other")]
