@@ -70,6 +70,10 @@ class SpidSource:
         """The greatest SPID handed out, or the floor."""
         return self._last
 
+    def rise(self, floor: int) -> None:
+        """Hand out nothing up to `floor` from now on."""
+        self._last = max(self._last, floor)
+
     def next(self, now_ms: int, several: bool) -> int:
         """A new SPID for a message accepted at `now_ms` (Unix time)."""
         self._counter = (self._counter + 1) & _COUNTER_MASK

@@ -98,8 +98,9 @@ async def recover(
         if image is not None:
             image.manifest.close()
         raise
-    # The clock may have gone back, but no name that is still to be given does.
-    below = max(spid_at(clock.now()), shard.spids.last + 1)
+    # Wherever the clock goes from here: the sweep must tell files of this run from those of earlier ones.
+    below = max(spid_at(shard.time.trusted().wall), shard.spids.last + 1)
+    shard.spids.rise(below)
     shard.figures.recovery_ms = clock.monotonic() - begun
     return Recovered(shard, image.manifest.state.totals, Backlog(chain=image.chain, below=below))
 

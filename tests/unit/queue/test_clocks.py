@@ -13,11 +13,13 @@ from mqcd.core.clockwatch import HOLD_MS
 from mqcd.core.model import Area
 from mqcd.core.spid import spid_at
 from mqcd.queue import manifest as manifests
+from mqcd.queue import tasks
 from mqcd.queue.durable import Disk
 from mqcd.queue.spool import spool_path
 from tests.contract.harness import HOUR, MINUTE, SCHEDULE
 from tests.contract.mail import BODY, deferred
 from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.workers import InlineHelper
 from tests.unit.queue.support import Rig, held
 
 DAY = 24 * HOUR
@@ -90,6 +92,19 @@ async def test_frames_of_a_false_future_do_not_use_up_the_spids(rig: Rig) -> Non
     rig.clock.leap(-YEARS)
     again = await rig.killed()
     assert again.store.reserve(False) < spid_at(START_MS + 2 * DAY)
+
+
+@pytest.mark.parametrize("leap", [-DAY, 0, DAY, YEARS])
+async def test_no_message_of_a_run_is_named_below_what_its_sweep_removes(rig: Rig, leap: int) -> None:
+    await rig.post.send("a@example.org")
+    rig.clock.leap(leap)
+    again = await rig.killed()
+    helper = again.shard.helper
+    assert isinstance(helper, InlineHelper)
+    while not (sweeps := [each for each in helper.done if isinstance(each, tasks.Sweep)]):
+        await asyncio.sleep(0)
+    rig.clock.leap(-30_000)
+    assert again.store.reserve(False) > sweeps[0].below
 
 
 # ---------------------------------------------------------------- what is told, what is suspended
