@@ -1,7 +1,7 @@
 """One server: every part made and wired, and the order in which they start, reload and stop.
 
 Start: bind all ports (the doors answer 4xx, /readyz 503), then the caller gives up what it had root for,
-then the queue is recovered, delivery and reports begin, the doors open. Stop: doors and delivery
+then the doors open, the rest of the queue is recovered, delivery and reports begin. Stop: doors and delivery
 together, then reports, then the queue, the pages last; each has a limit, all of it fits in 10 s. What
 was cut off is what a crash would have left: the next start recovers it.
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 
+from mqcd.queue import manifest
+from mqcd.queue.durable import Disk
 from tests.crash.ledger import World
 
 _PROJECT = Path(__file__).parents[2]
@@ -107,17 +109,37 @@ class Life:
         return self._errors.read_text()[-6000:]
 
 
+def first_live(root: Path) -> int:
+    """Segments below it have been evacuated."""
+    state = manifest.read(Disk(), root / "queue" / "MANIFEST")
+    return state.first_live if state is not None else 0
+
+
 def live(
-    root: Path, world: World, seed: int, end: End, *, size: int, segments: int, links: bool = False
+    root: Path,
+    world: World,
+    seed: int,
+    end: End,
+    *,
+    size: int,
+    segments: int,
+    links: bool = False,
+    evacuating: bool = False,
 ) -> None:
-    """One life under load that ends as told, at a moment that the seed chooses."""
+    """One life under load that ends as told, at a moment that the seed chooses.
+
+    With `evacuating` not before segments have been evacuated, so that the next one is on its way.
+    """
     chance = random.Random(seed)
     life = Life(root, world, seed=seed, mode="load", size=size, segments=segments, links=links)
-    if end is End.KILL and chance.random() < 0.15:
+    if end is End.KILL and not evacuating and chance.random() < 0.15:
         life.listen_for(1, chance.uniform(0.1, 0.5))
     else:
         life.listen(lambda: "O" in life.words, _PATIENCE)
         assert "O" in life.words or end is End.KILL, life.errors
+        before, given_up = first_live(root), time.monotonic() + _PATIENCE
+        while evacuating and first_live(root) <= before and time.monotonic() < given_up:
+            life.listen_for(200, 0.2)
         life.listen_for(chance.randint(1, 2500), chance.uniform(0.05, 0.9))
     if end in (End.HELPER, End.BOTH, End.HELPER_STOP):
         life.kill_helper()
