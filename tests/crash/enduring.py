@@ -62,7 +62,12 @@ FIRST = (
     Wish(("now@a.test", "later@b.test"), INLINE_MAX + 5),
     Wish(("no@c.test",), 100),
 )
-SECOND_LOT = (Wish(("late@a.test", "now@b.test"), 700), Wish(("now@a.test",), INLINE_MAX + 1))
+SECOND_LOT = (
+    Wish(("late@a.test", "now@b.test"), 700),
+    Wish(("now@a.test",), INLINE_MAX + 1),
+    # So many that they are synced together, contents and clusters.
+    *(Wish(("late@d.test",), 60) for _ in range(11)),
+)
 
 
 def options(root: Path, *, links: bool) -> Options:
@@ -72,7 +77,7 @@ def options(root: Path, *, links: bool) -> Options:
             rootpath=root / "queue",
             minfree=1,
             mininodes=1,
-            maxclustersize=600,
+            maxclustersize=200,
             retry_granularity=SECOND,
             spool=SpoolSettings(rootpath=root / "spool", bufsize=4096, maxspidcache=1, hardlinks=links),
             journal=JournalSettings(
@@ -111,7 +116,7 @@ class Life:
         await self._all_tried()
         await self._empty()
         await self._take_in(SECOND_LOT)
-        await self._deliver_until(lambda: self._left() <= 4)
+        await self._deliver_until(lambda: self._left() <= 14)
         await self._empty()
         await self._leave_one_begun()
         await self._stop()
@@ -282,6 +287,7 @@ class Life:
 
     async def _leave_one_begun(self) -> None:
         """An attempt that the stop cuts off behind its final dot."""
+        await self._take_in((Wish(("now@e.test",), 50),))
         begun: list[Recipient] = []
 
         async def begin() -> None:

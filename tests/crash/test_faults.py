@@ -62,6 +62,7 @@ async def _spots(top: Path, *, links: bool) -> list[Spot]:
     await life.run()
     assert life.disk.failures == 0
     assert life.refusals == []
+    assert {spot.kind for spot in life.disk.spots} == set(Kind), "a kind of call that no life makes"
     spots = list(life.disk.spots)
     await life.check()
     return spots
