@@ -69,5 +69,8 @@ def refuse(pending: deque[Append], kinds: frozenset[Kind], why: str) -> None:
 
 def fail(item: Append, why: str) -> None:
     """Tell who waits for it that it will not be written."""
-    if not item.future.done():
+    if item.kind is Kind.NOTE:
+        # Nobody waits for it, so nobody would ever look at the exception.
+        item.future.cancel()
+    elif not item.future.done():
         item.future.set_exception(StoreUnavailable(why))

@@ -105,6 +105,37 @@ def test_a_full_disk_under_load(
     assert came == ledger.count("accepted"), "what was accepted came, once"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("root", ["queue", "spool", "events"])
+def test_a_stop_on_a_full_disk_ends_in_time_and_loses_nothing(
+    make_small: Callable[[Path], SmallFilesystem], make_server: MakeServer, receiver: Receiver, root: str
+) -> None:
+    server = make_server(Plan(relays=relay(receiver.port), journal=JOURNAL))
+    small = make_small(server.var / root)
+    server.faults_expected = _told
+    server.start()
+    load = CandidLoad(server.port, 3, some_content)
+    load.codes = Board()
+    with load:
+        load.more(60)
+        small.fill()
+        load.codes.first(lambda _: True, "a refusal")
+        assert server.stop() == 0
+    small.empty()
+    server.start()
+    for recipient in load.acknowledged.all():
+        receiver.to(recipient)
+    server.metric("mqcd_queue_recipients{incoming}", 0)
+    assert server.stop() == 0
+    ledger = Ledger(server.var)
+    ledger.check()
+    assert ledger.unfinished() == set()
+    came = Counter((mail.spid_of(each.content), 1) for each in receiver.mail.all())
+    assert came.keys() == ledger.count("accepted").keys()
+    unknown = ledger.count("outcome-unknown")
+    assert {key: times for key, times in came.items() if times - 1 > unknown[key]} == {}
+
+
 @pytest.mark.parametrize("root", ["queue", "spool", "events"])
 def test_a_start_on_a_full_disk_says_so_and_a_later_one_succeeds(
     make_small: Callable[[Path], SmallFilesystem], make_server: MakeServer, receiver: Receiver, root: str

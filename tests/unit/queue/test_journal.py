@@ -303,6 +303,16 @@ async def test_a_disk_that_fails_is_tried_every_ten_seconds(bench: Bench) -> Non
         await asyncio.sleep(0)
 
 
+async def test_a_stop_while_nothing_but_a_note_waits_leaves_no_error_behind(bench: Bench) -> None:
+    bench.disk.fail("datasync", times=None)
+    with pytest.raises(StoreUnavailable):
+        await bench.append(b"accept", Kind.ACCEPT)
+    await bench.journal.quiet()
+    [note] = bench.journal._pending
+    bench.journal.stop()
+    assert note.future.cancelled()
+
+
 async def test_a_stop_while_it_fails_lets_nobody_wait(bench: Bench) -> None:
     bench.disk.fail("datasync", times=None)
     verdict = bench.append(b"verdict")
