@@ -37,7 +37,7 @@ _SWITCH_INTERVAL = 0.0005
 the event loop to let go."""
 _YOUNG = 20_000
 """Objects made until cycles are looked for among them. Mail under way is thousands of objects without any
-cycle; at the default of 700 to look at them again and again takes 6 percent of the time."""
+cycle; at the default of 700 to look at them again and again takes 5 percent of the time."""
 CUT_OFF_SECONDS = 9.9
 
 Load = Callable[[], Loaded]
