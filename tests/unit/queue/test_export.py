@@ -192,3 +192,15 @@ async def test_a_reply_of_any_text_stays_on_its_line(rig: Rig) -> None:
     await rig.post.settle(odd, *await rig.post.claim_all())
     await rig.evacuate()
     assert rig.events()[-1]["reply"] == text
+
+
+async def test_a_delivery_and_its_report_are_told_of_once_each(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    claimed = await rig.post.claim_all()
+    report = rig.post.submission("sender@example.com", sender="", origin=Origin.REPORT)
+    await rig.store.settle([Settlement(recipient=claimed[0], verdict=delivered())], [report])
+    rig = await rig.killed()
+    rig = await rig.reopened()
+    told = [(event["event"], event["recipient"]) for event in rig.events()]
+    assert told.count(("delivered", "a@example.org")) == 1
+    assert told.count(("accepted", "sender@example.com")) == 1
