@@ -135,7 +135,7 @@ class Dialogue:
     def begin(self, transaction: Transaction) -> State:
         """Start a transaction in state READY. It may be over at once, nothing sent."""
         offered = self.extensions
-        outcomes = self._outcomes = Outcomes(len(transaction.recipients))
+        outcomes = self._outcomes = Outcomes(len(transaction.recipients), self._manners.relay)
         self.answered = False
         self._dot_sent = False
         self._body = _Body.NONE

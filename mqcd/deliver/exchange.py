@@ -78,6 +78,8 @@ class Manners:
     """Send the content by BDAT where that is offered (RFC 3030)."""
     lmtp: bool = False
     """Speak LMTP (RFC 2033): a reply for each recipient follows the content."""
+    relay: bool = False
+    """The next hop is a configured one: that it wants a login, or TLS, is for our operator to mend."""
     tls: TlsPolicy = TlsPolicy.MAY
     implicit_tls: bool = False
     """The connection begins with TLS, there is no STARTTLS (RFC 8314, 3)."""

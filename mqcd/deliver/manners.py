@@ -44,6 +44,7 @@ def manners_for(client: ClientSettings, usual: ClientSettings, hop: Hop) -> Mann
         fallback_helo=client.fallback_helo,
         chunking=client.ext_chunking,
         lmtp=policy.lmtp,
+        relay=hop.destination.relay,
         tls=tls,
         implicit_tls=policy.implicit_tls,
         trust=str(client.trust or ""),

@@ -11,8 +11,11 @@ from collections.abc import Iterable
 from mqcd.core.model import Phase
 from mqcd.core.reply import Reply
 from mqcd.deliver.exchange import Outcome, Result
+from mqcd.deliver.opening import local
 from mqcd.deliver.replies import RawReply
 
+WANTS_LOGIN = frozenset({530, 534, 535, 538})
+"""Replies that ask for a login or for TLS, or for better ones (RFC 4954, 6; RFC 3207, 4)."""
 ALL = -1
 """In place of a recipient's index: the reply is for all that were accepted."""
 
@@ -20,10 +23,11 @@ ALL = -1
 class Outcomes:
     """Starts with everybody undecided."""
 
-    __slots__ = ("_list", "accepted")
+    __slots__ = ("_list", "_relay", "accepted")
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, relay: bool = False) -> None:
         self._list: list[Outcome | None] = [None] * count
+        self._relay = relay
         self.accepted: list[int] = []
         """Indexes of the recipients whose RCPT was accepted, in order."""
 
@@ -60,11 +64,14 @@ class Outcomes:
         self.decide(indexes, Outcome(result=Result.DELIVERED, reply=raw.reply(), phase=Phase.DOT))
 
     def refuse(self, indexes: Iterable[int], raw: RawReply, phase: Phase) -> None:
-        """The server refused them."""
+        """The server refused them; a configured one that wants a login or TLS did so by a mistake of ours."""
+        reply = raw.reply()
+        if self._relay and raw.code in WANTS_LOGIN:
+            reply = local("4.7.0", f"the relay wants a login, or TLS: {reply}")
         # RFC 5321, 4.5.3.1.10: 552 in answer to RCPT is the old way to say 452, too many recipients.
-        temporary = raw.code < 500 or (raw.code == 552 and phase is Phase.RCPT)
+        temporary = reply.code < 500 or (reply.code == 552 and phase is Phase.RCPT)
         result = Result.DEFERRED if temporary else Result.BOUNCED
-        self.decide(indexes, Outcome(result=result, reply=raw.reply(), phase=phase))
+        self.decide(indexes, Outcome(result=result, reply=reply, phase=phase))
 
     def bounce_all(self, reply: Reply) -> None:
         """Nobody can be sent the message by this way."""

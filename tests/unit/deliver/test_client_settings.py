@@ -23,7 +23,8 @@ from mqcd.config.settings import (
 from mqcd.core.events import Verb
 from mqcd.core.model import Deferred, Delivered, Phase
 from tests.fakes.dialer import Peer
-from tests.unit.deliver.kit import CONTENT, MINUTE, RELAYED, SCHEDULE, Kit
+from tests.fakes.resolver import FakeResolver
+from tests.unit.deliver.kit import BY_DNS, CONTENT, MINUTE, RELAYED, SCHEDULE, Kit
 
 CERTIFICATE, KEY, TRUST = pathlib.Path("/c.pem"), pathlib.Path("/k.pem"), pathlib.Path("/t.pem")
 
@@ -421,6 +422,23 @@ async def test_a_login_that_is_refused_defers() -> None:
         verdict = await deferral(kit)
         assert (verdict.reply.code, verdict.reply.status) == (451, "4.7.8")
         assert verdict.reply.text == "login refused: 535 5.7.8 no"
+
+
+@pytest.mark.parametrize("stage", ["MAIL", "RCPT", "DATA"])
+async def test_a_relay_that_wants_a_login_costs_no_mail(stage: str) -> None:
+    async with Kit(hosts=serving(replies={stage: "530 5.7.0 Authentication required"})) as kit:
+        await kit.submit("to@example.com")
+        verdict = await deferral(kit)
+        assert (verdict.reply.code, verdict.reply.status) == (451, "4.7.0")
+        assert verdict.reply.text.endswith("530 5.7.0 Authentication required")
+
+
+async def test_a_host_found_by_dns_that_wants_a_login_takes_no_mail() -> None:
+    resolver = FakeResolver(addresses={"example.com": ["192.0.2.1"]})
+    wanting = serving(replies={"MAIL": "530 5.7.0 Authentication required"})
+    async with Kit(BY_DNS, hosts=wanting, resolver=resolver) as kit:
+        await kit.submit("to@example.com")
+        await kit.heard(Verb.BOUNCED)
 
 
 async def test_a_session_that_is_not_to_be_is_left_with_quit() -> None:
