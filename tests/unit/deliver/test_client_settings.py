@@ -19,9 +19,12 @@ from mqcd.config.settings import (
     HostPort,
     RelaySettings,
     TlsPolicy,
+    ZoneMatchSettings,
+    ZoneSettings,
 )
 from mqcd.core.events import Verb
 from mqcd.core.model import Deferred, Delivered, Phase
+from mqcd.core.ports import TlsTerms
 from tests.fakes.dialer import Peer
 from tests.fakes.resolver import FakeResolver
 from tests.unit.deliver.kit import BY_DNS, CONTENT, MINUTE, RELAYED, SCHEDULE, Kit
@@ -112,6 +115,23 @@ async def test_a_chunk_that_is_refused_stops_the_content() -> None:
         await kit.submit("to@example.com", content=content)
         await kit.heard(Verb.BOUNCED)
         assert len([line for line in kit.dialer.peers[0].log if line.startswith("BDAT")]) == 1
+
+
+@pytest.mark.parametrize(("stage", "possibly", "minutes"), [("BDAT", False, 3), (".", True, 10)])
+async def test_silence_between_chunks_raises_no_doubt_and_behind_the_last_it_does(
+    stage: str, possibly: bool, minutes: int
+) -> None:
+    content = b"Subject: large\r\n\r\n".ljust(60 * 65_536, b"x")
+    silent = serving(extensions=("CHUNKING", "PIPELINING"), replies={stage: None})
+    async with Kit(client(mindatarate=1_000_000_000), hosts=silent) as kit:
+        await kit.submit("to@example.com", content=content)
+        await kit.clock.run_for(minutes * MINUTE - 2000)
+        assert not kit.observer.of(Verb.DEFERRED)
+        await kit.clock.run_for(4000)
+        assert (await deferral(kit)).possibly_delivered is possibly
+        chunks = [line for line in kit.dialer.peers[0].log if line.startswith("BDAT")]
+        assert len(chunks) == (1 if stage == "BDAT" else 60)
+        assert len(kit.dialer.peers[0]._connection.writes) == (27 if stage == "BDAT" else 62)
 
 
 @pytest.mark.parametrize(("send", "last"), [(True, "QUIT"), (False, "DATA")])
@@ -280,6 +300,7 @@ async def test_maxidletime(idle: int, connections: int) -> None:
 
 
 TLS = ("PIPELINING", "STARTTLS")
+EVERYTHING = ZoneMatchSettings()
 
 
 async def test_anonssl_off() -> None:
@@ -293,6 +314,8 @@ async def test_anonssl_off() -> None:
         relay(ssl=SslSettings(latent=True, mandatory=True)),
         relay(ssl=SslSettings(latent=True, verify=True)),
         replace(RELAYED, destinations=(DestinationSettings(match="*", tls=TlsPolicy.ENCRYPT),)),
+        replace(RELAYED, destinations=(DestinationSettings(match="*", tls=TlsPolicy.VERIFY),)),
+        replace(RELAYED, zones=(ZoneSettings(name="z", tls=TlsPolicy.ENCRYPT, matches=(EVERYTHING,)),)),
     ],
 )
 @pytest.mark.parametrize(
@@ -338,6 +361,22 @@ async def test_without_verify_no_certificate_is_looked_at(ssl: SslSettings) -> N
         terms = kit.dialer.peers[0].tls_terms
         assert terms is not None
         assert not terms.verify
+
+
+@pytest.mark.parametrize(
+    ("wanted", "verify"), [(TlsPolicy.MAY, False), (TlsPolicy.ENCRYPT, False), (TlsPolicy.VERIFY, True)]
+)
+async def test_a_destination_says_whether_certificates_are_looked_at(wanted: TlsPolicy, verify: bool) -> None:
+    settings = replace(RELAYED, destinations=(DestinationSettings(match="example.com", tls=wanted),))
+    async with Kit(settings, hosts=serving(extensions=TLS)) as kit:
+        await kit.submit("to@example.com")
+        await kit.deliverer.drained()
+        assert kit.dialer.peers[0].tls_terms == TlsTerms(verify=verify)
+
+
+async def test_a_destination_may_do_without_tls() -> None:
+    settings = replace(RELAYED, destinations=(DestinationSettings(match="*", tls=TlsPolicy.NONE),))
+    assert "STARTTLS" not in await heard(settings, extensions=TLS)
 
 
 async def test_latent_asks_for_tls_also_where_anonssl_is_off() -> None:
