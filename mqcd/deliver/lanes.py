@@ -22,7 +22,7 @@ PERIOD_MS = 300_000
 """How long the best pace of a lane stays its measure: until the end of the next such period."""
 SLOWER = 2.0
 """A server that takes so many times as long as at its best has enough connections."""
-MIN_REST_MS = 500
+MIN_REST_MS = 100
 MAX_REST_MS = 30_000
 CEILING_MS = 60_000
 """How long the number of connections that a server took is the most that it is asked for."""
@@ -129,8 +129,10 @@ class Lane:
     """When the probe may start."""
     delay: int = 0
     """Time between the last two probes."""
+    unknown: bool = True
+    """No transaction has ended yet: whether it gets on is not known."""
     share: int = 0
-    """Recipients that it may hold since it did not get on; 0 = as many as come."""
+    """Recipients that it may hold, since it is unknown or did not get on; 0 = as many as come."""
     rest: int = 0
     """For how long it was passed over last."""
     rest_until: int = 0
@@ -146,6 +148,8 @@ class Lane:
 
     def adapt(self, feedback: Feedback, took: int, now: int, top: int) -> bool:
         """Fit the window to how a transaction went; whether it has grown. `top` is its limit."""
+        if self.unknown:
+            self.unknown, self.share = False, 0
         quick = self.pace.holds(took, now)
         if feedback is Feedback.PUSHED_BACK:
             self.window = max(1.0, self.window - 1)
@@ -197,9 +201,9 @@ class Lane:
         return self.rest
 
     def beyond_share(self, now: int) -> int:
-        """How long more mail for a lane that did not get on stays outside, ms; 0 = it may come in."""
+        """How long more mail for a lane with a share stays outside, ms; 0 = it may come in."""
         if self.waiting < self.share:
-            if self.waiting * 2 < self.share:
+            if self.waiting * 2 < self.share and not self.unknown:
                 self.share = 0
             return 0
         if self.rest_until <= now:

@@ -15,10 +15,10 @@
 * A destination whose hosts all refuse, or on which connections only break, is suspended. One recipient
   is kept as its probe, the others go back untried. The first probe comes after the policy's probe
   interval, else `FIRST_PROBE_MS`, each further one after twice the time, none later than the first retry
-  delay. The others come back `PROBE_GRACE_MS` after the probe has begun, and while it lasts again, each
-  time after four times as long as it has lasted already: each return costs as much as they are many.
+  delay. The others come back soon after the probe has begun, and while it lasts ever more rarely.
 * When the active set is full, lanes that hold more than their share and do not get on give back the rest,
-  and get no more in until they have used up half of their share.
+  and get no more in until they have used up half of their share. A lane of which no transaction has
+  ended yet has a quarter of the active set.
 
 Decisions are returned (`Start`, `Give`), agents perform them and tell the table what came of it. Times
 are ms; `now` is monotonic here, parking times are handed out relative (`after`).
@@ -88,7 +88,7 @@ class LaneTable:
 
     @property
     def suspended(self) -> int:
-        """How many destinations are suspended."""
+        """How many lanes are suspended."""
         return sum(lane.suspended for lane in self._passed.values())
 
     def states(self, now: int) -> list[LaneState]:
@@ -140,7 +140,7 @@ class LaneTable:
         """Put a claimed recipient into its lane; a Give when it must rather wait outside."""
         lane = self._lanes.get(hop.key)
         if lane is None:
-            lane = self._lanes[hop.key] = Lane(hop)
+            lane = self._lanes[hop.key] = Lane(hop, share=max(self._bounds.queuecache // 4, 1))
             self._throttle.limit_lane(lane, now)
         elif lane.hop is not hop:
             policy, lane.hop = lane.hop.policy, hop
@@ -321,7 +321,7 @@ class LaneTable:
             if lane.waiting <= share or (waited < SLOW_MS and now - lane.moved < STUCK_MS):
                 continue
             # What stays should last until the rest comes back, at the speed seen so far.
-            lane.share, lane.rest = share, waited * share // lane.waiting
+            lane.share, lane.rest = share, max(waited * share // lane.waiting, STUCK_MS)
             self._passed[lane.name] = lane
             after = lane.send_off(now)
             given.append(Give(recipients=lane.cut(share), after=after, why=Why.SHARE, lane=lane))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from mqcd.config.settings import Rate, TlsPolicy
@@ -163,7 +163,9 @@ def troubles(queued: int) -> list[Trouble]:
 
 def healthy_times(trouble: Trouble, lanes: bool, seconds: int) -> tuple[list[int], int, int]:
     """Times in queue of mail to healthy destinations, how many were sent, attempts for the others."""
-    servers = {name: Server() for name in HEALTHY} | trouble.servers
+    # Each run has its own: a server counts its connections.
+    servers = {name: Server() for name in HEALTHY}
+    servers |= {name: replace(server) for name, server in trouble.servers.items()}
     bound = bounds()
     world = World(bound, Map(), servers, None if lanes else Fifo(bound))
     for name in trouble.servers:

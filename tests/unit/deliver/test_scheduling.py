@@ -8,6 +8,7 @@ from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.lanes import (
     CEILING_MS,
+    MIN_REST_MS,
     PERIOD_MS,
     PROBE_GRACE_MS,
     START_WINDOW,
@@ -67,6 +68,16 @@ def fill(
             lanes.active -= len(give.recipients)
             given.append(give)
     return given
+
+
+def get_known(lanes: LaneTable, name: str) -> None:
+    """One transaction of a lane goes through."""
+    fill(lanes, name, 1, first=900)
+    [start] = lanes.dispatch(0)
+    lanes.opened(start.lane)
+    lanes.went_through(start.lane, 0)
+    lanes.closed(start.lane, 0, working=True)
+    lanes.active -= 1
 
 
 def names(started: list[Start]) -> list[str]:
@@ -208,6 +219,7 @@ def test_claims_wait_until_a_tenth_of_the_active_set_is_free() -> None:
 
 def test_a_lane_that_does_not_get_on_cannot_hold_the_whole_active_set() -> None:
     lanes = table(queuecache=100)
+    get_known(lanes, "dead")
     fill(lanes, "dead", 95)
     lanes.dispatch(0)
     assert lanes.relieve(STUCK_MS - 1) == []
@@ -220,6 +232,7 @@ def test_a_lane_that_does_not_get_on_cannot_hold_the_whole_active_set() -> None:
 
 def test_a_lane_that_did_not_get_on_holds_no_more_than_its_share_until_it_does() -> None:
     lanes = table(queuecache=100)
+    get_known(lanes, "a")
     fill(lanes, "a", 95)
     started = lanes.dispatch(0)
     lane = started[0].lane
@@ -237,8 +250,22 @@ def test_a_lane_that_did_not_get_on_holds_no_more_than_its_share_until_it_does()
     assert fill(lanes, "a", 40, now=now, first=300) == []
 
 
+def test_a_lane_that_is_not_known_yet_holds_a_quarter_of_the_active_set() -> None:
+    lanes = table(queuecache=100)
+    given = fill(lanes, "a", 95)
+    assert len(given) == 70
+    assert {give.after for give in given} == {MIN_REST_MS}
+    assert lanes.skip(0) == {"a.example": MIN_REST_MS}
+    lane = lane_of(lanes, "a")
+    lanes.dispatch(0)
+    lanes.opened(lane)
+    lanes.went_through(lane, 50)
+    assert fill(lanes, "a", 70, now=100, first=200) == []
+
+
 def test_a_lane_that_gets_on_keeps_what_it_has() -> None:
     lanes = table(queuecache=100)
+    get_known(lanes, "a")
     fill(lanes, "a", 95)
     [start, *_] = lanes.dispatch(0)
     lanes.went_through(start.lane, 1500)
