@@ -252,3 +252,7 @@ def test_a_login_that_is_mended_lets_the_mail_go(
     server.write(world.plan().but(queue=soon))
     server.signal(signal.SIGHUP)
     assert poll(lambda: receiver.count("mended@example.test"), "the mail") == 1
+    shown = server.page("/v1/lanes")[1] + server.command("explain", "--json", "mended@example.test")
+    assert f"as {USER}" in shown
+    for secret in (PASSWORD, "another password"):
+        assert secret not in shown + server.history(10_000)

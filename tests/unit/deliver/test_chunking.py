@@ -1,5 +1,7 @@
 """Content by BDAT (RFC 3030), and by DATA to LMTP servers (RFC 2033): who gets which reply."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -179,6 +181,24 @@ def test_one_reply_too_many_ends_the_session_and_changes_nothing() -> None:
     dialogue = to_the_end(b"250 ok")
     assert dialogue.receive(b"250 taken\r\n550 no\r\n") is State.ENDED
     assert results(dialogue) == [Result.DELIVERED]
+
+
+@pytest.mark.parametrize("ehlo", [offer("PIPELINING"), CHUNKED], ids=["DATA", "BDAT"])
+def test_quit_goes_behind_the_end_and_is_answered_after_everybody(ehlo: bytes) -> None:
+    dialogue = ready(ehlo, LMTP)
+    dialogue.begin(replace(mail("a@example.com", "b@example.com"), quit_after=True))
+    dialogue.take()
+    dialogue.receive(b"250 ok\r\n" * 3)
+    if dialogue.state is State.WAITING:
+        dialogue.receive(b"354 go\r\n")
+    assert dialogue.content(b"x\r\n", True).endswith(b"QUIT\r\n")
+    decided = []
+    for reply in (b"250 one\r\n", b"450 4.2.2 two\r\n"):
+        dialogue.receive(reply)
+        decided.append(dialogue.decided)
+    assert decided == [False, True]
+    assert dialogue.receive(b"221 bye\r\n") is State.ENDED
+    assert results(dialogue) == [Result.DELIVERED, Result.DEFERRED]
 
 
 def test_lmtp_wants_no_content_for_nobody() -> None:
