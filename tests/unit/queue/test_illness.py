@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
+from mqcd.queue.admin.survey import survey
 from mqcd.queue.durable import Disk
 from mqcd.queue.ring import Segment
 from tests.contract.harness import HOUR, MINUTE
@@ -292,3 +293,18 @@ async def test_an_opening_that_fails_leaves_nothing_open(
     assert len(os.listdir("/proc/self/fd")) == len(before)
     await rig.store.open()
     await rig.store.close()
+
+
+async def test_fsck_knows_ballast_and_a_journal_file_that_was_put_by(rig: Rig) -> None:
+    await made_ready(rig)
+    await rig.post.send("a@example.org")
+    rig.disk.fail("datasync", "*/journal/*")
+    with pytest.raises(StoreUnavailable):
+        await rig.post.send("b@example.org")
+    await rig.post.send("c@example.org")
+    assert [path.name for path in rig.queue.glob("journal/?????")] == ["10000"]
+    found = survey(Disk(), rig.options)
+    assert (found.records, found.problems, found.notes, found.orphans) == (2, [], [], [])
+    again = await rig.killed()
+    await again.evacuate()
+    assert not list(again.queue.glob("journal/?????"))
