@@ -1,7 +1,7 @@
 """Each error at each call of the system that a life of the queue makes, once and until the disk is mended.
 
 The calls are found by living once without illness (`tests.crash.enduring`), so a call that the engine
-learns to make is covered by itself. `tests/run` takes every so-manieth case; MQCD_FAULTS=all takes all:
+learns to make is covered by itself. `tests/run` takes one case in 53; MQCD_FAULTS=all takes all, some 11,000:
 
     MQCD_FAULTS=all python -m pytest tests/crash/test_faults.py -n 2 --timeout 3600
 """
