@@ -6,8 +6,8 @@ once, in order, whenever it is written. It appears under its name whole and dura
 
 from __future__ import annotations
 
-import gzip
 import os
+import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -17,6 +17,11 @@ from mqcd.queue.eventtext import EventText, Source
 from mqcd.queue.replay import Walk
 from mqcd.queue.ring import Segment
 from mqcd.queue.window import Window
+
+_LINES = 1000
+"""Lines that are packed at a time: a segment of small messages has events of twice its own length."""
+_GZIP = 31
+"""zlib's `wbits` for gzip's format, with neither name nor time."""
 
 
 def events_path(directory: Path, source: Source, segment: int) -> Path:
@@ -30,17 +35,25 @@ def export(disk: Disk, segment: Segment, directory: Path, source: Source) -> Cou
     Raises OSError.
     """
     path = events_path(directory, source, segment.number)
+    there = disk.exists(path)
     text = EventText(source)
+    packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
+    packed: list[bytes] = []
     lines: list[str] = []
     fd = disk.open(segment.path, os.O_RDONLY)
     try:
         for frame in Walk(Window(disk, fd, segment.end), segment, bound=segment.end):
             lines += text.lines(frame.header, frame.body)
+            if len(lines) >= _LINES:
+                if not there:
+                    packed.append(packer.compress("".join(lines).encode()))
+                lines.clear()
     finally:
         disk.close(fd)
-    if disk.exists(path):
+    if there:
         # Who wrote it may have been killed before this step.
         disk.sync_dir(directory)
     else:
-        disk.replace_file(path, [gzip.compress("".join(lines).encode(), compresslevel=1, mtime=0)])
+        packed += [packer.compress("".join(lines).encode()), packer.flush()]
+        disk.replace_file(path, packed)
     return text.totals

@@ -114,6 +114,14 @@ async def test_writing_a_file_again_gives_the_same_octets(rig: Rig, tmp_path: Pa
     assert one.stat().st_ino == before
 
 
+async def test_a_segment_of_any_number_of_events_is_told_whole(rig: Rig) -> None:
+    for batch in range(6):
+        await rig.post.send(*(f"r{batch}.{number}@example.org" for number in range(400)))
+    await rig.evacuate()
+    told = [str(event["recipient"]) for event in rig.events()]
+    assert told == [f"r{batch}.{number}@example.org" for batch in range(6) for number in range(400)]
+
+
 async def test_an_export_that_failed_leaves_no_file_and_is_repeated(rig: Rig, tmp_path: Path) -> None:
     await rig.post.send("a@example.org")
     segment = await rig.seal()
