@@ -147,6 +147,8 @@ def _sweep(shard: Shard, backlog: Backlog, found: _Found) -> Sweep:
     return Sweep(
         queue_root=shard.queue_root,
         spool_root=shard.spool_root,
+        events=shard.options.events,
+        source=shard.options.source,
         listed=frozenset(state.clusters),
         # A frame that was put aside may be the owner of any file: then nothing counts as ownerless.
         above=below if damaged else state.swept,

@@ -135,15 +135,24 @@ class Disk:
         """Make one directory, 0700; one that is there already is as good."""
         path.mkdir(mode=0o700, exist_ok=True)
 
-    def mkdir(self, path: Path) -> None:
-        """Make a directory and those above it; durable up to the first that was there."""
+    def mkdir(self, path: Path, *, sync: bool = True) -> None:
+        """Make a directory and those above it; their names are durable.
+
+        Also that of the lowest that was there: who made it may have been killed before its sync. With `sync`
+        false the caller makes them durable, before anything inside counts.
+        """
         missing = []
         while not self.is_dir(path):
             missing.append(path)
             path = path.parent
+        if sync:
+            # Who may not read the directory above has not made this one.
+            with contextlib.suppress(PermissionError):
+                self.sync_dir(path.parent)
         for new in reversed(missing):
             self.make_dir(new)
-            self.sync_dir(new.parent)
+            if sync:
+                self.sync_dir(new.parent)
 
     def is_dir(self, path: Path) -> bool:
         """Whether there is a directory of that name."""

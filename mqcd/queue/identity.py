@@ -43,17 +43,14 @@ def check_roots(disk: Disk, roots: list[Path], *, new: bool) -> None:
     """See that all roots carry one uuid; give them one when the queue is `new`. Raises StoreDamaged."""
     names = {root: _read(disk, root) for root in roots}
     known = {name for name in names.values() if name}
-    if new and not known:
-        name = str(uuid.uuid4())
+    if new and (not known or (len(known) == 1 and names[roots[0]])):
+        # Also those that are there: nothing was ever accepted, and whoever named them may have been killed
+        # between the roots, or before the name was durable.
+        name = known.pop() if known else str(uuid.uuid4())
         for root in roots:
             disk.replace_file(root / "uuid", [f"{name}\n".encode()])
         return
     if len(known) == 1 and all(names.values()):
-        return
-    if new and len(known) == 1 and names[roots[0]]:
-        # Cut off between naming the first root and the others: nothing was ever accepted.
-        for root in roots[1:]:
-            disk.replace_file(root / "uuid", [f"{known.copy().pop()}\n".encode()])
         return
     told = ", ".join(f"{root}: {name or 'none'}" for root, name in names.items())
     raise StoreDamaged(f"these roots do not belong together (uuid of {told}). Is the right disk mounted?")

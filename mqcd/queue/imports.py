@@ -28,5 +28,11 @@ def pending_events(disk: Disk, options: Options, state: ManifestState) -> list[P
 def name_events(disk: Disk, options: Options, state: ManifestState) -> None:
     """Give event files of imports their name, where a kill came before it. Raises OSError."""
     for path in pending_events(disk, options, state):
-        disk.rename(path, path.with_name(path.name.removesuffix(TEMP_SUFFIX)))
+        final = path.with_name(path.name.removesuffix(TEMP_SUFFIX))
+        try:
+            # The old name goes when the new one is durable: nothing could write this file again.
+            disk.link(path, final)
+        except OSError:
+            disk.rename(path, final)
         disk.sync_dir(options.events)
+        disk.unlink(path)

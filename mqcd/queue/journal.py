@@ -177,14 +177,23 @@ class Journal:
         (self.seal if self.ring.may_begin else self._seal_later)()
 
     def _seal_now(self) -> None:
+        segment = self._leave()
+        if segment is not None:
+            self._sealed(segment)
+
+    def _leave(self) -> Segment | None:
+        """Let nothing more go into the current segment; returns it unless it is empty."""
         segment = self.ring.current
         self._seal_wanted = False
         if self._seal_timer is not None:
             self._seal_timer.cancel()
             self._seal_timer = None
         if segment is None or segment.empty:
-            return
+            return None
         self.ring.current = None
+        return segment
+
+    def _sealed(self, segment: Segment) -> None:
         segment.sealed = True
         segment.sealed_at = self._clock.monotonic()
         self._on_sealed(segment)
@@ -360,7 +369,10 @@ class Journal:
                 self._disk.close(segment.fd)
             self.ring.current = None
         else:
-            self._seal_now()
+            # What failed may come to light until the next header says where the segment ends. Were it
+            # exported before that, its events would lack what then counts.
+            self._leave()
+            self.when_certain(lambda: self._sealed(segment))
 
     async def _flush_after(self, ms: int) -> None:
         await self._clock.sleep(ms)

@@ -100,7 +100,9 @@ def check_links(disk: Disk, root: Path) -> None:
 def make_silos(disk: Disk, root: Path) -> None:
     """Make what is missing of the spool's directories."""
     for number in range(1, SILOS + 1):
-        disk.mkdir(root / f"s{number:02d}")
+        disk.mkdir(root / f"s{number:02d}", sync=False)
+    # Also when all were there: an earlier start may have been killed before this.
+    disk.sync_dir(root)
 
 
 class SegmentContent:

@@ -104,6 +104,8 @@ class Sweep:
 
     queue_root: Path
     spool_root: Path
+    events: Path
+    source: Source
     listed: frozenset[str]
     """Clusters of the MANIFEST."""
     above: int
@@ -229,13 +231,13 @@ def _write_clusters(disk: Disk, fd: int, task: Evacuate, temps: list[Path]) -> l
     renames = []
     for plan in plans:
         path = task.queue_root / plan.state.name
-        disk.mkdir(path.parent)
+        disk.mkdir(path.parent, sync=False)
         temp = path.with_suffix(TEMP_SUFFIX)
         temps.append(temp)
         chunks = [cluster.FIRST_LINE, *(line.raw for line in plan.lines)]
         disk.write_temp(temp, chunks, sync=len(plans) <= _FEW)
         renames.append((temp, path))
-        # Parents too: an earlier try may have been killed between making a directory and syncing it.
+        # Parents too, whoever made them: an earlier try may have been killed before this.
         directories |= {path.parent, path.parent.parent, task.queue_root}
     if len(plans) > _FEW:
         disk.sync_filesystem(task.queue_root)
@@ -247,7 +249,7 @@ def _write_clusters(disk: Disk, fd: int, task: Evacuate, temps: list[Path]) -> l
 
 
 def prepare(disk: Disk, task: Prepare) -> None:
-    """A slot file that exists is left alone."""
+    """A slot file that exists is left alone. The name is made durable by who writes to it first."""
     if disk.exists(task.path):
         return
     temp = task.path.with_suffix(TEMP_SUFFIX)
@@ -260,7 +262,6 @@ def prepare(disk: Disk, task: Prepare) -> None:
     finally:
         disk.close(fd)
         _drop(disk, [temp])
-    disk.sync_dir(task.path.parent)
 
 
 def take_ballast(disk: Disk, task: TakeBallast) -> None:
@@ -310,14 +311,25 @@ def sweep(disk: Disk, task: Sweep) -> frozenset[int]:
     for area in Area:
         for directory in _directories(disk, task.queue_root / area):
             _sweep_clusters(disk, directory, task)
-    for directory in (task.queue_root / "journal", task.queue_root / QUARANTINE):
-        for name in disk.names(directory):
-            if name.endswith(TEMP_SUFFIX):
-                disk.unlink(directory / name)
+    _sweep_temps(disk, task)
     doubtful: set[int] = set()
     for number in range(1, SILOS + 1):
         _sweep_silo(disk, task.spool_root / f"s{number:02d}", task, doubtful)
     return frozenset(doubtful)
+
+
+def _sweep_temps(disk: Disk, task: Sweep) -> None:
+    inside = [task.queue_root / name for name in ("journal", "imports", QUARANTINE)]
+    for directory in (task.queue_root, *inside, task.spool_root):
+        for name in disk.names(directory):
+            # The MANIFEST is our owner's, who may be writing it anew at this moment.
+            if name.endswith(TEMP_SUFFIX) and name != f"MANIFEST{TEMP_SUFFIX}":
+                disk.unlink(directory / name)
+    # Other shards and the best-effort log write beside ours.
+    ours = f"{task.source.node}-{task.source.shard}-"
+    for name in disk.names(task.events):
+        if name.startswith(ours) and name.endswith(f".jsonl.gz{TEMP_SUFFIX}"):
+            disk.unlink(task.events / name)
 
 
 def _sweep_clusters(disk: Disk, directory: Path, task: Sweep) -> None:

@@ -223,6 +223,5 @@ class _Events:
         """Make the file durable under the name given."""
         self._gzip.close()
         disk = self._owned.disk
-        disk.mkdir(path.parent)
         disk.write_temp(path, [self._packed.getvalue()])
         disk.sync_dir(path.parent)

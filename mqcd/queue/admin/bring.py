@@ -19,6 +19,7 @@ from mqcd.queue.durable import Disk
 from mqcd.queue.imports import name_events, pending_events
 from mqcd.queue.manifest import ManifestState
 from mqcd.queue.shard import Options
+from mqcd.queue.workers import Workers
 
 Read = Callable[[Set[str]], Tree]
 """Reads the source; is told the keys of what was brought before."""
@@ -45,6 +46,7 @@ class Import:
     read: Read
     progress: Progress = silent
     disk: Disk = field(default_factory=Disk)
+    workers: Workers | None = None
 
     def rehearse(self) -> Outcome:
         """What `run` would do. Needs no lock and changes nothing. Raises what `run` raises."""
@@ -59,7 +61,7 @@ class Import:
         cut_off = before is not None and pending_events(disk, self.options, before)
         if not tree.letters and not cut_off:
             return Outcome(tree, 0)
-        async with owned(self.options, self.clock, self.observer, disk) as ours:
+        async with owned(self.options, self.clock, self.observer, disk, self.workers) as ours:
             state = ours.manifest.state
             name_events(disk, self.options, state)
             if state.imports != (before.imports if before is not None else ()):

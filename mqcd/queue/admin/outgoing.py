@@ -66,7 +66,7 @@ def export(
         for found in snapshot.project(selection, _spid):
             spids.extend(found)
         done.damaged = snapshot.damaged_lines
-    disk.mkdir(target)
+    disk.mkdir(target, sync=False)
     # A limit chooses by the order of reading: what it chose must not be parted.
     parts = list(_parts(array("Q", sorted(spids)), max(part, selection.limit or 0)))
     _Export(disk, roots, selection, target, done, progress).run(parts)

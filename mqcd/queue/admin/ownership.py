@@ -23,6 +23,7 @@ from mqcd.queue.manifest import ClusterState, Manifest
 from mqcd.queue.replay import Replay, find_chain
 from mqcd.queue.shard import Options
 from mqcd.queue.store import ClusterStore
+from mqcd.queue.workers import Workers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +56,7 @@ class Owned:
             room = settings.maxclustersize
             for plan in cluster.plan(area, lines, self.number, room, settings.retry_granularity):
                 path = self.queue_root / plan.state.name
-                self.disk.mkdir(path.parent)
+                self.disk.mkdir(path.parent, sync=False)
                 temp = path.with_suffix(TEMP_SUFFIX)
                 chunks = [cluster.FIRST_LINE, *(line.raw for line in plan.lines)]
                 self.disk.write_temp(temp, chunks, sync=False)
@@ -73,14 +74,18 @@ class Owned:
 
 @asynccontextmanager
 async def owned(
-    options: Options, clock: Clock, observer: Observer, disk: Disk | None = None
+    options: Options,
+    clock: Clock,
+    observer: Observer,
+    disk: Disk | None = None,
+    workers: Workers | None = None,
 ) -> AsyncIterator[Owned]:
     """Own a queue for a while; one that is not there is made.
 
     Raises StoreBusy when a server runs, StoreDamaged, OSError.
     """
     disk = disk or Disk()
-    store = ClusterStore(options, clock, observer, disk)
+    store = ClusterStore(options, clock, observer, disk, workers)
     await store.open()
     try:
         await store.recovered()

@@ -1,0 +1,257 @@
+"""All of the crash matrix, as far as time allows, and the table of what it covered.
+
+    python -m tests.crash.full [--seed N] [--minutes M] [--jobs N] [--docs]
+
+First each sync's mutant; then each prefix of each story and of the lives after a SIGKILL and after power
+cuts, with the four baselines and every single deviation; then pairs of deviations by chance, until the time
+is up.
+Ends with the table and, if anything was wrong, with what and how it comes again; `--docs` puts the table into
+docs/internals.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import multiprocessing
+import os
+import random
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from rich.progress import Progress
+
+from tests.crash.matrix import (
+    Baseline,
+    Cut,
+    Recoveries,
+    Tally,
+    Violation,
+    alternatives,
+    crash_points,
+    some_cuts,
+    try_cut,
+)
+from tests.crash.mutants import ARGUED, Caught, find
+from tests.crash.scenarios import STORIES, Told, cut_again, killed_before_syncs, tell
+from tests.crash.sites import sites
+
+Wrong = tuple[str, Violation]
+"""Where, and what."""
+DOCS = Path(__file__).parents[2] / "docs" / "internals.md"
+BEGIN, END = "<!-- crash matrix -->\n", "<!-- end of crash matrix -->\n"
+_STEP = 12
+"""Prefixes in one piece of work: what came of their images is kept that long."""
+_CUTS = 12
+"""Power cuts of each story whose aftermath is cut again."""
+_PAIRS = 40
+"""Crashes by chance at each prefix, in each round."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Some prefixes of one trace, for one process to see to."""
+
+    told: int
+    """Number among all that is told."""
+    first: int
+    last: int
+    round: int
+    """0 = all single deviations, else pairs by chance."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """What was covered of one story, with all that came after it."""
+
+    changes: int = 0
+    lives: int = 0
+    points: int = 0
+    keys: set[bytes] = field(default_factory=set)
+    deviations: list[int] = field(default_factory=lambda: [0, 0, 0])
+
+    def add(self, tally: Tally, keys: set[bytes]) -> None:
+        """Count one piece in."""
+        self.points += tally.points
+        self.keys |= keys
+        self.deviations = [a + b for a, b in zip(self.deviations, tally.deviations, strict=True)]
+
+
+_everything: list[Told] = []
+"""Set before the processes are forked."""
+_seed = 0
+
+
+def _singles(prefix: int, units: dict[tuple[int, int | str], int]) -> Iterator[Cut]:
+    for baseline in Baseline:
+        yield Cut(prefix, baseline)
+    for baseline in (Baseline.NOTHING, Baseline.ALL):
+        yield from (Cut(prefix, baseline, (one,)) for one in alternatives(baseline, units))
+
+
+async def _try(piece: _Piece) -> tuple[Tally, set[bytes]]:
+    told = _everything[piece.told]
+    recoveries, tally = Recoveries(links=told.links), Tally()
+    chance = random.Random(f"{_seed} {piece}")
+    for prefix, state, world in crash_points(told.trace, piece.first):
+        if prefix >= piece.last:
+            break
+        units = state.undecided()
+        cuts = some_cuts(prefix, units, _PAIRS, chance) if piece.round else _singles(prefix, units)
+        for cut in cuts:
+            tally.points += 1
+            tally.deviations[len(cut.deviations)] += 1
+            violation = await try_cut(told.trace, cut, state, world, units, recoveries)
+            if violation is not None:
+                tally.violations.append(violation)
+    return tally, recoveries.keys
+
+
+def _work(piece: _Piece) -> tuple[_Piece, Tally, set[bytes]]:
+    logging.disable(logging.CRITICAL)
+    tally, keys = asyncio.run(_try(piece))
+    return piece, tally, keys
+
+
+def _pieces(deadline: float) -> Iterator[_Piece]:
+    for number in count():
+        order = list(range(len(_everything)))
+        random.Random(_seed + number).shuffle(order)
+        for told in order:
+            trace, first = _everything[told].trace, _everything[told].first
+            for start in range(first, len(trace.ops) + 1, _STEP):
+                if time.monotonic() > deadline:
+                    return
+                yield _Piece(told, start, start + _STEP, number)
+
+
+async def _tell_all(seed: int) -> list[Told]:
+    everything = []
+    for name in STORIES:
+        told = await tell(name)
+        everything += [told, *await killed_before_syncs(told), *await cut_again(told, many=_CUTS, seed=seed)]
+    return everything
+
+
+async def _mutants(everything: Sequence[Told], progress: Callable[[], object]) -> dict[str, Caught | None]:
+    recoveries = {links: Recoveries(links=links) for links in (False, True)}
+    whole = [told for told in everything if told.name == told.story]
+    others = [told for told in everything if told.name != told.story]
+    caught = {}
+    for site in sites():
+        if site not in ARGUED:
+            caught[site] = await find(site, [*whole, *others], lambda told: recoveries[told.links])
+        progress()
+    return caught
+
+
+def table(rows: dict[str, _Row], mutants: dict[str, Caught | None]) -> str:
+    """What was covered, as docs/internals.md has it."""
+    lines = [
+        "| story | changes | lives after a crash | crashes judged | different disks | one deviation | two |"
+    ]
+    lines.append("|---|--:|--:|--:|--:|--:|--:|")
+    for name, row in rows.items():
+        numbers = row.changes, row.lives, row.points, len(row.keys), row.deviations[1], row.deviations[2]
+        lines.append(" | ".join((f"| {name}", *(f"{number:,}" for number in numbers))) + " |")
+    lines += ["", "| sync | told by the story | what a crash does without it |", "|---|---|---|"]
+    for site in sites():
+        caught = mutants.get(site)
+        if site in ARGUED:
+            lines.append(f"| `{site}` | - | nothing: {ARGUED[site]} |")
+        else:
+            what = _plain(caught.violation) if caught is not None else "NOT CAUGHT"
+            lines.append(f"| `{site}` | {caught.told if caught is not None else ''} | {what} |")
+    return "\n".join(lines) + "\n"
+
+
+def _plain(violation: Violation) -> str:
+    """What was wrong, without the names and numbers of one run."""
+    text = re.sub(r"\b[0-9A-F]{16}\b", "SPID", violation.wrong[0])
+    text = re.sub(r"<Verb\.\w+: '([\w-]+)'>", r"\1", text)
+    text = re.sub(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UUID", text)
+    text = re.sub(r"M\d+-\d+|\d{9,}", "N", text)
+    return text.replace("|", "\\|").replace("/mail/", "")
+
+
+def put_into_docs(text: str) -> None:
+    """Replace what stands between the marks."""
+    page = DOCS.read_text()
+    head, rest = page.split(BEGIN)
+    DOCS.write_text(head + BEGIN + "\n" + text + "\n" + END + rest.split(END)[1])
+
+
+def _cover(
+    deadline: float, jobs: int, rows: dict[str, _Row], progress: Progress
+) -> list[tuple[str, Violation]]:
+    """All crashes that time allows; fills the rows and returns what was wrong."""
+    violations: list[tuple[str, Violation]] = []
+    began = time.monotonic()
+    bar = progress.add_task("crashes", total=max(1.0, deadline - began))
+    # The pool takes from its source as fast as it can; ours has no end.
+    pace = threading.Semaphore(3 * jobs)
+
+    def paced() -> Iterator[_Piece]:
+        for piece in _pieces(deadline):
+            pace.acquire()
+            yield piece
+
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        for piece, tally, keys in pool.imap_unordered(_work, paced()):
+            pace.release()
+            told = _everything[piece.told]
+            rows[told.story].add(tally, keys)
+            violations += [(told.name, each) for each in tally.violations]
+            done = sum(row.points for row in rows.values())
+            label = f"crashes: {done:,}, round {piece.round}, {len(violations)} wrong"
+            progress.update(bar, completed=time.monotonic() - began, description=label)
+    return violations
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.full")
+    parser.add_argument("--seed", type=int, default=1, help="what the chances begin with")
+    parser.add_argument(
+        "--minutes", type=float, default=60, help="for the crashes; the mutants take about one"
+    )
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    parser.add_argument("--docs", action="store_true", help="put the table into docs/internals.md")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """The command."""
+    global _seed
+    chosen = _arguments()
+    logging.disable(logging.CRITICAL)
+    _seed = chosen.seed
+    _everything.extend(asyncio.run(_tell_all(chosen.seed)))
+    rows = {name: _Row() for name in STORIES}
+    for told in _everything:
+        rows[told.story].changes += len(told.trace.ops) - told.first
+        rows[told.story].lives += told.name != told.story
+    with Progress() as progress:
+        bar = progress.add_task("mutants", total=len(sites()))
+        mutants = asyncio.run(_mutants(_everything, lambda: progress.advance(bar)))
+        deadline = time.monotonic() + chosen.minutes * 60
+        violations = _cover(deadline, chosen.jobs, rows, progress)
+    text = table(rows, mutants)
+    print(text)
+    if chosen.docs:
+        put_into_docs(text)
+    for name, violation in violations[:20]:
+        print(f"seed {chosen.seed}, {name}: {violation}")
+    survivors = [site for site, caught in mutants.items() if caught is None]
+    print(f"{len(violations)} violations; mutants not caught: {', '.join(survivors) or 'none'}")
+    return 1 if violations or survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,307 @@
+"""A shard on a disk in memory, driven step by step, and what the world outside sees of it.
+
+Nothing here waits for real time: the clock is moved by hand, and the helper's tasks run in this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
+from mqcd.core.model import (
+    Bounced,
+    Deferred,
+    Delivered,
+    Envelope,
+    Expired,
+    Origin,
+    Recipient,
+    Reported,
+    Settlement,
+    Submission,
+    Verdict,
+)
+from mqcd.core.schedule import RetrySchedule
+from mqcd.queue import tasks
+from mqcd.queue.admin.ownership import Owned, owned
+from mqcd.queue.durable import Disk
+from mqcd.queue.eventtext import Source
+from mqcd.queue.helper import Helper
+from mqcd.queue.shard import Options, Shard
+from mqcd.queue.store import ClusterStore
+from tests.crash.memory import MemoryDisk, Trace
+from tests.crash.model import Mark, State
+from tests.crash.worker import body_of
+from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.observer import RecordingObserver
+from tests.fakes.workers import InlineHelper, InlineWorkers
+
+SENDER = "sender@example.com"
+TOP = Path("/mail")
+ROOTS = (TOP / "queue", TOP / "spool", TOP / "events")
+"""Each lies on a file system of its own: what is synced on one is not synced on another."""
+INLINE_MAX = 1200
+SEGMENT = 20 << 10
+EVACUATE_AGE = 60_000
+DAY_MS = 86_400_000
+_TURNS = 20_000
+"""After so many turns of the loop, what is waited for does not come."""
+
+
+def options(*, links: bool = False, segments: int = 4) -> Options:
+    """A shard as small as can be, so that every file and frame has few sectors."""
+    settings = QueueSettings(
+        rootpath=ROOTS[0],
+        maxclustersize=700,
+        retry_granularity=1000,
+        spool=SpoolSettings(rootpath=ROOTS[1], bufsize=1024, maxspidcache=3, hardlinks=links),
+        journal=JournalSettings(
+            segmentsize=SEGMENT,
+            segments=segments,
+            inline_max=INLINE_MAX,
+            seal_age=DAY_MS,
+            evacuate_age=EVACUATE_AGE,
+        ),
+    )
+    schedule = RetrySchedule(delays=(20_000, 40_000, 80_000), maxtime=DAY_MS, maxtime_reports=DAY_MS)
+    return Options(settings=settings, schedule=schedule, source=Source("crash", 0), events=ROOTS[2])
+
+
+class WatchedHelper(InlineHelper):
+    """Does the helper's tasks at once, and lets a story do something meanwhile."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(disk)
+        self.before: Callable[[tasks.Task], None] = lambda _task: None
+        """Told of each task before it is done."""
+
+    async def run(self, task: tasks.Task) -> tasks.Result:
+        self.before(task)
+        return await super().run(task)
+
+
+class WatchedWorkers(InlineWorkers):
+    """Nothing runs beside the loop."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(disk)
+        self.watched = WatchedHelper(disk)
+
+    def helper(self, lock_fd: int) -> Helper:
+        return self.watched
+
+
+class Witness(RecordingObserver):
+    """Marks each transition in the trace when the store tells of it: from then on it must stand."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        super().__init__()
+        self._disk = disk
+
+    def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
+        for each in recipients:
+            self._mark("A", each)
+
+    def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
+        for each in recipients:
+            self._mark("T", each)
+
+    def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
+        self._mark("D", recipient)
+
+    def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
+        self._mark("F", recipient)
+
+    def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
+        self._mark("B", recipient)
+
+    def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
+        self._mark("E", recipient)
+
+    def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
+        self._mark("R", recipient)
+
+    def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
+        self._mark("X", recipient)
+
+    def outcome_unknown(self, at: int, recipient: Recipient) -> None:
+        self._mark("U", recipient)
+
+    def _mark(self, word: str, recipient: Recipient) -> None:
+        self._disk.mark(word, *recipient.key)
+
+
+class Actor:
+    """One life of a store after another, on one disk."""
+
+    def __init__(self, *, links: bool = False, disk: MemoryDisk | None = None, since: int = START_MS) -> None:
+        self.options = options(links=links)
+        self.clock = FakeClock(since)
+        self.disk = disk or MemoryDisk(roots=ROOTS)
+        if disk is None:
+            self.disk.trace = Trace(State())
+        self.workers = WatchedWorkers(self.disk)
+        self.arrival = 0
+        """Octets of a message that comes in at each start; 0 = none does."""
+        self._store: ClusterStore | None = None
+
+    @property
+    def store(self) -> ClusterStore:
+        """The store, while it lives."""
+        assert self._store is not None
+        return self._store
+
+    @property
+    def shard(self) -> Shard:
+        """The store's inside."""
+        assert self.store._open is not None
+        return self.store._open.shard
+
+    def owned(self) -> AbstractAsyncContextManager[Owned]:
+        """The queue for oneself, as the commands that change it have it."""
+        return owned(self.options, self.clock, Witness(self.disk), self.disk, self.workers)
+
+    @property
+    def trace(self) -> Trace:
+        """What has happened so far."""
+        assert self.disk.trace is not None
+        return self.disk.trace
+
+    async def start(self) -> None:
+        """Begin a life."""
+        self.clock.advance(1000)
+        self._store = ClusterStore(self.options, self.clock, Witness(self.disk), self.disk, self.workers)
+        await self._store.open()
+        if self.arrival:
+            # Mail comes in while what was left is still being read.
+            await self.accept(1, self.arrival)
+        await self._store.recovered()
+        await self.calm()
+
+    async def stop(self) -> None:
+        """End it in order."""
+        await self.store.close()
+        self._store = None
+
+    async def kill(self) -> None:
+        """End it by SIGKILL: what was written stays in the page cache, nothing more is synced."""
+        corpse = self.disk
+        self.disk = MemoryDisk(corpse.state.clone(), roots=ROOTS)
+        self.disk.trace, corpse.trace = corpse.trace, None
+        self.workers = WatchedWorkers(self.disk)
+        await self.stop()
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        """Let everybody work until something is so."""
+        for _ in range(_TURNS):
+            if reached():
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("what was waited for does not come")
+
+    async def calm(self) -> None:
+        """Let everybody work until nothing is being done."""
+        keeper, shard = self.store._open.keeper if self.store._open else None, self.shard
+        assert keeper is not None
+        keeper.wake()
+        await self.until(lambda: not keeper._wake.is_set())
+        for _ in range(3):
+            await shard.journal.quiet()
+            await shard.reaper.settled(lambda: True)
+            await asyncio.sleep(0)
+
+    async def accept(self, many: int, size: int, domain: str = "example.org") -> int:
+        """Mail comes in. Returns its SPID."""
+        spid = self.store.reserve(many > 1)
+        envelope = Envelope(spid=spid, sender=SENDER, received=self.clock.now())
+        addresses = [f"u{number}@{domain}" for number in range(many)]
+        content = body_of(spid, size)
+        await self.store.enqueue(Submission(envelope=envelope, recipients=addresses, content=content))
+        return spid
+
+    async def claim(self, room: int, skip: dict[str, int] | None = None) -> list[Recipient]:
+        """So many recipients that are due, exactly."""
+        claimed: list[Recipient] = []
+        for _ in range(_TURNS):
+            claimed += await self.store.claim(room - len(claimed), self.clock.now(), skip)
+            if len(claimed) == room:
+                return claimed
+            await asyncio.sleep(0)
+        raise AssertionError(f"{len(claimed)} of {room} recipients are due")
+
+    async def begin(self, recipients: Sequence[Recipient]) -> None:
+        """An attempt: from here on, the final dot may be sent."""
+        await self.store.begin(recipients, "site.example")
+
+    def seen(self, recipient: Recipient) -> None:
+        """A receiver has taken the message."""
+        self.disk.mark("S", *recipient.key)
+
+    async def settle(self, recipients: Sequence[Recipient], verdicts: Sequence[Verdict]) -> None:
+        """The verdicts of an attempt."""
+        for recipient, verdict in zip(recipients, verdicts, strict=True):
+            if isinstance(verdict, Delivered):
+                self.seen(recipient)
+        await self.store.settle(
+            [Settlement(recipient=r, verdict=v) for r, v in zip(recipients, verdicts, strict=True)]
+        )
+
+    async def try_all(self, *verdicts: Verdict) -> list[Recipient]:
+        """Claim as many as there are verdicts, and settle them."""
+        claimed = await self.claim(len(verdicts))
+        await self.begin(claimed)
+        await self.settle(claimed, verdicts)
+        return claimed
+
+    async def park(self, recipients: Sequence[Recipient], until: int) -> None:
+        """Give recipients back; an attempt of theirs that had begun ends without an outcome."""
+        for each in recipients:
+            self.disk.mark("P", *each.key)
+        await self.store.park(recipients, until)
+
+    async def report(self, size: int = 500) -> int:
+        """Report on one bounce. Returns the report's SPID."""
+        [bounce] = await self.store.claim_bounces(1)
+        spid = self.store.reserve(several=False)
+        envelope = Envelope(spid=spid, sender="", received=self.clock.now(), origin=Origin.REPORT)
+        report = Submission(envelope=envelope, recipients=[SENDER], content=body_of(spid, size))
+        told = Settlement(recipient=bounce, verdict=Reported(report_spid=spid))
+        await self.store.settle([told], [report])
+        return spid
+
+    async def seal(self) -> None:
+        """Close the current segment."""
+        self.shard.journal.seal()
+        await self.calm()
+
+    async def evacuate(self) -> None:
+        """Seal, and let all that is sealed be evacuated."""
+        await self.seal()
+        self.clock.advance(EVACUATE_AGE + 1)
+        await self.calm()
+        await self.until(lambda: self.shard.ring.oldest_sealed is None)
+        await self.calm()
+
+    def later(self, ms: int) -> int:
+        """A time from now on."""
+        return self.clock.now() + ms
+
+
+def resumed(trace: Trace, prefix: int, links: bool = False) -> Actor:
+    """The server is killed before call number `prefix`; whatever comes next adds to the trace."""
+    state = trace.start.clone()
+    for op in trace.ops[:prefix]:
+        state.apply(op)
+    disk = MemoryDisk(state, roots=ROOTS)
+    disk.trace = Trace(trace.start, trace.past, trace.ops[:prefix])
+    return Actor(links=links, disk=disk, since=START_MS + DAY_MS // 2)
+
+
+def survivor(state: State, links: bool = False, past: tuple[Mark, ...] = ()) -> Actor:
+    """The power was cut, and this is what was left; the trace begins here, and the world has a past."""
+    disk = MemoryDisk(state, roots=ROOTS)
+    disk.trace = Trace(state.clone(), (*past, Mark("C", 0, 0)))
+    return Actor(links=links, disk=disk, since=START_MS + DAY_MS // 2)
