@@ -1,0 +1,173 @@
+"""Out to a real Exim over CHUNKING: what it passes on, whom it lets in, and what it asks to come again."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import MakeServer
+from tests.e2e.kit import mail
+from tests.e2e.kit.exim import PASSWORD, SIZE_LIMIT, USER, Exim, found
+from tests.e2e.kit.mail import Client
+from tests.e2e.kit.plan import Plan
+from tests.e2e.kit.receivers import Receiver
+from tests.e2e.kit.server import Server
+from tests.fakes.certificates import Authority
+
+pytestmark = pytest.mark.needs("openssl")
+
+
+@dataclass
+class World:
+    """An Exim whose certificate says 127.0.0.1, what to trust it by, and a server that sends all to it."""
+
+    exim: Exim
+    trust: Path
+
+    def plan(self, mechanism: str = "plain") -> Plan:
+        """All mail to Exim over verified TLS, with a login; "" = without one."""
+        login = (
+            f'<auth enabled="Y" override="{mechanism}"><username>{USER}</username>'
+            f"<password>{PASSWORD}</password></auth>"
+        )
+        return Plan(
+            relays=(("", f"127.0.0.1:{self.exim.port}"),),
+            relay_elements=(login if mechanism else "") + '<ssl latent="Y" verify="Y"/>',
+            client_elements=f'<trust file="{self.trust}"/>',
+        )
+
+
+@pytest.fixture(scope="module")
+def world(module_receiver: Receiver) -> Iterator[World]:
+    try:
+        found()
+    except LookupError as missing:
+        pytest.skip(f"{missing}: tests/run unpacks it")
+    # Not below pytest's own directory, which only root may enter.
+    directory = Path(tempfile.mkdtemp(prefix="mqcd-exim-"))
+    authority = Authority(directory)
+    exim = Exim(directory, module_receiver.port, authority.sign("exim", "IP:127.0.0.1"))
+    try:
+        exim.start()
+        yield World(exim, authority.certificate)
+    finally:
+        exim.stop()
+        print(exim.log()[-6000:])
+        shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def server(world: World, make_module_server: MakeServer) -> Server:
+    return make_module_server(world.plan()).start()
+
+
+@pytest.fixture
+def receiver(module_receiver: Receiver) -> Receiver:
+    return module_receiver
+
+
+CONTENTS = {
+    "headers only": b"Subject: nothing more\r\n\r\n",
+    "dots": b"Subject: dots\r\n\r\n.\r\n..\r\n.x\r\n...\r\n\r\n.\r\nend\r\n",
+    "8 bit": b"Subject: octets\r\n\r\n" + bytes(n for n in range(256) if n not in b"\r\n") * 3 + b"\r\n",
+    "long line": b"Subject: long\r\n\r\n" + b"x" * 900_000 + b"\r\nend\r\n",
+    "many chunks": b"Subject: large\r\n\r\n" + b".0123456789\r\n" * 200_000,
+    "spaces": b"Subject: spaces\r\n\r\n \t \r\n\r\n\r\ntrailing   \r\n",
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_what_exim_passes_on_is_what_was_sent(
+    world: World, server: Server, receiver: Receiver, name: str
+) -> None:
+    recipient = f"{name.replace(' ', '-')}@example.test"
+    mail.send(server.port, CONTENTS[name], recipient, options=["BODY=8BITMIME"])
+    assert mail.sent_part(mail.beyond_others(receiver.to(recipient).content)) == CONTENTS[name]
+    arrival = world.exim.logged(" <= ", f"for {recipient}")
+    assert " K " in arrival, "Exim took it by another command than BDAT"
+
+
+def test_the_recipients_of_one_message_travel_in_one_transaction(
+    world: World, server: Server, receiver: Receiver
+) -> None:
+    three = [f"together{number}@example.test" for number in range(3)]
+    mail.send(server.port, mail.message("together"), three)
+    for recipient in three:
+        assert mail.beyond_others(receiver.to(recipient).content).endswith(mail.message("together"))
+    assert world.exim.logged(" <= ", *three)
+
+
+@pytest.mark.parametrize("mechanism", ["plain", "cram_md5"])
+def test_a_login_lets_mail_in(
+    world: World, make_server: MakeServer, receiver: Receiver, mechanism: str
+) -> None:
+    server = make_server(world.plan(mechanism).but(client={"extCHUNKING": "N"})).start()
+    recipient = f"{mechanism}@closed.test"
+    mail.send(server.port, mail.message(mechanism), recipient)
+    assert mail.sent_part(mail.beyond_others(receiver.to(recipient).content)) == mail.message(mechanism)
+    authenticator = {"plain": "plain", "cram_md5": "cram"}[mechanism]
+    arrival = world.exim.logged(f"A={authenticator}:{USER}", f"for {recipient}")
+    assert " X=TLS" in arrival
+    assert " K " not in arrival, "BDAT though it was forbidden"
+
+
+def test_without_a_login_it_is_refused(world: World, make_server: MakeServer) -> None:
+    server = make_server(world.plan("")).start()
+    mail.send(server.port, mail.message("stranger"), "stranger@closed.test")
+    bounced = server.event("bounced", recipient="stranger@closed.test")
+    assert (bounced["phase"], bounced["code"], bounced["status"]) == ("rcpt", 550, "5.7.1")
+
+
+def test_who_is_greylisted_comes_again(world: World, server: Server, receiver: Receiver) -> None:
+    both = ["grey@example.test", "known@example.test"]
+    mail.send(server.port, mail.message("grey"), both)
+    deferred = server.event("deferred", recipient="grey@example.test")
+    assert (deferred["code"], deferred["status"], deferred["phase"]) == (451, "4.7.1", "rcpt")
+    assert mail.beyond_others(receiver.to("grey@example.test").content).endswith(mail.message("grey"))
+    assert server.event("delivered", recipient="grey@example.test")["attempt"] == 2
+    assert server.event("delivered", recipient="known@example.test")["attempt"] == 1
+    assert [receiver.count(each) for each in both] == [1, 1]
+
+
+def test_addresses_and_headers_beyond_ascii_are_passed_on(server: Server, receiver: Receiver) -> None:
+    recipient, sender = "grüße@example.test", "absänder@origin.test"
+    content = "Subject: größer\r\n\r\nwörter\r\n".encode()
+    with Client(server.port) as client:
+        assert "SMTPUTF8" in client.greet()
+        client.envelope(sender, recipient, options=" BODY=8BITMIME SMTPUTF8")
+        client.send(content + b".\r\n")
+        assert client.reply().startswith("250 ")
+    arrived = receiver.to(recipient)
+    assert (arrived.sender, arrived.smtputf8) == (sender, True)
+    assert mail.beyond_others(arrived.content).endswith(content)
+
+
+def test_what_is_too_large_for_it_bounces_unsent(world: World, server: Server, receiver: Receiver) -> None:
+    content = b"Subject: large\r\n\r\n" + (b"x" * 70 + b"\r\n") * (SIZE_LIMIT // 72 + 1)
+    mail.send(server.port, content, "large@example.test", sender="sends@origin.test")
+    bounced = server.event("bounced", recipient="large@example.test")
+    assert bounced["status"] == "5.3.4"
+    assert f"at most {SIZE_LIMIT}" in " ".join(receiver.to("sends@origin.test").content.decode().split())
+    assert "large@example.test" not in world.exim.log()
+
+
+def test_dsn_is_passed_on_and_exim_reports(server: Server, receiver: Receiver) -> None:
+    with Client(server.port) as client:
+        assert "DSN" in client.greet()
+        assert client.ask("MAIL FROM:<asks@origin.test> RET=HDRS ENVID=mqcd+2B17").startswith("250 ")
+        options = "NOTIFY=SUCCESS ORCPT=rfc822;first@other.test"
+        assert client.ask(f"RCPT TO:<dsn@example.test> {options}").startswith("250 ")
+        assert client.ask("RCPT TO:<silent@example.test> NOTIFY=NEVER").startswith("250 ")
+        assert client.ask("DATA").startswith("354 ")
+        client.send(mail.message("dsn") + b".\r\n")
+        assert client.reply().startswith("250 ")
+    report = receiver.to("asks@origin.test").content.decode()
+    assert "Reporting-MTA: dns; exim.test" in report
+    assert "Original-Envelope-ID: mqcd+2B17" in report
+    assert "Original-Recipient: rfc822;first@other.test" in report
+    assert "silent@example.test" not in report
