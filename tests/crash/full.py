@@ -121,15 +121,19 @@ def _work(piece: _Piece) -> tuple[_Piece, Tally, set[bytes]]:
 
 
 def _pieces(deadline: float) -> Iterator[_Piece]:
+    """All there is to do, the stories themselves first, until the time is up; a round after another."""
     for number in count():
-        order = list(range(len(_everything)))
+        order = [
+            _Piece(told, start, start + _STEP, number)
+            for told, each in enumerate(_everything)
+            for start in range(each.first, len(each.trace.ops) + 1, _STEP)
+        ]
         random.Random(_seed + number).shuffle(order)
-        for told in order:
-            trace, first = _everything[told].trace, _everything[told].first
-            for start in range(first, len(trace.ops) + 1, _STEP):
-                if time.monotonic() > deadline:
-                    return
-                yield _Piece(told, start, start + _STEP, number)
+        order.sort(key=lambda piece: _everything[piece.told].name != _everything[piece.told].story)
+        for piece in order:
+            if time.monotonic() > deadline:
+                return
+            yield piece
 
 
 async def _tell_all(seed: int) -> list[Told]:
