@@ -64,7 +64,7 @@ class Envelope:
     smtputf8: bool = False
     """The client used SMTPUTF8 (RFC 6531): the next hop must offer it."""
     zone: str = ""
-    """Egress zone that the mail is assigned to; "" is the default one."""
+    """Egress zone that a header of the message chose at the door; "" = no header did."""
     listener: str = ""
     """Name of the listener that took it."""
     client: str = ""
@@ -164,6 +164,8 @@ class Attempt:
 
     destination: str
     """What the recipient was scheduled by: a relay or a site."""
+    zone: str = ""
+    """The egress zone that it was tried from; "" is mail that no zone takes."""
     phase: Phase
     """The last phase entered."""
     remote_host: str = ""

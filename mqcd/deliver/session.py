@@ -140,6 +140,7 @@ class Session:
             return
         attempt = Attempt(
             destination=job.hop.destination.name,
+            zone=job.hop.policy.zone,
             phase=found.phase,
             remote_host=found.host,
             remote_addr=found.address,
@@ -213,7 +214,7 @@ class Session:
         _log.exception("delivery to %s failed by an error of our own", self._lane.name)
         if job is not None:
             name, now = job.hop.destination.name, self._shop.clock.now()
-            attempt = Attempt(destination=name, phase=Phase.CONNECT, at=now)
+            attempt = Attempt(destination=name, zone=job.hop.policy.zone, phase=Phase.CONNECT, at=now)
             self._settle_all(job, failure(INTERNAL, attempt.phase), attempt)
 
     def _settle_all(self, job: Job, outcome: Outcome, attempt: Attempt) -> None:

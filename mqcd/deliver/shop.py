@@ -77,6 +77,7 @@ class Shop:
         for judged in parted.judged:
             hop = judged.lane.hop
             outcome = failure(judged.reply, Phase.CONNECT)
-            attempt = Attempt(destination=hop.destination.name, phase=outcome.phase, at=now)
+            name, zone = hop.destination.name, hop.policy.zone
+            attempt = Attempt(destination=name, zone=zone, phase=outcome.phase, at=now)
             schedule = hop.policy.schedule
             self.settle_all(judged.recipients, outcome, attempt, schedule, hop.destination.name)

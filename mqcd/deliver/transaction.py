@@ -176,6 +176,7 @@ def _settle(shop: Shop, link: Link, job: Job, started: int) -> None:
         if attempt is None:
             attempt = attempts[outcome.phase] = Attempt(
                 destination=job.hop.destination.name,
+                zone=job.hop.policy.zone,
                 phase=outcome.phase,
                 remote_host=link.host,
                 remote_addr=link.address,

@@ -158,6 +158,8 @@ def _deferred(at: int, recipient: Recipient, verdict: Deferred) -> Row:
 
 def _of_attempt(attempt: Attempt) -> Row:
     row: Row = {"destination": attempt.destination, "phase": attempt.phase.value}
+    if attempt.zone:
+        row["zone"] = attempt.zone
     if attempt.remote_host:
         row["remote_host"] = attempt.remote_host
     if attempt.remote_addr:

@@ -77,7 +77,7 @@ class EventText:
             lines = part.lines.splitlines(keepends=True)
             for line in lines:
                 of_record = _told(line)
-                rest = f'{of_record.recipient}{of_record.tls},"recipients":{len(lines)}'
+                rest = f'{of_record.recipient}{of_record.zone}{of_record.tls},"recipients":{len(lines)}'
                 told.append(self._line(Verb.ACCEPTED, sequence, time, rest))
                 sequence += 1
         left = header.sequence + header.entries - sequence
@@ -103,7 +103,9 @@ class _Told(NamedTuple):
     """What events tell of a record."""
 
     recipient: str
-    """Fields from `spid` on, but for `tls`; they begin with a comma, as all parts do."""
+    """Fields from `spid` on, but for `zone` and `tls`; they begin with a comma, as all parts do."""
+    zone: str
+    """The one that a header chose."""
     tls: str
     """That of the session it came in by."""
     received: int
@@ -127,10 +129,12 @@ def _told(line: bytes) -> _Told:
         zone, listener, client, user, tls, _, sender, _ = envelope
         recipient = (
             f',"spid":"{spid}","qid":{qid},"sender":"{sender}","recipient":"{address}","domain":{domain},'
-            f'"size":{size},"origin":"{record.ORIGIN_OF[origin]}"{_field("zone", zone)}'
+            f'"size":{size},"origin":"{record.ORIGIN_OF[origin]}"'
             f"{_field('listener', listener)}{_field('client', client)}{_field('user', user)}"
         )
-        return _Told(recipient, _field("tls", tls), int(received), int(attempts), int(due))
+        return _Told(
+            recipient, _field("zone", zone), _field("tls", tls), int(received), int(attempts), int(due)
+        )
     except (ValueError, KeyError) as error:
         raise DecodeError(f"not a record line: {line[:120]!r}") from error
 
@@ -142,18 +146,18 @@ def _verdict(entry: Entry, at: int) -> str:
     mark = entry.mark
     if mark is Mark.UNKNOWN:
         due = format_time(told.due)
-        return f'{told.recipient}{told.tls}{queued},"attempt":{told.attempts},"due":"{due}"'
+        return f'{told.recipient}{told.zone}{told.tls}{queued},"attempt":{told.attempts},"due":"{due}"'
     note = verdict.split(entry.note)
     route, connect_ms, attempt_ms, code, status, extra, reply = note
     if not _is_json(entry.note):
         status, extra, reply = _json(status), _json(extra), _json(reply)
     if mark is Mark.REPORTED:
-        return f'{told.recipient}{told.tls}{queued},"report":"{extra}"'
+        return f'{told.recipient}{told.zone}{told.tls}{queued},"report":"{extra}"'
     if mark is Mark.DISCARDED:
-        return f'{told.recipient}{told.tls}{queued},"reason":"{extra}"'
+        return f'{told.recipient}{told.zone}{told.tls}{queued},"reason":"{extra}"'
     attempt = told.attempts if entry.flags & ALIVE else told.attempts + 1
     number = "" if code == "0" else f',"code":{code}'
-    # Of the two sessions an attempt's event tells the one with the next hop: `tls` is in the route.
+    # An attempt's event tells the zone it left by and the session with the next hop: both are in the route.
     return (
         f'{told.recipient}{queued},"attempt":{attempt}{_route(route)}{number}{_field("status", status)}'
         f'{_field("reply", reply)},"connect_ms":{connect_ms},"attempt_ms":{attempt_ms}'

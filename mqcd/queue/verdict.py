@@ -1,7 +1,8 @@
 """The note of a settle entry: a verdict's details, as the events need them. Pure.
 
 Fields are escaped and joined by `|` like a record's:
-destination|phase|remote host|remote address|source address|tls|connect ms|attempt ms|code|status|extra|reply
+destination|zone|phase|remote host|remote address|source address|tls|connect ms|attempt ms|code|status|
+extra|reply
 `extra` is the due time of a deferral (ms, with a trailing `?` when it may have been delivered), the SPID
 of a report, the reason of a discard.
 """
@@ -25,10 +26,10 @@ from mqcd.core.spid import format_spid
 from mqcd.queue.frame import Mark
 from mqcd.queue.record import escape, join
 
-ROUTE = ("destination", "phase", "remote_host", "remote_addr", "source_addr", "tls")
+ROUTE = ("destination", "zone", "phase", "remote_host", "remote_addr", "source_addr", "tls")
 """The fields that tell where an attempt went: the first of a note."""
-_BARS = 11
-_NO_ATTEMPT = "|" * 7
+_BARS = 12
+_NO_ATTEMPT = "|" * 8
 
 MARK_OF: dict[type[Verdict], Mark] = {
     Delivered: Mark.DELIVERED,
@@ -43,7 +44,7 @@ MARK_OF: dict[type[Verdict], Mark] = {
 def attempt_part(attempt: Attempt) -> str:
     """What the recipients that travelled together share."""
     a = attempt
-    route = join(a.destination, a.phase, a.remote_host, a.remote_addr, a.source_addr, a.tls)
+    route = join(a.destination, a.zone, a.phase, a.remote_host, a.remote_addr, a.source_addr, a.tls)
     return f"{route}|{a.connect_ms}|{a.attempt_ms}"
 
 

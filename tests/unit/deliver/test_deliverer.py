@@ -517,6 +517,7 @@ async def test_a_zones_mail_leaves_from_its_addresses_under_its_name_by_its_dela
         assert isinstance(bulk, Deferred)
         assert isinstance(plain, Deferred)
         assert bulk.attempt.source_addr == "192.0.2.66"
+        assert (bulk.attempt.zone, plain.attempt.zone) == ("bulk", "")
         assert plain.attempt.source_addr != "192.0.2.66"
         assert bulk.due == kit.clock.now() + MINUTE
         assert plain.due == kit.clock.now() + 15 * MINUTE

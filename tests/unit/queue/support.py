@@ -143,6 +143,7 @@ recipients = st.builds(
 _attempts = st.builds(
     Attempt,
     destination=texts,
+    zone=texts,
     phase=st.sampled_from(Phase),
     remote_host=texts,
     remote_addr=texts,

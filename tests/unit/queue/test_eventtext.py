@@ -77,7 +77,7 @@ def of_record(each: Recipient) -> Event:
         "size": each.size,
         "origin": str(envelope.origin),
     }
-    return event | given_only(envelope, "zone", "listener", "client", "user", "tls")
+    return event | given_only(envelope, "listener", "client", "user", "zone", "tls")
 
 
 def given_only(value: object, *names: str) -> Event:
@@ -87,10 +87,11 @@ def given_only(value: object, *names: str) -> Event:
 def of_attempt(each: Recipient, why: Delivered | Deferred | Bounced | Expired, number: int) -> Event:
     attempt, reply = why.attempt, why.reply
     event = of_record(each)
+    event.pop("zone", None)
     event.pop("tls", None)
     event |= {"queued_ms": max(0, AT - each.envelope.received), "attempt": number}
     event |= given_only(
-        attempt, "destination", "phase", "remote_host", "remote_addr", "source_addr", "tls"
+        attempt, "destination", "zone", "phase", "remote_host", "remote_addr", "source_addr", "tls"
     ) | given_only(reply, "code", "status")
     if reply.text:
         event["reply"] = reply.text
