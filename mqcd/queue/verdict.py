@@ -48,6 +48,11 @@ def attempt_part(attempt: Attempt) -> str:
     return f"{route}|{a.connect_ms}|{a.attempt_ms}"
 
 
+def foreign_part(host: str) -> str:
+    """The same of another server's attempt: the host is known, but not the phase nor the times."""
+    return f"{join('', '', '', host, '', '', '')}|0|0"
+
+
 def encode(verdict: Verdict, shared: str = "") -> bytes:
     """The note for a verdict; `shared` is its `attempt_part` if the caller has it."""
     if isinstance(verdict, Reported):

@@ -201,9 +201,7 @@ class _Events:
         reply = Reply(code=recipient.code, status=recipient.status, text=recipient.reply)
         host = last_attempt(recipient).host
         attempt = Attempt(destination="", phase=Phase.RCPT, remote_host=host)
-        # Who refused it is known, but not when and where in the dialogue: phase and times stay empty.
-        shared = f"||{record.escape(host)}||||0|0"
-        note = verdict.encode(Bounced(reply=reply, attempt=attempt), shared)
+        note = verdict.encode(Bounced(reply=reply, attempt=attempt), verdict.foreign_part(host))
         self._bounced.append(Entry(Mark.BOUNCED, ALIVE, 0, 0, IN_SPOOL, raw, note))
 
     def accepted(self, lines: list[bytes], size: int) -> None:
