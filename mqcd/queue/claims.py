@@ -16,6 +16,7 @@ from itertools import zip_longest
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Area, Recipient
+from mqcd.core.spid import format_spid
 from mqcd.queue.durable import told
 from mqcd.queue.frame import ALIVE, ENTRY_HEAD, IN_SPOOL, Entry, Kind, Mark, pack_entry, pack_take
 from mqcd.queue.quarantine import put_aside
@@ -182,10 +183,23 @@ class Claims:
         now = shard.clock.now()
         for resident in found:
             recipient = resident.recipient or self._load(resident, now)
-            if recipient is not None:
-                shard.active[resident.spid, resident.qid] = resident
-                recipients.append(recipient)
+            if recipient is None:
+                continue
+            if recipient.key in shard.active:
+                self._put_off(resident, now)
+                continue
+            shard.active[recipient.key] = resident
+            recipients.append(recipient)
         return recipients
+
+    def _put_off(self, resident: Resident, now: int) -> None:
+        """Only damage gives a recipient two homes: both are kept, and never in flight together, for a verdict
+        must end the one that was tried."""
+        name = f"{format_spid(resident.spid)}/{resident.qid}"
+        log.error("recipient %s is recorded twice; run `mqcd fsck`", name)
+        resident.due = now + _AGAIN_MS
+        resident.state = State.WAITING
+        self._shard.waiting.add(resident)
 
     async def _take(self, name: str, room: int, now: int, skip: Skip, found: list[Resident]) -> bool:
         """Move records of a cluster into the journal; False when the journal takes nothing now.

@@ -144,13 +144,18 @@ class SegmentContent:
 class SpoolContent:
     """Content that lies in a spool file."""
 
-    def __init__(self, disk: Disk, executor: Executor, path: Path) -> None:
+    def __init__(self, disk: Disk, executor: Executor, path: Path, size: int) -> None:
+        """`size` is what the records say. Raises OSError, and ContentUnavailable for a file of another
+        length: what is left of a message must not go out as the message."""
         self._disk = disk
         self._executor = executor
         self._path = path
         self._next = 0
         self._fd = disk.open(path, os.O_RDONLY)
         self.size = disk.size(self._fd)
+        if self.size != size:
+            self.close()
+            raise ContentUnavailable(f"{path} is {self.size} octets long; its records say {size}")
 
     async def read(self, octets: int) -> bytes:
         """The next octets; b"" at the end."""

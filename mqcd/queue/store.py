@@ -291,7 +291,7 @@ class ClusterStore:
             return SegmentContent(self._disk, segment, resident.content.offset, resident.content.length)
         path = file_path(shard.spool_root, names.number_of(recipient))
         try:
-            return SpoolContent(self._disk, shard.executor, path)
+            return SpoolContent(self._disk, shard.executor, path, recipient.size)
         except OSError as error:
             raise ContentUnavailable(told(error)) from error
 

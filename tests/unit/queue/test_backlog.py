@@ -10,7 +10,9 @@ import pytest
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area
+from mqcd.queue import record
 from mqcd.queue.frame import ALIVE, IN_SPOOL, Entry, Kind, Mark, pack_entry
+from tests.contract.mail import delivered
 from tests.fakes.disk import Gate
 from tests.fakes.killed import copy_as_killed
 from tests.unit.queue.support import Rig, tally
@@ -144,6 +146,24 @@ async def test_a_record_that_is_none_is_put_aside_and_stops_nothing(rig: Rig) ->
     [bad] = (again.queue / "quarantine").iterdir()
     assert bad.read_bytes() == b"no record\n"
     assert again.store.engine().quarantined_lines == 1
+
+
+async def test_a_recipient_with_two_homes_is_not_in_flight_twice(rig: Rig) -> None:
+    """Only damage makes such: of the last edit in the MANIFEST, or of a frame that gave a home up."""
+    [sent] = await rig.post.send("a@example.org")
+    entry = Entry(Mark.CARRIED, ALIVE, 0, 0, IN_SPOOL, record.encode(sent))
+    await rig.shard.journal.append(Kind.CARRY, [pack_entry(entry)], 1, rig.clock.now(), lambda *_: None)
+    again = await rig.killed()
+    [claimed] = await again.post.claim_all()
+    assert claimed.key == sent.key
+    await again.clock.run_for(20_000)
+    assert await again.post.claim_all() == []
+    await again.post.settle(delivered(), claimed)
+    await again.clock.run_for(20_000)
+    [other] = await again.post.claim_all()
+    assert other.key == sent.key
+    await again.post.settle(delivered(), other)
+    assert not again.listed()
 
 
 async def test_no_spid_of_an_older_segment_is_given_again(rig: Rig) -> None:

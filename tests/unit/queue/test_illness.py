@@ -145,6 +145,19 @@ async def test_a_content_that_cannot_be_read_is_no_fault_of_the_store(rig: Rig) 
     assert await rig.post.read(claimed) == LARGE
 
 
+@pytest.mark.parametrize("octets", [LARGE[:-1], b"", LARGE + b"y"], ids=["short", "empty", "long"])
+async def test_what_is_left_of_a_message_is_not_given_as_the_message(rig: Rig, octets: bytes) -> None:
+    [sent] = await rig.post.send("a@example.org", content=LARGE)
+    [claimed] = await rig.post.claim_all()
+    [path] = rig.spool.glob("s??/*.msg")
+    path.write_bytes(octets)
+    why = f"{sent.spid:016X}.msg is {len(octets)} octets long; its records say {len(LARGE)}"
+    with pytest.raises(ContentUnavailable, match=why):
+        await rig.store.content(claimed)
+    path.write_bytes(LARGE)
+    assert await rig.post.read(claimed) == LARGE
+
+
 # ---------------------------------------------------------------- what is read
 
 
