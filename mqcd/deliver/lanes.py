@@ -24,10 +24,13 @@ SLOWER = 2.0
 """A server that takes so many times as long as at its best has enough connections."""
 MIN_REST_MS = 100
 MAX_REST_MS = 30_000
+LONG_REST_MS = 300_000
+"""The longest rest of a lane from which nothing came since the last one."""
 CEILING_MS = 60_000
 """How long the number of connections that a server took is the most that it is asked for."""
 PROBE_GRACE_MS = 1000
-"""How long after a probe has begun the others of its destination come back to look."""
+"""How long after a probe has begun the others of its destination come back to look; up to ten times as
+long where the last probe took a while to fail."""
 MOST_GRACE_MS = 60_000
 SLACK_MS = 20
 """So much longer means nothing."""
@@ -123,6 +126,8 @@ class Lane:
     aside: int = 0
     """Recipients that wait for their sender's tokens, out of `jobs` meanwhile."""
     suspended: bool = False
+    failing: int = 0
+    """How long its last probe took to fail, ms."""
     failure: Reply | None = None
     """Why it is suspended."""
     until: int = 0
@@ -192,11 +197,13 @@ class Lane:
         if not self.jobs and not self.connections:
             return self.until - now
         late = now - self.until
-        return max(-late, 0) + min(max(4 * late, PROBE_GRACE_MS), MOST_GRACE_MS)
+        grace = min(max(self.failing // 6, PROBE_GRACE_MS), 10 * PROBE_GRACE_MS)
+        return max(-late, 0) + min(max(4 * late, grace), MOST_GRACE_MS)
 
     def send_off(self, now: int) -> int:
         """What it may not hold is passed over for as long as it rests; how long that is, ms."""
-        self.rest = min(max(self.rest, MIN_REST_MS), MAX_REST_MS)
+        most = MAX_REST_MS if self.moved > self.rest_until - self.rest else LONG_REST_MS
+        self.rest = min(max(self.rest, MIN_REST_MS), most)
         self.rest_until = now + self.rest
         return self.rest
 

@@ -377,7 +377,7 @@ class LaneTable:
             self._homes[domain] = lane
 
     def _suspend(self, lane: Lane, now: int, reply: Reply) -> Give | None:
-        lane.failure = reply
+        lane.failure, lane.failing = reply, max(now - lane.until, 0) if lane.suspended else 0
         if not lane.suspended or lane.until <= now:
             policy = lane.hop.policy
             first_retry = policy.schedule.delays[0]

@@ -243,7 +243,7 @@ def test_a_lane_that_did_not_get_on_holds_no_more_than_its_share_until_it_does()
         now += lane.rest
         [outside] = fill(lanes, "a", 1, now=now, first=200 + number)
         waits.append(outside.after)
-    assert waits == [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000]
+    assert waits == [1000 * 2**number for number in range(8)]
     lanes.opened(lane)
     for _ in range(26):
         assert lanes.next_job(lane, now) is not None
@@ -432,3 +432,20 @@ def test_the_connections_that_a_server_takes_are_the_most_it_is_asked_for_in_a_w
     assert lane.window == 4
     lanes.went_through(lane, CEILING_MS, 10)
     assert lane.window > 4
+
+
+def test_behind_a_silent_server_the_others_come_back_later_than_behind_one_that_refuses() -> None:
+    lanes = table()
+    fill(lanes, "dead", 1)
+    [start] = lanes.dispatch(0)
+    lanes.failed(start.lane, 0, REFUSED)
+    lanes.closed(start.lane, 0, working=False)
+    fill(lanes, "dead", 1, now=MINUTE, first=5)
+    [probe] = lanes.dispatch(MINUTE)
+    lanes.failed(probe.lane, 2 * MINUTE, REFUSED)
+    lanes.closed(probe.lane, 2 * MINUTE, working=False)
+    again = probe.lane.until
+    fill(lanes, "dead", 1, now=again, first=6)
+    lanes.dispatch(again)
+    [give] = fill(lanes, "dead", 1, now=again, first=7)
+    assert give.after == 10 * PROBE_GRACE_MS
