@@ -39,6 +39,20 @@ async def test_a_running_server_lists_its_lanes_and_what_is_stuck(tmp_path: Path
         assert await house.get("/v1/stuck") == (200, "[]\n")
 
 
+async def test_the_metric_counts_what_the_list_holds(tmp_path: Path) -> None:
+    """With no patience to speak of: an attempt that the next hop does not answer is stuck at once."""
+    async with running(tmp_path, rules=["*=stall:data"], deliver="<watchdog>1ms</watchdog>") as house:
+        await house.send("a@example.com", "b@example.com")
+        await house.heard(Verb.ATTEMPTED)
+        rows: list[dict[str, object]] = []
+        while not rows:
+            rows = json.loads((await house.get("/v1/stuck"))[1])
+        assert [(row["kind"], row["recipients"]) for row in rows] == [("attempt", 2)]
+        metrics = (await house.get("/metrics"))[1]
+        assert "\nmqcd_stuck_recipients 2.0\n" in metrics
+        assert "\nmqcd_lanes 1.0\n" in metrics
+
+
 def test_lanes_in_use_come_by_what_waits() -> None:
     idle = replace(LANE, name="idle", waiting=0, connections=0)
     more = replace(LANE, name="more", waiting=9)
