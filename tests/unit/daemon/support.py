@@ -39,8 +39,7 @@ CONF = """\
     </listeners></submit>
     <deliver>
       <dns servers="127.0.0.1"/>
-      <relays><relay address="127.0.0.1:{sink}"/></relays>
-      {deliver}
+      <relays><relay address="127.0.0.1:{sink}"/></relays>{deliver}
     </deliver>
   </mta>
   <ops interface="127.0.0.1" port="{ops}"><node>{node}</node><log level="{level}"/></ops>
