@@ -16,6 +16,8 @@ class Plan:
 
     relays: Sequence[tuple[str, str]] = ()
     """Pairs of recipient domains ("" = all others) and next hop."""
+    relay_attributes: str = ""
+    """XML that stands in each relay's tag."""
     relay_elements: str = ""
     """XML that stands inside each relay."""
     queue: Values = dataclasses.field(default_factory=dict)
@@ -48,7 +50,7 @@ class Plan:
         relays = "".join(
             f"<relay address={quoteattr(address)}"
             + (f" destdomains={quoteattr(domains)}" if domains else "")
-            + f">{self.relay_elements}</relay>\n"
+            + f" {self.relay_attributes}>{self.relay_elements}</relay>\n"
             for domains, address in self.relays
         )
         dns = "".join(f" {name}={quoteattr(str(value))}" for name, value in self.dns.items())
