@@ -113,6 +113,7 @@ class Dialogue:
                 if self._unsent:
                     self._advance()
         except DecodeError as error:
+            self._phase = self.phase
             self._finish(local("4.5.0", f"server does not speak SMTP: {error}"))
         self._advance()
         return self.state
