@@ -15,7 +15,8 @@ from mqcd.cli.options import as_json, takes_place
 @click.option("--host", metavar="IP", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--rule", "rules", metavar="PATTERN=ACTION", multiple=True,
               help="What is done to recipients that match; the first match wins. ACTION: accept, "
-                   "'450 text', '550 text', stall:STAGE, drop:STAGE, slow:MS. STAGE: connect, ehlo, "
+                   "'450 text', '550 text', stall:STAGE, drop:STAGE, slow:MS, garbage:STAGE, "
+                   "endless:STAGE, 'reply:STAGE:250 text', drip:STAGE:MS. STAGE: connect, ehlo, "
                    "mail, rcpt, data, dot.")  # fmt: skip
 @click.option("--store", metavar="DIR", type=click.Path(path_type=Path), help="Keep each message here.")
 @click.option("--quiet", is_flag=True, help="Tell nothing of single messages.")

@@ -5,11 +5,11 @@ the caller does it. What comes out does not depend on how the octets were cut in
 that replies to commands that came together are sent together.
 
 * Commands end in CRLF; a bare LF is answered 500, so is a line above MAX_LINE octets.
-* A message is handed over just before its 250. A message that is never answered (stall:dot,
-  drop:dot) is never handed over.
+* A message is handed over just before its 250. A message that is answered otherwise, or never
+  (stall:dot, drop:dot), is never handed over.
 * A rule acts on each recipient by itself at RCPT. At DATA and at the final dot there is one reply
-  for all: if one accepted recipient's rule stalls or drops there, it does so for the whole
-  transaction, the first such recipient deciding. The longest wait of the accepted ones counts.
+  for all: what one accepted recipient's rule says for there holds for the whole transaction, the
+  first such recipient deciding. The longest wait of the accepted ones counts.
 * Until a transaction has an accepted recipient, `slow` follows the rule for everyone.
 
 Pure. Never raises on any input.
@@ -18,10 +18,10 @@ Pure. Never raises on any input.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 
 from mqcd.sink.command import BadCommand, Mail, parse_mail, parse_rcpt
 from mqcd.sink.content import ContentCollector
+from mqcd.sink.faults import ending
 from mqcd.sink.mail import Received, Refused
 from mqcd.sink.outputs import (
     Close,
@@ -33,14 +33,13 @@ from mqcd.sink.outputs import (
     Send,
     Silence,
     StartTls,
+    Trickle,
+    ehlo_reply,
 )
-from mqcd.sink.rules import Accept, Drop, Refuse, Rules, Stage, Stall
+from mqcd.sink.rules import FAULTS, Accept, Answer, Drip, Fault, Refuse, Rules, Stage, Stall
 
 # RFC 5321, 4.5.3.1.4 asks for 512 octets, and the extensions for more; this leaves room for all.
 MAX_LINE = 2048
-
-Fault = Stall | Drop
-_FAULTS = (Stall, Drop)
 
 
 class State(Enum):
@@ -97,7 +96,7 @@ class Dialogue:
         self._recipients: list[str] = []
         self._collector: ContentCollector
         everyone = rules.for_everyone
-        self._everyone = (everyone,) if isinstance(everyone, _FAULTS) else ()
+        self._everyone = (everyone,) if isinstance(everyone, FAULTS) else ()
         self._everyone_wait = everyone.wait_ms if isinstance(everyone, Accept) else 0
         # Of the accepted recipients' rules only what is out of the ordinary is kept.
         self._faults: list[Fault] = []
@@ -109,7 +108,8 @@ class Dialogue:
     def connect(self) -> list[Output]:
         """The connection stands: what to do first."""
         if not self._misbehaves(Stage.CONNECT, self._everyone):
-            self._reply(b"220 %b ESMTP mqcd sink\r\n" % self._limits.announce.encode())
+            greeting = b"220 %b ESMTP mqcd sink\r\n" % self._limits.announce.encode()
+            self._answer(Stage.CONNECT, self._everyone, greeting)
         return self._take_outputs()
 
     def receive(self, octets: bytes, *, at_ms: int) -> list[Output]:
@@ -177,11 +177,12 @@ class Dialogue:
 
     def _on_ehlo(self, argument: bytes) -> None:
         if self._greeted(argument):
-            self._reply(_ehlo_reply(self._limits, self._tls_offered and not self._tls))
+            offer = ehlo_reply(self._limits, self._tls_offered and not self._tls)
+            self._answer(Stage.EHLO, self._everyone, offer)
 
     def _on_helo(self, argument: bytes) -> None:
         if self._greeted(argument):
-            self._reply(b"250 %b\r\n" % self._limits.announce.encode())
+            self._answer(Stage.EHLO, self._everyone, b"250 %b\r\n" % self._limits.announce.encode())
 
     def _greeted(self, argument: bytes) -> bool:
         if self._misbehaves(Stage.EHLO, self._everyone):
@@ -201,14 +202,14 @@ class Dialogue:
             raise BadCommand(b"552 5.3.4 Message too large\r\n")
         self._mail = mail
         self._state = State.MAIL
-        self._reply(b"250 2.1.0 Ok\r\n")
+        self._answer(Stage.MAIL, self._everyone, b"250 2.1.0 Ok\r\n")
 
     def _on_rcpt(self, argument: bytes) -> None:
         recipient = parse_rcpt(argument, smtputf8=self._mail.smtputf8)
         action = self._rules.for_recipient(recipient)
         if isinstance(action, Refuse):
             self._refuse(recipient, action)
-        elif isinstance(action, _FAULTS) and self._misbehaves(Stage.RCPT, (action,)):
+        elif isinstance(action, FAULTS) and self._misbehaves(Stage.RCPT, (action,)):
             return
         elif len(self._recipients) >= self._limits.max_recipients:
             self._reply(b"452 4.5.3 Too many recipients\r\n")
@@ -217,12 +218,13 @@ class Dialogue:
 
     def _accept(self, recipient: str, action: Accept | Fault) -> None:
         wait_ms = action.wait_ms if isinstance(action, Accept) else 0
-        if isinstance(action, _FAULTS):
+        if isinstance(action, FAULTS):
             self._faults.append(action)
         self._wait = max(self._wait, wait_ms) if self._recipients else wait_ms
         self._recipients.append(recipient)
         self._state = State.RCPT
-        self._reply(b"250 2.1.5 Ok\r\n", wait_ms)
+        own = (action,) if isinstance(action, FAULTS) else ()
+        self._answer(Stage.RCPT, own, b"250 2.1.5 Ok\r\n", wait_ms)
 
     def _refuse(self, recipient: str, action: Refuse) -> None:
         self._outputs.append(
@@ -246,36 +248,36 @@ class Dialogue:
         if self._state is State.MAIL:
             # RFC 2920, 3.1: a pipelining client may send DATA though no recipient was accepted.
             raise BadCommand(b"554 5.5.1 No valid recipients\r\n")
-        fault = _first(Stage.DATA, self._faults)
-        if isinstance(fault, Drop):
-            self._end(Close())
+        stalls = isinstance(_first(Stage.DATA, self._faults), Stall)
+        if not stalls and self._misbehaves(Stage.DATA, self._faults):
             return
         self._collector = ContentCollector(max_size=self._limits.max_size)
         self._state = State.CONTENT
-        self._reply(b"354 End with a dot on a line by itself\r\n")
-        if fault:
+        self._answer(Stage.DATA, self._faults, b"354 End with a dot on a line by itself\r\n")
+        if stalls:
             # Reading stops, so the client blocks in mid-content as soon as the buffers are full.
             self._end(Silence(reading=False))
 
     def _content(self, octets: bytes) -> bytes | None:
         rest = self._collector.take(octets)
-        if rest is None or self._misbehaves(Stage.DOT, self._faults):
+        if rest is None:
             return None
-        content = self._collector.content()
-        if self._collector.oversize:
-            self._reply(b"552 5.3.4 Message too large\r\n")
-        else:
-            self._deliver(content)
-        self._reset(State.READY)
+        if not self._misbehaves(Stage.DOT, self._faults):
+            self._deliver()
+        if self._state is not State.DEAF:
+            self._reset(State.READY)
         return rest
 
-    def _deliver(self, content: bytes) -> None:
+    def _deliver(self) -> None:
+        if self._collector.oversize:
+            self._reply(b"552 5.3.4 Message too large\r\n")
+            return
         self._pause(self._wait)
         self._flush()
         message = Received(
             sender=self._mail.sender,
             recipients=tuple(self._recipients),
-            content=content,
+            content=self._collector.content(),
             helo=self._helo,
             peer=self._peer,
             at_ms=self._now,
@@ -283,7 +285,8 @@ class Dialogue:
             smtputf8=self._mail.smtputf8,
             tls=self._tls,
         )
-        self._outputs.append(Deliver(message))
+        drip = _first(Stage.DOT, self._faults)
+        self._outputs.append(Deliver(message, wait_ms=drip.wait_ms if isinstance(drip, Drip) else 0))
 
     def _on_rset(self, _argument: bytes) -> None:
         self._reset(State.FRESH if self._state is State.FRESH else State.READY)
@@ -316,11 +319,24 @@ class Dialogue:
             self._faults.clear()
 
     def _misbehaves(self, stage: Stage, faults: Sequence[Fault]) -> bool:
-        """Stall or drop here if one of these rules says so."""
+        """Do what one of these rules says for here in place of what is due, if one does."""
         fault = _first(stage, faults)
-        if fault:
-            self._end(Close() if isinstance(fault, Drop) else Silence(reading=True))
-        return fault is not None
+        if fault is None or isinstance(fault, Drip):
+            return False
+        if isinstance(fault, Answer):
+            self._reply(fault.reply.encode("utf-8", "surrogateescape") + b"\r\n")
+        if not isinstance(fault, Answer) or fault.code == 421:
+            self._end(*ending(fault))
+        return True
+
+    def _answer(self, stage: Stage, faults: Sequence[Fault], due: bytes, wait_ms: int | None = None) -> None:
+        """The reply that is due, drop by drop if one of these rules says so."""
+        fault = _first(stage, faults)
+        if isinstance(fault, Drip):
+            self._flush()
+            self._outputs.append(Trickle(due, fault.wait_ms))
+        else:
+            self._reply(due, wait_ms)
 
     def _reply(self, reply: bytes, wait_ms: int | None = None) -> None:
         """Reply after `wait_ms`, by default what the transaction or the connection asks for."""
@@ -332,9 +348,9 @@ class Dialogue:
             self._flush()
             self._outputs.append(Pause(wait_ms))
 
-    def _end(self, last: Output) -> None:
+    def _end(self, *last: Output) -> None:
         self._flush()
-        self._outputs.append(last)
+        self._outputs += last
         self._state = State.DEAF
 
     def _flush(self) -> None:
@@ -348,18 +364,8 @@ class Dialogue:
         return outputs
 
 
-@lru_cache(maxsize=16)
-def _ehlo_reply(limits: Limits, starttls: bool) -> bytes:
-    size = f"SIZE {limits.max_size}"
-    words = [limits.announce, *(size if name == "SIZE" else name for name in limits.extensions)]
-    if starttls:
-        words.append("STARTTLS")
-    text = "".join(f"250-{word}\r\n" for word in words[:-1]) + f"250 {words[-1]}\r\n"
-    return text.encode()
-
-
 def _first(stage: Stage, faults: Sequence[Fault]) -> Fault | None:
-    """The first of these rules that stalls or drops at this stage."""
+    """The first of these rules that acts at this stage."""
     for fault in faults:
         if fault.stage is stage:
             return fault

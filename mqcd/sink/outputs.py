@@ -1,6 +1,7 @@
 """What the dialogue is told to allow, and what it tells its caller to do. Pure values."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mqcd.sink.mail import Received, Refused
 
@@ -21,9 +22,35 @@ class Limits:
     """The keywords of the EHLO reply; SIZE is given its number."""
 
 
+@lru_cache(maxsize=16)
+def ehlo_reply(limits: Limits, starttls: bool) -> bytes:
+    """The whole reply to EHLO."""
+    size = f"SIZE {limits.max_size}"
+    words = [limits.announce, *(size if name == "SIZE" else name for name in limits.extensions)]
+    if starttls:
+        words.append("STARTTLS")
+    text = "".join(f"250-{word}\r\n" for word in words[:-1]) + f"250 {words[-1]}\r\n"
+    return text.encode()
+
+
 @dataclass(frozen=True, slots=True)
 class Send:
     """Send these octets."""
+
+    octets: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Trickle:
+    """Send these octets one by one, `wait_ms` before each."""
+
+    octets: bytes
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flood:
+    """Send these octets again and again until the client leaves; what it sends is thrown away."""
 
     octets: bytes
 
@@ -35,6 +62,8 @@ class Deliver:
     message: Received
     taken: bytes = b"250 2.0.0 Taken\r\n"
     failed: bytes = b"451 4.3.0 The sink could not keep the message\r\n"
+    wait_ms: int = 0
+    """Above 0 the answer goes out octet by octet, so far apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,4 +97,4 @@ class Close:
     """Close the connection once everything before is sent."""
 
 
-Output = Send | Deliver | Report | Pause | Silence | StartTls | Close
+Output = Send | Trickle | Flood | Deliver | Report | Pause | Silence | StartTls | Close

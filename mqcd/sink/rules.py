@@ -10,6 +10,11 @@ matches is accepted. ACTION is one of
     stall:STAGE      say nothing more from STAGE on, and keep the connection
     drop:STAGE       close the connection at STAGE without a reply
     slow:MS          accept, but wait MS milliseconds before each reply
+    garbage:STAGE    answer STAGE with octets that are no reply, then as stall
+    endless:STAGE    answer STAGE with a reply that has always one line more, as fast as it is read
+    reply:STAGE:250 text   answer STAGE with this line, any code from 200 to 599, and do nothing else: the
+                     command has no effect, a message is not kept; 421 also closes
+    drip:STAGE:MS    accept, but send the reply to STAGE octet by octet, MS milliseconds apart
 
 STAGE is one of connect, ehlo, mail, rcpt, data, dot. In the first three no recipient is known,
 so only a rule whose pattern is `*` can act there, and any other is an error. `slow` with the
@@ -19,7 +24,7 @@ Pure: no IO. Fails only with RuleError, which quotes the rule and says what woul
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import translate
@@ -30,9 +35,12 @@ MAX_WAIT_MS = 3_600_000
 _MAX_REPLY = 510
 
 _RULE = re.compile(
-    r"(?P<pattern>.+?)=(?P<action>accept|(?:stall|drop|slow):.*|[45][0-9]{2}(?: .*)?)", re.DOTALL
+    r"(?P<pattern>.+?)=(?P<action>accept|(?:stall|drop|slow|garbage|endless|reply|drip):.*"
+    r"|[45][0-9]{2}(?: .*)?)",
+    re.DOTALL,
 )
 _STATUS = re.compile(r"[0-9]{3} (?P<class>[0-9])\.[0-9]{1,3}\.[0-9]{1,3}(?: |$)")
+_ANY_REPLY = re.compile(r"[2-5][0-9]{2} .*", re.DOTALL)
 _WAIT = re.compile(r"[0-9]{1,9}")
 
 
@@ -87,7 +95,53 @@ class Drop:
     stage: Stage
 
 
-Action = Accept | Refuse | Stall | Drop
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Garbage:
+    """Answer this stage with what is no reply, then fall silent."""
+
+    stage: Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endless:
+    """Answer this stage with a reply that does not end."""
+
+    stage: Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Answer this stage with this whole line (without CRLF), and do nothing else."""
+
+    stage: Stage
+    reply: str
+
+    @property
+    def code(self) -> int:
+        """The SMTP reply code, 200 to 599."""
+        return int(self.reply[:3])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drip:
+    """Answer this stage as is due, but octet by octet, `wait_ms` milliseconds apart."""
+
+    stage: Stage
+    wait_ms: int
+
+
+Fault = Stall | Drop | Garbage | Endless | Answer | Drip
+"""What happens at one stage only."""
+FAULTS = (Stall, Drop, Garbage, Endless, Answer, Drip)
+"""The same for isinstance, which takes long over a union."""
+Action = Accept | Refuse | Fault
+_AT_STAGE: Mapping[str, type[Stall | Drop | Garbage | Endless]] = {
+    "stall": Stall,
+    "drop": Drop,
+    "garbage": Garbage,
+    "endless": Endless,
+}
+_WORDS = frozenset({*_AT_STAGE, "slow", "reply", "drip"})
 ACCEPT = Accept()
 
 
@@ -140,10 +194,11 @@ def parse_rule(text: str) -> Rule:
     if found is None:
         raise RuleError(
             f"rule {text!r}: expected PATTERN=ACTION, where ACTION is accept, a reply such as "
-            "'450 try later' or '550 5.1.1 no such user', stall:STAGE, drop:STAGE or slow:MS"
+            "'450 try later' or '550 5.1.1 no such user', stall:STAGE, drop:STAGE, slow:MS, garbage:STAGE, "
+            "endless:STAGE, 'reply:STAGE:250 text' or drip:STAGE:MS"
         )
     pattern, action = found["pattern"], _parse_action(text, found["action"])
-    if isinstance(action, Stall | Drop) and pattern != EVERYONE:
+    if isinstance(action, FAULTS) and pattern != EVERYONE:
         stage = action.stage
         if stage in _BEFORE_RECIPIENT:
             raise RuleError(
@@ -158,13 +213,17 @@ def _parse_action(rule: str, text: str) -> Action:
     word, colon, rest = text.partition(":")
     if text == "accept":
         return ACCEPT
-    if colon and word == "slow":
-        return Accept(wait_ms=_parse_wait(rule, rest))
-    if colon and word == "stall":
-        return Stall(stage=_parse_stage(rule, rest))
-    if colon and word == "drop":
-        return Drop(stage=_parse_stage(rule, rest))
-    return Refuse(reply=_parse_reply(rule, text))
+    if not colon or word not in _WORDS:
+        return Refuse(reply=_parse_reply(rule, text))
+    if word == "slow":
+        return Accept(wait_ms=_parse_wait(rule, rest, "slow:250"))
+    place, _, more = rest.partition(":")
+    if word == "reply":
+        return Answer(stage=_parse_stage(rule, place), reply=_parse_answer(rule, more))
+    if word == "drip":
+        stage = _parse_stage(rule, place)
+        return Drip(stage=stage, wait_ms=_parse_wait(rule, more, f"drip:{place}:250"))
+    return _AT_STAGE[word](stage=_parse_stage(rule, rest))
 
 
 def _parse_stage(rule: str, text: str) -> Stage:
@@ -175,24 +234,39 @@ def _parse_stage(rule: str, text: str) -> Stage:
         raise RuleError(f"rule {rule!r}: no stage {text!r}; the stages are {known}") from None
 
 
-def _parse_wait(rule: str, text: str) -> int:
+def _parse_wait(rule: str, text: str, example: str) -> int:
     if not _WAIT.fullmatch(text) or int(text) > MAX_WAIT_MS:
-        raise RuleError(f"rule {rule!r}: slow takes milliseconds, 0 to {MAX_WAIT_MS}, as in slow:250")
+        word = example.partition(":")[0]
+        raise RuleError(f"rule {rule!r}: {word} takes milliseconds, 0 to {MAX_WAIT_MS}, as in {example}")
     return int(text)
+
+
+def _parse_answer(rule: str, text: str) -> str:
+    if not _ANY_REPLY.fullmatch(text):
+        raise RuleError(
+            f"rule {rule!r}: reply takes a stage and a reply line, as in 'reply:mail:354 go ahead'"
+        )
+    # That status and code agree is not asked here: wrong replies are what this is for.
+    return _parse_line(rule, text)
 
 
 def _parse_reply(rule: str, text: str) -> str:
     reply = text.rstrip(" ")
     if len(reply) == 3:
         reply += " Refused by rule"
-    if not reply.isprintable():
-        raise RuleError(f"rule {rule!r}: a reply is one line without control characters")
-    if len(reply.encode("utf-8", "surrogateescape")) > _MAX_REPLY:
-        raise RuleError(f"rule {rule!r}: a reply has at most {_MAX_REPLY} octets")
+    reply = _parse_line(rule, reply)
     status = _STATUS.match(reply)
     if status and status["class"] != reply[0]:
         raise RuleError(
             f"rule {rule!r}: the enhanced status code of a {reply[0]}xx reply begins with "
             f"{reply[0]} (RFC 2034, section 4)"
         )
+    return reply
+
+
+def _parse_line(rule: str, reply: str) -> str:
+    if not reply.isprintable():
+        raise RuleError(f"rule {rule!r}: a reply is one line without control characters")
+    if len(reply.encode("utf-8", "surrogateescape")) > _MAX_REPLY:
+        raise RuleError(f"rule {rule!r}: a reply has at most {_MAX_REPLY} octets")
     return reply

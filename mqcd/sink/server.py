@@ -23,6 +23,7 @@ from mqcd.sink.mail import Received, Refused
 from mqcd.sink.outputs import (
     Close,
     Deliver,
+    Flood,
     Limits,
     Output,
     Pause,
@@ -30,6 +31,7 @@ from mqcd.sink.outputs import (
     Send,
     Silence,
     StartTls,
+    Trickle,
 )
 from mqcd.sink.rules import Rules
 
@@ -204,6 +206,7 @@ class _Connection(asyncio.Protocol):
         "_dialogue",
         "_early",
         "_finished",
+        "_flood",
         "_sink",
         "_transport",
         "_upgrade",
@@ -219,6 +222,8 @@ class _Connection(asyncio.Protocol):
         self._blocked = False
         # Nothing more is to be read: closed, or silent in mid-content.
         self._finished = False
+        # What is sent again and again.
+        self._flood = b""
         self._upgrade: asyncio.Task[None] | None = None
         # What comes under TLS before the upgrade's task knows that TLS stands.
         self._early: bytearray | None = None
@@ -250,6 +255,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._finished = True
+        self._flood = b""
         self._waiting = None
         if self._upgrade is not None:
             self._upgrade.cancel()
@@ -262,6 +268,7 @@ class _Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._blocked = False
+        self._pour()
         if self._waiting is None and not self._finished:
             self._transport.resume_reading()
 
@@ -272,13 +279,31 @@ class _Connection(asyncio.Protocol):
     def _perform(self, outputs: list[Output]) -> bool:
         """Perform the outputs in order; False if a pause keeps some of them back."""
         for done, output in enumerate(outputs, 1):
-            if isinstance(output, Pause):
-                self._waiting = outputs[done:]
-                self._transport.pause_reading()
-                self._sink.call_later(output.wait_ms / 1000, self._go_on)
-                return False
+            match output:
+                case Pause(wait_ms):
+                    self._wait(wait_ms, outputs[done:])
+                    return False
+                case Trickle(octets, wait_ms) if octets:
+                    rest = (Trickle(octets[1:], wait_ms), *outputs[done:])
+                    self._wait(wait_ms, [Send(octets[:1]), *rest])
+                    return False
+                case Deliver(message, taken, failed, wait_ms) if wait_ms:
+                    answer = taken if self._sink.take(message) else failed
+                    return self._perform([Trickle(answer, wait_ms), *outputs[done:]])
             self._act(output)
         return True
+
+    def _wait(self, wait_ms: int, outputs: list[Output]) -> None:
+        """Perform these after so many milliseconds, and read nothing until then."""
+        self._waiting = outputs
+        self._transport.pause_reading()
+        self._sink.call_later(wait_ms / 1000, self._go_on)
+
+    def _pour(self) -> None:
+        """Send a part of what has no end, unless the client does not keep up; one a turn of the loop."""
+        if self._flood and not self._blocked:
+            self._transport.write(self._flood)
+            asyncio.get_running_loop().call_soon(self._pour)
 
     def _go_on(self) -> None:
         outputs, self._waiting = self._waiting, None
@@ -295,6 +320,9 @@ class _Connection(asyncio.Protocol):
                 self._transport.write(taken if self._sink.take(message) else failed)
             case Report(refused):
                 self._sink.refuse(refused)
+            case Flood(octets):
+                self._flood = octets
+                self._pour()
             case Close():
                 self._finished = True
                 self._transport.close()

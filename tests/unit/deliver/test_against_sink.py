@@ -2,6 +2,7 @@
 
 import ssl
 import subprocess
+import tracemalloc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ import pytest
 
 from mqcd.config.settings import ClientSettings, HostPort, RelaySettings
 from mqcd.core.events import Verb
-from mqcd.core.model import Body, Deferred, Delivered, Envelope, Submission
+from mqcd.core.model import Body, Bounced, Deferred, Delivered, Envelope, Phase, Submission, Verdict
 from mqcd.deliver.deliverer import Deliverer
 from mqcd.net.clock import SystemClock
 from mqcd.net.dialer import SystemDialer
@@ -148,3 +149,85 @@ async def test_mail_goes_over_tls_where_it_is_offered(tmp_path_factory: pytest.T
         assert isinstance(verdict, Delivered)
         assert verdict.attempt.tls == "TLSv1.3"
         assert verdict.attempt.remote_addr == "127.0.0.1"
+
+
+# ---------------------------------------------------------------- replies that are none, or wrong
+
+STAGES = ["connect", "ehlo", "mail", "rcpt", "data", "dot"]
+PLACES = [("connect", Phase.GREETING), *((stage, Phase(stage)) for stage in STAGES[1:])]
+
+
+async def one_verdict(rule: str, timeout: int = 60_000) -> tuple[Verdict, list[Received]]:
+    """What becomes of one message at a sink that follows this rule for everyone, and what has arrived."""
+    async with road([f"*={rule}"], timeout=timeout) as way:
+        await way.send("to@example.com")
+        await way.deliverer.drained()
+        [heard] = way.observer.of(Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED)
+        assert heard.verdict is not None
+        return heard.verdict, way.received
+
+
+@pytest.mark.parametrize("fault", ["garbage", "endless"])
+@pytest.mark.parametrize(("stage", "phase"), PLACES)
+async def test_what_is_no_reply_defers_and_ends_the_session(fault: str, stage: str, phase: Phase) -> None:
+    verdict, received = await one_verdict(f"{fault}:{stage}")
+    assert isinstance(verdict, Deferred)
+    assert (verdict.reply.status, verdict.attempt.phase) == ("4.5.0", phase)
+    assert verdict.possibly_delivered is (stage == "dot")
+    assert received == []
+
+
+async def test_an_endless_reply_takes_no_memory() -> None:
+    tracemalloc.start()
+    try:
+        verdict, _ = await one_verdict("endless:mail")
+        assert isinstance(verdict, Deferred)
+        assert "more than 200 lines" in verdict.reply.text
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("rule", "kind", "phase"),
+    [
+        ("connect:354 what", Deferred, Phase.GREETING),
+        ("connect:554 5.7.1 not you", Deferred, Phase.GREETING),
+        ("ehlo:354 what", Deferred, Phase.EHLO),
+        ("ehlo:421 4.3.2 later", Deferred, Phase.EHLO),
+        ("mail:354 what", Deferred, Phase.MAIL),
+        ("mail:452 4.3.1 full", Deferred, Phase.MAIL),
+        ("mail:550 5.7.1 not from you", Bounced, Phase.MAIL),
+        ("rcpt:354 what", Deferred, Phase.RCPT),
+        ("rcpt:421 4.3.2 later", Deferred, Phase.RCPT),
+        # Nothing has been sent that a server could keep.
+        ("data:250 2.0.0 fine", Deferred, Phase.DATA),
+        ("data:451 4.3.0 later", Deferred, Phase.DATA),
+        ("data:554 5.7.1 never", Bounced, Phase.DATA),
+        ("dot:354 what", Deferred, Phase.DOT),
+        ("dot:451 4.3.0 later", Deferred, Phase.DOT),
+        ("dot:421 4.3.2 later", Deferred, Phase.DOT),
+        ("dot:554 5.6.0 never", Bounced, Phase.DOT),
+    ],
+)
+async def test_wrong_replies_deliver_nothing(rule: str, kind: type[Deferred | Bounced], phase: Phase) -> None:
+    verdict, received = await one_verdict(f"reply:{rule}")
+    assert isinstance(verdict, kind)
+    assert verdict.attempt.phase is phase
+    assert received == []
+
+
+@pytest.mark.parametrize("stage", STAGES)
+async def test_a_reply_that_comes_drop_by_drop_is_understood(stage: str) -> None:
+    verdict, received = await one_verdict(f"drip:{stage}:0")
+    assert isinstance(verdict, Delivered)
+    assert len(received) == 1
+
+
+@pytest.mark.parametrize(("stage", "phase"), [("mail", Phase.MAIL), ("dot", Phase.DOT)])
+async def test_drops_gain_a_slow_server_no_time(stage: str, phase: Phase) -> None:
+    verdict, received = await one_verdict(f"drip:{stage}:3600000", timeout=300)
+    assert isinstance(verdict, Deferred)
+    assert (verdict.reply.status, verdict.attempt.phase) == ("4.4.2", phase)
+    assert verdict.possibly_delivered is (stage == "dot")
+    assert len(received) == (stage == "dot")

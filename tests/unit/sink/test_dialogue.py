@@ -5,10 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcd.sink.dialogue import MAX_LINE, Dialogue
+from mqcd.sink.faults import GARBAGE
 from mqcd.sink.mail import Received, Refused
 from mqcd.sink.outputs import (
     Close,
     Deliver,
+    Flood,
     Limits,
     Output,
     Pause,
@@ -16,6 +18,7 @@ from mqcd.sink.outputs import (
     Send,
     Silence,
     StartTls,
+    Trickle,
 )
 from mqcd.sink.rules import Rules
 
@@ -390,3 +393,72 @@ def test_byte_at_a_time_equals_all_at_once(octets: bytes) -> None:
 def test_any_octets_are_survived(octets: bytes) -> None:
     outputs = talk(dialogue(), octets, b"\r\n.\r\nRSET\r\n")
     assert 220 <= codes(outputs)[0] < 600
+
+
+POINTS = ["connect", "ehlo", "mail", "rcpt", "data", "dot"]
+PROPER = [220, 250, 250, 250, 354, 250]
+"""The codes of a message's replies, stage by stage."""
+
+
+def staged(rule: str) -> list[Output]:
+    """What comes of one message, each command in a chunk of its own."""
+    lines = (HELLO + MESSAGE).splitlines(keepends=True)
+    return talk(dialogue(f"*={rule}"), *lines[:4], b"".join(lines[4:]), b"NOOP\r\n")
+
+
+@pytest.mark.parametrize("stage", POINTS)
+def test_garbage_comes_at_its_stage_and_nothing_behind_it(stage: str) -> None:
+    outputs = staged(f"garbage:{stage}")
+    garbage = outputs[-2]
+    assert isinstance(garbage, Send)
+    assert garbage.octets.endswith(GARBAGE)
+    assert outputs[-1] == Silence(reading=True)
+    proper = Send(garbage.octets.removesuffix(GARBAGE))
+    assert codes([*outputs[:-2], proper]) == PROPER[: POINTS.index(stage)]
+    assert messages(outputs) == []
+
+
+@pytest.mark.parametrize("stage", POINTS)
+def test_an_endless_reply_begins_at_its_stage(stage: str) -> None:
+    outputs = staged(f"endless:{stage}")
+    assert codes(outputs) == PROPER[: POINTS.index(stage)]
+    last = outputs[-1]
+    assert isinstance(last, Flood)
+    assert set(last.octets.splitlines()) == {b"250-one line more"}
+    assert messages(outputs) == []
+
+
+@pytest.mark.parametrize("stage", POINTS)
+def test_a_wrong_reply_takes_the_place_of_the_right_one_and_has_no_effect(stage: str) -> None:
+    outputs = staged(f"reply:{stage}:399 odd")
+    at = POINTS.index(stage)
+    got = codes(outputs)
+    assert got[: at + 1] == [*PROPER[:at], 399]
+    assert got[-1] == 250, "NOOP is still answered"
+    if stage != "connect":
+        assert messages(outputs) == []
+
+
+def test_a_wrong_421_closes() -> None:
+    assert staged("reply:mail:421 4.3.2 going")[-1] == Close()
+
+
+def test_content_behind_a_wrong_reply_at_the_dot_is_forgotten() -> None:
+    machine = dialogue("a@b=reply:dot:451 no")
+    other = MESSAGE.replace(b"b@example.com", b"a@b")
+    outputs = talk(machine, HELLO, other, MESSAGE)
+    assert codes(outputs)[-4:] == [250, 250, 354, 250]
+    assert [mail.recipients for mail in messages(outputs)] == [("b@example.com",)]
+
+
+@pytest.mark.parametrize("stage", POINTS[:-1])
+def test_a_reply_drips_at_its_stage_alone(stage: str) -> None:
+    outputs = staged(f"drip:{stage}:7")
+    [trickle] = [each for each in outputs if isinstance(each, Trickle)]
+    assert (int(trickle.octets[:3]), trickle.wait_ms) == (PROPER[POINTS.index(stage)], 7)
+    assert len(messages(outputs)) == 1
+
+
+def test_the_answer_to_a_message_drips() -> None:
+    [deliver] = [each for each in staged("drip:dot:7") if isinstance(each, Deliver)]
+    assert deliver.wait_ms == 7

@@ -2,7 +2,21 @@
 
 import pytest
 
-from mqcd.sink.rules import ACCEPT, Accept, Drop, Refuse, RuleError, Rules, Stage, Stall, parse_rule
+from mqcd.sink.rules import (
+    ACCEPT,
+    Accept,
+    Answer,
+    Drip,
+    Drop,
+    Endless,
+    Garbage,
+    Refuse,
+    RuleError,
+    Rules,
+    Stage,
+    Stall,
+    parse_rule,
+)
 
 
 @pytest.mark.parametrize(
@@ -17,6 +31,8 @@ from mqcd.sink.rules import ACCEPT, Accept, Drop, Refuse, RuleError, Rules, Stag
         ("a?@b=slow:250", "a?@b", Accept(wait_ms=250)),
         ("bounce+a=b@c=stall:rcpt", "bounce+a=b@c", Stall(stage=Stage.RCPT)),
         ("*=drop:connect", "*", Drop(stage=Stage.CONNECT)),
+        ("a@b=reply:dot:354 5.1.1 go: on=x", "a@b", Answer(stage=Stage.DOT, reply="354 5.1.1 go: on=x")),
+        ("*=drip:mail:250", "*", Drip(stage=Stage.MAIL, wait_ms=250)),
     ],
 )
 def test_a_rule_is_read(text: str, pattern: str, action: object) -> None:
@@ -25,8 +41,12 @@ def test_a_rule_is_read(text: str, pattern: str, action: object) -> None:
 
 
 @pytest.mark.parametrize("stage", list(Stage))
-@pytest.mark.parametrize(("word", "kind"), [("stall", Stall), ("drop", Drop)])
-def test_every_stage_can_be_stalled_and_dropped(word: str, kind: type[Stall | Drop], stage: Stage) -> None:
+@pytest.mark.parametrize(
+    ("word", "kind"), [("stall", Stall), ("drop", Drop), ("garbage", Garbage), ("endless", Endless)]
+)
+def test_every_fault_is_for_every_stage(
+    word: str, kind: type[Stall | Drop | Garbage | Endless], stage: Stage
+) -> None:
     assert parse_rule(f"*={word}:{stage.value}").action == kind(stage=stage)
 
 
@@ -44,6 +64,14 @@ def test_every_stage_can_be_stalled_and_dropped(word: str, kind: type[Stall | Dr
         ("*=slow:soon", "slow takes milliseconds"),
         ("*=slow:-1", "slow takes milliseconds"),
         ("*=slow:3600001", "slow takes milliseconds"),
+        ("*=drip:dot", "drip takes milliseconds, 0 to 3600000, as in drip:dot:250"),
+        ("*=drip:5:dot", "no stage '5'"),
+        ("*=reply:data", "reply takes a stage and a reply line"),
+        ("*=reply:data:650 no", "reply takes a stage and a reply line"),
+        ("*=reply:250 ok", "no stage '250 ok'"),
+        ("*=reply:mail:250 a\r\nb", "one line"),
+        ("a@b=reply:mail:250 ok", "write '*=reply:mail:250 ok'"),
+        ("a@b=endless:ehlo", "no recipient is known yet"),
         ("*=550 a\r\n250 b", "one line"),
         ("*=550 " + "x" * 507, "at most 510 octets"),
         ("*=550 4.2.1 Full", "begins with 5"),

@@ -249,6 +249,53 @@ async def test_a_client_that_leaves_during_a_wait_is_forgotten() -> None:
         assert timer.waits.empty()
 
 
+async def test_a_reply_that_drips_comes_octet_by_octet() -> None:
+    desk, timer = Desk(), Timer()
+    async with (
+        desk.sink("*=drip:mail:5", call_later=timer.call_later) as sink,
+        client_of(sink) as client,
+    ):
+        await client.reply()
+        await client.command(COMMANDS[0])
+        client.writer.write(COMMANDS[1] + COMMANDS[2])
+        for octet in b"250 2.1.0 Ok\r\n":
+            assert await timer.pass_one() == 0.005
+            assert await client.reader.readexactly(1) == bytes([octet])
+        assert await client.reply() == 250
+        assert timer.waits.empty()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_the_answer_to_a_message_drips(kept: bool) -> None:
+    taken: list[Received] = []
+
+    def take(message: Received) -> None:
+        if not kept:
+            raise OSError("no space")
+        taken.append(message)
+
+    rules = Rules.parse(["*=drip:dot:0"])
+    sink = await start(SinkSettings(rules=rules), now_ms=lambda: NOW, on_received=take)
+    async with client_of(sink) as client:
+        await client.reply()
+        assert await client.send_mail() == [250, 250, 250, 354, 250 if kept else 451]
+        assert len(taken) == sink.counters.messages == kept
+        assert await client.command(b"NOOP\r\n") == 250
+    await sink.close()
+
+
+async def test_an_endless_reply_is_as_fast_as_it_is_read_and_ends_with_the_client() -> None:
+    desk = Desk()
+    async with desk.sink("*=endless:ehlo") as sink:
+        async with client_of(sink) as client:
+            await client.reply()
+            client.writer.write(COMMANDS[0])
+            line = b"250-one line more\r\n"
+            assert await client.reader.readexactly(200_000 * len(line)) == line * 200_000
+            client.writer.transport.abort()
+        await sink._empty.wait()
+
+
 async def test_a_tiny_wait_by_the_loop_s_own_timer() -> None:
     desk = Desk()
     async with desk.sink("*=slow:1") as sink, client_of(sink) as client:
