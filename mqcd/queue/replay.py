@@ -95,6 +95,8 @@ def _read_slot_header(disk: Disk, path: Path) -> slot.SlotHeader | None:
     fd = disk.open(path, os.O_RDONLY)
     try:
         return slot.unpack(disk.pread(fd, slot.HEADER_SIZE, 0))
+    except IsADirectoryError:
+        return None
     except DecodeError as error:
         raise StoreDamaged(f"{path}: {error}") from error
     finally:

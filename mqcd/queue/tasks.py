@@ -324,12 +324,12 @@ def _sweep_temps(disk: Disk, task: Sweep) -> None:
         for name in disk.names(directory):
             # The MANIFEST is our owner's, who may be writing it anew at this moment.
             if name.endswith(TEMP_SUFFIX) and name != f"MANIFEST{TEMP_SUFFIX}":
-                disk.unlink(directory / name)
+                _remove(disk, directory / name)
     # Other shards and the best-effort log write beside ours.
     ours = f"{task.source.node}-{task.source.shard}-"
     for name in disk.names(task.events):
         if name.startswith(ours) and name.endswith(f".jsonl.gz{TEMP_SUFFIX}"):
-            disk.unlink(task.events / name)
+            _remove(disk, task.events / name)
 
 
 def _sweep_clusters(disk: Disk, directory: Path, task: Sweep) -> None:
@@ -337,7 +337,7 @@ def _sweep_clusters(disk: Disk, directory: Path, task: Sweep) -> None:
         path = directory / name
         listed = str(path.relative_to(task.queue_root)) in task.listed
         if _CLUSTER.fullmatch(name) and not listed:
-            disk.unlink(path)
+            _remove(disk, path)
     if directory.name.startswith("T"):
         disk.rmdir(directory)
 
@@ -348,12 +348,18 @@ def _sweep_silo(disk: Disk, silo: Path, task: Sweep, doubtful: set[int]) -> None
         if name.endswith(TEMP_SUFFIX):
             # One of a message that is being accepted at this moment is left to it.
             if file is None or names.spid_of(file) < task.below:
-                disk.unlink(silo / name)
+                _remove(disk, silo / name)
         elif file is not None:
             if _is_waste(file, task):
-                disk.unlink(silo / name)
+                _remove(disk, silo / name)
             elif file in task.ended and file not in task.owned:
                 doubtful.add(names.spid_of(file))
+
+
+def _remove(disk: Disk, path: Path) -> None:
+    """Directories are none of ours, whatever their names."""
+    with contextlib.suppress(IsADirectoryError):
+        disk.unlink(path)
 
 
 def _is_waste(file: int, task: Sweep) -> bool:

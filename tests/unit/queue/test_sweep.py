@@ -138,6 +138,19 @@ async def test_strays_stay(rig: Rig, name: str) -> None:
     assert (again.root / path.relative_to(rig.root)).exists()
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["queue/incoming/M1-0.mqc", "queue/journal/77", "queue/journal/x.tmp", "spool/s01/0000000000000002.msg"],
+)
+async def test_a_directory_with_a_name_of_ours_stays_and_stops_nothing(rig: Rig, name: str) -> None:
+    await rig.post.send("a@example.org")
+    (rig.root / name).mkdir(parents=True)
+    again = await swept(rig)
+    assert (again.root / name).is_dir()
+    await again.evacuate()
+    assert [each.address for each in await again.post.claim_all()] == ["a@example.org"]
+
+
 async def test_content_whose_record_was_damaged_stays(rig: Rig) -> None:
     await rested(rig, "a@example.org")
     rig.clock.advance(1000)
