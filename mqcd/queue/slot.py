@@ -15,6 +15,8 @@ from mqcd.core.errors import DecodeError
 MAGIC = b"mqcdseg1"
 HEADER_SIZE = 4096
 _HEADER = struct.Struct("<8sQQQQQQQI")
+_COPIES = (0, HEADER_SIZE // 2)
+"""Where the header stands in its block: twice, because all of a segment's mail would go with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class SlotHeader:
 
 
 def pack(header: SlotHeader) -> bytes:
-    """The header block."""
+    """The header's block."""
     body = _HEADER.pack(
         MAGIC,
         header.epoch,
@@ -47,18 +49,29 @@ def pack(header: SlotHeader) -> bytes:
         header.spid,
         0,
     )[:-4]
-    return (body + zlib.crc32(body).to_bytes(4, "little")).ljust(HEADER_SIZE, b"\0")
+    copy = body + zlib.crc32(body).to_bytes(4, "little")
+    return copy.ljust(HEADER_SIZE // len(_COPIES), b"\0") * len(_COPIES)
 
 
 def unpack(block: bytes) -> SlotHeader | None:
     """The header, or None for a slot that was never used or whose header was torn.
 
+    A second copy that is of another use counts only if the first does not check. Then the group that wrote
+    one of them never became durable, and nobody was told of it, or it is the first that is damaged.
     Raises DecodeError for a format version that this program does not know.
     """
-    if len(block) < _HEADER.size:
+    for at in _COPIES:
+        header = _unpack_copy(block[at : at + _HEADER.size])
+        if header is not None:
+            return header
+    return None
+
+
+def _unpack_copy(copy: bytes) -> SlotHeader | None:
+    if len(copy) < _HEADER.size:
         return None
-    magic, *fields, crc = _HEADER.unpack_from(block)
-    if zlib.crc32(block[: _HEADER.size - 4]) != crc:
+    magic, *fields, crc = _HEADER.unpack(copy)
+    if zlib.crc32(copy[:-4]) != crc:
         return None
     if magic != MAGIC:
         shown = magic.decode("ascii", "replace")

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from mqcd.core.errors import DecodeError
 from mqcd.queue import slot
+from tests.unit.queue.support import Rig
 
 u64 = st.integers(0, (1 << 64) - 1)
 HEADER = slot.SlotHeader(3, 12, 400, 11, 9000, 1_800_000_000_000, 1 << 60)
 USED = 68
+SECOND = slot.HEADER_SIZE // 2
 
 
 @given(st.builds(slot.SlotHeader, u64, u64, u64, u64, u64, u64, u64))
@@ -30,11 +32,32 @@ def test_a_torn_header_is_none() -> None:
         assert slot.unpack(block[:length].ljust(slot.HEADER_SIZE, b"\0")) is None
 
 
-@given(st.integers(0, USED - 1), st.integers(1, 255))
-def test_a_changed_octet_makes_it_none(at: int, change: int) -> None:
-    block = bytearray(slot.pack(HEADER))
-    block[at] ^= change
-    assert slot.unpack(bytes(block)) is None
+@given(st.integers(0, USED - 1), st.integers(0, USED - 1), st.integers(1, 255))
+def test_damage_to_one_copy_is_survived_and_to_both_makes_it_none(at: int, then: int, change: int) -> None:
+    for first, second in ((0, SECOND), (SECOND, 0)):
+        block = bytearray(slot.pack(HEADER))
+        block[first + at] ^= change
+        assert slot.unpack(bytes(block)) == HEADER
+        block[second + then] ^= change
+        assert slot.unpack(bytes(block)) is None
+
+
+def test_the_second_copy_counts_only_without_the_first() -> None:
+    old = slot.pack(HEADER)
+    new = slot.pack(slot.SlotHeader(4, 20, 800, 19, 5000, 1_800_000_000_001, 1 << 60))
+    assert slot.unpack(old[:SECOND] + new[SECOND:]) == HEADER
+    assert slot.unpack(bytes(SECOND) + old[SECOND:]) == HEADER
+
+
+@pytest.mark.parametrize("octets", [1, 512, SECOND])
+async def test_mail_of_a_segment_does_not_go_with_the_start_of_its_header(rig: Rig, octets: int) -> None:
+    await rig.post.send("a@example.org")
+    path = rig.shard.ring.current.path if rig.shard.ring.current is not None else None
+    assert path is not None
+    with path.open("r+b") as file:
+        file.write(bytes(octets))
+    again = await rig.killed()
+    assert [each.address for each in await again.post.claim_all()] == ["a@example.org"]
 
 
 @given(st.binary(max_size=100))
