@@ -207,6 +207,16 @@ class Lane:
         self.rest_until = now + self.rest
         return self.rest
 
+    def passed_over(self, now: int) -> int:
+        """How long claims pass over its mail, ms; 0 = no longer.
+
+        A rest that ends with its share still held goes over into the next one: nobody is claimed to see it.
+        """
+        if self.suspended:
+            return self.until_probed(now)
+        rest = self.rest_until - now
+        return self.beyond_share(now) if rest <= 0 and self.share else rest
+
     def beyond_share(self, now: int) -> int:
         """How long more mail for a lane with a share stays outside, ms; 0 = it may come in."""
         if self.waiting < self.share:

@@ -114,7 +114,7 @@ class LaneTable:
         """Domains that claims pass over, and for how many ms from now."""
         skipped: dict[str, int] = {}
         for lane in tuple(self._passed.values()):
-            rest = lane.until_probed(now) if lane.suspended else lane.rest_until - now
+            rest = lane.passed_over(now)
             if rest > 0:
                 skipped.update(dict.fromkeys(lane.domains, rest))
             elif not lane.suspended:

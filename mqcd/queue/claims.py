@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
@@ -29,11 +29,29 @@ log = logging.getLogger(__name__)
 
 _AGAIN_MS = 10_000
 """How long after a failure of the disk a read is tried again."""
-_PASSED_AT_ONCE = 2000
-"""Suspended recipients that one claim passes over at most; who claimed is then told to ask again."""
+_PASSED_AT_ONCE = 500
+"""Suspended recipients after which a claim goes to no further cluster; who claimed is then told to ask again.
+What the same claim has found for others waits for as long as these take to move."""
+_BACK_AT_ONCE = 500
+_BACK_EVERY_MS = 500
+"""So many recipients of a domain that was passed over come back together, and the next ones so much later:
+each may cost a move out of its cluster, and all at once would keep everybody else's mail waiting."""
+_MOST_LINES = 2000
 
 Skip = Mapping[str, int]
 Overdue = Callable[[Recipient], bool]
+
+
+@dataclass(slots=True)
+class _Line:
+    """The recipients of a domain that were passed over, as they come back."""
+
+    start: int
+    """When the first come, ms."""
+    at: int
+    """When the last come."""
+    count: int = 0
+    """How many come then."""
 
 
 class Claims:
@@ -47,6 +65,8 @@ class Claims:
         """Whom the claim under way passes over no longer."""
         self._passes = 0
         """How many suspended recipients the claim under way may still pass over."""
+        self._lines: dict[str, _Line] = {}
+        """By domain: how those that were passed over come back."""
 
     async def mail(
         self, room: int, now: int, skip: Skip, overdue: Overdue | None = None
@@ -150,13 +170,26 @@ class Claims:
                 continue
             until = skip.get(recipient.domain) if skip else None
             if until is not None and until > now and not (self._overdue and self._overdue(recipient)):
-                resident.due = min(until, shard.latest_due())
+                resident.due = min(self._back(recipient.domain, until), shard.latest_due())
                 resident.recipient, resident.raw = None, b""
                 shard.waiting.add(resident)
                 self._passes -= 1
                 continue
             resident.state = State.CLAIMED
             found.append(resident)
+
+    def _back(self, domain: str, until: int) -> int:
+        """When one more recipient of a domain that is passed over `until` then comes back, ms."""
+        line = self._lines.get(domain)
+        if line is None or not line.start - _BACK_EVERY_MS < until < line.at + _BACK_EVERY_MS:
+            if len(self._lines) >= _MOST_LINES:
+                self._lines.clear()
+            line = self._lines[domain] = _Line(start=until, at=until)
+        if line.count == _BACK_AT_ONCE:
+            line.at += _BACK_EVERY_MS
+            line.count = 0
+        line.count += 1
+        return max(line.at, until)
 
     def _load(self, resident: Resident, now: int) -> Recipient | None:
         """The resident's recipient; None when it cannot be read now, and it waits for a better time."""
@@ -266,10 +299,12 @@ class Claims:
                 resident = _resident(glance)
                 resident.raw = raw
                 shard.settle_in(resident, segment, ordinal, at + ENTRY_HEAD, len(raw))
-                until = skip.get(glance.domain.decode("ascii", "replace")) if skip else None
+                domain = glance.domain.decode("ascii", "replace") if skip else ""
+                until = skip.get(domain)
                 # Who claimed may have been cancelled meanwhile: the records have moved all the same.
                 if cancelled or taking >= room or (until is not None and until > now):
-                    resident.due = min(max(until or 0, resident.due), latest)
+                    back = self._back(domain, until) if until is not None else 0
+                    resident.due = min(max(back, resident.due), latest)
                     resident.raw = b""
                     shard.waiting.add(resident)
                     self._passes -= 1

@@ -227,6 +227,19 @@ def test_a_lane_that_does_not_get_on_cannot_hold_the_whole_active_set() -> None:
     assert len(give.recipients) == 95 - 5 - 50
     assert give.after >= STUCK_MS
     assert "dead.example" in lanes.skip(STUCK_MS)
+    assert lanes.skip(STUCK_MS + give.after) == {"dead.example": 2 * give.after}
+    assert lanes.skip(STUCK_MS + 3 * give.after - 1) == {"dead.example": 1}
+
+
+def test_a_rest_ends_when_half_of_the_share_is_used_up() -> None:
+    lanes = table(queuecache=100)
+    get_known(lanes, "a")
+    fill(lanes, "a", 95)
+    lane = lanes.dispatch(0)[0].lane
+    [give] = lanes.relieve(STUCK_MS)
+    lanes.opened(lane)
+    for _ in range(26):
+        assert lanes.next_job(lane, STUCK_MS) is not None
     assert lanes.skip(STUCK_MS + give.after) == {}
 
 

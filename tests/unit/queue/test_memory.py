@@ -124,11 +124,11 @@ async def test_one_claim_passes_over_a_bounded_number_and_asks_to_be_called_agai
         told.clear()
         found = list(await rig.store.claim(10, rig.clock.now(), {"slow.example": until}))
         claims += 1
-        assert rig.shard.ring.residents <= claims * 2010
+        assert rig.shard.ring.residents <= claims * 1020
         if not found:
             await asyncio.wait_for(told.wait(), 30)
     assert [each.address for each in found] == ["a@quick.example"]
-    assert claims == 2
+    assert claims > 1
     await rig.close()
 
 
@@ -144,6 +144,25 @@ async def test_a_backlog_of_dead_destinations_does_not_keep_new_mail_waiting(tmp
     [claimed] = await rig.store.claim(10, rig.clock.now(), {"slow.example": due + HOUR})
     assert claimed.address == "a@quick.example"
     await rig.close()
+
+
+async def test_a_backlog_that_was_passed_over_comes_back_little_by_little(rig: Rig) -> None:
+    for number in range(3):
+        await rig.post.send(*(f"u{number}.{each}@slow.example" for each in range(500)), content=b"x")
+    until = rig.clock.now() + HOUR
+    await rig.store.claim(10, rig.clock.now(), {"slow.example": until})
+    # In a later claim the time is a little later, and the line is the same.
+    while rig.store.next_due() == 0:
+        assert await rig.store.claim(10, rig.clock.now(), {"slow.example": until + 1}) == []
+    rig.clock.advance(HOUR - 1)
+    assert await rig.post.claim_all() == []
+    back = []
+    for wait in (1, 499, 1, 499, 1, HOUR):
+        rig.clock.advance(wait)
+        back.append(len(await rig.post.claim_all()))
+    assert sum(back) == 1500
+    assert max(back) <= 501
+    assert [count > 0 for count in back] == [True, False, True, False, True, False]
 
 
 async def test_passing_over_leaves_the_last_slots_to_verdicts(tmp_path: Path) -> None:
