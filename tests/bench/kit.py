@@ -236,17 +236,17 @@ def age() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
-def processes() -> list[int]:
-    """This process and its children: the shard and its helper."""
-    found = [os.getpid()]
-    for path in Path("/proc/self/task").glob("*/children"):
+def processes(pid: int = 0) -> list[int]:
+    """A process (0 = this one) and its children: the shard and its helper."""
+    found = [pid or os.getpid()]
+    for path in Path(f"/proc/{found[0]}/task").glob("*/children"):
         found += map(int, path.read_text().split())
     return found
 
 
-def peak_memory() -> list[int]:
-    """The largest resident size so far of this process and each of its children, octets."""
-    return [_status(pid, "VmHWM") * 1024 for pid in processes()]
+def peak_memory(pid: int = 0) -> list[int]:
+    """The largest resident size so far of a process (0 = this one) and each of its children, octets."""
+    return [_status(each, "VmHWM") * 1024 for each in processes(pid)]
 
 
 def _status(pid: int, name: str) -> int:
@@ -262,12 +262,12 @@ def written() -> list[int]:
     return [int(line.split()[1]) for line in lines if line.startswith("write_bytes:")]
 
 
-def processor_seconds() -> list[float]:
-    """Processor time of this process and each of its children."""
+def processor_seconds(pid: int = 0) -> list[float]:
+    """Processor time of a process (0 = this one) and each of its children."""
     tick = os.sysconf("SC_CLK_TCK")
     spent = []
-    for pid in processes():
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    for each in processes(pid):
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
         spent.append((int(fields[11]) + int(fields[12])) / tick)
     return spent
 
