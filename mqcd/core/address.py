@@ -65,6 +65,8 @@ def parse_path(text: str) -> tuple[str, str]:
 
 def _closing(text: str) -> int:
     """Where the `>` stands that ends the path; a quoted local part may hold others."""
+    if '"' not in text and (end := text.find(">")) >= 0:
+        return end
     quoted = False
     skip = False
     for index, char in enumerate(text):

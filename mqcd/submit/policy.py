@@ -22,6 +22,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from mqcd.config.remotenets import Network
 from mqcd.config.settings import HostPattern, ServerSettings
@@ -100,11 +101,8 @@ class RelayPolicy:
         """Whether the client with this IP address may send to any domain. False for no address."""
         if not self.networks:
             return False
-        try:
-            address = ipaddress.ip_address(client)
-        except ValueError:
-            return False
-        return any(address in network for network in self.networks)
+        address = _ip_address(client)
+        return address is not None and any(address in network for network in self.networks)
 
     def refusal(self, recipient: str, trusted: bool) -> Reply | None:
         """The reply that refuses `recipient`, a checked address or "postmaster"; None to take it."""
@@ -117,6 +115,15 @@ class RelayPolicy:
     def complete(self, path: str) -> str:
         """`path` with our own domain, when it is a bare postmaster; else as it is."""
         return path if not path or "@" in path else f"{path}@{self.own_domain}"
+
+
+# Reading an address is dearer than looking it up in a few networks, and clients come again.
+@lru_cache(maxsize=1024)
+def _ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
 
 
 def asks_to_relay(address: str) -> bool:
