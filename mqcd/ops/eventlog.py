@@ -108,12 +108,16 @@ def _head(at: int, verb: Verb, level: str = "info") -> Row:
 
 
 def _row(at: int, verb: Verb, recipient: Recipient, level: str = "info") -> Row:
-    row = _head(at, verb, level)
-    row["spid"] = format_spid(recipient.envelope.spid)
-    row["qid"] = recipient.qid
-    row["sender"] = recipient.envelope.sender
-    row["recipient"] = recipient.address
-    return row
+    envelope = recipient.envelope
+    return {
+        "at": _time(at),
+        "level": level,
+        "event": verb.value,
+        "spid": format_spid(envelope.spid),
+        "qid": recipient.qid,
+        "sender": envelope.sender,
+        "recipient": recipient.address,
+    }
 
 
 def _accepted(at: int, recipient: Recipient) -> Row:
@@ -121,13 +125,15 @@ def _accepted(at: int, recipient: Recipient) -> Row:
     envelope = recipient.envelope
     row["size"] = recipient.size
     row["origin"] = envelope.origin.value
-    optional = {
-        "listener": envelope.listener,
-        "client": envelope.client,
-        "user": envelope.user,
-        "tls": envelope.tls,
-    }
-    return row | {name: value for name, value in optional.items() if value}
+    if envelope.listener:
+        row["listener"] = envelope.listener
+    if envelope.client:
+        row["client"] = envelope.client
+    if envelope.user:
+        row["user"] = envelope.user
+    if envelope.tls:
+        row["tls"] = envelope.tls
+    return row
 
 
 def _attempted(at: int, recipient: Recipient, destination: str) -> Row:
