@@ -104,6 +104,7 @@ class Server:
         return sum(float(line.split()[-1]) for line in lines if re.match(rf"{name}[{{ ]", line))
 
 
+Running = contextlib.AbstractContextManager[Server]
 Routes = Mapping[str, str]
 """By recipient domain: the relay's address:port; "" = all other mail."""
 
