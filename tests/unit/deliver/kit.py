@@ -75,6 +75,7 @@ class Kit:
         *recipients: str,
         content: bytes = CONTENT,
         sender: str = "from@example.org",
+        client: str = "",
         body: Body = Body.SEVEN,
         smtputf8: bool = False,
         dsn: str = "",
@@ -84,6 +85,7 @@ class Kit:
         envelope = Envelope(
             spid=self.store.reserve(len(recipients) > 1),
             sender=sender,
+            client=client,
             received=self.clock.now(),
             body=body,
             smtputf8=smtputf8,
