@@ -75,7 +75,7 @@ def test_what_is_said_of_a_destination_goes_before_its_zone_and_that_before_the_
     rules = Policies(
         DeliverSettings(
             client=ClientSettings(announcehost="mx.example.org", anonssl=False),
-            maxserverconnections=20,
+            maxserverconnections=21,
             zones=(
                 ZoneSettings(
                     name="bulk",
@@ -93,7 +93,7 @@ def test_what_is_said_of_a_destination_goes_before_its_zone_and_that_before_the_
         SCHEDULE,
     )
     plain = rules.policy("", "else.example", ["mx.else.example"])
-    assert (plain.helo, plain.connections, plain.tls) == ("mx.example.org", 20, TlsPolicy.NONE)
+    assert (plain.helo, plain.connections, plain.tls) == ("mx.example.org", 21, TlsPolicy.NONE)
     assert plain.schedule is SCHEDULE
     zone = rules.policy("bulk", "else.example", ["mx.else.example"])
     assert (zone.helo, zone.connections, zone.tls) == ("bulk.example.org", 5, TlsPolicy.ENCRYPT)

@@ -1,4 +1,4 @@
-"""Each setting under mta/deliver has its effect: which test fails without it, and those of no other module."""
+"""Each setting under mta/deliver has its effect: which test fails without it, and those without a place."""
 
 from __future__ import annotations
 
