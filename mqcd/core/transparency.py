@@ -38,7 +38,9 @@ class Unstuffer:
     def feed(self, data: bytes) -> bytes:
         """The content that `data` completes; may be empty while an end is being awaited."""
         work = self._held + data
-        end = work.find(_END)
+        # Both the end and a doubled dot begin so, and most chunks have neither: they are searched once.
+        dots = _STUFFED in work
+        end = work.find(_END) if dots else -1
         if end >= 0:
             self.done = True
             self.rest = work[end + len(_END) :]
@@ -47,10 +49,10 @@ class Unstuffer:
         else:
             self._held = _open_end(work)
             work = work[: len(work) - len(self._held)]
-        return self._plain(work)
+        return self._plain(work, dots)
 
-    def _plain(self, work: bytes) -> bytes:
-        if _STUFFED in work:
+    def _plain(self, work: bytes, dots: bool = True) -> bytes:
+        if dots:
             work = work.replace(_STUFFED, b"\r\n")
         if self._virtual and work:
             work = work[self._virtual :]
