@@ -17,7 +17,7 @@ from mqcd.queue.quarantine import put_aside
 from mqcd.queue.replay import Damage, Replay
 from mqcd.queue.ring import Resident, Segment, State
 from mqcd.queue.shard import Shard
-from mqcd.queue.tasks import Sweep
+from mqcd.queue.sweep import Sweep
 from mqcd.queue.waiting import Waiting
 from mqcd.queue.writes import Writer
 

@@ -28,6 +28,7 @@ from mqcd.queue.ring import Resident, Segment, State
 from mqcd.queue.shard import Shard
 from mqcd.queue.space import Space
 from mqcd.queue.spool import file_path
+from mqcd.queue.sweep import Sweep, Swept
 from mqcd.queue.writes import Writer
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class Keeper:
         """Transitions in all segments that have been evacuated."""
         self._ended: tuple[str, ...] = ()
         """Clusters that the last edit ended."""
-        self._sweep: tasks.Sweep | None = None
+        self._sweep: Sweep | None = None
         """What the last run left, until it has been looked for."""
         self._ballast = dict.fromkeys(ballast_paths(shard.queue_root, shard.spool_root), False)
         """Whether it lies there, as far as is known."""
@@ -66,7 +67,7 @@ class Keeper:
         self._task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
-    def start(self, sweep: tasks.Sweep) -> None:
+    def start(self, sweep: Sweep) -> None:
         """Begin to keep; first of all, sweep what the last run left."""
         for segment in self._shard.ring:
             self.sealed(segment)
@@ -125,9 +126,12 @@ class Keeper:
     async def _sweep_once(self) -> None:
         """Step R4. Nothing is evacuated before: the journal alone tells which files lost their owner."""
         if self._sweep is not None:
-            doubtful = cast("frozenset[int]", await self._shard.helper.run(self._sweep))
-            self._shard.references.batch |= doubtful
+            found = cast("Swept", await self._shard.helper.run(self._sweep))
+            self._shard.references.batch |= found.doubtful
             self._sweep = None
+            if found.strays:
+                text = "%d files that are none of the queue's lie among its own and are left alone, like %s"
+                log.warning(text, len(found.strays), found.strays[0])
 
     async def _run(self) -> None:
         while not self._stopping:

@@ -19,6 +19,7 @@ from typing import cast
 from mqcd.core.errors import StoreUnavailable
 from mqcd.queue import tasks
 from mqcd.queue.shard import Shard
+from mqcd.queue.sweep import FindStrays, Stray
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +52,9 @@ class Pruner:
         # What is on its way to be removed is no stray; it may be waiting for a reader.
         await shard.reaper.settled(urgent)
         strays = cast(
-            "list[tasks.Stray]",
+            "list[Stray]",
             await shard.helper.run(
-                tasks.FindStrays(
+                FindStrays(
                     queue_root=shard.queue_root,
                     spool_root=shard.spool_root,
                     before=shard.clock.now() - shard.options.settings.prune_graceperiod,

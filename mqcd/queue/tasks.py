@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +16,8 @@ from pathlib import Path
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
-from mqcd.core.spid import SILOS, is_several, time_of
 from mqcd.core.transition import parked
-from mqcd.queue import cluster, names, record, slot
+from mqcd.queue import cluster, record, slot
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.eventtext import Source
 from mqcd.queue.export import export
@@ -27,11 +25,10 @@ from mqcd.queue.manifest import ClusterState
 from mqcd.queue.quarantine import QUARANTINE
 from mqcd.queue.ring import Segment
 from mqcd.queue.spool import place, spool_path
+from mqcd.queue.sweep import FindStrays, Stray, Sweep, Swept, find_strays, sweep
 
 _FEW = 8
 """Up to so many files are synced one by one; more of them by one sync of the filesystem."""
-_CLUSTER = re.compile(r"M\d+-\d+\.(mqc|tmp)")
-"""Other names are strays and left alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,50 +95,8 @@ class Resolve:
     """Name, cursor, size."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sweep:
-    """Remove what nobody lists and what was left half-written (step R4)."""
-
-    queue_root: Path
-    spool_root: Path
-    events: Path
-    source: Source
-    listed: frozenset[str]
-    """Clusters of the MANIFEST."""
-    above: int
-    below: int
-    """SPIDs between the two were accepted after the last edit, or never: they need an owner."""
-    drafts: frozenset[int] = frozenset()
-    """So do these."""
-    owned: frozenset[int]
-    """File numbers of unfinished recipients in the journal whose content is in the spool."""
-    inside: frozenset[int]
-    """The same whose content is in the journal: a spool file is left of an evacuation that failed."""
-    ended: frozenset[int]
-    """File numbers of recipients that ended in the journal's time."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FindStrays:
-    """Which old files in the silos may belong to nobody?"""
-
-    queue_root: Path
-    spool_root: Path
-    before: int
-    """Files that were written at this time (ms) or later are young."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stray:
-    """An old file in a silo."""
-
-    path: Path
-    spid: int | None
-    """Its message's, when it has the name of one: it may have an owner. Others have none."""
-
-
 Task = Export | Evacuate | Prepare | TakeBallast | Resolve | Sweep | FindStrays
-Result = Counter[Verb] | list[ClusterState] | frozenset[int] | list[Stray] | None
+Result = Counter[Verb] | list[ClusterState] | frozenset[int] | list[Stray] | Swept | None
 
 
 def run(disk: Disk, task: Task) -> Result:
@@ -304,93 +259,3 @@ def resolve(disk: Disk, task: Resolve) -> frozenset[int]:
             if spid is not None:
                 found.add(spid)
     return frozenset(found)
-
-
-def sweep(disk: Disk, task: Sweep) -> frozenset[int]:
-    """Returns messages with several recipients whose file may be unneeded: their count must be taken."""
-    for area in Area:
-        for directory in _directories(disk, task.queue_root / area):
-            _sweep_clusters(disk, directory, task)
-    _sweep_temps(disk, task)
-    doubtful: set[int] = set()
-    for number in range(1, SILOS + 1):
-        _sweep_silo(disk, task.spool_root / f"s{number:02d}", task, doubtful)
-    return frozenset(doubtful)
-
-
-def _sweep_temps(disk: Disk, task: Sweep) -> None:
-    inside = [task.queue_root / name for name in ("journal", "imports", QUARANTINE)]
-    for directory in (task.queue_root, *inside, task.spool_root):
-        for name in disk.names(directory):
-            # The MANIFEST is our owner's, who may be writing it anew at this moment.
-            if name.endswith(TEMP_SUFFIX) and name != f"MANIFEST{TEMP_SUFFIX}":
-                _remove(disk, directory / name)
-    # Other shards and the best-effort log write beside ours.
-    ours = f"{task.source.node}-{task.source.shard}-"
-    for name in disk.names(task.events):
-        if name.startswith(ours) and name.endswith(f".jsonl.gz{TEMP_SUFFIX}"):
-            _remove(disk, task.events / name)
-
-
-def _sweep_clusters(disk: Disk, directory: Path, task: Sweep) -> None:
-    for name in disk.names(directory):
-        path = directory / name
-        listed = str(path.relative_to(task.queue_root)) in task.listed
-        if _CLUSTER.fullmatch(name) and not listed:
-            _remove(disk, path)
-    if directory.name.startswith("T"):
-        disk.rmdir(directory)
-
-
-def _sweep_silo(disk: Disk, silo: Path, task: Sweep, doubtful: set[int]) -> None:
-    for name in disk.names(silo):
-        file = names.parse(name)
-        if name.endswith(TEMP_SUFFIX):
-            # One of a message that is being accepted at this moment is left to it.
-            if file is None or names.spid_of(file) < task.below:
-                _remove(disk, silo / name)
-        elif file is not None:
-            if _is_waste(file, task):
-                _remove(disk, silo / name)
-            elif file in task.ended and file not in task.owned:
-                doubtful.add(names.spid_of(file))
-
-
-def _remove(disk: Disk, path: Path) -> None:
-    """Directories are none of ours, whatever their names."""
-    with contextlib.suppress(IsADirectoryError):
-        disk.unlink(path)
-
-
-def _is_waste(file: int, task: Sweep) -> bool:
-    if file in task.inside:
-        return True
-    if file in task.owned:
-        return False
-    spid = names.spid_of(file)
-    if task.above < spid < task.below or spid in task.drafts:
-        return True
-    return file in task.ended and (names.is_link(file) or not is_several(spid))
-
-
-def _directories(disk: Disk, root: Path) -> list[Path]:
-    return [root, *(root / name for name in disk.names(root) if disk.is_dir(root / name))]
-
-
-def find_strays(disk: Disk, task: FindStrays) -> list[Stray]:
-    """Old files in the silos; none while the quarantine holds anything, for it may hold their owners."""
-    if disk.names(task.queue_root / QUARANTINE):
-        return []
-    strays = []
-    for number in range(1, SILOS + 1):
-        silo = task.spool_root / f"s{number:02d}"
-        for name in disk.names(silo):
-            file = names.parse(name)
-            spid = names.spid_of(file) if file is not None else None
-            # A young message has a young file; to ask for the times of a million would take long.
-            if spid is not None and time_of(spid) >= task.before:
-                continue
-            written = disk.modified(silo / name)
-            if written is not None and written < task.before:
-                strays.append(Stray(silo / name, spid))
-    return strays

@@ -13,9 +13,9 @@ from mqcd.core.clockwatch import HOLD_MS
 from mqcd.core.model import Area
 from mqcd.core.spid import spid_at
 from mqcd.queue import manifest as manifests
-from mqcd.queue import tasks
 from mqcd.queue.durable import Disk
 from mqcd.queue.spool import spool_path
+from mqcd.queue.sweep import Sweep
 from tests.contract.harness import HOUR, MINUTE, SCHEDULE
 from tests.contract.mail import BODY, deferred
 from tests.fakes.clock import START_MS, FakeClock
@@ -101,7 +101,7 @@ async def test_no_message_of_a_run_is_named_below_what_its_sweep_removes(rig: Ri
     again = await rig.killed()
     helper = again.shard.helper
     assert isinstance(helper, InlineHelper)
-    while not (sweeps := [each for each in helper.done if isinstance(each, tasks.Sweep)]):
+    while not (sweeps := [each for each in helper.done if isinstance(each, Sweep)]):
         await asyncio.sleep(0)
     rig.clock.leap(-30_000)
     assert again.store.reserve(False) > sweeps[0].below

@@ -138,6 +138,18 @@ async def test_strays_stay(rig: Rig, name: str) -> None:
     assert (again.root / path.relative_to(rig.root)).exists()
 
 
+async def test_strays_are_told_of_at_the_start(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    await rested(rig, "a@example.org")
+    put(rig.queue / "incoming/notes.txt")
+    put(rig.spool / "s01/README")
+    (rig.spool / "s01/lost+found").mkdir()
+    again = await swept(rig)
+    told = [record.getMessage() for record in caplog.records if "none of the queue's" in record.getMessage()]
+    assert len(told) == 1
+    assert told[0].startswith("2 files")
+    assert str(again.queue / "incoming/notes.txt") in told[0]
+
+
 @pytest.mark.parametrize(
     "name",
     ["queue/incoming/M1-0.mqc", "queue/journal/77", "queue/journal/x.tmp", "spool/s01/0000000000000002.msg"],
