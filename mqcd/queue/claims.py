@@ -34,8 +34,9 @@ _PASSED_AT_ONCE = 500
 What the same claim has found for others waits for as long as these take to move."""
 _BACK_AT_ONCE = 500
 _BACK_EVERY_MS = 500
-"""So many recipients of a domain that was passed over come back together, and the next ones so much later:
-each may cost a move out of its cluster, and all at once would keep everybody else's mail waiting."""
+"""So many recipients of a domain that was passed over come back together, and the next ones so much later,
+or a quarter of the time for which they were passed over: each may cost a move out of its cluster, and all at
+once would keep everybody else's mail waiting. Who was passed over for a moment only must not lose by it."""
 _MOST_LINES = 2000
 
 Skip = Mapping[str, int]
@@ -48,6 +49,8 @@ class _Line:
 
     start: int
     """When the first come, ms."""
+    every: int
+    """Time between them, ms."""
     at: int
     """When the last come."""
     count: int = 0
@@ -170,7 +173,7 @@ class Claims:
                 continue
             until = skip.get(recipient.domain) if skip else None
             if until is not None and until > now and not (self._overdue and self._overdue(recipient)):
-                resident.due = min(self._back(recipient.domain, until), shard.latest_due())
+                resident.due = min(self._back(recipient.domain, until, now), shard.latest_due())
                 resident.recipient, resident.raw = None, b""
                 shard.waiting.add(resident)
                 self._passes -= 1
@@ -178,15 +181,16 @@ class Claims:
             resident.state = State.CLAIMED
             found.append(resident)
 
-    def _back(self, domain: str, until: int) -> int:
+    def _back(self, domain: str, until: int, now: int) -> int:
         """When one more recipient of a domain that is passed over `until` then comes back, ms."""
         line = self._lines.get(domain)
-        if line is None or not line.start - _BACK_EVERY_MS < until < line.at + _BACK_EVERY_MS:
+        if line is None or not line.start - line.every < until < line.at + line.every:
             if len(self._lines) >= _MOST_LINES:
                 self._lines.clear()
-            line = self._lines[domain] = _Line(start=until, at=until)
+            every = min(max((until - now) // 4, 1), _BACK_EVERY_MS)
+            line = self._lines[domain] = _Line(start=until, every=every, at=until)
         if line.count == _BACK_AT_ONCE:
-            line.at += _BACK_EVERY_MS
+            line.at += line.every
             line.count = 0
         line.count += 1
         return max(line.at, until)
@@ -303,7 +307,7 @@ class Claims:
                 until = skip.get(domain)
                 # Who claimed may have been cancelled meanwhile: the records have moved all the same.
                 if cancelled or taking >= room or (until is not None and until > now):
-                    back = self._back(domain, until) if until is not None else 0
+                    back = self._back(domain, until, now) if until is not None else 0
                     resident.due = min(max(back, resident.due), latest)
                     resident.raw = b""
                     shard.waiting.add(resident)
