@@ -15,8 +15,9 @@ from mqcd.config.blocks import Block, Many, Row, join
 from mqcd.config.document import Node
 from mqcd.config.fields import NONE, BadValue
 from mqcd.config.glossed import default_of
+from mqcd.config.places import PLACES, Place
 from mqcd.config.problems import Remark
-from mqcd.config.schema import PLACES, ROOT, Place
+from mqcd.config.schema import ROOT
 from mqcd.config.settings import Settings
 from mqcd.config.tokens import Tokens
 

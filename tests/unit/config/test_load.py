@@ -9,9 +9,9 @@ import pytest
 
 from mqcd.config.load import MAX_OCTETS, defaults, load
 from mqcd.config.login import AuthSettings, Secret, SslSettings
+from mqcd.config.places import PLACES, Place
 from mqcd.config.problems import BadConfiguration
 from mqcd.config.remotenets import RemoteNetSettings
-from mqcd.config.schema import PLACES, Place
 from mqcd.config.settings import (
     HOUR,
     MINUTE,

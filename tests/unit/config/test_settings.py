@@ -8,8 +8,8 @@ import pytest
 
 from mqcd.config.fields import Duration, FilePath, Listed, Optional, Percent
 from mqcd.config.login import AuthSettings, SslSettings
+from mqcd.config.places import PLACES, Place
 from mqcd.config.remotenets import RemoteNetSettings
-from mqcd.config.schema import PLACES, Place
 from mqcd.config.settings import (
     DestinationSettings,
     ListenerSettings,

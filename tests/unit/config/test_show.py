@@ -7,8 +7,8 @@ import pathlib
 import pytest
 
 from mqcd.config.load import defaults, load
+from mqcd.config.places import PLACES, Place
 from mqcd.config.remotenets import RemoteNetSettings
-from mqcd.config.schema import PLACES, Place
 from mqcd.config.settings import (
     ClientSettings,
     DestinationSettings,

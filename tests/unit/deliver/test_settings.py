@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mqcd.config.schema import PLACES
+from mqcd.config.places import PLACES
 from mqcd.config.settings import HostPort, RelaySettings
 from mqcd.core.events import Verb
 from tests.fakes.dialer import Peer
