@@ -14,6 +14,7 @@ Memory is the largest resident size of server and helper.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import itertools
 import statistics
 import sys
@@ -53,6 +54,8 @@ async def measure(base: Path, given: argparse.Namespace, dead: int) -> dict[str,
     count = given.rate * given.seconds
     with servers.mqcd(base, routes, f"<timeout>{given.timeout}</timeout>") as server:
         loading = await traffic.send(server.port, dead_mail(dead, given.per_message), 20) if dead else 0.0
+        # What the journal holds of the dead mail moves to spool and clusters meanwhile.
+        await asyncio.sleep(given.settle)
         load = kit.processor_seconds(server.pid)
         took = await traffic.send(server.port, healthy_mail(count), 20, given.rate)
         await receiver.have(count)
@@ -88,6 +91,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=15)
     parser.add_argument("--rate", type=int, default=200, help="healthy messages a second")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--settle", type=float, default=0, help="seconds between dead mail and healthy mail")
     parser.add_argument("--timeout", default="2s", help="of the client")
     given = parser.parse_args()
     runs: dict[str, list[dict[str, float]]] = {"healthy alone": [], "beside dead": []}
