@@ -349,8 +349,9 @@ class Journal:
     def _put_by(self, segment: Segment) -> None:
         """See that a file that has failed is never written again.
 
-        What it holds is read under a name beyond the slots, where it goes when it is free, also by a later
-        start. A disk that refuses even the name leaves it to this run to remember.
+        What it holds gets a second name, beyond the slots, by which a later start knows it; both go when it
+        is free. It is not renamed: a power cut may take one half of that and leave the other. A disk that
+        refuses even the name leaves it to this run to remember.
         """
         path = segment.path
         self.untouchable.add(path)
@@ -359,8 +360,10 @@ class Journal:
                 self._disk.unlink(path)
             else:
                 aside = self.ring.aside(path)
-                self._disk.rename(path, aside)
-                segment.path = aside
+                # No segment has this name: what does was free, and came back with a power cut.
+                self._disk.unlink(aside)
+                self._disk.link(path, aside)
+                segment.path, segment.twin = aside, path
         except OSError as error:
             log.error("a journal file that has failed cannot be put by: %s", told(error))
         if segment.empty:

@@ -346,6 +346,19 @@ class Keeper:
         ring = self._shard.ring
         return self._stopping or ring.free_slots * 2 <= ring.slots
 
+    def _remove_names(self, segment: Segment) -> None:
+        """Before the slot is free, for then its file may be in use again."""
+        ring, untouchable = self._shard.ring, self._shard.journal.untouchable
+        taken = {each.path for each in ring if each is not segment}
+        for path in (segment.path, segment.twin):
+            if path is None or path in taken or not (ring.is_spare(path) or path in untouchable):
+                continue
+            try:
+                self._shard.disk.unlink(path)
+                untouchable.discard(path)
+            except OSError as error:
+                log.error("%s could not be removed: %s", path, error.strerror)
+
     async def _free(self, segment: Segment) -> None:
         """Step C5: the slot and what ended may go, once no reader holds a pin."""
         shard = self._shard
@@ -353,13 +366,7 @@ class Keeper:
         await shard.reaper.unpinned(self._in_a_hurry)
         for name in self._ended:
             shard.reaper.remove(shard.queue_root / name)
-        if ring.is_spare(segment.path) or segment.path in shard.journal.untouchable:
-            # Before the slot is free, for then its file may be in use again.
-            try:
-                shard.disk.unlink(segment.path)
-                shard.journal.untouchable.discard(segment.path)
-            except OSError as error:
-                log.error("%s could not be removed: %s", segment.path, error.strerror)
+        self._remove_names(segment)
         if segment.readers:
             shard.journal.untouchable.add(segment.path)
         elif segment.fd >= 0:

@@ -215,6 +215,7 @@ def _assemble(
         figures=figures,
         on_sealed=on_sealed,
     )
+    journal.untouchable.update(segment.twin for segment in image.chain if segment.twin is not None)
     shard = Shard(
         options=options,
         disk=disk,

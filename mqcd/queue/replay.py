@@ -68,16 +68,20 @@ def find_chain(disk: Disk, directory: Path, first_live: int, must_hold: int) -> 
     `must_hold` is a segment known to have existed; unless it is below `first_live`, it must be found.
     """
     headers: dict[int, tuple[slot.SlotHeader, Path]] = {}
-    for name in disk.names(directory):
-        if name.isdigit():
-            header = _read_slot_header(disk, directory / name)
-            if header is not None and header.number >= first_live:
-                headers[header.number] = header, directory / name
+    twins: dict[int, Path] = {}
+    # The greater name last: one beyond the slots is where a file that has failed was put.
+    for name in sorted(filter(str.isdigit, disk.names(directory)), key=int):
+        header = _read_slot_header(disk, directory / name)
+        if header is not None and header.number >= first_live:
+            if header.number in headers:
+                twins[header.number] = headers[header.number][1]
+            headers[header.number] = header, directory / name
     chain: list[Segment] = []
     number = max(headers, default=0)
     while number >= first_live and number in headers:
         header, path = headers[number]
         segment = Segment(header, path)
+        segment.twin = twins.get(number)
         if chain:
             segment.end = chain[-1].header.previous_end
         chain.append(segment)

@@ -125,6 +125,7 @@ class Segment:
         "sealed_at",
         "spooled",
         "totals",
+        "twin",
     )
 
     def __init__(self, header: slot.SlotHeader, path: Path) -> None:
@@ -133,6 +134,8 @@ class Segment:
         self.epoch = header.epoch
         self.salt = salt(header.epoch, header.number)
         self.path = path
+        self.twin: Path | None = None
+        """The slot's name that a file which has failed keeps besides: see `Journal._put_by`."""
         self.fd = -1
         self.end = slot.HEADER_SIZE
         """Where the next frame goes; all before it is durable."""
@@ -193,7 +196,7 @@ class Ring:
         full: a start after many crashes has to record outcomes before it can evacuate anything, and a
         start with fewer segments than before finds them all in use.
         """
-        used = {segment.path for segment in self}
+        used = {path for segment in self for path in (segment.path, segment.twin) if path is not None}
         count = max(self.slots, len(used)) + SPARE_SLOTS
         names = (self.directory / slot.slot_name(index) for index in range(count))
         return [path for path in names if path not in used]

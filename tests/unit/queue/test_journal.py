@@ -206,7 +206,7 @@ async def test_a_disk_that_refuses_the_other_name_is_remembered(bench: Bench) ->
     await bench.append(b"before")
     abandoned = bench.directory / "00"
     bench.disk.fail("datasync", "*/00")
-    bench.disk.fail("rename")
+    bench.disk.fail("link")
     await bench.append(b"verdict")
     assert bench.ring.segments[1].path == abandoned
     before = abandoned.read_bytes()
