@@ -49,6 +49,8 @@ tls_advertise_hosts = *
 tls_certificate = {chain}
 tls_privatekey = {chain}
 auth_advertise_hosts = ${{if def:tls_in_cipher{{*}}}}
+# Else the eleventh message over a kept connection waits for a queue run, and there is none.
+smtp_accept_queue_per_connection = 0
 log_selector = +smtp_mailauth +received_recipients +tls_cipher
 acl_smtp_rcpt = rcpt
 acl_smtp_data = accept

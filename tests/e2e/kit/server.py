@@ -228,7 +228,8 @@ def _parse(text: str) -> Line:
         # A server that is killed may be in the middle of a line.
         return {"torn": text, "level": "info"}
     try:
-        line = json.loads(text)
+        # The next server goes on where the one that was killed in the middle of a line stopped.
+        line = json.loads(text[max(text.rfind('{"at":'), 0) :])
     except ValueError:
         line = None
     return line if isinstance(line, dict) else {"raw": text.rstrip("\n")}
