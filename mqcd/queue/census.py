@@ -18,7 +18,6 @@ from mqcd.queue.durable import Disk
 from mqcd.queue.frame import (
     ALIVE,
     BEGUN,
-    HEADER_SIZE,
     IN_SPOOL,
     Accepted,
     Kind,
@@ -28,7 +27,7 @@ from mqcd.queue.frame import (
     read_take,
 )
 from mqcd.queue.history import entries, submissions
-from mqcd.queue.replay import Damage, Frame, Walk
+from mqcd.queue.replay import Damage, Frame, walk_through
 from mqcd.queue.ring import Segment
 from mqcd.queue.window import Window
 
@@ -148,19 +147,7 @@ class Census:
     def read(self, disk: Disk, segment: Segment, *, last: bool) -> None:
         """Take one segment in; the oldest comes first. Sets the segment's end."""
         self.homes[segment.number] = Homes(segment)
-        fd = disk.open(segment.path, os.O_RDONLY)
-        try:
-            walk = Walk(Window(disk, fd, disk.size(fd)), segment, bound=None if last else segment.end)
-            for frame in walk:
-                try:
-                    self._apply(segment, frame)
-                except DecodeError:
-                    start = frame.body_at - HEADER_SIZE
-                    self.damage.append(Damage(segment.path, segment.number, start, frame.body_at))
-        finally:
-            disk.close(fd)
-        self.damage += walk.damage
-        segment.end, segment.next_ordinal = walk.end, walk.ordinal
+        self.damage += walk_through(disk, segment, self._apply, last=last)
 
     def _apply(self, segment: Segment, frame: Frame) -> None:
         header, body = frame.header, frame.body

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,6 +169,29 @@ class Walk:
         return None
 
 
+def walk_through(
+    disk: Disk, segment: Segment, apply: Callable[[Segment, Frame], None], *, last: bool
+) -> list[Damage]:
+    """Hand each frame of a segment to `apply`, whose DecodeError counts as damage; returns all damage.
+
+    Sets the segment's end and next ordinal. Only the `last` one may end before its known end. Raises OSError.
+    """
+    damage: list[Damage] = []
+    fd = disk.open(segment.path, os.O_RDONLY)
+    try:
+        walk = Walk(Window(disk, fd, disk.size(fd)), segment, bound=None if last else segment.end)
+        for frame in walk:
+            try:
+                apply(segment, frame)
+            except DecodeError:
+                start = frame.body_at - HEADER_SIZE
+                damage.append(Damage(segment.path, segment.number, start, frame.body_at))
+    finally:
+        disk.close(fd)
+    segment.end, segment.next_ordinal = walk.end, walk.ordinal
+    return damage + walk.damage
+
+
 @dataclass(frozen=True, slots=True)
 class Tail:
     """What a start must know of the newest segment before it may write the next one."""
@@ -234,20 +257,7 @@ class Replay:
         """Take one segment in; the oldest comes first. Sets the segment's end and next ordinal."""
         self._homes[segment.number] = {}
         self.totals[segment.number] = Counter()
-        fd = disk.open(segment.path, os.O_RDONLY)
-        try:
-            window = Window(disk, fd, disk.size(fd))
-            walk = Walk(window, segment, bound=None if last else segment.end)
-            for frame in walk:
-                try:
-                    self._apply(segment, frame)
-                except DecodeError:
-                    start = frame.body_at - HEADER_SIZE
-                    self.damage.append(Damage(segment.path, segment.number, start, frame.body_at))
-        finally:
-            disk.close(fd)
-        self.damage += walk.damage
-        segment.end, segment.next_ordinal = walk.end, walk.ordinal
+        self.damage += walk_through(disk, segment, self._apply, last=last)
 
     def _apply(self, segment: Segment, frame: Frame) -> None:
         header, body = frame.header, frame.body
