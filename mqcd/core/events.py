@@ -1,7 +1,8 @@
-"""The business events: their verbs, and which fields each carries. Pure.
+"""The business events: their verbs, and what is common to all of them. Pure.
 
 One verb per transition of a recipient. The first group comes exactly once per transition, also after a
-crash, because the event log is derived from the journal; the second group is best effort.
+crash, because the event log is derived from the journal; the second group is best effort. Which fields each
+verb carries is in `events.schema.json` beside this module (docs/events.md).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from functools import lru_cache
 
 SCHEMA_VERSION = 1
 """`v` of each event; grows when a field changes its meaning, not when one is added."""
+SCHEMA_FILE = "events.schema.json"
+"""The JSON Schema of an event, a resource of the package `mqcd.core`."""
 
 
 class Verb(StrEnum):
@@ -25,7 +28,6 @@ class Verb(StrEnum):
     EXPIRED = "expired"
     REPORTED = "reported"
     DISCARDED = "discarded"
-    REMOVED = "removed"
     OUTCOME_UNKNOWN = "outcome-unknown"
 
     REFUSED = "refused"
@@ -33,12 +35,24 @@ class Verb(StrEnum):
     CONNECT_FAILED = "connect-failed"
 
 
-TRANSITIONS = frozenset(Verb) - {Verb.REFUSED, Verb.CONNECTED, Verb.CONNECT_FAILED}
+BEST_EFFORT = frozenset({Verb.REFUSED, Verb.CONNECTED, Verb.CONNECT_FAILED})
+"""Verbs of what is not in the journal: rate limited, and lost with a crash."""
+TRANSITIONS = frozenset(Verb) - BEST_EFFORT
 """Verbs that come exactly once per transition."""
 
 
 _LAST_MS = 253_402_300_799_999
 """The end of the year 9999, after which RFC 3339 has no times."""
+
+
+def site_of(destination: str) -> str:
+    """The site in the name of a destination: the set of MX hosts behind it; "" for a configured relay.
+
+    A relay is named `host:port`. A site is named after its hosts, and has `/domain` behind that when the
+    domain's own address is tried after them (see `deliver.routing`); an address literal stands in brackets.
+    """
+    bracket = destination.rfind("]") + 1
+    return "" if ":" in destination[bracket:] else destination.partition("/")[0]
 
 
 def format_time(ms: int) -> str:

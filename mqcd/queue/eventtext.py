@@ -19,8 +19,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from mqcd.core.address import normal_domain
+from mqcd.core.classes import class_of
 from mqcd.core.errors import DecodeError
-from mqcd.core.events import SCHEMA_VERSION, Verb, format_time
+from mqcd.core.events import SCHEMA_VERSION, Verb, format_time, site_of
 from mqcd.queue import record, verdict
 from mqcd.queue.frame import ALIVE, Entry, Header, Kind, Mark, read_begun
 from mqcd.queue.history import VERB_OF, entries, submissions
@@ -90,12 +91,9 @@ class EventText:
     def _begun(self, header: Header, body: memoryview, told: list[str]) -> None:
         time = self._written(header.at)
         destination, begun = read_begun(body, header.entries)
-        name = _name(destination)
+        where = _where(destination)
         for sequence, entry in enumerate(begun, header.sequence):
-            rest = (
-                f',"spid":"{entry.spid:016X}","qid":{entry.qid},"attempt":{entry.attempt},'
-                f'"destination":{name}'
-            )
+            rest = f',"spid":"{entry.spid:016X}","qid":{entry.qid},"attempt":{entry.attempt}{where}'
             told.append(self._line(Verb.ATTEMPTED, sequence, time, rest))
 
 
@@ -156,10 +154,9 @@ def _verdict(entry: Entry, at: int) -> str:
     if mark is Mark.DISCARDED:
         return f'{told.recipient}{told.zone}{told.tls}{queued},"reason":"{extra}"'
     attempt = told.attempts if entry.flags & ALIVE else told.attempts + 1
-    number = "" if code == "0" else f',"code":{code}'
     # An attempt's event tells the zone it left by and the session with the next hop: both are in the route.
     return (
-        f'{told.recipient}{queued},"attempt":{attempt}{_route(route)}{number}{_field("status", status)}'
+        f'{told.recipient}{queued},"attempt":{attempt}{_route(route)}{_codes(code, status)}'
         f'{_field("reply", reply)},"connect_ms":{connect_ms},"attempt_ms":{attempt_ms}'
         f"{_deferral(extra) if mark is Mark.DEFERRED else ''}"
     )
@@ -168,8 +165,25 @@ def _verdict(entry: Entry, at: int) -> str:
 @lru_cache(maxsize=_KEPT)
 def _route(route: str) -> str:
     """Where an attempt went. Many go the same way."""
-    fields = zip(verdict.ROUTE, route.split("|"), strict=True)
-    return "".join([_field(name, _json(value)) for name, value in fields])
+    destination, *fields = route.split("|")
+    rest = [_field(name, _json(value)) for name, value in zip(verdict.ROUTE[1:], fields, strict=True)]
+    return _where(record.unescape(destination)) + "".join(rest)
+
+
+@lru_cache(maxsize=_KEPT)
+def _where(destination: str) -> str:
+    """A destination, and the site in its name."""
+    site = site_of(destination)
+    return _field("destination", _quoted(destination)[1:-1]) + _field("site", _quoted(site)[1:-1])
+
+
+@lru_cache(maxsize=_KEPT)
+def _codes(code: str, status: str) -> str:
+    """What a reply's codes say; there are few of them."""
+    if not code.isdecimal():
+        raise DecodeError(f"a note whose reply code is none: {code[:40]!r}")
+    number = "" if code == "0" else f',"code":{code}'
+    return f'{number}{_field("status", status)},"class":"{class_of(int(code), status)}"'
 
 
 def _deferral(extra: str) -> str:
@@ -196,5 +210,5 @@ def _json(text: str) -> str:
 
 @lru_cache(maxsize=_KEPT)
 def _name(name: str) -> str:
-    """JSON of a domain or destination: there are few of them."""
+    """JSON of a domain: there are few of them."""
     return _quoted(name)

@@ -28,6 +28,7 @@ from mqcd.queue.admin.findings import Kind
 from mqcd.queue.admin.survey import survey
 from mqcd.queue.quarantine import QUARANTINE
 from mqcd.queue.snapshot import Snapshot
+from tests.contract import schema
 from tests.contract.mail import delivered, read_all
 from tests.crash.lab import ROOTS, TOP, Actor, survivor
 from tests.crash.memory import MemoryDisk
@@ -280,7 +281,9 @@ def _exported(disk: MemoryDisk) -> int:
 
 @lru_cache(maxsize=4096)
 def _parse(packed: bytes) -> tuple[dict[str, Any], ...]:
-    return tuple(json.loads(line) for line in gzip.decompress(packed).splitlines())
+    events = tuple(json.loads(line) for line in gzip.decompress(packed).splitlines())
+    schema.check(events)
+    return events
 
 
 def _read_events(disk: MemoryDisk, outcome: Outcome) -> Counter[Verb]:

@@ -8,6 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.contract import schema
+
 Event = dict[str, Any]
 Key = tuple[str, int]
 """SPID and QID of a recipient."""
@@ -21,6 +23,7 @@ class Ledger:
         for path in sorted((var / "events").glob("*.jsonl.gz")):
             with gzip.open(path, "rt", encoding="utf-8") as lines:
                 self.events += [json.loads(line) for line in lines]
+        schema.check(self.events)
         ids = [event["id"] for event in self.events]
         assert len(ids) == len(set(ids)), "an event was written twice"
 

@@ -35,6 +35,7 @@ from mqcd.queue.ring import Segment
 from mqcd.queue.shard import Options, Shard
 from mqcd.queue.snapshot import Snapshot
 from mqcd.queue.store import ClusterStore
+from tests.contract import schema
 from tests.contract.harness import SCHEDULE
 from tests.contract.mail import Post
 from tests.fakes.clock import START_MS, FakeClock
@@ -296,9 +297,10 @@ class Rig:
     def events(self) -> list[dict[str, Any]]:
         """All exported events, in the order of files and lines."""
         files = sorted((self.root / "events").glob("*.jsonl.gz"))
-        return [
-            json.loads(line) for path in files for line in gzip.decompress(path.read_bytes()).splitlines()
-        ]
+        lines = [line for path in files for line in gzip.decompress(path.read_bytes()).splitlines()]
+        events = [json.loads(line) for line in lines]
+        schema.check(events)
+        return events
 
 
 def tally(records: Sequence[Recipient]) -> Counter[tuple[int, int]]:

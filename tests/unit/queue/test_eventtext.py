@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcd.core.events import Verb, format_time
+from mqcd.core.classes import class_of
+from mqcd.core.events import Verb, format_time, site_of
 from mqcd.core.model import Bounced, Deferred, Delivered, Discarded, Expired, Recipient, Reported
 from mqcd.core.spid import format_spid
 from mqcd.queue import record, verdict
@@ -84,15 +85,20 @@ def given_only(value: object, *names: str) -> Event:
     return {name: getattr(value, name) for name in names if getattr(value, name)}
 
 
+def where(destination: str) -> Event:
+    named = {"destination": destination, "site": site_of(destination)}
+    return {name: value for name, value in named.items() if value}
+
+
 def of_attempt(each: Recipient, why: Delivered | Deferred | Bounced | Expired, number: int) -> Event:
     attempt, reply = why.attempt, why.reply
     event = of_record(each)
     event.pop("zone", None)
     event.pop("tls", None)
     event |= {"queued_ms": max(0, AT - each.envelope.received), "attempt": number}
-    event |= given_only(
-        attempt, "destination", "zone", "phase", "remote_host", "remote_addr", "source_addr", "tls"
-    ) | given_only(reply, "code", "status")
+    event |= where(attempt.destination)
+    event |= given_only(attempt, "zone", "phase", "remote_host", "remote_addr", "source_addr", "tls")
+    event |= given_only(reply, "code", "status") | {"class": str(class_of(reply.code, reply.status))}
     if reply.text:
         event["reply"] = reply.text
     event |= {"connect_ms": attempt.connect_ms, "attempt_ms": attempt.attempt_ms}
@@ -151,7 +157,7 @@ def test_attempts_that_begin(begun: list[BegunEntry], destination: str) -> None:
             "spid": format_spid(entry.spid),
             "qid": entry.qid,
             "attempt": entry.attempt,
-            "destination": destination,
+            **where(destination),
         }
         for index, entry in enumerate(begun)
     ]
@@ -192,7 +198,10 @@ def test_a_record_that_cannot_be_read_ends_its_frame(wrong: bytes) -> None:
     assert len(told(accept(LINE, wrong, LINE))) == 1
 
 
-@pytest.mark.parametrize("wrong", [b"", b"\xff", b"|" * 10, b"|" * 12, b"|||||||0|450||soon|"])
+@pytest.mark.parametrize(
+    "wrong",
+    [b"", b"\xff", b"|" * 10, b"|" * 12, b"|||||||0|0|450||soon|", b"|||||||0|0|many||9|"],
+)
 def test_a_note_that_cannot_be_read_ends_its_frame(wrong: bytes) -> None:
     good = Entry(Mark.UNKNOWN, ALIVE, 4, 5, IN_SPOOL, LINE)
     bad = Entry(Mark.DEFERRED, ALIVE, 4, 5, IN_SPOOL, LINE, wrong)

@@ -5,16 +5,31 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mqcd.core.events import TRANSITIONS, Verb, format_time
-from mqcd.core.model import Discarded, Origin, Reported, Settlement
+from mqcd.core.model import (
+    Attempt,
+    Bounced,
+    Deferred,
+    Delivered,
+    Discarded,
+    Envelope,
+    Expired,
+    Origin,
+    Phase,
+    Reported,
+    Settlement,
+    Submission,
+)
 from mqcd.core.reply import Reply
 from mqcd.core.spid import format_spid
 from mqcd.queue.durable import Disk
 from mqcd.queue.export import events_path, export
+from tests.contract import schema
 from tests.contract.harness import MINUTE
 from tests.contract.mail import ATTEMPT, BODY, bounced, deferred, delivered, expired
 from tests.unit.queue.support import Rig
@@ -139,10 +154,11 @@ async def test_an_export_that_failed_leaves_no_file_and_is_repeated(rig: Rig, tm
 
 HEAD = {"v", "id", "event", "at", "spid", "qid"}
 RECORD = {"sender", "recipient", "domain", "size", "origin"}
-ATTEMPTED = {"attempt", "destination", "phase", "remote_host", "connect_ms", "attempt_ms", "code", "status"}
+WHERE = {"destination", "site", "phase", "remote_host"}
+ATTEMPTED = {"attempt", "connect_ms", "attempt_ms", "code", "status", "class"} | WHERE
 FIELDS = {
     "accepted": HEAD | RECORD | {"recipients"},
-    "attempted": HEAD | {"attempt", "destination"},
+    "attempted": HEAD | {"attempt", "destination", "site"},
     "delivered": HEAD | RECORD | ATTEMPTED | {"reply", "queued_ms"},
     "deferred": HEAD | RECORD | ATTEMPTED | {"reply", "queued_ms", "due"},
     "bounced": HEAD | RECORD | ATTEMPTED | {"reply", "queued_ms"},
@@ -157,6 +173,56 @@ async def test_events_carry_the_fields_that_apply(rig: Rig) -> None:
     last = await life(rig)
     for event in last.events():
         assert set(event) == FIELDS[event["event"]]
+
+
+async def test_every_verb_and_every_field_comes_from_a_full_record(rig: Rig) -> None:
+    """Else the schema promises what nobody writes."""
+    store, post = rig.store, rig.post
+    spid = store.reserve(several=True)
+    envelope = Envelope(
+        spid=spid,
+        sender="sender@example.com",
+        received=rig.clock.now(),
+        zone="bulk",
+        listener="mx",
+        client="192.0.2.9",
+        user="joe",
+        tls="TLSv1.3",
+    )
+    names = ("ok", "later", "bad", "old", "silent", "cut")
+    addresses = [f"{name}@example.org" for name in names]
+    await store.enqueue(Submission(envelope=envelope, recipients=addresses, content=BODY))
+    claimed = {each.address.split("@")[0]: each for each in await post.claim_all()}
+    await store.begin(list(claimed.values()), "mx.example.org+1-0123abcd")
+    full = Attempt(
+        destination="mx.example.org+1-0123abcd",
+        zone="bulk",
+        phase=Phase.DOT,
+        remote_host="mx.example.org",
+        remote_addr="192.0.2.25",
+        source_addr="192.0.2.1",
+        tls="TLSv1.3",
+        connect_ms=12,
+        attempt_ms=34,
+    )
+    verdicts: dict[str, Delivered | Deferred | Bounced | Expired] = {
+        "ok": delivered(),
+        "later": replace(deferred(rig.clock.now() + MINUTE), possibly_delivered=True),
+        "bad": bounced(),
+        "old": expired(),
+        "silent": bounced(),
+    }
+    for name, verdict in verdicts.items():
+        await post.settle(replace(verdict, attempt=full), claimed[name])
+    report = post.submission("sender@example.com", sender="", origin=Origin.REPORT)
+    told = {each.address.split("@")[0]: each for each in await post.claim_bounces()}
+    ends = [Settlement(recipient=told["bad"], verdict=Reported(report_spid=report.envelope.spid))]
+    await store.settle(ends, [report])
+    await post.settle(Discarded(reason="by setting"), told["silent"])
+    last = await (await rig.killed()).reopened()
+    for verb in TRANSITIONS:
+        of_verb = [event for event in last.events() if event["event"] == verb]
+        assert set().union(*of_verb) == set(schema.allowed(verb)), verb
 
 
 async def test_what_the_events_say(rig: Rig) -> None:
