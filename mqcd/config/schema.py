@@ -335,7 +335,10 @@ REPORT = Block(
         row("ndr_from", MAIL_ADDRESS),
         row("ndr_subject", Line()),
         row("ndr_textpart", Text()),
+        row("delay_warning", Duration()),
+        row("delay_warning@all", YES_NO, "warn_all"),
         row("attachmsg", Size()),
+        row("attachmsg@full", Size(), "attachmsg_full"),
         row("queuecache", Count(least=1)),
     ),
 )

@@ -372,7 +372,7 @@ class ReportSettings:
     """Mail back: delivery status notifications."""
 
     generate_ndr: bool = setting(
-        True, "report bounces, and success where it was asked for; N = nobody is told of either"
+        True, "report bounces, and success and delay where asked for; N = nobody is told of anything"
     )
     ndr_recip_redirect: str | None = setting(
         None, "address that gets the reports in the sender's stead; . = nobody; none = the sender"
@@ -387,7 +387,16 @@ class ReportSettings:
     ndr_textpart: str = setting(
         "", "text for people, tokens %PRODNAME% and %REPMTA%; empty = the server's own"
     )
+    delay_warning: int = setting(
+        4 * HOUR,
+        "age at which senders who asked for it are told that their mail waits; 0 = never",
+        "milliseconds",
+    )
+    warn_all: bool = setting(False, "tell also those who did not say what they want to hear of")
     attachmsg: int = setting(4 * KIB, "octets of the failed message that the report includes; 0 = none")
+    attachmsg_full: int = setting(
+        256 * KIB, "the same for senders who asked for all of it (RET=FULL); 0 = as for others"
+    )
     queuecache: int = setting(100, "bounces taken into memory at once")
 
 

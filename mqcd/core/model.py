@@ -107,6 +107,8 @@ class Recipient:
     """NOTIFY and ORCPT as given with RCPT (RFC 3461), or ""."""
     linked: bool = False
     """Whether a store on disk keeps a name of its content for it alone."""
+    warned: bool = False
+    """Whether its sender has been told that it is delayed: that comes once."""
 
     @property
     def spid(self) -> int:
@@ -198,6 +200,9 @@ class Deferred:
     due: int
     possibly_delivered: bool = False
     """The connection broke after the final dot: the next attempt may be a duplicate."""
+    warning: int = 0
+    """Not 0: a report is accepted in the same settle that tells the sender of the delay, and that it is tried
+    until this time, ms."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -137,13 +137,16 @@ class QueueStore(Protocol):
 
 
 class Notifier(Protocol):
-    """Makes the reports on success that a sender asked for, and that nobody behind us will make."""
+    """Makes the reports on success and delay, which are recorded with the verdicts that they tell of."""
 
     async def delivered(self, settlements: Sequence[Settlement], final: bool) -> Sequence[Submission]:
         """The reports on recipients of one message with verdict Delivered, none where nobody wants them.
 
         `final`: the next hop keeps their mailboxes; else it is one that will not tell what becomes of them.
         """
+
+    async def delayed(self, settlements: Sequence[Settlement]) -> Sequence[Submission]:
+        """The reports on recipients of one message with verdict Deferred that has a `warning`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,9 +1,13 @@
-"""The retry schedule: when a recipient is tried again, and when it is given up. Pure.
+"""The retry schedule: when a recipient is tried again, when its sender hears of it, when it is given up.
 
 Delays are taken in order, the last repeats. Jitter only lengthens a delay and comes from (SPID, QID,
 attempt), so that mail which failed together does not come back together, and a rerun gives the same
 answer. Age is judged only after a failed attempt: mail that waited out a long stop gets its attempt.
 While the clock is in doubt it is not judged at all.
+
+Senders are told of a delay once for each recipient, where they asked for it (NOTIFY=DELAY, RFC 3461, 4.1)
+or, by setting, where they did not say what they want to hear of; the null sender never is (RFC 5321, 4.5.5).
+Pure.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 
+from mqcd.core.dsn import parameters
 from mqcd.core.model import Recipient
 from mqcd.core.spid import time_of
 
@@ -31,6 +36,10 @@ class RetrySchedule:
     """Share of a delay that may be added, 0 to 1."""
     elsewhere: int = 0
     """The longest delay of any other schedule that mail of the same queue may follow; 0 = there is none."""
+    warning: int = 0
+    """Age at which senders are told that their mail is delayed; 0 = never."""
+    warn_all: bool = False
+    """Tell them also where they did not say what they want to hear of."""
 
     def __post_init__(self) -> None:
         if not self.delays or min(self.delays) <= 0:
@@ -50,21 +59,27 @@ class RetrySchedule:
         return base + int(base * self.jitter * zlib.crc32(seed) / 0x1_0000_0000)
 
     def expires(self, recipient: Recipient, now: int) -> int:
-        """When the recipient's age limit is reached, ms.
-
-        Mail that says it will be accepted came while the clock was ahead; its SPID has the better time.
-        """
+        """When the recipient's age limit is reached, ms."""
         limit = min(self.maxtime_reports, self.maxtime) if recipient.is_report else self.maxtime
-        received = recipient.envelope.received
-        if received > now:
-            received = min(received, time_of(recipient.spid))
-        return received + limit
+        return _received(recipient, now) + limit
+
+    def warns(self, recipient: Recipient, now: int) -> int | None:
+        """When the recipient's sender is to be told of the delay, ms; None = it is not, or has been."""
+        if not self.warning or recipient.warned or recipient.is_report:
+            return None
+        if not recipient.dsn and not self.warn_all:
+            return None
+        notify = parameters(recipient.dsn).get("NOTIFY")
+        wanted = self.warn_all if notify is None else "DELAY" in notify.upper().split(",")
+        at = _received(recipient, now) + self.warning
+        return at if wanted and at < self.expires(recipient, now) else None
 
     def next_due(self, recipient: Recipient, now: int, *, may_expire: bool = True) -> int | None:
         """When to try again after one more attempt that failed at `now`; None = it has expired.
 
         A retry that would come after the age limit is brought forward to it, so that mail does not
-        outlive its limit by a whole delay. Without `may_expire` there is no age limit.
+        outlive its limit by a whole delay; likewise one that would come after the time at which the sender is
+        to be told of the delay. Without `may_expire` there is neither.
         """
         due = now + self.delay(recipient, recipient.attempts + 1)
         if not may_expire:
@@ -72,6 +87,9 @@ class RetrySchedule:
         limit = self.expires(recipient, now)
         if now >= limit:
             return None
+        warns = self.warns(recipient, now)
+        if warns is not None and warns > now:
+            limit = warns
         return min(due, max(limit, now + LAST_CHANCE_MS))
 
     def after_unknown(self, recipient: Recipient, now: int) -> int:
@@ -84,3 +102,12 @@ class RetrySchedule:
         if recipient.unknowns == 2:
             return now + self.delay(recipient, 1)
         return now + self.delay(recipient, len(self.delays))
+
+
+def _received(recipient: Recipient, now: int) -> int:
+    """When it was accepted, ms.
+
+    Mail that says it will be came while the clock was ahead; its SPID has the better time.
+    """
+    received = recipient.envelope.received
+    return min(received, time_of(recipient.spid)) if received > now else received

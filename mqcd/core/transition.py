@@ -41,7 +41,8 @@ def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:
         raise ValueError(f"no verdict {name} for recipient {recipient.key} in area {recipient.area}")
     match verdict:
         case Deferred():
-            return _attempted(recipient, Area.DEFERRED, verdict.due, verdict)
+            deferred = _attempted(recipient, Area.DEFERRED, verdict.due, verdict)
+            return replace(deferred, warned=True) if verdict.warning else deferred
         case Bounced() | Expired() if not recipient.is_report:
             return _attempted(recipient, Area.BOUNCES, 0, verdict)
         case Bounced() | Expired() | Delivered() | Reported() | Discarded():

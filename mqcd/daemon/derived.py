@@ -21,6 +21,8 @@ def schedule_of(settings: Settings) -> RetrySchedule:
         maxtime_reports=queue.retry_maxtime_reports,
         jitter=queue.retry_jitter / 100,
         elsewhere=max((max(delays) for delays in others if delays), default=0),
+        warning=settings.report.delay_warning if settings.report.generate_ndr else 0,
+        warn_all=settings.report.warn_all,
     )
 
 

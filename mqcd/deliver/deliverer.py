@@ -27,7 +27,7 @@ from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.explaining import Explainer, Waiting
 from mqcd.deliver.lanes import Bounds, Give, Job, LaneState, Start, Why
-from mqcd.deliver.parking import is_over
+from mqcd.deliver.parking import is_late, is_over
 from mqcd.deliver.patrol import Patrol
 from mqcd.deliver.router import Router
 from mqcd.deliver.routing import Unroutable
@@ -243,9 +243,11 @@ class Deliverer:
                 self._dry_until = now + EMPTY_CLAIM_MS
 
     def _overdue(self, wall: int, recipient: Recipient) -> bool:
-        """Whether a recipient that claims pass over has waited long enough."""
+        """Whether a recipient that claims pass over has waited long enough, or its sender is to hear."""
+        schedule = self._shop.schedule
         why = Why.DEAD if self._table.is_dead(recipient.domain) else Why.SHARE
-        return is_over(recipient, self._shop.schedule, why, wall, self._shop.uptime)
+        over = is_over(recipient, schedule, why, wall, self._shop.uptime)
+        return over or is_late(recipient, schedule, wall)
 
     def _place(self, recipient: Recipient) -> Give | None:
         """Into its lane, or to whoever asks DNS for its domain; or what the table gives back."""

@@ -69,7 +69,7 @@ async def _reporting(store: QueueStore, settlements: Sequence[Settlement], repor
     except StoreUnavailable:
         raise
     except Exception:
-        _log.exception("no report on the delivery of %d recipients", len(settlements))
+        _log.exception("no report on %d recipients", len(settlements))
     await store.settle(settlements, made)
 
 

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from mqcd.config.settings import DeliverSettings
-from mqcd.core.model import Attempt, Phase, Recipient, Settlement
+from mqcd.core.model import Attempt, Deferred, Phase, Recipient, Settlement, Submission
 from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resolver
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.exchange import Outcome
 from mqcd.deliver.lanes import Give
-from mqcd.deliver.parking import part
+from mqcd.deliver.parking import Judged, part
 from mqcd.deliver.scheduling import LaneTable
 from mqcd.deliver.settling import Settler
 from mqcd.deliver.timers import Sweep
 from mqcd.deliver.tls_failures import TlsFailures
 from mqcd.deliver.verdicts import failure, verdict_on
+
+MOST_ON_ONE = 100
+"""Recipients on one report: it and their verdicts are one record, and a record has its bounds."""
+
+Reporting = Callable[[Notifier, Sequence[Settlement]], Awaitable[Sequence[Submission]]]
+"""Which of the notifier's reports it is."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,7 +42,7 @@ class Shop:
     sweep: Sweep
     tls_failures: TlsFailures
     notifier: Notifier | None = None
-    """Reports on success where the next hop will not; None = nobody does."""
+    """Reports on delay, and on success where the next hop will not; None = nobody does."""
     started: int = 0
     """When delivery began, monotonic."""
     stopping: bool = False
@@ -53,11 +61,11 @@ class Shop:
         schedule: RetrySchedule,
         begin: str = "",
     ) -> None:
-        """The same outcome for all of them; see `Settler.settle`."""
+        """The same outcome for all of them; see `record`."""
         # In this order: a leap between the two is then known.
         now = self.clock.now()
         may_expire = self.store.may_expire()
-        self.settler.settle(
+        self.record(
             [
                 Settlement(
                     recipient=recipient,
@@ -68,6 +76,28 @@ class Shop:
             begin,
         )
 
+    def record(self, settlements: Sequence[Settlement], begin: str = "") -> None:
+        """Have verdicts recorded, those that tell a sender of a delay together with the report on it, message
+        by message; see `Settler.settle`."""
+        messages: dict[int, list[Settlement]] = {}
+        others: list[Settlement] = []
+        for each in settlements:
+            tells = isinstance(each.verdict, Deferred) and each.verdict.warning and self.notifier
+            (messages.setdefault(each.recipient.spid, []) if tells else others).append(each)
+        if others:
+            self.settler.settle(others, begin)
+        for settled in messages.values():
+            self.report(settled, lambda notifier, told: notifier.delayed(told), begin)
+
+    def report(self, settlements: Sequence[Settlement], how: Reporting, begin: str = "") -> None:
+        """Have verdicts on recipients of one message recorded together with reports on them."""
+        if self.notifier is None:
+            self.settler.settle(settlements, begin)
+            return
+        for start in range(0, len(settlements), MOST_ON_ONE):
+            told = settlements[start : start + MOST_ON_ONE]
+            self.settler.settle(told, begin, partial(how, self.notifier, told))
+
     def give(self, *gives: Give | None) -> None:
         """Park what the table gives back, and settle those whose time is over."""
         now = self.clock.now()
@@ -75,9 +105,38 @@ class Shop:
         for until, recipients in parted.parked.items():
             self.settler.park(recipients, until)
         for judged in parted.judged:
-            hop = judged.lane.hop
-            outcome = failure(judged.reply, Phase.CONNECT)
-            name, zone = hop.destination.name, hop.policy.zone
-            attempt = Attempt(destination=name, zone=zone, phase=outcome.phase, at=now)
+            hop, outcome = judged.lane.hop, failure(judged.reply, Phase.CONNECT)
             schedule = hop.policy.schedule
-            self.settle_all(judged.recipients, outcome, attempt, schedule, hop.destination.name)
+            self.settle_all(judged.recipients, outcome, _none(judged, now), schedule, hop.destination.name)
+        self._warn(parted.warned, now)
+
+    def _warn(self, warned: Iterable[tuple[int, Judged]], now: int) -> None:
+        """Have those wait on whose senders are to hear that they do."""
+        may_warn = self.store.may_expire()
+        for until, judged in warned:
+            if not may_warn:
+                self.settler.park(judged.recipients, until)
+                continue
+            schedule, attempt = judged.lane.hop.policy.schedule, _none(judged, now)
+            self.record(
+                [
+                    Settlement(
+                        recipient=each,
+                        verdict=Deferred(
+                            reply=judged.reply,
+                            attempt=attempt,
+                            due=until,
+                            warning=schedule.expires(each, now),
+                        ),
+                    )
+                    for each in judged.recipients
+                ],
+                attempt.destination,
+            )
+
+
+def _none(judged: Judged, now: int) -> Attempt:
+    """The attempt that was not made for those who waited in vain."""
+    hop = judged.lane.hop
+    zone = hop.policy.zone
+    return Attempt(destination=hop.destination.name, zone=zone, phase=Phase.CONNECT, at=now)

@@ -11,12 +11,11 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from enum import Enum
-from functools import partial
 
 from mqcd.core.dsn import notify_of
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.model import Attempt, Body, Delivered, Phase, Recipient, Settlement
-from mqcd.core.ports import Content, Notifier
+from mqcd.core.ports import Content
 from mqcd.core.spid import format_spid
 from mqcd.deliver.dialogue import Dialogue
 from mqcd.deliver.exchange import State, Transaction
@@ -190,13 +189,11 @@ def _settle(shop: Shop, link: Link, job: Job, started: int) -> None:
         settlements.append(Settlement(recipient=recipient, verdict=verdict))
         asked += recipient.dsn
     if "SUCCESS" in asked and shop.notifier is not None:
-        settlements = _settle_reported(shop, shop.notifier, link, job.hop.policy.lmtp, settlements)
-    shop.settler.settle(settlements)
+        settlements = _settle_reported(shop, link, job.hop.policy.lmtp, settlements)
+    shop.record(settlements)
 
 
-def _settle_reported(
-    shop: Shop, notifier: Notifier, link: Link, final: bool, settlements: list[Settlement]
-) -> list[Settlement]:
+def _settle_reported(shop: Shop, link: Link, final: bool, settlements: list[Settlement]) -> list[Settlement]:
     """Settle those on whose delivery the sender wants a report that the next hop will not make (RFC 3461,
     5.2.3); gives the others."""
     if "DSN" in link.dialogue.extensions:
@@ -206,8 +203,7 @@ def _settle_reported(
         for each in settlements
         if isinstance(each.verdict, Delivered) and "SUCCESS" in notify_of(each.recipient.dsn)
     ]
-    if told:
-        shop.settler.settle(told, reports=partial(notifier.delivered, told, final))
+    shop.report(told, lambda notifier, some: notifier.delivered(some, final))
     return [each for each in settlements if not any(each is one for one in told)]
 
 

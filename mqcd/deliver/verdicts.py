@@ -31,8 +31,13 @@ def verdict_on(
     due = schedule.next_due(recipient, now, may_expire=may_expire)
     if due is None:
         return Expired(reply=outcome.reply, attempt=attempt)
+    warns = schedule.warns(recipient, now) if may_expire else None
     return Deferred(
-        reply=outcome.reply, attempt=attempt, due=due, possibly_delivered=outcome.possibly_delivered
+        reply=outcome.reply,
+        attempt=attempt,
+        due=due,
+        possibly_delivered=outcome.possibly_delivered,
+        warning=schedule.expires(recipient, now) if warns is not None and warns <= now else 0,
     )
 
 

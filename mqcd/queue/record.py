@@ -25,9 +25,14 @@ _SPECIAL = re.compile(r"[|%\x00-\x1f\x7f]")
 _find_special = _SPECIAL.search
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
 _AREAS = {Area.INCOMING: "i", Area.DEFERRED: "d", Area.BOUNCES: "b", Area.HELD: "h"}
-_LINKED = "l"
-_AREA_OF = {letter + flag: (area, bool(flag)) for area, letter in _AREAS.items() for flag in ("", _LINKED)}
-_AREA_OF_OCTETS = {word.encode(): pair for word, pair in _AREA_OF.items()}
+_LINKED, _WARNED = "l", "w"
+_AREA_OF = {
+    letter + link + warning: (area, bool(link), bool(warning))
+    for area, letter in _AREAS.items()
+    for link in ("", _LINKED)
+    for warning in ("", _WARNED)
+}
+_AREA_OF_OCTETS = {word.encode(): flags for word, flags in _AREA_OF.items()}
 _ORIGINS = {Origin.SMTP: "s", Origin.REPORT: "r", Origin.IMPORT: "m"}
 ORIGIN_OF = {letter: origin for origin, letter in _ORIGINS.items()}
 _BODIES = {
@@ -63,6 +68,7 @@ _set_reply = _setter(Recipient, "reply")
 _set_remote = _setter(Recipient, "remote")
 _set_recipient_dsn = _setter(Recipient, "dsn")
 _set_linked = _setter(Recipient, "linked")
+_set_warned = _setter(Recipient, "warned")
 _set_spid = _setter(Envelope, "spid")
 _set_sender = _setter(Envelope, "sender")
 _set_received = _setter(Envelope, "received")
@@ -104,7 +110,11 @@ def encode(recipient: Recipient, envelope_part: str | None = None) -> bytes:
     `envelope_part` is what `encode_envelope` gave, for one who encodes many recipients of a message.
     """
     r = recipient
-    spid, area = r.envelope.spid, _AREAS[r.area] + (_LINKED if r.linked else "")
+    spid, area = r.envelope.spid, _AREAS[r.area]
+    if r.linked:
+        area += _LINKED
+    if r.warned:
+        area += _WARNED
     head = f"{spid:016X}|{r.qid}|{area}|{r.due}|{r.size}|{r.attempts}|{r.unknowns}|{r.code}|"
     text = join(r.status, r.remote, r.reply, r.address, r.dsn)
     body = f"{head}{text}|{envelope_part or encode_envelope(r.envelope)}|".encode()
@@ -211,8 +221,10 @@ def parse(text: str) -> Recipient:
         status, remote, reply, address, dsn = map(unescape, words) if "%" in text else words
         recipient = _new(Recipient)
         _set_envelope(recipient, _envelope(int(spid, 16), part))
-        _set_area(recipient, _AREA_OF[area][0])
-        _set_linked(recipient, _AREA_OF[area][1])
+        rests, linked, warned = _AREA_OF[area]
+        _set_area(recipient, rests)
+        _set_linked(recipient, linked)
+        _set_warned(recipient, warned)
         _set_qid(recipient, int(qid))
         _set_due(recipient, int(due))
         _set_size(recipient, int(size))
@@ -270,7 +282,7 @@ class Glance:
             self.fields = line.split(b"|", 14)
             self.spid = int(self.fields[0], 16)
             self.qid = int(self.fields[1])
-            self.area, self.linked = _AREA_OF_OCTETS[self.fields[2]]
+            self.area, self.linked, _ = _AREA_OF_OCTETS[self.fields[2]]
             self.due = int(self.fields[3])
             self.size = int(self.fields[4])
             self.received = int(self.fields[13])

@@ -1,6 +1,6 @@
 """The text of a delivery status notification: a multipart/report (RFC 6522, 3464, 6533). Pure.
 
-`compose` takes recipients of one message that share their fate (bounced, or handed on) and gives the whole
+`compose` takes recipients of one message that share their fate (bounced, late, handed on) and gives the whole
 report, CRLF, no line above 998 octets. What comes from outside (addresses, replies, host names, the message
 itself) cannot add a header field, a status field or a MIME part. It never fails: what is missing is left out.
 """
@@ -34,6 +34,8 @@ class Action(Enum):
     """What has become of the recipients (RFC 3464, 2.3.3)."""
 
     FAILED = "failed"
+    DELAYED = "delayed"
+    """Not delivered yet, and tried on."""
     RELAYED = "relayed"
     """Handed to a next hop that will not tell what becomes of them."""
     DELIVERED = "delivered"
@@ -59,6 +61,8 @@ class Notice:
     """Text for people, tokens %PRODNAME% and %REPMTA%; "" = the usual text."""
     recipients: Sequence[Recipient]
     """Of one message, at least one, as in area bounces."""
+    retry_until: int = 0
+    """Until when those are tried that are delayed, ms."""
     original: Excerpt | None
     """What is returned of the message; None = nothing."""
 
@@ -166,16 +170,20 @@ def _text_part(notice: Notice) -> bytes:
 
 def _usual_introduction(notice: Notice) -> str:
     whom = "the recipient below" if len(notice.recipients) == 1 else "the recipients below"
-    return f"This is the mail server %REPMTA%.\n\n{_FATES[notice.action].format(whom=whom)}"
+    fate = _FATES[notice.action].format(whom=whom, until=format_date(notice.retry_until))
+    return f"This is the mail server %REPMTA%.\n\n{fate}"
 
 
 _FATES = {
+    Action.DELAYED: "Your message could not be delivered yet to {whom}. You need not do anything: "
+    "it will be tried again until {until}.",
     Action.FAILED: "Your message could not be delivered to {whom}, and it will not be tried again.",
     Action.RELAYED: "Your message was handed to the next server for {whom}. That server does not tell what "
     "becomes of it: this is the last report unless it fails.",
     Action.DELIVERED: "Your message was delivered to {whom}.",
 }
 _SUBJECTS = {
+    Action.DELAYED: "Mail Delay Report",
     Action.RELAYED: "Mail Relay Report",
     Action.DELIVERED: "Mail Delivery Report",
 }
@@ -230,7 +238,7 @@ def _wrapped(text: str, indent: str) -> list[str]:
 def _status_part(notice: Notice) -> bytes:
     blocks = [
         _message_fields(notice),
-        *(_recipient_fields(each, notice.action) for each in notice.recipients),
+        *(_recipient_fields(each, notice) for each in notice.recipients),
     ]
     body = b"\r\n".join(_lines(block) for block in blocks)
     # Addresses beyond ASCII stand as they are only in the type made for them (RFC 6533, 4).
@@ -249,13 +257,13 @@ def _message_fields(notice: Notice) -> list[str]:
     return fields
 
 
-def _recipient_fields(bounce: Recipient, action: Action) -> list[str]:
+def _recipient_fields(bounce: Recipient, notice: Notice) -> list[str]:
     fields = []
     kind, _, original = parameters(bounce.dsn).get("ORCPT", "").partition(";")
     if original:
         fields.append(f"Original-Recipient: {_one_line(kind)[:40]}; {_one_line(_from_xtext(original))}")
     kind = "rfc822" if bounce.address.isascii() else "utf-8"
-    fields += [f"Final-Recipient: {kind}; {_one_line(bounce.address)}", f"Action: {action.value}"]
+    fields += [f"Final-Recipient: {kind}; {_one_line(bounce.address)}", f"Action: {notice.action.value}"]
     fields.append(f"Status: {_one_line(bounce.status) or _status_of(bounce.code)}")
     last = last_attempt(bounce)
     if last.host:
@@ -266,6 +274,8 @@ def _recipient_fields(bounce: Recipient, action: Action) -> list[str]:
         fields.append(f"Diagnostic-Code: {kind}; {_one_line(said)}")
     if last.at:
         fields.append(f"Last-Attempt-Date: {format_date(last.at)}")
+    if notice.action is Action.DELAYED:
+        fields.append(f"Will-Retry-Until: {format_date(notice.retry_until)}")
     if last.phase:
         fields.append(f"X-{PRODUCT}-Phase: {_one_line(last.phase)}")
     return fields

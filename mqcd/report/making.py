@@ -11,7 +11,16 @@ from collections.abc import Sequence
 from mqcd.config.settings import ReportSettings
 from mqcd.core.dsn import parameters
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import Body, Delivered, Envelope, Origin, Recipient, Settlement, Submission
+from mqcd.core.model import (
+    Body,
+    Deferred,
+    Delivered,
+    Envelope,
+    Origin,
+    Recipient,
+    Settlement,
+    Submission,
+)
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.spid import format_spid
 from mqcd.core.transition import with_last_words
@@ -53,12 +62,29 @@ class ReportMaker:
             for each in settlements
             if isinstance(each.verdict, Delivered)
         ]
-        if not recipients or recipients[0].is_report or not self.settings.generate_ndr:
-            return ()
-        sender = recipients[0].envelope.sender
-        return [await self._submission(recipients, [sender], Action.DELIVERED if final else Action.RELAYED)]
+        return await self._to_sender(recipients, Action.DELIVERED if final else Action.RELAYED)
 
-    async def _submission(self, about: Sequence[Recipient], readers: list[str], action: Action) -> Submission:
+    async def delayed(self, settlements: Sequence[Settlement]) -> Sequence[Submission]:
+        """See `mqcd.core.ports.Notifier`."""
+        recipients = []
+        until = 0
+        for each in settlements:
+            if isinstance(each.verdict, Deferred):
+                recipients.append(with_last_words(each.recipient, each.verdict))
+                until = max(until, each.verdict.warning)
+        return await self._to_sender(recipients, Action.DELAYED, until)
+
+    async def _to_sender(
+        self, about: Sequence[Recipient], action: Action, until: int = 0
+    ) -> Sequence[Submission]:
+        """A report to the sender alone, unless it is the null one or reports are switched off."""
+        if not about or about[0].is_report or not self.settings.generate_ndr:
+            return ()
+        return [await self._submission(about, [about[0].envelope.sender], action, until)]
+
+    async def _submission(
+        self, about: Sequence[Recipient], readers: list[str], action: Action, until: int = 0
+    ) -> Submission:
         settings = self.settings
         spid = self._store.reserve(len(readers) > 1)
         now = self._clock.now()
@@ -73,6 +99,7 @@ class ReportMaker:
                 subject=settings.ndr_subject if action is Action.FAILED else "",
                 introduction=settings.ndr_textpart if action is Action.FAILED else "",
                 recipients=about,
+                retry_until=until,
                 original=await self._original(about[0], action),
             )
         )
@@ -91,6 +118,8 @@ class ReportMaker:
         limit = self.settings.attachmsg
         if not limit:
             return None
+        if wants_all(recipient.envelope) and action is Action.FAILED:
+            limit = max(limit, self.settings.attachmsg_full)
         head = b""
         try:
             content = await self._store.content(recipient)
@@ -102,7 +131,15 @@ class ReportMaker:
         except StoreUnavailable as error:
             log.warning("report on %s goes without its message: %s", format_spid(recipient.spid), error)
             return None
-        ret = parameters(recipient.envelope.dsn).get("RET", "").upper()
-        # RFC 3461, 4.3: who is told of success gets no more back than the headers.
-        headers_only = ret == "HDRS" or action is not Action.FAILED
+        # RFC 3461, 4.3: who is told of anything but a failure gets no more back than the headers.
+        headers_only = _ret(recipient.envelope) == "HDRS" or action is not Action.FAILED
         return excerpt(head, content.size, headers_only=headers_only)
+
+
+def wants_all(envelope: Envelope) -> bool:
+    """Whether the sender wants all of a message back that fails (RET=FULL, RFC 3461, 4.3)."""
+    return _ret(envelope) == "FULL"
+
+
+def _ret(envelope: Envelope) -> str:
+    return parameters(envelope.dsn).get("RET", "").upper()

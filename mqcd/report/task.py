@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import nullcontext
 
 from mqcd.config.settings import ReportSettings
 from mqcd.core.errors import StoreUnavailable
@@ -18,13 +19,15 @@ from mqcd.core.model import Discarded, Recipient, Reported, Settlement, Submissi
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.spid import format_spid
 from mqcd.report.dsn import wants_failures
-from mqcd.report.making import ReportMaker
+from mqcd.report.making import ReportMaker, wants_all
 
 log = logging.getLogger(__name__)
 
 GATHER_MS = 250
 """How long bounces are let gather: the recipients of one message fail within moments of one another,
 at different servers, and should be told of in one report."""
+FULL_AT_ONCE = 4
+"""Reports in memory at once that may return much of their message (RET=FULL)."""
 RETRY_MS = 5_000
 """How long to wait when the store could not do something."""
 
@@ -38,6 +41,7 @@ class ReportTask:
         self.maker = ReportMaker(store, clock, settings)
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._full = asyncio.Semaphore(FULL_AT_ONCE)
         self._held: list[Recipient] = []
         """Claimed bounces without an end yet."""
 
@@ -82,8 +86,13 @@ class ReportTask:
         messages: dict[int, list[Recipient]] = {}
         for bounce in self._held:
             messages.setdefault(bounce.spid, []).append(bounce)
-        left = await asyncio.gather(*(self._report(bounces) for bounces in messages.values()))
+        left = await asyncio.gather(*(self._in_turn(bounces) for bounces in messages.values()))
         self._held = [bounce for bounces in left for bounce in bounces]
+
+    async def _in_turn(self, bounces: list[Recipient]) -> list[Recipient]:
+        """`_report`, as soon as there is room for what it returns."""
+        async with self._full if wants_all(bounces[0].envelope) else nullcontext():
+            return await self._report(bounces)
 
     async def _report(self, bounces: list[Recipient]) -> list[Recipient]:
         """Report on bounces of one message; gives those that are to be tried again."""

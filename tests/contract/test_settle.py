@@ -228,6 +228,30 @@ async def test_a_report_and_the_end_of_its_bounces_are_one(
     assert [each.key for each in await post.claim_all()] == [record.key]
 
 
+async def test_who_was_told_of_a_delay_is_known_ever_after_and_the_report_is_there_with_it(
+    restarting: Restarting,
+) -> None:
+    harness, how = restarting
+    store = await harness.start()
+    post = Post(store, harness.clock)
+    [claimed] = await _claimed(post)
+    report = post.submission("sender@example.com", sender="", origin=Origin.REPORT)
+    told = replace(deferred(post.clock.now() + HOUR), warning=post.clock.now() + 9 * HOUR)
+    await store.settle([Settlement(recipient=claimed, verdict=told)], [report])
+    assert {each.address: each.warned for each in (await post.scan()).values()} == {
+        "a@example.org": True,
+        "sender@example.com": False,
+    }
+    post = Post(await harness.restart(how), harness.clock)
+    again = {each.address: each for each in (await post.scan()).values()}
+    assert again["a@example.org"].warned
+    assert again["sender@example.com"].envelope.origin is Origin.REPORT
+    harness.clock.advance(HOUR)
+    claimed_again = [each for each in await post.claim_all() if each.address == "a@example.org"]
+    await post.settle(deferred(harness.clock.now() + HOUR), *claimed_again)
+    assert (await post.scan())[claimed.key].warned
+
+
 async def test_a_delivery_and_the_report_on_it_are_one(restarting: Restarting) -> None:
     harness, how = restarting
     store = await harness.start()

@@ -59,6 +59,7 @@ def _recipient_fields(recipient: Recipient) -> dict[str, object]:
         "area": recipient.area.value,
         "due": format_time(recipient.due) if recipient.due else None,
         **{name: getattr(recipient, name) for name in (*_NUMBERS, *_TEXTS)},
+        "warned": recipient.warned,
     }
 
 
@@ -102,6 +103,8 @@ def _recipient(envelope: Envelope, size: int, fields: dict[str, Any]) -> Recipie
         remote=texts["remote"],
         reply=texts["reply"],
         dsn=texts["dsn"],
+        # Exports of the first versions do not tell.
+        warned=fields.get("warned", False) is True,
     )
 
 

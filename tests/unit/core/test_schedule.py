@@ -64,14 +64,58 @@ def test_the_settings_state_the_schedule(tmp_path: Path) -> None:
         <retry_maxtime>5h</retry_maxtime><retry_maxtime_reports>3h</retry_maxtime_reports></queue>
         <deliver><destinations>
         <destination match="slow.example" retry_delays="1m | 9m"/></destinations></deliver>
-        </mta></mailserver>"""
+        <report><delay_warning all="Y">2h</delay_warning></report></mta></mailserver>"""
     )
-    schedule = schedule_of(load(file, var=tmp_path, hostname="mx.example.org").settings)
+    settings = load(file, var=tmp_path, hostname="mx.example.org").settings
+    schedule = schedule_of(settings)
     assert schedule == RetrySchedule(
         delays=(MINUTE, 2 * MINUTE),
         maxtime=300 * MINUTE,
         maxtime_reports=180 * MINUTE,
         jitter=0.2,
         elsewhere=9 * MINUTE,
+        warning=120 * MINUTE,
+        warn_all=True,
     )
     assert schedule.longest == int(9 * MINUTE * 1.2) + 1
+    silent = dataclasses.replace(settings.report, generate_ndr=False)
+    assert schedule_of(dataclasses.replace(settings, report=silent)).warning == 0
+
+
+WARNING = dataclasses.replace(SCHEDULE, jitter=0.0, warning=90 * MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "asked", "all_"),
+    [
+        ("NOTIFY=DELAY", True, True),
+        ("notify=success,delay ORCPT=rfc822;a@b", True, True),
+        ("NOTIFY=FAILURE", False, False),
+        ("NOTIFY=NEVER", False, False),
+        ("ORCPT=rfc822;a@b", False, True),
+        ("", False, True),
+    ],
+)
+def test_a_sender_is_told_of_a_delay_if_it_asked_or_was_silent_where_all_are(
+    dsn: str, asked: bool, all_: bool
+) -> None:
+    each = recipient(dsn=dsn, received=NOW, warned=False)
+    wide = dataclasses.replace(WARNING, warn_all=True)
+    for schedule, told in ((WARNING, asked), (wide, all_), (SCHEDULE, False)):
+        assert schedule.warns(each, NOW) == (NOW + 90 * MINUTE if told else None)
+
+
+def test_nobody_is_told_twice_nor_a_null_sender_nor_of_what_has_expired() -> None:
+    asks = recipient(dsn="NOTIFY=DELAY", received=NOW, warned=False)
+    assert WARNING.warns(asks, NOW) is not None
+    assert WARNING.warns(recipient(dsn="NOTIFY=DELAY", received=NOW, warned=True), NOW) is None
+    assert WARNING.warns(recipient(dsn="NOTIFY=DELAY", received=NOW, warned=False, sender=""), NOW) is None
+    assert dataclasses.replace(WARNING, maxtime=90 * MINUTE).warns(asks, NOW) is None
+
+
+def test_an_attempt_is_brought_forward_to_the_time_at_which_the_sender_hears() -> None:
+    asks = recipient(dsn="NOTIFY=DELAY", received=NOW, warned=False, attempts=1)
+    failed = NOW + 60 * MINUTE
+    assert WARNING.next_due(asks, failed) == NOW + 90 * MINUTE
+    assert WARNING.next_due(asks, NOW + 90 * MINUTE) == NOW + 150 * MINUTE
+    assert WARNING.next_due(asks, failed, may_expire=False) == NOW + 120 * MINUTE

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from mqcd.core.events import Verb
-from mqcd.core.model import Envelope, Origin, Settlement, Submission
+from mqcd.core.model import Envelope, Origin, Recipient, Settlement, Submission
+from mqcd.core.selection import Selection
 from tests.fakes.dialer import Peer
-from tests.unit.deliver.kit import RELAYED, Kit
+from tests.unit.deliver.kit import MINUTE, RELAYED, SCHEDULE, Kit
 
 ASKED = ("NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;a@other.example", "NOTIFY=FAILURE", "")
 ADDRESSES = ("a@example.com", "b@example.com", "c@example.com")
@@ -20,6 +22,7 @@ class Reporter:
 
     def __init__(self) -> None:
         self.asked: list[tuple[list[str], bool]] = []
+        self.late: list[list[str]] = []
         self.make: Callable[[], Submission] | None = None
         self.failure: Exception | None = None
 
@@ -29,9 +32,22 @@ class Reporter:
             raise self.failure
         return [self.make()] if self.make is not None else []
 
+    async def delayed(self, settlements: Sequence[Settlement]) -> Sequence[Submission]:
+        self.late.append([each.recipient.address for each in settlements])
+        if self.failure is not None:
+            raise self.failure
+        return [self.make()] if self.make is not None else []
+
 
 def hosts(*extensions: str, **how: Any) -> dict[str, Callable[[], Peer] | str | None]:
     return {"192.0.2.1": lambda: Peer(extensions=("PIPELINING", *extensions), **how)}
+
+
+def report(kit: Kit) -> Submission:
+    envelope = Envelope(
+        spid=kit.store.reserve(False), sender="", received=kit.clock.now(), origin=Origin.REPORT
+    )
+    return Submission(envelope=envelope, recipients=("from@example.org",), content=b"\r\n")
 
 
 async def test_a_hop_that_takes_dsn_is_told_and_answers_for_the_rest() -> None:
@@ -51,14 +67,7 @@ async def test_a_hop_that_takes_dsn_is_told_and_answers_for_the_rest() -> None:
 async def test_where_the_hop_takes_none_success_is_reported_with_the_verdict() -> None:
     reporter = Reporter()
     async with Kit(hosts=hosts(), notifier=reporter) as kit:
-
-        def report() -> Submission:
-            envelope = Envelope(
-                spid=kit.store.reserve(False), sender="", received=kit.clock.now(), origin=Origin.REPORT
-            )
-            return Submission(envelope=envelope, recipients=("from@example.org",), content=b"\r\n")
-
-        reporter.make = report
+        reporter.make = partial(report, kit)
         await kit.submit(*ADDRESSES, notify=ASKED)
         await kit.heard(Verb.DELIVERED, 4)
         assert reporter.asked == [(["a@example.com"], False)]
@@ -92,3 +101,86 @@ async def test_a_report_that_cannot_be_made_costs_no_verdict() -> None:
         await kit.submit(*ADDRESSES, notify=ASKED)
         await kit.deliverer.drained()
         assert kit.observer.count(Verb.DELIVERED) == 3
+
+
+DELAYS = ("NOTIFY=DELAY,FAILURE", "NOTIFY=DELAY", "NOTIFY=FAILURE")
+WARNS = replace(SCHEDULE, warning=40 * MINUTE)
+
+
+async def records(kit: Kit) -> dict[str, Recipient]:
+    return {each.address: each async for each in kit.store.scan(Selection())}
+
+
+async def test_who_asked_is_told_of_a_delay_once_with_the_attempt_at_that_age() -> None:
+    reporter = Reporter()
+    greylisting = {"192.0.2.1": lambda: Peer(replies={"RCPT": "450 4.2.0 later"})}
+    async with Kit(hosts=greylisting, notifier=reporter, schedule=WARNS) as kit:
+        sent = kit.clock.now()
+        await kit.submit(*ADDRESSES, notify=DELAYS)
+        await kit.deliverer.drained()
+        await kit.clock.run_for(39 * MINUTE)
+        assert reporter.late == []
+        await kit.clock.run_for(MINUTE)
+        assert reporter.late == [["a@example.com", "b@example.com"]]
+        assert kit.clock.now() == sent + 40 * MINUTE
+        assert {name: each.warned for name, each in (await records(kit)).items()} == {
+            "a@example.com": True,
+            "b@example.com": True,
+            "c@example.com": False,
+        }
+        await kit.clock.run_for(240 * MINUTE)
+        assert len(reporter.late) == 1
+
+
+async def test_the_report_on_a_delay_is_recorded_with_it() -> None:
+    reporter = Reporter()
+    refusing = {"192.0.2.1": lambda: Peer(replies={"RCPT a@example.com": "450 4.2.0 later"})}
+    async with Kit(hosts=refusing, notifier=reporter, schedule=WARNS) as kit:
+        reporter.make = partial(report, kit)
+        await kit.submit("a@example.com", notify=DELAYS[:1])
+        await kit.clock.run_for(40 * MINUTE)
+        assert [sender for sender, _, _ in kit.dialer.messages] == [""]
+        verbs = [heard.verb for heard in kit.observer.heard]
+        told = verbs.index(Verb.ACCEPTED, 1)
+        assert verbs[told : told + 2] == [Verb.ACCEPTED, Verb.DEFERRED]
+
+
+async def test_a_report_on_a_delay_that_cannot_be_made_costs_no_verdict() -> None:
+    reporter = Reporter()
+    reporter.failure = ValueError("as the test wants it")
+    refusing = {"192.0.2.1": lambda: Peer(replies={"RCPT": "450 4.2.0 later"})}
+    async with Kit(hosts=refusing, notifier=reporter, schedule=WARNS) as kit:
+        await kit.submit("a@example.com", notify=DELAYS[:1])
+        await kit.clock.run_for(45 * MINUTE)
+        assert kit.observer.count(Verb.DEFERRED) == 3
+        assert kit.deliverer.active == 0
+
+
+async def test_who_waits_untried_behind_a_dead_destination_is_told_and_waits_on() -> None:
+    reporter = Reporter()
+    async with Kit(hosts={"192.0.2.1": "connection refused"}, notifier=reporter, schedule=WARNS) as kit:
+        for name in "abcd":
+            await kit.submit(f"{name}@example.com", notify=DELAYS[:1])
+        await kit.until(lambda: kit.deliverer.suspended == 1)
+        await kit.clock.run_for(39 * MINUTE)
+        assert reporter.late == []
+        await kit.clock.run_for(16 * MINUTE)
+        assert sorted(name for [name] in reporter.late) == [f"{name}@example.com" for name in "abcd"]
+        assert all(each.warned for each in (await records(kit)).values())
+        await kit.clock.run_for(120 * MINUTE)
+        assert len(reporter.late) == 4
+        kit.dialer.hosts["192.0.2.1"] = Peer
+        await kit.clock.run_for(20 * MINUTE)
+        assert kit.observer.count(Verb.DELIVERED) == 4
+
+
+async def test_nobody_is_told_by_a_clock_that_is_in_doubt() -> None:
+    reporter = Reporter()
+    refusing = {"192.0.2.1": lambda: Peer(replies={"RCPT": "450 4.2.0 later"})}
+    async with Kit(hosts=refusing, notifier=reporter, schedule=WARNS) as kit:
+        await kit.submit("a@example.com", notify=DELAYS[:1])
+        await kit.deliverer.drained()
+        kit.clock.leap(48 * 60 * MINUTE)
+        await kit.clock.run_for(60 * MINUTE)
+        assert kit.observer.count(Verb.DEFERRED) > 1
+        assert reporter.late == []

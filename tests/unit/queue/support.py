@@ -138,6 +138,7 @@ recipients = st.builds(
     remote=texts,
     dsn=texts,
     linked=st.booleans(),
+    warned=st.booleans(),
 )
 """Records that have had a reply; one without carries no status, reply nor host."""
 

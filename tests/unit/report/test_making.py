@@ -15,7 +15,7 @@ from mqcd.core.model import Origin, Recipient, Settlement, Submission
 from mqcd.report.dsn import format_date
 from mqcd.report.making import ReportMaker
 from mqcd.stores.memory import MemoryStore
-from tests.contract.mail import ATTEMPT, BODY, Post, bounced, delivered
+from tests.contract.mail import ATTEMPT, BODY, Post, bounced, deferred, delivered
 from tests.fakes.clock import FakeClock
 from tests.fakes.observer import RecordingObserver
 
@@ -42,6 +42,11 @@ class Bench:
         verdict = replace(delivered(), attempt=replace(ATTEMPT, at=self.clock.now()))
         told = [Settlement(recipient=each, verdict=verdict) for each in recipients]
         return await self.maker.delivered(told, final)
+
+    async def delays(self, recipients: Sequence[Recipient]) -> Sequence[Submission]:
+        now = self.clock.now()
+        verdict = replace(deferred(now), attempt=replace(ATTEMPT, at=now), warning=now + 3_600_000)
+        return await self.maker.delayed([Settlement(recipient=each, verdict=verdict) for each in recipients])
 
 
 def parsed(submission: Submission) -> EmailMessage:
@@ -83,11 +88,34 @@ async def test_success_returns_headers_alone(ret: str) -> None:
 async def test_a_null_sender_is_not_told() -> None:
     bench = Bench()
     assert not await bench.reports(await bench.claimed("a@example.org", sender=""))
+    assert not await bench.delays(await bench.post.claim_all())
+
+
+async def test_a_report_on_a_delay_says_why_and_until_when() -> None:
+    bench = Bench(replace(SETTINGS, ndr_subject="For failures", ndr_textpart="For failures"))
+    [report] = await bench.delays(await bench.claimed("a@example.org", "b@example.org", dsn="RET=FULL"))
+    assert (report.envelope.sender, report.envelope.origin) == ("", Origin.REPORT)
+    assert list(report.recipients) == ["s@example.com"]
+    message = parsed(report)
+    assert message["Subject"] == "Mail Delay Report"
+    text = str(message)
+    until = format_date(bench.clock.now() + 3_600_000)
+    assert text.count("Action: delayed") == text.count(f"Will-Retry-Until: {until}") == 2
+    assert "Status: 4.2.1" in text
+    assert "Diagnostic-Code: smtp; 450 4.2.1 busy" in text
+    assert f"Last-Attempt-Date: {format_date(bench.clock.now())}" in text
+    people, _, returned = message.iter_parts()
+    assert "could not be delivered yet to the recipients below" in people.get_content()
+    assert until in " ".join(people.get_content().split())
+    assert "The server mx.example.org said, in answer to the message: 450 4.2.1 busy" in people.get_content()
+    assert returned.get_content_type() == "text/rfc822-headers"
 
 
 async def test_no_reports_where_they_are_switched_off() -> None:
     bench = Bench(replace(SETTINGS, generate_ndr=False))
-    assert not await bench.reports(await bench.claimed("a@example.org"))
+    recipients = await bench.claimed("a@example.org")
+    assert not await bench.reports(recipients)
+    assert not await bench.delays(recipients)
 
 
 async def test_what_is_redirected_for_bounces_concerns_bounces() -> None:

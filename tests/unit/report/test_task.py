@@ -14,7 +14,7 @@ from mqcd.config.settings import ReportSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Body, Envelope, Origin, Recipient, Settlement, Submission
-from mqcd.report.task import GATHER_MS, RETRY_MS, ReportTask
+from mqcd.report.task import FULL_AT_ONCE, GATHER_MS, RETRY_MS, ReportTask
 from mqcd.stores.content import MemoryContent
 from mqcd.stores.memory import MemoryStore
 from tests.contract.mail import BODY, Post, bounced
@@ -30,6 +30,8 @@ class FailingStore(MemoryStore):
     def __init__(self, clock: FakeClock, observer: RecordingObserver) -> None:
         super().__init__(clock, observer)
         self.broken: set[str] = set()
+        self.under_way = self.most_under_way = 0
+        """Reports between the reading of their message and their record."""
 
     async def claim_bounces(self, room: int) -> Sequence[Recipient]:
         self._fail("claim_bounces")
@@ -40,6 +42,7 @@ class FailingStore(MemoryStore):
     ) -> Awaitable[None]:
         if submissions:
             self._fail("settle")
+            self.under_way -= 1
         return super().settle(settlements, submissions)
 
     def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
@@ -48,6 +51,9 @@ class FailingStore(MemoryStore):
 
     async def content(self, recipient: Recipient) -> MemoryContent:
         self._fail("content")
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        await asyncio.sleep(0)
         return await super().content(recipient)
 
     def _fail(self, method: str) -> None:
@@ -211,6 +217,32 @@ async def test_a_big_message_comes_back_in_part(bench: Bench) -> None:
     sizes = [each.size for each in await bench.reports()]
     assert all(size < 210_000 for size in sizes)
     assert max(sizes) > 200_000
+
+
+@pytest.mark.parametrize(("ret", "whole"), [("RET=FULL", True), ("ret=full", True), ("", False)])
+async def test_all_of_a_message_comes_back_to_who_asked_for_it(bench: Bench, ret: str, whole: bool) -> None:
+    await bench.start(replace(SETTINGS, attachmsg=2000, attachmsg_full=20_000))
+    for size in (10_000, 30_000):
+        content = b"Subject: long\r\n\r\n" + b"lines of text\r\n" * (size // 15)
+        submission = bench.post.submission("a@example.org", content=content)
+        await bench.store.enqueue(replace(submission, envelope=replace(submission.envelope, dsn=ret)))
+    await bench.post.settle(bounced(), *await bench.post.claim_all())
+    await bench.pass_time()
+    texts = [await bench.post.read(each) for each in await bench.reports()]
+    assert sorted(b"Beginning of the message" in text for text in texts) == [not whole, True]
+    assert (max(map(len, texts)) > 20_000) is whole
+
+
+async def test_much_that_comes_back_is_not_in_memory_all_at_once(bench: Bench) -> None:
+    await bench.start(replace(SETTINGS, attachmsg_full=20_000))
+    for _ in range(3 * FULL_AT_ONCE):
+        submission = bench.post.submission("a@example.org")
+        envelope = replace(submission.envelope, dsn="RET=FULL")
+        await bench.store.enqueue(replace(submission, envelope=envelope))
+    await bench.post.settle(bounced(), *await bench.post.claim_all())
+    await bench.pass_time()
+    assert len(await bench.reports()) == 3 * FULL_AT_ONCE
+    assert bench.store.most_under_way == FULL_AT_ONCE
 
 
 async def test_nothing_comes_back_when_so_set(bench: Bench) -> None:
