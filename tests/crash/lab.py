@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 
 from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
@@ -32,6 +33,7 @@ from mqcd.queue.eventtext import Source
 from mqcd.queue.helper import Helper
 from mqcd.queue.shard import Options, Shard
 from mqcd.queue.store import ClusterStore
+from tests.contract.mail import deferred
 from tests.crash.memory import MemoryDisk, Trace
 from tests.crash.model import Mark, State
 from tests.crash.worker import body_of
@@ -49,6 +51,11 @@ EVACUATE_AGE = 60_000
 DAY_MS = 86_400_000
 _TURNS = 20_000
 """After so many turns of the loop, what is waited for does not come."""
+
+
+def warning_of(key: tuple[int, int]) -> str:
+    """How a report on a delay names the recipient that it is about."""
+    return f"{key[0]:016X}-{key[1]}"
 
 
 def options(*, links: bool = False, segments: int = 4) -> Options:
@@ -271,6 +278,20 @@ class Actor:
         told = Settlement(recipient=bounce, verdict=Reported(report_spid=spid))
         await self.store.settle([told], [report])
         return spid
+
+    async def warn(self, due: int) -> None:
+        """An attempt fails, and the sender is told of the delay. Whom that is about, the report says as its
+        user, which its event tells."""
+        [recipient] = await self.claim(1)
+        await self.begin([recipient])
+        spid = self.store.reserve(several=False)
+        now = self.clock.now()
+        envelope = Envelope(
+            spid=spid, sender="", received=now, origin=Origin.REPORT, user=warning_of(recipient.key)
+        )
+        report = Submission(envelope=envelope, recipients=[SENDER], content=body_of(spid, 300))
+        told = Settlement(recipient=recipient, verdict=replace(deferred(due), warning=now + DAY_MS))
+        await self.store.settle([told], [report])
 
     async def seal(self) -> None:
         """Close the current segment."""

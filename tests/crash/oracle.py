@@ -30,7 +30,7 @@ from mqcd.queue.quarantine import QUARANTINE
 from mqcd.queue.snapshot import Snapshot
 from tests.contract import schema
 from tests.contract.mail import delivered, read_all
-from tests.crash.lab import ROOTS, TOP, Actor, survivor
+from tests.crash.lab import ROOTS, TOP, Actor, survivor, warning_of
 from tests.crash.memory import MemoryDisk
 from tests.crash.model import File, Mark, State
 from tests.crash.worker import body_of
@@ -107,6 +107,7 @@ class Rest:
     area: Area
     attempts: int
     imported: bool
+    warned: bool
 
 
 @dataclass(slots=True)
@@ -115,6 +116,8 @@ class Outcome:
 
     problems: list[str] = field(default_factory=list)
     """What is wrong whatever the world has seen."""
+    warnings: Counter[str] = field(default_factory=Counter)
+    """How many reports on its delay were accepted, by `warning_of` a recipient."""
     waste: list[str] = field(default_factory=list)
     """Files that nobody needs: removals are not synced, but a killed server must leave none for long."""
     damage: list[str] = field(default_factory=list)
@@ -234,7 +237,9 @@ def _read_queue(disk: MemoryDisk, outcome: Outcome, counted: int) -> None:
                 f"{counted} recipients by the gauges, {listed} listed, {len(items)} found"
             )
         for each in items:
-            outcome.queued[each.key] = Rest(each.area, each.attempts, each.address.startswith(IMPORTED))
+            outcome.queued[each.key] = Rest(
+                each.area, each.attempts, each.address.startswith(IMPORTED), each.warned
+            )
             if b"".join(snapshot.content(each.spid, each)) != body(each):
                 outcome.problems.append(f"{_name(each.key)}: its content is not what was accepted")
     finally:
@@ -301,6 +306,9 @@ def _read_events(disk: MemoryDisk, outcome: Outcome) -> Counter[Verb]:
     for event in events:
         lives[parse_spid(event["spid"]), event["qid"]].append(event)
     accepted = {spid for spid, _ in lives}
+    outcome.warnings.update(
+        event["user"] for event in events if event["event"] == "accepted" and "user" in event
+    )
     outcome.imported = sum(_is_imported(life) for life in lives.values())
     for key, life in lives.items():
         outcome.lives[key] = _check_life(key, life, accepted, outcome.problems)
@@ -358,6 +366,10 @@ def _check_rest(key: Key, rest: Rest, outcome: Outcome) -> None:
         outcome.problems.append(f"{_name(key)}: rests in {rest.area} after {life}")
     if rest.attempts != sum(map(life.count, "FUBE")) and not rest.imported:
         outcome.problems.append(f"{_name(key)}: {rest.attempts} attempts on record after {life}")
+    if rest.warned is not (outcome.warnings[warning_of(key)] == 1):
+        outcome.problems.append(
+            f"{_name(key)}: warned={rest.warned}, with {outcome.warnings} reports on delay"
+        )
 
 
 async def _drain(actor: Actor, outcome: Outcome) -> None:

@@ -46,6 +46,7 @@ async def mail(actor: Actor) -> None:
     actor.clock.advance(2000)
     await actor.try_all(delivered(), delivered(), deferred(actor.later(1)))
     await actor.report()
+    await actor.warn(actor.later(3000))
     await actor.evacuate()
     # Enough to begin more segments than there are slots: the slots are used again.
     for _ in range(14):
