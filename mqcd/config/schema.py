@@ -361,6 +361,12 @@ OPS = Block(
             ),
         ),
         Block(
+            name="metrics",
+            fills=settings.MetricsSettings,
+            attribute="metrics",
+            entries=(row("@sites", Count(most=1000)),),
+        ),
+        Block(
             name="events",
             fills=settings.EventsSettings,
             attribute="events",

@@ -427,6 +427,15 @@ class EventsSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class MetricsSettings:
+    """How much /metrics tells apart."""
+
+    sites: int = setting(
+        50, "destinations that have figures of their own, the busiest; others count together"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class OpsSettings:
     """What operators look at: metrics, health, log, events."""
 
@@ -434,6 +443,7 @@ class OpsSettings:
     port: int = setting(9125, "TCP port of the HTTP listener; 0 = any free one")
     node: str = setting("%SYSNAME%", "name of this machine in event files and event ids")
     log: LogSettings = LogSettings()
+    metrics: MetricsSettings = MetricsSettings()
     events: EventsSettings = EventsSettings()
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Container, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 
@@ -28,10 +28,11 @@ from mqcd.daemon.derived import options_of, own_names, schedule_of
 from mqcd.daemon.explaining import Explanations, explain_live
 from mqcd.daemon.guard import Guard
 from mqcd.daemon.places import LISTENERS, OPS, place_of
-from mqcd.daemon.rows import has_mail, lane_rows, stuck_rows
+from mqcd.daemon.rows import lane_rows, stuck_rows
 from mqcd.deliver.deliverer import Deliverer
 from mqcd.net.dialer import SystemDialer
 from mqcd.net.resolver import DnsResolver
+from mqcd.ops.breakdown import Breakdown
 from mqcd.ops.eventlog import LogObserver
 from mqcd.ops.fanout import Fanout
 from mqcd.ops.http import Answer, HttpServer, Page, Request
@@ -84,7 +85,8 @@ class Server:
         self._opened = False
         self.guard = Guard()
         self._meters = Meters()
-        observer = Fanout(self._meters, LogObserver(log_to), *observers)
+        self._breakdown = Breakdown(settings.ops.metrics.sites)
+        observer = Fanout(self._meters, self._breakdown, LogObserver(log_to), *observers)
         schedule = schedule_of(settings)
         options = options_of(settings, schedule)
         self.store: ClusterStore | Onlooker = (
@@ -116,6 +118,7 @@ class Server:
             own_names=own_names(settings),
         )
         self._lag = LoopLag(clock)
+        self._metrics = self._make_metrics()
         self._http = HttpServer(self._pages(), clock)
         self.ops_port = settings.ops.port
         """TCP port of the pages; the bound one once bound."""
@@ -156,6 +159,9 @@ class Server:
                 door.open_door()
         self._state = "starting: mail is taken, and what the last run left is being read"
         await self.store.recovered()
+        if isinstance(self.store, ClusterStore):
+            # A queue that others may write to has changes that nobody here hears of.
+            self._metrics.open_ledger()
         self._opened = True
         await self.deliverer.start()
         self.guard.spawn(_REPORTS, self._reports.run())
@@ -233,16 +239,20 @@ class Server:
 
     # ------------------------------------------------------------ pages and lines
 
-    def _pages(self) -> Mapping[str, Page]:
-        metrics = Metrics(
+    def _make_metrics(self) -> Metrics:
+        return Metrics(
             self._clock,
             self._meters,
             self.store,
+            breakdown=self._breakdown,
             engine=self.store.engine if isinstance(self.store, ClusterStore) else None,
             delivery=self._delivery,
+            listeners=lambda: {door.settings.name: door.sessions for door in self.doors},
             loop_lag_ms=self._lag.worst_ms,
         )
-        made = dict(pages(metrics, self.not_ready, self._lag.worst_ms))
+
+    def _pages(self) -> Mapping[str, Page]:
+        made = dict(pages(self._metrics, self.not_ready, self._lag.worst_ms))
         made["/metrics"] = self._when_open(made["/metrics"])
         made["/v1/explain"] = self._when_open(explain_page(self._explain))
         made["/v1/lanes"] = self._when_open(rows_page(lambda: lane_rows(self.deliverer.lanes())))
@@ -262,11 +272,16 @@ class Server:
     async def _explain(self, asked: str, sender: str) -> Explanations:
         return await explain_live(self.store, self.deliverer, asked, sender)
 
-    def _delivery(self) -> DeliveryFigures:
+    def _delivery(self, sites: Container[str]) -> DeliveryFigures:
+        gauges = self.deliverer.gauges(sites)
         return DeliveryFigures(
-            lanes=sum(map(has_mail, self.deliverer.lanes())),
+            lanes=gauges.lanes,
             suspended=self.deliverer.suspended,
             stuck=sum(each.recipients for each in self.deliverer.stuck()),
+            connections=gauges.connections,
+            site_connections=gauges.site_connections,
+            waiting=gauges.waiting,
+            oldest=gauges.oldest,
         )
 
     def _tell(self, event: str, **fields: str | int) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from functools import partial
 
 from mqcd.config.settings import DeliverSettings
@@ -26,6 +26,7 @@ from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resol
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.explaining import Explainer, Waiting
+from mqcd.deliver.gauging import Gauges, gauge
 from mqcd.deliver.lanes import Bounds, Give, Job, LaneState, Start, Why
 from mqcd.deliver.parking import is_late, is_over
 from mqcd.deliver.patrol import Patrol
@@ -182,6 +183,10 @@ class Deliverer:
     def lanes(self) -> Sequence[LaneState]:
         """What each destination is doing."""
         return self._table.states(self._shop.clock.monotonic())
+
+    def gauges(self, sites: Container[str]) -> Gauges:
+        """Figures over all lanes, those of the destinations in `sites` apart."""
+        return gauge(self._table.lanes(), self._under_way(), sites)
 
     def stuck(self) -> Sequence[Stuck]:
         """What has made no progress for longer than the watchdog's patience."""

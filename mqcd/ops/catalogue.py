@@ -1,7 +1,7 @@
 """Every metric that the server shows: its name, kind, labels and meaning.
 
-Names are an interface: they may be added to, never renamed. docs/metrics.md repeats this table, and a
-test holds the two together.
+Names are an interface: they may be added to, never renamed. docs/metrics.md has this table, as `table`
+writes it (`python -m mqcd.ops.catalogue` prints it), and a test holds the two together.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ class Spec:
     name: str
     kind: Kind
     meaning: str
-    label: str = ""
-    """Name of its one label; "" without."""
+    labels: tuple[str, ...] = ()
+    """Names of its labels, in the order in which values of them are given."""
 
 
-def _counter(name: str, meaning: str, label: str = "") -> Spec:
-    return Spec(name=name, kind=Kind.COUNTER, meaning=meaning, label=label)
+def _counter(name: str, meaning: str, *labels: str) -> Spec:
+    return Spec(name=name, kind=Kind.COUNTER, meaning=meaning, labels=labels)
 
 
-def _gauge(name: str, meaning: str, label: str = "") -> Spec:
-    return Spec(name=name, kind=Kind.GAUGE, meaning=meaning, label=label)
+def _gauge(name: str, meaning: str, *labels: str) -> Spec:
+    return Spec(name=name, kind=Kind.GAUGE, meaning=meaning, labels=labels)
 
 
-def _histogram(name: str, meaning: str) -> Spec:
-    return Spec(name=name, kind=Kind.HISTOGRAM, meaning=meaning)
+def _histogram(name: str, meaning: str, *labels: str) -> Spec:
+    return Spec(name=name, kind=Kind.HISTOGRAM, meaning=meaning, labels=labels)
 
 
 CATALOGUE = (
@@ -92,6 +92,58 @@ CATALOGUE = (
     ),
     _gauge("mqcd_disk_free_bytes", "Free octets of the file system below a root.", "root"),
     _gauge("mqcd_disk_free_inodes", "Free inodes of the file system below a root.", "root"),
+    _counter("mqcd_listener_messages_total", "Messages accepted from clients.", "listener", "tls"),
+    _counter("mqcd_listener_recipients_total", "Recipients accepted from clients.", "listener"),
+    _histogram("mqcd_listener_message_size_bytes", "Sizes of the messages accepted.", "listener"),
+    _counter(
+        "mqcd_listener_refused_total",
+        "Commands and messages refused at the door, by class of the reply.",
+        *("listener", "reason", "class"),
+    ),
+    _gauge("mqcd_listener_open_connections", "Clients connected.", "listener"),
+    _counter(
+        "mqcd_zone_verdicts_total", "Attempts that have ended, by what came of them.", "zone", "verdict"
+    ),
+    _counter("mqcd_zone_delivered_total", "Recipients delivered, by the TLS version used.", "zone", "tls"),
+    _histogram("mqcd_zone_time_in_queue_seconds", "Time from acceptance to delivery.", "zone"),
+    _gauge("mqcd_zone_open_connections", "Connections to next hops, open or being opened.", "zone"),
+    _counter(
+        "mqcd_replies_total",
+        "Attempts that have ended, by class of the reply and class and subject of its enhanced status.",
+        *("verdict", "class", "status"),
+    ),
+    _counter(
+        "mqcd_site_verdicts_total", "Attempts that have ended, by what came of them.", "site", "verdict"
+    ),
+    _histogram(
+        "mqcd_site_attempt_duration_seconds", "Time from the start of an attempt to its verdict.", "site"
+    ),
+    _counter("mqcd_site_connections_total", "Connections opened.", "site"),
+    _counter("mqcd_site_connections_failed_total", "Connections that could not be opened.", "site"),
+    _gauge("mqcd_site_open_connections", "Connections open or being opened.", "site"),
+    _gauge("mqcd_site_waiting_recipients", "Recipients in the active set that wait for their turn.", "site"),
+    _gauge(
+        "mqcd_site_oldest_recipient_age_seconds",
+        "Time since the oldest was accepted, of those that are being tried or were put off; the ten worst.",
+        "site",
+    ),
+    _gauge(
+        "mqcd_ledger_imbalance_recipients",
+        "Recipients accepted since the start that neither ended nor are in the queue. Must be 0.",
+    ),
     _gauge("mqcd_loop_lag_seconds", "Worst delay of the event loop in the last ten seconds."),
     _gauge("mqcd_build_info", "Always 1; the label says which version runs.", "version"),
 )
+
+
+def table() -> str:
+    """The catalogue as docs/metrics.md has it (Markdown)."""
+    rows = ["| name | kind | labels | meaning |", "|---|---|---|---|"]
+    for spec in CATALOGUE:
+        labels = "".join(f" `{label}`" for label in spec.labels)
+        rows.append(f"| `{spec.name}` | {spec.kind.value} |{labels} | {spec.meaning} |")
+    return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    print(table(), end="")

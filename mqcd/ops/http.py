@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -36,6 +37,8 @@ class Request:
     """Without the query."""
     query: str = ""
     """What follows the question mark, as sent."""
+    accept: str = ""
+    """The field Accept: the media types that the client can read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +50,7 @@ class Answer:
     content_type: str = TEXT
 
 
+_ACCEPT = re.compile(rb"\r\naccept:[ \t]*([^\r]*)", re.IGNORECASE)
 Page = Callable[[Request], Answer | Awaitable[Answer]]
 """A page that has to wait for something gives an awaitable, which is limited as reading and sending are."""
 Result = TypeVar("Result")
@@ -174,7 +178,10 @@ def parse_request(head: bytes) -> Request | None:
     if len(words) != 3 or not words[2].startswith("HTTP/1.") or not words[0].isalpha():
         return None
     path, _, query = words[1].partition("?")
-    return Request(method=words[0], path=path, query=query)
+    accept = _ACCEPT.search(head)
+    return Request(
+        method=words[0], path=path, query=query, accept=accept[1].decode("latin-1") if accept else ""
+    )
 
 
 def _plain(status: HTTPStatus, text: str) -> Answer:

@@ -27,7 +27,7 @@ OTHER = "other"
 
 
 class Spread:
-    """Counts durations, ms, by upper bound."""
+    """Counts durations, ms, or sizes, octets, by upper bound."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -36,16 +36,21 @@ class Spread:
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0
 
-    def add(self, ms: int) -> None:
-        """Count one duration; a clock that went back makes none below nought."""
-        ms = max(ms, 0)
-        self.counts[bisect_left(self.bounds, ms)] += 1
-        self.total += ms
+    def add(self, value: int) -> None:
+        """Count one; a clock that went back makes none below nought."""
+        if value < 0:
+            value = 0
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
 
     def in_seconds(self) -> Distribution:
         """The counts so far, with bounds and sum in seconds."""
-        bounds = [bound / 1000 for bound in self.bounds]
-        return Distribution(bounds=bounds, counts=list(self.counts), total=self.total / 1000)
+        return self.scaled(1000)
+
+    def scaled(self, per: int) -> Distribution:
+        """The counts so far, in units of which each holds `per` of ours."""
+        bounds = [bound / per for bound in self.bounds]
+        return Distribution(bounds=bounds, counts=list(self.counts), total=self.total / per)
 
 
 class Reasons:

@@ -6,12 +6,12 @@ composition root supplies; a part that is not there (a store without a journal) 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Protocol
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -23,20 +23,17 @@ from prometheus_client.registry import Collector
 from mqcd import __version__
 from mqcd.core.model import Area, AreaStats
 from mqcd.core.ports import Clock, Distribution, EngineFigures
+from mqcd.ops.breakdown import NO_NAME, Breakdown
 from mqcd.ops.catalogue import CATALOGUE, Kind, Spec
+from mqcd.ops.labelled import Labelled, by_label, by_site
+from mqcd.ops.ledger import HasStats, Ledger
 from mqcd.ops.meters import Meters
 
-Value = float | Mapping[str, float] | Distribution
-"""A plain value, one per label value, or a distribution."""
+Value = float | Distribution | Mapping[str, float] | Labelled
+"""A plain value or a distribution; one per value of the one label, or per values of all labels."""
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
-class HasStats(Protocol):
-    """The one side of a queue store that is looked at."""
-
-    def stats(self) -> Mapping[Area, AreaStats]:
-        """What each area holds."""
+OPENMETRICS = "application/openmetrics-text"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +43,14 @@ class DeliveryFigures:
     lanes: int
     suspended: int
     stuck: int = 0
+    connections: Mapping[str, int] = field(default_factory=dict)
+    """Open or being opened, by zone; "" is mail that no zone takes."""
+    site_connections: Mapping[str, int] = field(default_factory=dict)
+    """The same by destination, for those that were asked for; "" are all others."""
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """Recipients that wait in the active set, by destination, likewise."""
+    oldest: Mapping[str, int] = field(default_factory=dict)
+    """By destination, when the oldest message in the active set was accepted, ms."""
 
 
 class Metrics(Collector):
@@ -57,23 +62,37 @@ class Metrics(Collector):
         meters: Meters,
         store: HasStats,
         *,
+        breakdown: Breakdown | None = None,
         engine: Callable[[], EngineFigures] | None = None,
-        delivery: Callable[[], DeliveryFigures] | None = None,
+        delivery: Callable[[Container[str]], DeliveryFigures] | None = None,
+        listeners: Callable[[], Mapping[str, int]] | None = None,
         loop_lag_ms: Callable[[], int] | None = None,
     ) -> None:
+        """`delivery` tells the figures of some destinations apart, `listeners` their open connections."""
         self._clock = clock
         self._meters = meters
+        self._breakdown = breakdown
         self._store = store
         self._engine = engine
         self._delivery = delivery
+        self._listeners = listeners
         self._loop_lag_ms = loop_lag_ms
+        self._ledger = Ledger(meters, store)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
-    def exposition(self) -> bytes:
-        """The page, in the text format that CONTENT_TYPE names."""
-        return generate_latest(self._registry)
+    def open_ledger(self) -> None:
+        """The queue has been read: from now on the books must balance."""
+        self._ledger.open(self._engine().quarantined_lines if self._engine else 0)
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """The page and its content type: OpenMetrics for a client that accepts it, else Prometheus' own."""
+        if OPENMETRICS in accept:
+            encode, content_type = choose_encoder(f"{OPENMETRICS}; version=1.0.0")
+        else:
+            encode, content_type = choose_encoder("")[0], CONTENT_TYPE
+        return encode(self._registry), content_type
 
     def collect(self) -> Iterator[Metric]:
         """Every metric of the catalogue that has a value now."""
@@ -86,13 +105,32 @@ class Metrics(Collector):
         values: dict[str, Value] = {"mqcd_build_info": {__version__: 1}}
         values |= _of_events(self._meters)
         values |= self._of_areas()
-        if self._delivery is not None:
-            values |= _of_delivery(self._delivery())
+        quarantined = 0
         if self._engine is not None:
-            values |= _of_engine(self._engine())
+            figures = self._engine()
+            quarantined = figures.quarantined_lines
+            values |= _of_engine(figures)
+        if (imbalance := self._ledger.imbalance(quarantined)) is not None:
+            values["mqcd_ledger_imbalance_recipients"] = imbalance
+        if self._listeners is not None:
+            values["mqcd_listener_open_connections"] = self._listeners()
         if self._loop_lag_ms is not None:
             values["mqcd_loop_lag_seconds"] = self._loop_lag_ms() / 1000
+        self._add_labelled(values)
         return values
+
+    def _add_labelled(self, values: dict[str, Value]) -> None:
+        now, breakdown = self._clock.now(), self._breakdown
+        sites: Container[str] = ()
+        if breakdown is not None:
+            breakdown.sites.tick(now)
+            values |= by_label(breakdown)
+            sites = breakdown.sites
+        if self._delivery is not None:
+            figures = self._delivery(sites)
+            values |= _of_delivery(figures)
+            if breakdown is not None:
+                values |= by_site(breakdown, figures.site_connections, figures.waiting, figures.oldest, now)
 
     def _of_areas(self) -> dict[str, Value]:
         stats = self._store.stats()
@@ -137,6 +175,7 @@ def _of_delivery(figures: DeliveryFigures) -> dict[str, Value]:
         "mqcd_lanes": figures.lanes,
         "mqcd_destinations_suspended": figures.suspended,
         "mqcd_stuck_recipients": figures.stuck,
+        "mqcd_zone_open_connections": {zone or NO_NAME: count for zone, count in figures.connections.items()},
     }
 
 
@@ -161,17 +200,25 @@ def _of_engine(figures: EngineFigures) -> dict[str, Value]:
 
 def _family(spec: Spec, value: Value) -> Metric:
     """One metric as prometheus-client wants it; it adds `_total` to a counter's name by itself."""
-    if isinstance(value, Distribution):
-        bounds = [*(str(float(bound)) for bound in value.bounds), "+Inf"]
-        buckets = list(zip(bounds, accumulate(value.counts), strict=True))
-        return HistogramMetricFamily(spec.name, spec.meaning, buckets=buckets, sum_value=value.total)
-    labels = [spec.label] if spec.label else []
-    family: CounterMetricFamily | GaugeMetricFamily
-    if spec.kind is Kind.COUNTER:
-        family = CounterMetricFamily(spec.name, spec.meaning, labels=labels)
+    if isinstance(value, Distribution | float | int):
+        samples: Labelled = {(): value}
     else:
-        family = GaugeMetricFamily(spec.name, spec.meaning, labels=labels)
-    samples = value if isinstance(value, Mapping) else {"": value}
-    for label, number in samples.items():
-        family.add_metric([label] if labels else [], number)
+        samples = {(key,) if isinstance(key, str) else key: each for key, each in value.items()}
+    if spec.kind is Kind.HISTOGRAM:
+        return _histogram(spec, samples)
+    make = CounterMetricFamily if spec.kind is Kind.COUNTER else GaugeMetricFamily
+    family: CounterMetricFamily | GaugeMetricFamily = make(spec.name, spec.meaning, labels=spec.labels)
+    for labels, number in samples.items():
+        if not isinstance(number, Distribution):
+            family.add_metric(labels, number)
+    return family
+
+
+def _histogram(spec: Spec, samples: Labelled) -> Metric:
+    family = HistogramMetricFamily(spec.name, spec.meaning, labels=spec.labels)
+    for labels, value in samples.items():
+        if isinstance(value, Distribution):
+            bounds = [*(str(float(bound)) for bound in value.bounds), "+Inf"]
+            buckets = list(zip(bounds, accumulate(value.counts), strict=True))
+            family.add_metric(labels, buckets, value.total)
     return family

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 
 from mqcd.core.errors import DecodeError
 from mqcd.ops.http import Answer, Page, Request
-from mqcd.ops.metrics import CONTENT_TYPE, Metrics
+from mqcd.ops.metrics import Metrics
 
 JSON = "application/json"
 LINES = "application/x-ndjson"
@@ -26,10 +26,15 @@ MAX_LAG_MS = 5_000
 def pages(metrics: Metrics, not_ready: Reasons, loop_lag_ms: Callable[[], int]) -> Mapping[str, Page]:
     """The pages by path. `not_ready`: what keeps the door shut or delivery from running."""
     return {
-        "/metrics": lambda _: Answer(body=metrics.exposition(), content_type=CONTENT_TYPE),
+        "/metrics": lambda request: _exposition(metrics, request),
         "/healthz": _state(lambda: _unhealthy(loop_lag_ms())),
         "/readyz": _state(not_ready),
     }
+
+
+def _exposition(metrics: Metrics, request: Request) -> Answer:
+    body, content_type = metrics.exposition(request.accept)
+    return Answer(body=body, content_type=content_type)
 
 
 def _unhealthy(lag_ms: int) -> Sequence[str]:

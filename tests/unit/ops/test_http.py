@@ -176,11 +176,15 @@ async def test_an_address_that_is_not_ours_is_a_clear_error() -> None:
         await HttpServer({}, FakeClock()).start("192.0.2.1", 0)
 
 
+OF_A_KIND = Request(method="GET", path="/", accept="a/b;q=1")
+
+
 @pytest.mark.parametrize(
     ("head", "request_"),
     [
         (b"GET / HTTP/1.0\r\n\r\n", Request(method="GET", path="/")),
         (b"HEAD /a?b?c HTTP/1.1\r\nA: b\r\n\r\n", Request(method="HEAD", path="/a", query="b?c")),
+        (b"GET / HTTP/1.1\r\naCCept: a/b;q=1\r\nAccept-Encoding: x\r\n\r\n", OF_A_KIND),
         (b"GET / HTTP/1.1 x\r\n\r\n", None),
         (b"G-T / HTTP/1.1\r\n\r\n", None),
     ],

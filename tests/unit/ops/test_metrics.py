@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from mqcd import __version__
-from mqcd.core.model import Area
-from mqcd.core.ports import Distribution, EngineFigures
-from mqcd.ops.catalogue import CATALOGUE, Kind
+from mqcd.core.model import Area, Envelope, Recipient
+from mqcd.core.ports import Distribution, EngineFigures, Refusal
+from mqcd.core.reply import Reply
+from mqcd.ops.breakdown import Breakdown
+from mqcd.ops.catalogue import CATALOGUE, Kind, table
+from mqcd.ops.fanout import Fanout
+from mqcd.ops.labelled import WORST
 from mqcd.ops.meters import Meters
-from mqcd.ops.metrics import DeliveryFigures, Metrics
+from mqcd.ops.metrics import CONTENT_TYPE, DeliveryFigures, Metrics
 from mqcd.stores.memory import MemoryStore
 from tests.contract.mail import BODY, Post, bounced, deferred, delivered
 from tests.fakes.clock import FakeClock
@@ -67,6 +74,24 @@ NAMES = [
     "mqcd_stuck_recipients",
     "mqcd_loop_lag_seconds",
     "mqcd_build_info",
+    "mqcd_listener_messages_total",
+    "mqcd_listener_recipients_total",
+    "mqcd_listener_message_size_bytes",
+    "mqcd_listener_refused_total",
+    "mqcd_listener_open_connections",
+    "mqcd_zone_verdicts_total",
+    "mqcd_zone_delivered_total",
+    "mqcd_zone_time_in_queue_seconds",
+    "mqcd_zone_open_connections",
+    "mqcd_replies_total",
+    "mqcd_site_verdicts_total",
+    "mqcd_site_attempt_duration_seconds",
+    "mqcd_site_connections_total",
+    "mqcd_site_connections_failed_total",
+    "mqcd_site_open_connections",
+    "mqcd_site_waiting_recipients",
+    "mqcd_site_oldest_recipient_age_seconds",
+    "mqcd_ledger_imbalance_recipients",
 ]
 """Names that dashboards rely on. This list only grows."""
 
@@ -75,15 +100,32 @@ class Bench:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.meters = Meters()
-        self.store = MemoryStore(self.clock, self.meters)
+        self.breakdown = Breakdown(sites=5)
+        self.store = MemoryStore(self.clock, Fanout(self.meters, self.breakdown))
         self.post = Post(self.store, self.clock)
+        self.oldest: dict[str, int] = {}
         self.metrics = Metrics(
             self.clock,
             self.meters,
             self.store,
+            breakdown=self.breakdown,
             engine=lambda: ENGINE,
-            delivery=lambda: DeliveryFigures(lanes=4, suspended=1, stuck=2),
+            delivery=self._delivery,
+            listeners=lambda: {"mx": 7},
             loop_lag_ms=lambda: 12,
+        )
+        self.metrics.open_ledger()
+
+    def _delivery(self, sites: Container[str]) -> DeliveryFigures:
+        named = {"example.org": 6} if "example.org" in sites else {}
+        return DeliveryFigures(
+            lanes=4,
+            suspended=1,
+            stuck=2,
+            connections={"": 5, "bulk": 3},
+            site_connections={**named, "": 2},
+            waiting={"": 9},
+            oldest=self.oldest,
         )
 
     def samples(self) -> dict[str, float]:
@@ -93,7 +135,7 @@ class Bench:
 
 def read(metrics: Metrics) -> dict[str, float]:
     found = {}
-    for family in text_string_to_metric_families(metrics.exposition().decode()):
+    for family in text_string_to_metric_families(metrics.exposition()[0].decode()):
         for sample in family.samples:
             labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
             found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
@@ -131,6 +173,94 @@ async def test_the_page_follows_the_queue(bench: Bench) -> None:
     assert samples["mqcd_time_in_queue_seconds_bucket{le=+Inf}"] == 1
 
 
+async def one_of_each(bench: Bench) -> None:
+    """Mail, verdicts and a refusal, so that every series has a sample."""
+    await bench.post.send("a@example.org", "b@example.org", "c@example.org")
+    first, second, third = await bench.post.claim_all()
+    await bench.post.settle(deferred(bench.clock.now() + 1000), first)
+    await bench.post.settle(bounced(), second)
+    bench.clock.advance(2500)
+    await bench.post.settle(delivered(), third)
+    bench.breakdown.refused(0, Refusal(reason="relay", reply=Reply(code=550), listener="mx"))
+
+
+async def test_figures_with_labels(bench: Bench) -> None:
+    await one_of_each(bench)
+    bench.oldest = {"dead.example": bench.clock.now() - 9000}
+    bench.clock.advance(500)
+    samples = bench.samples()
+    assert samples["mqcd_listener_messages_total{listener=-,tls=none}"] == 1
+    assert samples["mqcd_listener_recipients_total{listener=-}"] == 3
+    assert samples["mqcd_listener_message_size_bytes_bucket{le=1024.0,listener=-}"] == 1
+    assert samples["mqcd_listener_refused_total{class=5xx,listener=mx,reason=relay}"] == 1
+    assert samples["mqcd_listener_open_connections{listener=mx}"] == 7
+    assert samples["mqcd_zone_verdicts_total{verdict=deferred,zone=-}"] == 1
+    assert samples["mqcd_zone_delivered_total{tls=none,zone=-}"] == 1
+    assert samples["mqcd_zone_time_in_queue_seconds_sum{zone=-}"] == 2.5
+    assert samples["mqcd_zone_open_connections{zone=-}"] == 5
+    assert samples["mqcd_zone_open_connections{zone=bulk}"] == 3
+    assert samples["mqcd_replies_total{class=5xx,status=5.1,verdict=bounced}"] == 1
+    assert samples["mqcd_site_verdicts_total{site=example.org,verdict=bounced}"] == 1
+    assert samples["mqcd_site_verdicts_total{site=other,verdict=bounced}"] == 0
+    assert samples["mqcd_site_attempt_duration_seconds_count{site=example.org}"] == 3
+    assert samples["mqcd_site_open_connections{site=example.org}"] == 6
+    assert samples["mqcd_site_open_connections{site=other}"] == 2
+    assert samples["mqcd_site_waiting_recipients{site=example.org}"] == 0
+    assert samples["mqcd_site_waiting_recipients{site=other}"] == 9
+    assert samples["mqcd_site_oldest_recipient_age_seconds{site=example.org}"] == 3
+    assert samples["mqcd_site_oldest_recipient_age_seconds{site=dead.example}"] == 9.5
+    assert samples["mqcd_ledger_imbalance_recipients"] == 0
+
+
+async def test_only_the_worst_destinations_have_their_oldest_told(bench: Bench) -> None:
+    now = bench.clock.now()
+    bench.oldest = {f"d{number}.example": now - number * 1000 for number in range(500)}
+    ages = {
+        name: age for name, age in bench.samples().items() if name.startswith("mqcd_site_oldest_recipient")
+    }
+    assert sorted(ages.values()) == [500 - WORST + each for each in range(WORST)]
+
+
+async def test_the_number_of_series_does_not_follow_the_number_of_destinations(bench: Bench) -> None:
+    attempt = delivered().attempt
+
+    def many(start: int, count: int) -> int:
+        for number in range(start, start + count):
+            mail = Recipient(
+                envelope=Envelope(spid=2, sender="", received=0),
+                size=1,
+                qid=1,
+                address=f"a@d{number}.example",
+            )
+            site = f"d{number}.example"
+            told = replace(deferred(10**13), attempt=replace(attempt, destination=site))
+            bench.breakdown.deferred(bench.clock.now(), mail, told)
+            bench.breakdown.connected(bench.clock.now(), site, "192.0.2.1", 1)
+            bench.oldest[site] = number
+        return len(bench.samples())
+
+    assert many(0, 100) == many(100, 10_000)
+
+
+async def test_whoever_asks_for_openmetrics_gets_it(bench: Bench) -> None:
+    await one_of_each(bench)
+    accept = "application/openmetrics-text;version=1.0.0;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+    body, content_type = bench.metrics.exposition(accept)
+    assert content_type.startswith("application/openmetrics-text; version=1.0.0")
+    read_back = openmetrics.text_string_to_metric_families(body.decode())  # type: ignore[no-untyped-call]
+    kinds = {family.name: family.type for family in read_back}
+    assert kinds["mqcd_recipients_accepted"] == "counter"
+    assert bench.metrics.exposition("text/plain")[1] == CONTENT_TYPE
+
+
+async def test_a_destination_that_is_no_text_cannot_break_the_page(bench: Bench) -> None:
+    for name in ("x\udc80.example", 'y"} 1\nmqcd_forged_total 7\\', ""):
+        bench.breakdown.connected(0, name, "192.0.2.1", 1)
+    samples = bench.samples()
+    assert samples["mqcd_site_connections_total{site=x\\udc80.example}"] == 1
+    assert "mqcd_forged_total" not in samples
+
+
 async def test_every_area_has_its_samples_from_the_start(bench: Bench) -> None:
     samples = bench.samples()
     for name in ("mqcd_queue_recipients", "mqcd_queue_bytes", "mqcd_oldest_recipient_age_seconds"):
@@ -159,7 +289,8 @@ async def test_a_part_that_is_not_there_leaves_its_metrics_out(bench: Bench) -> 
 
 
 async def test_the_page_has_all_of_the_catalogue_and_nothing_else(bench: Bench) -> None:
-    page = bench.metrics.exposition().decode()
+    await one_of_each(bench)
+    page = bench.metrics.exposition()[0].decode()
     told = dict(re.findall(r"^# TYPE (mqcd_\S+) (\S+)$", page, re.MULTILINE))
     assert told == {spec.name: spec.kind.value for spec in CATALOGUE}
     for spec in CATALOGUE:
@@ -177,8 +308,9 @@ def test_names_follow_their_kind() -> None:
 
 def test_the_document_says_what_the_code_says() -> None:
     text = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
-    rows = re.findall(r"^\| `(mqcd_\w+)` \| (\w+) \| (?:`(\w+)`)? ?\| (.+) \|$", text, re.MULTILINE)
-    assert rows == [(spec.name, spec.kind.value, spec.label, spec.meaning) for spec in CATALOGUE]
+    assert f"\n\n{table()}\n" in text, "put what `python -m mqcd.ops.catalogue` prints into docs/metrics.md"
+    labels = set(re.findall(r"^\| `(\w+)` \| [^|]*\|$", text.split("## Labels")[1], re.MULTILINE))
+    assert labels == {label for spec in CATALOGUE for label in spec.labels} - {"root", "version"}
 
 
 async def test_hostile_reasons_cannot_break_the_page(bench: Bench) -> None:

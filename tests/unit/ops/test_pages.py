@@ -13,12 +13,12 @@ from mqcd.stores.memory import MemoryStore
 from tests.fakes.clock import FakeClock
 
 
-def ask(path: str, against: list[str] | None = None, lag: int = 0) -> Answer:
+def ask(path: str, against: list[str] | None = None, lag: int = 0, accept: str = "") -> Answer:
     clock = FakeClock()
     meters = Meters()
     metrics = Metrics(clock, meters, MemoryStore(clock, meters))
     page = pages(metrics, lambda: against or [], lambda: lag)[path]
-    answer = page(Request(method="GET", path=path))
+    answer = page(Request(method="GET", path=path, accept=accept))
     assert isinstance(answer, Answer)
     return answer
 
@@ -27,6 +27,12 @@ def test_metrics() -> None:
     answer = ask("/metrics")
     assert answer.content_type == CONTENT_TYPE
     assert b"\nmqcd_attempts_total 0.0\n" in answer.body
+
+
+def test_metrics_as_openmetrics() -> None:
+    answer = ask("/metrics", accept="application/openmetrics-text;version=1.0.0")
+    assert answer.content_type.startswith("application/openmetrics-text")
+    assert answer.body.endswith(b"# EOF\n")
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])

@@ -1,0 +1,118 @@
+"""What is counted under which label."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mqcd.core.model import Attempt, Deferred, Delivered, Envelope, Origin, Recipient
+from mqcd.core.ports import Refusal
+from mqcd.core.reply import Reply
+from mqcd.ops.breakdown import MOST_NAMES, MOST_REPLIES, Breakdown, Listener, Named
+from mqcd.ops.leaders import OTHER
+from tests.contract.mail import ATTEMPT, bounced, deferred, delivered, expired
+
+MAIL = Recipient(
+    envelope=Envelope(spid=2, sender="s@example.com", received=1000, listener="mx", tls="TLSv1.3"),
+    size=5000,
+    qid=1,
+    address="a@example.org",
+)
+
+
+def to(site: str, zone: str = "", tls: str = "", ms: int = 0) -> Attempt:
+    return replace(ATTEMPT, destination=site, zone=zone, tls=tls, attempt_ms=ms)
+
+
+def test_mail_in_is_counted_by_listener_and_tls() -> None:
+    figures = Breakdown()
+    figures.accepted(0, [MAIL, replace(MAIL, qid=2)])
+    figures.accepted(0, [replace(MAIL, envelope=replace(MAIL.envelope, tls=""))])
+    mx = figures.listeners["mx"]
+    assert mx.messages == {"TLSv1.3": 1, "none": 1}
+    assert mx.recipients == 3
+    assert (sum(mx.sizes.counts), mx.sizes.total) == (2, 10_000)
+
+
+def test_reports_came_in_by_no_listener() -> None:
+    figures = Breakdown()
+    figures.accepted(0, [replace(MAIL, envelope=replace(MAIL.envelope, origin=Origin.REPORT))])
+    assert not figures.listeners
+
+
+def test_verdicts_are_counted_by_zone_and_site() -> None:
+    figures = Breakdown()
+    figures.delivered(4000, MAIL, replace(delivered(), attempt=to("a.example", "bulk", "TLSv1.2", 60)))
+    figures.deferred(0, MAIL, replace(deferred(9), attempt=to("a.example", "bulk")))
+    figures.bounced(0, MAIL, replace(bounced(), attempt=to("b.example")))
+    figures.expired(0, MAIL, replace(expired(), attempt=to("b.example")))
+    sites = dict(figures.sites)
+    assert sites["a.example"].verdicts == {"delivered": 1, "deferred": 1, "bounced": 0, "expired": 0}
+    assert sites["b.example"].verdicts == {"delivered": 0, "deferred": 0, "bounced": 1, "expired": 1}
+    assert sites["a.example"].durations.total == 60
+    bulk = figures.zones["bulk"]
+    assert bulk.verdicts == {"delivered": 1, "deferred": 1, "bounced": 0, "expired": 0}
+    assert bulk.by_tls == {"TLSv1.2": 1}
+    assert (sum(bulk.queued.counts), bulk.queued.total) == (1, 3000)
+    assert sum(figures.zones[""].verdicts.values()) == 2
+
+
+def test_replies_are_counted_by_their_classes() -> None:
+    figures = Breakdown()
+    for status in ("4.2.1", "4.2.2", "4.7.1", ""):
+        reply = Reply(code=451, status=status)
+        figures.deferred(0, MAIL, Deferred(reply=reply, attempt=ATTEMPT, due=5))
+    figures.delivered(0, MAIL, delivered())
+    assert figures.replies == {
+        ("deferred", 4, "4.2"): 2,
+        ("deferred", 4, "4.7"): 1,
+        ("deferred", 4, ""): 1,
+        ("delivered", 2, "2.0"): 1,
+    }
+
+
+def test_however_replies_look_their_number_is_bounded() -> None:
+    figures = Breakdown()
+    for number in range(1000):
+        reply = Reply(code=250, status=f"{number:03}")
+        figures.delivered(0, MAIL, Delivered(reply=reply, attempt=ATTEMPT))
+    assert len(figures.replies) == MOST_REPLIES + 1
+    assert figures.replies["delivered", 2, OTHER] == 1000 - MOST_REPLIES
+
+
+def test_refusals_are_counted_by_listener() -> None:
+    figures = Breakdown()
+    figures.refused(0, Refusal(reason="relay", reply=Reply(code=550), listener="mx"))
+    figures.refused(0, Refusal(reason="relay", reply=Reply(code=550), listener="mx"))
+    figures.refused(0, Refusal(reason="store", reply=Reply(code=452), listener="mx"))
+    assert figures.refusals == {("mx", "relay", "5xx"): 2, ("mx", "store", "4xx"): 1}
+    for number in range(1000):
+        figures.refused(0, Refusal(reason=f"word{number}", reply=Reply(code=550), listener="mx"))
+    assert len(figures.refusals) == MOST_REPLIES + 1
+
+
+def test_connections_are_counted_by_site() -> None:
+    figures = Breakdown()
+    figures.connected(0, "a.example", "192.0.2.1", 3)
+    figures.connected(0, "a.example", "192.0.2.1", 3)
+    figures.connect_failed(0, "b.example", "192.0.2.2", "refused")
+    sites = dict(figures.sites)
+    assert (sites["a.example"].connections, sites["b.example"].failed_connections) == (2, 1)
+
+
+def test_the_oldest_that_was_put_off_is_known_until_it_ends() -> None:
+    figures = Breakdown()
+    old = replace(MAIL, envelope=replace(MAIL.envelope, spid=4, received=300))
+    attempt = to("a.example")
+    for mail in (MAIL, old):
+        figures.deferred(0, mail, replace(deferred(9000), attempt=attempt))
+    assert figures.elders.oldest(0) == {"a.example": 300}
+    figures.delivered(0, replace(old, attempts=1), replace(delivered(), attempt=attempt))
+    assert figures.elders.oldest(0) == {}
+
+
+def test_names_of_zones_are_bounded() -> None:
+    named: Named[Listener] = Named(Listener)
+    for number in range(3 * MOST_NAMES):
+        named[f"zone{number}"].recipients += 1
+    assert len(named) == MOST_NAMES + 1
+    assert named[OTHER].recipients == 2 * MOST_NAMES
