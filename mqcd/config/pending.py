@@ -51,7 +51,11 @@ NOT_YET_RESTRICTING = {
 _NO_PART = "mqcd has no such part"
 _NOTIFIED = "mqcd starts at once and is notified, it does not poll"
 _LATER = "it has no effect yet"
+_OWN_AUDIT = "every line of an audit log has one form, and is written within a second"
 _NO_KEYSTORE = "a relay's certfile and keyfile name a certificate of ours, there are no key stores"
+
+_LOGGER = ("buffer", "class", "delta", "flush", "level", "tid")
+"""Attributes of Mailismus's loggers that say how a line looks and when it is written."""
 
 NO_EFFECT = {
     "application/database": _NO_PART,
@@ -74,7 +78,7 @@ NO_EFFECT = {
     f"{_SERVER}/localdelivery": _NO_PART,
     f"{_SERVER}/spf_sender_rewrite": _NO_PART,
     f"{_SERVER}/srcrouted_bounces_recip": _NO_PART,
-    "mta/deliver/audit": _LATER,
+    **{f"mta/deliver/audit@{name}": _OWN_AUDIT for name in _LOGGER},
     "mta/deliver/interval_low": _NOTIFIED,
     "mta/deliver/interval_high": _NOTIFIED,
     "mta/deliver/interval_error": _NOTIFIED,
@@ -93,7 +97,7 @@ NO_EFFECT = {
     f"{_RELAY}/ssl@cert": _NO_KEYSTORE,
     f"{_RELAY}/ssl@certpass": _NO_KEYSTORE,
     f"{_RELAY}/ssl@kspath": _NO_KEYSTORE,
-    "mta/report/audit": _LATER,
+    **{f"mta/report/audit@{name}": _OWN_AUDIT for name in _LOGGER},
     "mta/report/interval_low": _NOTIFIED,
     "mta/report/interval_high": _NOTIFIED,
     "mta/report/interval_error": _NOTIFIED,

@@ -21,6 +21,7 @@ from mqcd.config.fields import (
     Size,
     Text,
 )
+from mqcd.config.logs import LogFormat, LogLevel, LogSettings, Rotation
 from mqcd.config.names import (
     DOMAIN_PATTERN,
     HEADER,
@@ -45,6 +46,11 @@ from mqcd.config.remotenets import RemoteNetSettings
 PORT = Count(most=65535)
 YES_NO = Boolean()
 
+AUDIT = (
+    row("audit", Optional(FilePath())),
+    row("audit@rot", Choice(Rotation), "audit_rot"),
+    row("audit@maxfile", Size(), "audit_maxfile"),
+)
 
 APPLICATION = Block(
     name="application",
@@ -233,6 +239,7 @@ DELIVER = Block(
         row("maxrecips", Count()),
         row("smtpport", Count(least=1, most=65535)),
         row("watchdog", Duration()),
+        *AUDIT,
         CLIENT,
         Many(
             name="relays",
@@ -340,6 +347,7 @@ REPORT = Block(
         row("attachmsg", Size()),
         row("attachmsg@full", Size(), "attachmsg_full"),
         row("queuecache", Count(least=1)),
+        *AUDIT,
     ),
 )
 
@@ -353,11 +361,11 @@ OPS = Block(
         row("node", NAME),
         Block(
             name="log",
-            fills=settings.LogSettings,
+            fills=LogSettings,
             attribute="log",
             entries=(
-                row("@format", Choice(settings.LogFormat)),
-                row("@level", Choice(settings.LogLevel)),
+                row("@format", Choice(LogFormat)),
+                row("@level", Choice(LogLevel)),
             ),
         ),
         Block(

@@ -17,6 +17,7 @@ import pathlib
 
 from mqcd.config.glossed import setting
 from mqcd.config.login import AuthSettings, SslSettings
+from mqcd.config.logs import AuditSettings, LogSettings
 from mqcd.config.remotenets import Network, RemoteNetSettings
 
 KIB = 1024
@@ -31,22 +32,6 @@ DAY = 24 * HOUR
 HostPattern = Network | str
 """Which peers: a network (one address is a network of one), or a host name in lower case, to be looked
 up at start; `name/24` means the network of that size that the host's address lies in."""
-
-
-class LogFormat(enum.Enum):
-    """How a log line is written."""
-
-    LOGFMT = "logfmt"
-    JSON = "json"
-
-
-class LogLevel(enum.Enum):
-    """The least grave kind of line that is written."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -337,7 +322,7 @@ class SenderSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class DeliverSettings:
+class DeliverSettings(AuditSettings):
     """Mail out."""
 
     queuecache: int = setting(2500, "recipients held in the active set at once")
@@ -368,7 +353,7 @@ class DeliverSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class ReportSettings:
+class ReportSettings(AuditSettings):
     """Mail back: delivery status notifications."""
 
     generate_ndr: bool = setting(
@@ -398,16 +383,6 @@ class ReportSettings:
         256 * KIB, "the same for senders who asked for all of it (RET=FULL); 0 = as for others"
     )
     queuecache: int = setting(100, "bounces taken into memory at once")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class LogSettings:
-    """The log on standard error."""
-
-    format: LogFormat = setting(LogFormat.LOGFMT, "shape of a line: logfmt or json")
-    level: LogLevel = setting(
-        LogLevel.INFO, "least grave kind that is written: debug, info, warning or error"
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

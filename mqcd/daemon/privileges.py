@@ -11,6 +11,7 @@ Settings read: application/user. Failures: ConfigError.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pwd
@@ -55,14 +56,22 @@ class SystemIdentity:
         os.chown(path, user.pw_uid, user.pw_gid)
 
 
-def settle_in(name: str | None, directories: Sequence[Path], identity: Identity) -> None:
-    """Make the directories and become the user `name`, if root is to. Raises ConfigError."""
+def settle_in(
+    name: str | None, directories: Sequence[Path], identity: Identity, *, also: Sequence[Path] = ()
+) -> None:
+    """Make the directories and become the user `name`, if root is to. Raises ConfigError.
+
+    Those in `also` are made and given to the user too, where that can be.
+    """
     user = find_user(name) if name is not None else None
     root = identity.euid() == 0
     if user is not None and not root and identity.euid() != user.pw_uid:
         log.warning("application/user is %s, but only root can become it; staying as started", user.pw_name)
     try:
         made = [each for directory in directories for each in _make(directory)]
+        for directory in also:
+            with contextlib.suppress(OSError):
+                made += _make(directory)
         if user is not None and root:
             for path in made:
                 identity.give(path, user)

@@ -28,6 +28,7 @@ from mqcd.core.errors import MqcdError
 from mqcd.daemon.privileges import Identity, SystemIdentity, settle_in
 from mqcd.daemon.server import Server
 from mqcd.net.clock import SystemClock
+from mqcd.ops.audit import directories as audit_directories
 from mqcd.ops.log import Log
 
 log = logging.getLogger("mqcd.daemon")
@@ -118,12 +119,13 @@ class Process:
     async def _start(self, server: Server, settings: Settings) -> int:
         queue = settings.queue
         directories = [queue.rootpath, queue.spool.rootpath, settings.ops.events.rootpath]
+        audits = audit_directories(settings.deliver, settings.report)
         if queue.read_only:
             # Nothing is made, and the right to write is not needed.
-            directories = []
+            directories, audits = [], []
         try:
             await server.bind()
-            settle_in(settings.application.user, directories, self._identity)
+            settle_in(settings.application.user, directories, self._identity, also=audits)
             await server.open()
         except (MqcdError, OSError) as error:
             log.error("the server cannot start: %s", error)

@@ -32,6 +32,7 @@ from mqcd.daemon.rows import lane_rows, stuck_rows
 from mqcd.deliver.deliverer import Deliverer
 from mqcd.net.dialer import SystemDialer
 from mqcd.net.resolver import DnsResolver
+from mqcd.ops.audit import Audit
 from mqcd.ops.breakdown import Breakdown
 from mqcd.ops.eventlog import LogObserver
 from mqcd.ops.fanout import Fanout
@@ -56,6 +57,8 @@ _SETTLE_MS = 1_100
 """How long it then waits for the last verdicts to be recorded."""
 _REPORT_MS = 300
 """How long it then waits for reports to be recorded."""
+_AUDIT_SECONDS = 0.1
+"""How long it then waits for the audit logs, if their disk is stuck."""
 
 _STOPPING = "stopping"
 _STARTING = Reply(code=451, status="4.3.2", text="Server is starting, try again in a moment")
@@ -86,7 +89,8 @@ class Server:
         self.guard = Guard()
         self._meters = Meters()
         self._breakdown = Breakdown(settings.ops.metrics.sites)
-        observer = Fanout(self._meters, self._breakdown, LogObserver(log_to), *observers)
+        self._audit = Audit(settings.deliver, settings.report)
+        observer = Fanout(self._meters, self._breakdown, LogObserver(log_to), self._audit, *observers)
         schedule = schedule_of(settings)
         options = options_of(settings, schedule)
         self.store: ClusterStore | Onlooker = (
@@ -187,6 +191,7 @@ class Server:
         changes = compare(self.settings, settings)
         self.settings = changes.settings
         self._log.reload(self.settings.ops.log)
+        self._audit.reload(self.settings.deliver, self.settings.report)
         self._reports.reload(self.settings.report)
         schedule = schedule_of(self.settings)
         self.deliverer.reload(self.settings.deliver, schedule)
@@ -218,6 +223,7 @@ class Server:
         self._opened = False
         left = STOP_MS - (self._clock.monotonic() - begun)
         await self._within(left, "the queue", self.store.close())
+        self._audit.close(_AUDIT_SECONDS)
         await self._http.stop()
         await self.guard.end(_LAG)
         self._tell("stopped")

@@ -23,7 +23,7 @@ _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 def logfmt(fields: Fields) -> str:
     """`name=value` pairs with a space between; no line end."""
     return " ".join(
-        [f"{name}={value if type(value) is int else _text(value)}" for name, value in fields.items()]
+        [f"{name}={value if type(value) is int else text(value)}" for name, value in fields.items()]
     )
 
 
@@ -37,7 +37,8 @@ def as_json(fields: Fields) -> str:
 
 # Most values of a busy log are among the last thousand: verbs, hosts, replies, senders.
 @lru_cache(maxsize=1024)
-def _text(value: str | int) -> str:
+def text(value: str | int) -> str:
+    """A value as logfmt has it: bare, or in quotes."""
     if not isinstance(value, str):
         return "true" if value else "false"
     if _PLAIN.fullmatch(value):

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TextIO
 
-from mqcd.config.settings import LogFormat, LogLevel, LogSettings
+from mqcd.config.logs import LogFormat, LogLevel, LogSettings
 from mqcd.core.events import format_time
 from mqcd.core.ports import Clock
 from mqcd.ops.lines import Fields, Render, as_json, logfmt

@@ -25,6 +25,7 @@ from mqcd.config.fields import (
     Size,
     Text,
 )
+from mqcd.config.logs import LogFormat
 from mqcd.config.names import (
     DOMAIN_PATTERN,
     HEADER,
@@ -41,7 +42,7 @@ from mqcd.config.names import (
     Peers,
     SourceKind,
 )
-from mqcd.config.settings import DAY, HOUR, KIB, MINUTE, SECOND, HostPort, LogFormat, Rate, Source
+from mqcd.config.settings import DAY, HOUR, KIB, MINUTE, SECOND, HostPort, Rate, Source
 
 NUMBERS = st.integers(0, LARGEST)
 WORDS = st.from_regex(r"[a-z][a-z0-9]{0,10}", fullmatch=True)

@@ -9,6 +9,7 @@ import pytest
 
 from mqcd.config.load import MAX_OCTETS, defaults, load
 from mqcd.config.login import AuthSettings, Secret, SslSettings
+from mqcd.config.logs import LogFormat, LogLevel
 from mqcd.config.places import PLACES, Place
 from mqcd.config.problems import BadConfiguration
 from mqcd.config.remotenets import RemoteNetSettings
@@ -18,8 +19,6 @@ from mqcd.config.settings import (
     DestinationSettings,
     HostPort,
     ListenerSettings,
-    LogFormat,
-    LogLevel,
     RelaySettings,
     ServerSettings,
     Settings,

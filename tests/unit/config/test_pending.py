@@ -68,8 +68,6 @@ def test_a_file_that_ran_mailismus_loads(name: str) -> None:
     assert settings.submit.listeners[0].port == 2601
     assert [(warning.line, warning.path) for warning in result.warnings] == [
         (12, "mta/deliver/delay_start"),
-        (13, "mta/deliver/audit"),
-        (17, "mta/report/audit"),
         (17, "mta/report/delay_start"),
     ]
 
@@ -84,8 +82,6 @@ def test_a_file_with_every_block_of_mailismus_loads_and_names_what_is_ignored() 
         (9, "mta/submit/listeners/listener/ssl"),
         (11, "mta/submit/listeners/listener/server/transcript"),
         (18, "mta/submit/listeners/listener/server/remotenets"),
-        (26, "mta/deliver/audit"),
-        (29, "mta/report/audit"),
         (29, "mta/report/delay_start"),
         (31, "imap"),
         (32, "pop3server"),

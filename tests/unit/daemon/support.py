@@ -40,7 +40,7 @@ CONF = """\
     <deliver>
       <dns servers="127.0.0.1"/>
       <relays><relay address="127.0.0.1:{sink}"/></relays>{deliver}
-    </deliver>
+    </deliver>{report}
   </mta>
   <ops interface="127.0.0.1" port="{ops}"><node>{node}</node><log level="{level}"/></ops>
 </mailserver>
@@ -51,6 +51,7 @@ DEFAULTS = {
     "retry_delays": "15m",
     "queue": "",
     "deliver": "",
+    "report": "",
     "port": "0",
     "relay_clients": "127.0.0.1",
     "sink": "9",

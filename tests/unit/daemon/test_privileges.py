@@ -68,3 +68,10 @@ def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"/file"):
         settle_in(None, [tmp_path / "file" / "queue"], Root())
+
+
+def test_directories_that_may_be_missing_stop_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    system = Root()
+    settle_in(ME.pw_name, [tmp_path], system, also=[tmp_path / "file" / "audit", tmp_path / "logs" / "audit"])
+    assert system.did == [(ME.pw_name, "audit"), (ME.pw_name, "logs"), ("become", ME.pw_name)]

@@ -44,6 +44,29 @@ async def test_a_refusal_comes_back_as_a_report(tmp_path: Path) -> None:
         assert b"ann@no.example" in report.content
 
 
+async def test_each_end_is_a_line_of_an_audit_log(tmp_path: Path) -> None:
+    audit = tmp_path / "var" / "logs" / "audit"
+    async with running(
+        tmp_path,
+        rules=["*@no.example=550 5.1.1 no such user"],
+        deliver='<audit rot="yearly">%DIRLOG%/audit/%Y%/delivered.log</audit>',
+        report="<report><audit>%DIRLOG%/audit/failed.log</audit></report>",
+    ) as house:
+        await house.send("ann@no.example", "bob@example.com")
+        await house.sink.wait_messages(2)
+    (year,) = [each for each in audit.iterdir() if each.is_dir()]
+    delivered = (year / "delivered.log").read_text().splitlines()
+    assert sorted(re.findall(r" recipient=(\S+)", "\n".join(delivered))) == [
+        "bob@example.com",
+        "me@here.example",
+    ]
+    (report,) = [line for line in delivered if " origin=report " in line]
+    (failed,) = (audit / "failed.log").read_text().splitlines()
+    assert " event=bounced " in failed
+    assert " recipient=ann@no.example " in failed
+    assert f" report={re.findall('spid=([0-9A-F]+)', report)[0]} " in failed
+
+
 async def test_each_listener_is_told_with_the_port_that_it_has(tmp_path: Path) -> None:
     async with running(tmp_path) as house:
         lines = [line.split(" ", 2)[2] for line in house.log.getvalue().splitlines()]

@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from mqcd.config.settings import LogFormat, LogLevel, LogSettings
+from mqcd.config.logs import LogFormat, LogLevel, LogSettings
 from mqcd.ops.lines import Fields
 from mqcd.ops.log import FLUSH_MS, MAX_WAITING, Log
 from tests.fakes.clock import FakeClock
