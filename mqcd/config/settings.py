@@ -89,7 +89,7 @@ class SpoolSettings:
     rootpath: pathlib.Path = setting(
         pathlib.Path("%DIRVAR%/spool"), "directory of the spool's silos", "absolute path"
     )
-    bufsize: int = setting(16 * KIB, "octets written to a spool file at a time")
+    bufsize: int = setting(16 * KIB, "octets that are gathered before they are written to a spool file")
     maxspidcache: int = setting(250_000, "messages whose recipients are counted in memory; 0 = no limit")
     hardlinks: bool = setting(False, "one hard link per recipient instead of counting a message's recipients")
     silofactor: int = setting(5, "the spool has 2 to this power of directories; 0 to 8")

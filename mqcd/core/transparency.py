@@ -38,8 +38,9 @@ class Unstuffer:
     def feed(self, data: bytes) -> bytes:
         """The content that `data` completes; may be empty while an end is being awaited."""
         work = self._held + data
-        # Both the end and a doubled dot begin so, and most chunks have neither: they are searched once.
-        dots = _STUFFED in work
+        # Both the end and a doubled dot begin so, and most chunks have neither: they are searched once. For a
+        # single octet CPython has the processor search; of three it finds the last quicker than the first.
+        dots = b"." in work and work.rfind(_STUFFED) >= 0
         end = work.find(_END) if dots else -1
         if end >= 0:
             self.done = True

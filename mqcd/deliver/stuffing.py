@@ -34,7 +34,9 @@ class DotStuffer:
             return chunk
         before = self._tail
         self._tail = chunk[-2:] if len(chunk) > 1 else before[-1:] + chunk
-        stuffed = chunk.replace(b"\r\n.", b"\r\n..") if b"\n." in chunk else chunk
+        # See `core.transparency` for the ways of searching.
+        dots = b"." in chunk and chunk.rfind(b"\r\n.") >= 0
+        stuffed = chunk.replace(b"\r\n.", b"\r\n..") if dots else chunk
         if chunk[:1] == b"." and before == b"\r\n":
             return b"." + stuffed
         if chunk[:2] == b"\n." and before[-1:] == b"\r":

@@ -100,6 +100,8 @@ async def _converse(link: Link, content: Content, begun: asyncio.Future[None] | 
         link.send_content(chunk, not left, content.size)
         if left:
             await link.drain()
+            # Neither reading nor sending need have waited: others want their turn.
+            await asyncio.sleep(0)
     await _recorded(begun)
 
 

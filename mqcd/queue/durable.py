@@ -21,6 +21,9 @@ from stat import S_ISREG
 
 _IOV_MAX = 1024
 _ZEROS = bytes(1 << 20)
+_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+_UNTOLD = frozenset((errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS))
+"""What a read that shall not wait says where it would have to, or where there is no such read."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -50,6 +53,20 @@ class Disk:
         except OSError as error:
             raise _naming(error, fd) from error
         return b"".join(parts)
+
+    def pread_cached(self, fd: int, octets: int, offset: int) -> bytes | None:
+        """Octets at an offset if the kernel has them in memory, perhaps fewer than asked for, else None: on
+        the event loop nobody waits for a disk, and a thread to wait in costs more than what it reads."""
+        if not _NOWAIT:
+            return None
+        buffer = bytearray(octets)
+        try:
+            have = os.preadv(fd, [buffer], offset, _NOWAIT)
+        except OSError as error:
+            if error.errno in _UNTOLD:
+                return None
+            raise _naming(error, fd) from error
+        return bytes(memoryview(buffer)[:have])
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
         """Write all buffers at an offset, whole. Returns the octets written."""

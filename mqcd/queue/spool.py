@@ -161,11 +161,17 @@ class SpoolContent:
         """The next octets; b"" at the end."""
         if self._fd < 0:
             raise ValueError("read from a closed content")
-        loop = asyncio.get_running_loop()
+        want = min(octets, READ_AHEAD, self.size - self._next)
+        if not want:
+            return b""
         try:
-            data = await loop.run_in_executor(
-                self._executor, self._disk.pread, self._fd, min(octets, READ_AHEAD), self._next
-            )
+            # At the first attempt most of it is: what has just come in is in memory.
+            data = self._disk.pread_cached(self._fd, want, self._next)
+            if not data:
+                loop = asyncio.get_running_loop()
+                data = await loop.run_in_executor(
+                    self._executor, self._disk.pread, self._fd, want, self._next
+                )
         except OSError as error:
             raise ContentUnavailable(told(error)) from error
         self._next += len(data)

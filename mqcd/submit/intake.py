@@ -37,6 +37,11 @@ _LOOP = Reply(code=554, status="5.4.6", text="Too many hops, the message is loop
 _STORE = Reply(code=451, status="4.3.1", text="The queue cannot take mail now, try again later")
 _HEADER_ROOM = 2048
 """Octets that our Received header may take of inline_max."""
+STEP = 1 << 18
+"""Octets of a large message that the store gets at once from a quick client: each step costs it a thread's
+attention, which takes as long as 64 KB take."""
+_QUICK = 16 << 10
+"""Octets that a quick client has sent whenever somebody looks."""
 FAULT = Reply(code=451, status="4.3.0", text="Local error, try again later")
 
 
@@ -117,16 +122,19 @@ class Stream(AsyncIterator[bytes]):
             await self._next()
 
     async def __anext__(self) -> bytes:
-        if self._ready:
-            ready = b"".join(self._ready)
-            self._ready.clear()
-            return ready
-        while not self._body.done:
+        parts, self._ready = self._ready, []
+        octets = sum(map(len, parts))
+        slow = bool(parts)
+        while not (self._body.done or slow or octets >= STEP):
             part = await self._next()
             self._check()
-            if part:
-                return part
-        raise StopAsyncIteration
+            parts.append(part)
+            octets += len(part)
+            # Only who sends quickly is waited for: the others together would fill the memory.
+            slow = 0 < len(part) < _QUICK
+        if not octets:
+            raise StopAsyncIteration
+        return b"".join(parts)
 
     async def _next(self) -> bytes:
         body = self._body

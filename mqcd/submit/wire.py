@@ -133,8 +133,9 @@ class Wire:
         while not self.held:
             await self._wait()
         self.check()
-        self._chunks.insert(0, self._current[self._position :])
-        data = b"".join(self._chunks)
+        if self._position < len(self._current):
+            self._chunks.insert(0, self._current[self._position :])
+        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         self._current = b""
         self._position = 0

@@ -183,6 +183,9 @@ class MemoryDisk(Disk):
 
     # ------------------------------------------------------------ octets
 
+    def pread_cached(self, fd: int, octets: int, offset: int) -> None:
+        """Nothing is in memory: whoever reads comes to `pread`."""
+
     def pread(self, fd: int, octets: int, offset: int) -> bytes:
         with self._lock:
             return bytes(self._open[fd].file.live[offset : offset + octets])

@@ -149,6 +149,9 @@ class SickDisk(Disk):
         del self._paths[fd]
         super().close(fd)
 
+    def pread_cached(self, fd: int, octets: int, offset: int) -> None:
+        """Nothing is in memory: whoever reads comes to `pread`."""
+
     def pread(self, fd: int, octets: int, offset: int) -> bytes:
         self._meet(Kind.READ, self._paths[fd])
         return super().pread(fd, octets, offset)

@@ -134,6 +134,9 @@ class FaultyDisk(Disk):
         self._paths.pop(fd, None)
         super().close(fd)
 
+    def pread_cached(self, fd: int, octets: int, offset: int) -> None:
+        """Nothing is in memory: whoever reads comes to `pread`."""
+
     def pread(self, fd: int, octets: int, offset: int) -> bytes:
         self._meet("pread", self._path(fd))
         return super().pread(fd, octets, offset)

@@ -125,13 +125,17 @@ async def test_silence_between_chunks_raises_no_doubt_and_behind_the_last_it_doe
     silent = serving(extensions=("CHUNKING", "PIPELINING"), replies={stage: None})
     async with Kit(client(mindatarate=1_000_000_000), hosts=silent) as kit:
         await kit.submit("to@example.com", content=content)
+        sent = 27 if stage == "BDAT" else 62
+        await kit.until(
+            lambda: bool(kit.dialer.peers) and len(kit.dialer.peers[0]._connection.writes) == sent
+        )
         await kit.clock.run_for(minutes * MINUTE - 2000)
         assert not kit.observer.of(Verb.DEFERRED)
         await kit.clock.run_for(4000)
         assert (await deferral(kit)).possibly_delivered is possibly
         chunks = [line for line in kit.dialer.peers[0].log if line.startswith("BDAT")]
         assert len(chunks) == (1 if stage == "BDAT" else 60)
-        assert len(kit.dialer.peers[0]._connection.writes) == (27 if stage == "BDAT" else 62)
+        assert len(kit.dialer.peers[0]._connection.writes) == sent
 
 
 @pytest.mark.parametrize(("send", "last"), [(True, "QUIT"), (False, "DATA")])

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from mqcd.core.errors import ContentUnavailable
+from mqcd.queue.durable import Disk
 from mqcd.queue.reaper import PIN_MS
+from mqcd.queue.spool import SpoolContent
 from tests.contract.harness import MINUTE
 from tests.contract.mail import BODY, deferred, delivered
 from tests.unit.queue.support import Rig
@@ -93,3 +101,64 @@ async def test_a_pin_ends_after_its_time(rig: Rig) -> None:
     await rig.shard.reaper.settled()
     assert rig.spooled() == []
     snapshot.close()
+
+
+# ---------------------------------------------------------------- reading large contents
+
+
+class Remembering(Disk):
+    """A disk of which the kernel has everything in memory, or nothing."""
+
+    def __init__(self, everything: bool, code: int = 0) -> None:
+        self.everything = everything
+        self.code = code
+        self.threads: set[int] = set()
+
+    def pread_cached(self, fd: int, octets: int, offset: int) -> bytes | None:
+        if self.code:
+            raise OSError(self.code, os.strerror(self.code))
+        return super().pread(fd, octets, offset) if self.everything else None
+
+    def pread(self, fd: int, octets: int, offset: int) -> bytes:
+        self.threads.add(threading.get_ident())
+        return super().pread(fd, octets, offset)
+
+
+async def read_through(disk: Disk, path: Path) -> bytes:
+    with ThreadPoolExecutor(1) as executor:
+        content = SpoolContent(disk, executor, path, path.stat().st_size)
+        try:
+            parts = []
+            while part := await content.read(1000):
+                parts.append(part)
+            return b"".join(parts)
+        finally:
+            content.close()
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+async def test_a_thread_reads_only_what_is_not_in_memory(tmp_path: Path, in_memory: bool) -> None:
+    path = tmp_path / "content"
+    path.write_bytes(bytes(range(256)) * 10)
+    disk = Remembering(in_memory)
+    assert await read_through(disk, path) == path.read_bytes()
+    assert len(disk.threads) == (not in_memory)
+    assert threading.get_ident() not in disk.threads
+
+
+async def test_an_error_of_a_read_that_does_not_wait_is_no_end_of_the_content(tmp_path: Path) -> None:
+    path = tmp_path / "content"
+    path.write_bytes(b"x" * 2000)
+    with pytest.raises(ContentUnavailable, match="Input/output error"):
+        await read_through(Remembering(True, errno.EIO), path)
+
+
+def test_what_the_kernel_has_in_memory_is_what_the_file_holds(tmp_path: Path) -> None:
+    disk, path = Disk(), tmp_path / "content"
+    path.write_bytes(b"0123456789")
+    fd = disk.open(path, os.O_RDONLY)
+    assert disk.pread_cached(fd, 4, 3) in (b"3456", None)
+    assert disk.pread_cached(fd, 4, 8) in (b"89", None)
+    disk.close(fd)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        disk.pread_cached(fd, 4, 3)
