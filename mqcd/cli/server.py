@@ -25,6 +25,7 @@ def run(place: Place) -> int:
 def check(place: Place) -> int:
     """Show the settings in effect, or every error in the configuration."""
     from mqcd.config.show import as_xml
+    from mqcd.daemon.hashkey import hash_key
     from mqcd.daemon.privileges import find_user
 
     loaded = place.load()
@@ -32,6 +33,7 @@ def check(place: Place) -> int:
         click.echo(f"warning: {warning}", err=True)
     if (user := loaded.settings.application.user) is not None:
         find_user(user)
+    hash_key(loaded.settings.ops.events, place.conf)
     click.echo(as_xml(loaded.settings), nl=False)
     return 0
 

@@ -52,9 +52,10 @@ def fsck(place: Place, repair: bool, as_json: bool) -> int:
 def options_at(place: Place) -> Options:
     """What the server's shard would be told."""
     from mqcd.daemon.derived import options_of, schedule_of
+    from mqcd.daemon.hashkey import hash_key
 
     settings = place.load().settings
-    return options_of(settings, schedule_of(settings))
+    return options_of(settings, schedule_of(settings), hash_key(settings.ops.events, place.conf))
 
 
 def _repair(options: Options, progress: Progress) -> Findings:

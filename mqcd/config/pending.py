@@ -44,7 +44,6 @@ NOT_YET_RESTRICTING = {
     "mta/submit/listeners/listener/ssl": "this listener to TLS",
     f"{_RELAY}/ssl@tspath": "whose certificates are taken (name them by client/trust, say verify)",
     f"{_RELAY}/ssl@peercert": "whose certificate is taken (say verify)",
-    "ops/events/hashkey@file": "what the event files show of addresses",
 }
 """Settings that restrict and have no effect yet, and what each would restrict: errors."""
 

@@ -26,12 +26,12 @@ def schedule_of(settings: Settings) -> RetrySchedule:
     )
 
 
-def options_of(settings: Settings, schedule: RetrySchedule) -> Options:
-    """What the one shard of this server is told."""
+def options_of(settings: Settings, schedule: RetrySchedule, key: bytes = b"") -> Options:
+    """What the one shard of this server is told; `key` is the one of `daemon.hashkey`."""
     return Options(
         settings=settings.queue,
         schedule=schedule,
-        source=Source(node=settings.ops.node, shard=0),
+        source=Source(node=settings.ops.node, shard=0, key=key),
         events=settings.ops.events.rootpath,
     )
 

@@ -1,6 +1,6 @@
-"""Where in the configuration file an address to listen on is written, for the error that names it.
+"""Where in the configuration file an address to listen on, or a key, is written, for the error that names it.
 
-Settings do not carry their lines; this reads the file again, only when something could not be bound.
+Settings do not carry their lines; this reads the file again, only when something could not be bound or read.
 Without a file, or when it has changed meanwhile, the element's path alone is the place.
 """
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from mqcd.config.document import BadDocument, Node, parse_document
 
 OPS = "ops"
+HASHKEY = "ops/events/hashkey"
 LISTENERS = "mta/submit/listeners"
 
 

@@ -27,6 +27,7 @@ from mqcd.daemon.changes import Changes, compare
 from mqcd.daemon.derived import options_of, own_names, schedule_of
 from mqcd.daemon.explaining import Explanations, explain_live
 from mqcd.daemon.guard import Guard
+from mqcd.daemon.hashkey import hash_key
 from mqcd.daemon.places import LISTENERS, OPS, place_of
 from mqcd.daemon.rows import lane_rows, stuck_rows
 from mqcd.deliver.deliverer import Deliverer
@@ -92,7 +93,7 @@ class Server:
         self._audit = Audit(settings.deliver, settings.report)
         observer = Fanout(self._meters, self._breakdown, LogObserver(log_to), self._audit, *observers)
         schedule = schedule_of(settings)
-        options = options_of(settings, schedule)
+        options = options_of(settings, schedule, hash_key(settings.ops.events, conf))
         self.store: ClusterStore | Onlooker = (
             Onlooker(options) if settings.queue.read_only else ClusterStore(options, clock, observer)
         )

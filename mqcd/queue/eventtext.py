@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -25,13 +25,14 @@ from mqcd.core.events import SCHEMA_VERSION, Verb, format_time, site_of
 from mqcd.queue import record, verdict
 from mqcd.queue.frame import ALIVE, Entry, Header, Kind, Mark, read_begun
 from mqcd.queue.history import VERB_OF, entries, submissions
+from mqcd.queue.pseudonym import Pseudonyms
 
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 _KEPT = 4096
 """Record lines remembered: a verdict at the first attempt repeats the line of the acceptance."""
 _PERCENT, _QUOTE, _BACKSLASH = b'%"\\'
-_ADDRESS = 11
-"""Where the recipient stands in a record line."""
+_ADDRESS, _USER, _SENDER = 11, 19, 22
+"""Where recipient, user and sender stand in a record line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class Source:
 
     node: str
     shard: int
+    key: bytes = field(default=b"", repr=False)
+    """What addresses are hashed with, see `pseudonym`; b"" = they are written in clear."""
 
 
 class EventText:
@@ -47,6 +50,7 @@ class EventText:
 
     def __init__(self, source: Source) -> None:
         self._head = f'{{"v":{SCHEMA_VERSION},"id":{_quoted(f"{source.node}/{source.shard}/")[:-1]}'
+        self._names = Pseudonyms(source.key) if source.key else None
         self.totals: Counter[Verb] = Counter()
         """Events of each verb so far."""
         self._at, self._time = 0, format_time(0)
@@ -77,7 +81,7 @@ class EventText:
         for part in accepted:
             lines = part.lines.splitlines(keepends=True)
             for line in lines:
-                of_record = _told(line)
+                of_record = _told(line, self._names)
                 rest = f'{of_record.recipient}{of_record.zone}{of_record.tls},"recipients":{len(lines)}'
                 told.append(self._line(Verb.ACCEPTED, sequence, time, rest))
                 sequence += 1
@@ -85,7 +89,7 @@ class EventText:
         for _, entry in entries(header.kind, body, offset, left):
             verb = VERB_OF.get(entry.mark)
             if verb is not None:
-                told.append(self._line(verb, sequence, time, _verdict(entry, header.at)))
+                told.append(self._line(verb, sequence, time, _verdict(entry, header.at, self._names)))
             sequence += 1
 
     def _begun(self, header: Header, body: memoryview, told: list[str]) -> None:
@@ -109,37 +113,49 @@ class _Told(NamedTuple):
     received: int
     attempts: int
     due: int
+    addresses: tuple[str, ...]
+    """Sender and recipient in clear, where they are not to be told."""
 
 
 @lru_cache(maxsize=_KEPT)
-def _told(line: bytes) -> _Told:
+def _told(line: bytes, names: Pseudonyms | None) -> _Told:
     """Of a line whose frame checks: then so does the line. Its numbers stand as `record` writes them."""
     try:
         fields = line.decode().split("|")
         if len(fields) != record.FIELDS:
             raise ValueError(f"{len(fields)} fields")
-        address = fields[_ADDRESS]
+        address = record.unescape(fields[_ADDRESS])
+        addresses: tuple[str, ...] = ()
+        if names is not None:
+            addresses = record.unescape(fields[_SENDER]), address
+            for place in (_ADDRESS, _USER, _SENDER):
+                fields[place] = names.address(record.unescape(fields[place]))
         if not _is_json(line):
-            address = record.unescape(address)
-            fields = [_json(field) for field in fields]
+            fields = [_json(each) for each in fields]
         domain = _name(normal_domain(address[address.rfind("@") + 1 :])) if "@" in address else '""'
-        spid, qid, _, due, size, attempts, _, _, _, _, _, address, _, received, origin, _, *envelope = fields
+        spid, qid, _, due, size, attempts, _, _, _, _, _, shown, _, received, origin, _, *envelope = fields
         zone, listener, client, user, tls, _, sender, _ = envelope
         recipient = (
-            f',"spid":"{spid}","qid":{qid},"sender":"{sender}","recipient":"{address}","domain":{domain},'
+            f',"spid":"{spid}","qid":{qid},"sender":"{sender}","recipient":"{shown}","domain":{domain},'
             f'"size":{size},"origin":"{record.ORIGIN_OF[origin]}"'
             f"{_field('listener', listener)}{_field('client', client)}{_field('user', user)}"
         )
         return _Told(
-            recipient, _field("zone", zone), _field("tls", tls), int(received), int(attempts), int(due)
+            recipient=recipient,
+            zone=_field("zone", zone),
+            tls=_field("tls", tls),
+            received=int(received),
+            attempts=int(attempts),
+            due=int(due),
+            addresses=addresses,
         )
     except (ValueError, KeyError) as error:
         raise DecodeError(f"not a record line: {line[:120]!r}") from error
 
 
-def _verdict(entry: Entry, at: int) -> str:
+def _verdict(entry: Entry, at: int, names: Pseudonyms | None) -> str:
     """What follows the time in the event of one entry."""
-    told = _told(entry.line)
+    told = _told(entry.line, names)
     queued = f',"queued_ms":{max(0, at - told.received)}'
     mark = entry.mark
     if mark is Mark.UNKNOWN:
@@ -147,8 +163,12 @@ def _verdict(entry: Entry, at: int) -> str:
         return f'{told.recipient}{told.zone}{told.tls}{queued},"attempt":{told.attempts},"due":"{due}"'
     note = verdict.split(entry.note)
     route, connect_ms, attempt_ms, code, status, extra, reply = note
+    if names is not None and reply:
+        reply = _quoted(names.text(record.unescape(reply), *told.addresses))[1:-1]
+    elif not _is_json(entry.note):
+        reply = _json(reply)
     if not _is_json(entry.note):
-        status, extra, reply = _json(status), _json(extra), _json(reply)
+        status, extra = _json(status), _json(extra)
     if mark is Mark.REPORTED:
         return f'{told.recipient}{told.zone}{told.tls}{queued},"report":"{extra}"'
     if mark is Mark.DISCARDED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from mqcd.queue.frame import (
     pack_submission,
 )
 from mqcd.queue.history import VERB_OF
+from mqcd.queue.pseudonym import Pseudonyms
 from tests.fakes.clock import START_MS
 from tests.unit.queue.support import recipient, recipients, texts, tried
 
@@ -162,6 +164,23 @@ def test_attempts_that_begin(begun: list[BegunEntry], destination: str) -> None:
         for index, entry in enumerate(begun)
     ]
     assert told(frame(Kind.BEGUN, pack_begun(destination, begun), len(begun))) == written(*expected)
+
+
+@given(recipients, tried)
+def test_with_a_key_nobody_is_named(each: Recipient, why: Delivered | Deferred | Bounced | Expired) -> None:
+    sender, address = each.envelope.sender, each.address
+    said = f"<{address}> unknown, sorry <{sender}>"
+    echo = replace(why, reply=replace(why.reply, text=said))
+    entry = Entry(verdict.MARK_OF[type(why)], 0, 4, 5, IN_SPOOL, record.encode(each), verdict.encode(echo))
+    text = EventText(Source("node", 3, b"0123456789abcdef"))
+    names = Pseudonyms(b"0123456789abcdef")
+    for line in text.lines(*accept(record.encode(each))) + text.lines(*settle(entry)):
+        event = json.loads(line)
+        assert (event["sender"], event["recipient"]) == (names.address(sender), names.address(address))
+        assert event.get("user", "") == names.address(each.envelope.user)
+        assert event["domain"] == each.domain
+        if event["event"] != Verb.ACCEPTED:
+            assert event["reply"] == names.text(said, sender, address)
 
 
 def test_moves_are_not_told_but_take_their_sequence() -> None:
