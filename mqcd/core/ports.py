@@ -13,6 +13,7 @@ from typing import Protocol
 from mqcd.core.model import (
     Area,
     AreaStats,
+    Attempt,
     Bounced,
     Deferred,
     Delivered,
@@ -278,7 +279,8 @@ class Observer(Protocol):
     """Hears of each business event once, after it is durable. Must not raise and must be quick.
 
     `at` is the time of the transition, ms. The store reports the queue's transitions, the door
-    refusals, delivery its connections.
+    refusals, delivery its connections. Who derives from this class has a method that does nothing for each
+    event that it does not care for, also for those that come to be later (docs/internals.md, "Another verb").
     """
 
     def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
@@ -311,8 +313,8 @@ class Observer(Protocol):
     def refused(self, at: int, refusal: Refusal) -> None:
         """Mail was refused at the door."""
 
-    def connected(self, at: int, destination: str, remote_addr: str, connect_ms: int) -> None:
-        """A connection to a next hop was opened."""
+    def connected(self, at: int, attempt: Attempt) -> None:
+        """A connection to a next hop was opened: where to, and how long it took."""
 
-    def connect_failed(self, at: int, destination: str, remote_addr: str, reason: str) -> None:
-        """A connection to a next hop could not be opened."""
+    def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
+        """A connection to a next hop could not be opened; `reason` is for people."""

@@ -35,11 +35,11 @@ from mqcd.net.dialer import SystemDialer
 from mqcd.net.resolver import DnsResolver
 from mqcd.ops.audit import Audit
 from mqcd.ops.breakdown import Breakdown
-from mqcd.ops.eventlog import LogObserver
 from mqcd.ops.fanout import Fanout
 from mqcd.ops.http import Answer, HttpServer, Page, Request
 from mqcd.ops.lag import LoopLag
 from mqcd.ops.log import Log
+from mqcd.ops.logged import LogObserver
 from mqcd.ops.meters import Meters
 from mqcd.ops.metrics import DeliveryFigures, Metrics
 from mqcd.ops.pages import explain_page, pages, rows_page

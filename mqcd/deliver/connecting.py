@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from mqcd.config.settings import ClientSettings, TlsPolicy
 from mqcd.core.errors import ConnectFailed, NameNotFound, ResolveFailed
-from mqcd.core.model import Phase
+from mqcd.core.model import Attempt, Phase
 from mqcd.core.reply import Reply
 from mqcd.deliver.exchange import Manners, State
 from mqcd.deliver.link import Link
@@ -48,6 +48,7 @@ class _Road:
     address: str
     source: str
     """Own address to connect from; "" = the system's choice."""
+    zone: str
 
 
 async def connect(shop: Shop, hop: Hop, turn: int) -> Link | NoHost:
@@ -105,7 +106,7 @@ async def _reach(shop: Shop, hop: Hop, host: str, address: str, turn: int) -> Li
     opportunistic = manners.tls is TlsPolicy.MAY and not manners.implicit_tls
     if opportunistic and address in shop.tls_failures:
         manners, opportunistic = replace(manners, tls=TlsPolicy.NONE), False
-    road = _Road(hop.destination, client, host, address, source)
+    road = _Road(hop.destination, client, host, address, source, policy.zone)
     found = await _try(shop, road, manners)
     if opportunistic and isinstance(found, NoHost) and _tls_failed(found):
         _log.info(
@@ -139,10 +140,10 @@ async def _open(shop: Shop, road: _Road, link: Link) -> Link | NoHost:
     try:
         await link.open(shop.dialer, destination.port, road.source)
     except ConnectFailed as error:
-        shop.observer.connect_failed(shop.clock.now(), destination.name, address, str(error))
+        shop.observer.connect_failed(shop.clock.now(), _told(road, link), str(error))
         reply = Reply(code=451, status="4.4.1", text=f"no connection to {host} [{address}]: {error}")
         return NoHost(reply=reply, phase=Phase.CONNECT, host=host, address=address)
-    shop.observer.connected(shop.clock.now(), destination.name, address, link.connect_ms)
+    shop.observer.connected(shop.clock.now(), _told(road, link))
     try:
         state = await link.greet()
     except ConnectFailed as error:
@@ -152,3 +153,16 @@ async def _open(shop: Shop, road: _Road, link: Link) -> Link | NoHost:
         return link
     reply = link.dialogue.end or Reply(code=451, status="4.4.2", text="session ended")
     return NoHost(reply=reply, phase=link.phase, host=host, address=address)
+
+
+def _told(road: _Road, link: Link) -> Attempt:
+    """What observers hear of a connection, opened or not."""
+    return Attempt(
+        destination=road.destination.name,
+        zone=road.zone,
+        phase=Phase.CONNECT,
+        remote_host=road.host,
+        remote_addr=road.address,
+        source_addr=link.source or road.source,
+        connect_ms=link.connect_ms,
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from mqcd.core.events import Verb
 from mqcd.core.model import Bounced, Deferred, Delivered, Expired, Origin, Recipient
-from mqcd.core.ports import Refusal
+from mqcd.core.ports import Observer
 from mqcd.core.spid import format_spid
 from mqcd.demo.letters import SENDER, End, Letter
 
@@ -45,8 +45,9 @@ class Story:
                 return last is Verb.REPORTED
 
 
-class Watch:
-    """`mqcd.core.ports.Observer` that tells the stories of the demonstration's recipients."""
+class Watch(Observer):
+    """`mqcd.core.ports.Observer` that tells the stories of the demonstration's recipients; refusals and
+    connections are no part of them."""
 
     def __init__(self, letters: Sequence[Letter]) -> None:
         self.stories = [
@@ -107,15 +108,6 @@ class Watch:
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:
         """A crash; does not come to pass here."""
         self._note(recipient, Verb.OUTCOME_UNKNOWN)
-
-    def refused(self, at: int, refusal: Refusal) -> None:
-        """The sending client hears of it and fails."""
-
-    def connected(self, at: int, destination: str, remote_addr: str, connect_ms: int) -> None:
-        """No part of a story."""
-
-    def connect_failed(self, at: int, destination: str, remote_addr: str, reason: str) -> None:
-        """No part of a story; the verdict that follows is."""
 
     def _verdict(
         self,

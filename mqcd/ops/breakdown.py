@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Origin, Recipient
-from mqcd.core.ports import Refusal
+from mqcd.core.ports import Observer, Refusal
 from mqcd.core.reply import Reply
 from mqcd.ops.elders import Elders
 from mqcd.ops.leaders import OTHER, Leaders
@@ -89,7 +89,7 @@ class Site:
         self.failed_connections = 0
 
 
-class Breakdown:
+class Breakdown(Observer):
     """`core.ports.Observer` that counts by label."""
 
     def __init__(self, sites: int = SITES) -> None:
@@ -159,13 +159,13 @@ class Breakdown:
             key = (OTHER, OTHER, key[2])
         self.refusals[key] = self.refusals.get(key, 0) + 1
 
-    def connected(self, at: int, destination: str, remote_addr: str, connect_ms: int) -> None:
+    def connected(self, at: int, attempt: Attempt) -> None:
         """Counts it by its destination."""
-        self.sites.of(destination, at).connections += 1
+        self.sites.of(attempt.destination, at).connections += 1
 
-    def connect_failed(self, at: int, destination: str, remote_addr: str, reason: str) -> None:
+    def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
         """The same."""
-        self.sites.of(destination, at).failed_connections += 1
+        self.sites.of(attempt.destination, at).failed_connections += 1
 
     def _count(self, verdict: str, at: int, attempt: Attempt, reply: Reply) -> Zone:
         site = self.sites.of(attempt.destination, at)

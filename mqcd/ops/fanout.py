@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mqcd.core.model import Bounced, Deferred, Delivered, Expired, Recipient
+from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Recipient
 from mqcd.core.ports import Observer, Refusal
 
 
@@ -68,12 +68,12 @@ class Fanout:
         for observer in self._observers:
             observer.refused(at, refusal)
 
-    def connected(self, at: int, destination: str, remote_addr: str, connect_ms: int) -> None:
+    def connected(self, at: int, attempt: Attempt) -> None:
         """Passed on."""
         for observer in self._observers:
-            observer.connected(at, destination, remote_addr, connect_ms)
+            observer.connected(at, attempt)
 
-    def connect_failed(self, at: int, destination: str, remote_addr: str, reason: str) -> None:
+    def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
         """Passed on."""
         for observer in self._observers:
-            observer.connect_failed(at, destination, remote_addr, reason)
+            observer.connect_failed(at, attempt, reason)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from mqcd.core.model import Bounced, Deferred, Delivered, Expired, Origin, Recipient
-from mqcd.core.ports import Distribution, Refusal
+from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Origin, Recipient
+from mqcd.core.ports import Distribution, Observer, Refusal
 
 SECOND = 1000
 MINUTE = 60 * SECOND
@@ -68,7 +68,7 @@ class Reasons:
         self.counts[reason] = self.counts.get(reason, 0) + 1
 
 
-class Meters:
+class Meters(Observer):
     """`core.ports.Observer` that counts. Recipients each, unless a name says otherwise."""
 
     def __init__(self) -> None:
@@ -148,10 +148,10 @@ class Meters:
         """Counts it by its reason."""
         self.refusals.add(refusal.reason)
 
-    def connected(self, at: int, destination: str, remote_addr: str, connect_ms: int) -> None:
+    def connected(self, at: int, attempt: Attempt) -> None:
         """Counts it."""
         self.connections += 1
 
-    def connect_failed(self, at: int, destination: str, remote_addr: str, reason: str) -> None:
+    def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
         """Counts it."""
         self.failed_connections += 1

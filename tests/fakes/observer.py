@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mqcd.core.events import Verb
-from mqcd.core.model import Bounced, Deferred, Delivered, Expired, Recipient, Verdict
+from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Recipient, Verdict
 from mqcd.core.ports import Refusal
 
 
@@ -20,11 +20,11 @@ class Heard:
     recipient: Recipient | None = None
     verdict: Verdict | None = None
     destination: str = ""
-    remote_addr: str = ""
+    attempt: Attempt | None = None
+    """Of a connection."""
     reason: str = ""
     """Of a discard or of a failed connection."""
     report_spid: int = 0
-    connect_ms: int = 0
     refusal: Refusal | None = None
 
 
@@ -91,29 +91,13 @@ class RecordingObserver:
         """Remembered."""
         self.heard.append(Heard(verb=Verb.REFUSED, at=at, refusal=refusal))
 
-    def connected(self, at: int, destination: str, remote_addr: str, connect_ms: int) -> None:
+    def connected(self, at: int, attempt: Attempt) -> None:
         """Remembered."""
-        self.heard.append(
-            Heard(
-                verb=Verb.CONNECTED,
-                at=at,
-                destination=destination,
-                remote_addr=remote_addr,
-                connect_ms=connect_ms,
-            )
-        )
+        self.heard.append(Heard(verb=Verb.CONNECTED, at=at, attempt=attempt))
 
-    def connect_failed(self, at: int, destination: str, remote_addr: str, reason: str) -> None:
+    def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
         """Remembered."""
-        self.heard.append(
-            Heard(
-                verb=Verb.CONNECT_FAILED,
-                at=at,
-                destination=destination,
-                remote_addr=remote_addr,
-                reason=reason,
-            )
-        )
+        self.heard.append(Heard(verb=Verb.CONNECT_FAILED, at=at, attempt=attempt, reason=reason))
 
 
 class SilentObserver(RecordingObserver):
@@ -133,5 +117,5 @@ class SilentObserver(RecordingObserver):
         """Counted."""
         self.delivered_count += 1
 
-    def connected(self, at: int, destination: str, remote_addr: str, connect_ms: int) -> None:
+    def connected(self, at: int, attempt: Attempt) -> None:
         """Passed over."""

@@ -92,9 +92,9 @@ def test_refusals_are_counted_by_listener() -> None:
 
 def test_connections_are_counted_by_site() -> None:
     figures = Breakdown()
-    figures.connected(0, "a.example", "192.0.2.1", 3)
-    figures.connected(0, "a.example", "192.0.2.1", 3)
-    figures.connect_failed(0, "b.example", "192.0.2.2", "refused")
+    figures.connected(0, replace(ATTEMPT, destination="a.example"))
+    figures.connected(0, replace(ATTEMPT, destination="a.example"))
+    figures.connect_failed(0, replace(ATTEMPT, destination="b.example"), "refused")
     sites = dict(figures.sites)
     assert (sites["a.example"].connections, sites["b.example"].failed_connections) == (2, 1)
 

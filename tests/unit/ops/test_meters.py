@@ -57,8 +57,8 @@ def test_the_rest_is_counted() -> None:
     meters.outcome_unknown(0, MAIL)
     meters.refused(0, Refusal(reason="relay", reply=Reply(code=550)))
     meters.refused(0, Refusal(reason="relay", reply=Reply(code=550)))
-    meters.connected(0, "example.org", "192.0.2.1", 3)
-    meters.connect_failed(0, "example.org", "192.0.2.1", "refused")
+    meters.connected(0, ATTEMPT)
+    meters.connect_failed(0, ATTEMPT, "refused")
     assert (meters.reported_recipients, meters.unknown_outcomes) == (1, 1)
     assert (meters.connections, meters.failed_connections) == (1, 1)
     assert meters.discarded_bounces.counts == {"notify": 1}

@@ -22,7 +22,7 @@ from mqcd.ops.labelled import WORST
 from mqcd.ops.meters import Meters
 from mqcd.ops.metrics import CONTENT_TYPE, DeliveryFigures, Metrics
 from mqcd.stores.memory import MemoryStore
-from tests.contract.mail import BODY, Post, bounced, deferred, delivered
+from tests.contract.mail import ATTEMPT, BODY, Post, bounced, deferred, delivered
 from tests.fakes.clock import FakeClock
 
 ENGINE = EngineFigures(
@@ -235,7 +235,7 @@ async def test_the_number_of_series_does_not_follow_the_number_of_destinations(b
             site = f"d{number}.example"
             told = replace(deferred(10**13), attempt=replace(attempt, destination=site))
             bench.breakdown.deferred(bench.clock.now(), mail, told)
-            bench.breakdown.connected(bench.clock.now(), site, "192.0.2.1", 1)
+            bench.breakdown.connected(bench.clock.now(), told.attempt)
             bench.oldest[site] = number
         return len(bench.samples())
 
@@ -255,7 +255,7 @@ async def test_whoever_asks_for_openmetrics_gets_it(bench: Bench) -> None:
 
 async def test_a_destination_that_is_no_text_cannot_break_the_page(bench: Bench) -> None:
     for name in ("x\udc80.example", 'y"} 1\nmqcd_forged_total 7\\', ""):
-        bench.breakdown.connected(0, name, "192.0.2.1", 1)
+        bench.breakdown.connected(0, replace(ATTEMPT, destination=name))
     samples = bench.samples()
     assert samples["mqcd_site_connections_total{site=x\\udc80.example}"] == 1
     assert "mqcd_forged_total" not in samples

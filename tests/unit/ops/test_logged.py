@@ -12,9 +12,9 @@ from mqcd.config.logs import LogFormat, LogLevel, LogSettings
 from mqcd.core.model import Deferred, Envelope, Recipient
 from mqcd.core.ports import Observer, Refusal
 from mqcd.core.reply import Reply
-from mqcd.ops.eventlog import LogObserver
 from mqcd.ops.fanout import Fanout
 from mqcd.ops.log import Log
+from mqcd.ops.logged import LogObserver
 from tests.contract.mail import ATTEMPT, bounced, deferred, delivered, expired
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.observer import RecordingObserver
@@ -33,6 +33,8 @@ REFUSAL = Refusal(
     client="192.0.2.9",
     recipient="x@y.example",
 )
+HOP = replace(ATTEMPT, remote_addr="192.0.2.1", connect_ms=12)
+WHERE = {"destination": "example.org", "remote_host": "mx.example.org", "remote_addr": "192.0.2.1"}
 WHO = {"spid": "000000000000ABC2", "qid": 1, "sender": "s@example.com", "recipient": "a@example.org"}
 VERDICT = {
     "attempt": 1,
@@ -57,8 +59,8 @@ def everything(observer: Observer) -> None:
     observer.discarded(at, MAIL, "notify")
     observer.outcome_unknown(at, MAIL)
     observer.refused(at, REFUSAL)
-    observer.connected(at, "example.org", "192.0.2.1", 12)
-    observer.connect_failed(at, "example.org", "192.0.2.1", "refused")
+    observer.connected(at, HOP)
+    observer.connect_failed(at, HOP, "refused")
 
 
 def logged(level: LogLevel) -> list[dict[str, object]]:
@@ -120,7 +122,7 @@ def of(event: str) -> dict[str, object]:
                 "reply": "no",
             },
         ),
-        ("connect-failed", {"destination": "example.org", "remote_addr": "192.0.2.1", "reason": "refused"}),
+        ("connect-failed", {**WHERE, "reason": "refused"}),
     ],
 )
 def test_events_at_info(event: str, fields: dict[str, object]) -> None:
@@ -131,11 +133,7 @@ def test_events_at_info(event: str, fields: dict[str, object]) -> None:
     ("event", "level", "fields"),
     [
         ("attempted", "debug", {**WHO, "attempt": 1, "destination": "example.org"}),
-        (
-            "connected",
-            "debug",
-            {"destination": "example.org", "remote_addr": "192.0.2.1", "connect_ms": 12},
-        ),
+        ("connected", "debug", {**WHERE, "connect_ms": 12}),
         ("outcome-unknown", "warning", WHO),
     ],
 )

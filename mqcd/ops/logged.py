@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 
 from mqcd.core.events import Verb, format_time
 from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Recipient
-from mqcd.core.ports import Refusal
+from mqcd.core.ports import Observer, Refusal
 from mqcd.core.reply import Reply
 from mqcd.core.spid import format_spid
 from mqcd.ops.log import Log
@@ -24,7 +24,7 @@ Row = dict[str, str | int | bool]
 _time = lru_cache(maxsize=64)(format_time)
 
 
-class LogObserver:
+class LogObserver(Observer):
     """`core.ports.Observer` that writes to a `Log`."""
 
     def __init__(self, log: Log) -> None:
@@ -82,24 +82,22 @@ class LogObserver:
         if self._log.threshold <= logging.INFO:
             self._log.event(partial(_refused, at, refusal))
 
-    def connected(self, at: int, destination: str, remote_addr: str, connect_ms: int) -> None:
+    def connected(self, at: int, attempt: Attempt) -> None:
         """At debug."""
         if self._log.threshold <= logging.DEBUG:
             self._log.event(
                 lambda: (
                     _head(at, Verb.CONNECTED, "debug")
-                    | {"destination": destination, "remote_addr": remote_addr, "connect_ms": connect_ms}
+                    | _of_connection(attempt)
+                    | {"connect_ms": attempt.connect_ms}
                 )
             )
 
-    def connect_failed(self, at: int, destination: str, remote_addr: str, reason: str) -> None:
+    def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
         """Where to and why."""
         if self._log.threshold <= logging.INFO:
             self._log.event(
-                lambda: (
-                    _head(at, Verb.CONNECT_FAILED)
-                    | {"destination": destination, "remote_addr": remote_addr, "reason": reason}
-                )
+                lambda: _head(at, Verb.CONNECT_FAILED) | _of_connection(attempt) | {"reason": reason}
             )
 
 
@@ -175,6 +173,14 @@ def _of_attempt(attempt: Attempt) -> Row:
     row["connect_ms"] = attempt.connect_ms
     row["attempt_ms"] = attempt.attempt_ms
     return row
+
+
+def _of_connection(attempt: Attempt) -> Row:
+    return {
+        "destination": attempt.destination,
+        "remote_host": attempt.remote_host,
+        "remote_addr": attempt.remote_addr,
+    }
 
 
 def _of_reply(reply: Reply) -> Row:
