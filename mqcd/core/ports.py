@@ -279,8 +279,7 @@ class Observer(Protocol):
     """Hears of each business event once, after it is durable. Must not raise and must be quick.
 
     `at` is the time of the transition, ms. The store reports the queue's transitions, the door
-    refusals, delivery its connections. Who derives from this class has a method that does nothing for each
-    event that it does not care for, also for those that come to be later (docs/internals.md, "Another verb").
+    refusals, delivery its connections. Who does not care for all of them derives from `ops.deaf.Deaf`.
     """
 
     def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from mqcd.core.events import Verb
 from mqcd.core.model import Bounced, Deferred, Delivered, Expired, Origin, Recipient
-from mqcd.core.ports import Observer
 from mqcd.core.spid import format_spid
 from mqcd.demo.letters import SENDER, End, Letter
+from mqcd.ops.deaf import Deaf
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Story:
                 return last is Verb.REPORTED
 
 
-class Watch(Observer):
+class Watch(Deaf):
     """`mqcd.core.ports.Observer` that tells the stories of the demonstration's recipients; refusals and
     connections are no part of them."""
 

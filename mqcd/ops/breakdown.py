@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Origin, Recipient
-from mqcd.core.ports import Observer, Refusal
+from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
+from mqcd.ops.deaf import Deaf
 from mqcd.ops.elders import Elders
 from mqcd.ops.leaders import OTHER, Leaders
 from mqcd.ops.meters import QUEUED_MS, SECOND, Spread
@@ -89,7 +90,7 @@ class Site:
         self.failed_connections = 0
 
 
-class Breakdown(Observer):
+class Breakdown(Deaf):
     """`core.ports.Observer` that counts by label."""
 
     def __init__(self, sites: int = SITES) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mqcd.core.model import Bounced, Deferred, Delivered, Expired, Recipient
+from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Recipient
 from mqcd.core.ports import Refusal
 
 
@@ -41,8 +41,8 @@ class Deaf:
     def refused(self, at: int, refusal: Refusal) -> None:
         """Passed over."""
 
-    def connected(self, at: int, destination: str, remote_addr: str, connect_ms: int) -> None:
+    def connected(self, at: int, attempt: Attempt) -> None:
         """Passed over."""
 
-    def connect_failed(self, at: int, destination: str, remote_addr: str, reason: str) -> None:
+    def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
         """Passed over."""

@@ -13,9 +13,10 @@ from functools import lru_cache, partial
 
 from mqcd.core.events import Verb, format_time
 from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Recipient
-from mqcd.core.ports import Observer, Refusal
+from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
 from mqcd.core.spid import format_spid
+from mqcd.ops.deaf import Deaf
 from mqcd.ops.log import Log
 
 Row = dict[str, str | int | bool]
@@ -24,7 +25,7 @@ Row = dict[str, str | int | bool]
 _time = lru_cache(maxsize=64)(format_time)
 
 
-class LogObserver(Observer):
+class LogObserver(Deaf):
     """`core.ports.Observer` that writes to a `Log`."""
 
     def __init__(self, log: Log) -> None:

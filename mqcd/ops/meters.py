@@ -10,7 +10,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Origin, Recipient
-from mqcd.core.ports import Distribution, Observer, Refusal
+from mqcd.core.ports import Distribution, Refusal
+from mqcd.ops.deaf import Deaf
 
 SECOND = 1000
 MINUTE = 60 * SECOND
@@ -68,7 +69,7 @@ class Reasons:
         self.counts[reason] = self.counts.get(reason, 0) + 1
 
 
-class Meters(Observer):
+class Meters(Deaf):
     """`core.ports.Observer` that counts. Recipients each, unless a name says otherwise."""
 
     def __init__(self) -> None:

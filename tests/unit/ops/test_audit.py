@@ -19,7 +19,7 @@ from mqcd.core.transition import after
 from mqcd.ops.audit import WAITING, Audit, directories
 from tests.contract.mail import ATTEMPT, bounced, deferred, delivered, expired
 from tests.fakes.clock import START_MS
-from tests.unit.ops.test_eventlog import MAIL, everything
+from tests.unit.ops.test_logged import MAIL, everything
 
 AT = START_MS + 1500
 DAY = 86_400_000
