@@ -12,18 +12,17 @@ from mqcd.daemon.process import loop_factory
 from mqcd.net.clock import SystemClock
 from mqcd.sink import lines
 from mqcd.sink.outlet import Outlet
-from mqcd.sink.rules import Rules
 from mqcd.sink.server import Sink, SinkSettings, start
 from mqcd.sink.store import MessageStore
 
 
-def run(host: str, port: int, rules: Rules, store: Path | None, *, quiet: bool, as_json: bool) -> int:
+def run(settings: SinkSettings, store: Path | None, *, quiet: bool, as_json: bool) -> int:
     """Receive until SIGINT or SIGTERM. Raises OSError when the port or the directory cannot be had."""
     kept = MessageStore(store) if store is not None else None
     outlet = Outlet(store=kept, tell=None if quiet else _tell, as_json=as_json)
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(_serve(SinkSettings(host=host, port=port, rules=rules), outlet, as_json))
+            runner.run(_serve(settings, outlet, as_json))
     finally:
         if kept is not None:
             kept.close()

@@ -18,17 +18,37 @@ from mqcd.cli.options import as_json, takes_place
                    "'450 text', '550 text', stall:STAGE, drop:STAGE, slow:MS, garbage:STAGE, "
                    "endless:STAGE, 'reply:STAGE:250 text', drip:STAGE:MS. STAGE: connect, ehlo, "
                    "mail, rcpt, data, dot.")  # fmt: skip
+@click.option(
+    "--lmtp", is_flag=True, help="Speak LMTP: each recipient has a reply of its own to the message."
+)
+@click.option("--chunking", is_flag=True, help="Offer CHUNKING: messages may come by BDAT.")
+@click.option("--dsn", is_flag=True, help="Offer DSN: RET, ENVID, NOTIFY and ORCPT are taken and shown.")
 @click.option("--store", metavar="DIR", type=click.Path(path_type=Path), help="Keep each message here.")
 @click.option("--quiet", is_flag=True, help="Tell nothing of single messages.")
 @as_json
 @takes_place()
-def sink(port: int, host: str, rules: tuple[str, ...], store: Path | None, quiet: bool, as_json: bool) -> int:
+def sink(
+    port: int,
+    host: str,
+    rules: tuple[str, ...],
+    lmtp: bool,
+    chunking: bool,
+    dsn: bool,
+    store: Path | None,
+    quiet: bool,
+    as_json: bool,
+) -> int:
     """Receive mail: accept, refuse, stall or drop it as rules say. SIGINT or SIGTERM ends it."""
     from mqcd.cli import receiving
+    from mqcd.sink.outputs import DEFAULT_EXTENSIONS, OPTIONAL_EXTENSIONS, Limits
     from mqcd.sink.rules import RuleError, Rules
+    from mqcd.sink.server import SinkSettings
 
     try:
         parsed = Rules.parse(rules)
     except RuleError as error:
         raise click.BadParameter(str(error), param_hint="--rule") from error
-    return receiving.run(host, port, parsed, store, quiet=quiet, as_json=as_json)
+    wanted = [name for name, on in zip(OPTIONAL_EXTENSIONS, (chunking, dsn), strict=True) if on]
+    limits = Limits(extensions=(*DEFAULT_EXTENSIONS, *wanted), lmtp=lmtp)
+    settings = SinkSettings(host=host, port=port, rules=parsed, limits=limits)
+    return receiving.run(settings, store, quiet=quiet, as_json=as_json)

@@ -1,4 +1,4 @@
-"""Arguments of MAIL and RCPT: the path and the parameters (RFC 5321, section 4.1.2). Pure.
+"""Arguments of MAIL, RCPT and BDAT: paths, parameters (RFC 5321, section 4.1.2), octets. Pure.
 
 A command that cannot be obeyed raises BadCommand, whose reply goes to the client as it is.
 """
@@ -13,6 +13,12 @@ _PATH = rb" ?<((?:\"(?:[^\"\\]|\\.)*\"|[^\">])*)>(?: +(.*?))? *"
 _FROM = re.compile(rb"FROM:" + _PATH, re.IGNORECASE | re.DOTALL)
 _TO = re.compile(rb"TO:" + _PATH, re.IGNORECASE | re.DOTALL)
 
+_BDAT = re.compile(rb"([0-9]{1,19})( +LAST)? *", re.IGNORECASE)
+_XTEXT = re.compile(rb"[!-*,-<>-~+]{1,100}")
+_ORCPT = re.compile(rb"[A-Za-z0-9-]+;[!-<>-~]{1,500}")
+_OCCASIONS = {b"SUCCESS", b"FAILURE", b"DELAY"}
+
+UNKNOWN = b"500 5.5.2 Command not recognised\r\n"
 _BAD_PARAMETER = b"501 5.5.4 Bad value of a parameter\r\n"
 _UNKNOWN_PARAMETER = b"555 5.5.4 Parameter not recognised\r\n"
 
@@ -34,15 +40,18 @@ class Mail:
     """Declared by SIZE (RFC 1870), octets; 0 = not declared."""
     body: str = ""
     smtputf8: bool = False
+    dsn: str = ""
+    """RET and ENVID (RFC 3461) as given."""
 
 
 @dataclass(slots=True)
 class _Parameters:
-    """The parameters of one MAIL command, as they are being read."""
+    """The parameters of one command, as they are being read."""
 
     size: int = 0
     body: str = ""
     smtputf8: bool = False
+    dsn: list[str] = field(default_factory=list)
     seen: set[bytes] = field(default_factory=set)
 
     def take_size(self, value: bytes) -> None:
@@ -60,8 +69,23 @@ class _Parameters:
             raise BadCommand(_BAD_PARAMETER)
         self.smtputf8 = True
 
-    def ignore(self, value: bytes) -> None:
-        """A parameter for delivery reports, which the sink never writes."""
+    def take_ret(self, value: bytes) -> None:
+        self._take_dsn(b"RET", value, value.upper() in (b"FULL", b"HDRS"))
+
+    def take_envid(self, value: bytes) -> None:
+        self._take_dsn(b"ENVID", value, _XTEXT.fullmatch(value) is not None)
+
+    def take_notify(self, value: bytes) -> None:
+        words = set(value.upper().split(b","))
+        self._take_dsn(b"NOTIFY", value, words == {b"NEVER"} or words <= _OCCASIONS)
+
+    def take_orcpt(self, value: bytes) -> None:
+        self._take_dsn(b"ORCPT", value, _ORCPT.fullmatch(value) is not None)
+
+    def _take_dsn(self, name: bytes, value: bytes, fits: bool) -> None:
+        if not fits:
+            raise BadCommand(_BAD_PARAMETER)
+        self.dsn.append(f"{name.decode()}={value.decode('ascii', 'replace')}")
 
 
 _Taker = Callable[[_Parameters, bytes], None]
@@ -69,36 +93,35 @@ _MAIL_PARAMETERS: Mapping[bytes, _Taker] = {
     b"SIZE": _Parameters.take_size,
     b"BODY": _Parameters.take_body,
     b"SMTPUTF8": _Parameters.take_smtputf8,
-    b"RET": _Parameters.ignore,
-    b"ENVID": _Parameters.ignore,
 }
-_RCPT_PARAMETERS: Mapping[bytes, _Taker] = {
-    b"NOTIFY": _Parameters.ignore,
-    b"ORCPT": _Parameters.ignore,
-}
+_MAIL_DSN: Mapping[bytes, _Taker] = {b"RET": _Parameters.take_ret, b"ENVID": _Parameters.take_envid}
+_RCPT_DSN: Mapping[bytes, _Taker] = {b"NOTIFY": _Parameters.take_notify, b"ORCPT": _Parameters.take_orcpt}
+_NONE: Mapping[bytes, _Taker] = {}
 
 
-def parse_mail(argument: bytes) -> Mail:
-    """What follows the word MAIL. Raises BadCommand."""
+def parse_mail(argument: bytes, *, dsn: bool) -> Mail:
+    """What follows the word MAIL; `dsn` says whether that extension is offered. Raises BadCommand."""
     found = _FROM.fullmatch(argument)
     if found is None:
         raise BadCommand(b"501 5.5.4 Expected MAIL FROM:<address>\r\n")
     path, rest = found.groups()
     if not rest:
         return Mail(sender=_address(path, smtputf8=False))
-    given = _parameters(rest, _MAIL_PARAMETERS)
+    given = _parameters(rest, {**_MAIL_PARAMETERS, **_MAIL_DSN} if dsn else _MAIL_PARAMETERS)
     return Mail(
         sender=_address(path, smtputf8=given.smtputf8),
         size=given.size,
         body=given.body,
         smtputf8=given.smtputf8,
+        dsn=" ".join(given.dsn),
     )
 
 
-def parse_rcpt(argument: bytes, *, smtputf8: bool) -> str:
-    """What follows the word RCPT: the recipient's address.
+def parse_rcpt(argument: bytes, *, smtputf8: bool, dsn: bool) -> tuple[str, str]:
+    """What follows the word RCPT: the recipient's address, and NOTIFY and ORCPT (RFC 3461) as given.
 
-    `smtputf8` says whether the transaction's MAIL had that parameter. Raises BadCommand.
+    `smtputf8` says whether the transaction's MAIL had that parameter, `dsn` whether that extension is
+    offered. Raises BadCommand.
     """
     found = _TO.fullmatch(argument)
     if found is None:
@@ -106,9 +129,21 @@ def parse_rcpt(argument: bytes, *, smtputf8: bool) -> str:
     path, rest = found.groups()
     if not path:
         raise BadCommand(b"501 5.1.3 A recipient cannot be empty\r\n")
-    if rest:
-        _parameters(rest, _RCPT_PARAMETERS)
-    return _address(path, smtputf8=smtputf8)
+    given = _parameters(rest or b"", _RCPT_DSN if dsn else _NONE)
+    return _address(path, smtputf8=smtputf8), " ".join(given.dsn)
+
+
+def parse_bdat(argument: bytes, *, offered: bool) -> tuple[int, bool]:
+    """What follows the word BDAT: how many octets, and whether they are the last. Raises BadCommand.
+
+    Of a command that cannot be read nobody knows how many octets follow: they will be taken for commands.
+    """
+    if not offered:
+        raise BadCommand(UNKNOWN)
+    found = _BDAT.fullmatch(argument)
+    if found is None:
+        raise BadCommand(b"501 5.5.4 Expected BDAT octets [LAST]\r\n")
+    return int(found[1]), bool(found[2])
 
 
 def _address(path: bytes, *, smtputf8: bool) -> str:

@@ -1,7 +1,8 @@
 """What the sink prints and indexes: JSON objects, one a line, and sentences for people. Pure.
 
 A message: `event` "message" (printed only), `file` (or null), `sender` ("" = null), `recipients`,
-`size` (octets), `at` (RFC 3339, UTC, ms), `helo`. A refused recipient: `event` "refused",
+`size` (octets), `at` (RFC 3339, UTC, ms), `helo`, and where the client gave any `dsn` and `recipient_dsn` (a
+list with one text for each recipient). A refused recipient: `event` "refused",
 `sender`, `recipient`, `reply`, `at`, `helo`.
 """
 
@@ -19,7 +20,7 @@ def to_line(fields: Mapping[str, object]) -> str:
 
 def message_fields(message: Received, *, file: str | None) -> dict[str, object]:
     """A message, as the index and `--json` show it; `file` is where it was stored, if it was."""
-    return {
+    fields: dict[str, object] = {
         "file": file,
         "sender": message.sender,
         "recipients": message.recipients,
@@ -27,6 +28,9 @@ def message_fields(message: Received, *, file: str | None) -> dict[str, object]:
         "at": format_time(message.at_ms),
         "helo": message.helo,
     }
+    if message.dsn or message.recipient_dsn:
+        fields |= {"dsn": message.dsn, "recipient_dsn": message.recipient_dsn}
+    return fields
 
 
 def refused_fields(refused: Refused) -> dict[str, object]:

@@ -25,6 +25,12 @@ class Received:
     """The SMTPUTF8 parameter (RFC 6531) was given."""
     tls: bool = False
     """It came after STARTTLS."""
+    chunked: bool = False
+    """It came by BDAT (RFC 3030)."""
+    dsn: str = ""
+    """RET and ENVID (RFC 3461) as given with MAIL."""
+    recipient_dsn: tuple[str, ...] = ()
+    """NOTIFY and ORCPT as given with each RCPT; empty = with none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

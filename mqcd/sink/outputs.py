@@ -5,6 +5,8 @@ from functools import lru_cache
 
 from mqcd.sink.mail import Received, Refused
 
+OPTIONAL_EXTENSIONS = ("CHUNKING", "DSN")
+"""What is obeyed only where it is offered, for clients act otherwise then."""
 DEFAULT_EXTENSIONS = ("PIPELINING", "8BITMIME", "SMTPUTF8", "SIZE", "ENHANCEDSTATUSCODES")
 
 
@@ -20,6 +22,8 @@ class Limits:
     """Per transaction; more are answered 452 (RFC 5321, 4.5.3.1.10)."""
     extensions: tuple[str, ...] = DEFAULT_EXTENSIONS
     """The keywords of the EHLO reply; SIZE is given its number."""
+    lmtp: bool = False
+    """Speak LMTP (RFC 2033) in the stead of SMTP."""
 
 
 @lru_cache(maxsize=16)

@@ -184,6 +184,13 @@ class Rules:
         return ACCEPT
 
 
+def at_work(action: Action) -> tuple[tuple[Fault, ...], int]:
+    """What a recipient's rule does beyond RCPT: its fault, if it is one, and its wait."""
+    if isinstance(action, FAULTS):
+        return (action,), 0
+    return (), action.wait_ms if isinstance(action, Accept) else 0
+
+
 def parse_rule(text: str) -> Rule:
     """One rule from `PATTERN=ACTION`.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
+import smtplib
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,9 @@ from tests.e2e.kit.waiting import DEADLINE, Board
 class SinkProcess:
     """`mqcd sink --json --store DIR`."""
 
-    def __init__(self, store: Path, *rules: str) -> None:
+    def __init__(self, store: Path, *rules: str, flags: Sequence[str] = ()) -> None:
         self.lines: Board[Line] = Board()
-        options = [word for rule in rules for word in ("--rule", rule)]
+        options = [*flags, *(word for rule in rules for word in ("--rule", rule))]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "mqcd", "sink", "--port", "0", "--json", "--store", str(store), *options],
             stdout=subprocess.PIPE,
@@ -82,3 +83,19 @@ def test_every_kind_of_message_through_to_its_files(
     stored = {row["recipients"][0]: (tmp_path / "store" / row["file"]).read_bytes() for row in index}
     assert {recipient: mail.sent_part(arrived) for recipient, arrived in stored.items()} == contents
     assert sink.event("end")["messages"] == len(contents) == len(index)
+
+
+def test_it_speaks_what_its_flags_say(tmp_path: Path) -> None:
+    made = SinkProcess(tmp_path / "store", flags=["--lmtp", "--chunking", "--dsn"])
+    try:
+        with smtplib.LMTP("127.0.0.1", made.port) as client:
+            client.ehlo()
+            assert {"chunking", "dsn"} <= client.esmtp_features.keys()
+            sent = client.sendmail(
+                "s@origin.test", ["a@b.test", "c@b.test"], "x\r\n", ["RET=HDRS"], ["NOTIFY=DELAY"]
+            )
+            assert sent == {}
+        for line in made.lines.several(lambda line: line["event"] == "message", 2, "messages"):
+            assert (line["dsn"], line["recipient_dsn"]) == ("RET=HDRS", ["NOTIFY=DELAY"])
+    finally:
+        assert made.stop() == 0

@@ -16,12 +16,16 @@ from mqcd.deliver.deliverer import Deliverer
 from mqcd.net.clock import SystemClock
 from mqcd.net.dialer import SystemDialer
 from mqcd.sink.mail import Received
+from mqcd.sink.outputs import DEFAULT_EXTENSIONS, OPTIONAL_EXTENSIONS, Limits
 from mqcd.sink.rules import Rules
 from mqcd.sink.server import SinkSettings, start
 from mqcd.stores.memory import MemoryStore
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.resolver import FakeResolver
 from tests.unit.deliver.kit import CONTENT, RELAYED, SCHEDULE
+
+LMTP = Limits(lmtp=True)
+ALL = Limits(extensions=(*DEFAULT_EXTENSIONS, *OPTIONAL_EXTENSIONS))
 
 
 @dataclass
@@ -33,29 +37,47 @@ class Road:
     deliverer: Deliverer
     received: list[Received]
 
-    async def send(self, *recipients: str, content: bytes = CONTENT, body: Body = Body.SEVEN) -> None:
+    async def send(
+        self,
+        *recipients: str,
+        content: bytes = CONTENT,
+        body: Body = Body.SEVEN,
+        dsn: str = "",
+        notify: Sequence[str] = (),
+    ) -> None:
         envelope = Envelope(
             spid=self.store.reserve(len(recipients) > 1),
             sender="from@example.org",
             received=SystemClock().now(),
             body=body,
+            dsn=dsn,
         )
-        await self.store.enqueue(Submission(envelope=envelope, recipients=recipients, content=content))
+        await self.store.enqueue(
+            Submission(envelope=envelope, recipients=recipients, content=content, recipient_dsn=notify)
+        )
+
+    def verdicts(self) -> dict[str, Verdict | None]:
+        """By the local part of the recipient."""
+        heard = self.observer.of(Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED)
+        return {each.recipient.address.split("@")[0]: each.verdict for each in heard if each.recipient}
 
 
 @asynccontextmanager
 async def road(
-    rules: Sequence[str] = (), tls: ssl.SSLContext | None = None, timeout: int = 60_000
+    rules: Sequence[str] = (),
+    tls: ssl.SSLContext | None = None,
+    timeout: int = 60_000,
+    limits: Limits | None = None,
 ) -> AsyncIterator[Road]:
     """Everything from the store to the sink, running."""
     clock, observer = SystemClock(), RecordingObserver()
     received: list[Received] = []
-    sink = await start(
-        SinkSettings(rules=Rules.parse(rules), tls=tls), now_ms=clock.now, on_received=received.append
-    )
+    limits = limits or Limits()
+    settings = SinkSettings(rules=Rules.parse(rules), tls=tls, limits=limits)
+    sink = await start(settings, now_ms=clock.now, on_received=received.append)
     store = MemoryStore(clock, observer)
     await store.open()
-    relay = RelaySettings(address=HostPort(host="127.0.0.1", port=sink.port))
+    relay = RelaySettings(address=HostPort(host="127.0.0.1", port=sink.port), lmtp=limits.lmtp)
     client = ClientSettings(announcehost="mx.example.org", timeout=timeout)
     deliverer = Deliverer(
         replace(RELAYED, relays=(relay,), client=client),
@@ -87,12 +109,47 @@ async def road(
     ],
     ids=["empty", "one line end", "one dot", "dots", "5 MB", "8 bit"],
 )
-async def test_what_arrives_is_what_was_accepted(content: bytes) -> None:
-    async with road() as way:
+@pytest.mark.parametrize("chunking", [False, True])
+async def test_what_arrives_is_what_was_accepted(content: bytes, chunking: bool) -> None:
+    async with road(limits=ALL if chunking else None) as way:
         await way.send("to@example.com", content=content, body=Body.EIGHT)
         await way.deliverer.drained()
         assert [mail.content for mail in way.received] == [content]
         assert way.received[0].body == "8BITMIME"
+        assert way.received[0].chunked is chunking
+
+
+@pytest.mark.parametrize("chunking", [False, True])
+async def test_a_server_that_breaks_off_among_its_lmtp_replies_has_answered_for_some(chunking: bool) -> None:
+    limits = replace(LMTP, extensions=ALL.extensions) if chunking else LMTP
+    rules = ["full@*=reply:dot:452 4.2.2 full", "no@*=reply:dot:550 5.2.1 closed", "cut@*=drop:dot"]
+    async with road(rules, limits=limits) as way:
+        await way.send(*(f"{name}@example.com" for name in ("good", "full", "no", "cut", "behind")))
+        await way.deliverer.drained()
+        verdicts = way.verdicts()
+        kinds = {name: type(verdict).__name__ for name, verdict in verdicts.items()}
+        assert kinds == {
+            "good": "Delivered",
+            "full": "Deferred",
+            "no": "Bounced",
+            "cut": "Deferred",
+            "behind": "Deferred",
+        }
+        doubtful = [name for name, v in verdicts.items() if isinstance(v, Deferred) and v.possibly_delivered]
+        assert sorted(doubtful) == ["behind", "cut"]
+        assert [mail.recipients for mail in way.received] == [("good@example.com",)]
+
+
+async def test_what_a_sender_asks_of_reports_arrives_where_it_is_taken() -> None:
+    asked = {"dsn": "RET=HDRS ENVID=abc", "notify": ("NOTIFY=DELAY ORCPT=rfc822;a@example.net", "")}
+    for limits in (ALL, Limits()):
+        async with road(limits=limits) as way:
+            await way.send("a@example.com", "b@example.com", **asked)  # type: ignore[arg-type]
+            await way.deliverer.drained()
+            [mail] = way.received
+            offered = limits is ALL
+            assert mail.dsn == (asked["dsn"] if offered else "")
+            assert mail.recipient_dsn == (asked["notify"] if offered else ())
 
 
 async def test_many_messages_over_few_connections() -> None:
@@ -111,11 +168,7 @@ async def test_refusals_drops_and_stalls_concern_those_that_they_hit() -> None:
         for name in ("busy", "no", "drop", "stall", "good"):
             await way.send(f"{name}@example.com")
         await way.deliverer.drained()
-        verdicts = {
-            heard.recipient.address.split("@")[0]: heard.verdict
-            for heard in way.observer.of(Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED)
-            if heard.recipient is not None
-        }
+        verdicts = way.verdicts()
         assert {name: type(verdict).__name__ for name, verdict in verdicts.items()} == {
             "busy": "Deferred",
             "no": "Bounced",
@@ -157,9 +210,11 @@ STAGES = ["connect", "ehlo", "mail", "rcpt", "data", "dot"]
 PLACES = [("connect", Phase.GREETING), *((stage, Phase(stage)) for stage in STAGES[1:])]
 
 
-async def one_verdict(rule: str, timeout: int = 60_000) -> tuple[Verdict, list[Received]]:
+async def one_verdict(
+    rule: str, timeout: int = 60_000, limits: Limits | None = None
+) -> tuple[Verdict, list[Received]]:
     """What becomes of one message at a sink that follows this rule for everyone, and what has arrived."""
-    async with road([f"*={rule}"], timeout=timeout) as way:
+    async with road([f"*={rule}"], timeout=timeout, limits=limits) as way:
         await way.send("to@example.com")
         await way.deliverer.drained()
         [heard] = way.observer.of(Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED)
@@ -210,10 +265,32 @@ async def test_an_endless_reply_takes_no_memory() -> None:
         ("dot:554 5.6.0 never", Bounced, Phase.DOT),
     ],
 )
-async def test_wrong_replies_deliver_nothing(rule: str, kind: type[Deferred | Bounced], phase: Phase) -> None:
-    verdict, received = await one_verdict(f"reply:{rule}")
+@pytest.mark.parametrize("limits", [None, LMTP], ids=["smtp", "lmtp"])
+async def test_wrong_replies_deliver_nothing(
+    rule: str, kind: type[Deferred | Bounced], phase: Phase, limits: Limits | None
+) -> None:
+    verdict, received = await one_verdict(f"reply:{rule}", limits=limits)
     assert isinstance(verdict, kind)
     assert verdict.attempt.phase is phase
+    assert received == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "kind"),
+    [
+        ("reply:data:451 4.3.0 later", Deferred),
+        ("reply:data:554 5.7.1 never", Bounced),
+        ("reply:dot:354 what", Deferred),
+        ("reply:dot:554 5.6.0 never", Bounced),
+        ("drop:data", Deferred),
+        ("drop:dot", Deferred),
+        ("garbage:dot", Deferred),
+        ("endless:data", Deferred),
+    ],
+)
+async def test_wrong_replies_to_chunks_deliver_nothing(rule: str, kind: type[Deferred | Bounced]) -> None:
+    verdict, received = await one_verdict(rule, limits=ALL)
+    assert isinstance(verdict, kind)
     assert received == []
 
 
