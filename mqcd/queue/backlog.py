@@ -8,6 +8,7 @@ of that is done nothing may be claimed, exported or evacuated. Every step can be
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,8 @@ from mqcd.queue.shard import Shard
 from mqcd.queue.sweep import Sweep
 from mqcd.queue.waiting import Waiting
 from mqcd.queue.writes import Writer
+
+log = logging.getLogger(__name__)
 
 _AT_ONCE = 1000
 """Residents that are taken in before others have their turn on the event loop."""
@@ -75,6 +78,11 @@ def _read(shard: Shard, backlog: Backlog) -> _Found:
 
 def _put_aside(shard: Shard, disk: Disk, stretch: Damage, files: dict[int, int]) -> None:
     data = disk.pread(files[stretch.segment], stretch.end - stretch.start, stretch.start)
+    if stretch.start + len(data) < stretch.end:
+        text = "%s ends at octet %d, and had %d: what was recorded there is lost"
+        log.error(text, stretch.path, stretch.start + len(data), stretch.end)
+    # At the journal's end it is mostly what was never written.
+    data = data.rstrip(b"\0")
     put_aside(disk, shard.queue_root, f"segment-{stretch.segment}", stretch.start, data)
 
 

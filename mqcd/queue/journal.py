@@ -99,6 +99,8 @@ class Journal:
         self._when_certain: list[Callable[[], None]] = []
         self.on_mended: Callable[[], None] = lambda: None
         """Called when writing goes well again after it had been failing."""
+        self.on_begun: Callable[[], None] = lambda: None
+        """Called when the first group of a segment is durable."""
         self._quiet = asyncio.Event()
         self._quiet.set()
 
@@ -303,6 +305,7 @@ class Journal:
             self.untouchable.discard(segment.path)
             self.ring.fresh = False
             self._seal_later()
+            self.on_begun()
         self._figures.committed(len(group), micros)
         for item in group:
             item.placed(segment, item.ordinal, item.body, item.sequence)

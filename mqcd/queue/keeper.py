@@ -33,8 +33,6 @@ from mqcd.queue.writes import Writer
 
 log = logging.getLogger(__name__)
 
-_CERTAIN_MS = 1000
-"""How often a MANIFEST that is in doubt is written again."""
 _RETRY_MS = 10_000
 """How long after a failure the next try comes."""
 
@@ -255,12 +253,8 @@ class Keeper:
     async def _until_certain(self) -> None:
         """Wait until the disk says whether the edit happened. Until then the frozen records may have a home
         in clusters already, and must not be claimed. A stop leaves the question to the next start."""
-        manifest = self._shard.manifest
-        while manifest.uncertain:
-            if self._stopping:
-                raise StoreUnavailable("a MANIFEST edit could neither be made nor taken back")
-            await self._shard.clock.sleep(_CERTAIN_MS)
-            await self._loop.run_in_executor(self._shard.executor, manifest.take_back)
+        if not await self._shard.editing.certain(lambda: self._stopping):
+            raise StoreUnavailable("a MANIFEST edit could neither be made nor taken back")
 
     async def _copy(self, segment: Segment, frozen: list[Resident]) -> list[ClusterState]:
         """Steps C2 and C3, in the helper."""
@@ -298,14 +292,11 @@ class Keeper:
         totals = self._totals + segment.totals
         changed = {name: shard.shelf.clusters[name] for name in shard.shelf.changed}
         ended = tuple(name for name, state in changed.items() if not state.left)
-        last = ring.last
         believed = shard.time.trusted()
         batch = self.counting.to_record()
         edit = Edit(
             first_live=following,
-            last_segment=last.number if last is not None else 0,
             exported=segment.number,
-            sequence=shard.journal.sequence,
             spid=shard.spids.last,
             swept=shard.spids.last,
             drafts=tuple(shard.drafts),
@@ -318,7 +309,7 @@ class Keeper:
             add=(*clusters, *(state for state in changed.values() if state.left)),
             end=ended,
         )
-        await self._loop.run_in_executor(shard.executor, shard.manifest.commit, edit)
+        await shard.editing.commit(edit)
         self._totals = totals
         ring.first_live = following
         shard.shelf.committed(changed, ended)

@@ -67,10 +67,12 @@ class ManifestState:
     """The first segment that is part of the queue."""
     last_segment: int = 0
     """A segment that is known to have existed: if it is not below first_live, it must be there."""
+    last_size: int = 0
+    """Octets of its file, at least."""
     exported: int = 0
     """Segments up to this one have their event file."""
     sequence: int = 1
-    """No sequence below it is free."""
+    """No sequence below it is free; all of them are durable."""
     spid: int = 0
     """No SPID up to it is free."""
     swept: int = -1
@@ -119,6 +121,7 @@ class ManifestState:
             epoch=self.epoch,
             first_live=self.first_live,
             last_segment=self.last_segment,
+            last_size=self.last_size,
             exported=self.exported,
             sequence=self.sequence,
             spid=self.spid,
@@ -141,6 +144,8 @@ class Edit:
     epoch: int | None = None
     first_live: int | None = None
     last_segment: int | None = None
+    last_size: int | None = None
+    """Goes with `last_segment`."""
     exported: int | None = None
     sequence: int | None = None
     spid: int | None = None
@@ -174,6 +179,7 @@ _SCALARS = (
     "epoch",
     "first_live",
     "last_segment",
+    "last_size",
     "exported",
     "sequence",
     "spid",
@@ -299,6 +305,7 @@ class Manifest:
         self._close()
         self._end = self._disk.replace_file(self._path, [line])
         self._fd = self._disk.open(self._path, os.O_RDWR)
+        self.uncertain = False
 
     def commit(self, edit: Edit) -> None:
         """Make an edit durable, then take it into the state. Raises OSError: then it did not happen."""
@@ -331,7 +338,6 @@ class Manifest:
         self.uncertain = True
         try:
             self.write_anew()
-            self.uncertain = False
         except OSError as error:
             self._close()
             log.error("%s: an edit failed and cannot be taken back yet: %s", self._path, error)

@@ -123,7 +123,7 @@ def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]
     make_silos(disk, spool_root)
     if options.settings.spool.hardlinks:
         check_links(disk, spool_root)
-    chain = find_chain(disk, queue_root / "journal", state.first_live, state.last_segment)
+    chain = find_chain(disk, queue_root / "journal", state)
     opened += chain
     for segment in chain:
         segment.fd = disk.open(segment.path, os.O_RDWR)
@@ -133,10 +133,12 @@ def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]
     # Until an edit says otherwise, also for a start that finds this one cut off.
     state.swept = state.spid if state.swept < 0 else state.swept
     # By a leap that nobody can foretell: octets of a mail must not check as a frame of ours.
-    newest = max([state.epoch, *(segment.epoch for segment in chain)])
-    state.epoch = newest + 1 + secrets.randbelow(_EPOCH_LEAP)
+    epoch = max([state.epoch, *(segment.epoch for segment in chain)])
+    state.epoch = epoch + 1 + secrets.randbelow(_EPOCH_LEAP)
     # A header may have come to the disk without a frame: then no later segment names it as its forerunner.
-    state.last_segment = max((segment.number for segment in chain if not segment.empty), default=0)
+    newest = next((segment for segment in reversed(chain) if not segment.empty), None)
+    state.last_segment = newest.number if newest is not None else 0
+    state.last_size = disk.size(newest.fd) if newest is not None else 0
     # The MANIFEST is never far behind the journal, unless the clock has leapt.
     seen = max(state.clock, min(last_at, state.clock + _DAY_MS))
     if now <= seen:

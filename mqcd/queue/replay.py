@@ -2,8 +2,8 @@
 
 Recovery, offline readers and the exporter all read segments through here. Promise: every frame that was
 durable when the journal was last written is seen, in order; a torn tail is told from damage by the
-synced sequence that later frames carry; damage is reported and passed over, never a reason to stop.
-Raises StoreDamaged only when a segment that must exist is missing as a whole.
+synced sequence that later frames and the MANIFEST carry; damage is reported and passed over, never a
+reason to stop. Raises StoreDamaged only when a segment that must exist is missing as a whole.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from mqcd.queue.frame import (
     read_take,
 )
 from mqcd.queue.history import VERB_OF, entries, submissions
+from mqcd.queue.manifest import ManifestState
 from mqcd.queue.record import Glance, file_of
 from mqcd.queue.ring import Resident, Segment
 from mqcd.queue.window import Window
@@ -62,11 +63,12 @@ class Damage:
     end: int
 
 
-def find_chain(disk: Disk, directory: Path, first_live: int, must_hold: int) -> list[Segment]:
+def find_chain(disk: Disk, directory: Path, state: ManifestState) -> list[Segment]:
     """The segments of the journal, oldest first; none is opened yet.
 
-    `must_hold` is a segment known to have existed; unless it is below `first_live`, it must be found.
+    Raises StoreDamaged when one that the MANIFEST knows of, or that another one goes on from, is not there.
     """
+    first_live, must_hold = state.first_live, state.last_segment
     headers: dict[int, tuple[slot.SlotHeader, Path]] = {}
     twins: dict[int, Path] = {}
     # The greater name last: one beyond the slots is where a file that has failed was put.
@@ -92,6 +94,9 @@ def find_chain(disk: Disk, directory: Path, first_live: int, must_hold: int) -> 
             f"{directory}: journal segment {missing} is missing, and with it mail that was accepted. "
             "Is the right disk mounted? Run `mqcd fsck`."
         )
+    if chain:
+        chain[0].must_reach = state.sequence
+        chain[0].must_hold = state.last_size if chain[0].number == state.last_segment else 0
     return chain[::-1]
 
 
@@ -129,9 +134,7 @@ class Walk:
             if header is None:
                 found = self._next_durable(offset, limit)
                 if found is None:
-                    if self._bound is not None:
-                        self._note_damage(offset, limit)
-                    return
+                    break
                 self._note_damage(offset, found)
                 offset = found
                 continue
@@ -141,6 +144,17 @@ class Walk:
             self.ordinal = header.ordinal + header.entries
             base = window.base
             yield Frame(header, memoryview(window.data)[start - base : offset - base], start)
+        self._end_at(offset, limit)
+
+    def _end_at(self, offset: int, limit: int) -> None:
+        """No further frame checks: of the newest segment the MANIFEST may know that there were more."""
+        segment = self._segment
+        if self._bound is not None:
+            lost = offset < limit
+        else:
+            lost = self.sequence < segment.must_reach or limit < segment.must_hold
+        if lost:
+            self._note_damage(offset, max(limit, segment.must_hold))
 
     def _header_at(self, offset: int, salt: int) -> Header | None:
         """The header of the frame at `offset`, which then is whole in the window, or None."""

@@ -114,6 +114,8 @@ class Segment:
         "fd",
         "header",
         "kept",
+        "must_hold",
+        "must_reach",
         "next_ordinal",
         "number",
         "path",
@@ -140,6 +142,11 @@ class Segment:
         self.end = slot.HEADER_SIZE
         """Where the next frame goes; all before it is durable."""
         self.next_ordinal = 0
+        self.must_reach = 0
+        """Every sequence below it is known to have been durable. For the newest segment, which else says of
+        itself where it ends."""
+        self.must_hold = 0
+        """Octets that its file is known to have had."""
         self.kept = False
         """Whether it was begun in a slot that new work must not begin."""
         self.sealed = False

@@ -21,6 +21,7 @@ from mqcd.core.spid import SpidSource
 from mqcd.queue import record
 from mqcd.queue.accounts import Accounts
 from mqcd.queue.durable import Disk
+from mqcd.queue.editing import Editing
 from mqcd.queue.eventtext import Source
 from mqcd.queue.figures import Figures
 from mqcd.queue.helper import Helper
@@ -73,6 +74,7 @@ class Shard:
     figures: Figures
     watch: InitVar[ClockWatch]
     time: Timekeeper = field(init=False)
+    editing: Editing = field(init=False)
     ready: bool = False
     """Whether what the last run left has been read, so that recipients may be claimed."""
     waiting: Waiting = field(default_factory=Waiting)
@@ -87,6 +89,8 @@ class Shard:
 
     def __post_init__(self, watch: ClockWatch) -> None:
         self.time = Timekeeper(self.clock, watch, self.bring_forward)
+        self.editing = Editing(self.manifest, self.journal, self.executor, self.clock)
+        self.journal.on_begun = self.editing.begun
 
     def bring_forward(self) -> None:
         """The clock may have been ahead when due times were set: none is too far ahead of it now."""

@@ -74,7 +74,7 @@ class Snapshot:
     def _read_journal(self) -> list[Segment]:
         state = self._state
         directory = self._queue_root / "journal"
-        segments = find_chain(self._disk, directory, state.first_live, state.last_segment)
+        segments = find_chain(self._disk, directory, state)
         for segment in segments:
             self._census.read(self._disk, segment, last=segment is segments[-1])
         return segments

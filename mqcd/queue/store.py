@@ -150,6 +150,7 @@ class ClusterStore:
         for chore in tuple(shard.chores):
             chore.cancel()
         shard.journal.stop()
+        await shard.editing.stop()
         await shard.reaper.settled(lambda: True)
         shard.reaper.close()
         await shard.helper.stop()

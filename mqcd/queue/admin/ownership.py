@@ -98,7 +98,7 @@ async def owned(
         state = manifests.read(disk, path)
         if state is None:
             raise StoreDamaged(f"{path} is missing. Run `mqcd fsck`.")
-        chain = find_chain(disk, root / "journal", state.first_live, state.last_segment)
+        chain = find_chain(disk, root / "journal", state)
         replay = Replay()
         for segment in chain:
             replay.read(disk, segment, last=segment is chain[-1])

@@ -157,7 +157,7 @@ class _Survey:
         replay = Replay()
         segments: dict[int, Segment] = {}
         try:
-            chain = find_chain(self._disk, directory, state.first_live, state.last_segment)
+            chain = find_chain(self._disk, directory, state)
         except StoreDamaged as error:
             self._wrong(Kind.JOURNAL, directory, str(error))
             return

@@ -238,6 +238,13 @@ class Rig:
         self._later.append(rig)
         return await rig.open()
 
+    async def enrolled(self) -> None:
+        """Wait until the MANIFEST knows the newest segment."""
+        newest = self.shard.ring.last
+        assert newest is not None
+        while self.shard.manifest.state.last_segment < newest.number:
+            await asyncio.sleep(0)
+
     @property
     def shard(self) -> Shard:
         """The parts."""

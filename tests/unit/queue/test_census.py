@@ -75,7 +75,7 @@ def by_census(rig: Rig) -> tuple[list[Home], object]:
 def chain(rig: Rig) -> list[Segment]:
     state = manifests.read(Disk(), rig.queue / "MANIFEST")
     assert state is not None
-    return find_chain(Disk(), rig.queue / "journal", state.first_live, state.last_segment)
+    return find_chain(Disk(), rig.queue / "journal", state)
 
 
 async def test_it_finds_the_residents_that_a_start_finds(rig: Rig) -> None:

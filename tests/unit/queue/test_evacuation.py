@@ -353,6 +353,7 @@ async def test_a_claim_that_is_cancelled_keeps_nothing(rig: Rig) -> None:
 
 async def test_records_whose_edit_is_in_doubt_are_not_claimed(rig: Rig) -> None:
     await rig.post.send("a@example.org")
+    await rig.enrolled()
     rig.shard.journal.seal()
     rig.disk.fail("datasync", "*/MANIFEST*", times=3)
     evacuation = asyncio.ensure_future(rig.evacuate())

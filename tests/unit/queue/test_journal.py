@@ -15,6 +15,7 @@ from mqcd.queue.committer import CommitterThread
 from mqcd.queue.figures import Figures
 from mqcd.queue.frame import HEADER_SIZE, Kind
 from mqcd.queue.journal import Journal
+from mqcd.queue.manifest import ManifestState
 from mqcd.queue.replay import Walk, find_chain
 from mqcd.queue.ring import KEPT_BACK, Ring, Segment
 from mqcd.queue.slot import SlotHeader
@@ -73,7 +74,7 @@ class Bench:
     def recovered(self) -> list[bytes]:
         """The bodies that a start at this moment would find."""
         found = []
-        chain = find_chain(FaultyDisk(), self.directory, 1, 0)
+        chain = find_chain(FaultyDisk(), self.directory, ManifestState())
         for segment in chain:
             bound = None if segment is chain[-1] else segment.end
             found += [
@@ -144,7 +145,7 @@ async def test_synced_sequences_say_what_was_durable_before(bench: Bench) -> Non
     rest = [bench.append(b"x"), bench.append(b"y")]
     gate.release()
     await asyncio.gather(first, *rest)
-    [segment] = find_chain(FaultyDisk(), bench.directory, 1, 0)
+    [segment] = find_chain(FaultyDisk(), bench.directory, ManifestState())
     walk = Walk(Window.over(segment.path.read_bytes()), segment, bound=None)
     assert [(each.header.sequence, each.header.synced) for each in walk] == [(1, 0), (2, 1), (3, 1)]
 

@@ -11,6 +11,7 @@ from mqcd.core.errors import StoreDamaged
 from mqcd.queue import frame, slot
 from mqcd.queue.durable import Disk
 from mqcd.queue.frame import Kind
+from mqcd.queue.manifest import ManifestState
 from mqcd.queue.replay import Walk, find_chain
 from mqcd.queue.ring import Segment
 from mqcd.queue.window import Window
@@ -134,7 +135,7 @@ def put(directory: Path, index: int, number: int, previous: int, end: int = 5000
 
 
 def chain(directory: Path, first_live: int = 1, must_hold: int = 0) -> list[tuple[int, int]]:
-    found = find_chain(Disk(), directory, first_live, must_hold)
+    found = find_chain(Disk(), directory, ManifestState(first_live=first_live, last_segment=must_hold))
     return [(each.number, each.end) for each in found]
 
 
