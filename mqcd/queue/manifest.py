@@ -6,6 +6,7 @@ raises StoreDamaged: a queue is never started empty because its list was unreada
 
 Each line is `CRC JSON\\n`, CRC the zlib.crc32 of the JSON text, 8 hex digits. The first line carries the
 format version and the whole state (a compacted log is just that line), the following ones are edits.
+A last line is torn when it lacks its line feed, or a sector of 512 octets; else it is damaged.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import zlib
 from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 COMPACT_AT = 1 << 20
 """Octets of edits after which the log is written anew."""
+_SECTOR = 512
+"""Octets that a disk writes whole or not at all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,6 +98,8 @@ class ManifestState:
     clusters: dict[str, ClusterState] = field(default_factory=dict)
     imports: tuple[str, ...] = ()
     """Imports that are part of the queue; what each brought is listed in `queue/imports/<id>`."""
+    dropped: int = 0
+    """Octets at the end of the file that are no edit: one that was cut off."""
 
     def apply(self, edit: Edit) -> None:
         """Take one edit in."""
@@ -249,27 +255,51 @@ def read(disk: Disk, path: Path) -> ManifestState | None:
     except FileNotFoundError:
         return None
     state = ManifestState()
-    lines = data.split(b"\n")
-    torn = lines.pop()
+    *lines, rest = data.split(b"\n")
+    start = 0
     for number, line in enumerate(lines, 1):
         try:
             edit, version = decode(line)
             if number == 1 and version is None:
                 raise DecodeError("the first line carries no format version")
         except DecodeError as error:
-            if isinstance(error, _Torn) and number == len(lines) and not torn and number > 1:
+            cut_off = isinstance(error, _Torn) and number == len(lines) and not rest and number > 1
+            if cut_off and _lacks_a_sector(data, start):
                 # A torn line may end in a line feed when its sectors came out of order.
-                torn = line
+                rest = line
                 break
             raise StoreDamaged(f"{path}, line {number}: {error}. Run `mqcd fsck`.") from error
         state.apply(edit)
+        start += len(line) + 1
     if state.edit == 0:
         raise StoreDamaged(f"{path} holds no whole line. Run `mqcd fsck`.")
-    if _goes_on(torn):
+    if _goes_on(rest):
         raise StoreDamaged(f"{path}, line {state.edit + 1}: the end of a line is damaged. Run `mqcd fsck`.")
-    if torn:
-        log.warning("%s: the last edit was cut off by a crash and did not happen", path)
+    _end_with(state, rest, path)
     return state
+
+
+def _end_with(state: ManifestState, rest: bytes, path: Path) -> None:
+    """Take in what stands behind the last line feed, or in a line that was cut off.
+
+    An edit that lacks nothing but its line feed was written, and what is written may count.
+    """
+    try:
+        state.apply(decode(rest.rstrip(b"\0"))[0])
+    except DecodeError:
+        state.dropped = len(rest)
+        if rest:
+            log.warning("%s: the last edit was cut off by a crash and did not happen", path)
+
+
+def _lacks_a_sector(data: bytes, start: int) -> bool:
+    """Whether a crash can have left the last line, from `start` on, as it is: torn, its line feed there.
+
+    Then some sector of it never came, and has zeros where it belongs, for nothing stood there before. A
+    line of which each sector holds something came whole, and what does not check in it is damage.
+    """
+    ends = [*range((start // _SECTOR + 1) * _SECTOR, len(data), _SECTOR), len(data)]
+    return any(not data[at:end].strip(b"\0") for at, end in pairwise([start, *ends]))
 
 
 def _goes_on(line: bytes) -> bool:

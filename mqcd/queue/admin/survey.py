@@ -129,14 +129,19 @@ class _Survey:
         path = self._queue_root / "MANIFEST"
         try:
             state = manifests.read(self._disk, path)
-        except StoreDamaged:
-            self._read_manifest_by_line(path)
+        except StoreDamaged as error:
+            self._read_manifest_by_line(path, str(error))
             return None
         if state is None:
             self._wrong(Kind.MANIFEST, path, "is missing: put it back from a copy of the same moment")
+        elif state.dropped:
+            text = (
+                f"its last {state.dropped} octets are an edit that a crash cut off, and that did not happen"
+            )
+            self._note(Kind.MANIFEST, path, text)
         return state
 
-    def _read_manifest_by_line(self, path: Path) -> None:
+    def _read_manifest_by_line(self, path: Path, told: str) -> None:
         """Which lines are damaged, where the whole cannot be read."""
         lines = self._disk.read_file(path).split(b"\n")
         before = len(self._found.problems)
@@ -148,7 +153,7 @@ class _Survey:
             except DecodeError as error:
                 self._wrong(Kind.MANIFEST, path, f"{error}. {_MANIFEST_ADVICE}", number)
         if len(self._found.problems) == before:
-            self._wrong(Kind.MANIFEST, path, f"holds no whole line. {_MANIFEST_ADVICE}", 1)
+            self._wrong(Kind.MANIFEST, path, f"{told.removesuffix(' Run `mqcd fsck`.')} {_MANIFEST_ADVICE}")
 
     # ------------------------------------------------------------ records
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -170,16 +171,62 @@ def test_a_last_edit_cut_anywhere_did_not_happen(path: Path) -> None:
     before, data = manifest.state.whole(), path.read_bytes()
     manifest.commit(Edit(add=(cluster(2),), first_live=9))
     whole = path.read_bytes()
-    for length in range(len(data), len(whole)):
-        path.write_bytes(whole[:length])
-        assert state_at(path).whole() == before
-        # What lies in the page cache may come out as zeros, up to the new length of the file.
-        path.write_bytes(whole[:length].ljust(len(whole), b"\0"))
-        assert state_at(path).whole() == before
-        path.write_bytes(data + bytes(length - len(data)) + whole[length:])
-        assert state_at(path).whole() in (before, manifest.state.whole())
-    path.write_bytes(whole)
-    assert state_at(path).whole() == manifest.state.whole()
+    for length in range(len(data), len(whole) - 1):
+        for octets in (whole[:length], whole[:length].ljust(len(whole), b"\0")):
+            # What lies in the page cache may come out as zeros, up to the new length of the file.
+            path.write_bytes(octets)
+            state = state_at(path)
+            assert state.whole() == before
+            assert (state.dropped > 0) is (len(octets) > len(data))
+    for octets in (whole[:-1], whole[:-1] + bytes(600), whole):
+        # Nothing but the line feed is missing: it was written, and what is written may count.
+        path.write_bytes(octets)
+        state = state_at(path)
+        assert state.whole() == manifest.state.whole()
+        assert state.dropped == 0
+
+
+def lines_of(path: Path, start: int, length: int) -> tuple[bytes, bytes]:
+    """A MANIFEST of one line of `start` octets, and the same with a second line of `length` octets."""
+    room = start - len(manifests.encode(Edit(boot=""), first=True))
+    first = manifests.encode(Edit(boot="b" * room), first=True)
+    second = manifests.encode(Edit(boot="c" * (length - len(manifests.encode(Edit(boot=""))))))
+    assert (len(first), len(second)) == (start, length)
+    return first, first + second
+
+
+@pytest.mark.parametrize(
+    ("start", "length"),
+    [(100, 60), (500, 60), (511, 600), (512, 512), (100, 1300), (1000, 1049), (513, 1537)],
+)
+def test_any_loss_of_sectors_is_an_edit_that_did_not_happen(path: Path, start: int, length: int) -> None:
+    _, whole = lines_of(path, start, length)
+    edges = [start, *range((start // 512 + 1) * 512, len(whole), 512), len(whole)]
+    parts = [(at, end) for at, end in pairwise(edges) if at < end]
+    for lost in range(1, 1 << len(parts)):
+        octets = bytearray(whole)
+        for number, (at, end) in enumerate(parts):
+            if lost >> number & 1:
+                octets[at:end] = bytes(end - at)
+        path.write_bytes(octets)
+        state = state_at(path)
+        # Perhaps the last sector had nothing but the line feed.
+        came = bytes(octets[start:]).rstrip(b"\0") == whole[start:-1]
+        assert (state.boot[:1] == "c") is came
+        assert (state.dropped > 0) is not came
+
+
+@pytest.mark.parametrize(("start", "length"), [(100, 60), (500, 60), (511, 600), (512, 512), (100, 1300)])
+def test_a_bit_that_turns_over_in_the_last_edit_is_refused(path: Path, start: int, length: int) -> None:
+    _, whole = lines_of(path, start, length)
+    step = 1 if length < 100 else 7
+    for at in range(start, len(whole), step):
+        for bit in range(8):
+            octets = bytearray(whole)
+            octets[at] ^= 1 << bit
+            path.write_bytes(octets)
+            with pytest.raises(StoreDamaged, match=r"line 2:"):
+                manifests.read(Disk(), path)
 
 
 def test_damage_before_the_last_edit_is_refused(path: Path) -> None:

@@ -126,6 +126,30 @@ async def test_damage_in_the_middle_of_the_manifest(rig: Rig) -> None:
     assert "from a copy" in found.problems[0].text
 
 
+async def test_damage_at_the_end_of_the_manifest(rig: Rig) -> None:
+    await fill(rig)
+    await rig.evacuate()
+    await rig.close()
+    path = rig.queue / "MANIFEST"
+    data = path.read_bytes()
+    number = data.count(b"\n")
+    damage(path, number)
+    assert [(each.kind, each.line) for each in look(rig).problems] == [(Kind.MANIFEST, number)]
+    path.write_bytes(data[:-1] + b"X")
+    (problem,) = look(rig).problems
+    assert problem.kind is Kind.MANIFEST
+    assert f"line {number}: the end of a line is damaged" in problem.text
+
+
+async def test_an_edit_that_a_crash_cut_off_is_worth_a_note(rig: Rig) -> None:
+    await filled(rig)
+    path = rig.queue / "MANIFEST"
+    path.write_bytes(path.read_bytes() + b"01234567 {half")
+    found = look(rig)
+    assert found.ok
+    assert ["its last 14 octets" in each.text for each in found.notes if each.kind is Kind.MANIFEST] == [True]
+
+
 async def test_a_missing_manifest_is_not_an_empty_queue(rig: Rig) -> None:
     await filled(rig)
     (rig.queue / "MANIFEST").unlink()
