@@ -268,6 +268,10 @@ class EngineFigures:
     recovery_seconds: float
     """How long the last start took until mail was accepted."""
     quarantined_lines: int
+    unreadable_frames: int
+    """Frames of the journal of which events are missing in the event files."""
+    dropped_edits: int
+    """Edits at the end of the MANIFEST that the last start took for cut off."""
     clock_leap_seconds: float
     """How far the wall clock has leapt, below 0 backwards; 0 while it is believed."""
     disk_free_bytes: Mapping[str, int]

@@ -86,6 +86,8 @@ CATALOGUE = (
     _histogram("mqcd_reference_scan_seconds", "Time of such a scan."),
     _gauge("mqcd_recovery_seconds", "How long the last start took until mail was accepted."),
     _counter("mqcd_quarantined_lines_total", "Damaged lines and stretches put aside."),
+    _counter("mqcd_unreadable_frames_total", "Frames of the journal of which events are missing."),
+    _counter("mqcd_manifest_edits_dropped_total", "Edits that the last start found cut off in the MANIFEST."),
     _gauge(
         "mqcd_clock_leap_seconds",
         "How far the clock has leapt, below 0 backwards. While it is not 0 no mail expires.",

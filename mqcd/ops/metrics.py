@@ -192,6 +192,8 @@ def _of_engine(figures: EngineFigures) -> dict[str, Value]:
         "mqcd_reference_scan_seconds": figures.reference_scan_seconds,
         "mqcd_recovery_seconds": figures.recovery_seconds,
         "mqcd_quarantined_lines_total": figures.quarantined_lines,
+        "mqcd_unreadable_frames_total": figures.unreadable_frames,
+        "mqcd_manifest_edits_dropped_total": figures.dropped_edits,
         "mqcd_clock_leap_seconds": figures.clock_leap_seconds,
         "mqcd_disk_free_bytes": dict(figures.disk_free_bytes),
         "mqcd_disk_free_inodes": dict(figures.disk_free_inodes),

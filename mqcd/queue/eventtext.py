@@ -1,7 +1,7 @@
 """The events of a frame as lines of JSON, as they stand in the event log. Pure.
 
-A frame gives the same lines whenever it is read. A part of it that cannot be read gives none: recovery
-reports the damage.
+A frame gives the same lines whenever it is read. From the first of its entries that cannot be read on it
+gives none, and is counted: its checksum fits, so whoever wrote it and this program disagree about the format.
 
 Three events tell of each message that passes, and the processor time that they take is missing for mail.
 So a line is put together from the text of record and note, without a recipient, a dictionary or an
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -53,16 +52,23 @@ class EventText:
         self._names = Pseudonyms(source.key) if source.key else None
         self.totals: Counter[Verb] = Counter()
         """Events of each verb so far."""
+        self.unreadable = 0
+        """Frames that could not be told whole."""
+        self.trouble = ""
+        """The first of them, and why."""
         self._at, self._time = 0, format_time(0)
 
     def lines(self, header: Header, body: memoryview) -> list[str]:
         """The events of one frame, each with its line feed."""
         told: list[str] = []
-        with suppress(DecodeError):
+        try:
             if header.kind is Kind.BEGUN:
                 self._begun(header, body, told)
             else:
                 self._changes(header, body, told)
+        except DecodeError as error:
+            self.unreadable += 1
+            self.trouble = self.trouble or f"sequence {header.sequence}, {header.kind.name}: {error}"
         return told
 
     def _written(self, at: int) -> str:

@@ -10,6 +10,7 @@ import os
 import zlib
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 from mqcd.core.events import Verb
 from mqcd.queue.durable import Disk
@@ -29,11 +30,19 @@ def events_path(directory: Path, source: Source, segment: int) -> Path:
     return directory / f"{source.node}-{source.shard}-{segment:010d}.jsonl.gz"
 
 
-def export(disk: Disk, segment: Segment, directory: Path, source: Source) -> Counter[Verb]:
-    """Write the segment's event file unless it exists; returns how many events of each verb it holds.
+class Exported(NamedTuple):
+    """What a segment's event file holds."""
 
-    Raises OSError.
-    """
+    totals: Counter[Verb]
+    """Events of each verb."""
+    unreadable: int
+    """Frames of which it lacks events."""
+    trouble: str
+    """The first of them, and why; "" when there are none."""
+
+
+def export(disk: Disk, segment: Segment, directory: Path, source: Source) -> Exported:
+    """Write the segment's event file unless it exists. Raises OSError."""
     path = events_path(directory, source, segment.number)
     there = disk.exists(path)
     text = EventText(source)
@@ -56,4 +65,4 @@ def export(disk: Disk, segment: Segment, directory: Path, source: Source) -> Cou
     else:
         packed += [packer.compress("".join(lines).encode()), packer.flush()]
         disk.replace_file(path, packed)
-    return text.totals
+    return Exported(text.totals, text.unreadable, text.trouble)

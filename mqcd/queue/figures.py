@@ -51,6 +51,10 @@ class Figures:
     recovery_ms: int = 0
     quarantined: int = 0
     """Lines and stretches put aside since the start."""
+    unreadable: int = 0
+    """Frames of which events are missing in the event files."""
+    dropped_edits: int = 0
+    """Edits at the end of the MANIFEST that this start dropped."""
 
     def committed(self, frames: int, micros: int) -> None:
         """A group is durable."""

@@ -21,6 +21,7 @@ from mqcd.queue.ballast import ballast_paths, give_up, wants_room
 from mqcd.queue.carrying import Carrying
 from mqcd.queue.counting import Counting
 from mqcd.queue.durable import told
+from mqcd.queue.export import Exported
 from mqcd.queue.frame import Locator
 from mqcd.queue.manifest import ClusterState, Edit
 from mqcd.queue.pruner import Pruner
@@ -215,7 +216,12 @@ class Keeper:
         task = tasks.Export(
             segment.header, segment.path, segment.end, shard.options.events, shard.options.source
         )
-        segment.totals = cast("Counter[Verb]", await shard.helper.run(task))
+        exported = cast("Exported", await shard.helper.run(task))
+        segment.totals = exported.totals
+        if exported.unreadable:
+            shard.figures.unreadable += exported.unreadable
+            text = "segment %d: no event tells of %d frames, which check but cannot be read, like %s"
+            log.error(text, segment.number, exported.unreadable, exported.trouble)
         segment.exported = True
 
     async def _export_all(self) -> None:

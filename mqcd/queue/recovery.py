@@ -197,7 +197,7 @@ def _assemble(
     settings, state = options.settings, image.manifest.state
     # First, because it may fail, and nothing that must be ended has been begun yet.
     reaper = Reaper(disk, executor, clock, settings.rootpath / "pin")
-    figures = Figures()
+    figures = Figures(dropped_edits=1 if state.dropped else 0)
     ring = Ring(settings.rootpath / "journal", settings.journal.segments, state.first_live)
     for segment in image.chain:
         segment.sealed_at = clock.monotonic()

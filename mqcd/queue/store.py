@@ -357,6 +357,8 @@ class ClusterStore:
             ),
             recovery_seconds=figures.recovery_ms / 1000,
             quarantined_lines=figures.quarantined,
+            unreadable_frames=figures.unreadable,
+            dropped_edits=figures.dropped_edits,
             clock_leap_seconds=shard.time.off_by() / 1000,
             disk_free_bytes={name: octets for name, (octets, _) in free.items()},
             disk_free_inodes={name: inodes for name, (_, inodes) in free.items()},

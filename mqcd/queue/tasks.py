@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError
-from mqcd.core.events import Verb
 from mqcd.core.model import Area
 from mqcd.core.transition import parked
 from mqcd.queue import cluster, record, slot
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.eventtext import Source
-from mqcd.queue.export import export
+from mqcd.queue.export import Exported, export
 from mqcd.queue.manifest import ClusterState
 from mqcd.queue.quarantine import QUARANTINE
 from mqcd.queue.ring import Segment
@@ -96,7 +95,7 @@ class Resolve:
 
 
 Task = Export | Evacuate | Prepare | TakeBallast | Resolve | Sweep | FindStrays
-Result = Counter[Verb] | list[ClusterState] | frozenset[int] | list[Stray] | Swept | None
+Result = Exported | list[ClusterState] | frozenset[int] | list[Stray] | Swept | None
 
 
 def run(disk: Disk, task: Task) -> Result:

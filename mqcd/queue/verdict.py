@@ -3,6 +3,7 @@
 Fields are escaped and joined by `|` like a record's:
 destination|zone|phase|remote host|remote address|source address|tls|connect ms|attempt ms|code|status|
 extra|reply
+Fields behind these are of a later version, whose readers find them here; this one passes over them.
 `extra` is the due time of a deferral (ms, with a trailing `?` when it may have been delivered), the SPID
 of a report, the reason of a discard.
 """
@@ -82,10 +83,13 @@ class Note(NamedTuple):
 
 def split(note: bytes) -> Note:
     """The details that a note holds. Raises DecodeError."""
+    bars = note.count(b"|")
+    if bars > _BARS:
+        note = b"|".join(note.split(b"|")[: _BARS + 1])
     try:
         parts = note.decode().rsplit("|", 6)
     except ValueError as error:
         raise DecodeError(f"not a verdict's note: {note[:120]!r}") from error
-    if note.count(b"|") != _BARS:
+    if bars < _BARS:
         raise DecodeError(f"not a verdict's note: {note[:120]!r}")
     return Note(*parts)

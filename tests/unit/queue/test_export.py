@@ -29,6 +29,7 @@ from mqcd.core.reply import Reply
 from mqcd.core.spid import format_spid
 from mqcd.queue.durable import Disk
 from mqcd.queue.export import events_path, export
+from mqcd.queue.frame import IN_SPOOL, Entry, Kind, Mark, pack_entry
 from tests.contract import schema
 from tests.contract.harness import MINUTE
 from tests.contract.mail import ATTEMPT, BODY, bounced, deferred, delivered, expired
@@ -120,12 +121,11 @@ async def test_writing_a_file_again_gives_the_same_octets(rig: Rig, tmp_path: Pa
     first, second = tmp_path / "one", tmp_path / "two"
     for directory in (first, second):
         directory.mkdir()
-        totals = export(Disk(), segment, directory, source)
-        assert totals == {Verb.ACCEPTED: 2, Verb.DELIVERED: 2}
+        assert export(Disk(), segment, directory, source) == ({Verb.ACCEPTED: 2, Verb.DELIVERED: 2}, 0, "")
     one = events_path(first, source, segment.number)
     assert one.read_bytes() == events_path(second, source, segment.number).read_bytes()
     before = one.stat().st_ino
-    assert export(Disk(), segment, first, source) == {Verb.ACCEPTED: 2, Verb.DELIVERED: 2}
+    assert export(Disk(), segment, first, source).totals == {Verb.ACCEPTED: 2, Verb.DELIVERED: 2}
     assert one.stat().st_ino == before
 
 
@@ -278,3 +278,19 @@ async def test_a_delivery_and_its_report_are_told_of_once_each(rig: Rig) -> None
     told = [(event["event"], event["recipient"]) for event in rig.events()]
     assert told.count(("delivered", "a@example.org")) == 1
     assert told.count(("accepted", "sender@example.com")) == 1
+
+
+async def test_a_frame_that_cannot_be_told_is_counted_and_named(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Its checksum fits: a program that writes other notes has made it.
+    await rig.post.send("a@example.org")
+    sequence = rig.shard.journal.sequence
+    entry = Entry(Mark.DELIVERED, 0, 0, 0, IN_SPOOL, b"no record\n", b"no note")
+    at = rig.clock.now()
+    await rig.shard.journal.append(Kind.SETTLE, [pack_entry(entry)], 1, at, lambda *_: None)
+    await rig.post.send("b@example.org")
+    await rig.evacuate()
+    assert [event["recipient"] for event in rig.events()] == ["a@example.org", "b@example.org"]
+    assert rig.store.engine().unreadable_frames == 1
+    assert f"sequence {sequence}, SETTLE" in caplog.text

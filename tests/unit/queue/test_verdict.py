@@ -67,8 +67,13 @@ def test_arbitrary_octets_raise_only_decode_errors(data: bytes) -> None:
         verdict.split(data)
 
 
-def test_a_note_with_a_field_too_few_or_too_many_is_refused() -> None:
+def test_fields_of_a_later_version_are_passed_over() -> None:
     note = verdict.encode(Discarded(reason="why"))
-    for wrong in (note + b"|", note[1:], b""):
+    assert verdict.split(note + b"|x%7C|\xff") == verdict.split(note)
+
+
+def test_a_note_with_a_field_too_few_is_refused() -> None:
+    note = verdict.encode(Discarded(reason="why"))
+    for wrong in (note[1:], b"", b"\xff" + note):
         with pytest.raises(DecodeError, match="not a verdict's note"):
             verdict.split(wrong)
