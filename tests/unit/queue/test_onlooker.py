@@ -30,6 +30,7 @@ async def test_it_shows_everything_and_changes_nothing(rig: Rig) -> None:
     await rig.post.defer_new("late@example.org", rig.clock.now() + HOUR)
     await rig.evacuate()
     await rig.post.send("a@example.org", "b@example.org")
+    await rig.enrolled()
     before, figures = octets(rig.root), dict(rig.store.stats())
     disk = FaultyDisk()
     looking = Onlooker(replace(options(rig.root), settings=rig.options.settings), disk)
