@@ -91,10 +91,9 @@ def test_it_speaks_what_its_flags_say(tmp_path: Path) -> None:
         with smtplib.LMTP("127.0.0.1", made.port) as client:
             client.ehlo()
             assert {"chunking", "dsn"} <= client.esmtp_features.keys()
-            sent = client.sendmail(
-                "s@origin.test", ["a@b.test", "c@b.test"], "x\r\n", ["RET=HDRS"], ["NOTIFY=DELAY"]
-            )
-            assert sent == {}
+            # smtplib reads one reply to a message, whatever it speaks.
+            for name in ("a@b.test", "c@b.test"):
+                assert client.sendmail("s@origin.test", [name], "x", ["RET=HDRS"], ["NOTIFY=DELAY"]) == {}
         for line in made.lines.several(lambda line: line["event"] == "message", 2, "messages"):
             assert (line["dsn"], line["recipient_dsn"]) == ("RET=HDRS", ["NOTIFY=DELAY"])
     finally:
