@@ -88,14 +88,16 @@ class QueueStore(Protocol):
         now: int,
         skip: Mapping[str, int] | None = None,
         overdue: Callable[[Recipient], bool] | None = None,
+        received_by: int | None = None,
     ) -> Sequence[Recipient]:
         """At most `room` incoming or deferred recipients that are due at `now`, now in flight.
 
         New and due mail alternate, each oldest first. `skip` maps recipient domains that are suspended
         to the time until when: their recipients are passed over, untried, until then, but for those that
-        are `overdue` and have waited so before. May return fewer
-        than are due, and nothing while the store moves records about or cannot record verdicts: then
-        `watch` tells when to ask again.
+        are `overdue` and have waited so before. Nobody accepted after `received_by` (ms; None = no such
+        time) is overdue: to pass over a domain again costs a store the same however many wait there, and
+        it need not ask about each of them. May return fewer than are due, and nothing while the store
+        moves records about or cannot record verdicts: then `watch` tells when to ask again.
 
         After a start, or a leap of the wall clock, no due time lies further ahead than the longest delay
         of the schedule, whatever the clock said when it was set.

@@ -50,6 +50,11 @@ class RetrySchedule:
         """No due time is further ahead than this, ms."""
         return int(max(*self.delays, self.elsewhere) * (1 + self.jitter)) + 1
 
+    @property
+    def shortest_life(self) -> int:
+        """Nobody younger than this is past an age limit, ms."""
+        return min(self.maxtime_reports, self.maxtime)
+
     def delay(self, recipient: Recipient, attempts: int) -> int:
         """How long to wait after failure number `attempts` (from 1), ms, jitter included."""
         base = self.delays[min(attempts, len(self.delays)) - 1]
@@ -60,7 +65,7 @@ class RetrySchedule:
 
     def expires(self, recipient: Recipient, now: int) -> int:
         """When the recipient's age limit is reached, ms."""
-        limit = min(self.maxtime_reports, self.maxtime) if recipient.is_report else self.maxtime
+        limit = self.shortest_life if recipient.is_report else self.maxtime
         return _received(recipient, now) + limit
 
     def warns(self, recipient: Recipient, now: int) -> int | None:

@@ -46,6 +46,11 @@ def time_of(spid: int) -> int:
     return (spid >> _MS_SHIFT) + EPOCH_MS
 
 
+def accepted_by(spid: int, received: int) -> int:
+    """When a message was accepted at the latest, ms: one of a clock that was ahead is as old as its SPID."""
+    return min(received, time_of(spid))
+
+
 def spid_at(ms: int) -> int:
     """The least SPID that can be made at `ms` (Unix time)."""
     return min(max(0, ms - EPOCH_MS), _LATEST) << _MS_SHIFT

@@ -232,9 +232,9 @@ class Deliverer:
         clock = self._shop.clock
         wall, now = clock.now(), clock.monotonic()
         skip = {domain: wall + rest for domain, rest in self._table.skip(now).items()}
-        claimed = await self._shop.store.claim(
-            room, wall, skip, partial(self._overdue, wall) if skip else None
-        )
+        overdue = partial(self._overdue, wall) if skip else None
+        received_by = wall - self._shop.schedule.shortest_life
+        claimed = await self._shop.store.claim(room, wall, skip, overdue, received_by)
         self._table.active += len(claimed)
         if self._shop.stopping:
             self._shop.settler.park(claimed, 0)

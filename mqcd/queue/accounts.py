@@ -44,6 +44,10 @@ class Tally:
         """Count a resident out."""
         self.recipients -= 1
         self.octets -= resident.size
+        self.forget(resident)
+
+    def forget(self, resident: Resident) -> None:
+        """A resident that is counted elsewhere is not the oldest here."""
         received, counts = resident.received, self._counts
         count = counts[received] - 1
         if count:
@@ -73,6 +77,10 @@ class Accounts:
         """A resident has left `area`."""
         self._tallies[area].remove(resident)
 
+    def forget(self, resident: Resident) -> None:
+        """A resident has gone whom `take` has counted out."""
+        self._tallies[resident.area].forget(resident)
+
     def add_cluster(self, cluster: ClusterState) -> None:
         """Records lie in a cluster."""
         tally = self._tallies[cluster.area]
@@ -80,7 +88,7 @@ class Accounts:
         tally.octets += cluster.octets
 
     def take(self, area: Area, records: int, octets: int) -> None:
-        """Records have left a cluster."""
+        """So many records have left a cluster, or the journal all at once."""
         tally = self._tallies[area]
         tally.recipients -= records
         tally.octets -= octets

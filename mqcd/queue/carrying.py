@@ -12,6 +12,7 @@ from mqcd.queue.frame import ALIVE, BEGUN, ENTRY_HEAD, Entry, Kind, Mark, pack_e
 from mqcd.queue.pending import Placed
 from mqcd.queue.ring import Resident, Segment, State
 from mqcd.queue.shard import Shard
+from mqcd.queue.slices import AT_ONCE, slices
 from mqcd.queue.writes import Writer
 
 
@@ -28,10 +29,7 @@ class Carrying:
         shard = self._shard
         while True:
             # Again each time: what was claimed may have been given back meanwhile.
-            waiting = [r for r in segment.residents.values() if r.state is State.WAITING]
-            for resident in waiting:
-                resident.state = State.FROZEN
-            frozen += waiting
+            await self._freeze(segment, frozen)
             if all(r.state is State.FROZEN for r in segment.residents.values()):
                 return
             carried: list[Resident] = []
@@ -42,7 +40,7 @@ class Carrying:
                     continue
                 line = shard.raw_line(resident)
                 room -= ENTRY_HEAD + len(line)
-                if room < 0:
+                if room < 0 or len(carried) == AT_ONCE:
                     break
                 flags = ALIVE | (BEGUN if resident.begun else 0)
                 home = resident.segment.number, resident.ordinal
@@ -62,6 +60,16 @@ class Carrying:
                 for resident in carried:
                     if resident.state is State.CARRYING:
                         resident.state = State.CLAIMED
+
+    async def _freeze(self, segment: Segment, frozen: list[Resident]) -> None:
+        latest = self._shard.latest_due()
+        async for part in slices(tuple(segment.residents.values())):
+            for resident in part:
+                # Some may have moved, or come back, since the turn before.
+                if resident.state is State.WAITING and resident.segment is segment:
+                    self._shard.waiting.leave(resident, latest)
+                    resident.state = State.FROZEN
+                    frozen.append(resident)
 
     def _placed(self, carried: list[Resident], entries: list[Entry]) -> Placed:
         def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:

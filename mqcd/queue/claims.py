@@ -3,7 +3,7 @@
 Residents are claimed in memory alone: their home does not change. Records in clusters move into the
 journal first, by a TAKE frame. Half of the room goes to new mail and half to mail that has become due;
 what one side leaves, the other takes. A recipient whose domain is suspended is passed over: a resident
-waits in memory until the time given, a cluster line moves into the journal and waits there.
+stands aside with its domain (see `waiting`), a cluster line moves into the journal and does the same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import zip_longest
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
@@ -24,37 +24,22 @@ from mqcd.queue.record import Glance
 from mqcd.queue.ring import Resident, Segment, State
 from mqcd.queue.shard import Shard
 from mqcd.queue.shelf import Taken
+from mqcd.queue.waiting import is_old
 
 log = logging.getLogger(__name__)
 
 _AGAIN_MS = 10_000
 """How long after a failure of the disk a read is tried again."""
-_PASSED_AT_ONCE = 500
-"""Suspended recipients after which a claim goes to no further cluster; who claimed is then told to ask again.
-What the same claim has found for others waits for as long as these take to move."""
-_BACK_AT_ONCE = 500
-_BACK_EVERY_MS = 500
-"""So many recipients of a domain that was passed over come back together, and the next ones so much later,
-or a quarter of the time for which they were passed over: each may cost a move out of its cluster, and all at
-once would keep everybody else's mail waiting. Who was passed over for a moment only must not lose by it."""
-_MOST_LINES = 2000
+PASSED_AT_ONCE = 500
+"""Suspended recipients after which a claim takes no more; who claimed is then told to ask again. What the
+same claim has found for others waits for as long as these take to stand aside, or to move from a cluster."""
+TAKEN_AT_ONCE = 250
+"""Lines that one frame takes out of a cluster: all of them find their places in one turn of the loop."""
+ASKED_AT_ONCE = 50
+"""Old recipients of whom one claim asks whether they are overdue; each has to be read for it."""
 
 Skip = Mapping[str, int]
 Overdue = Callable[[Recipient], bool]
-
-
-@dataclass(slots=True)
-class _Line:
-    """The recipients of a domain that were passed over, as they come back."""
-
-    start: int
-    """When the first come, ms."""
-    every: int
-    """Time between them, ms."""
-    at: int
-    """When the last come."""
-    count: int = 0
-    """How many come then."""
 
 
 class Claims:
@@ -66,27 +51,33 @@ class Claims:
         self._odd_to_due = False
         self._overdue: Overdue | None = None
         """Whom the claim under way passes over no longer."""
+        self._received_by: int | None = None
+        """Nobody who was accepted later is so, ms; None = anybody may be."""
         self._passes = 0
         """How many suspended recipients the claim under way may still pass over."""
-        self._lines: dict[str, _Line] = {}
-        """By domain: how those that were passed over come back."""
 
     async def mail(
-        self, room: int, now: int, skip: Skip, overdue: Overdue | None = None
+        self,
+        room: int,
+        now: int,
+        skip: Skip,
+        overdue: Overdue | None = None,
+        received_by: int | None = None,
     ) -> Sequence[Recipient]:
         """See `core.ports.QueueStore.claim`."""
         async with self._turn:
-            self._overdue = overdue
+            self._overdue, self._received_by = overdue, received_by
             if not self._may_claim():
                 return ()
             found: list[Resident] = []
             try:
                 await self._halves(room, now, skip, found)
+                self._ask(room, now, found)
             except asyncio.CancelledError:
                 self._give_back(found)
                 raise
             finally:
-                if self._passes <= 0:
+                if self._passes <= 0 or self._shard.waiting.to_ask:
                     asyncio.get_running_loop().call_soon(self._shard.notify)
             return self._hand_out(found)
 
@@ -98,9 +89,9 @@ class Claims:
         half = room // 2 + (room % 2 if self._odd_to_due else 0)
         try:
             # Half of these too, or a backlog of dead destinations would keep new mail waiting.
-            self._passes = _PASSED_AT_ONCE // 2
+            self._passes = PASSED_AT_ONCE // 2
             await self._due(half, now, skip, due)
-            self._passes += _PASSED_AT_ONCE // 2
+            self._passes += PASSED_AT_ONCE // 2
             await self._new(room - len(due), now, skip, new)
             await self._due(room - len(new), now, skip, due)
         finally:
@@ -115,7 +106,7 @@ class Claims:
                 return ()
             now = self._shard.clock.now()
             found: list[Resident] = []
-            self._passes = _PASSED_AT_ONCE
+            self._passes = PASSED_AT_ONCE
             try:
                 while len(found) < room and (name := self._shard.shelf.first(Area.BOUNCES)) is not None:
                     if not await self._take(name, room - len(found), now, {}, found):
@@ -156,7 +147,8 @@ class Claims:
         while self._goes_on(found, room) and (name := self._shard.shelf.first_due(now)) is not None:
             if not await self._take(name, room - len(found), now, skip, found):
                 break
-        self._pop(lambda: self._shard.waiting.pop_due(now), room, skip, now, found)
+        waiting, received_by = self._shard.waiting, self._received_by if self._overdue else 0
+        self._pop(lambda: waiting.pop_due(now, skip, received_by), room, skip, now, found)
 
     def _pop(
         self,
@@ -168,32 +160,37 @@ class Claims:
     ) -> None:
         shard = self._shard
         while len(found) < room and self._passes > 0 and (resident := pop()) is not None:
-            recipient = resident.recipient or self._load(resident, now)
+            until = skip.get(resident.domain, 0) if skip else 0
+            overdue = self._overdue if is_old(resident, self._received_by) else None
+            recipient = None
+            if until <= now or overdue is not None:
+                recipient = resident.recipient or self._load(resident, now)
+                if recipient is None:
+                    continue
+            if until <= now or (recipient is not None and overdue is not None and overdue(recipient)):
+                resident.state = State.CLAIMED
+                found.append(resident)
+            else:
+                shard.waiting.pass_over(resident, min(until, shard.latest_due()), now)
+                self._passes -= 1
+
+    def _ask(self, room: int, now: int, found: list[Resident]) -> None:
+        """Of those whose domains are passed over once more, take who is overdue."""
+        waiting, overdue = self._shard.waiting, self._overdue
+        if overdue is None:
+            return
+        for _ in range(ASKED_AT_ONCE):
+            if len(found) >= room or (resident := waiting.pop_aged(self._received_by)) is None:
+                return
+            recipient = self._load(resident, now)
             if recipient is None:
                 continue
-            until = skip.get(recipient.domain) if skip else None
-            if until is not None and until > now and not (self._overdue and self._overdue(recipient)):
-                resident.due = min(self._back(recipient.domain, until, now), shard.latest_due())
+            if overdue(recipient):
+                resident.due = 0
+                resident.state = State.CLAIMED
+                found.append(resident)
+            else:
                 resident.recipient, resident.raw = None, b""
-                shard.waiting.add(resident)
-                self._passes -= 1
-                continue
-            resident.state = State.CLAIMED
-            found.append(resident)
-
-    def _back(self, domain: str, until: int, now: int) -> int:
-        """When one more recipient of a domain that is passed over `until` then comes back, ms."""
-        line = self._lines.get(domain)
-        if line is None or not line.start - line.every < until < line.at + line.every:
-            if len(self._lines) >= _MOST_LINES:
-                self._lines.clear()
-            every = min(max((until - now) // 4, 1), _BACK_EVERY_MS)
-            line = self._lines[domain] = _Line(start=until, every=every, at=until)
-        if line.count == _BACK_AT_ONCE:
-            line.at += line.every
-            line.count = 0
-        line.count += 1
-        return max(line.at, until)
 
     def _load(self, resident: Resident, now: int) -> Recipient | None:
         """The resident's recipient; None when it cannot be read now, and it waits for a better time."""
@@ -245,7 +242,7 @@ class Claims:
         """
         shard = self._shard
         loop = asyncio.get_running_loop()
-        want = min(room + (self._passes if skip else 0), shard.journal.max_residents)
+        want = min(room + (self._passes if skip else 0), TAKEN_AT_ONCE, shard.journal.max_residents)
         # The other half is for the heads of the entries, and a long last line.
         most = shard.journal.frame_room // 2
         try:
@@ -303,13 +300,13 @@ class Claims:
                 resident = _resident(glance)
                 resident.raw = raw
                 shard.settle_in(resident, segment, ordinal, at + ENTRY_HEAD, len(raw))
-                domain = glance.domain.decode("ascii", "replace") if skip else ""
-                until = skip.get(domain)
+                until = skip.get(resident.domain, 0)
+                if until > now:
+                    shard.waiting.pass_over(resident, min(until, latest), now)
+                    self._passes -= 1
                 # Who claimed may have been cancelled meanwhile: the records have moved all the same.
-                if cancelled or taking >= room or (until is not None and until > now):
-                    back = self._back(domain, until, now) if until is not None else 0
-                    resident.due = min(max(back, resident.due), latest)
-                    resident.raw = b""
+                elif cancelled or taking >= room:
+                    resident.due, resident.raw = min(resident.due, latest), b""
                     shard.waiting.add(resident)
                     self._passes -= 1
                 else:
@@ -341,4 +338,5 @@ def _resident(glance: Glance) -> Resident:
         received=glance.received,
         content=IN_SPOOL,
         linked=glance.linked,
+        domain=glance.domain,
     )

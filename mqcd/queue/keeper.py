@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import cast
 
 from mqcd.core.errors import MqcdError, StoreUnavailable
@@ -22,13 +22,12 @@ from mqcd.queue.carrying import Carrying
 from mqcd.queue.counting import Counting
 from mqcd.queue.durable import told
 from mqcd.queue.export import Exported
-from mqcd.queue.frame import Locator
 from mqcd.queue.manifest import ClusterState, Edit
+from mqcd.queue.moving import Move
 from mqcd.queue.pruner import Pruner
-from mqcd.queue.ring import Resident, Segment, State
+from mqcd.queue.ring import Segment, State
 from mqcd.queue.shard import Shard
 from mqcd.queue.space import Space
-from mqcd.queue.spool import file_path
 from mqcd.queue.sweep import Sweep, Swept
 from mqcd.queue.writes import Writer
 
@@ -239,19 +238,17 @@ class Keeper:
         # Its frames tell a later start which files have lost their owner; without them the edit does.
         await self.counting.run()
         await shard.reaper.settled(self._in_a_hurry)
-        frozen: list[Resident] = []
+        move = Move(shard, segment)
         try:
-            await self._carrying.run(segment, frozen)
-            clusters = await self._copy(segment, frozen)
+            await self._carrying.run(segment, move.frozen)
+            task = await move.task()
+            clusters = cast("list[ClusterState]", await shard.helper.run(task)) if task is not None else []
             await self._commit(segment, clusters)
         except BaseException:
             await self._until_certain()
-            for resident in frozen:
-                resident.state = State.WAITING
-                shard.waiting.add(resident)
-            shard.notify()
+            move.thaw()
             raise
-        self._moved(segment, frozen, clusters)
+        await move.moved(clusters)
         await self._free(segment)
         shard.figures.evacuations += 1
         shard.figures.evacuation_ms += shard.clock.monotonic() - begun
@@ -261,34 +258,6 @@ class Keeper:
         in clusters already, and must not be claimed. A stop leaves the question to the next start."""
         if not await self._shard.editing.certain(lambda: self._stopping):
             raise StoreUnavailable("a MANIFEST edit could neither be made nor taken back")
-
-    async def _copy(self, segment: Segment, frozen: list[Resident]) -> list[ClusterState]:
-        """Steps C2 and C3, in the helper."""
-        shard, settings = self._shard, self._shard.options.settings
-        contents: dict[int, Locator] = {}
-        links: dict[int, list[int]] = defaultdict(list)
-        for resident in (*frozen, *segment.borrowers):
-            if resident.content.segment == segment.number:
-                contents[resident.spid] = resident.content
-                segment.spooled[resident.file] = None
-                if resident.linked:
-                    links[resident.spid].append(resident.qid)
-        if not contents and not frozen:
-            return []
-        task = tasks.Evacuate(
-            path=segment.path,
-            number=segment.number,
-            queue_root=shard.queue_root,
-            spool_root=shard.spool_root,
-            contents=[
-                tasks.ContentSlice(spid, at.offset, at.length, links.get(spid, ()))
-                for spid, at in contents.items()
-            ],
-            lines=[(resident.offset, resident.length, resident.due) for resident in frozen],
-            max_cluster=settings.maxclustersize,
-            granularity=settings.retry_granularity,
-        )
-        return cast("list[ClusterState]", await shard.helper.run(task))
 
     async def _commit(self, segment: Segment, clusters: list[ClusterState]) -> None:
         """Step C4: the commit."""
@@ -320,23 +289,6 @@ class Keeper:
         ring.first_live = following
         shard.shelf.committed(changed, ended)
         self._ended = ended
-
-    def _moved(self, segment: Segment, frozen: list[Resident], clusters: list[ClusterState]) -> None:
-        """After the commit, memory follows."""
-        shard = self._shard
-        segment.retired = True
-        needed = {resident.file for resident in (*frozen, *segment.borrowers)}
-        for resident in frozen:
-            shard.evacuated(resident)
-        for cluster in clusters:
-            shard.accounts.add_cluster(cluster)
-            shard.shelf.add(cluster)
-        for file in segment.spooled.keys() - needed:
-            shard.reaper.remove(file_path(shard.spool_root, file))
-        segment.residents.clear()
-        segment.borrowers.clear()
-        shard.waiting.tidy()
-        shard.notify()
 
     def _in_a_hurry(self) -> bool:
         """Whether readers must not be waited for."""

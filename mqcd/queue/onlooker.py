@@ -73,6 +73,7 @@ class Onlooker:
         now: int,
         skip: Mapping[str, int] | None = None,
         overdue: Callable[[Recipient], bool] | None = None,
+        received_by: int | None = None,
     ) -> Sequence[Recipient]:
         """Nobody."""
         return ()

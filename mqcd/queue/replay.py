@@ -342,6 +342,7 @@ class Replay:
                     received=glance.received,
                     content=raw.content,
                     linked=glance.linked,
+                    domain=glance.domain,
                 )
                 resident.begun = raw.begun
                 resident.raw = raw.line

@@ -51,6 +51,7 @@ class Resident:
         "area",
         "begun",
         "content",
+        "domain",
         "due",
         "length",
         "linked",
@@ -76,6 +77,7 @@ class Resident:
         received: int,
         content: Locator,
         linked: bool,
+        domain: str,
     ) -> None:
         self.spid = spid
         self.qid = qid
@@ -84,6 +86,8 @@ class Resident:
         self.size = size
         self.received = received
         self.content = content
+        self.domain = domain
+        """As `Recipient.domain`; whoever makes residents sees to it that equal ones are one object."""
         self.recipient: Recipient | None = None
         """The decoded record while it is kept."""
         self.linked = linked

@@ -186,10 +186,9 @@ class Shard:
             self.reaper.remove(file_path(self.spool_root, resident.file))
 
     def evacuated(self, resident: Resident) -> None:
-        """A resident's home is a cluster now."""
+        """A resident's home is a cluster now; that there is one less has been counted."""
         resident.state = State.GONE
-        self.ring.residents -= 1
-        self.accounts.remove_resident(resident.area, resident)
+        self.accounts.forget(resident)
         lender = self.ring.live(resident.content.segment)
         if lender is not None:
             lender.borrowers.discard(resident)

@@ -230,10 +230,11 @@ class ClusterStore:
         now: int,
         skip: Mapping[str, int] | None = None,
         overdue: Callable[[Recipient], bool] | None = None,
+        received_by: int | None = None,
     ) -> Sequence[Recipient]:
         """Recipients that are due."""
         self._live.shard.time.look()
-        return await self._live.claims.mail(self._bounded(room), now, skip or {}, overdue)
+        return await self._live.claims.mail(self._bounded(room), now, skip or {}, overdue, received_by)
 
     async def claim_bounces(self, room: int) -> Sequence[Recipient]:
         """Recipients of area bounces."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+from array import array
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,17 +43,6 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True)
-class ContentSlice:
-    """Content that must outlive its segment."""
-
-    spid: int
-    offset: int
-    length: int
-    links: Sequence[int] = ()
-    """QIDs of the recipients that have names of their own; none = one name for all."""
-
-
-@dataclass(frozen=True, slots=True)
 class Evacuate:
     """Copy what still lives in a segment to the spool and to clusters (steps C2 and C3)."""
 
@@ -60,9 +50,12 @@ class Evacuate:
     number: int
     queue_root: Path
     spool_root: Path
-    contents: Sequence[ContentSlice]
-    lines: Sequence[tuple[int, int, int]]
-    """Offset and length of each record line, and when it is due: its own time may be another."""
+    contents: array[int]
+    """Of each content that must outlive its segment: SPID, offset, length."""
+    links: Mapping[int, Sequence[int]]
+    """By SPID: QIDs of the recipients that have names of their own; none = one name for all."""
+    lines: array[int]
+    """Of each record line: offset, length, and when it is due: its own time may be another."""
     max_cluster: int
     granularity: int
     """ms."""
@@ -146,19 +139,20 @@ def _drop(disk: Disk, temps: Sequence[Path]) -> None:
 def _spool_contents(disk: Disk, fd: int, task: Evacuate, temps: list[Path]) -> None:
     placements = []
     silos = set()
-    for content in task.contents:
-        temp = spool_path(task.spool_root, content.spid).with_suffix(TEMP_SUFFIX)
+    few = len(task.contents) <= 3 * _FEW
+    for spid, offset, length in _triples(task.contents):
+        temp = spool_path(task.spool_root, spid).with_suffix(TEMP_SUFFIX)
         silos.add(temp.parent)
-        paths = [spool_path(task.spool_root, content.spid, qid) for qid in content.links or (0,)]
+        paths = [spool_path(task.spool_root, spid, qid) for qid in task.links.get(spid, (0,))]
         # What exists is whole and synced, but who named it may have been killed before its directory was.
         missing = [path for path in paths if not disk.exists(path)]
         if not missing:
             continue
-        data = disk.pread(fd, content.length, content.offset)
+        data = disk.pread(fd, length, offset)
         temps.append(temp)
-        disk.write_temp(temp, [data], sync=len(task.contents) <= _FEW)
+        disk.write_temp(temp, [data], sync=few)
         placements.append((temp, missing))
-    if len(task.contents) > _FEW:
+    if not few:
         disk.sync_filesystem(task.spool_root)
     for temp, paths in placements:
         place(disk, temp, paths)
@@ -166,9 +160,14 @@ def _spool_contents(disk: Disk, fd: int, task: Evacuate, temps: list[Path]) -> N
         disk.sync_dir(silo)
 
 
+def _triples(numbers: array[int]) -> Iterator[tuple[int, int, int]]:
+    each = iter(numbers)
+    return zip(each, each, each, strict=True)
+
+
 def _write_clusters(disk: Disk, fd: int, task: Evacuate, temps: list[Path]) -> list[ClusterState]:
     areas: dict[Area, list[cluster.Line]] = defaultdict(list)
-    for offset, length, due in task.lines:
+    for offset, length, due in _triples(task.lines):
         raw = disk.pread(fd, length, offset)
         glance = record.Glance(raw)
         if glance.due != due and glance.area is not Area.BOUNCES:

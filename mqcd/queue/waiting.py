@@ -1,62 +1,114 @@
 """Residents that wait to be claimed, in the order in which they may be. Pure bookkeeping.
 
-New mail in order of arrival, the rest by due time, bounces apart. Entries are left in place when a
-resident is claimed elsewhere, evacuated or ended, and passed over when they come up: its state and due
-time say whether an entry is still meant. `tidy` lets go of the others, for nobody may come to claim.
+New mail in order of arrival, the rest by due time, bounces apart. Whom a claim has passed over stands aside,
+with all others of the same domain, until that domain's time has come: however many they are, a claim that
+passes them over again does so in one step. What stands anywhere is kept by segment, so that all that an
+evacuation has moved is let go of at once. Entries are left in place when a resident is claimed elsewhere or
+ended, and passed over when they come up.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush
 
 from mqcd.core.model import Area
+from mqcd.core.spid import accepted_by
 from mqcd.queue.ring import Resident, State
 
-_SLACK = 1000
-_FULL_ENOUGH = 0.8
-"""Share of entries that are meant, from which a heap is left as it is."""
+BACK_AT_ONCE = 500
+BACK_EVERY_MS = 500
+"""So many recipients of a domain that was passed over come back together, and the next ones so much later, or
+a quarter of the time for which they were passed over: all at once would keep everybody else's mail waiting.
+Who was passed over for a moment only must not lose by it."""
+ASIDE = -1
+"""Due time of a resident that stands aside: that of its domain is what counts."""
+_NOBODY: Mapping[str, int] = {}
+
+
+class Row:
+    """Residents in order of arrival: by segment, and within one as they were added."""
+
+    def __init__(self, meant: Callable[[Resident], bool]) -> None:
+        """`meant` tells whether a resident still stands here."""
+        self._meant = meant
+        self.parts: dict[int, deque[Resident]] = {}
+        """By segment number."""
+
+    def push(self, resident: Resident) -> None:
+        """Add one."""
+        part = self.parts.get(resident.segment.number)
+        if part is None:
+            part = self.parts[resident.segment.number] = deque()
+        part.append(resident)
+
+    def _first(self) -> deque[Resident] | None:
+        parts = self.parts
+        while parts:
+            number = min(parts)
+            part = parts[number]
+            while part:
+                if self._meant(part[0]):
+                    return part
+                part.popleft()
+            del parts[number]
+        return None
+
+    def pop(self) -> Resident | None:
+        """The first one."""
+        part = self._first()
+        return part.popleft() if part is not None else None
+
+    def __bool__(self) -> bool:
+        return self._first() is not None
 
 
 class DueHeap:
     """Residents by due time."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Resident]] = []
+        self.parts: dict[int, list[tuple[int, int, Resident]]] = {}
+        """A heap for each segment, by its number."""
         self._count = 0
 
     def push(self, resident: Resident) -> None:
         """Add one."""
         self._count += 1
-        heappush(self._heap, (resident.due, self._count, resident))
+        heap = self.parts.setdefault(resident.segment.number, [])
+        heappush(heap, (resident.due, self._count, resident))
 
-    def tidy(self) -> None:
-        """Let go of what is not meant any more, if it is much."""
-        if len(self._heap) > _SLACK:
-            kept = [entry for entry in self._heap if _meant(entry)]
-            if len(kept) < len(self._heap) * _FULL_ENOUGH:
-                self._heap = kept
-                heapify(kept)
+    def _first(self) -> list[tuple[int, int, Resident]] | None:
+        """The heap that has the earliest."""
+        first = None
+        for number in tuple(self.parts):
+            heap = self.parts[number]
+            while heap and not _meant(heap[0]):
+                heappop(heap)
+            if not heap:
+                del self.parts[number]
+            elif first is None or heap[0] < first[0]:
+                first = heap
+        return first
 
     def next_due(self) -> int | None:
         """The earliest due time, ms."""
-        heap = self._heap
-        while heap and not _meant(heap[0]):
-            heappop(heap)
-        return heap[0][0] if heap else None
+        first = self._first()
+        return first[0][0] if first is not None else None
 
     def bring_forward(self, latest: int) -> None:
         """What is due later than `latest` is due then."""
-        entries = [entry for entry in self._heap if _meant(entry)]
-        for _, _, resident in entries:
-            resident.due = min(resident.due, latest)
-        self._heap = [(resident.due, count, resident) for _, count, resident in entries]
-        heapify(self._heap)
+        for number, heap in self.parts.items():
+            entries = [entry for entry in heap if _meant(entry)]
+            for _, _, resident in entries:
+                resident.due = min(resident.due, latest)
+            self.parts[number] = [(resident.due, count, resident) for _, count, resident in entries]
+            heapify(self.parts[number])
 
     def pop(self, now: int) -> Resident | None:
         """The first that is due at `now`."""
-        due = self.next_due()
-        return heappop(self._heap)[2] if due is not None and due <= now else None
+        first = self._first()
+        return heappop(first)[2] if first is not None and first[0][0] <= now else None
 
 
 def _meant(entry: tuple[int, int, Resident]) -> bool:
@@ -64,14 +116,65 @@ def _meant(entry: tuple[int, int, Resident]) -> bool:
     return resident.state is State.WAITING and resident.due == due
 
 
+class _Pool:
+    """The residents of one domain that were passed over."""
+
+    __slots__ = ("every", "last", "left", "oldest", "row", "sent", "until")
+
+    def __init__(self, until: int, now: int) -> None:
+        self.row = Row(_is_aside)
+        self.oldest = 1 << 62
+        """Nobody here is older, ms."""
+        self.rest(until, now)
+
+    def rest(self, until: int, now: int) -> None:
+        """They are passed over until then."""
+        self.until = self.last = until
+        self.every = min(max((until - now) // 4, 1), BACK_EVERY_MS)
+        self.left = self.sent = BACK_AT_ONCE
+
+    def push(self, resident: Resident) -> None:
+        """One more."""
+        resident.due = ASIDE
+        resident.recipient, resident.raw = None, b""
+        self.oldest = min(self.oldest, accepted_by(resident.spid, resident.received))
+        self.row.push(resident)
+
+    def pop(self) -> Resident | None:
+        """The first one; after so many of them the next ones come later."""
+        resident = self.row.pop()
+        if resident is not None:
+            resident.due = 0
+            self.left -= 1
+            if not self.left:
+                self.left = BACK_AT_ONCE
+                self.until += self.every
+        return resident
+
+    def goes(self) -> int:
+        """When one that leaves the journal is to come back, ms: with its turn."""
+        self.last = max(self.last, self.until)
+        if not self.sent:
+            self.sent = BACK_AT_ONCE
+            self.last += self.every
+        self.sent -= 1
+        return self.last
+
+
 class Waiting:
     """All waiting residents of a shard."""
 
     def __init__(self) -> None:
-        self._fresh: deque[Resident] = deque()
+        self._fresh = Row(_is_fresh)
         self._mail = DueHeap()
-        self._bounces: deque[Resident] = deque()
+        self._bounces = Row(_is_bounce)
         self._late_bounces = DueHeap()
+        self._pools: dict[str, _Pool] = {}
+        """By domain: who stands aside."""
+        self._returns: list[tuple[int, str]] = []
+        """When their times come."""
+        self._to_ask: deque[deque[Resident]] = deque()
+        """Passed over for one more time, and old: whether they have waited long enough is to be asked."""
 
     def add(self, resident: Resident) -> None:
         """A resident may be claimed once it is due."""
@@ -79,59 +182,143 @@ class Waiting:
             if resident.due:
                 self._late_bounces.push(resident)
             else:
-                self._bounces.append(resident)
+                self._bounces.push(resident)
         elif resident.area is Area.INCOMING and not resident.due:
-            self._fresh.append(resident)
+            self._fresh.push(resident)
         else:
             self._mail.push(resident)
 
-    def tidy(self) -> None:
-        """Let go of residents that have been evacuated."""
-        self._mail.tidy()
-        self._late_bounces.tidy()
-        self._fresh = deque(each for each in self._fresh if _stands(each, Area.INCOMING))
-        self._bounces = deque(each for each in self._bounces if _stands(each, Area.BOUNCES))
+    def pass_over(self, resident: Resident, until: int, now: int) -> None:
+        """A resident that was popped stands aside: until then, or until the time of its domain."""
+        pool = self._pools.get(resident.domain)
+        if pool is None:
+            pool = self._pools[resident.domain] = _Pool(until, now)
+            heappush(self._returns, (until, resident.domain))
+        pool.push(resident)
+
+    def leave(self, resident: Resident, latest: int) -> None:
+        """A waiting resident is about to leave the journal: its due time must stand by itself, and not
+        lie behind `latest`."""
+        if resident.due == ASIDE:
+            resident.due = min(self._pools[resident.domain].goes(), latest)
+
+    def drop(self, segment: int) -> None:
+        """Nobody who waits in a segment stands here any more."""
+        rows = (self._fresh, self._bounces, *(pool.row for pool in self._pools.values()))
+        for row in rows:
+            row.parts.pop(segment, None)
+        for heap in (self._mail, self._late_bounces):
+            heap.parts.pop(segment, None)
 
     def bring_forward(self, latest: int) -> None:
         """What is due later than `latest` is due then."""
         self._mail.bring_forward(latest)
         self._late_bounces.bring_forward(latest)
+        for domain, pool in self._pools.items():
+            if pool.until > latest:
+                pool.until = pool.last = latest
+                heappush(self._returns, (latest, domain))
 
     def pop_new(self) -> Resident | None:
         """The oldest new mail."""
-        return _pop(self._fresh, Area.INCOMING)
+        return self._fresh.pop()
 
-    def pop_due(self, now: int) -> Resident | None:
-        """The first mail to become due, if it is due at `now`."""
-        return self._mail.pop(now)
+    def pop_due(
+        self, now: int, skip: Mapping[str, int] = _NOBODY, received_by: int | None = None
+    ) -> Resident | None:
+        """The first mail to become due, if it is due at `now`; those aside from their domain's time on.
+
+        Who stands aside and is to be skipped again stays there; `pop_aged` gives those accepted by
+        `received_by` (None = all).
+        """
+        domain = self._returning(now, skip, received_by)
+        due = self._mail.next_due()
+        if domain is None or (due is not None and due < self._pools[domain].until):
+            return self._mail.pop(now)
+        pool = self._pools[domain]
+        before = pool.until
+        resident = pool.pop()
+        if pool.until != before:
+            heappush(self._returns, (pool.until, domain))
+        return resident
+
+    def pop_aged(self, received_by: int | None) -> Resident | None:
+        """One of those who stand aside for one more time, accepted by then; each comes once for each time.
+
+        It still stands aside, unless it is claimed.
+        """
+        while self._to_ask:
+            part = self._to_ask[0]
+            while part:
+                resident = part.popleft()
+                if _is_aside(resident) and is_old(resident, received_by):
+                    return resident
+            self._to_ask.popleft()
+        return None
+
+    @property
+    def to_ask(self) -> bool:
+        """Whether `pop_aged` may have somebody."""
+        return bool(self._to_ask)
 
     def pop_bounce(self, now: int) -> Resident | None:
         """A bounce to report on."""
-        return self._late_bounces.pop(now) or _pop(self._bounces, Area.BOUNCES)
+        return self._late_bounces.pop(now) or self._bounces.pop()
 
     def next_due(self) -> int | None:
         """When the next mail is due, ms; 0 when some is already."""
-        if _peek(self._fresh, Area.INCOMING):
+        if self._fresh:
             return 0
-        return self._mail.next_due()
+        due, back = self._mail.next_due(), self._next_return()
+        if due is None or back is None:
+            return back if due is None else due
+        return min(due, back)
 
     @property
     def has_bounces(self) -> bool:
         """Whether a bounce waits, due or not."""
-        return _peek(self._bounces, Area.BOUNCES) or self._late_bounces.next_due() is not None
+        return bool(self._bounces) or self._late_bounces.next_due() is not None
+
+    def _next_return(self) -> int | None:
+        """When the first domain's time comes."""
+        while self._returns:
+            until, domain = self._returns[0]
+            pool = self._pools.get(domain)
+            if pool is not None and pool.until == until:
+                if pool.row:
+                    return until
+                del self._pools[domain]
+            heappop(self._returns)
+        return None
+
+    def _returning(self, now: int, skip: Mapping[str, int], received_by: int | None) -> str | None:
+        """The first domain whose time has come and that is not to be skipped again."""
+        while (time := self._next_return()) is not None and time <= now:
+            domain = self._returns[0][1]
+            until = skip.get(domain, 0)
+            if until <= now:
+                return domain
+            heappop(self._returns)
+            pool = self._pools[domain]
+            pool.rest(until, now)
+            heappush(self._returns, (until, domain))
+            if received_by is None or pool.oldest <= received_by:
+                self._to_ask += [part.copy() for part in pool.row.parts.values()]
+        return None
 
 
-def _stands(resident: Resident, area: Area) -> bool:
-    return resident.state is State.WAITING and resident.area is area and not resident.due
+def is_old(resident: Resident, received_by: int | None) -> bool:
+    """Whether it was accepted by then (None = whenever it was)."""
+    return received_by is None or accepted_by(resident.spid, resident.received) <= received_by
 
 
-def _peek(queue: deque[Resident], area: Area) -> bool:
-    while queue:
-        if _stands(queue[0], area):
-            return True
-        queue.popleft()
-    return False
+def _is_fresh(resident: Resident) -> bool:
+    return resident.state is State.WAITING and resident.area is Area.INCOMING and not resident.due
 
 
-def _pop(queue: deque[Resident], area: Area) -> Resident | None:
-    return queue.popleft() if _peek(queue, area) else None
+def _is_bounce(resident: Resident) -> bool:
+    return resident.state is State.WAITING and resident.area is Area.BOUNCES and not resident.due
+
+
+def _is_aside(resident: Resident) -> bool:
+    return resident.state is State.WAITING and resident.due == ASIDE

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from sys import intern
 from typing import Any, NamedTuple
 
 from mqcd.core.model import (
@@ -145,6 +146,7 @@ class Writer:
                 recipient.envelope.received,
                 content,
                 recipient.linked,
+                intern(recipient.domain),
             )
             if hot:
                 resident.recipient, resident.raw = recipient, raw

@@ -35,7 +35,7 @@ from mqcd.core.model import (
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
-from mqcd.core.spid import SpidSource, format_spid
+from mqcd.core.spid import SpidSource, accepted_by, format_spid
 from mqcd.core.transition import after, parked, unknown
 from mqcd.stores.content import MemoryContent
 from mqcd.stores.submissions import check_submission, gather
@@ -135,6 +135,7 @@ class MemoryStore:
         now: int,
         skip: Mapping[str, int] | None = None,
         overdue: Callable[[Recipient], bool] | None = None,
+        received_by: int | None = None,
     ) -> Sequence[Recipient]:
         """At most `room` due recipients, new and due ones in turn; skipped ones rest until their time."""
         self._check_open()
@@ -147,7 +148,8 @@ class MemoryStore:
                 break
             record = self._records[key]
             until = skip.get(record.domain, 0)
-            if until > now and not (overdue and overdue(record)):
+            old = received_by is None or accepted_by(record.spid, record.envelope.received) <= received_by
+            if until > now and not (old and overdue and overdue(record)):
                 heapq.heappush(self._due, (until, key))
                 continue
             self._claimed.add(key)

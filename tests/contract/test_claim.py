@@ -153,6 +153,37 @@ async def test_who_is_overdue_is_passed_over_no_longer(store: QueueStore, post: 
     assert [each.key for each in await post.claim_all(now + 2 * HOUR)] == [young.key]
 
 
+async def test_nobody_accepted_later_than_they_say_is_asked_whether_it_is_overdue(
+    store: QueueStore, post: Post
+) -> None:
+    begun = post.clock.now()
+    [old] = await post.send("old@slow.example")
+    post.clock.advance(10 * MINUTE)
+    [young] = await post.send("young@slow.example")
+    skip = {"slow.example": begun + HOUR}
+    assert await store.claim(10, post.clock.now(), skip) == []
+    skip = {"slow.example": begun + 2 * HOUR}
+    asked: list[Recipient] = []
+
+    def overdue(each: Recipient) -> bool:
+        asked.append(each)
+        return True
+
+    claimed = await store.claim(10, begun + HOUR, skip, overdue, begun + MINUTE)
+    assert [each.key for each in claimed] == [each.key for each in asked] == [old.key]
+    assert [each.key for each in await post.claim_all(begun + 2 * HOUR)] == [young.key]
+
+
+async def test_new_mail_of_a_domain_that_lives_again_need_not_wait_for_the_old(
+    store: QueueStore, post: Post
+) -> None:
+    until = post.clock.now() + HOUR
+    await post.send("old@slow.example")
+    assert await store.claim(10, post.clock.now(), {"slow.example": until}) == []
+    [new] = await post.send("new@slow.example")
+    assert [each.key for each in await post.claim_all()] == [new.key]
+
+
 async def test_parked_mail_comes_back_untried(store: QueueStore, post: Post, harness: Harness) -> None:
     [recipient] = await post.send("a@example.org")
     [claimed] = await post.claim_all()

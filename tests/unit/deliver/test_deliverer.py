@@ -365,9 +365,9 @@ class FailingStore(MemoryStore):
         self._maybe("settle")
         return super().settle(settlements, submissions)
 
-    async def claim(self, room, now, skip=None, overdue=None):  # type: ignore[no-untyped-def]
+    async def claim(self, room, now, skip=None, overdue=None, received_by=None):  # type: ignore[no-untyped-def]
         self._maybe("claim")
-        return await super().claim(room, now, skip, overdue)
+        return await super().claim(room, now, skip, overdue, received_by)
 
     async def content(self, recipient):  # type: ignore[no-untyped-def]
         self._maybe("content")

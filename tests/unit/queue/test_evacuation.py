@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from mqcd.core.events import Verb
 from mqcd.queue import slot
 from mqcd.queue.cluster import FIRST_LINE, split_lines
 from mqcd.queue.record import decode
+from mqcd.queue.ring import State
+from mqcd.queue.slices import AT_ONCE
 from mqcd.queue.spool import spool_path
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import BODY, bounced, deferred, delivered
@@ -44,6 +47,28 @@ def records(rig: Rig, name: str) -> list[str]:
 async def turns() -> None:
     for _ in range(30):
         await asyncio.sleep(0)
+
+
+class Turns:
+    """Counts turns of the loop while it runs, and the most that a figure changed within one of them."""
+
+    def __init__(self, *figures: Callable[[], int]) -> None:
+        self._figures = figures
+        self._last = [each() for each in figures]
+        self.most = 0
+        self.count = 0
+        self._loop = asyncio.get_running_loop()
+        self._handle = self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        now = [each() for each in self._figures]
+        self.most = max(self.most, *(abs(a - b) for a, b in zip(now, self._last, strict=True)))
+        self._last = now
+        self.count += 1
+        self._handle = self._loop.call_soon(self._look)
+
+    def stop(self) -> None:
+        self._handle.cancel()
 
 
 # ---------------------------------------------------------------- what moves where
@@ -248,6 +273,37 @@ async def test_a_verdict_during_a_carry_waits_for_it(rig: Rig) -> None:
     assert tally(rig.listed()) == tally(claimed[1:])
     again = await rig.killed()
     assert tally(again.listed()) == tally(claimed[1:])
+
+
+async def test_no_turn_of_the_loop_handles_more_than_a_slice_of_a_segment(tmp_path: Path) -> None:
+    journal = JournalSettings(segmentsize=16 << 20, segments=8, seal_age=HOUR)
+    rig = await Rig(tmp_path / "q", journal=journal).open()
+    for number in range(4):
+        await rig.post.send(*(f"u{number}.{each}@example.org" for each in range(AT_ONCE)), content=b"x")
+    await rig.post.claim_all(step=AT_ONCE // 2)
+    for number in range(4):
+        await rig.post.send(*(f"v{number}.{each}@example.org" for each in range(AT_ONCE)), content=b"x")
+    sealed = await rig.seal()
+    residents = list(sealed.residents.values())
+    held_before = rig.store.stats()
+    wrong = []
+
+    def in_state(state: State) -> Callable[[], int]:
+        return lambda: sum(each.state is state for each in residents)
+
+    def counted_wrong() -> int:
+        if held(dict(rig.store.stats())) != held(dict(held_before)):
+            wrong.append(rig.store.stats())
+        return 0
+
+    counter = Turns(*map(in_state, (State.FROZEN, State.CARRYING, State.GONE)), counted_wrong)
+    await rig.store._live.keeper.evacuate(sealed)
+    counter.stop()
+    assert in_state(State.GONE)() == 4 * AT_ONCE
+    assert counter.most <= AT_ONCE
+    assert counter.count > 3 * len(residents) // AT_ONCE
+    assert wrong == []
+    await rig.close()
 
 
 async def test_a_slow_reader_gets_its_own_octets(tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ import pytest
 from mqcd.config.settings import JournalSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area, Recipient
+from mqcd.queue.claims import ASKED_AT_ONCE, PASSED_AT_ONCE
 from mqcd.queue.recovery import RESIDENT_COST
 from mqcd.queue.ring import SPARE_SLOTS, Resident
+from mqcd.queue.waiting import BACK_AT_ONCE
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import deferred
 from tests.unit.queue.support import Rig
@@ -163,6 +165,56 @@ async def test_a_backlog_that_was_passed_over_comes_back_little_by_little(rig: R
     assert sum(back) == 1500
     assert max(back) <= 501
     assert [count > 0 for count in back] == [True, False, True, False, True, False]
+
+
+async def test_a_domain_is_passed_over_again_in_one_step_however_much_waits_there(tmp_path: Path) -> None:
+    rig = await Rig(tmp_path / "q", journal=ROOMY).open()
+    for number in range(4):
+        await rig.post.send(*(f"u{number}.{each}@slow.example" for each in range(500)), content=b"x")
+    until = rig.clock.now() + MINUTE
+    claims = 0
+    while rig.store.next_due() == 0:
+        assert await rig.store.claim(10, rig.clock.now(), {"slow.example": until}) == []
+        claims += 1
+    assert claims == 2000 // PASSED_AT_ONCE
+    rig.clock.advance(MINUTE)
+    rig.disk.calls.clear()
+    again = until + MINUTE
+    born = until - MINUTE
+    found = await rig.store.claim(10, rig.clock.now(), {"slow.example": again}, lambda _: True, born - 1)
+    assert (found, rig.store.next_due(), rig.disk.calls) == ([], again, [])
+    rig.clock.advance(MINUTE)
+    assert len(await rig.post.claim_all()) == BACK_AT_ONCE
+    await rig.close()
+
+
+async def test_old_mail_that_is_passed_over_is_asked_for_little_by_little(tmp_path: Path) -> None:
+    rig = await Rig(tmp_path / "q", journal=ROOMY).open()
+    many = 3 * ASKED_AT_ONCE
+    sent = await rig.post.send(*(f"u{each}@slow.example" for each in range(many)), content=b"x")
+    begun = rig.clock.now()
+    skip = {"slow.example": begun + MINUTE}
+    assert await rig.store.claim(500, begun, skip) == []
+    rig.clock.advance(MINUTE)
+    skip = {"slow.example": begun + HOUR}
+    asked: list[Recipient] = []
+
+    def overdue(each: Recipient) -> bool:
+        asked.append(each)
+        return each.qid % 2 == 0
+
+    told = asyncio.Event()
+    rig.store.watch(told.set)
+    claimed: list[Recipient] = []
+    for call in range(1, 4):
+        told.clear()
+        claimed += await rig.store.claim(500, rig.clock.now(), skip, overdue, begun)
+        assert len(asked) == call * ASKED_AT_ONCE
+        await asyncio.wait_for(told.wait(), 30)
+    assert await rig.store.claim(500, rig.clock.now(), skip, overdue, begun) == []
+    assert [each.key for each in claimed] == [each.key for each in sent if each.qid % 2 == 0]
+    assert len(asked) == many
+    await rig.close()
 
 
 async def test_passing_over_leaves_the_last_slots_to_verdicts(tmp_path: Path) -> None:

@@ -12,15 +12,17 @@ from mqcd.queue.durable import Disk
 from mqcd.queue.frame import IN_SPOOL
 from mqcd.queue.manifest import ClusterState
 from mqcd.queue.references import References
-from mqcd.queue.ring import Resident, State
+from mqcd.queue.ring import Resident, Segment, State
 from mqcd.queue.shelf import Shelf
+from mqcd.queue.slot import SlotHeader
 from mqcd.queue.waiting import Waiting
 
 SEVERAL, SINGLE = 0x101, 0x100
+SEGMENT = Segment(SlotHeader(1, 1, 1, 0, 0, 0, 0), Path("/nowhere"))
 
 
 def resident(area: Area = Area.INCOMING, due: int = 0, received: int = 5, qid: int = 1) -> Resident:
-    return Resident(
+    made = Resident(
         spid=SINGLE,
         qid=qid,
         area=area,
@@ -29,7 +31,10 @@ def resident(area: Area = Area.INCOMING, due: int = 0, received: int = 5, qid: i
         received=received,
         content=IN_SPOOL,
         linked=False,
+        domain="example.org",
     )
+    made.segment = SEGMENT
+    return made
 
 
 # ---------------------------------------------------------------- references

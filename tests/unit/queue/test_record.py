@@ -141,9 +141,13 @@ def test_a_glance_sees_what_decoding_sees(given_record: Recipient) -> None:
     assert glance.received == given_record.envelope.received
 
 
-def test_a_glance_sees_a_plain_domain_in_comparable_form() -> None:
-    given_record = recipient(address="Someone@Example.ORG")
-    assert record.Glance(record.encode(given_record)).domain.decode() == given_record.domain
+@pytest.mark.parametrize(
+    "address",
+    ["Someone@Example.ORG", "a@b\u00fccher.example", '"a@b|c"@d.example.', "a@b%c|d", "postmaster", ""],
+)
+def test_a_glance_sees_the_domain_in_comparable_form(address: str) -> None:
+    given_record = recipient(address=address)
+    assert record.Glance(record.encode(given_record)).domain == given_record.domain
 
 
 def test_records_of_one_message_share_their_envelope() -> None:
