@@ -53,7 +53,7 @@ CATALOGUE = (
     _counter("mqcd_reports_total", "Reports put into the queue."),
     _counter(
         "mqcd_reports_failed_total",
-        "Recipients of mail with a null sender, reports above all, that failed: nobody is told.",
+        "Recipients of reports that bounced or expired: nobody is told.",
     ),
     _counter("mqcd_bounces_reported_total", "Bounced or expired recipients that a report tells of."),
     _counter(

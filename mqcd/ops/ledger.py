@@ -47,12 +47,12 @@ class Ledger:
     def _difference(self, quarantined: int) -> int:
         """What events say the queue has gained, less what it holds.
 
-        A bounce stays in the queue until somebody is told of it, but for one of a report, of which nobody is.
+        A bounce stays in the queue until somebody is told of it, but for null senders, who never are.
         """
         meters = self._meters
         ended = (
             meters.delivered_recipients
-            + meters.failed_reports
+            + meters.silent_ends
             + meters.reported_recipients
             + sum(meters.discarded_bounces.counts.values())
             + quarantined

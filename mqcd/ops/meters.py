@@ -85,8 +85,10 @@ class Meters(Deaf):
         self.possibly_delivered = 0
         self.bounced_recipients = 0
         self.expired_recipients = 0
+        self.silent_ends = 0
+        """Bounced or expired recipients whose sender is null: nobody is told, and they leave at once."""
         self.failed_reports = 0
-        """Bounced or expired recipients of messages with a null sender."""
+        """Those of them whose message was a report."""
         self.reported_recipients = 0
         self.unknown_outcomes = 0
         self.connections = 0
@@ -124,14 +126,18 @@ class Meters(Deaf):
     def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
         """Counts it."""
         self.bounced_recipients += 1
-        self.failed_reports += recipient.is_report
+        self._failed(recipient)
         self.attempt_durations.add(verdict.attempt.attempt_ms)
 
     def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
         """Counts it."""
         self.expired_recipients += 1
-        self.failed_reports += recipient.is_report
+        self._failed(recipient)
         self.attempt_durations.add(verdict.attempt.attempt_ms)
+
+    def _failed(self, recipient: Recipient) -> None:
+        self.silent_ends += recipient.is_report
+        self.failed_reports += recipient.envelope.origin is Origin.REPORT
 
     def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
         """Counts it."""

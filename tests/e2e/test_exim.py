@@ -157,15 +157,9 @@ def test_what_is_too_large_for_it_bounces_unsent(world: World, server: Server, r
 
 
 def test_dsn_is_passed_on_and_exim_reports(server: Server, receiver: Receiver) -> None:
-    with Client(server.port) as client:
-        assert "DSN" in client.greet()
-        assert client.ask("MAIL FROM:<asks@origin.test> RET=HDRS ENVID=mqcd+2B17").startswith("250 ")
-        options = "NOTIFY=SUCCESS ORCPT=rfc822;first@other.test"
-        assert client.ask(f"RCPT TO:<dsn@example.test> {options}").startswith("250 ")
-        assert client.ask("RCPT TO:<silent@example.test> NOTIFY=NEVER").startswith("250 ")
-        assert client.ask("DATA").startswith("354 ")
-        client.send(mail.message("dsn") + b".\r\n")
-        assert client.reply().startswith("250 ")
+    wish = "NOTIFY=SUCCESS ORCPT=rfc822;first@other.test"
+    words = "RET=HDRS ENVID=mqcd+2B17"
+    mail.ask_for_reports(server.port, "dsn", "asks@origin.test", words, dsn=wish, silent="NOTIFY=NEVER")
     report = receiver.to("asks@origin.test").content.decode()
     assert "Reporting-MTA: dns; exim.test" in report
     assert "Original-Envelope-ID: mqcd+2B17" in report

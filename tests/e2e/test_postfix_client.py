@@ -14,7 +14,6 @@ import pytest
 
 from tests.e2e.conftest import MakeServer
 from tests.e2e.kit import mail
-from tests.e2e.kit.mail import Client
 from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.postfix import Postfix
 from tests.e2e.kit.receivers import Receiver
@@ -190,14 +189,8 @@ def test_dsn_is_passed_on_and_the_relay_reports(
     world: World, make_server: MakeServer, receiver: Receiver
 ) -> None:
     server = make_server(world.plan()).start()
-    with Client(server.port) as client:
-        assert "DSN" in client.greet()
-        assert client.ask("MAIL FROM:<asks@origin.test> RET=HDRS ENVID=mqcd+2B17").startswith("250 ")
-        options = "NOTIFY=SUCCESS ORCPT=rfc822;first@other.test"
-        assert client.ask(f"RCPT TO:<dsn@example.test> {options}").startswith("250 ")
-        assert client.ask("DATA").startswith("354 ")
-        client.send(mail.message("dsn") + b".\r\n")
-        assert client.reply().startswith("250 ")
+    wish = "NOTIFY=SUCCESS ORCPT=rfc822;first@other.test"
+    mail.ask_for_reports(server.port, "dsn", "asks@origin.test", "RET=HDRS ENVID=mqcd+2B17", dsn=wish)
     report = receiver.to("asks@origin.test").content.decode()
     assert "Reporting-MTA: dns; postfix.test" in report
     assert "Original-Envelope-Id: mqcd+17" in report
@@ -209,14 +202,8 @@ def test_success_is_reported_by_us_where_the_next_hop_takes_no_dsn(
     make_server: MakeServer, receiver: Receiver
 ) -> None:
     server = make_server(Plan(relays=(("", f"127.0.0.1:{receiver.port}"),))).start()
-    with Client(server.port) as client:
-        client.greet()
-        assert client.ask("MAIL FROM:<wants@origin.test> ENVID=ours").startswith("250 ")
-        assert client.ask("RCPT TO:<relayed@example.test> NOTIFY=SUCCESS").startswith("250 ")
-        assert client.ask("RCPT TO:<silent@example.test> NOTIFY=NEVER").startswith("250 ")
-        assert client.ask("DATA").startswith("354 ")
-        client.send(mail.message("relayed") + b".\r\n")
-        assert client.reply().startswith("250 ")
+    wishes = {"relayed": "NOTIFY=SUCCESS", "silent": "NOTIFY=NEVER"}
+    mail.ask_for_reports(server.port, "relayed", "wants@origin.test", "ENVID=ours", **wishes)
     report = receiver.to("wants@origin.test").content.decode()
     assert "Reporting-MTA: dns; mqcd.test" in report
     assert "Original-Envelope-Id: ours" in report

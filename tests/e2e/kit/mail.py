@@ -113,6 +113,19 @@ class Client:
         assert self.ask("DATA").startswith("354 ")
 
 
+def ask_for_reports(port: int, token: str, sender: str, mail_words: str, **wishes: str) -> None:
+    """Send a message whose sender says what it wants to hear: `mail_words` with MAIL, and for each
+    recipient (its local part, at example.test) what stands with RCPT."""
+    with Client(port) as client:
+        assert "DSN" in client.greet()
+        assert client.ask(f"MAIL FROM:<{sender}> {mail_words}").startswith("250 ")
+        for name, words in wishes.items():
+            assert client.ask(f"RCPT TO:<{name}@example.test> {words}").startswith("250 ")
+        assert client.ask("DATA").startswith("354 ")
+        client.send(message(token) + b".\r\n")
+        assert client.reply().startswith("250 ")
+
+
 def sample_files() -> list[Path]:
     """The messages of CPython's own email tests, of the running Python or of Debian's package."""
     running = Path(sysconfig.get_path("stdlib")) / "test/test_email/data"

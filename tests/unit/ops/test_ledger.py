@@ -59,7 +59,7 @@ async def test_every_way_to_live_and_to_end_balances(books: Books) -> None:
     await post.settle(bounced(), mail["2"], mail["3"])
     await post.settle(expired(), mail["4"])
     await post.settle(bounced(), mail["reported"])
-    assert books.meters.failed_reports == 1
+    assert books.meters.silent_ends == 1
     assert ledger.imbalance(3) == 0
     two, three, four = sorted(await post.claim_bounces(), key=lambda each: each.address)
     await post.settle(Reported(report_spid=9), two)

@@ -47,7 +47,9 @@ def test_reports_that_fail_are_counted() -> None:
     meters.bounced(0, REPORT, bounced())
     meters.expired(0, REPORT, expired())
     meters.bounced(0, MAIL, bounced())
-    assert meters.failed_reports == 2
+    assert (meters.failed_reports, meters.silent_ends) == (2, 2)
+    meters.bounced(0, replace(REPORT, envelope=replace(REPORT.envelope, origin=Origin.SMTP)), bounced())
+    assert (meters.failed_reports, meters.silent_ends) == (2, 3)
 
 
 def test_the_rest_is_counted() -> None:
