@@ -2,7 +2,7 @@
 
 An observer like `Meters`, and as close to the path of every recipient: a look-up or two and an addition for
 each figure. The number of series is bounded whatever mail comes: listeners and zones by what is configured,
-and by `MOST_NAMES`; sites by `Leaders`; replies by what their classes can be.
+and by `MOST_NAMES`; sites by `Leaders`; replies by the words that `core.classes` has for them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
+from mqcd.core.classes import class_of
 from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Origin, Recipient
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
@@ -21,10 +22,12 @@ from mqcd.ops.meters import QUEUED_MS, SECOND, Spread
 SITES = 50
 MOST_NAMES = 100
 """Listeners, zones: they are configured, but a reload may bring others and others again."""
-MOST_REPLIES = 200
-"""Kinds of reply; there are fewer, if servers go by RFC 3463."""
+MOST_REASONS = 200
+"""Refusals by listener and reason."""
+_KNOWN_REPLIES = 1000
+"""Codes with their statuses whose place is remembered; servers may think of any number."""
 NONE = "none"
-"""Label of what came without TLS, and of replies without an enhanced status."""
+"""Label of what came or went without TLS."""
 NO_NAME = "-"
 """Label of mail that no listener took, or that no zone takes."""
 SITE_MS = (50, 250, SECOND, 5 * SECOND, 30 * SECOND)
@@ -100,9 +103,11 @@ class Breakdown(Deaf):
         self.sites = Leaders(sites, Site)
         self.elders = Elders()
         self.refusals: dict[tuple[str, ...], int] = {}
-        """By listener, reason and class of the reply."""
-        self.replies: dict[tuple[str, int, str], int] = {}
-        """By verdict, first digit of the code, class and subject of the enhanced status."""
+        """By listener, reason and first digit of the reply's code."""
+        self.replies: dict[tuple[str, ...], list[int]] = {}
+        """By verdict, first digit of the code, and class; a list of one number."""
+        self._known: dict[tuple[str, int, str], list[int]] = {}
+        """The same lists, by verdict, code and enhanced status."""
 
     def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
         """Counts the message by its listener; reports came by none and count elsewhere."""
@@ -156,7 +161,7 @@ class Breakdown(Deaf):
     def refused(self, at: int, refusal: Refusal) -> None:
         """Counts it by listener and reason."""
         key: tuple[str, ...] = (refusal.listener or NO_NAME, refusal.reason, f"{refusal.reply.code // 100}xx")
-        if key not in self.refusals and len(self.refusals) >= MOST_REPLIES:
+        if key not in self.refusals and len(self.refusals) >= MOST_REASONS:
             key = (OTHER, OTHER, key[2])
         self.refusals[key] = self.refusals.get(key, 0) + 1
 
@@ -174,15 +179,16 @@ class Breakdown(Deaf):
         site.durations.add(attempt.attempt_ms)
         zone = self.zones[attempt.zone]
         zone.verdicts[verdict] += 1
-        key = verdict, reply.code // 100, reply.status[:3]
-        replies = self.replies
-        if key in replies:
-            replies[key] += 1
-        else:
-            self._first_of(key)
+        known = self._known.get((verdict, reply.code, reply.status))
+        if known is None:
+            known = self._place(verdict, reply)
+        known[0] += 1
         return zone
 
-    def _first_of(self, key: tuple[str, int, str]) -> None:
-        if len(self.replies) >= MOST_REPLIES:
-            key = (key[0], key[1], OTHER)
-        self.replies[key] = self.replies.get(key, 0) + 1
+    def _place(self, verdict: str, reply: Reply) -> list[int]:
+        key = verdict, f"{reply.code // 100}xx", class_of(reply.code, reply.status).value
+        place = self.replies.setdefault(key, [0])
+        if len(self._known) >= _KNOWN_REPLIES:
+            self._known.clear()
+        self._known[verdict, reply.code, reply.status] = place
+        return place

@@ -99,8 +99,8 @@ CATALOGUE = (
     _histogram("mqcd_listener_message_size_bytes", "Sizes of the messages accepted.", "listener"),
     _counter(
         "mqcd_listener_refused_total",
-        "Commands and messages refused at the door, by class of the reply.",
-        *("listener", "reason", "class"),
+        "Commands and messages refused at the door.",
+        *("listener", "reason", "code"),
     ),
     _gauge("mqcd_listener_open_connections", "Clients connected.", "listener"),
     _counter(
@@ -111,8 +111,8 @@ CATALOGUE = (
     _gauge("mqcd_zone_open_connections", "Connections to next hops, open or being opened.", "zone"),
     _counter(
         "mqcd_replies_total",
-        "Attempts that have ended, by class of the reply and class and subject of its enhanced status.",
-        *("verdict", "class", "status"),
+        "Attempts that have ended, by the reply's code and what it is about.",
+        *("verdict", "code", "class"),
     ),
     _counter(
         "mqcd_site_verdicts_total", "Attempts that have ended, by what came of them.", "site", "verdict"

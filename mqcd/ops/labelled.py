@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from heapq import nsmallest
 
 from mqcd.core.ports import Distribution
-from mqcd.ops.breakdown import NO_NAME, NONE, Breakdown
+from mqcd.ops.breakdown import NO_NAME, Breakdown
 from mqcd.ops.leaders import OTHER
 
 Labelled = Mapping[tuple[str, ...], float | Distribution]
@@ -43,10 +43,7 @@ def by_label(breakdown: Breakdown) -> dict[str, Labelled]:
         "mqcd_zone_time_in_queue_seconds": {
             (name,): each.queued.in_seconds() for name, each in zones.items()
         },
-        "mqcd_replies_total": {
-            (verdict, f"{code}xx", status or NONE): count
-            for (verdict, code, status), count in breakdown.replies.items()
-        },
+        "mqcd_replies_total": {key: count for key, [count] in breakdown.replies.items()},
         "mqcd_site_verdicts_total": {
             (name, verdict): count for name, each in sites for verdict, count in each.verdicts.items()
         },

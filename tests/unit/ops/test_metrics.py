@@ -196,14 +196,14 @@ async def test_figures_with_labels(bench: Bench) -> None:
     assert samples["mqcd_listener_messages_total{listener=-,tls=none}"] == 1
     assert samples["mqcd_listener_recipients_total{listener=-}"] == 3
     assert samples["mqcd_listener_message_size_bytes_bucket{le=1024.0,listener=-}"] == 1
-    assert samples["mqcd_listener_refused_total{class=5xx,listener=mx,reason=relay}"] == 1
+    assert samples["mqcd_listener_refused_total{code=5xx,listener=mx,reason=relay}"] == 1
     assert samples["mqcd_listener_open_connections{listener=mx}"] == 7
     assert samples["mqcd_zone_verdicts_total{verdict=deferred,zone=-}"] == 1
     assert samples["mqcd_zone_delivered_total{tls=none,zone=-}"] == 1
     assert samples["mqcd_zone_time_in_queue_seconds_sum{zone=-}"] == 2.5
     assert samples["mqcd_zone_open_connections{zone=-}"] == 5
     assert samples["mqcd_zone_open_connections{zone=bulk}"] == 3
-    assert samples["mqcd_replies_total{class=5xx,status=5.1,verdict=bounced}"] == 1
+    assert samples["mqcd_replies_total{class=address,code=5xx,verdict=bounced}"] == 1
     assert samples["mqcd_site_verdicts_total{site=example.org,verdict=bounced}"] == 1
     assert samples["mqcd_site_verdicts_total{site=other,verdict=bounced}"] == 0
     assert samples["mqcd_site_attempt_duration_seconds_count{site=example.org}"] == 3
