@@ -11,6 +11,7 @@ from mqcd import __version__
 from mqcd.cli.explain import explain
 from mqcd.cli.importing import bring_in
 from mqcd.cli.options import Place, takes_place
+from mqcd.cli.pipeline import pipeline
 from mqcd.cli.queue import queue
 from mqcd.cli.server import check, demo, run
 from mqcd.cli.sink import sink
@@ -25,7 +26,7 @@ def cli() -> None:
     """A mail queue server: takes responsibility for mail on disk and delivers it, or says why not."""
 
 
-for command in (run, check, queue, explain, fsck, bring_in, sink, demo):
+for command in (run, check, queue, explain, fsck, bring_in, sink, demo, pipeline):
     cli.add_command(command)
 
 

@@ -31,6 +31,8 @@ class Loaded:
 
     settings: Settings
     warnings: tuple[Remark, ...]
+    var: pathlib.Path
+    """What %DIRVAR% stands for; absolute."""
 
 
 def load(path: pathlib.Path, *, var: pathlib.Path | None, hostname: str) -> Loaded:
@@ -112,7 +114,7 @@ def load_text(
         reader.warn(At(shown=path), text)
     if reader.errors:
         raise BadConfiguration(tuple(reader.errors))
-    return Loaded(settings=settings, warnings=tuple(sorted(reader.warnings)))
+    return Loaded(settings=settings, warnings=tuple(sorted(reader.warnings)), var=tokens.var)
 
 
 def defaults(*, var: pathlib.Path, hostname: str) -> Settings:

@@ -23,10 +23,11 @@ from mqcd.queue import names
 from mqcd.queue.census import MOVED_ON, Census, Homes, check_same, open_segment
 from mqcd.queue.cluster import START, check_first_line
 from mqcd.queue.durable import Disk
+from mqcd.queue.eventtext import EventText
 from mqcd.queue.frame import Locator
 from mqcd.queue.manifest import ManifestState
 from mqcd.queue.record import Glance, area_of, fields, parse, verify
-from mqcd.queue.replay import find_chain
+from mqcd.queue.replay import Walk, find_chain
 from mqcd.queue.ring import Segment
 from mqcd.queue.spool import file_path
 from mqcd.queue.window import Window
@@ -107,6 +108,26 @@ class Snapshot:
     def damage(self) -> int:
         """Stretches of the journal that do not check."""
         return len(self._census.damage)
+
+    def first_segment(self) -> int:
+        """The oldest segment of the journal that is part of this view; those before it have event files."""
+        return min(self._census.homes, default=self._state.first_live)
+
+    def events(self, text: EventText) -> Iterator[tuple[int, list[str]]]:
+        """What the event files of the journal's segments hold, or will: lines, with their segment's number.
+
+        Segments come in order, each in parts. Raises StoreBusy.
+        """
+        for number, homes in self._census.homes.items():
+            segment = homes.segment
+            fd = open_segment(self._disk, segment)
+            try:
+                for frame in Walk(Window(self._disk, fd, segment.end), segment, bound=segment.end):
+                    if lines := text.lines(frame.header, frame.body):
+                        yield number, lines
+                check_same(self._disk, fd, segment)
+            finally:
+                self._disk.close(fd)
 
     def items(self, selection: Selection) -> Iterator[Item]:
         """All recipients that match, those in clusters first; at most `selection.limit`."""

@@ -1,0 +1,168 @@
+"""`pipeline run`, `ledger`, `export`: tables of what the event log and the queue tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mqcd.cli.options import Command, Place, as_json, json_line, pass_place, takes_place
+
+if TYPE_CHECKING:
+    from mqcd.config.settings import Settings
+    from mqcd.pipeline.ledger import Account
+    from mqcd.pipeline.session import SparkSession
+    from mqcd.pipeline.store import Store
+    from mqcd.queue.admin.findings import Progress
+
+NAMES = ("events", "damaged", "recipients", "ledger", "sites", "senders", "replies", "queue_age")
+_SHOWN = 20
+"""Recipients of a kind that people are shown."""
+
+
+@click.group()
+@takes_place()
+def pipeline() -> None:
+    """Make tables of the event log with Spark; needs mqcd[pipeline] and Java."""
+
+
+def on_spark(command: Command) -> Command:
+    """The flags that say where Spark runs."""
+    flags: tuple[Callable[[Command], Command], ...] = (
+        click.option("--master", metavar="URL", help="Where Spark runs.  [local[*]]"),
+        click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, callback=_settings,
+                     help="A setting of Spark's; may be given several times."),
+    )  # fmt: skip
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+def _settings(_context: click.Context, _parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
+    if any("=" not in pair for pair in pairs):
+        raise click.BadParameter("not NAME=VALUE")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+@pipeline.command("run")
+@on_spark
+@as_json
+@takes_place()
+@pass_place
+def run(place: Place, master: str | None, settings: dict[str, str], as_json: bool) -> None:
+    """Take the event files that are new into the tables."""
+    with _spark(place, master, settings) as (spark, store, told, progress):
+        from mqcd.pipeline.run import run as run_batch
+
+        done = run_batch(spark, store, told.ops.events.rootpath, tell=progress)
+    counts = {"batch": done.batch, "files": 0, "events": 0, "damaged": 0} | done.counts
+    if as_json:
+        click.echo(json_line(counts), nl=False)
+    elif counts["files"]:
+        click.echo(", ".join(f"{counts[name]} {name}" for name in ("files", "events", "damaged")))
+    else:
+        click.echo("nothing new")
+
+
+@pipeline.command("ledger")
+@on_spark
+@as_json
+@takes_place()
+@pass_place
+def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: bool) -> int:
+    """Account for every recipient that was ever accepted."""
+    from dataclasses import asdict
+
+    from mqcd.cli.upkeep import options_at
+
+    options = options_at(place)
+    with _spark(place, master, settings) as (spark, store, told, progress):
+        from mqcd.pipeline.ledger import account
+
+        sums = account(
+            spark,
+            store,
+            events=told.ops.events.rootpath,
+            roots=(told.queue.rootpath, told.queue.spool.rootpath),
+            source=options.source,
+            tell=progress,
+        )
+    if as_json:
+        click.echo(json_line(asdict(sums)), nl=False)
+    else:
+        _show(sums)
+    return 1 if sums.imbalance else 0
+
+
+@pipeline.command("export")
+@click.argument("table", type=click.Choice(NAMES))
+@click.option("--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), required=True,
+              help="The CSV file; one that exists is replaced.")  # fmt: skip
+@on_spark
+@as_json
+@takes_place()
+@pass_place
+def export(
+    place: Place, table: str, out: Path, master: str | None, settings: dict[str, str], as_json: bool
+) -> None:
+    """Write a table as one CSV file."""
+    with _spark(place, master, settings) as (spark, store, _told, progress):
+        from mqcd.pipeline import frames
+        from mqcd.pipeline.export import export as write
+
+        progress("exporting", 0, 0)
+        size = write(frames.read(spark, store, table), out)
+    if as_json:
+        click.echo(json_line({"table": table, "file": str(out), "octets": size}), nl=False)
+    else:
+        click.echo(f"{out}: {size} octets")
+
+
+@contextmanager
+def _spark(
+    place: Place, master: str | None, settings: dict[str, str]
+) -> Iterator[tuple[SparkSession, Store, Settings, Progress]]:
+    """A session, the tables, the server's settings, and whom to tell of progress."""
+    from mqcd.cli.progress import waiting
+    from mqcd.core.errors import ConfigError
+    from mqcd.net.clock import SystemClock
+
+    loaded = place.load()
+    try:
+        from mqcd.pipeline.session import session
+        from mqcd.pipeline.store import Store
+    except ModuleNotFoundError as error:
+        if error.name not in ("pyspark", "pyarrow", "pandas"):
+            raise
+        raise ConfigError("mqcd pipeline needs the extra: pip install 'mqcd[pipeline]'") from error
+    place.give_way()
+    with waiting(SystemClock()) as progress:
+        progress("starting Spark", 0, 0)
+        spark = session(master=master, settings=settings)
+        try:
+            yield spark, Store(loaded.var / "pipeline"), loaded.settings, progress
+        finally:
+            spark.stop()
+
+
+def _show(sums: Account) -> None:
+    ends = (
+        "delivered", "bounced", "expired", "removed", "queued", "quarantined",
+    )  # fmt: skip
+    rows = [("accepted", sums.accepted), *((name, getattr(sums, name)) for name in ends)]
+    width = max(len(str(number)) for _, number in rows)
+    for name, number in rows:
+        click.echo(f"{name:12} {number:{width}}")
+    click.echo(f"{'imbalance':12} {sums.imbalance:{width}}")
+    click.echo(f"{sums.unknown} outcomes unknown, {sums.duplicates} delivered after one")
+    if sums.doubled or sums.damaged:
+        click.echo(f"{sums.doubled} events with an id twice, {sums.damaged} lines that cannot be read")
+    lists = {"missing": sums.missing, "in excess": sums.excess, "maybe twice": sums.duplicated}
+    for what, ids in lists.items():
+        for each in ids[:_SHOWN]:
+            click.echo(f"{what}: {each}")
+        if len(ids) > _SHOWN:
+            click.echo(f"{what}: and others; --json names {len(ids)}")

@@ -1,0 +1,260 @@
+"""What a batch does, step by step, below the lock of `Store.writing`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from mqcd.pipeline import frames
+from mqcd.pipeline.sources.segments import EventFile, joined, parse_name
+from mqcd.pipeline.store import Commit, Store, overlaps, with_files
+from mqcd.pipeline.tables.events import EVENT_TABLE, doubled, sorted_out
+from mqcd.pipeline.tables.ledger import ledger
+from mqcd.pipeline.tables.queue_age import queue_age
+from mqcd.pipeline.tables.recipients import KEY, STATE, merge, of_events
+from mqcd.pipeline.tables.times import HOUR_MS, day_of, spid_ms
+
+Tell = Callable[[str, int, int], None]
+_STEPS = 4 + len(frames.HOURLY)
+_OPEN, _DONE = "open-", "done-"
+"""How files of `recipients` begin: those of unfinished ones are written anew by each batch."""
+
+
+class Batch:
+    """One batch."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: Store,
+        last: Commit,
+        tell: Tell,
+        keys: dict[str, int] | None = None,
+    ) -> None:
+        self._spark = spark
+        self._store = store
+        self._last = last
+        self._tell = tell
+        self._keys = dict(last.keys) if keys is None else keys
+        self._number = last.batch + 1
+        self._staging = store.staging(self._number)
+        self._remove: list[str] = []
+        self._sequences = {series: [list(run) for run in runs] for series, runs in last.sequences.items()}
+        self._done = 0
+
+    def take(self, events: DataFrame, files: Sequence[EventFile]) -> Commit:
+        """All steps."""
+        self._step("reading events")
+        frames.write_through(sorted_out(events), self._staging / "in", EVENT_TABLE, frames.DAY)
+        counts = self._look()
+        if counts["events"]:
+            self._recipients()
+            for table, make in frames.HOURLY.items():
+                self._step(table)
+                self._hourly(table, make)
+            self._step("ledger")
+            self._ledger()
+            self._queue_age()
+        commit = Commit(
+            batch=self._number,
+            keys=self._keys,
+            taken=joined(self._last.taken, files),
+            sequences=self._sequences,
+            move=[list(pair) for pair in self._moves()],
+            remove=self._remove,
+            last_hour=max(self._last.last_hour, *self._hours, 0),
+            counts={"files": len(files), **counts},
+        )
+        self._step("committing")
+        self._store.commit(commit)
+        return commit
+
+    def _step(self, what: str) -> None:
+        self._tell(what, self._done, _STEPS)
+        self._done += 1
+
+    # ------------------------------------------------------------ events
+
+    def _in(self, name: str) -> DataFrame:
+        """What came in: `events` or `damaged`."""
+        base = self._staging / "in" / f"{EVENT_TABLE}={name}"
+        files = sorted(str(path) for path in base.glob("day=*/*.parquet"))
+        return frames.read_files(self._spark, base, files, frames.schema_of(self._spark, name))
+
+    @cached_property
+    def _events(self) -> DataFrame:
+        return self._in("events")
+
+    def _look(self) -> dict[str, int]:
+        """Count what came in, and see that no id came twice: ids that did are put with what is damaged."""
+        each = self._events.groupBy("file").agg(
+            F.min("sequence").alias("low"), F.max("sequence").alias("high"), F.count("*").alias("events")
+        )
+        doubt = False
+        count = 0
+        for row in each.orderBy("low").collect():
+            count += row["events"]
+            if row["low"] is None:
+                continue  # Best effort: ids that are the file's own.
+            series, number = parse_name(row["file"])
+            doubt = doubt or overlaps(self._sequences, series, row["low"], row["high"])
+            with_files(self._sequences, series, number, row["low"], row["high"])
+        if doubt:
+            known = frames.read(self._spark, self._store, "events")
+            again = doubled(self._events, known)
+            frames.write_through(again, self._staging / "once", EVENT_TABLE, frames.DAY)
+            self._replace_events()
+            count = self._events.count()
+        damaged = self._in("damaged").count()
+        return {"events": count, "damaged": damaged}
+
+    def _replace_events(self) -> None:
+        """Put events without doubled ones in the place of all that came."""
+        came, once = self._staging / "in", self._staging / "once"
+        for path in (came / f"{EVENT_TABLE}=events").rglob("*.parquet"):
+            path.unlink()
+        for path in once.glob(f"{EVENT_TABLE}=*/*/*.parquet"):
+            target = came / path.parent.relative_to(once) / f"once-{path.name}"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(target)
+        del self._events
+
+    @cached_property
+    def _hours(self) -> list[int]:
+        """The hours since 1970 in which something happened."""
+        hour = F.floor(F.unix_millis("at") / F.lit(HOUR_MS)).cast("long")
+        return sorted(row["hour"] for row in self._events.select(hour.alias("hour")).distinct().collect())
+
+    @cached_property
+    def _days(self) -> list[str]:
+        """The days on which the recipients were accepted that something happened to."""
+        days = self._events.where(F.col("spid").isNotNull()).select(
+            day_of(spid_ms(F.col("spid"))).alias("day")
+        )
+        return sorted(str(row["day"]) for row in days.distinct().collect())
+
+    # ------------------------------------------------------------ recipients
+
+    def _recipients(self) -> None:
+        self._step("recipients")
+        unfinished = self._existing(_OPEN)
+        rows = of_events(self._events)
+        if unfinished:
+            rows = rows.unionByName(self._read("recipients", unfinished).select(*STATE))
+        self._write_recipients(merge(rows), "recipients")
+        self._remove += map(self._relative, unfinished)
+        self._late()
+
+    def _write_recipients(self, merged: DataFrame, name: str) -> None:
+        kept = F.when(F.col("open"), F.lit(_OPEN)).otherwise(F.lit(_DONE))
+        frames.write(merged.withColumn("kept", kept), self._staging / name, "kept", frames.DAY)
+
+    def _late(self) -> None:
+        """Events of recipients who were finished already: their files are written anew."""
+        finished = set(self._existing(_DONE))
+        strangers = self._staged("recipients").where(F.col("accepts") == 0)
+        days = (
+            {str(row["day"]) for row in strangers.select("day").distinct().collect()} if finished else set()
+        )
+        files = sorted(finished.intersection(self._store.files("recipients", days)))
+        if not files:
+            return
+        keys = strangers.select(*KEY)
+        finished_ones = self._read("recipients", files).select(*KEY, F.input_file_name().alias("path"))
+        hits = finished_ones.join(keys, list(KEY), "left_semi")
+        touched = [_local(row["path"]) for row in hits.select("path").distinct().collect()]
+        if not touched:
+            return
+        known = self._read("recipients", touched)
+        both = known.select(*STATE).unionByName(
+            self._staged("recipients").where(F.col("open")).select(*STATE)
+        )
+        self._write_recipients(merge(both), "late")
+        self._remove += map(self._relative, touched)
+        for file in (self._staging / "recipients" / f"kept={_OPEN}").rglob("*.parquet"):
+            file.unlink()
+
+    def _existing(self, prefix: str) -> list[str]:
+        files = self._store.files("recipients")
+        return [file for file in files if Path(file).name.startswith(prefix)]
+
+    def _staged(self, *names: str) -> DataFrame:
+        files = [
+            str(file) for name in names for file in (self._staging / name).glob("kept=*/day=*/*.parquet")
+        ]
+        return frames.read_files(self._spark, self._staging, files, self._schema("recipients"))
+
+    def _after(self, days: Iterable[str] | None = None) -> DataFrame:
+        """`recipients` as they are once this batch is committed."""
+        gone = set(self._remove)
+        stay = [file for file in self._store.files("recipients", days) if self._relative(file) not in gone]
+        return self._read("recipients", stay).unionByName(self._staged("recipients", "late"))
+
+    # ------------------------------------------------------------ what follows from them
+
+    def _hourly(self, table: str, make: Callable[[DataFrame], DataFrame]) -> None:
+        first, last = self._hours[0], self._hours[-1]
+        day = F.floor(F.unix_millis("at") / F.lit(HOUR_MS)).cast("long")
+        known = frames.read(self._spark, self._store, "events", frames.days_of(range(first, last + 1)))
+        known = known.where(F.col("at") >= F.timestamp_millis(F.lit(first * HOUR_MS)))
+        known = known.where(F.col("at") < F.timestamp_millis(F.lit((last + 1) * HOUR_MS)))
+        events = known.where(day.isin(self._hours)).unionByName(self._events)
+        hours = [hour * HOUR_MS for hour in self._hours]
+        self._replace(table, make(events), ~F.unix_millis("hour").isin(hours), frames.days_of(self._hours))
+
+    def _ledger(self) -> None:
+        rows = self._after(self._days).where(F.col("day").cast("string").isin(self._days))
+        self._replace("ledger", ledger(rows), F.lit(False), self._days)
+
+    def _queue_age(self) -> None:
+        first, last = self._hours[0], max(self._hours[-1], self._last.last_hour)
+        if self._last.last_hour:
+            # Who waited through hours in which nothing happened waited all the same.
+            first = min(first, self._last.last_hour + 1)
+        before = F.unix_millis("hour") < F.lit(first * HOUR_MS)
+        self._replace(
+            "queue_age", queue_age(self._after(), first, last), before, frames.days_of(range(first, last + 1))
+        )
+
+    def _replace(self, table: str, rows: DataFrame, keep: Column, days: Iterable[str]) -> None:
+        """Write some days of a table anew: `rows`, and those that there were and that `keep` tells of."""
+        files = self._store.files(table, days)
+        if files:
+            rows = rows.unionByName(self._read(table, files).where(keep))
+        frames.write(rows, self._staging / table)
+        self._remove += map(self._relative, files)
+
+    # ------------------------------------------------------------ files
+
+    def _schema(self, table: str) -> StructType:
+        return frames.schema_of(self._spark, table)
+
+    def _read(self, table: str, files: list[str]) -> DataFrame:
+        return frames.read_files(self._spark, self._store.table(table), files, self._schema(table))
+
+    def _relative(self, path: str) -> str:
+        return str(Path(path).relative_to(self._store.root))
+
+    def _moves(self) -> Iterable[tuple[str, str]]:
+        """Where each file that was made goes. Names tell the batch, so that none is ever used twice."""
+        for index, path in enumerate(sorted(self._staging.rglob("*.parquet"))):
+            parts = path.relative_to(self._staging).parts
+            day = parts[-2]
+            table, prefix = parts[0], ""
+            if table == "in":
+                table = parts[1].partition("=")[2]
+            elif table in ("recipients", "late"):
+                table, prefix = "recipients", parts[1].partition("=")[2]
+            name = f"{prefix}{self._number:010d}-{index:05d}.parquet"
+            yield self._relative(str(path)), f"{table}/{day}/{name}"
+
+
+def _local(uri: str) -> str:
+    """The path of a file that Spark names: `file:/...` or `file:///...`."""
+    return unquote(urlsplit(uri).path)

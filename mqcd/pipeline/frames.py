@@ -1,0 +1,95 @@
+"""Tables as frames: what they look like, how they are read and written.
+
+A table's columns are what its function gives for no rows at all, so there is one place that says them. A
+file that was written before a column existed is read with nulls there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from datetime import date, timedelta
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DateType, StructField, StructType
+
+from mqcd.pipeline.schema import EVENTS
+from mqcd.pipeline.sources.segments import EventFile
+from mqcd.pipeline.store import Store
+from mqcd.pipeline.tables.ledger import ledger
+from mqcd.pipeline.tables.queue_age import queue_age
+from mqcd.pipeline.tables.recipients import merge, of_events
+from mqcd.pipeline.tables.replies import replies
+from mqcd.pipeline.tables.senders import senders
+from mqcd.pipeline.tables.sites import sites
+
+DAY = "day"
+_EPOCH = date(1970, 1, 1)
+HOURLY: dict[str, Callable[[DataFrame], DataFrame]] = {"sites": sites, "senders": senders, "replies": replies}
+"""Tables whose rows of an hour follow from the events of that hour alone."""
+TABLES = ("events", "damaged", "recipients", "ledger", *HOURLY, "queue_age")
+"""All tables."""
+_DAMAGED = ("file", "damage", "raw")
+
+
+def nothing(spark: SparkSession, schema: StructType) -> DataFrame:
+    """No rows."""
+    return spark.createDataFrame([], schema)
+
+
+def schema_of(spark: SparkSession, table: str) -> StructType:
+    """A table's columns, `day` among them."""
+    if table == "events":
+        return _with_day(StructType([field for field in EVENTS if field.name not in ("damage", "raw")]))
+    if table == "damaged":
+        return _with_day(StructType([field for field in EVENTS if field.name in _DAMAGED]))
+    events = nothing(spark, EVENTS)
+    if table in HOURLY:
+        return _with_day(HOURLY[table](events).schema)
+    recipients = merge(of_events(events))
+    if table == "recipients":
+        return _with_day(recipients.schema)
+    if table == "ledger":
+        return _with_day(ledger(recipients).schema)
+    return _with_day(queue_age(recipients, 0, 0).schema)
+
+
+def _with_day(schema: StructType) -> StructType:
+    """The same, every field nullable, `day` last: there Spark puts the column that directories name."""
+    fields = [StructField(field.name, field.dataType) for field in schema if field.name != DAY]
+    return StructType([*fields, StructField(DAY, DateType())])
+
+
+def read(spark: SparkSession, store: Store, table: str, days: Iterable[str] | None = None) -> DataFrame:
+    """A table, or some days of it; no rows where it does not exist yet."""
+    return read_files(spark, store.table(table), store.files(table, days), schema_of(spark, table))
+
+
+def read_files(spark: SparkSession, base: Path, files: list[str], schema: StructType) -> DataFrame:
+    """Some files of a table below `base`."""
+    if not files:
+        return nothing(spark, schema)
+    found = spark.read.schema(schema).option("basePath", str(base)).parquet(*files)
+    return found.select(*schema.names)
+
+
+def write(frame: DataFrame, target: Path, *partitions: str) -> None:
+    """Into a new directory below staging; few files, whatever the number of partitions before."""
+    by = partitions or (DAY,)
+    frame.hint("rebalance", *by).write.mode("overwrite").partitionBy(*by).parquet(str(target))
+
+
+def write_through(frame: DataFrame, target: Path, *partitions: str) -> None:
+    """The same without moving rows between tasks: each writes its own files."""
+    frame.write.mode("overwrite").partitionBy(*partitions).parquet(str(target))
+
+
+def days_of(hours: Iterable[int]) -> list[str]:
+    """The days that hours since 1970 lie in, as directories name them."""
+    return [str(_EPOCH + timedelta(days=day)) for day in sorted({hour // 24 for hour in hours})]
+
+
+def names_option(files: Iterable[EventFile]) -> str:
+    """What the source `mqcd-events` is told to read just these."""
+    return json.dumps([Path(file.path).name for file in files])

@@ -1,0 +1,172 @@
+"""The account of all mail: accepted = delivered + bounced + expired + removed + queued + quarantined.
+
+Each recipient has an account of its own. Acceptances and ends come from events, those that have no file
+yet from the journal; what is queued and what is quarantined comes from the queue's files, read at one
+moment (`homes`). A recipient who waits for its report has bounced. What cannot be read and does not say
+whose it is stands for as many recipients that are nowhere else.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from mqcd.core.model import Area
+from mqcd.pipeline import frames
+from mqcd.pipeline.homes import Recorded, record
+from mqcd.pipeline.run import run
+from mqcd.pipeline.sources.decode import DOUBLED
+from mqcd.pipeline.sources.segments import closed_files, without
+from mqcd.pipeline.store import Store
+from mqcd.pipeline.tables.ledger import HOMES, off_balance, with_homes
+from mqcd.pipeline.tables.recipients import ENDS, KEY, STATE, merge, of_events
+from mqcd.queue.eventtext import Source
+
+Tell = Callable[[str, int, int], None]
+LISTED = 1000
+"""Recipients that are named at most, of each kind."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Account:
+    """The sums, in recipients, and whom they concern (SPID/QID)."""
+
+    accepted: int
+    delivered: int
+    bounced: int
+    expired: int
+    removed: int
+    queued: int
+    quarantined: int
+    unknown: int
+    """Outcomes that a crash left unknown."""
+    duplicates: int
+    """Recipients delivered after one of these."""
+    imbalance: int
+    """Recipients whose own account is not even, less those that unreadable records stand for."""
+    doubled: int
+    """Events with an id that another one has."""
+    damaged: int
+    """Lines of event files that cannot be read."""
+    missing: list[str] = field(default_factory=list)
+    """Accepted, and nowhere."""
+    excess: list[str] = field(default_factory=list)
+    """In more places than one, or never accepted."""
+    duplicated: list[str] = field(default_factory=list)
+
+
+def account(
+    spark: SparkSession,
+    store: Store,
+    *,
+    events: Path,
+    roots: tuple[Path, Path],
+    source: Source,
+    tell: Tell,
+) -> Account:
+    """Bring the tables up to date and add everything up.
+
+    Raises what `run` and `record` raise.
+    """
+    own = store.root / "_ledger"
+    shutil.rmtree(own, ignore_errors=True)
+    store.root.mkdir(parents=True, exist_ok=True)
+    try:
+        tell("reading the queue", 0, 0)
+        recorded = record(*roots, source, own)
+        run(spark, store, events, admits=recorded.is_earlier, tell=tell)
+        tell("adding up", 0, 0)
+        return _add_up(spark, store, recorded)
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def _add_up(spark: SparkSession, store: Store, recorded: Recorded) -> Account:
+    known = frames.read(spark, store, "recipients")
+    fresh = _fresh_events(spark, store, recorded)
+    if fresh is not None:
+        # Only those whom the journal tells of have to be folded again.
+        told = of_events(fresh)
+        keys = told.select(*KEY).distinct()
+        touched = known.join(keys, list(KEY), "left_semi").select(*STATE)
+        known = known.join(keys, list(KEY), "left_anti").unionByName(merge(told.unionByName(touched)))
+    recipients = _with_places(with_homes(known, _homes(spark, recorded)))
+    recipients = recipients.persist()
+    try:
+        return _sums(spark, store, recipients, recorded.damaged)
+    finally:
+        recipients.unpersist()
+
+
+def _fresh_events(spark: SparkSession, store: Store, recorded: Recorded) -> DataFrame | None:
+    """Those of segments whose files are not in the tables."""
+    files = list(without(closed_files(recorded.events), store.last().taken))
+    if not files:
+        return None
+    names = frames.names_option(files)
+    return spark.read.format("mqcd-events").option("names", names).load(str(recorded.events))
+
+
+def _homes(spark: SparkSession, recorded: Recorded) -> DataFrame:
+    waits = F.col("area") == Area.BOUNCES.value
+    queued = spark.read.parquet(str(recorded.homes)).select(
+        *KEY,
+        (~waits).cast("long").alias("queued"),
+        F.lit(0).cast("long").alias("quarantined"),
+        waits.cast("long").alias("waiting"),
+    )
+    zero = F.lit(0).cast("long")
+    quarantined = spark.read.parquet(str(recorded.quarantine)).distinct()
+    return queued.unionByName(
+        quarantined.select(
+            *KEY, zero.alias("queued"), F.lit(1).cast("long").alias("quarantined"), zero.alias("waiting")
+        )
+    )
+
+
+def _with_places(recipients: DataFrame) -> DataFrame:
+    """Count each in one place where quarantine and area bounces tell of one who is elsewhere too."""
+    elsewhere = sum((F.col(name) for name in (*ENDS, "queued")), F.lit(0))
+    failed = F.col("bounced") + F.col("expired")
+    bounced = F.when((F.col("waiting") > 0) & (failed == 0), F.lit(1)).otherwise(F.col("bounced"))
+    aside = (F.col("quarantined") > 0) & (elsewhere == 0) & (F.col("waiting") == 0) & (F.col("accepts") > 0)
+    return recipients.withColumns({"bounced": bounced, "quarantined": aside.cast("long")})
+
+
+def _sums(spark: SparkSession, store: Store, recipients: DataFrame, unread: int) -> Account:
+    row = recipients.agg(
+        F.sum("accepts").alias("accepted"),
+        *(F.sum(name).alias(name) for name in (*ENDS, *HOMES)),
+        F.sum("unknowns").alias("unknown"),
+        F.count_if("duplicate").alias("duplicates"),
+    ).first()
+    assert row is not None  # noqa: S101 - an aggregate without groups has one row
+    sums = {name: int(value or 0) for name, value in row.asDict().items()}
+    off = off_balance(recipients)
+    both = off.agg(
+        F.sum(F.greatest("excess", F.lit(0))).alias("missing"), F.sum(F.abs("excess")).alias("all")
+    ).first()
+    missing, uneven = (int(both[name] or 0) for name in ("missing", "all")) if both else (0, 0)
+    stands_for = min(unread, missing)
+    sums["quarantined"] += stands_for
+    damaged = frames.read(spark, store, "damaged")
+    doubled = damaged.where(F.col("damage") == DOUBLED).count()
+    return Account(
+        **sums,
+        imbalance=uneven - stands_for,
+        doubled=doubled,
+        damaged=damaged.count() - doubled,
+        missing=_ids(off.where(F.col("excess") > 0)) if uneven else [],
+        excess=_ids(off.where(F.col("excess") < 0)) if uneven else [],
+        duplicated=_ids(recipients.where("duplicate")) if sums["duplicates"] else [],
+    )
+
+
+def _ids(recipients: DataFrame) -> list[str]:
+    name = F.concat_ws("/", "spid", F.col("qid").cast("string"))
+    return [row["id"] for row in recipients.select(name.alias("id")).orderBy("id").limit(LISTED).collect()]

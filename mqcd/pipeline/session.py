@@ -1,0 +1,152 @@
+"""A Spark session that suits a small machine, or a clear word about what it lacks.
+
+Looked for before Spark starts: the Python packages of the extra `pipeline`, and Java 17 or later under
+JAVA_HOME, else in PATH. Spark binds to loopback unless SPARK_LOCAL_IP says otherwise, runs `local[*]`
+unless told a master, counts in UTC, and its Python workers are the interpreter that runs this, so that
+they find the same packages. A session that exists already (notebook, spark-submit) is used as it is.
+
+Raises PipelineUnavailable, whose text names the package to install.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mqcd.core.errors import MqcdError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession as SparkSession
+
+JAVA_PACKAGE = "default-jre-headless"
+"""Debian's name of a Java that Spark runs on."""
+_JAVA_LEAST = 17
+_NEEDS = {"pyspark": (4, 5), "pyarrow": (15, None), "pandas": (2, 3)}
+"""Least major version, and the first that is too new: as in the extra `pipeline`."""
+_LOOPBACK = "127.0.0.1"
+
+DEFAULTS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.memory": "1536m",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.default.parallelism": "4",
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.ansi.enabled": "true",
+    "spark.log.level": "ERROR",
+}
+"""For 2 processors and less than 4 GB, Python workers included; `--set NAME=VALUE` overrides."""
+
+
+class PipelineUnavailable(MqcdError):
+    """Spark cannot run here: a package or Java is missing. Fault: who set the machine up."""
+
+
+def session(
+    *, master: str | None = None, settings: Mapping[str, str] | None = None, name: str = "mqcd"
+) -> SparkSession:
+    """The active session, else a new one. Raises PipelineUnavailable."""
+    check_packages()
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is None:
+        _prepare()
+        active = _start(master, {**DEFAULTS, **(settings or {})}, name)
+    _register(active)
+    return active
+
+
+def _prepare() -> None:
+    """What Spark reads from the environment when its Java starts."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        os.environ["JAVA_HOME"] = str(find_java(os.environ))
+    os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def _start(master: str | None, settings: Mapping[str, str], name: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        # Under spark-submit the master is its own affair.
+        address = os.environ["SPARK_LOCAL_IP"]
+        builder = builder.master(master or "local[*]")
+        builder = builder.config("spark.driver.host", address).config("spark.driver.bindAddress", address)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _register(spark: SparkSession) -> None:
+    from mqcd.pipeline.sources.events import EventsSource
+    from mqcd.pipeline.sources.queue import QueueSource
+
+    # A source that takes conditions is an error without it.
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(EventsSource)
+    spark.dataSource.register(QueueSource)
+
+
+def check_packages(versions: Mapping[str, str] | None = None) -> None:
+    """See that the extra is installed, in versions that go together. Raises PipelineUnavailable."""
+    for package, (least, beyond) in _NEEDS.items():
+        found = _version(package) if versions is None else versions.get(package)
+        if found is None:
+            raise PipelineUnavailable("mqcd pipeline needs the extra: pip install 'mqcd[pipeline]'")
+        major = int(found.split(".", 1)[0])
+        if major < least or (beyond is not None and major >= beyond):
+            raise PipelineUnavailable(
+                f"mqcd pipeline does not work with {package} {found}: pip install 'mqcd[pipeline]'"
+            )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def find_java(environ: Mapping[str, str]) -> Path:
+    """The home of the Java to use: JAVA_HOME, else that of `java` in PATH. Raises PipelineUnavailable."""
+    install = f"install Java {_JAVA_LEAST} or later (Debian: apt-get install {JAVA_PACKAGE})"
+    home = environ.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        if not java.is_file():
+            raise PipelineUnavailable(f"JAVA_HOME={home} holds no bin/java; correct it, or {install}")
+    else:
+        found = shutil.which("java", path=environ.get("PATH"))
+        if found is None:
+            raise PipelineUnavailable(f"mqcd pipeline needs Java: {install}, or set JAVA_HOME")
+        java = Path(found).resolve()
+    version = java_version(java)
+    if version < _JAVA_LEAST:
+        raise PipelineUnavailable(f"{java} is Java {version or 'of an unknown version'}: {install}")
+    return java.parent.parent
+
+
+def java_version(java: Path) -> int:
+    """Its major version; 0 when it does not say."""
+    try:
+        asked = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    # Until 8 it called itself 1.8.
+    said = re.search(r'version "(?:1\.)?(\d+)', asked.stderr + asked.stdout)
+    return int(said[1]) if said else 0

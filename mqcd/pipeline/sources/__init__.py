@@ -1,0 +1,1 @@
+"""Spark data sources for what the server writes: `mqcd-events` and `mqc`."""

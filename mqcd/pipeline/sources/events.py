@@ -1,0 +1,173 @@
+"""`mqcd-events`: the event files of a directory as a data source, for batches and for streams.
+
+    spark.read.format("mqcd-events").load(DIRECTORY)
+    spark.readStream.format("mqcd-events").option("maxfiles", 100).load(DIRECTORY)
+
+A row for each line; see `decode` for lines that cannot be read. Only closed files (`*.jsonl.gz`) are
+read. Small files share a task.
+
+| option | |
+|---|---|
+| `path` | the directory |
+| `names` | names of files in it, a JSON list; else all |
+| `maxfiles`, `maxbytes` | streams: at most this much in a batch (but at least one file) |
+| `partitionbytes` | packed octets of a task; 8 MB |
+
+A stream's offset is the set of files that were taken (see `segments`), so a file that appears late is
+taken late and none is taken twice. It knows Trigger.AvailableNow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from mqcd.pipeline.schema import EVENTS
+from mqcd.pipeline.sources.decode import decode
+from mqcd.pipeline.sources.segments import EventFile, closed_files, contains, grouped, joined, without
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PARTITION = 8 << 20
+"""Packed octets of a task: some 130 MB of text."""
+
+
+def read_files(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of a task's files, a file at a time."""
+    for path in map(Path, partition.value):
+        yield from decode(path.name, path.read_bytes())
+
+
+def plan(files: Sequence[EventFile], most: int) -> list[InputPartition]:
+    """Tasks for files."""
+    return [InputPartition([file.path for file in group]) for group in grouped(files, most)]
+
+
+class EventsSource(DataSource):
+    """See the module."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in `format(...)`."""
+        return "mqcd-events"
+
+    def schema(self) -> StructType:
+        """That of `mqcd.pipeline.schema`."""
+        return EVENTS
+
+    @property
+    def directory(self) -> Path:
+        """Where the files lie."""
+        path = self.options.get("path")
+        if not path:
+            raise ValueError("mqcd-events: no path given")
+        return Path(path)
+
+    @property
+    def partition_bytes(self) -> int:
+        """Packed octets of a task."""
+        return int(self.options.get("partitionbytes", PARTITION))
+
+    def reader(self, schema: StructType) -> EventsReader:
+        """For a batch."""
+        return EventsReader(self)
+
+    def streamReader(self, schema: StructType) -> EventsStreamReader:  # noqa: N802
+        """For a stream."""
+        return EventsStreamReader(self)
+
+
+class EventsReader(DataSourceReader):
+    """All files, or those that were named."""
+
+    def __init__(self, source: EventsSource) -> None:
+        self._directory = source.directory
+        self._bytes = source.partition_bytes
+        names = source.options.get("names")
+        self._names = None if names is None else frozenset(json.loads(names))
+
+    def partitions(self) -> list[InputPartition]:
+        """A file that was named and is gone is an error: it would be missing silently."""
+        files = closed_files(self._directory)
+        if self._names is not None:
+            files = [file for file in files if Path(file.path).name in self._names]
+            gone = self._names - {Path(file.path).name for file in files}
+            if gone:
+                raise FileNotFoundError(f"{self._directory}: {sorted(gone)[0]} is gone")
+        return plan(files, self._bytes) or [InputPartition([])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs in a worker."""
+        yield from read_files(partition)
+
+
+class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Files that were not taken yet, a batch at a time."""
+
+    def __init__(self, source: EventsSource) -> None:
+        self._directory = source.directory
+        self._bytes = source.partition_bytes
+        self._limit = _limit(source)
+        self._last: dict[str, str] | None = None
+        """With AvailableNow: what there was when the stream began."""
+
+    def initialOffset(self) -> dict[str, str]:  # noqa: N802
+        """Nothing was taken."""
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """As the options say."""
+        return self._limit
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Files that come from now on are left to the next run."""
+        self._last = joined({}, closed_files(self._directory))
+
+    def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802
+        """What will be taken after the next batch."""
+        new = list(without(closed_files(self._directory), start))
+        if self._last is not None:
+            new = [file for file in new if contains(self._last, file)]
+        return joined(start, _within(new, limit))
+
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
+        """Tasks for the files that `end` has and `start` has not."""
+        new = [f for f in without(closed_files(self._directory), start) if contains(end, f)]
+        return plan(new, self._bytes)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs in a worker."""
+        yield from read_files(partition)
+
+
+def _limit(source: EventsSource) -> ReadLimit:
+    files, octets = source.options.get("maxfiles"), source.options.get("maxbytes")
+    if files is not None:
+        return ReadMaxFiles(int(files))
+    return ReadMaxBytes(int(octets)) if octets is not None else ReadAllAvailable()
+
+
+def _within(files: list[EventFile], limit: ReadLimit) -> list[EventFile]:
+    if isinstance(limit, ReadMaxFiles):
+        return files[: max(1, limit.max_files)]
+    if isinstance(limit, ReadMaxBytes):
+        return next(iter(grouped(files, limit.max_bytes)), [])
+    return files

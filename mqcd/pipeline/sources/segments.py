@@ -1,0 +1,109 @@
+"""Event files and sets of them. Pure but for `closed_files`, which lists a directory.
+
+A set of files is written as `{"node-shard-": "1-17,19"}`: ranges of segment numbers for each series of
+files. It is what a batch has taken and what a stream's offset says, and it stays small however many files
+there were; a file that comes late, with a number below those that were taken, is still a new one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+SUFFIX = ".jsonl.gz"
+"""Of closed files; one that is being written has another name."""
+_NAME = re.compile(r"(?P<series>.+-b?)(?P<number>\d+)\.jsonl\.gz")
+
+
+class EventFile(NamedTuple):
+    """One closed file."""
+
+    series: str
+    """`<node>-<shard>-`, of best-effort files with `b` behind; of a foreign name all of it."""
+    number: int
+    path: str
+    size: int
+    """Octets."""
+
+
+Sets = Mapping[str, str]
+Ranges = list[tuple[int, int]]
+
+
+def parse_name(name: str) -> tuple[str, int]:
+    """Series and number of a file name."""
+    match = _NAME.fullmatch(name)
+    return (match["series"], int(match["number"])) if match else (name, 0)
+
+
+def closed_files(directory: Path) -> list[EventFile]:
+    """All closed files, by series and number; none where there is no directory. Raises OSError."""
+    found = []
+    try:
+        entries = list(directory.iterdir())
+    except FileNotFoundError:
+        return []
+    for path in entries:
+        if path.name.endswith(SUFFIX):
+            try:
+                size = path.stat().st_size
+            except FileNotFoundError:
+                continue  # The server keeps them for so long only.
+            found.append(EventFile(*parse_name(path.name), str(path), size))
+    return sorted(found)
+
+
+def read_ranges(text: str) -> Ranges:
+    """`1-17,19` as pairs of first and last. Raises ValueError."""
+    pairs = []
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        pairs.append((int(first), int(last or first)))
+    return pairs
+
+
+def _write_ranges(numbers: Iterable[tuple[int, int]]) -> str:
+    merged: Ranges = []
+    for first, last in sorted(numbers):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(merged[-1][1], last)
+        else:
+            merged.append((first, last))
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in merged)
+
+
+def contains(sets: Sets, file: EventFile) -> bool:
+    """Whether a file is in a set."""
+    return any(first <= file.number <= last for first, last in read_ranges(sets.get(file.series, "")))
+
+
+def without(files: Iterable[EventFile], sets: Sets) -> Iterator[EventFile]:
+    """Those files that are not in a set."""
+    ranges = {series: read_ranges(text) for series, text in sets.items()}
+    for file in files:
+        if not any(first <= file.number <= last for first, last in ranges.get(file.series, ())):
+            yield file
+
+
+def joined(sets: Sets, files: Iterable[EventFile]) -> dict[str, str]:
+    """A set with more files in it."""
+    ranges = {series: read_ranges(text) for series, text in sets.items()}
+    for file in files:
+        ranges.setdefault(file.series, []).append((file.number, file.number))
+    return {series: _write_ranges(pairs) for series, pairs in sorted(ranges.items())}
+
+
+def grouped(files: Iterable[EventFile], most: int) -> Iterator[list[EventFile]]:
+    """The files in groups of about `most` octets, each at least one: small ones share a task."""
+    group: list[EventFile] = []
+    size = 0
+    for file in files:
+        if group and size + file.size > most:
+            yield group
+            group, size = [], 0
+        group.append(file)
+        size += file.size
+    if group:
+        yield group

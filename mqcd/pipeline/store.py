@@ -1,0 +1,156 @@
+"""The tables on disk, and the log by which a batch happens to all of them or to none.
+
+    ROOT/TABLE/day=YYYY-MM-DD/*.parquet     what readers see
+    ROOT/_staging/<batch>/                  what a batch has made so far
+    ROOT/_log/<batch>.json                  its commit
+    ROOT/_lock                              one writer at a time
+
+A batch writes into staging; then its commit is written, whole and durable: which files move where, which
+go, and which event files are in the tables from now on. Only then is anything moved. So whoever is killed
+before the commit has done nothing, and whoever is killed after it is finished by the next one that opens
+the tables: moves and removals can be repeated. A batch of a stream carries a key; one whose key is known
+was committed before and is not done again.
+
+The directory may lie on any file system that all processes of the cluster share.
+Raises PipelineBusy when another process writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from mqcd.core.errors import MqcdError
+from mqcd.queue.durable import Disk
+
+STAGING = "_staging"
+LOG = "_log"
+_LOCK = "_lock"
+_KEPT = 100
+"""Commits that stay in the log; the last one says all, the others are for people."""
+
+
+class PipelineBusy(MqcdError):
+    """Another process writes the tables. Try again when it is done."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Commit:
+    """What one batch did, and what all batches so far amount to."""
+
+    batch: int = 0
+    keys: dict[str, int] = field(default_factory=dict)
+    """Last number of each stream."""
+    taken: dict[str, str] = field(default_factory=dict)
+    """The event files that are in the tables, see `segments`."""
+    sequences: dict[str, list[list[int]]] = field(default_factory=dict)
+    """For each series: first and last segment of a run of files, least and greatest sequence in them."""
+    move: list[list[str]] = field(default_factory=list)
+    """Pairs of paths below the root: from staging into a table."""
+    remove: list[str] = field(default_factory=list)
+    last_hour: int = 0
+    """The last hour, since 1970, in which anything happened."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """What was taken: files, events, damaged."""
+
+
+class Store:
+    """The tables below one directory."""
+
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+        self.root = root
+        self._disk = disk or Disk()
+
+    # ------------------------------------------------------------ reading
+
+    def table(self, name: str) -> Path:
+        """The directory of a table; it may not exist yet."""
+        return self.root / name
+
+    def files(self, name: str, days: Iterable[str] | None = None) -> list[str]:
+        """A table's files, of some days or of all."""
+        directory = self.table(name)
+        found = [directory / f"day={day}" for day in days] if days is not None else directory.glob("day=*")
+        return sorted(str(path) for day in found for path in day.glob("*.parquet"))
+
+    def last(self) -> Commit:
+        """The newest commit; an empty one when there is none."""
+        numbers = self._numbers()
+        if not numbers:
+            return Commit()
+        return Commit(**json.loads((self.root / LOG / f"{numbers[-1]:010d}.json").read_text("utf-8")))
+
+    def _numbers(self) -> list[int]:
+        names = (path.stem for path in (self.root / LOG).glob("*.json"))
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    # ------------------------------------------------------------ writing
+
+    @contextmanager
+    def writing(self) -> Iterator[Commit]:
+        """Hold the lock, finish what was left, and give the last commit. Raises PipelineBusy, OSError."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        (self.root / LOG).mkdir(exist_ok=True)
+        fd = os.open(self.root / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            if not self._disk.lock(fd, exclusive=True):
+                raise PipelineBusy(f"another process writes the tables in {self.root}; try again later")
+            last = self.last()
+            self._apply(last)
+            shutil.rmtree(self.root / STAGING, ignore_errors=True)
+            yield last
+        finally:
+            os.close(fd)
+
+    def staging(self, batch: int) -> Path:
+        """Where a batch puts what it makes."""
+        path = self.root / STAGING / f"{batch:010d}"
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def commit(self, commit: Commit) -> None:
+        """Make it so. Raises OSError: then it did not happen, or the next `writing` finishes it."""
+        self._disk.sync_filesystem(self.root)
+        text = json.dumps(asdict(commit), separators=(",", ":")).encode()
+        self._disk.replace_file(self.root / LOG / f"{commit.batch:010d}.json", [text])
+        self._apply(commit)
+        shutil.rmtree(self.root / STAGING, ignore_errors=True)
+        for number in self._numbers()[:-_KEPT]:
+            (self.root / LOG / f"{number:010d}.json").unlink(missing_ok=True)
+
+    def _apply(self, commit: Commit) -> None:
+        if not commit.move and not commit.remove:
+            return
+        for source, target in commit.move:
+            path = self.root / target
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if (self.root / source).exists():
+                (self.root / source).rename(path)
+        for name in commit.remove:
+            (self.root / name).unlink(missing_ok=True)
+        self._disk.sync_filesystem(self.root)
+
+
+def with_files(sequences: dict[str, list[list[int]]], series: str, number: int, low: int, high: int) -> None:
+    """Add a file's sequences to those of its series. Neighbours become one run."""
+    runs = sequences.setdefault(series, [])
+    runs.append([number, number, low, high])
+    runs.sort()
+    merged: list[list[int]] = []
+    for run in runs:
+        before = merged[-1] if merged else None
+        if before and run[0] == before[1] + 1 and run[2] > before[3]:
+            before[1], before[3] = run[1], run[3]
+        else:
+            merged.append(list(run))
+    sequences[series] = merged
+
+
+def overlaps(sequences: dict[str, list[list[int]]], series: str, low: int, high: int) -> bool:
+    """Whether some file of the series holds sequences between these."""
+    return any(run[2] <= high and low <= run[3] for run in sequences.get(series, ()))

@@ -1,0 +1,1 @@
+"""The tables, each a pure function of frames: nothing here reads, writes or gathers anything."""

@@ -1,0 +1,41 @@
+"""`events` and `damaged`: each line of the event files, once."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from mqcd.pipeline.sources.decode import DOUBLED
+from mqcd.pipeline.tables.times import day_of
+
+EVENT_TABLE = "into"
+"""Column that says which of the two a row goes into."""
+_NEVER = "1970-01-01"
+_ID = ("node", "shard", "sequence")
+
+
+def sorted_out(rows: DataFrame) -> DataFrame:
+    """What the source gives, with the table and the UTC day that each row belongs to."""
+    good = F.col("damage").isNull()
+    day = F.when(good, day_of(F.unix_millis("at"))).otherwise(F.lit(_NEVER).cast("date"))
+    return rows.withColumn(EVENT_TABLE, F.when(good, F.lit("events")).otherwise(F.lit("damaged"))).withColumn(
+        "day", day
+    )
+
+
+def doubled(events: DataFrame, known: DataFrame) -> DataFrame:
+    """Events whose ids may have come before, sorted out anew: an id that did is damage that says so.
+
+    Of several with one id the first file's stays.
+    """
+    order = Window.partitionBy(*_ID).orderBy("file")
+    ranked = events.withColumn("_rank", F.row_number().over(order))
+    before = known.select(*_ID, F.lit(True).alias("_before")).distinct()
+    told = ranked.join(before, list(_ID), "left")
+    again = (F.col("_rank") > 1) | F.col("_before").isNotNull()
+    raw = F.to_json(F.struct("id", "event", "at", "spid", "qid"))
+    return sorted_out(
+        told.withColumn("damage", F.when(again, F.lit(DOUBLED)))
+        .withColumn("raw", F.when(again, raw))
+        .drop("_rank", "_before")
+    )

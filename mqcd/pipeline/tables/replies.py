@@ -1,0 +1,80 @@
+"""`replies`: what other servers say when they do not take mail, clustered by shape, with a suggested class.
+
+A shape is a reply without what differs from message to message: addresses, hosts, numbers and ids.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from mqcd.core.events import Verb
+from mqcd.pipeline.tables.times import day_of, hour_of
+
+_SHAPES: tuple[tuple[str, str], ...] = (
+    (r"https?://\S+", "URL"),
+    (r"<?[^\s<>()@,;:]+@[^\s<>()@,;:]+>?", "ADDRESS"),
+    (r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){3,7}\b", "IP"),
+    (r"\b(?=[\w-]*[A-Za-z])[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b", "HOST"),
+    (r"\b(?=[\w.-]*\d)[\w-]{6,}(?:[.-]\w+)*\b", "ID"),
+    (r"(?<![\w.])\d+(?![\w.]*\.\d)\b", "N"),
+)
+"""In this order. Enhanced status codes (4.2.1) are none of these and stay."""
+
+CLASSES: tuple[tuple[str, str], ...] = (
+    ("greylisted", r"gr[ae]y.?list|try again (in|later)|temporarily deferred"),
+    ("throttled", r"too many|rate|throttl|limit|slow down|exceeded.*(connection|message)"),
+    ("blocked", r"block|black.?list|reputation|spam|policy|dnsbl|rbl|not allowed|denied"),
+    ("mailbox-full", r"quota|mailbox (is )?full|over.?quota|insufficient storage"),
+    (
+        "no-such-user",
+        r"(no such|unknown|invalid) (user|recipient|mailbox|address)|user unknown|does not exist",
+    ),
+    ("no-such-domain", r"domain (not found|unknown)|no such (host|domain)|nxdomain|host unknown"),
+    ("relay-denied", r"relay"),
+    ("content", r"content|virus|message (rejected|refused)|attachment|too (large|big)|size"),
+    ("connection", r"connection|timed? ?out|timeout|refused|reset|unreachable|tls|certificate"),
+)
+"""Suggested class, and what the reply says; the first that fits."""
+_NOT_TAKEN = (Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
+
+
+def not_taken(events: DataFrame) -> DataFrame:
+    """Verdicts that are no delivery, and connections that failed before one."""
+    return events.where(F.col("event").isin(*(verb.value for verb in _NOT_TAKEN)))
+
+
+def shape(reply: Column) -> Column:
+    """A reply without what differs from message to message."""
+    for pattern, word in _SHAPES:
+        reply = F.regexp_replace(reply, pattern, word)
+    return F.substring(F.trim(F.regexp_replace(reply, r"\s+", " ")), 1, 200)
+
+
+def suggested(shape: Column) -> Column:
+    """The class that a shape's words suggest; `other` when none does."""
+    found = F.lit("other")
+    for name, pattern in reversed(CLASSES):
+        found = F.when(F.lower(shape).rlike(pattern), F.lit(name)).otherwise(found)
+    return found
+
+
+def replies(events: DataFrame) -> DataFrame:
+    """A row for each UTC hour, shape, code and status."""
+    hour = hour_of(F.unix_millis("at"))
+    site = F.coalesce("site", "destination")
+    told = not_taken(events).select(
+        hour.alias("hour"), shape(F.coalesce("reply", F.lit(""))).alias("shape"), "code", "status", "event",
+        site.alias("site"), "phase", "class", "reply",
+    )  # fmt: skip
+    grouped = told.groupBy("hour", "shape", "code", "status").agg(
+        F.count("*").alias("count"),
+        *(F.count_if(F.col("event") == verb.value).alias(verb.value) for verb in _NOT_TAKEN),
+        F.approx_count_distinct("site").alias("sites"),
+        F.max("phase").alias("phase"),
+        F.max("class").alias("class"),
+        F.max("reply").alias("example"),
+    )
+    return grouped.withColumn("suggested", suggested(F.col("shape"))).withColumn(
+        "day", day_of(F.unix_millis("hour"))
+    )

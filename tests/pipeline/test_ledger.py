@@ -1,0 +1,128 @@
+"""The account of a real queue, at any moment, and what it says when something is wrong with the files."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from mqcd.pipeline.ledger import Account, account
+from mqcd.pipeline.store import Store
+from mqcd.queue.admin.findings import silent
+from tests.contract.harness import HOUR, MINUTE
+from tests.contract.mail import bounced, deferred, delivered
+from tests.unit.queue.support import Rig
+
+pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def accounted(spark: SparkSession, store: Store, rig: Rig) -> Account:
+    return account(
+        spark,
+        store,
+        events=rig.root / "events",
+        roots=(rig.queue, rig.spool),
+        source=rig.options.source,
+        tell=silent,
+    )
+
+
+def sums(found: Account) -> dict[str, Any]:
+    return {name: value for name, value in asdict(found).items() if value}
+
+
+async def busy(rig: Rig) -> None:
+    """Mail that was delivered, mail that waits in clusters, mail that waits in the journal, a bounce."""
+    post = rig.post
+    for n in range(4):
+        await post.send(f"d{n}@example.org")
+    first, *others = await post.claim_all()
+    await post.settle(delivered(), first)
+    for each in others:
+        await post.settle(deferred(rig.clock.now() + HOUR), each)
+    await rig.evacuate()
+    rig.clock.advance(MINUTE)
+    await post.send("new@example.org", "newer@example.org", "bad@example.org")
+    *_, bad = await post.claim_all()
+    await post.settle(bounced(), bad)
+
+
+async def test_a_queue_at_work_is_even_before_and_after_its_segments_are_exported(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    rig = await Rig(tmp_path / "q").open()
+    await busy(rig)
+    even = {"accepted": 7, "delivered": 1, "bounced": 1, "queued": 5}
+    assert sums(accounted(spark, store, rig)) == even
+    await rig.evacuate()
+    assert sums(accounted(spark, store, rig)) == even
+    await rig.close()
+    assert sums(accounted(spark, store, rig)) == even
+
+
+async def test_a_cluster_line_deleted_by_hand_is_named(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    rig = await Rig(tmp_path / "q").open()
+    await busy(rig)
+    await rig.evacuate()
+    await rig.close()
+    name = next(name for name in rig.clusters() if name.startswith("deferred"))
+    path = rig.queue / name
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]))
+    spid, qid, *_ = lines[-1].decode().split("|")
+
+    found = accounted(spark, store, rig)
+
+    assert found.imbalance == 1
+    assert found.missing == [f"{spid}/{qid}"]
+    assert found.excess == []
+
+    # Put aside it is accounted for, and so is a line that does not even say whose it was.
+    (rig.queue / "quarantine").mkdir(exist_ok=True)
+    (rig.queue / "quarantine" / "a-1.bad").write_bytes(lines[-1].replace(b"example", b"damaged"))
+    found = accounted(spark, store, rig)
+    assert (found.imbalance, found.quarantined, found.missing) == (0, 1, [])
+    (rig.queue / "quarantine" / "a-1.bad").write_bytes(b"\0\0\0\0 nothing to be read\n")
+    found = accounted(spark, store, rig)
+    assert (found.imbalance, found.quarantined) == (0, 1)
+
+
+async def test_the_source_gives_what_waits_and_takes_conditions(spark: SparkSession, tmp_path: Path) -> None:
+    rig = await Rig(tmp_path / "q").open()
+    await busy(rig)
+    await rig.close()
+    queue = spark.read.format("mqc").load(str(rig.queue))
+    listed = {(f"{each.spid:016X}", each.qid): each for each in rig.listed()}
+    rows = {(row["spid"], row["qid"]): row for row in queue.collect()}
+    assert rows.keys() == listed.keys()
+    for key, row in rows.items():
+        assert (row["recipient"], row["area"], row["attempts"]) == (
+            listed[key].address,
+            str(listed[key].area),
+            listed[key].attempts,
+        )
+    due = sorted(each.due for each in listed.values() if each.due)
+    assert len(due) == 3
+    for zone in ("UTC", "America/New_York"):
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        try:
+            later = queue.where(
+                (F.col("area") == "deferred") & (F.col("due") > F.timestamp_millis(F.lit(due[0])))
+            )
+            assert later.count() == sum(at > due[0] for at in due)
+            now = F.timestamp_millis(F.lit(due[0]))
+            assert queue.where(F.col("due") <= now).count() == sum(at <= due[0] for at in due)
+            received = max(each.envelope.received for each in listed.values())
+            early = queue.where(F.col("received") < F.timestamp_millis(F.lit(received)))
+            assert early.count() == sum(each.envelope.received < received for each in listed.values())
+        finally:
+            spark.conf.set("spark.sql.session.timeZone", "UTC")
+    one = next(iter(listed))
+    assert queue.where((F.col("spid") == one[0]) & (F.col("area") == "bounces")).count() in (0, 1)
+    assert queue.where((F.col("area") == "held") & (F.col("area") == "deferred")).count() == 0

@@ -1,0 +1,53 @@
+"""Sets of event files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqcd.pipeline.sources.segments import EventFile, closed_files, contains, grouped, joined, without
+
+
+def file(number: int, series: str = "n-0-", size: int = 10) -> EventFile:
+    return EventFile(series, number, f"/e/{series}{number:010d}.jsonl.gz", size)
+
+
+@given(st.sets(st.integers(0, 60)), st.sets(st.integers(0, 60)))
+def test_a_set_holds_what_was_joined_and_nothing_else(first: set[int], second: set[int]) -> None:
+    held = joined(joined({}, map(file, first)), map(file, second))
+    for number in range(62):
+        assert contains(held, file(number)) == (number in first | second)
+    assert [each.number for each in without(map(file, range(62)), held)] == [
+        number for number in range(62) if number not in first | second
+    ]
+
+
+def test_ranges_stay_short() -> None:
+    assert joined({"n-0-": "1-4,7"}, [file(5), file(6), file(9), file(3, "m-0-")]) == {
+        "m-0-": "3",
+        "n-0-": "1-7,9",
+    }
+
+
+def test_only_closed_files_are_listed(tmp_path: Path) -> None:
+    for name in (
+        "n-0-0000000002.jsonl.gz",
+        "n-0-b170.jsonl.gz",
+        "n-0-0000000001.jsonl.gz.tmp",
+        "odd.jsonl.gz",
+    ):
+        (tmp_path / name).write_bytes(b"x")
+    assert [(each.series, each.number, each.size) for each in closed_files(tmp_path)] == [
+        ("n-0-", 2, 1),
+        ("n-0-b", 170, 1),
+        ("odd.jsonl.gz", 0, 1),
+    ]
+    assert closed_files(tmp_path / "nowhere") == []
+
+
+def test_small_files_share_a_task_and_a_large_one_has_its_own() -> None:
+    sizes = [4, 4, 4, 30, 1]
+    groups = grouped([file(number, size=size) for number, size in enumerate(sizes)], 10)
+    assert [[each.number for each in group] for group in groups] == [[0, 1], [2], [3], [4]]

@@ -1,0 +1,97 @@
+"""A commit happens whole, whenever the writer dies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mqcd.pipeline.store import Commit, PipelineBusy, Store, overlaps, with_files
+
+
+def staged(store: Store, batch: int) -> str:
+    path = store.staging(batch) / "new.parquet"
+    path.write_bytes(b"new")
+    return str(path.relative_to(store.root))
+
+
+def table(store: Store) -> dict[str, bytes]:
+    return {Path(name).name: Path(name).read_bytes() for name in store.files("t")}
+
+
+def old_file(store: Store) -> None:
+    path = store.table("t") / "day=2026-11-18" / "old.parquet"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"old")
+
+
+def commit(store: Store) -> Commit:
+    return Commit(
+        batch=1,
+        keys={"s": 4},
+        taken={"n-0-": "1"},
+        move=[[staged(store, 1), "t/day=2026-11-18/new.parquet"]],
+        remove=["t/day=2026-11-18/old.parquet"],
+    )
+
+
+def test_a_commit_moves_and_removes(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    old_file(store)
+    with store.writing() as last:
+        assert last == Commit()
+        done = commit(store)
+        store.commit(done)
+    assert table(store) == {"new.parquet": b"new"}
+    assert store.last() == done
+
+
+def test_what_was_not_committed_never_happened(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    old_file(store)
+    with store.writing():
+        staged(store, 1)
+    with store.writing() as last:
+        assert last == Commit()
+        assert not (tmp_path / "_staging").exists()
+    assert table(store) == {"old.parquet": b"old"}
+
+
+class Killed(Exception):
+    """The writer dies here."""
+
+
+class DiesAfterCommit(Store):
+    """Dies when the commit is durable and before anything has moved."""
+
+    def _apply(self, commit: Commit) -> None:
+        if commit.batch:
+            raise Killed
+
+
+def test_who_is_killed_after_the_commit_is_finished_by_the_next(tmp_path: Path) -> None:
+    store = DiesAfterCommit(tmp_path)
+    old_file(store)
+    with pytest.raises(Killed), store.writing():
+        store.commit(commit(store))
+    assert table(store) == {"old.parquet": b"old"}
+    with Store(tmp_path).writing() as last:
+        assert (last.batch, last.keys) == (1, {"s": 4})
+    assert table(store) == {"new.parquet": b"new"}
+
+
+def test_two_writers_do_not_meet(tmp_path: Path) -> None:
+    with Store(tmp_path).writing(), pytest.raises(PipelineBusy), Store(tmp_path).writing():
+        pass
+
+
+def test_runs_of_files_join_only_with_their_neighbours() -> None:
+    runs: dict[str, list[list[int]]] = {}
+    for number, low, high in ((1, 1, 10), (3, 30, 40), (2, 12, 25)):
+        with_files(runs, "n-0-", number, low, high)
+    assert runs == {"n-0-": [[1, 3, 1, 40]]}
+    with_files(runs, "n-0-", 7, 70, 80)
+    assert runs["n-0-"][1] == [7, 7, 70, 80]
+    assert overlaps(runs, "n-0-", 80, 90)
+    assert not overlaps(runs, "n-0-", 41, 69)
+    assert not overlaps(runs, "m-0-", 1, 100)
