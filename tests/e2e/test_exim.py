@@ -28,16 +28,18 @@ class World:
 
     exim: Exim
     trust: Path
+    certificate: Path
+    """One that Exim lets in as USER, for whoever shows it."""
 
-    def plan(self, mechanism: str = "plain") -> Plan:
+    def plan(self, mechanism: str = "plain", user: str = USER, ssl: str = "") -> Plan:
         """All mail to Exim over verified TLS, with a login; "" = without one."""
         login = (
-            f'<auth enabled="Y" override="{mechanism}"><username>{USER}</username>'
+            f'<auth enabled="Y" override="{mechanism}"><username>{user}</username>'
             f"<password>{PASSWORD}</password></auth>"
         )
         return Plan(
             relays=(("", f"127.0.0.1:{self.exim.port}"),),
-            relay_elements=(login if mechanism else "") + '<ssl latent="Y" verify="Y"/>',
+            relay_elements=(login if mechanism else "") + f'<ssl latent="Y" verify="Y" {ssl}/>',
             client_elements=f'<trust file="{self.trust}"/>',
         )
 
@@ -51,10 +53,11 @@ def world(module_receiver: Receiver) -> Iterator[World]:
     # Not below pytest's own directory, which only root may enter.
     directory = Path(tempfile.mkdtemp(prefix="mqcd-exim-"))
     authority = Authority(directory)
-    exim = Exim(directory, module_receiver.port, authority.sign("exim", "IP:127.0.0.1"))
+    chain = authority.sign("exim", "IP:127.0.0.1")
+    exim = Exim(directory, module_receiver.port, chain, authority.certificate)
     try:
         exim.start()
-        yield World(exim, authority.certificate)
+        yield World(exim, authority.certificate, authority.sign(USER, "DNS:mqcd.test"))
     finally:
         exim.stop()
         print(exim.log()[-6000:])
@@ -114,6 +117,29 @@ def test_a_login_lets_mail_in(
     arrival = world.exim.logged(f"A={authenticator}:{USER}", f"for {recipient}")
     assert " X=TLS" in arrival
     assert " K " not in arrival, "BDAT though it was forbidden"
+
+
+def test_our_certificate_is_a_login_by_its_name(
+    world: World, make_server: MakeServer, receiver: Receiver
+) -> None:
+    shown = f'certfile="{world.certificate}"'
+    for number, initial in enumerate(("Y", "N")):
+        plan = world.plan("external", ssl=shown)
+        login = plan.relay_elements.replace("<auth ", f'<auth initrsp="{initial}" ')
+        server = make_server(plan.but(relay_elements=login)).start()
+        recipient = f"external-{number}@closed.test"
+        mail.send(server.port, mail.message("external"), recipient)
+        assert mail.sent_part(mail.beyond_others(receiver.to(recipient).content)) == mail.message("external")
+        assert world.exim.logged(f"A=external:{USER}", f"for {recipient}")
+
+
+def test_another_name_than_the_certificates_is_no_login(world: World, make_server: MakeServer) -> None:
+    plan = world.plan("external", "other", f'certfile="{world.certificate}"')
+    server = make_server(plan.but(queue={"retry_delays": "1h"})).start()
+    mail.send(server.port, mail.message("stranger"), "other@closed.test")
+    deferred = server.event("deferred", recipient="other@closed.test")
+    assert (deferred["status"], deferred["phase"]) == ("4.7.8", "auth")
+    assert "login refused: 535" in deferred["reply"]
 
 
 def test_without_a_login_it_is_refused(world: World, make_server: MakeServer) -> None:

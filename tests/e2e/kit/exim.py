@@ -48,6 +48,8 @@ pipelining_advertise_hosts = *
 tls_advertise_hosts = *
 tls_certificate = {chain}
 tls_privatekey = {chain}
+tls_verify_certificates = {trust}
+tls_try_verify_hosts = *
 auth_advertise_hosts = ${{if def:tls_in_cipher{{*}}}}
 # Else the eleventh message over a kept connection waits for a queue run, and there is none.
 smtp_accept_queue_per_connection = 0
@@ -83,6 +85,13 @@ smtp:
   hosts_avoid_tls = *
 
 begin authenticators
+external:
+  driver = external
+  public_name = EXTERNAL
+  server_advertise_condition = ${{if bool{{$tls_in_certificate_verified}}}}
+  server_param2 = ${{certextract{{subject,CN}}{{$tls_in_peercert}}}}
+  server_condition = ${{if eq{{$auth1}}{{$auth2}}}}
+  server_set_id = $auth1
 cram:
   driver = cram_md5
   public_name = CRAM-MD5
@@ -101,10 +110,11 @@ class Exim:
 
     It offers STARTTLS with the key and certificate in `chain`, and under TLS a login as USER with PASSWORD,
     without which it takes nothing for closed.test. Recipients that begin with grey are greylisted.
+    Who shows a certificate that `trust` has signed may log in by it, as the name in its subject.
     `chunking` says to whom it offers CHUNKING: an Exim list, "" = to nobody.
     """
 
-    def __init__(self, directory: Path, next_hop: int, chain: Path, chunking: str = "*") -> None:
+    def __init__(self, directory: Path, next_hop: int, chain: Path, trust: Path, chunking: str = "*") -> None:
         self.port = free_port()
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
@@ -117,9 +127,11 @@ class Exim:
         (directory / "passwd").write_text(f"Debian-exim:x:{self._uid}:{self._gid}::/:/bin/false\n")
         (directory / "group").write_text(f"Debian-exim:x:{self._gid}:\n")
         private = directory / "chain.pem"
+        authority = directory / "trust.pem"
         shutil.copyfile(chain, private)
+        shutil.copyfile(trust, authority)
         if root:
-            for given in (directory, directory / "spool", private):
+            for given in (directory, directory / "spool", private, authority):
                 shutil.chown(given, self._uid, self._gid)
         (directory / "exim.conf").write_text(
             _CONFIGURATION.format(
@@ -129,6 +141,7 @@ class Exim:
                 port=self.port,
                 next_hop=next_hop,
                 chain=private,
+                trust=authority,
                 chunking=chunking,
                 size_limit=SIZE_LIMIT,
                 user=USER,
