@@ -14,6 +14,8 @@ from typing import ClassVar, Protocol
 from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
 from mqcd.core.ports import QueueStore
 from mqcd.core.schedule import RetrySchedule
+from mqcd.ops.fanout import Fanout
+from mqcd.ops.meters import Meters
 from mqcd.queue.durable import Disk
 from mqcd.queue.eventtext import Source
 from mqcd.queue.shard import Options
@@ -43,12 +45,13 @@ class Restart(Enum):
 
 
 class Harness(Protocol):
-    """One store under test, with the clock and the observer that it was given."""
+    """One store under test, with the clock and the observers that it was given."""
 
     restarts: ClassVar[tuple[Restart, ...]]
     """The ways in which it can be restarted without losing anything."""
     clock: FakeClock
     observer: RecordingObserver
+    meters: Meters
 
     async def start(self) -> QueueStore:
         """An empty store, open."""
@@ -68,7 +71,8 @@ class MemoryHarness:
     def __init__(self, path: Path) -> None:
         self.clock = FakeClock()
         self.observer = RecordingObserver()
-        self._store = MemoryStore(self.clock, self.observer, schedule=SCHEDULE)
+        self.meters = Meters()
+        self._store = MemoryStore(self.clock, Fanout(self.observer, self.meters), schedule=SCHEDULE)
 
     async def start(self) -> QueueStore:
         await self._store.open()
@@ -91,6 +95,7 @@ class ClusterHarness:
     def __init__(self, path: Path, *, hardlinks: bool = False, scan_processes: bool = False) -> None:
         self.clock = FakeClock()
         self.observer = RecordingObserver()
+        self.meters = Meters()
         self._hardlinks = hardlinks
         self._workers = Workers() if scan_processes else InlineScanWorkers(Disk())
         self._path = path
@@ -99,7 +104,8 @@ class ClusterHarness:
 
     async def start(self) -> QueueStore:
         options = cluster_options(self._path / f"run{self._copies}", hardlinks=self._hardlinks)
-        store = ClusterStore(options, self.clock, self.observer, workers=self._workers)
+        observer = Fanout(self.observer, self.meters)
+        store = ClusterStore(options, self.clock, observer, workers=self._workers)
         await store.open()
         await store.recovered()
         self._open.append(store)

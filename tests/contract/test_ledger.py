@@ -39,6 +39,7 @@ from mqcd.core.model import (
 from mqcd.core.ports import QueueStore
 from mqcd.core.selection import Selection
 from mqcd.core.transition import after, parked, unknown
+from mqcd.ops.ledger import Ledger
 from tests.contract.harness import HARNESSES, HOUR, MINUTE, SCHEDULE, Harness, Restart
 from tests.contract.mail import Post, bounced, chunks, deferred, delivered, expired
 
@@ -91,7 +92,13 @@ class LedgerMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self._store = self.run(self._harness.start())
+        self._open_books()
         self._store.watch(self._woken.set)
+
+    def _open_books(self) -> None:
+        """As the server does once it has started: see `mqcd.ops.ledger`."""
+        self._books = Ledger(self._harness.meters, self._store)
+        self._books.open(quarantined=0)
 
     def teardown(self) -> None:
         self.run(self._harness.stop())
@@ -282,6 +289,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def restart(self, data: st.DataObject) -> None:
         how = data.draw(st.sampled_from(list(self.restarts)))
         self._store = self.run(self._harness.restart(how))
+        self._open_books()
         self._store.watch(self._woken.set)
         for key in self._begun:
             self._records[key] = unknown(self._records[key], SCHEDULE, self.now)
@@ -327,6 +335,10 @@ class LedgerMachine(RuleBasedStateMachine):
     def the_claimed_are_in_flight(self) -> None:
         for key, each in self._records.items():
             assert self._store.in_flight(each) is (key in self._claimed)
+
+    @invariant()
+    def the_books_of_events_and_of_the_store_agree(self) -> None:
+        assert self._books.imbalance(quarantined=0) == 0
 
     @invariant()
     def the_ledger_balances(self) -> None:

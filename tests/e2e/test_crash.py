@@ -179,7 +179,9 @@ def test_killed_behind_the_final_dot(make_server: MakeServer, make_peer: MakePee
     server.start()
     server.event("outcome-unknown", recipient="b@dot.test", level="warning")
     server.metric("mqcd_recipients_delivered_total", 2)
-    assert server.metrics()["mqcd_outcome_unknown_total"] >= 1
+    figures = server.metrics()
+    assert figures["mqcd_outcome_unknown_total"] >= 1
+    assert figures["mqcd_ledger_imbalance_recipients"] == 0
     assert server.stop() == 0
     ledger = Ledger(server.var)
     ledger.check()
