@@ -120,9 +120,6 @@ class Breakdown(Deaf):
             listener.recipients += len(recipients)
             listener.sizes.add(first.size)
 
-    def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
-        """Nothing: each attempt has a verdict, which is counted."""
-
     def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
         """Counts it, with its time in the queue and the TLS that it went by."""
         attempt = verdict.attempt
@@ -148,15 +145,6 @@ class Breakdown(Deaf):
         """Counts it."""
         self._count(EXPIRED, at, verdict.attempt, verdict.reply)
         self.elders.ended(verdict.attempt.destination, recipient.key)
-
-    def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
-        """Nothing: it went nowhere."""
-
-    def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
-        """Nothing, as above."""
-
-    def outcome_unknown(self, at: int, recipient: Recipient) -> None:
-        """Nothing: where the attempt went died with it."""
 
     def refused(self, at: int, refusal: Refusal) -> None:
         """Counts it by listener and reason."""
