@@ -26,6 +26,7 @@ from mqcd.core.model import Attempt, Deferred, Delivered, Envelope, Phase, Recip
 from mqcd.core.ports import Observer
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
+from mqcd.deliver import watchdog
 from mqcd.deliver.gauging import gauge
 from mqcd.deliver.lanes import Bounds
 from mqcd.deliver.policy import Policy, hop
@@ -117,9 +118,11 @@ def scrape(mail: Mail, destinations: int, now: int) -> None:
 
     def delivery(sites: object) -> DeliveryFigures:
         figures = gauge(table.lanes(), [], breakdown.sites)
+        stuck = sum(each.recipients for each in watchdog.lanes(table.lanes(), now, HOUR))
         return DeliveryFigures(
             lanes=figures.lanes,
             suspended=table.suspended,
+            stuck=stuck,
             connections=figures.connections,
             site_connections=figures.site_connections,
             waiting=figures.waiting,

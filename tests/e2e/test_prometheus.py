@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from mqcd.ops.catalogue import CATALOGUE, Kind
 from tests.e2e.conftest import MakeReceiver, MakeServer
 from tests.e2e.kit import mail
 from tests.e2e.kit.alarms import LOUD, promtool_test
@@ -128,6 +129,11 @@ def test_every_query_and_rule_works_with_a_live_server(watched: tuple[Server, Pr
     # The books balance at every scrape of a server at work.
     for over in ("min_over_time", "max_over_time"):
         assert set(prometheus.query(f"{over}(mqcd_ledger_imbalance_recipients[5m])").values()) == {0.0}
+
+    # No counter has gone back, as Prometheus sees it.
+    for spec in CATALOGUE:
+        if spec.kind is Kind.COUNTER:
+            assert set(prometheus.query(f"resets({spec.name}[5m])").values()) <= {0.0}, spec.name
 
     [target] = prometheus.ask("targets")["activeTargets"]
     assert (target["health"], target["lastError"]) == ("up", "")
