@@ -106,6 +106,7 @@ def test_no_places_at_all() -> None:
 
 def test_a_clock_that_goes_back_costs_nobody_anything() -> None:
     board = full()
+    feed(board, "new", 1000)
     feed(board, "new", 10_000, DAY - 5 * TENURE)
     assert len(shown(board)) == 5
     feed(board, "new", 1000, DAY - 4 * TENURE)

@@ -28,7 +28,9 @@ LABELS = {
 }
 for name in ("start_time_seconds", "cpu_seconds_total", "resident_memory_bytes", "open_fds", "max_fds"):
     LABELS[f"process_{name}"] = set()
-LABELS["up"] = set()
+LABELS["up"] = LABELS["ALERTS"] = set()
+SELECTED = r"\b(?:mqcd_\w+|process_\w+|up|ALERTS)"
+"""A metric's name, as a regular expression."""
 OF_PROMETHEUS = {"job", "instance", "alertname", "alertstate"}
 
 
@@ -51,7 +53,7 @@ def rules() -> list[dict[str, str]]:
 
 def names_in(expr: str) -> set[str]:
     """The metrics that an expression asks for."""
-    return set(re.findall(r"\b(?:mqcd_\w+|process_\w+|up)\b", expr))
+    return set(re.findall(rf"{SELECTED}\b", expr))
 
 
 def labels_in(expr: str) -> set[str]:
@@ -154,8 +156,9 @@ def test_each_panel_says_what_it_shows_and_in_which_unit() -> None:
 @pytest.mark.parametrize(("expr", "legend"), targets())
 def test_a_query_asks_for_what_there_is_of_the_servers_that_are_chosen(expr: str, legend: str) -> None:
     check(expr)
-    assert expr.count('instance=~"$instance"') == len(re.findall(r"\b(?:mqcd_\w+|process_\w+|up)\{", expr))
-    assert not re.search(r"\b(?:mqcd_\w+|process_\w+|up)(?![\w{])", expr), "of all servers"
+    asked = re.findall(rf"{SELECTED}\{{", expr)
+    assert expr.count('instance=~"$instance"') == len(asked)
+    assert not re.search(rf"{SELECTED}(?![\w{{])", expr), "of all servers"
     shown = set(re.findall(r"\{\{(\w+)\}\}", legend))
     grouped = {name for group in re.findall(r"by \(([^)]*)\)", expr) for name in group.split(", ")}
     raw = not re.search(r"\b(sum|max|min|count)\b ?(by)? ?\(", expr)
