@@ -24,7 +24,10 @@ from mqcd.ops.lines import Fields, Render, as_json, logfmt
 
 FLUSH_MS = 500
 MAX_WAITING = 2_000
-"""Events that wait for the flush; more are written at once, so that a burst bounds its memory."""
+"""Events that wait for the flush; with more the oldest are written at once, so that a burst bounds its
+memory."""
+AT_ONCE = 100
+"""Events that are rendered in one turn of the loop: all mail waits while it lasts."""
 
 _RENDER: dict[LogFormat, Render] = {LogFormat.LOGFMT: logfmt, LogFormat.JSON: as_json}
 _LEVELS = {
@@ -76,7 +79,7 @@ class Log(logging.Handler):
         """Have a business event written soon. To be called from the loop's thread."""
         self._waiting.append(event)
         if self._stopping or len(self._waiting) >= MAX_WAITING:
-            self.flush()
+            self._flush(AT_ONCE)
         elif not self._wake.is_set():
             self._wake.set()
 
@@ -95,9 +98,12 @@ class Log(logging.Handler):
 
     def flush(self) -> None:
         """Write everything that waits. From any thread."""
+        self._flush(len(self._waiting))
+
+    def _flush(self, most: int) -> None:
         with self._writing:
-            lines = []
-            while self._waiting:
+            lines: list[str] = []
+            while self._waiting and len(lines) < most:
                 lines.append(self._render(self._waiting.popleft()()))
             if lines:
                 self._write(lines)
@@ -109,7 +115,9 @@ class Log(logging.Handler):
             if not self._stopping:
                 await self._clock.sleep(FLUSH_MS)
             self._wake.clear()
-            self.flush()
+            while self._waiting:
+                self._flush(AT_ONCE)
+                await asyncio.sleep(0)
 
     def stop(self) -> None:
         """Write what waits and make `run` return; later events are written at once."""

@@ -8,12 +8,13 @@ import json
 import logging
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 
 import pytest
 
 from mqcd.config.logs import LogFormat, LogLevel, LogSettings
 from mqcd.ops.lines import Fields
-from mqcd.ops.log import FLUSH_MS, MAX_WAITING, Log
+from mqcd.ops.log import AT_ONCE, FLUSH_MS, MAX_WAITING, Log
 from tests.fakes.clock import FakeClock
 
 AT = "2027-01-15T08:00:00.000Z"
@@ -94,10 +95,38 @@ async def test_a_stop_writes_what_waits_and_what_comes_later(log: Log, stream: S
     await log.run()
 
 
-async def test_a_burst_does_not_wait(log: Log, stream: Stream) -> None:
+async def test_of_a_burst_the_oldest_do_not_wait(log: Log, stream: Stream) -> None:
     for n in range(MAX_WAITING):
         log.event(partial(numbered, n))
-    assert len(stream.lines()) == MAX_WAITING
+    assert stream.lines() == [f"n={n}" for n in range(AT_ONCE)]
+    for n in range(MAX_WAITING, 2 * MAX_WAITING):
+        log.event(partial(numbered, n))
+    assert MAX_WAITING <= len(stream.lines()) <= MAX_WAITING + AT_ONCE
+    log.flush()
+    assert stream.lines() == [f"n={n}" for n in range(2 * MAX_WAITING)]
+
+
+async def test_no_turn_of_the_loop_writes_more_than_a_hundred_lines(
+    log: Log, stream: Stream, clock: FakeClock
+) -> None:
+    running = asyncio.ensure_future(log.run())
+    await clock.run_for(0)
+    for n in range(3 * AT_ONCE + 1):
+        log.event(partial(numbered, n))
+    written = [0]
+
+    def look() -> None:
+        if not running.done():
+            written.append(len(stream.lines()))
+            asyncio.get_running_loop().call_soon(look)
+
+    look()
+    await clock.run_for(FLUSH_MS)
+    while len(stream.lines()) <= 3 * AT_ONCE:
+        await asyncio.sleep(0)
+    assert max(after - before for before, after in pairwise(written)) == AT_ONCE
+    log.stop()
+    await running
 
 
 def test_messages_are_written_at_once_after_the_events_before_them(
