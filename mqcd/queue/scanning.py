@@ -3,7 +3,9 @@
 A scan reads every cluster. As a thread it would take the processor from the commits; in the shard's helper,
 exports and evacuations would wait for it, or it for them with its pin held. So it is a process that lives as
 long as the scan: it takes a snapshot, sends the records that match, and waits while nobody wants more. It has
-a low priority, and the loop is left to others between two batches. Its memory does not grow with the queue.
+a low priority, and the loop is left to others between two batches; for a while when they have committed
+something meanwhile, so that a scan's share of a busy server is small, and an idle one scans at full speed.
+Its memory does not grow with the queue.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,6 +31,9 @@ log = logging.getLogger(__name__)
 
 _BATCH = 100
 """Recipients that are decoded in one turn of the loop."""
+TURNS = 20
+"""So many turns of the loop a scan leaves to others when they have committed something since its last batch.
+Turns, not time: those of a busy loop are long, and what is idle between two commits costs nobody."""
 _BUFFER = 1 << 16
 _NICE = 10
 
@@ -52,14 +57,39 @@ class Process(Protocol):
         """End it."""
 
 
+class Precedence:
+    """Between two batches of a scan: whoever commits goes first."""
+
+    def __init__(self, commits: Callable[[], int]) -> None:
+        """`commits` counts them."""
+        self._commits = commits
+        self._seen = commits()
+
+    async def __call__(self) -> None:
+        """Return when the next batch may be decoded."""
+        before, self._seen = self._seen, self._commits()
+        for _ in range(1 if self._seen == before else TURNS):
+            await next_turn()
+
+
+async def next_turn() -> None:
+    """What has arrived already would be decoded without a pause."""
+    await asyncio.sleep(0)
+
+
 class Scans:
     """Those of one shard that are under way."""
 
     def __init__(self) -> None:
         self._running: set[Process] = set()
 
-    async def run(self, request: Request) -> AsyncGenerator[list[Recipient], None]:
-        """The recipients that match, a batch at a time. Raises StoreBusy, StoreDamaged, StoreUnavailable."""
+    async def run(
+        self, request: Request, pause: Callable[[], Awaitable[None]] = next_turn
+    ) -> AsyncGenerator[list[Recipient], None]:
+        """The recipients that match, a batch at a time, with a `pause` after each.
+
+        Raises StoreBusy, StoreDamaged, StoreUnavailable.
+        """
         process = await self._start()
         self._running.add(process)
         try:
@@ -67,8 +97,7 @@ class Scans:
             answer: Answer
             while isinstance(answer := await process.receive(), bytes):
                 yield _decoded(answer)
-                # What has arrived already would be decoded without a pause.
-                await asyncio.sleep(0)
+                await pause()
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise StoreUnavailable("the scan was cut off; try again") from error
         finally:

@@ -33,6 +33,7 @@ from mqcd.queue.onlooker import READ_ONLY
 from mqcd.queue.pending import FULL
 from mqcd.queue.recovery import recover
 from mqcd.queue.ring import Resident
+from mqcd.queue.scanning import Precedence
 from mqcd.queue.shard import Options, Shard
 from mqcd.queue.space import Space
 from mqcd.queue.spool import SegmentContent, SpoolContent, file_path
@@ -300,7 +301,9 @@ class ClusterStore:
     async def scan(self, selection: Selection) -> AsyncGenerator[Recipient, None]:
         """A process of its own reads the files under a pin, as any other reader does."""
         shard = self._live.shard
-        async with aclosing(shard.scans.run((shard.queue_root, shard.spool_root, selection))) as batches:
+        request = (shard.queue_root, shard.spool_root, selection)
+        pause = Precedence(lambda: shard.figures.syncs)
+        async with aclosing(shard.scans.run(request, pause)) as batches:
             async for batch in batches:
                 for recipient in batch:
                     yield recipient

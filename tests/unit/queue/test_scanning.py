@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import signal
@@ -13,7 +14,7 @@ import pytest
 from mqcd.core.errors import StoreBusy, StoreUnavailable
 from mqcd.core.selection import Selection
 from mqcd.queue.child import Child
-from mqcd.queue.scanning import Request, Scans
+from mqcd.queue.scanning import TURNS, Precedence, Request, Scans
 from tests.unit.queue.support import Rig
 
 MANY = 5000
@@ -61,6 +62,59 @@ async def test_it_waits_for_who_reads_and_holds_its_pin_until_the_end(big: Rig) 
     assert found == big.listed()
     assert not pinned(big)
     assert process.pid is None
+
+
+async def test_whoever_commits_goes_first() -> None:
+    commits = turns = 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        asyncio.get_running_loop().call_soon(turn)
+
+    pause = Precedence(lambda: commits)
+    turn()
+    await pause()
+    assert turns <= 2
+    commits += 1
+    await pause()
+    assert turns >= TURNS
+    before = turns
+    await pause()
+    assert turns <= before + 2
+
+
+async def test_a_scan_pauses_after_each_batch(big: Rig) -> None:
+    pauses = 0
+
+    async def pause() -> None:
+        nonlocal pauses
+        pauses += 1
+
+    batches = [batch async for batch in Scans().run(request_of(big), pause)]
+    assert pauses == len(batches) >= MANY // 100
+
+
+async def test_the_store_lets_its_commits_go_before_its_scans(big: Rig) -> None:
+    turns = 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        asyncio.get_running_loop().call_soon(turn)
+
+    async with aclosing(big.store.scan(Selection())) as stream:
+        first = await anext(stream)
+        await big.post.send("new@example.org")
+        turn()
+        count = 1
+        async for _ in stream:
+            count += 1
+            if count == 2 * 100 + 1:
+                break
+    assert first
+    # After the first batch its rest, after the second none.
+    assert TURNS <= turns < 2 * TURNS
 
 
 async def test_it_ends_when_nobody_wants_more(big: Rig) -> None:
