@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 
 _BATCH = 100
 """Recipients that are decoded in one turn of the loop."""
-TURNS = 20
-"""So many turns of the loop a scan leaves to others when they have committed something since its last batch.
-Turns, not time: those of a busy loop are long, and what is idle between two commits costs nobody."""
+REST = 0.005
+"""Seconds that a scan leaves to others when they have committed something since its last batch: some ten
+times what the server takes for one."""
 _BUFFER = 1 << 16
 _NICE = 10
 
@@ -60,16 +60,18 @@ class Process(Protocol):
 class Precedence:
     """Between two batches of a scan: whoever commits goes first."""
 
-    def __init__(self, commits: Callable[[], int]) -> None:
-        """`commits` counts them."""
-        self._commits = commits
+    def __init__(
+        self, commits: Callable[[], int], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        self._sleep = sleep
+        self.commits = commits
+        """Counts them."""
         self._seen = commits()
 
     async def __call__(self) -> None:
         """Return when the next batch may be decoded."""
-        before, self._seen = self._seen, self._commits()
-        for _ in range(1 if self._seen == before else TURNS):
-            await next_turn()
+        before, self._seen = self._seen, self.commits()
+        await self._sleep(0 if self._seen == before else REST)
 
 
 async def next_turn() -> None:

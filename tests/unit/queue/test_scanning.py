@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import os
 import signal
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
 from mqcd.core.errors import StoreBusy, StoreUnavailable
+from mqcd.core.model import Recipient
 from mqcd.core.selection import Selection
 from mqcd.queue.child import Child
-from mqcd.queue.scanning import TURNS, Precedence, Request, Scans
+from mqcd.queue.scanning import REST, Precedence, Request, Scans, next_turn
+from tests.fakes.workers import InlineScans
 from tests.unit.queue.support import Rig
 
 MANY = 5000
@@ -65,23 +67,17 @@ async def test_it_waits_for_who_reads_and_holds_its_pin_until_the_end(big: Rig) 
 
 
 async def test_whoever_commits_goes_first() -> None:
-    commits = turns = 0
+    commits, rests = 0, list[float]()
 
-    def turn() -> None:
-        nonlocal turns
-        turns += 1
-        asyncio.get_running_loop().call_soon(turn)
+    async def sleep(seconds: float) -> None:
+        rests.append(seconds)
 
-    pause = Precedence(lambda: commits)
-    turn()
+    pause = Precedence(lambda: commits, sleep)
     await pause()
-    assert turns <= 2
     commits += 1
     await pause()
-    assert turns >= TURNS
-    before = turns
     await pause()
-    assert turns <= before + 2
+    assert rests == [0, REST, 0]
 
 
 async def test_a_scan_pauses_after_each_batch(big: Rig) -> None:
@@ -95,26 +91,25 @@ async def test_a_scan_pauses_after_each_batch(big: Rig) -> None:
     assert pauses == len(batches) >= MANY // 100
 
 
+class Overheard(InlineScans):
+    """Keeps what the store gives to its scans."""
+
+    async def run(
+        self, request: Request, pause: Callable[[], Awaitable[None]] = next_turn
+    ) -> AsyncGenerator[list[Recipient], None]:
+        self.pause = pause
+        async for batch in super().run(request, pause):
+            yield batch
+
+
 async def test_the_store_lets_its_commits_go_before_its_scans(big: Rig) -> None:
-    turns = 0
-
-    def turn() -> None:
-        nonlocal turns
-        turns += 1
-        asyncio.get_running_loop().call_soon(turn)
-
-    async with aclosing(big.store.scan(Selection())) as stream:
-        first = await anext(stream)
-        await big.post.send("new@example.org")
-        turn()
-        count = 1
-        async for _ in stream:
-            count += 1
-            if count == 2 * 100 + 1:
-                break
-    assert first
-    # After the first batch its rest, after the second none.
-    assert TURNS <= turns < 2 * TURNS
+    scans = big.shard.scans = Overheard(big.disk)
+    assert len([each async for each in big.store.scan(Selection())]) == MANY
+    pause = scans.pause
+    assert isinstance(pause, Precedence)
+    before = pause.commits()
+    await big.post.send("new@example.org")
+    assert pause.commits() == before + 1
 
 
 async def test_it_ends_when_nobody_wants_more(big: Rig) -> None:
