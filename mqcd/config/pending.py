@@ -104,8 +104,6 @@ NO_EFFECT = {
     "mta/report/delay_start": _NOTIFIED,
     "mta/report/filebufsiz": "mqcd sizes its buffers itself",
     "mta/report/ndr_copies_folder": _LATER,
-    "ops/events/maxage": _LATER,
-    "ops/events/maxsize": _LATER,
 }
 """Settings that are read over, and why: warnings."""
 

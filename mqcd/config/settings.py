@@ -392,7 +392,7 @@ class EventsSettings:
     rootpath: pathlib.Path = setting(
         pathlib.Path("%DIRVAR%/events"), "directory of the event files", "absolute path"
     )
-    maxage: int = setting(30 * DAY, "age at which an event file is removed", "milliseconds")
+    maxage: int = setting(30 * DAY, "age at which an event file is removed; 0 = never", "milliseconds")
     maxsize: int = setting(
         10 * GIB, "octets of all event files together from which the oldest go; 0 = no limit"
     )

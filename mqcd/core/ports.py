@@ -285,7 +285,7 @@ class Observer(Protocol):
     """Hears of each business event once, after it is durable. Must not raise and must be quick.
 
     `at` is the time of the transition, ms. The store reports the queue's transitions, the door
-    refusals, delivery its connections. Who does not care for all of them derives from `ops.deaf.Deaf`.
+    refusals, delivery its connections. Who does not care for all of them derives from `core.deaf.Deaf`.
     """
 
     def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from mqcd.config.settings import Settings
 from mqcd.core.schedule import RetrySchedule
-from mqcd.queue.eventtext import Source
+from mqcd.queue.eventfiles import Source
+from mqcd.queue.retention import Retention
 from mqcd.queue.shard import Options
 
 
@@ -33,6 +34,7 @@ def options_of(settings: Settings, schedule: RetrySchedule, key: bytes = b"") ->
         schedule=schedule,
         source=Source(node=settings.ops.node, shard=0, key=key),
         events=settings.ops.events.rootpath,
+        retention=Retention(maxage=settings.ops.events.maxage, maxsize=settings.ops.events.maxsize),
     )
 
 

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from mqcd.core.deaf import Deaf
 from mqcd.core.events import Verb
 from mqcd.core.model import Bounced, Deferred, Delivered, Expired, Origin, Recipient
 from mqcd.core.spid import format_spid
 from mqcd.demo.letters import SENDER, End, Letter
-from mqcd.ops.deaf import Deaf
 
 
 @dataclass(slots=True, kw_only=True)

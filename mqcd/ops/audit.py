@@ -17,11 +17,11 @@ from itertools import groupby
 from pathlib import Path
 
 from mqcd.config.logs import AuditSettings
+from mqcd.core.deaf import Deaf
 from mqcd.core.model import Bounced, Delivered, Expired, Recipient
 from mqcd.core.spid import format_spid
 from mqcd.ops.auditfile import AuditFile, Write
 from mqcd.ops.auditline import delivery, failed_report, failure
-from mqcd.ops.deaf import Deaf
 from mqcd.ops.rotation import Names
 from mqcd.ops.writer import Writer
 

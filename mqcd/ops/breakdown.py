@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from mqcd.core.classes import class_of
+from mqcd.core.deaf import Deaf
 from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Origin, Recipient
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
-from mqcd.ops.deaf import Deaf
 from mqcd.ops.elders import Elders
 from mqcd.ops.leaders import OTHER, Leaders
 from mqcd.ops.meters import QUEUED_MS, SECOND, Spread

@@ -11,12 +11,12 @@ import logging
 from collections.abc import Sequence
 from functools import lru_cache, partial
 
+from mqcd.core.deaf import Deaf
 from mqcd.core.events import Verb, format_time
 from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Recipient
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
 from mqcd.core.spid import format_spid
-from mqcd.ops.deaf import Deaf
 from mqcd.ops.log import Log
 
 Row = dict[str, str | int | bool]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from mqcd.core.deaf import Deaf
 from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Origin, Recipient
 from mqcd.core.ports import Distribution, Refusal
-from mqcd.ops.deaf import Deaf
 
 SECOND = 1000
 MINUTE = 60 * SECOND

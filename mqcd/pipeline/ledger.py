@@ -25,7 +25,7 @@ from mqcd.pipeline.sources.segments import closed_files, without
 from mqcd.pipeline.store import Store
 from mqcd.pipeline.tables.ledger import HOMES, off_balance, with_homes
 from mqcd.pipeline.tables.recipients import ENDS, KEY, STATE, merge, of_events
-from mqcd.queue.eventtext import Source
+from mqcd.queue.eventfiles import Source
 
 Tell = Callable[[str, int, int], None]
 LISTED = 1000

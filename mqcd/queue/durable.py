@@ -18,6 +18,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from stat import S_ISREG
+from typing import NamedTuple
 
 _IOV_MAX = 1024
 _ZEROS = bytes(1 << 20)
@@ -26,6 +27,14 @@ _UNTOLD = frozenset((errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS))
 """What a read that shall not wait says where it would have to, or where there is no such read."""
 
 Buffer = bytes | bytearray | memoryview
+
+
+class Measure(NamedTuple):
+    """A file seen from outside."""
+
+    modified: int
+    """When its content was last written, ms."""
+    octets: int
 
 
 class Disk:
@@ -194,13 +203,13 @@ class Disk:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def modified(self, path: Path) -> int | None:
-        """When a file's content was last written, ms; None for what is no file of its own, or gone."""
+    def measure(self, path: Path) -> Measure | None:
+        """What a file is by its directory entry; None for what is no file of its own, or gone."""
         try:
             stat = path.lstat()
         except FileNotFoundError:
             return None
-        return stat.st_mtime_ns // 1_000_000 if S_ISREG(stat.st_mode) else None
+        return Measure(stat.st_mtime_ns // 1_000_000, stat.st_size) if S_ISREG(stat.st_mode) else None
 
     def lock(self, fd: int, *, exclusive: bool) -> bool:
         """Take an advisory lock (flock) without waiting; False when another process has it."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ from mqcd.core.classes import class_of
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import SCHEMA_VERSION, Verb, format_time, site_of
 from mqcd.queue import record, verdict
+from mqcd.queue.eventfiles import Source
 from mqcd.queue.frame import ALIVE, Entry, Header, Kind, Mark, read_begun
 from mqcd.queue.history import VERB_OF, entries, submissions
 from mqcd.queue.pseudonym import Pseudonyms
@@ -32,16 +32,6 @@ _KEPT = 4096
 _PERCENT, _QUOTE, _BACKSLASH = b'%"\\'
 _ADDRESS, _USER, _SENDER = 11, 19, 22
 """Where recipient, user and sender stand in a record line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Who writes the events: goes into the file's name and each event's id."""
-
-    node: str
-    shard: int
-    key: bytes = field(default=b"", repr=False)
-    """What addresses are hashed with, see `pseudonym`; b"" = they are written in clear."""
 
 
 class EventText:

@@ -1,7 +1,8 @@
 """The event log: one `<node>-<shard>-<segment>.jsonl.gz` per sealed segment.
 
-A file is a pure function of its segment and of the node's name: it holds each transition of the segment
-once, in order, whenever it is written. It appears under its name whole and durable, or not at all.
+A file is a pure function of its segment, of the node's name and of the key for addresses: it holds each
+transition of the segment once, in order, whenever it is written. It appears under its name whole and
+durable, or not at all.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import NamedTuple
 
 from mqcd.core.events import Verb
 from mqcd.queue.durable import Disk
-from mqcd.queue.eventtext import EventText, Source
+from mqcd.queue.eventfiles import Source, events_path
+from mqcd.queue.eventtext import EventText
 from mqcd.queue.replay import Walk
 from mqcd.queue.ring import Segment
 from mqcd.queue.window import Window
@@ -23,11 +25,6 @@ _LINES = 1000
 """Lines that are packed at a time: a segment of small messages has events of twice its own length."""
 _GZIP = 31
 """zlib's `wbits` for gzip's format, with neither name nor time."""
-
-
-def events_path(directory: Path, source: Source, segment: int) -> Path:
-    """The file for one segment; names sort in the order of segments."""
-    return directory / f"{source.node}-{source.shard}-{segment:010d}.jsonl.gz"
 
 
 class Exported(NamedTuple):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
-from mqcd.queue.export import events_path
+from mqcd.queue.eventfiles import events_path
 from mqcd.queue.manifest import ManifestState
 from mqcd.queue.shard import Options
 

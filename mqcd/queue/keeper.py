@@ -25,6 +25,7 @@ from mqcd.queue.export import Exported
 from mqcd.queue.manifest import ClusterState, Edit
 from mqcd.queue.moving import Move
 from mqcd.queue.pruner import Pruner
+from mqcd.queue.retainer import Retainer
 from mqcd.queue.ring import Segment, State
 from mqcd.queue.shard import Shard
 from mqcd.queue.space import Space
@@ -45,6 +46,7 @@ class Keeper:
         self._space = space
         self._writer = writer
         self._pruner = Pruner(shard)
+        self._retainer = Retainer(shard)
         self.counting = Counting(shard)
         self._carrying = Carrying(shard, writer)
         self._asked = False
@@ -112,8 +114,9 @@ class Keeper:
         self._shard.journal.seal()
         await self._shard.journal.quiet()
         self._shard.journal.seal()
-        await self._sweep_once()
+        # First of all: who reads the events waits for them, and what comes then may take long.
         await self._export_all()
+        await self._sweep_once()
         while (oldest := self._shard.ring.oldest_sealed) is not None:
             if any(resident.state is not State.WAITING for resident in oldest.residents.values()):
                 log.warning("attempts are under way; the rest of the journal is left for the next start")
@@ -161,6 +164,7 @@ class Keeper:
         await self.counting.run()
         if not self._stopping:
             await self._pruner.run(self._in_a_hurry)
+            await self._retainer.run()
         # Last, because a full disk must not keep the journal from being emptied.
         try:
             await self._prepare_slots()
@@ -222,6 +226,7 @@ class Keeper:
             text = "segment %d: no event tells of %d frames, which check but cannot be read, like %s"
             log.error(text, segment.number, exported.unreadable, exported.trouble)
         segment.exported = True
+        self._retainer.exported(segment.end)
 
     async def _export_all(self) -> None:
         for segment in list(self._shard.ring):

@@ -22,13 +22,14 @@ from mqcd.queue import record
 from mqcd.queue.accounts import Accounts
 from mqcd.queue.durable import Disk
 from mqcd.queue.editing import Editing
-from mqcd.queue.eventtext import Source
+from mqcd.queue.eventfiles import Source
 from mqcd.queue.figures import Figures
 from mqcd.queue.helper import Helper
 from mqcd.queue.journal import Journal
 from mqcd.queue.manifest import Manifest
 from mqcd.queue.reaper import Reaper
 from mqcd.queue.references import References
+from mqcd.queue.retention import Retention
 from mqcd.queue.ring import Resident, Ring, Segment, State
 from mqcd.queue.scanning import Scans
 from mqcd.queue.shelf import Shelf
@@ -49,6 +50,8 @@ class Options:
     """Node and shard."""
     events: Path
     """Directory of the event log."""
+    retention: Retention = field(default_factory=Retention)
+    """How long event files are kept."""
 
 
 @dataclass(kw_only=True, slots=True)

@@ -15,7 +15,7 @@ from mqcd.core.model import Area
 from mqcd.core.spid import SILOS, is_several, time_of
 from mqcd.queue import names
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
-from mqcd.queue.eventtext import Source
+from mqcd.queue.eventfiles import Source, parse
 from mqcd.queue.quarantine import QUARANTINE
 
 _CLUSTER = re.compile(r"M\d+-\d+\.(mqc|tmp)")
@@ -94,9 +94,9 @@ def _sweep_temps(disk: Disk, task: Sweep) -> None:
             if name.endswith(TEMP_SUFFIX) and name != f"MANIFEST{TEMP_SUFFIX}":
                 _remove(disk, directory / name)
     # Other shards and the best-effort log write beside ours.
-    ours = f"{task.source.node}-{task.source.shard}-"
     for name in disk.names(task.events):
-        if name.startswith(ours) and name.endswith(f".jsonl.gz{TEMP_SUFFIX}"):
+        file = parse(name.removesuffix(TEMP_SUFFIX)) if name.endswith(TEMP_SUFFIX) else None
+        if file is not None and file.of(task.source) and not file.best_effort:
             _remove(disk, task.events / name)
 
 
@@ -166,7 +166,7 @@ def find_strays(disk: Disk, task: FindStrays) -> list[Stray]:
             # A young message has a young file; to ask for the times of a million would take long.
             if spid is not None and time_of(spid) >= task.before:
                 continue
-            written = disk.modified(silo / name)
-            if written is not None and written < task.before:
+            file_there = disk.measure(silo / name)
+            if file_there is not None and file_there.modified < task.before:
                 strays.append(Stray(silo / name, spid))
     return strays

@@ -19,10 +19,11 @@ from mqcd.core.model import Area
 from mqcd.core.transition import parked
 from mqcd.queue import cluster, record, slot
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
-from mqcd.queue.eventtext import Source
+from mqcd.queue.eventfiles import Source
 from mqcd.queue.export import Exported, export
 from mqcd.queue.manifest import ClusterState
 from mqcd.queue.quarantine import QUARANTINE
+from mqcd.queue.retention import Retain, Retained, retain
 from mqcd.queue.ring import Segment
 from mqcd.queue.spool import place, spool_path
 from mqcd.queue.sweep import FindStrays, Stray, Sweep, Swept, find_strays, sweep
@@ -87,8 +88,8 @@ class Resolve:
     """Name, cursor, size."""
 
 
-Task = Export | Evacuate | Prepare | TakeBallast | Resolve | Sweep | FindStrays
-Result = Exported | list[ClusterState] | frozenset[int] | list[Stray] | Swept | None
+Task = Export | Evacuate | Prepare | TakeBallast | Resolve | Sweep | FindStrays | Retain
+Result = Exported | list[ClusterState] | frozenset[int] | list[Stray] | Swept | Retained | None
 
 
 def run(disk: Disk, task: Task) -> Result:
@@ -112,6 +113,8 @@ def run(disk: Disk, task: Task) -> Result:
             return sweep(disk, task)
         case FindStrays():
             return find_strays(disk, task)
+        case Retain():
+            return retain(disk, task)
 
 
 def evacuate(disk: Disk, task: Evacuate) -> list[ClusterState]:

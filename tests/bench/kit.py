@@ -45,7 +45,7 @@ from mqcd.core.selection import Selection
 from mqcd.daemon.process import tune_interpreter
 from mqcd.net.clock import SystemClock
 from mqcd.queue.durable import Disk
-from mqcd.queue.eventtext import Source
+from mqcd.queue.eventfiles import Source
 from mqcd.queue.shard import Options
 from mqcd.queue.snapshot import Snapshot
 from mqcd.queue.store import ClusterStore

@@ -17,7 +17,7 @@ from mqcd.core.schedule import RetrySchedule
 from mqcd.ops.fanout import Fanout
 from mqcd.ops.meters import Meters
 from mqcd.queue.durable import Disk
-from mqcd.queue.eventtext import Source
+from mqcd.queue.eventfiles import Source
 from mqcd.queue.shard import Options
 from mqcd.queue.store import ClusterStore
 from mqcd.queue.workers import Workers

@@ -28,7 +28,7 @@ from mqcd.core.model import (
     Verdict,
 )
 from mqcd.core.schedule import RetrySchedule
-from mqcd.queue.eventtext import Source
+from mqcd.queue.eventfiles import Source
 from mqcd.queue.shard import Options
 from mqcd.queue.store import ClusterStore
 from tests.contract.mail import bounced, deferred, delivered, read_all

@@ -29,7 +29,7 @@ from mqcd.core.schedule import RetrySchedule
 from mqcd.queue import tasks
 from mqcd.queue.admin.ownership import Owned, owned
 from mqcd.queue.durable import Disk
-from mqcd.queue.eventtext import Source
+from mqcd.queue.eventfiles import Source
 from mqcd.queue.helper import Helper
 from mqcd.queue.shard import Options, Shard
 from mqcd.queue.store import ClusterStore

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mqcd.queue.durable import Buffer, Disk
+from mqcd.queue.durable import Buffer, Disk, Measure
 from tests.crash.model import Directory, File, Mark, Op, State
 from tests.crash.sites import caller, site_of
 from tests.fakes.clock import START_MS
@@ -175,11 +175,12 @@ class MemoryDisk(Disk):
             here = self.state.nodes[node] if node is not None else None
             return sorted(here.live()) if isinstance(here, Directory) else []
 
-    def modified(self, path: Path) -> int | None:
+    def measure(self, path: Path) -> Measure | None:
         with self._lock:
             self._walkable(path)
             node = self.state.find(path)
-            return START_MS if node is not None and isinstance(self.state.nodes[node], File) else None
+            file = self.state.nodes[node] if node is not None else None
+            return Measure(START_MS, len(file.live)) if isinstance(file, File) else None
 
     # ------------------------------------------------------------ octets
 

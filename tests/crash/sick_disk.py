@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from mqcd.queue.durable import Buffer, Disk
+from mqcd.queue.durable import Buffer, Disk, Measure
 
 
 class Kind(Enum):
@@ -205,9 +205,9 @@ class SickDisk(Disk):
         self._meet(Kind.LOOK, path)
         return super().exists(path)
 
-    def modified(self, path: Path) -> int | None:
+    def measure(self, path: Path) -> Measure | None:
         self._meet(Kind.LOOK, path)
-        return super().modified(path)
+        return super().measure(path)
 
     def free(self, path: Path) -> tuple[int, int]:
         self._meet(Kind.FREE, path)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.queue.durable import Disk
+from mqcd.queue.durable import Disk, Measure
 from tests.crash.matrix import Baseline, Cut, all_cuts
 from tests.crash.memory import MemoryDisk, Trace
 from tests.crash.model import LENGTH, SECTOR, Choice, State
@@ -209,7 +209,7 @@ def _step(disk: Disk, top: Path, chance: random.Random) -> object:
         lambda: disk.mkdir(path) if not disk.exists(path) or disk.is_dir(path) else None,
         lambda: disk.exists(path),
         lambda: disk.sync_dir(path) if not disk.exists(path) or disk.is_dir(path) else None,
-        lambda: disk.modified(path) is not None,
+        lambda: _octets(disk.measure(path)),
         lambda: disk.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) > 0 if disk.exists(path) else None,
     ]
     try:
@@ -217,6 +217,10 @@ def _step(disk: Disk, top: Path, chance: random.Random) -> object:
     except OSError as error:
         # A path through a file, and a directory where a file is meant, are told in more than one way.
         return errno.errorcode[error.errno or 0] if error.errno not in _SAME else "no such thing"
+
+
+def _octets(found: Measure | None) -> int | None:
+    return found.octets if found is not None else None
 
 
 _SAME = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)

@@ -39,7 +39,7 @@ from mqcd.core.model import (
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
 from mqcd.net.clock import SystemClock
-from mqcd.queue.eventtext import Source
+from mqcd.queue.eventfiles import Source
 from mqcd.queue.shard import Options
 from mqcd.queue.store import ClusterStore
 from tests.fakes.observer import RecordingObserver

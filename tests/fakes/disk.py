@@ -173,6 +173,10 @@ class FaultyDisk(Disk):
         self._meet("unlink", path)
         super().unlink(path)
 
+    def names(self, path: Path) -> list[str]:
+        self._meet("names", path)
+        return super().names(path)
+
     def make_dir(self, path: Path) -> None:
         self._meet("make_dir", path)
         super().make_dir(path)

@@ -17,7 +17,8 @@ from mqcd.core.errors import DecodeError, StoreDamaged
 from mqcd.queue import cluster, frame, manifest, record, slot, verdict
 from mqcd.queue.census import Census
 from mqcd.queue.durable import Disk
-from mqcd.queue.eventtext import EventText, Source
+from mqcd.queue.eventfiles import Source
+from mqcd.queue.eventtext import EventText
 from mqcd.queue.history import entries, submissions
 from mqcd.queue.replay import Replay, Walk, read_tail
 from mqcd.queue.ring import Segment

@@ -15,8 +15,6 @@ ASKING = {
     "mta/submit/listeners/listener/ssl": ' latent="Y" mandatory="Y"',
 }
 TEXTS = {
-    "ops/events/maxage": "1d",
-    "ops/events/maxsize": "1M",
     "mta/queue/deferred_maxignore": "6m",
     "mta/queue/spool/silofactor": "6",
 }

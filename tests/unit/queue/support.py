@@ -30,7 +30,8 @@ from mqcd.core.model import (
 from mqcd.core.reply import Reply
 from mqcd.core.selection import Selection
 from mqcd.queue.durable import Disk
-from mqcd.queue.eventtext import Source
+from mqcd.queue.eventfiles import Source
+from mqcd.queue.retention import Retention
 from mqcd.queue.ring import Segment
 from mqcd.queue.shard import Options, Shard
 from mqcd.queue.snapshot import Snapshot
@@ -165,7 +166,8 @@ tried = st.one_of(
 
 
 def options(root: Path, **changes: Any) -> Options:
-    """A small queue below `root`; `changes` are queue settings."""
+    """A small queue below `root`; `changes` are queue settings, and `retention` of its event files."""
+    retention = changes.pop("retention", Retention())
     settings: dict[str, Any] = {
         "rootpath": root / "queue",
         "spool": SpoolSettings(rootpath=root / "spool"),
@@ -176,6 +178,7 @@ def options(root: Path, **changes: Any) -> Options:
         schedule=SCHEDULE,
         source=Source("node", 3),
         events=root / "events",
+        retention=retention,
     )
 
 

@@ -16,7 +16,8 @@ from mqcd.core.events import Verb, format_time, site_of
 from mqcd.core.model import Bounced, Deferred, Delivered, Discarded, Expired, Recipient, Reported
 from mqcd.core.spid import format_spid
 from mqcd.queue import record, verdict
-from mqcd.queue.eventtext import EventText, Source
+from mqcd.queue.eventfiles import Source
+from mqcd.queue.eventtext import EventText
 from mqcd.queue.frame import (
     ALIVE,
     IN_SPOOL,

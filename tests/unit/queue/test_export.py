@@ -28,7 +28,8 @@ from mqcd.core.model import (
 from mqcd.core.reply import Reply
 from mqcd.core.spid import format_spid
 from mqcd.queue.durable import Disk
-from mqcd.queue.export import events_path, export
+from mqcd.queue.eventfiles import events_path
+from mqcd.queue.export import export
 from mqcd.queue.frame import IN_SPOOL, Entry, Kind, Mark, pack_entry
 from tests.contract import schema
 from tests.contract.harness import MINUTE

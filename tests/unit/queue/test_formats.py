@@ -12,8 +12,7 @@ import pytest
 from mqcd.core.model import Area
 from mqcd.core.spid import SILOS, silo_of
 from mqcd.queue import cluster, frame, history, manifest, record, slot, verdict
-from mqcd.queue.eventtext import Source
-from mqcd.queue.export import events_path
+from mqcd.queue.eventfiles import Source, events_path
 from mqcd.queue.frame import Kind, Mark
 from mqcd.queue.manifest import ClusterState, Edit
 from mqcd.queue.spool import spool_path
