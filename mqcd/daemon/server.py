@@ -43,6 +43,9 @@ from mqcd.ops.logged import LogObserver
 from mqcd.ops.meters import Meters
 from mqcd.ops.metrics import DeliveryFigures, Metrics
 from mqcd.ops.pages import explain_page, pages, rows_page
+from mqcd.queue.besteffort import BestEffort
+from mqcd.queue.besteffortfiles import BestEffortFiles
+from mqcd.queue.durable import Disk
 from mqcd.queue.onlooker import Onlooker
 from mqcd.queue.store import ClusterStore
 from mqcd.report.task import ReportTask
@@ -65,6 +68,7 @@ _STOPPING = "stopping"
 _STARTING = Reply(code=451, status="4.3.2", text="Server is starting, try again in a moment")
 _READ_ONLY = Reply(code=451, status="4.3.2", text="This queue is read-only, try again later")
 _REPORTS, _LAG, _LOG = "the reporting task", "the loop's watch", "the log"
+_BEST_EFFORT = "the log of refusals and connections"
 
 
 class Server:
@@ -91,9 +95,12 @@ class Server:
         self._meters = Meters()
         self._breakdown = Breakdown(settings.ops.metrics.sites)
         self._audit = Audit(settings.deliver, settings.report)
-        observer = Fanout(self._meters, self._breakdown, LogObserver(log_to), self._audit, *observers)
         schedule = schedule_of(settings)
         options = options_of(settings, schedule, hash_key(settings.ops.events, conf))
+        files = BestEffortFiles(Disk(), options.events, options.source, settings.queue.minfree)
+        self._best_effort = BestEffort(files, clock, options.source.key)
+        own = (self._meters, self._breakdown, LogObserver(log_to), self._audit, self._best_effort)
+        observer = Fanout(*own, *observers)
         self.store: ClusterStore | Onlooker = (
             Onlooker(options) if settings.queue.read_only else ClusterStore(options, clock, observer)
         )
@@ -157,6 +164,8 @@ class Server:
         Raises StoreBusy, StoreDamaged, StoreUnavailable.
         """
         await self.store.open()
+        if not self.settings.queue.read_only:
+            self.guard.spawn(_BEST_EFFORT, self._best_effort.run())
         for door in self.doors:
             if self.settings.queue.read_only:
                 door.close_door(_READ_ONLY)
@@ -223,7 +232,9 @@ class Server:
         await self.guard.end(_REPORTS)
         self._opened = False
         left = STOP_MS - (self._clock.monotonic() - begun)
-        await self._within(left, "the queue", self.store.close())
+        self._best_effort.stop()
+        closing = asyncio.gather(self.store.close(), self.guard.ended(_BEST_EFFORT))
+        await self._within(left, "the queue", closing)
         self._audit.close(_AUDIT_SECONDS)
         await self._http.stop()
         await self.guard.end(_LAG)

@@ -20,7 +20,8 @@ from mqcd.core.selection import Selection
 from mqcd.pipeline.sources.queue import HOMES, homes
 from mqcd.pipeline.sources.segments import EventFile
 from mqcd.queue.durable import Disk
-from mqcd.queue.eventtext import EventText, Source
+from mqcd.queue.eventfiles import Source
+from mqcd.queue.eventtext import EventText
 from mqcd.queue.quarantine import QUARANTINE
 from mqcd.queue.snapshot import Snapshot
 

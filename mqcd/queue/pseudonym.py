@@ -67,4 +67,4 @@ def _whole(words: str) -> re.Pattern[str]:
 def _hashed(key: bytes, address: str) -> str:
     local, at, domain = address.rpartition("@")
     plain = f"{local}@{normal_domain(domain)}" if at else address
-    return hmac.digest(key, plain.encode(), "sha256")[:_OCTETS].hex()
+    return hmac.digest(key, plain.encode("utf-8", "surrogatepass"), "sha256")[:_OCTETS].hex()
