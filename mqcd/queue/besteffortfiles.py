@@ -67,10 +67,11 @@ class BestEffortFiles:
                 self._disk.unlink(path)
 
     def write(self, lines: Sequence[Line], now: int) -> None:
-        """Put events into a file, called by the time `now`, ms. Raises OSError; then there is none."""
+        """Put events into a file; the very first is called by the time `now`, ms, and from there on they are
+        counted, so that few words name many of them. Raises OSError; then there is none."""
         if self._disk.free(self._directory)[0] < self._minfree:
             raise OSError(None, "below minfree", str(self._directory))
-        number = self._last = max(now, self._last + 1)
+        number = self._last = self._last + 1 if self._last else now
         head = _quoted(f"{self._source.node}/{self._source.shard}/b{number:013d}-")[:-1]
         text = "".join(
             f'{{"v":{SCHEMA_VERSION},"id":{head}{index}",{line.rest}\n' for index, line in enumerate(lines, 1)
