@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mqcd.config.settings import Settings
 from mqcd.core.schedule import RetrySchedule
+from mqcd.ops.breakdown import Breakdown
 from mqcd.queue.eventfiles import Source
 from mqcd.queue.retention import Retention
 from mqcd.queue.shard import Options
@@ -43,3 +44,12 @@ def own_names(settings: Settings) -> frozenset[str]:
     listeners = (each.server.announcehost for each in settings.submit.listeners)
     names = {settings.application.announcehost, settings.deliver.client.announcehost, *listeners}
     return frozenset(names - {"localhost"})
+
+
+def breakdown_of(settings: Settings) -> Breakdown:
+    """Counters for what the settings name."""
+    return Breakdown(
+        settings.ops.metrics.sites,
+        listeners=[each.name for each in settings.submit.listeners],
+        zones=[each.name for each in settings.deliver.zones],
+    )

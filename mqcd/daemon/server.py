@@ -24,7 +24,7 @@ from mqcd.core.events import format_time
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.reply import Reply
 from mqcd.daemon.changes import Changes, compare
-from mqcd.daemon.derived import options_of, own_names, schedule_of
+from mqcd.daemon.derived import breakdown_of, options_of, own_names, schedule_of
 from mqcd.daemon.explaining import Explanations, explain_live
 from mqcd.daemon.guard import Guard
 from mqcd.daemon.hashkey import hash_key
@@ -34,7 +34,6 @@ from mqcd.deliver.deliverer import Deliverer
 from mqcd.net.dialer import SystemDialer
 from mqcd.net.resolver import DnsResolver
 from mqcd.ops.audit import Audit
-from mqcd.ops.breakdown import Breakdown
 from mqcd.ops.fanout import Fanout
 from mqcd.ops.http import Answer, HttpServer, Page, Request
 from mqcd.ops.lag import LoopLag
@@ -93,7 +92,7 @@ class Server:
         self._opened = False
         self.guard = Guard()
         self._meters = Meters()
-        self._breakdown = Breakdown(settings.ops.metrics.sites)
+        self._breakdown = breakdown_of(settings)
         self._audit = Audit(settings.deliver, settings.report)
         schedule = schedule_of(settings)
         options = options_of(settings, schedule, hash_key(settings.ops.events, conf))

@@ -7,7 +7,7 @@ and by `MOST_NAMES`; sites by `Leaders`; replies by the words that `core.classes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar
 
 from mqcd.core.classes import class_of
@@ -60,7 +60,7 @@ class Listener:
     __slots__ = ("messages", "recipients", "sizes")
 
     def __init__(self) -> None:
-        self.messages: dict[str, int] = {}
+        self.messages = {NONE: 0}
         """By TLS version."""
         self.recipients = 0
         self.sizes = Spread(SIZES)
@@ -74,7 +74,7 @@ class Zone:
 
     def __init__(self) -> None:
         self.verdicts = dict.fromkeys(VERDICTS, 0)
-        self.by_tls: dict[str, int] = {}
+        self.by_tls = {NONE: 0}
         """Delivered, by TLS version."""
         self.queued = Spread(QUEUED_MS)
         """From acceptance to delivery."""
@@ -96,8 +96,13 @@ class Site:
 class Breakdown(Deaf):
     """`core.ports.Observer` that counts by label."""
 
-    def __init__(self, sites: int = SITES) -> None:
-        """`sites`: destinations with figures of their own."""
+    def __init__(
+        self, sites: int = SITES, *, listeners: Iterable[str] = (), zones: Iterable[str] = ()
+    ) -> None:
+        """`sites`: destinations with figures of their own. The names are those that are configured.
+
+        Their figures are 0 from the start: of a series that begins later Prometheus misses the first step.
+        """
         self.listeners: Named[Listener] = Named(Listener)
         self.zones: Named[Zone] = Named(Zone)
         self.sites = Leaders(sites, Site)
@@ -108,6 +113,10 @@ class Breakdown(Deaf):
         """By verdict, first digit of the code, and class; a list of one number."""
         self._known: dict[tuple[str, int, str], list[int]] = {}
         """The same lists, by verdict, code and enhanced status."""
+        for listener in listeners:
+            self.listeners[listener] = Listener()
+        for zone in ("", *zones):
+            self.zones[zone] = Zone()
 
     def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
         """Counts the message by its listener; reports came by none and count elsewhere."""

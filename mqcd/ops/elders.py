@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 MOST = 1000
 """Destinations that are remembered; of more, those whose mail is oldest."""
-SLACK_MS = 4 * 3_600_000
-"""How long after its time for another attempt a recipient is still believed to wait: it may have to wait for
-room, or for its destination to come back; or it went another way and nobody here hears of its end."""
+SLACK_MS = 24 * 3_600_000
+"""How long after its time for another attempt a recipient is still believed to wait: for room, or for its
+destination to come back. Not for ever, for it may have gone another way, and nobody here hears of its end."""
 
 Key = tuple[int, int]
 """(SPID, QID)."""

@@ -121,7 +121,7 @@ def test_every_query_and_rule_works_with_a_live_server(watched: tuple[Server, Pr
         return not left
 
     try:
-        poll(all_have_data, "data for every query of the dashboard")
+        poll(all_have_data, "data for every query of the dashboard", seconds=2 * DEADLINE)
     except AssertionError:
         assert left == {}, "these give no data"
         raise

@@ -34,6 +34,18 @@ def test_mail_in_is_counted_by_listener_and_tls() -> None:
     assert (sum(mx.sizes.counts), mx.sizes.total) == (2, 10_000)
 
 
+def test_what_is_configured_is_told_from_the_start() -> None:
+    figures = Breakdown(listeners=["mx", "submission"], zones=["bulk"])
+    assert {name: each.messages for name, each in figures.listeners.items()} == {
+        "mx": {"none": 0},
+        "submission": {"none": 0},
+    }
+    assert {name: each.by_tls for name, each in figures.zones.items()} == {
+        "": {"none": 0},
+        "bulk": {"none": 0},
+    }
+
+
 def test_reports_came_in_by_no_listener() -> None:
     figures = Breakdown()
     figures.accepted(0, [replace(MAIL, envelope=replace(MAIL.envelope, origin=Origin.REPORT))])
@@ -52,7 +64,7 @@ def test_verdicts_are_counted_by_zone_and_site() -> None:
     assert sites["a.example"].durations.total == 60
     bulk = figures.zones["bulk"]
     assert bulk.verdicts == {"delivered": 1, "deferred": 1, "bounced": 0, "expired": 0}
-    assert bulk.by_tls == {"TLSv1.2": 1}
+    assert bulk.by_tls == {"TLSv1.2": 1, "none": 0}
     assert (sum(bulk.queued.counts), bulk.queued.total) == (1, 3000)
     assert sum(figures.zones[""].verdicts.values()) == 2
 

@@ -11,8 +11,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
+from mqcd.cli.main import cli
 from mqcd.ops.catalogue import CATALOGUE, Kind
 
 ROOT = Path(__file__).parents[3]
@@ -83,6 +85,17 @@ def test_a_rule_asks_for_what_there_is_and_says_what_to_do(rule: dict[str, str])
     assert min(len(rule[name]) for name in ("summary", "description", "action")) > 15
     shown = set(re.findall(r"\$labels\.(\w+)", " ".join(rule.values())))
     assert shown <= OF_PROMETHEUS.union(*(LABELS[name] for name in names_in(rule["expr"])))
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+def test_commands_that_a_rule_recommends_exist(rule: dict[str, str]) -> None:
+    for words, flags in re.findall(r"mqcd (queue \w+|explain|fsck)((?: --\w+(?: \w+)?)*)", rule["action"]):
+        command: click.Command = cli
+        for word in words.split():
+            assert isinstance(command, click.Group)
+            command = command.commands[word]
+        known = {name for parameter in command.params for name in parameter.opts}
+        assert set(re.findall(r"--\w+", flags)) <= known
 
 
 def test_the_documented_alerts_are_the_shipped_ones() -> None:
