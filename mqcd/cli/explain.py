@@ -49,7 +49,7 @@ _LABELS = {
 
 def _in_words(explanation: Mapping[str, object]) -> str:
     """A paragraph for people."""
-    from mqcd.cli.words import printable
+    from mqcd.core.words import printable
 
     name = str(explanation["recipient"])
     if "spid" in explanation:

@@ -15,6 +15,7 @@ from mqcd.cli.pipeline import pipeline
 from mqcd.cli.queue import queue
 from mqcd.cli.server import check, demo, run
 from mqcd.cli.sink import sink
+from mqcd.cli.top import top
 from mqcd.cli.upkeep import fsck
 from mqcd.core.errors import MqcdError
 
@@ -26,7 +27,7 @@ def cli() -> None:
     """A mail queue server: takes responsibility for mail on disk and delivers it, or says why not."""
 
 
-for command in (run, check, queue, explain, fsck, bring_in, sink, demo, pipeline):
+for command in (run, check, top, queue, explain, fsck, bring_in, sink, demo, pipeline):
     cli.add_command(command)
 
 

@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mqcd.cli.words import ago, ahead, printable, size
 from mqcd.core.model import Area, AreaStats
 from mqcd.core.spid import format_spid
+from mqcd.core.words import ago, ahead, printable, size
 from mqcd.queue.snapshot import Item
 
 STYLES = {Area.INCOMING: "cyan", Area.DEFERRED: "yellow", Area.BOUNCES: "red", Area.HELD: "magenta"}

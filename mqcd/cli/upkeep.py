@@ -87,7 +87,7 @@ def problem_fields(problems: Iterable[Problem]) -> list[dict[str, object]]:
 
 def problem_line(problem: Problem) -> str:
     """A finding as people read it."""
-    from mqcd.cli.words import printable
+    from mqcd.core.words import printable
 
     place = f"{problem.path}:{problem.line}" if problem.line is not None else str(problem.path)
     return printable(f"{place}: {problem.text}")

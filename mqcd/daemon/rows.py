@@ -1,15 +1,20 @@
-"""What delivery tells of itself, as the objects that /v1/lanes and /v1/stuck list. Pure.
+"""What delivery tells of itself, as the objects that /v1/lanes, /v1/destinations and /v1/stuck list. Pure.
 
 Fields are an interface: they may be added to, never renamed. Durations end in `_ms`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from mqcd.deliver.lanes import LaneState
 from mqcd.deliver.watchdog import Stuck
+from mqcd.ops.lastwords import Word
+
+WORST = 100
+"""Destinations that are listed."""
 
 
 def has_mail(lane: LaneState) -> bool:
@@ -21,6 +26,44 @@ def lane_rows(lanes: Sequence[LaneState]) -> list[dict[str, object]]:
     """The lanes that have mail, those with the most waiting first."""
     shown = sorted(filter(has_mail, lanes), key=lambda lane: (-lane.waiting, lane.name))
     return [asdict(lane) for lane in shown]
+
+
+def destination_rows(
+    lanes: Sequence[LaneState], oldest: Mapping[str, int], said: Mapping[str, Word], now: int
+) -> list[dict[str, object]]:
+    """The destinations that have mail, all their lanes together: the oldest mail first, then the most.
+
+    `oldest`: when the oldest mail of a destination was accepted, as far as that is known; `said`: the last
+    reply of each. Both in ms, as `now` is.
+    """
+    by_name: dict[str, list[LaneState]] = {name: [] for name in oldest}
+    for lane in filter(has_mail, lanes):
+        by_name.setdefault(lane.destination, []).append(lane)
+    rows = [_destination(name, each, oldest.get(name), said.get(name), now) for name, each in by_name.items()]
+    return sorted(rows, key=_badness)[:WORST]
+
+
+def _badness(row: Mapping[str, Any]) -> tuple[int, int, str]:
+    return -(row["oldest_ms"] or 0), -row["waiting"], row["destination"]
+
+
+def _destination(
+    name: str, lanes: Sequence[LaneState], oldest: int | None, word: Word | None, now: int
+) -> dict[str, object]:
+    probes = [lane.probe_in_ms for lane in lanes if lane.suspended]
+    rates = [lane.rate_in_ms for lane in lanes]
+    return {
+        "destination": name,
+        "oldest_ms": None if oldest is None else max(now - oldest, 0),
+        "waiting": sum(lane.waiting for lane in lanes),
+        "connections": sum(lane.connections for lane in lanes),
+        "idle": sum(lane.idle for lane in lanes),
+        "suspended": bool(probes) and len(probes) == len(lanes),
+        "probe_in_ms": min(probes, default=0),
+        "rate_in_ms": min(rates, default=0),
+        "reply": None if word is None else str(word.reply),
+        "reply_ms": None if word is None else max(now - word.at, 0),
+    }
 
 
 def stuck_rows(stuck: Sequence[Stuck]) -> list[dict[str, object]]:

@@ -29,7 +29,7 @@ from mqcd.daemon.explaining import Explanations, explain_live
 from mqcd.daemon.guard import Guard
 from mqcd.daemon.hashkey import hash_key
 from mqcd.daemon.places import LISTENERS, OPS, place_of
-from mqcd.daemon.rows import lane_rows, stuck_rows
+from mqcd.daemon.rows import destination_rows, lane_rows, stuck_rows
 from mqcd.deliver.deliverer import Deliverer
 from mqcd.net.dialer import SystemDialer
 from mqcd.net.resolver import DnsResolver
@@ -37,6 +37,7 @@ from mqcd.ops.audit import Audit
 from mqcd.ops.fanout import Fanout
 from mqcd.ops.http import Answer, HttpServer, Page, Request
 from mqcd.ops.lag import LoopLag
+from mqcd.ops.lastwords import LastWords
 from mqcd.ops.log import Log
 from mqcd.ops.logged import LogObserver
 from mqcd.ops.meters import Meters
@@ -94,12 +95,13 @@ class Server:
         self._meters = Meters()
         self._breakdown = breakdown_of(settings)
         self._audit = Audit(settings.deliver, settings.report)
+        self._words = LastWords()
         schedule = schedule_of(settings)
         options = options_of(settings, schedule, hash_key(settings.ops.events, conf))
         files = BestEffortFiles(Disk(), options.events, options.source, settings.queue.minfree)
         self._best_effort = BestEffort(files, clock, options.source.key)
-        own = (self._meters, self._breakdown, LogObserver(log_to), self._audit, self._best_effort)
-        observer = Fanout(*own, *observers)
+        told = (self._meters, self._breakdown, self._words, LogObserver(log_to), self._audit)
+        observer = Fanout(*told, self._best_effort, *observers)
         self.store: ClusterStore | Onlooker = (
             Onlooker(options) if settings.queue.read_only else ClusterStore(options, clock, observer)
         )
@@ -273,6 +275,7 @@ class Server:
         made["/metrics"] = self._when_open(made["/metrics"])
         made["/v1/explain"] = self._when_open(explain_page(self._explain))
         made["/v1/lanes"] = self._when_open(rows_page(lambda: lane_rows(self.deliverer.lanes())))
+        made["/v1/destinations"] = self._when_open(rows_page(self._destinations))
         made["/v1/stuck"] = self._when_open(rows_page(lambda: stuck_rows(self.deliverer.stuck())))
         return made
 
@@ -285,6 +288,13 @@ class Server:
             return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=f"{self._state}\n".encode())
 
         return answer
+
+    def _destinations(self) -> list[dict[str, object]]:
+        now = self._clock.now()
+        oldest = dict(self._breakdown.elders.oldest(now))
+        for name, received in self.deliverer.gauges(()).oldest.items():
+            oldest[name] = min(received, oldest.get(name, received))
+        return destination_rows(self.deliverer.lanes(), oldest, self._words.said, now)
 
     async def _explain(self, asked: str, sender: str) -> Explanations:
         return await explain_live(self.store, self.deliverer, asked, sender)

@@ -1,4 +1,4 @@
-"""/v1/lanes and /v1/stuck of a running server, and what their objects hold."""
+"""/v1/lanes, /v1/destinations and /v1/stuck of a running server, and what their objects hold."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from mqcd.core.events import Verb
-from mqcd.daemon.rows import lane_rows, stuck_rows
+from mqcd.core.reply import Reply
+from mqcd.daemon.rows import destination_rows, lane_rows, stuck_rows
 from mqcd.deliver.lanes import LaneState
 from mqcd.deliver.watchdog import Kind, Stuck
+from mqcd.ops.lastwords import Word
 from tests.unit.daemon.support import running
 
 LANE = LaneState(
@@ -84,3 +86,51 @@ def test_the_longest_stuck_comes_first() -> None:
         "since_ms": 5,
         "why": "slow",
     }
+
+
+def test_destinations_come_with_all_their_lanes_the_oldest_mail_first() -> None:
+    word = Word(900, Reply(code=450, status="4.2.1", text="busy"))
+    dead = replace(LANE, destination="dead.example", waiting=0, connections=0, suspended=True, probe_in_ms=70)
+    rows = destination_rows(
+        [
+            LANE,
+            replace(LANE, zone="", waiting=4, rate_in_ms=0),
+            dead,
+            replace(dead, destination="other.example"),
+        ],
+        {"mx.example": 600, "gone.example": 100},
+        {"mx.example": word, "nobody.example": word},
+        1000,
+    )
+    assert [(row["destination"], row["oldest_ms"]) for row in rows] == [
+        ("gone.example", 900),
+        ("mx.example", 400),
+        ("dead.example", None),
+        ("other.example", None),
+    ]
+    assert rows[1] == {
+        "destination": "mx.example",
+        "oldest_ms": 400,
+        "waiting": 7,
+        "connections": 10,
+        "idle": 2,
+        "suspended": False,
+        "probe_in_ms": 0,
+        "rate_in_ms": 0,
+        "reply": "450 4.2.1 busy",
+        "reply_ms": 100,
+    }
+    assert (rows[2]["suspended"], rows[2]["probe_in_ms"]) == (True, 70)
+    assert (rows[0]["suspended"], rows[0]["reply"]) == (False, None)
+
+
+async def test_a_running_server_lists_its_destinations_with_what_they_said(tmp_path: Path) -> None:
+    async with running(tmp_path, rules=["*=450 4.2.1 mailbox busy"]) as house:
+        await house.send("a@example.com")
+        await house.heard(Verb.DEFERRED)
+        status, text = await house.get("/v1/destinations")
+        assert status == 200
+        [row] = json.loads(text)
+        assert row["destination"] == f"127.0.0.1:{house.sink.port}"
+        assert row["reply"] == "450 4.2.1 mailbox busy"
+        assert row["oldest_ms"] >= 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqcd.cli.words import ago, ahead, printable, size, span
+from mqcd.core.words import ago, ahead, printable, size, span
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 
@@ -32,8 +32,8 @@ def test_times_are_told_from_now() -> None:
 
 
 def test_sizes_are_short() -> None:
-    assert [size(n) for n in (0, 1023, 1024, 4200, 31 << 20, 5 << 30)] == [
-        "0", "1023", "1.0K", "4.1K", "31M", "5.0G",
+    assert [size(n) for n in (0, 1023, 1024, 4200, 31 << 20, 5 << 30, 3 << 39)] == [
+        "0", "1023", "1.0K", "4.1K", "31M", "5.0G", "1.5T",
     ]  # fmt: skip
 
 

@@ -1,0 +1,206 @@
+"""`mqcd top`: asks a server's ops listener again and again, and shows what it says.
+
+Asking takes at most ASK_SECONDS; a server that does not answer leaves the last picture where it was, with
+the reason above it. The terminal is given back as it was found, however this ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import http.client
+import json
+import os
+import select
+import signal
+import sys
+import termios
+import time
+import tty
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from urllib.parse import urlsplit
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from mqcd.core.errors import ConfigError, MqcdError
+from mqcd.core.ports import Clock
+from mqcd.ops.topdata import Rows, Sample, View, parse, view
+from mqcd.ops.topscreen import screen
+
+ASK_SECONDS = 3.0
+KEPT = 300
+"""Samples that trends are drawn from."""
+_LOOK_SECONDS = 0.25
+"""How often keys and the window's size are looked at."""
+_LEAVE = ("q", "Q", "\x04")
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+
+
+class NoAnswer(MqcdError):
+    """Nobody answers there, or not as a server of mail does. Fault: the server's, or of who named it."""
+
+
+class Server:
+    """The pages of one ops listener."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+
+    @classmethod
+    def at(cls, url: str) -> Server:
+        """By its URL, of which only host and port count. Raises ConfigError."""
+        try:
+            parts = urlsplit(url if "//" in url else f"//{url}")
+            host, port = parts.hostname, parts.port or 80
+        except ValueError as error:
+            raise ConfigError(f'"{url}" names no server: {error}') from None
+        if not host or parts.scheme not in ("", "http"):
+            raise ConfigError(f'"{url}" names no server: expected http://host:port')
+        return cls(host, port)
+
+    @classmethod
+    def of(cls, interface: str, port: int) -> Server:
+        """By what its configuration says. Raises ConfigError."""
+        if not port:
+            raise ConfigError("ops port is 0, any free one: see the log of the start, and name it with --url")
+        return cls(_ANY.get(interface, interface), port)
+
+    def __str__(self) -> str:
+        return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+
+    def sample(self, clock: Clock) -> Sample:
+        """Its pages now. Raises NoAnswer."""
+        ready, against = self._get("/readyz")
+        status, page = self._get("/metrics")
+        if status not in (http.HTTPStatus.OK, http.HTTPStatus.SERVICE_UNAVAILABLE):
+            raise NoAnswer(f"{self} is no mqcd: /metrics gives {status}")
+        open_ = status == http.HTTPStatus.OK
+        return Sample(
+            taken=clock.monotonic() / 1000,
+            at=clock.now(),
+            metrics=parse(page) if open_ else {},
+            destinations=self._rows("/v1/destinations") if open_ else (),
+            stuck=self._rows("/v1/stuck") if open_ else (),
+            against="" if ready == http.HTTPStatus.OK else against.strip() or "no reason given",
+        )
+
+    def _rows(self, path: str) -> Rows:
+        status, text = self._get(path)
+        try:
+            rows: Rows = json.loads(text) if status == http.HTTPStatus.OK else []
+        except ValueError:
+            rows = []
+        return rows
+
+    def _get(self, path: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=ASK_SECONDS)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode("utf-8", "replace")
+        except (OSError, http.client.HTTPException) as error:
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise NoAnswer(f"no server answers at {self}: {why}") from error
+        finally:
+            connection.close()
+
+
+def look(server: Server, clock: Clock, interval: float, sleep: Callable[[float], None] = time.sleep) -> View:
+    """One view, with rates of one interval (seconds). Raises NoAnswer."""
+    first = server.sample(clock)
+    sleep(interval)
+    return view([first, server.sample(clock)])
+
+
+def as_json(shown: View) -> dict[str, object]:
+    """A view as one object; areas as `queue stat --json` has them."""
+    fields = dataclasses.asdict(shown)
+    fields["areas"] = [
+        {"area": area, "recipients": recipients, "bytes": octets, "oldest_age": oldest}
+        for area, (recipients, octets, oldest) in shown.areas.items()
+    ]
+    del fields["trends"]
+    return fields
+
+
+def watch(server: Server, clock: Clock, interval: float, console: Console) -> None:
+    """Show it until q or Ctrl-C. Raises NoAnswer if it does not answer at first."""
+    watching = Watching(server, clock, interval)
+    with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
+        shown: object = None
+        wait = 0.0
+        while pressed(wait) not in _LEAVE:
+            wait = min(watching.look(), _LOOK_SECONDS)
+            if (state := (watching.looks, console.size)) != shown:
+                shown = state
+                live.update(Group(*watching.lines(console.width, console.height)), refresh=True)
+
+
+class Watching:
+    """What has been seen of a server since the first sample, which making one takes."""
+
+    def __init__(self, server: Server, clock: Clock, interval: float) -> None:
+        """`interval`: seconds between samples. Raises NoAnswer."""
+        self._server = server
+        self._clock = clock
+        self._interval = interval * 1000
+        self._samples = deque([server.sample(clock)], maxlen=KEPT)
+        self._due = clock.monotonic() + self._interval
+        self._trouble = ""
+        self.looks = 0
+        """How often it was looked since."""
+
+    def look(self) -> float:
+        """Take a sample if it is time for one; gives the seconds until the next."""
+        if self._clock.monotonic() >= self._due:
+            self._due += self._interval
+            self.looks += 1
+            try:
+                self._samples.append(self._server.sample(self._clock))
+                self._trouble = ""
+            except NoAnswer as error:
+                self._trouble = str(error)
+            # What took longer than the interval is not caught up with.
+            self._due = max(self._due, self._clock.monotonic())
+        return max(self._due - self._clock.monotonic(), 0) / 1000
+
+    def lines(self, width: int, height: int) -> list[Text]:
+        """The picture."""
+        return screen(view(list(self._samples)), str(self._server), width, height, trouble=self._trouble)
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[float], str]]:
+    """What waits so many seconds for a key and gives it, "" for none; "q" once the process is to end."""
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    ending = False
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        nonlocal ending
+        ending = True
+
+    def pressed(seconds: float) -> str:
+        if ending:
+            return "q"
+        ready, _, _ = select.select([fd], [], [], seconds)
+        if not ready:
+            return ""
+        # The terminal is gone when there is nothing to be read.
+        return os.read(fd, 1).decode("ascii", "replace") or "q"
+
+    handlers = {
+        number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    }
+    try:
+        tty.setcbreak(fd)
+        yield pressed
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
