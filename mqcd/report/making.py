@@ -30,6 +30,8 @@ from mqcd.report.original import Excerpt, excerpt
 log = logging.getLogger(__name__)
 
 _CHUNK = 65536
+_NO_EIGHT_BIT = "5.6.3"
+"""Conversion required but not supported (RFC 3463, 3.7)."""
 
 
 class ReportMaker:
@@ -100,7 +102,7 @@ class ReportMaker:
                 introduction=settings.ndr_textpart if action is Action.FAILED else "",
                 recipients=about,
                 retry_until=until,
-                original=await self._original(about[0], action),
+                original=await self._original(about, action),
             )
         )
         envelope = Envelope(
@@ -113,8 +115,9 @@ class ReportMaker:
         )
         return Submission(envelope=envelope, recipients=readers, content=report.content)
 
-    async def _original(self, recipient: Recipient, action: Action) -> Excerpt | None:
+    async def _original(self, about: Sequence[Recipient], action: Action) -> Excerpt | None:
         """What the report returns of the message; a report without it is better than no report."""
+        recipient = about[0]
         limit = self.settings.attachmsg
         if not limit:
             return None
@@ -133,7 +136,10 @@ class ReportMaker:
             return None
         # RFC 3461, 4.3: who is told of anything but a failure gets no more back than the headers.
         headers_only = _ret(recipient.envelope) == "HDRS" or action is not Action.FAILED
-        return excerpt(head, content.size, headers_only=headers_only)
+        # What failed for its 8-bit octets may meet the same next hop on its way back.
+        plain = any(each.status == _NO_EIGHT_BIT for each in about)
+        returned = excerpt(head, content.size, headers_only=headers_only or plain)
+        return returned if returned.octets.isascii() or not plain else None
 
 
 def wants_all(envelope: Envelope) -> bool:

@@ -23,6 +23,8 @@ pytestmark = pytest.mark.needs("postfix")
 
 SAMPLES = mail.sample_files()
 LARGE = 30 * 1024 * 1024
+OLD_FASHIONED = "127.0.0.9"
+"""Whom Postfix does not offer 8BITMIME."""
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,11 @@ def postfix(module_receiver: Receiver) -> Iterator[Postfix]:
         pytest.skip("Postfix changes between users: only root can start it")
     # Not below pytest's own directory, which only root may enter.
     directory = Path(tempfile.mkdtemp(prefix="mqcd-postfix-"))
-    made = Postfix(directory, module_receiver.port)
+    made = Postfix(
+        directory,
+        module_receiver.port,
+        {"smtpd_discard_ehlo_keyword_address_maps": f"inline:{{{{{OLD_FASHIONED}=8bitmime}}}}"},
+    )
     try:
         made.start()
         yield made
@@ -113,3 +119,22 @@ def test_several_recipients_travel_together(server: Server, receiver: Receiver) 
     assert "queued as" in replies.pop()
     for recipient in recipients:
         assert came_through(receiver, recipient) == mail.message("several")
+
+
+def test_8_bit_content_comes_back_where_it_is_not_taken(
+    make_server: MakeServer, postfix: Postfix, receiver: Receiver
+) -> None:
+    ways = f'<zones><zone name="old" sources="{OLD_FASHIONED}"><match/></zone></zones>'
+    server = make_server(Plan(relays=relay(postfix.port), ways=ways)).start()
+    eight = ["BODY=8BITMIME"]
+    mail.send(server.port, mail.message("seven"), "seven@example.test", options=eight)
+    assert came_through(receiver, "seven@example.test") == mail.message("seven")
+    sender = "octets@origin.test"
+    mail.send(server.port, CONTENTS["eight-bit"], "eight@example.test", options=eight, sender=sender)
+    bounced = server.event("bounced", recipient="eight@example.test")
+    assert (bounced["status"], bounced["phase"]) == ("5.6.3", "mail")
+    # The report goes by the same relay: it must not need what it tells of.
+    report = receiver.to(sender).content
+    assert b"does not offer 8BITMIME" in b" ".join(report.split())
+    assert b"Subject: latin" in report
+    assert report.isascii()

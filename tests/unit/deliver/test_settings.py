@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import replace
-from functools import cache
 from ipaddress import ip_network
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mqcd.config.places import PLACES
 from mqcd.config.settings import HostPort, RelaySettings
 from mqcd.core.events import Verb
 from tests.fakes.dialer import Peer
 from tests.fakes.resolver import FakeResolver
 from tests.unit.deliver.kit import BY_DNS, RELAYED, Kit
+from tests.unit.effects import wrong
 
 ROOT = "mta/deliver/"
 CLIENT, NET = "client/", "client/remotenets/remotenet"
@@ -40,6 +37,9 @@ TESTS = {
     "maxrecips": "test_deliverer::test_recipients_of_one_message_travel_together_up_to_maxrecips",
     "smtpport": "test_settings::test_hosts_found_by_dns_are_asked_at_smtpport",
     "watchdog": "test_patrol::test_an_attempt_that_does_not_end_is_stuck_and_told_once",
+    "audit": "ops/test_audit::test_a_delivery_is_one_line",
+    "audit@rot": "ops/test_audit::test_the_time_of_the_event_decides_the_file_whenever_it_comes",
+    "audit@maxfile": "ops/test_auditfile::test_a_file_that_is_full_is_followed_by_the_next",
     CLIENT + "announcehost": SAID,
     CLIENT + "maxpipeline": "test_client_settings::test_maxpipeline",
     CLIENT + "timeout": "test_client_settings::test_timeout_is_what_the_limits_are_multiples_of",
@@ -108,22 +108,8 @@ TESTS = {
 """Setting to the test that fails without its effect; a module without directory lies beside this one."""
 
 
-@cache
-def names_in(module: str) -> frozenset[str]:
-    """Names of the tests in a module."""
-    unit = Path(__file__).parents[1]
-    where = unit.parent if module.startswith("e2e/") else unit if "/" in module else unit / "deliver"
-    tree = ast.parse((where / f"{module}.py").read_text())
-    return frozenset(
-        each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
-    )
-
-
 def test_every_setting_has_a_test_that_is_there() -> None:
-    assert set(TESTS) == {path.removeprefix(ROOT) for path in PLACES if path.startswith(ROOT)}
-    for setting, test in TESTS.items():
-        module, _, name = test.partition("::")
-        assert name in names_in(module), f"{setting}: no {test}"
+    assert wrong(ROOT, TESTS, "deliver") == []
 
 
 @pytest.mark.parametrize("most", [1, 2])

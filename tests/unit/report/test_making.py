@@ -11,7 +11,8 @@ from email.parser import BytesParser
 import pytest
 
 from mqcd.config.settings import ReportSettings
-from mqcd.core.model import Origin, Recipient, Settlement, Submission
+from mqcd.core.model import Body, Origin, Recipient, Settlement, Submission
+from mqcd.core.reply import Reply
 from mqcd.report.dsn import format_date
 from mqcd.report.making import ReportMaker
 from mqcd.stores.memory import MemoryStore
@@ -83,6 +84,38 @@ async def test_success_returns_headers_alone(ret: str) -> None:
     [report] = await bench.reports(await bench.claimed("a@example.org", dsn=ret))
     assert [part.get_content_type() for part in parsed(report).iter_parts()][-1] == "text/rfc822-headers"
     assert BODY.rpartition(b"\r\n\r\n")[2] not in bytes(report.content)  # type: ignore[arg-type]
+
+
+async def test_a_report_on_a_failure_says_what_the_settings_say() -> None:
+    said = replace(SETTINGS, ndr_subject="It came back", ndr_textpart="%PRODNAME% at %REPMTA% is sorry.")
+    bench = Bench(said)
+    await bench.post.settle(bounced(), *await bench.claimed("a@example.org"))
+    message = parsed(await bench.maker.failed(await bench.post.claim_bounces()))
+    assert (message["From"], message["Subject"]) == ("postmaster@example.net", "It came back")
+    people, status, *_ = message.iter_parts()
+    assert people.get_content().startswith("mqcd at mail.example.net is sorry.")
+    assert "Reporting-MTA: dns; mail.example.net" in str(status)
+
+
+@pytest.mark.parametrize(
+    ("status", "head", "returned"),
+    [
+        ("5.1.1", b"Subject: x", ["message/rfc822"]),
+        ("5.6.3", b"Subject: x", ["text/rfc822-headers"]),
+        ("5.6.3", b"Subject: \xe4", []),
+    ],
+)
+async def test_what_was_refused_for_its_8_bit_octets_does_not_make_the_report_8_bit(
+    status: str, head: bytes, returned: list[str]
+) -> None:
+    bench = Bench()
+    await bench.store.open()
+    await bench.post.send("a@example.org", content=head + b"\r\n\r\n\xff\r\n")
+    refusal = replace(bounced(), reply=Reply(code=554, status=status, text="refused"))
+    await bench.post.settle(refusal, *await bench.post.claim_all())
+    report = await bench.maker.failed(await bench.post.claim_bounces())
+    assert [part.get_content_type() for part in parsed(report).iter_parts()][2:] == returned
+    assert (report.envelope.body is Body.SEVEN) is (status == "5.6.3")
 
 
 async def test_a_null_sender_is_not_told() -> None:

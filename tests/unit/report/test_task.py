@@ -30,11 +30,14 @@ class FailingStore(MemoryStore):
     def __init__(self, clock: FakeClock, observer: RecordingObserver) -> None:
         super().__init__(clock, observer)
         self.broken: set[str] = set()
+        self.rooms: set[int] = set()
+        """For how many bounces it was asked at once."""
         self.under_way = self.most_under_way = 0
         """Reports between the reading of their message and their record."""
 
     async def claim_bounces(self, room: int) -> Sequence[Recipient]:
         self._fail("claim_bounces")
+        self.rooms.add(room)
         return await super().claim_bounces(room)
 
     def settle(
@@ -144,6 +147,7 @@ async def test_more_bounces_than_fit_into_memory_at_once(bench: Bench) -> None:
         await bench.bounce(f"r{n}@example.org")
     await bench.pass_time()
     assert len(await bench.reports()) == 10
+    assert bench.store.rooms == {3}
 
 
 async def test_reports_may_be_switched_off(bench: Bench) -> None:

@@ -57,6 +57,11 @@ def test_ehlo_offers_what_the_settings_say() -> None:
     assert off == "250-mx.example.org\r\n250-DSN\r\n250 ENHANCEDSTATUSCODES\r\n"
 
 
+def test_the_greeting_is_the_operators() -> None:
+    made = server(smtpgreet="no spam, please")
+    assert Rules(made, relay_policy(made, {}), Gate()).greeting == b"220 mx.example.org no spam, please\r\n"
+
+
 def test_helo() -> None:
     desk = Desk()
     assert desk.say("HELO client.example") == "250 mx.example.org\r\n"
