@@ -5,6 +5,8 @@ ever replaced, and a document that declares any is refused. Failures: `BadDocume
 """
 
 import dataclasses
+from collections.abc import Iterator
+from typing import BinaryIO
 
 from lxml import etree
 
@@ -49,6 +51,52 @@ def parse_document(octets: bytes) -> Node:
         raise BadDocument(line or 1, f"not well-formed XML: {error.msg}") from None
     _refuse_declarations(root.getroottree().docinfo)
     return _node(root)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Tag:
+    """The begin of one element, as it comes by."""
+
+    name: str
+    line: int
+    depth: int
+    """0 for the root."""
+    attributes: dict[str, str]
+
+
+def each_tag(file: BinaryIO) -> Iterator[Tag]:
+    """Each element of a document that may be long, in its order, none kept. Raises BadDocument, OSError."""
+    walk = etree.iterparse(
+        file,
+        events=("start", "end"),
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        dtd_validation=False,
+        attribute_defaults=False,
+        huge_tree=False,
+        remove_comments=True,
+        remove_pis=True,
+    )
+    depth = 0
+    try:
+        for event, element in walk:
+            if event == "start":
+                if depth == 0:
+                    _refuse_declarations(element.getroottree().docinfo)
+                attributes = {str(name): str(value) for name, value in element.attrib.items()}
+                yield Tag(
+                    name=str(element.tag), line=element.sourceline or 1, depth=depth, attributes=attributes
+                )
+                depth += 1
+                continue
+            depth -= 1
+            parent = element.getparent()
+            if parent is not None:
+                parent.remove(element)
+    except etree.XMLSyntaxError as error:
+        line, _ = error.position
+        raise BadDocument(line or 1, f"not well-formed XML: {error.msg}") from None
 
 
 def _refuse_declarations(info: etree.DocInfo) -> None:

@@ -1,0 +1,305 @@
+"""Advice: what the event log taught, as files that people review and the server loads while it runs.
+
+    %DIRVAR%/advice/proposed.xml    what was found last; may be edited before it is applied
+    %DIRVAR%/advice/active.xml      what is in effect
+    %DIRVAR%/advice/cancelled.xml   what somebody took back: not to be proposed again before its `until`
+
+Promise: a file is read whole or not at all: `BadConfiguration` has every error of it, each with file, line
+and attribute, up to `MAX_ERRORS`. What is written reads back as the same values. Memory goes with the
+number of pieces, never with the size of the text. No file is written here: `document` gives the octets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+from mqcd.config.document import BadDocument, Tag, each_tag
+from mqcd.config.fields import BadValue, Count, Duration, Listed, RateKind
+from mqcd.config.problems import BadConfiguration, Remark
+from mqcd.config.settings import Rate
+from mqcd.core.address import check_address, normal_domain, split_address
+from mqcd.core.errors import DecodeError
+from mqcd.core.events import format_time
+
+VERSION = "1"
+MAX_ERRORS = 100
+MAX_TEXT = 1000
+"""Characters of a reason, a reply or evidence that are kept."""
+
+_DELAYS = Listed(Duration(least=1))
+_RATE = RateKind()
+_CONNECTIONS = Count(least=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """One piece of advice, why it is given, and how long it holds."""
+
+    id: str
+    """Names the piece for ever: the same subject always has the same one (`piece_id`)."""
+    reason: str
+    evidence: str = ""
+    since: int
+    """When it was first given, ms."""
+    until: int
+    """When it loses its effect, ms."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suppression(Piece):
+    """Mail to this recipient is not worth an attempt."""
+
+    recipient: str
+    """The address, or the hash that stands for it in the event log (`<hashkey>`)."""
+    status: str = ""
+    """Enhanced status code (RFC 3463) that the refusals had."""
+    reply: str = ""
+    """The last of them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shaping(Piece):
+    """How a destination is to be treated; attributes as `<destination>` has them, None and () = as it is."""
+
+    match: str
+    rate: Rate | None = None
+    maxserverconnections: int | None = None
+    retry_delays: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Advice:
+    """The pieces of one file."""
+
+    made: int = 0
+    """When it was written, ms."""
+    suppressions: Mapping[str, Suppression] = field(default_factory=dict)
+    """By recipient, in comparable form (`comparable`)."""
+    shapings: tuple[Shaping, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.suppressions) + len(self.shapings)
+
+    def pieces(self) -> Iterator[Suppression | Shaping]:
+        """All of them: shapings, which are few, before suppressions."""
+        yield from self.shapings
+        yield from self.suppressions.values()
+
+    def keeping(self, wanted: Callable[[Suppression | Shaping], bool]) -> Advice:
+        """The same with those pieces alone that are wanted."""
+        return Advice(
+            made=self.made,
+            suppressions={name: each for name, each in self.suppressions.items() if wanted(each)},
+            shapings=tuple(each for each in self.shapings if wanted(each)),
+        )
+
+
+def suppression_id(recipient: str) -> str:
+    """The id of a recipient's suppression."""
+    return "s-" + _digest(comparable(recipient))
+
+
+def shaping_id(match: str) -> str:
+    """The id of a destination's shaping."""
+    return "d-" + _digest(normal_domain(match))
+
+
+def _digest(subject: str) -> str:
+    return hashlib.blake2b(subject.encode(), digest_size=6).hexdigest()
+
+
+def comparable(recipient: str) -> str:
+    """An address as suppressions compare it.
+
+    Case never separates two mailboxes here: a list that can be got round by a capital letter is none.
+    """
+    local, domain = split_address(recipient)
+    return f"{local.lower()}@{normal_domain(domain)}" if domain else local
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read_advice(path: pathlib.Path) -> Advice:
+    """The advice of a file. Raises BadConfiguration, also when it cannot be read."""
+    reading = _Reading(str(path))
+    try:
+        with path.open("rb") as file:
+            for tag in each_tag(file):
+                reading.take(tag)
+                if len(reading.errors) >= MAX_ERRORS:
+                    break
+    except OSError as error:
+        reading.wrong(0, "", f"cannot be read: {error.strerror}")
+    except BadDocument as error:
+        reading.wrong(error.line, "", str(error))
+    return reading.advice()
+
+
+class _Reading:
+    """One walk through a file; goes on after an error, to find them all."""
+
+    def __init__(self, file: str) -> None:
+        self.errors: list[Remark] = []
+        self._file = file
+        self._made = 0
+        self._suppressions: dict[str, Suppression] = {}
+        self._shapings: list[Shaping] = []
+
+    def wrong(self, line: int, path: str, text: str) -> None:
+        self.errors.append(Remark(file=self._file, line=line, path=path, text=text))
+
+    def advice(self) -> Advice:
+        if self.errors:
+            raise BadConfiguration(tuple(self.errors))
+        return Advice(made=self._made, suppressions=self._suppressions, shapings=tuple(self._shapings))
+
+    def take(self, tag: Tag) -> None:
+        if tag.depth == 0:
+            self._root(tag)
+        elif tag.depth == 1 and tag.name == "suppress":
+            values = self._values(tag, _SUPPRESSION)
+            if values is not None:
+                self._suppressions[comparable(values["recipient"])] = Suppression(**values)
+        elif tag.depth == 1 and tag.name == "shape":
+            values = self._values(tag, _SHAPING)
+            if values is not None:
+                self._shapings.append(Shaping(**values))
+        else:
+            self.wrong(tag.line, tag.name, "unknown here: expected suppress or shape inside advice")
+
+    def _root(self, tag: Tag) -> None:
+        if tag.name != "advice":
+            self.wrong(tag.line, tag.name, "this is no advice: expected <advice>")
+        elif tag.attributes.get("version") != VERSION:
+            found = tag.attributes.get("version", "none")
+            self.wrong(tag.line, "advice@version", f"{found}: this server reads version {VERSION}")
+        elif "made" in tag.attributes:
+            try:
+                self._made = _time(tag.attributes["made"])
+            except ValueError as error:
+                self.wrong(tag.line, "advice@made", str(error))
+
+    def _values(self, tag: Tag, kind: _Kind) -> dict[str, Any] | None:
+        values: dict[str, Any] = {}
+        before = len(self.errors)
+        for name, text in tag.attributes.items():
+            parse = kind.parse.get(name)
+            if parse is None:
+                self.wrong(tag.line, f"{tag.name}@{name}", f"unknown: expected {', '.join(kind.parse)}")
+                continue
+            try:
+                values[name] = parse(text)
+            except (ValueError, BadValue, DecodeError) as error:
+                self.wrong(tag.line, f"{tag.name}@{name}", str(error))
+        given = tag.attributes
+        for name in kind.required:
+            if name not in given:
+                self.wrong(tag.line, f"{tag.name}@{name}", "is missing")
+        return values if len(self.errors) == before else None
+
+
+def _time(text: str) -> int:
+    """Milliseconds of an RFC 3339 time; ValueError with what was expected."""
+    try:
+        at = datetime.fromisoformat(text)
+        if at.tzinfo is not None:
+            return round(at.astimezone(UTC).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError(f'"{text}" does not fit: expected a time such as 2026-01-31T09:00:00.000Z')
+
+
+def _text(text: str) -> str:
+    return text[:MAX_TEXT]
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise ValueError("is empty")
+    return text
+
+
+def _recipient(text: str) -> str:
+    """An address, or what stands for one: hashes keep the form of an address or are bare words."""
+    return check_address(text) if "@" in text else _name(text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What an element's attributes are."""
+
+    parse: Mapping[str, Callable[[str], Any]]
+    required: tuple[str, ...]
+
+
+_OF_ALL: dict[str, Callable[[str], Any]] = {
+    "id": _name,
+    "reason": _text,
+    "evidence": _text,
+    "since": _time,
+    "until": _time,
+}
+_SUPPRESSION = _Kind(
+    {"id": _name, "recipient": _recipient, "status": _text, "reply": _text} | _OF_ALL,
+    ("id", "recipient", "reason", "since", "until"),
+)
+_SHAPING = _Kind(
+    {
+        "id": _name,
+        "match": _name,
+        "rate": _RATE.parse,
+        "maxserverconnections": _CONNECTIONS.parse,
+        "retry_delays": _DELAYS.parse,
+    }
+    | _OF_ALL,
+    ("id", "match", "reason", "since", "until"),
+)
+
+# ---------------------------------------------------------------- writing
+
+
+def document(advice: Advice) -> Iterator[bytes]:
+    """The octets of a file, a piece at a time."""
+    yield f"<advice version={quoteattr(VERSION)} made={quoteattr(format_time(advice.made))}>\n".encode()
+    for shaping in advice.shapings:
+        yield _element("shape", shaping)
+    for suppression in advice.suppressions.values():
+        yield _element("suppress", suppression)
+    yield b"</advice>\n"
+
+
+_SHOW: dict[str, Callable[[Any], str]] = {
+    "since": format_time,
+    "until": format_time,
+    "rate": _RATE.show,
+    "maxserverconnections": _CONNECTIONS.show,
+    "retry_delays": _DELAYS.show,
+}
+
+
+def _element(name: str, piece: Piece) -> bytes:
+    parts = []
+    for each in _order(type(piece)):
+        value = getattr(piece, each)
+        if value or each in ("reason",):
+            parts.append(f"{each}={quoteattr(_plain(_SHOW.get(each, str)(value)))}")
+    return f"  <{name} {' '.join(parts)}/>\n".encode()
+
+
+def _order(kind: type[Piece]) -> list[str]:
+    """Attributes in the order that a person wants: what it is about, then why, then how long."""
+    names = [each.name for each in fields(kind)]
+    own = [name for name in names if name not in _OF_ALL]
+    return ["id", *own, "reason", "evidence", "since", "until"]
+
+
+def _plain(text: str) -> str:
+    """XML 1.0 has no place for most control characters, however they are escaped."""
+    return "".join(char if char.isprintable() else "?" for char in text)
