@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from ipaddress import ip_address
 from random import Random
@@ -97,8 +97,9 @@ class Relays:
         self._by_origin: list[_ByOrigin] = []
         self._by_domain: dict[str, Destination] = {}
         self._default: Destination | None = None
+        namesakes: dict[str, list[Destination]] = {}
         for entry in entries:
-            relay = _relay(entry)
+            relay = _told_apart(_relay(entry), namesakes)
             if entry.senders or entry.sendernets:
                 domains = frozenset(entry.destdomains)
                 self._by_origin.append(_ByOrigin(relay, entry.senders, entry.sendernets, domains))
@@ -142,6 +143,16 @@ def _relay(entry: RelaySettings) -> Destination:
         auth=entry.auth,
         ssl=entry.ssl,
     )
+
+
+def _told_apart(relay: Destination, namesakes: dict[str, list[Destination]]) -> Destination:
+    """A relay that is spoken to in another way than one of the same name has a lane and a name of its own,
+    for its connections cannot be used for the other's mail. The first one keeps the plain name."""
+    known = namesakes.setdefault(relay.name, [])
+    if relay not in known:
+        known.append(relay)
+    number = known.index(relay) + 1
+    return relay if number == 1 else replace(relay, name=f"{relay.name} #{number}")
 
 
 def within(networks: Sequence[Network], address: str) -> bool:

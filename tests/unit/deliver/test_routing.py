@@ -1,11 +1,12 @@
 """Where mail goes."""
 
 from collections import Counter
+from dataclasses import replace
 from ipaddress import ip_network
 
 import pytest
 
-from mqcd.config.settings import HostPort, RelaySettings
+from mqcd.config.settings import HostPort, RelaySettings, SslSettings
 from mqcd.core.model import Envelope
 from mqcd.core.ports import MxHost
 from mqcd.deliver import routing
@@ -44,6 +45,16 @@ def test_a_domains_own_relay_comes_before_the_default_one() -> None:
     assert usual is not None
     assert (usual[0].name, usual[1]) == ("default.example:25", Rule.DEFAULT)
     assert Relays([relay("x.example", to="a.example")]).find(mail(), "c.example") is None
+
+
+def test_relays_that_are_spoken_to_differently_have_lanes_of_their_own() -> None:
+    plain, again, lmtp, tls = (relay("x.example", to=f"{name}.example") for name in "abcd")
+    lmtp = replace(lmtp, lmtp=True)
+    tls = replace(tls, ssl=SslSettings(mandatory=True))
+    relays = Relays([plain, again, lmtp, tls])
+    found = [relays.find(mail(), f"{name}.example") for name in "abcd"]
+    names = [each[0].name for each in found if each is not None]
+    assert names == ["x.example:25", "x.example:25", "x.example:25 #2", "x.example:25 #3"]
 
 
 @pytest.mark.parametrize(
