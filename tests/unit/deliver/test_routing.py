@@ -6,7 +6,8 @@ from ipaddress import ip_network
 
 import pytest
 
-from mqcd.config.settings import HostPort, RelaySettings, SslSettings
+from mqcd.config.login import SslSettings
+from mqcd.config.settings import HostPort, RelaySettings
 from mqcd.core.model import Envelope
 from mqcd.core.ports import MxHost
 from mqcd.deliver import routing
