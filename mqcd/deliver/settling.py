@@ -23,6 +23,10 @@ RETRY_MS = 1000
 MAX_OUTSTANDING = 1000
 """Recipients whose verdicts are on their way to the store."""
 
+PARKED_AT_ONCE = 250
+"""Recipients in one record of those that are given back. A lane may give back thousands together; each part
+waits for the one before it, so that no turn of the loop has to do with all of them."""
+
 Reports = Callable[[], Awaitable[Sequence[Submission]]]
 """Makes reports, anew for each try to record them."""
 
@@ -92,6 +96,8 @@ class Settler:
         self._changed = changed
         self._outstanding = 0
         self._kept: deque[_Work] = deque()
+        self._parks: deque[_Work] = deque()
+        """The first one is on its way to the store, or kept."""
         self._retry: asyncio.Task[None] | None = None
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -114,8 +120,22 @@ class Settler:
 
     def park(self, recipients: Sequence[Recipient], until: int) -> None:
         """Give recipients back untried, due at `until` (wall time, ms)."""
-        if recipients:
-            self._submit(_Work(recipients=recipients, until=until))
+        idle = not self._parks
+        for start in range(0, len(recipients), PARKED_AT_ONCE):
+            self._parks.append(_Work(recipients=recipients[start : start + PARKED_AT_ONCE], until=until))
+        if idle and self._parks:
+            self._submit(self._parks[0])
+
+    def _next_park(self, work: _Work) -> None:
+        """The store has `work`, or never will: if that was the park under way, the next one is."""
+        if self._parks and self._parks[0] is work:
+            self._parks.popleft()
+            if self._parks:
+                asyncio.get_running_loop().call_soon(self._park, self._parks[0])
+
+    def _park(self, work: _Work) -> None:
+        if self._parks and self._parks[0] is work:
+            self._submit(work)
 
     def unavailable(self, error: StoreUnavailable) -> None:
         """Somebody else found the store unavailable: pause for a while."""
@@ -128,11 +148,12 @@ class Settler:
 
     async def done(self) -> None:
         """Wait until the store has everything."""
-        while self._outstanding or self._kept:
+        while self._outstanding or self._kept or self._parks:
             await self._wait()
 
     def close(self) -> None:
         """Try no more."""
+        self._parks.clear()
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
@@ -172,12 +193,14 @@ class Settler:
             if error is not None:
                 _log.error("the store failed on %d recipients", work.count, exc_info=error)
             self._released(work.count)
+            self._next_park(work)
         self._wake()
 
     def _give_up(self, work: _Work) -> None:
         """A fault of ours, not of the moment: the recipients stay in flight until the next start."""
         _log.exception("the store refused a record of %d recipients", work.count)
         self._released(work.count)
+        self._next_park(work)
 
     def _keep(self, work: _Work, error: BaseException) -> None:
         self._kept.append(work)
