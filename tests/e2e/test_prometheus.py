@@ -20,7 +20,7 @@ from tests.e2e.kit.alarms import LOUD, promtool_test
 from tests.e2e.kit.mail import Client
 from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.ports import free_port
-from tests.e2e.kit.prometheus import Prometheus
+from tests.e2e.kit.prometheus import JOB, Prometheus
 from tests.e2e.kit.server import Server
 from tests.e2e.kit.waiting import DEADLINE, poll
 
@@ -153,6 +153,14 @@ def test_every_query_and_rule_works_with_a_live_server(watched: tuple[Server, Pr
         ["promtool", "check", "metrics"], input=page, capture_output=True, text=True, timeout=DEADLINE
     )
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+def test_the_shipped_configuration_is_one() -> None:
+    conf = str(ALERTS.with_name("prometheus.yml"))
+    done = subprocess.run(["promtool", "check", "config", conf], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert f"{len(LOUD)} rules found" in done.stdout
+    assert f"job_name: {JOB}\n" in ALERTS.with_name("prometheus.yml").read_text()
 
 
 def test_each_alert_is_raised_when_it_should_be_and_only_then(tmp_path: Path) -> None:

@@ -33,6 +33,29 @@ async def test_mail_goes_in_and_out_and_is_told_of(tmp_path: Path) -> None:
         assert "mqcd_recipients_accepted_total 2.0" in page
         assert 'mqcd_queue_recipients{area="held"} 0.0' in page
         assert "mqcd_syncs_total" in page
+        site = f"127.0.0.1:{house.sink.port}"
+        for figure in (
+            'mqcd_listener_recipients_total{listener="smtp"} 2.0',
+            'mqcd_zone_delivered_total{tls="none",zone="-"} 2.0',
+            f'mqcd_site_verdicts_total{{site="{site}",verdict="delivered"}} 2.0',
+            f'mqcd_site_connections_total{{site="{site}"}} 1.0',
+            'mqcd_replies_total{class="success",code="2xx",verdict="delivered"} 2.0',
+            "mqcd_ledger_imbalance_recipients 0.0",
+        ):
+            assert f"\n{figure}\n" in page
+
+
+async def test_figures_of_what_is_configured_are_there_before_any_mail(tmp_path: Path) -> None:
+    zones = '<zones><zone name="bulk"><match domain="example.com"/></zone></zones>'
+    async with running(tmp_path, deliver=zones) as house:
+        page = (await house.get("/metrics"))[1]
+        for figure in (
+            'mqcd_listener_messages_total{listener="smtp",tls="none"} 0.0',
+            'mqcd_zone_verdicts_total{verdict="bounced",zone="bulk"} 0.0',
+            'mqcd_zone_verdicts_total{verdict="bounced",zone="-"} 0.0',
+            'mqcd_site_verdicts_total{site="other",verdict="deferred"} 0.0',
+        ):
+            assert f"\n{figure}\n" in page
 
 
 async def test_a_refusal_comes_back_as_a_report(tmp_path: Path) -> None:
