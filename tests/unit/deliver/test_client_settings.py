@@ -25,6 +25,7 @@ from mqcd.config.settings import (
 from mqcd.core.events import Verb
 from mqcd.core.model import Deferred, Delivered, Phase
 from mqcd.core.ports import TlsTerms
+from tests.fakes.clock import FakeClock
 from tests.fakes.dialer import Peer
 from tests.fakes.resolver import FakeResolver
 from tests.unit.deliver.kit import BY_DNS, CONTENT, MINUTE, RELAYED, SCHEDULE, Kit
@@ -257,7 +258,28 @@ async def test_a_relay_that_wants_tls_goes_before_remotenets() -> None:
 # ---------------------------------------------------------------- connections that are kept
 
 
+class Slow(Peer):
+    """Takes 25 s over the end of a message."""
+
+    clock: FakeClock
+
+    def receive(self, data: bytes) -> None:
+        if data.endswith(b"\r\n.\r\n"):
+            self.clock.advance(25_000)
+        super().receive(data)
+
+
 async def test_maxconntime_ends_a_connection_however_busy() -> None:
+    async with Kit(replace(RELAYED, maxconntime=MINUTE, maxserverconnections=1), {"192.0.2.1": Slow}) as kit:
+        Slow.clock = kit.clock
+        for number in range(4):
+            await kit.submit(f"to{number}@example.com")
+        await kit.heard(Verb.DELIVERED, 4)
+        assert len(kit.dialer.dialled) == 2
+        assert [line.split()[0] for line in kit.dialer.peers[0].log].count("MAIL") == 3
+
+
+async def test_maxconntime_ends_a_connection_that_is_kept() -> None:
     settings = replace(RELAYED, maxconntime=MINUTE, maxidletime=10 * MINUTE)
     async with Kit(settings) as kit:
         for number in range(4):
