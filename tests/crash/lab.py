@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
+from mqcd.core.events import Verb, format_time
 from mqcd.core.model import (
     Bounced,
     Deferred,
@@ -28,9 +29,11 @@ from mqcd.core.model import (
 from mqcd.core.schedule import RetrySchedule
 from mqcd.queue import tasks
 from mqcd.queue.admin.ownership import Owned, owned
+from mqcd.queue.besteffortfiles import BestEffortFiles, Line
 from mqcd.queue.durable import Disk
-from mqcd.queue.eventfiles import Source
+from mqcd.queue.eventfiles import Source, parse
 from mqcd.queue.helper import Helper
+from mqcd.queue.retention import Retain, Retention
 from mqcd.queue.shard import Options, Shard
 from mqcd.queue.store import ClusterStore
 from tests.contract.mail import deferred
@@ -45,6 +48,11 @@ SENDER = "sender@example.com"
 TOP = Path("/mail")
 ROOTS = (TOP / "queue", TOP / "spool", TOP / "events")
 """Each lies on a file system of its own: what is synced on one is not synced on another."""
+ARCHIVE = TOP / "archive"
+"""Where a reader keeps the event files: it has copied each before it is removed."""
+KEY = b"a key of at least 16 octets"
+EVENTS = 1800
+"""Octets of event files that are kept with `links`."""
 INLINE_MAX = 1200
 SEGMENT = 20 << 10
 EVACUATE_AGE = 60_000
@@ -59,7 +67,10 @@ def warning_of(key: tuple[int, int]) -> str:
 
 
 def options(*, links: bool = False, segments: int = 4) -> Options:
-    """A shard as small as can be, so that every file and frame has few sectors."""
+    """A shard as small as can be, so that every file and frame has few sectors.
+
+    With `links` its event files name nobody, and only so many of them are kept.
+    """
     settings = QueueSettings(
         rootpath=ROOTS[0],
         maxclustersize=700,
@@ -74,7 +85,20 @@ def options(*, links: bool = False, segments: int = 4) -> Options:
         ),
     )
     schedule = RetrySchedule(delays=(20_000, 40_000, 80_000), maxtime=DAY_MS, maxtime_reports=DAY_MS)
-    return Options(settings=settings, schedule=schedule, source=Source("crash", 0), events=ROOTS[2])
+    return Options(
+        settings=settings,
+        schedule=schedule,
+        source=Source("crash", 0, KEY if links else b""),
+        events=ROOTS[2],
+        retention=Retention(maxsize=EVENTS if links else 0),
+    )
+
+
+REFUSED = Line(
+    Verb.REFUSED,
+    f'"event":"refused","at":"{format_time(START_MS)}","reason":"relay","code":550,"class":"policy"}}',
+)
+"""One at each start."""
 
 
 class WatchedHelper(InlineHelper):
@@ -87,7 +111,17 @@ class WatchedHelper(InlineHelper):
 
     async def run(self, task: tasks.Task) -> tasks.Result:
         self.before(task)
+        if isinstance(task, Retain):
+            self._archive(task.directory)
         return await super().run(task)
+
+    def _archive(self, events: Path) -> None:
+        self._disk.mkdir(ARCHIVE)
+        for name in self._disk.names(events):
+            file = parse(name)
+            if file is not None and not file.best_effort:
+                self._disk.link(events / name, ARCHIVE / name)
+        self._disk.sync_dir(ARCHIVE)
 
 
 class WatchedWorkers(InlineWorkers):
@@ -182,6 +216,9 @@ class Actor:
         self.clock.advance(1000)
         self._store = ClusterStore(self.options, self.clock, Witness(self.disk), self.disk, self.workers)
         await self._store.open()
+        refusals = BestEffortFiles(self.disk, ROOTS[2], self.options.source, 0)
+        refusals.prepare()
+        refusals.write([REFUSED], self.clock.now())
         if self.arrival:
             # Mail comes in while what was left is still being read.
             await self.accept(1, self.arrival)
@@ -287,7 +324,7 @@ class Actor:
         spid = self.store.reserve(several=False)
         now = self.clock.now()
         envelope = Envelope(
-            spid=spid, sender="", received=now, origin=Origin.REPORT, user=warning_of(recipient.key)
+            spid=spid, sender="", received=now, origin=Origin.REPORT, client=warning_of(recipient.key)
         )
         report = Submission(envelope=envelope, recipients=[SENDER], content=body_of(spid, 300))
         told = Settlement(recipient=recipient, verdict=replace(deferred(due), warning=now + DAY_MS))

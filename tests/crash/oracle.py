@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from mqcd.core.errors import MqcdError
-from mqcd.core.events import Verb
+from mqcd.core.events import BEST_EFFORT, Verb
 from mqcd.core.model import Area, Recipient
 from mqcd.core.selection import Selection
 from mqcd.core.spid import parse_spid
@@ -30,7 +31,7 @@ from mqcd.queue.quarantine import QUARANTINE
 from mqcd.queue.snapshot import Snapshot
 from tests.contract import schema
 from tests.contract.mail import delivered, read_all
-from tests.crash.lab import ROOTS, TOP, Actor, survivor, warning_of
+from tests.crash.lab import ARCHIVE, ROOTS, TOP, Actor, survivor, warning_of
 from tests.crash.memory import MemoryDisk
 from tests.crash.model import File, Mark, State
 from tests.crash.worker import body_of
@@ -291,23 +292,36 @@ def _parse(packed: bytes) -> tuple[dict[str, Any], ...]:
     return events
 
 
+def _event_files(disk: MemoryDisk, problems: list[str]) -> Iterator[tuple[str, bytes]]:
+    """Those that are there, and those that a reader had copied before they were removed."""
+    here = [name for name in disk.names(ROOTS[2]) if name.endswith(".jsonl.gz")]
+    copies = {name: disk.read_file(ARCHIVE / name) for name in disk.names(ARCHIVE)}
+    for name in here:
+        packed = disk.read_file(ROOTS[2] / name)
+        if copies.pop(name, packed) != packed:
+            problems.append(f"event file {name} is not what it was")
+        yield name, packed
+    yield from copies.items()
+
+
 def _read_events(disk: MemoryDisk, outcome: Outcome) -> Counter[Verb]:
     events: list[dict[str, Any]] = []
-    for name in (name for name in disk.names(ROOTS[2]) if name.endswith(".jsonl.gz")):
+    for name, packed in _event_files(disk, outcome.problems):
         try:
-            events += _parse(disk.read_file(ROOTS[2] / name))
-        except (EOFError, OSError, ValueError) as error:
+            events += _parse(packed)
+        except (EOFError, OSError, ValueError, zlib.error) as error:
             outcome.problems.append(f"event file {name}: {error}")
     ids = Counter(event["id"] for event in events)
     if len(ids) < len(events):
         outcome.problems.append(f"doubled ids: {[key for key, count in ids.items() if count > 1][:5]}")
+    events = [event for event in events if event["event"] not in BEST_EFFORT]
     events.sort(key=lambda event: int(event["id"].rpartition("/")[2]))
     lives: dict[Key, list[dict[str, Any]]] = defaultdict(list)
     for event in events:
         lives[parse_spid(event["spid"]), event["qid"]].append(event)
     accepted = {spid for spid, _ in lives}
     outcome.warnings.update(
-        event["user"] for event in events if event["event"] == "accepted" and "user" in event
+        event["client"] for event in events if event["event"] == "accepted" and "client" in event
     )
     outcome.imported = sum(_is_imported(life) for life in lives.values())
     for key, life in lives.items():
@@ -330,7 +344,7 @@ def _check_life(key: Key, life: list[dict[str, Any]], accepted: Iterable[int], p
 
 
 def _is_imported(life: list[dict[str, Any]]) -> bool:
-    return str(life[0].get("recipient", "")).startswith(IMPORTED)
+    return bool(life[0].get("origin") == "import")
 
 
 def _check_attempts(key: Key, life: list[dict[str, Any]], verbs: str, problems: list[str]) -> None:
