@@ -31,6 +31,8 @@ class Plan:
     ways: str = ""
     """Zones, destinations and senders, as XML."""
     report: Values = dataclasses.field(default_factory=dict)
+    events: str = ""
+    """What stands in the block of the event files, as XML."""
     log_level: str = "info"
     smtp_port: int = 0
     ops_port: int = 0
@@ -81,6 +83,7 @@ class Plan:
 <ops interface="127.0.0.1" port="{self.ops_port}">
 <node>node</node>
 <log format="json" level="{self.log_level}"/>
+<events>{self.events}</events>
 </ops>
 </mailserver>
 """
