@@ -178,6 +178,8 @@ class Keeper:
             self._wake.set()
             return
         self.trouble = told(error) if isinstance(error, OSError) else str(error)
+        # Who waits for room need not wait for what has failed.
+        self._relief.set()
         log.error("the journal cannot be emptied and will be tried again: %s", self.trouble)
         self._shard.later(_RETRY_MS, self._wake.set)
 

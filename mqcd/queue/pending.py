@@ -22,6 +22,11 @@ MORE = frozenset((Kind.ACCEPT, Kind.TAKE))
 FULL = "the journal is full until older segments have been evacuated"
 """Why a segment that cannot begin refuses what it would hold."""
 
+
+class JournalFull(StoreUnavailable):
+    """No segment can begin for new work: nothing of the frame has been written, or ever will be."""
+
+
 Placed = Callable[[Segment, int, int, int], None]
 """Called when a frame is durable: its segment, first ordinal, where its body begins, first sequence."""
 
@@ -73,4 +78,4 @@ def fail(item: Append, why: str) -> None:
         # Nobody waits for it, so nobody would ever look at the exception.
         item.future.cancel()
     elif not item.future.done():
-        item.future.set_exception(StoreUnavailable(why))
+        item.future.set_exception(JournalFull(why) if why == FULL else StoreUnavailable(why))

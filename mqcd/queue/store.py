@@ -31,6 +31,7 @@ from mqcd.queue.figures import Figures
 from mqcd.queue.keeper import Keeper
 from mqcd.queue.onlooker import READ_ONLY
 from mqcd.queue.pending import FULL
+from mqcd.queue.pressure import Pressure
 from mqcd.queue.recovery import recover
 from mqcd.queue.ring import Resident
 from mqcd.queue.scanning import Precedence
@@ -44,8 +45,6 @@ from mqcd.queue.writes import Writer
 log = logging.getLogger(__name__)
 
 Written = TypeVar("Written")
-_FULL_DELAY_MS = 500
-"""How long an accept waits for room when the journal is three quarters full."""
 
 
 class ClusterStore:
@@ -190,17 +189,16 @@ class ClusterStore:
     async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
         """Take responsibility for a message."""
         live = self._live
+        pressure = live.pressure
+        if pressure.high:
+            await pressure.ease()
         if why := self.refusing():
             raise StoreUnavailable(why)
-        # While the last run's mail is read nothing can be evacuated, and waiting would help nobody.
-        ring = live.shard.ring
-        if ring.free_slots * 4 <= ring.slots and live.shard.ready:
-            await live.keeper.relief(_FULL_DELAY_MS)
-        staged = live.staging.in_memory(submission)
-        if staged is not None:
-            return await live.writer.accept(staged)
+        small = live.staging.in_memory(submission)
+        if small is not None:
+            return await pressure.through(lambda: live.writer.accept(small))
         staged = await live.staging.stage(submission)
-        return await self._see_through([staged], lambda: live.writer.accept(staged))
+        return await self._see_through([staged], lambda: pressure.through(lambda: live.writer.accept(staged)))
 
     async def _see_through(
         self, staged: Sequence[Staged], write: Callable[[], Awaitable[Written]]
@@ -372,7 +370,7 @@ class ClusterStore:
 class _Open:
     """The parts of an open store."""
 
-    __slots__ = ("claims", "keeper", "recovery", "shard", "staging", "writer")
+    __slots__ = ("claims", "keeper", "pressure", "recovery", "shard", "staging", "writer")
 
     def __init__(
         self, shard: Shard, writer: Writer, claims: Claims, keeper: Keeper, recovery: asyncio.Task[None]
@@ -384,6 +382,7 @@ class _Open:
         self.recovery = recovery
         """Brings in what the last run left."""
         self.staging = Staging(shard)
+        self.pressure = Pressure(shard, keeper)
 
 
 def _find(shard: Shard, recipient: Recipient) -> Resident | None:

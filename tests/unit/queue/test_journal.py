@@ -16,6 +16,7 @@ from mqcd.queue.figures import Figures
 from mqcd.queue.frame import HEADER_SIZE, Kind
 from mqcd.queue.journal import Journal
 from mqcd.queue.manifest import ManifestState
+from mqcd.queue.pending import JournalFull
 from mqcd.queue.replay import Walk, find_chain
 from mqcd.queue.ring import KEPT_BACK, Ring, Segment
 from mqcd.queue.slot import SlotHeader
@@ -334,7 +335,7 @@ async def test_in_a_full_ring_new_work_fails_and_verdicts_do_not(bench: Bench, k
     with pytest.raises(StoreUnavailable, match="journal is full"):
         await bench.append(b"new", kind)
     verdict, new = await outcomes([bench.append(b"last"), bench.append(b"new", kind)])
-    assert (verdict, type(new)) == (None, StoreUnavailable)
+    assert (verdict, type(new)) == (None, JournalFull)
     assert bench.recovered()[-2:] == [b"verdict", b"last"]
 
 
