@@ -272,6 +272,12 @@ def processor_seconds(pid: int = 0) -> list[float]:
     return spent
 
 
+def ended_children_seconds(pid: int) -> float:
+    """Processor time of the children of a process that have ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+
+
 def peak_of_children() -> int:
     """The largest resident size of any child that has ended, octets."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024

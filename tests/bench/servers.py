@@ -89,13 +89,20 @@ class Server:
     port: int
     """Where it takes mail."""
     pid: int
-    """Its process; 0 = there are many."""
+    """Its process, or of many the one that the others are children of."""
     ops: int = 0
     """Port of its metrics."""
+    alone: bool = True
+    """Whether its children live as long as it does."""
 
     def peaks(self) -> list[int]:
-        """The largest resident size so far of the server and its helper, octets."""
-        return kit.peak_memory(self.pid) if self.pid else []
+        """The largest resident size so far of the server and its helper, octets; [] where there are many."""
+        return kit.peak_memory(self.pid) if self.alone else []
+
+    def spent(self) -> list[float]:
+        """Processor time so far of the server and its helper, or of many processes together, seconds."""
+        each = kit.processor_seconds(self.pid)
+        return each if self.alone else [sum(each) + kit.ended_children_seconds(self.pid)]
 
     def metric(self, name: str) -> float:
         """The sum of a metric over its labels."""
@@ -204,7 +211,7 @@ def postfix(directory: Path, routes: Routes) -> Iterator[Server]:
     subprocess.run([*run, "start"], check=True, capture_output=True)
     try:
         until(lambda: answers(port), "Postfix")
-        yield Server(port, 0)
+        yield Server(port, int((base / "queue/pid/master.pid").read_text()), alone=False)
     finally:
         subprocess.run([*run, "stop"], check=True, capture_output=True)
 
