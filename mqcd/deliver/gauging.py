@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 from mqcd.deliver.lanes import Job, Lane
 
+_NEVER = 1 << 63
+"""Later than any time."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gauges:
@@ -47,12 +50,16 @@ def gauge(lanes: Iterable[Lane], under_way: Iterable[tuple[Job, int]], sites: Co
             site_connections[site] += lane.connections
         if lane.waiting or lane.aside:
             waiting[site] += lane.waiting + lane.aside
-        if lane.jobs:
-            received = min([job.recipients[0].envelope.received for job in lane.jobs])
-            oldest[name] = min(received, oldest.get(name, received))
+        if jobs := lane.jobs:
+            received = jobs[0].recipients[0].envelope.received
+            if len(jobs) > 1:
+                received = min([job.recipients[0].envelope.received for job in jobs])
+            if received < oldest.get(name, _NEVER):
+                oldest[name] = received
     for job, _ in under_way:
         name, received = job.hop.destination.name, job.recipients[0].envelope.received
-        oldest[name] = min(received, oldest.get(name, received))
+        if received < oldest.get(name, _NEVER):
+            oldest[name] = received
     return Gauges(
         lanes=used,
         connections=connections,

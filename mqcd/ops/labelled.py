@@ -6,7 +6,7 @@ there is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from heapq import nsmallest
 
 from mqcd.core.ports import Distribution
@@ -65,10 +65,10 @@ def by_site(
     `oldest`: of any destination, when its oldest mail was accepted, ms, as `now` is.
     """
     names = {OTHER: "", **{name: name for name, _ in breakdown.sites if name != OTHER}}
-    waits = dict(breakdown.elders.oldest(now))
-    for name, received in oldest.items():
-        waits[name] = min(received, waits.get(name, received))
-    worst = nsmallest(WORST, waits.items(), key=lambda item: (item[1], item[0]))
+    waits = {**oldest}
+    for name, received in breakdown.elders.oldest(now).items():
+        if received < waits.get(name, now):
+            waits[name] = received
     return {
         "mqcd_site_open_connections": {
             (printable(name),): connections.get(key, 0) for name, key in names.items()
@@ -77,9 +77,15 @@ def by_site(
             (printable(name),): waiting.get(key, 0) for name, key in names.items()
         },
         "mqcd_site_oldest_recipient_age_seconds": {
-            (printable(name),): max(now - received, 0) / 1000 for name, received in worst
+            (printable(name),): max(now - received, 0) / 1000 for received, name in _worst(waits)
         },
     }
+
+
+def _worst(waits: Mapping[str, int]) -> Sequence[tuple[int, str]]:
+    """The oldest of them. Times alone first: ten thousand pairs would have to be made to be compared."""
+    latest = max(nsmallest(WORST, waits.values()), default=0)
+    return sorted((received, name) for name, received in waits.items() if received <= latest)[:WORST]
 
 
 def printable(name: str) -> str:
