@@ -21,7 +21,7 @@ from pathlib import Path
 from mqcd.config.settings import Settings
 from mqcd.core.errors import ConfigError
 from mqcd.core.events import format_time
-from mqcd.core.ports import Clock, Observer
+from mqcd.core.ports import Clock, Observer, Resolver
 from mqcd.core.reply import Reply
 from mqcd.daemon.changes import Changes, compare
 from mqcd.daemon.derived import breakdown_of, options_of, own_names, schedule_of
@@ -106,18 +106,7 @@ class Server:
             Onlooker(options) if settings.queue.read_only else ClusterStore(options, clock, observer)
         )
         resolver = DnsResolver(settings.deliver.dns, clock)
-        self.doors = [
-            Door(
-                listener,
-                self.store,
-                clock,
-                observer,
-                inline_max=settings.queue.journal.inline_max,
-                resolver=resolver,
-                zones=settings.deliver.zones,
-            )
-            for listener in settings.submit.listeners
-        ]
+        self.doors = self._make_doors(observer, resolver)
         self._reports = ReportTask(self.store, clock, settings.report)
         self.deliverer = Deliverer(
             settings.deliver,
@@ -135,6 +124,21 @@ class Server:
         self._http = HttpServer(self._pages(), clock)
         self.ops_port = settings.ops.port
         """TCP port of the pages; the bound one once bound."""
+
+    def _make_doors(self, observer: Observer, resolver: Resolver) -> Sequence[Door]:
+        settings = self.settings
+        return [
+            Door(
+                listener,
+                self.store,
+                self._clock,
+                observer,
+                inline_max=settings.queue.journal.inline_max,
+                resolver=resolver,
+                zones=settings.deliver.zones,
+            )
+            for listener in settings.submit.listeners
+        ]
 
     # ------------------------------------------------------------ start
 
