@@ -12,11 +12,13 @@ from mqcd.core.model import (
     MAX_LAST_WORDS,
     MAX_STORED_REPLY,
     Area,
+    Attempt,
     Bounced,
     Deferred,
     Delivered,
     Discarded,
     Expired,
+    Phase,
     Recipient,
     Reported,
     Verdict,
@@ -111,7 +113,7 @@ def with_last_words(recipient: Recipient, verdict: Delivered | Deferred | Bounce
         code=verdict.reply.code,
         status=verdict.reply.status,
         reply=stored_text(verdict.reply, MAX_LAST_WORDS),
-        remote=f"{attempt.remote_host} {attempt.phase} {attempt.at}",
+        remote=f"{_speaker(attempt)} {attempt.phase} {attempt.at}",
     )
 
 
@@ -126,5 +128,10 @@ def _attempted(
         code=verdict.reply.code,
         status=verdict.reply.status,
         reply=stored_text(verdict.reply),
-        remote=verdict.attempt.remote_host,
+        remote=_speaker(verdict.attempt),
     )
+
+
+def _speaker(attempt: Attempt) -> str:
+    """The host whose word the last reply is; "" where it came to none: then the words are ours."""
+    return "" if attempt.phase in (Phase.ROUTE, Phase.CONNECT) else attempt.remote_host

@@ -161,8 +161,7 @@ def _text_part(notice: Notice) -> bytes:
         why = _reason(bounce) if notice.action is Action.FAILED else _said(bounce)
         paragraphs += [f"<{_one_line(bounce.address)}>", *_wrapped(why, "    "), ""]
     if notice.original is not None and notice.original.octets:
-        cut = "The beginning of your message" if notice.original.cut else "Your message"
-        paragraphs += [f"{cut} is attached.", ""]
+        paragraphs += [f"{_returned(notice.original, 'your')} is attached.", ""]
     body = _lines(paragraphs)
     charset = "us-ascii" if body.isascii() else "utf-8"
     return _part(f"text/plain; charset={charset}", "Notification", body)
@@ -303,8 +302,14 @@ def _original_part(notice: Notice, original: Excerpt) -> bytes:
     kinds = ("message/rfc822", "text/rfc822-headers")
     if envelope.smtputf8 and not original.header_section.isascii():
         kinds = ("message/global", "message/global-headers")
-    description = "Beginning of the message" if original.cut else "The message"
-    return _part(kinds[original.headers_only], description, original.octets)
+    return _part(kinds[original.headers_only], _returned(original, "the"), original.octets)
+
+
+def _returned(original: Excerpt, whose: str) -> str:
+    """What it is that a report returns, for people."""
+    if original.headers_only:
+        return f"The header of {whose} message"
+    return f"The beginning of {whose} message" if original.cut else f"{whose} message".capitalize()
 
 
 # ---------------------------------------------------------------- pieces

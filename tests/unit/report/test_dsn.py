@@ -186,13 +186,15 @@ def test_a_cut_message_says_so() -> None:
     cut = replace(notice(), original=excerpt(ORIGINAL, 100_000, headers_only=False))
     text, _, returned = parts(parse(compose(cut)))
     assert "The beginning of your message is attached." in text.get_content()
-    assert returned["Content-Description"] == "Beginning of the message"
+    assert returned["Content-Description"] == "The beginning of the message"
     assert returned.get_content_type() == "message/rfc822"
 
 
 def test_headers_alone_have_their_own_type() -> None:
     headers = replace(notice(), original=excerpt(ORIGINAL, len(ORIGINAL), headers_only=True))
-    returned = parts(parse(compose(headers)))[2]
+    text, _, returned = parts(parse(compose(headers)))
+    assert "The header of your message is attached." in text.get_content()
+    assert returned["Content-Description"] == "The header of the message"
     assert returned.get_content_type() == "text/rfc822-headers"
     assert returned.get_content() == "From: s@example.com\r\nSubject: lost\r\n"
 

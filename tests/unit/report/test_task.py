@@ -233,7 +233,7 @@ async def test_all_of_a_message_comes_back_to_who_asked_for_it(bench: Bench, ret
     await bench.post.settle(bounced(), *await bench.post.claim_all())
     await bench.pass_time()
     texts = [await bench.post.read(each) for each in await bench.reports()]
-    assert sorted(b"Beginning of the message" in text for text in texts) == [not whole, True]
+    assert sorted(b"The beginning of the message" in text for text in texts) == [not whole, True]
     assert (max(map(len, texts)) > 20_000) is whole
 
 

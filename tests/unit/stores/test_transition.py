@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from mqcd.core.model import Area, Discarded, Envelope, Recipient, Reported, Verdict
-from mqcd.core.transition import after, parked, unknown
+from mqcd.core.model import Area, Discarded, Envelope, Phase, Recipient, Reported, Verdict
+from mqcd.core.transition import LastAttempt, after, last_attempt, parked, unknown
 from tests.contract.harness import SCHEDULE
-from tests.contract.mail import bounced, deferred, delivered, expired
+from tests.contract.mail import ATTEMPT, bounced, deferred, delivered, expired
 
 FRESH = Recipient(
     envelope=Envelope(spid=2, sender="s@example.com", received=1000), size=9, qid=1, address="a@example.org"
@@ -18,6 +18,19 @@ FRESH = Recipient(
 REPORT = replace(FRESH, envelope=replace(FRESH.envelope, sender=""))
 BOUNCE = replace(FRESH, area=Area.BOUNCES)
 HELD = replace(FRESH, area=Area.HELD)
+
+
+@pytest.mark.parametrize(
+    ("phase", "host"), [(Phase.ROUTE, ""), (Phase.CONNECT, ""), (Phase.GREETING, "mx"), (Phase.DOT, "mx")]
+)
+def test_words_of_our_own_are_nobodys(phase: Phase, host: str) -> None:
+    attempt = replace(ATTEMPT, remote_host="mx", phase=phase, at=7)
+    late = after(FRESH, replace(deferred(5000), attempt=attempt))
+    failed = after(FRESH, replace(expired(), attempt=attempt))
+    assert late is not None
+    assert failed is not None
+    assert late.remote == host
+    assert last_attempt(failed) == LastAttempt(host, phase, 7)
 
 
 @pytest.mark.parametrize("area", [Area.INCOMING, Area.DEFERRED])
