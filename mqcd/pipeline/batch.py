@@ -46,6 +46,10 @@ class Batch:
         self._staging = store.staging(self._number)
         self._remove: list[str] = []
         self._sequences = {series: [list(run) for run in runs] for series, runs in last.sequences.items()}
+        self._hours: list[int] = []
+        """The hours since 1970 in which something happened."""
+        self._days: list[str] = []
+        """The days on which the recipients were accepted that something happened to."""
         self._done = 0
 
     def take(self, events: DataFrame, files: Sequence[EventFile]) -> Commit:
@@ -93,13 +97,22 @@ class Batch:
 
     def _look(self) -> dict[str, int]:
         """Count what came in, and see that no id came twice: ids that did are put with what is damaged."""
+        hour = F.floor(F.unix_millis("at") / F.lit(HOUR_MS)).cast("long")
         each = self._events.groupBy("file").agg(
-            F.min("sequence").alias("low"), F.max("sequence").alias("high"), F.count("*").alias("events")
+            F.min("sequence").alias("low"),
+            F.max("sequence").alias("high"),
+            F.count("*").alias("events"),
+            F.collect_set(hour).alias("hours"),
+            F.collect_set(day_of(spid_ms(F.col("spid"))).cast("string")).alias("days"),
         )
         doubt = False
         count = 0
-        for row in each.orderBy("low").collect():
+        hours: set[int] = set()
+        days: set[str] = set()
+        for row in each.collect():
             count += row["events"]
+            hours.update(row["hours"])
+            days.update(row["days"])
             if row["low"] is None:
                 continue  # Best effort: ids that are the file's own.
             series, number = parse_name(row["file"])
@@ -111,6 +124,7 @@ class Batch:
             frames.write_through(again, self._staging / "once", EVENT_TABLE, frames.DAY)
             self._replace_events()
             count = self._events.count()
+        self._hours, self._days = sorted(hours), sorted(days)
         damaged = self._in("damaged").count()
         return {"events": count, "damaged": damaged}
 
@@ -124,20 +138,6 @@ class Batch:
             target.parent.mkdir(parents=True, exist_ok=True)
             path.rename(target)
         del self._events
-
-    @cached_property
-    def _hours(self) -> list[int]:
-        """The hours since 1970 in which something happened."""
-        hour = F.floor(F.unix_millis("at") / F.lit(HOUR_MS)).cast("long")
-        return sorted(row["hour"] for row in self._events.select(hour.alias("hour")).distinct().collect())
-
-    @cached_property
-    def _days(self) -> list[str]:
-        """The days on which the recipients were accepted that something happened to."""
-        days = self._events.where(F.col("spid").isNotNull()).select(
-            day_of(spid_ms(F.col("spid"))).alias("day")
-        )
-        return sorted(str(row["day"]) for row in days.distinct().collect())
 
     # ------------------------------------------------------------ recipients
 

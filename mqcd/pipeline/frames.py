@@ -39,20 +39,27 @@ def nothing(spark: SparkSession, schema: StructType) -> DataFrame:
 
 
 def schema_of(spark: SparkSession, table: str) -> StructType:
-    """A table's columns, `day` among them."""
+    """A table's columns, `day` among them. To ask the function takes some tenths of a second: once does."""
+    schema = _SCHEMAS.get(table)
+    if schema is None:
+        schema = _SCHEMAS[table] = _with_day(_schema(spark, table))
+    return schema
+
+
+_SCHEMAS: dict[str, StructType] = {}
+
+
+def _schema(spark: SparkSession, table: str) -> StructType:
     if table == "events":
-        return _with_day(StructType([field for field in EVENTS if field.name not in ("damage", "raw")]))
+        return StructType([field for field in EVENTS if field.name not in ("damage", "raw")])
     if table == "damaged":
-        return _with_day(StructType([field for field in EVENTS if field.name in _DAMAGED]))
-    events = nothing(spark, EVENTS)
+        return StructType([field for field in EVENTS if field.name in _DAMAGED])
     if table in HOURLY:
-        return _with_day(HOURLY[table](events).schema)
-    recipients = merge(of_events(events))
+        return HOURLY[table](nothing(spark, EVENTS)).schema
     if table == "recipients":
-        return _with_day(recipients.schema)
-    if table == "ledger":
-        return _with_day(ledger(recipients).schema)
-    return _with_day(queue_age(recipients, 0, 0).schema)
+        return merge(of_events(nothing(spark, EVENTS))).schema
+    recipients = nothing(spark, schema_of(spark, "recipients"))
+    return ledger(recipients).schema if table == "ledger" else queue_age(recipients, 0, 0).schema
 
 
 def _with_day(schema: StructType) -> StructType:

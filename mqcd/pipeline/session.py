@@ -42,7 +42,8 @@ DEFAULTS: Mapping[str, str] = {
     "spark.default.parallelism": "4",
     "spark.sql.maxConcurrentOutputFileWriters": "64",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.parquet.compression.codec": "zstd",
+    # Below this many groups sketches are kept in a hash table; above it all rows would be sorted first.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "50000",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.ansi.enabled": "true",
     "spark.log.level": "ERROR",
