@@ -132,7 +132,8 @@ def _spark(
 
     loaded = place.load()
     try:
-        from mqcd.pipeline.session import session
+        from mqcd.pipeline.run import waiting_octets
+        from mqcd.pipeline.session import LITTLE, SHORT, session
         from mqcd.pipeline.store import Store
     except ModuleNotFoundError as error:
         if error.name not in ("pyspark", "pyarrow", "pandas"):
@@ -141,9 +142,11 @@ def _spark(
     place.give_way()
     with waiting(SystemClock()) as progress:
         progress("starting Spark", 0, 0)
-        spark = session(master=master, settings=settings)
+        store = Store(loaded.var / "pipeline")
+        little = waiting_octets(store, loaded.settings.ops.events.rootpath) <= LITTLE
+        spark = session(master=master, settings={**SHORT, **settings} if little and not master else settings)
         try:
-            yield spark, Store(loaded.var / "pipeline"), loaded.settings, progress
+            yield spark, store, loaded.settings, progress
         finally:
             spark.stop()
 

@@ -98,7 +98,7 @@ class Batch:
     def _look(self) -> dict[str, int]:
         """Count what came in, and see that no id came twice: ids that did are put with what is damaged."""
         hour = F.floor(F.unix_millis("at") / F.lit(HOUR_MS)).cast("long")
-        each = self._events.groupBy("file").agg(
+        each = self._events.groupBy("file", "node", "shard").agg(
             F.min("sequence").alias("low"),
             F.max("sequence").alias("high"),
             F.count("*").alias("events"),
@@ -115,7 +115,8 @@ class Batch:
             days.update(row["days"])
             if row["low"] is None:
                 continue  # Best effort: ids that are the file's own.
-            series, number = parse_name(row["file"])
+            # By the ids, whatever the file is called: a copy under another name must not count.
+            series, (_, number) = f"{row['node']}/{row['shard']}", parse_name(row["file"])
             doubt = doubt or overlaps(self._sequences, series, row["low"], row["high"])
             with_files(self._sequences, series, number, row["low"], row["high"])
         if doubt:

@@ -49,6 +49,11 @@ def run(
         return Batch(spark, store, last, tell).take(events, files)
 
 
+def waiting_octets(store: Store, directory: Path) -> int:
+    """How much there is to be taken, packed. Raises OSError."""
+    return sum(file.size for file in without(closed_files(directory), store.last().taken))
+
+
 def take(
     spark: SparkSession,
     store: Store,

@@ -49,7 +49,7 @@ class Commit:
     taken: dict[str, str] = field(default_factory=dict)
     """The event files that are in the tables, see `segments`."""
     sequences: dict[str, list[list[int]]] = field(default_factory=dict)
-    """For each series: first and last segment of a run of files, least and greatest sequence in them."""
+    """For each node/shard: first and last segment of a run of files, least and greatest sequence in them."""
     move: list[list[str]] = field(default_factory=list)
     """Pairs of paths below the root: from staging into a table."""
     remove: list[str] = field(default_factory=list)

@@ -9,15 +9,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from mqcd.pipeline.session import session
+from mqcd.pipeline.session import SHORT, session
 from mqcd.pipeline.store import Store
 
-SETTINGS = {
-    "spark.driver.maxResultSize": "16m",
-    "spark.sql.shuffle.partitions": "2",
-    # Short jobs: what the better compiler gains it never earns.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
+SETTINGS = {**SHORT, "spark.driver.maxResultSize": "16m"}
 
 
 @pytest.fixture(scope="session")

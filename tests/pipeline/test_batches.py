@@ -17,7 +17,7 @@ from mqcd.pipeline.run import run
 from mqcd.pipeline.schema import ARROW
 from mqcd.pipeline.sources.decode import decode
 from mqcd.pipeline.store import Store
-from tests.pipeline.making import HOUR, MINUTE, T0, Log
+from tests.pipeline.making import HOUR, MINUTE, T0, Log, write
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -115,11 +115,13 @@ def test_a_file_under_another_name_doubles_nothing(spark: SparkSession, store: S
     log.deliver(T0)
     first = log.seal(events)
     run(spark, store, events)
-    first.with_name("n1-0-0000000007.jsonl.gz").write_bytes(first.read_bytes())
+    best = {"v": 1, "event": "refused", "at": "2026-11-18T11:07:00.000Z", "code": 550, "class": "policy"}
+    write(events / "n1-0-b17.jsonl.gz", [best | {"id": f"n1/0/b17-{n}"} for n in range(2)])
+    first.with_name("copy-1-0000000007.jsonl.gz").write_bytes(first.read_bytes())
 
     done = run(spark, store, events)
 
-    assert done.counts == {"files": 1, "events": 0, "damaged": 3}
+    assert done.counts == {"files": 2, "events": 2, "damaged": 3}
     assert len(rows(spark, store, "recipients", "spid")) == 1
     assert {row["damage"] for row in rows(spark, store, "damaged", "raw")} == {"doubled id"}
 

@@ -11,7 +11,6 @@ from mqcd.pipeline.tables.times import day_of
 EVENT_TABLE = "into"
 """Column that says which of the two a row goes into."""
 _NEVER = "1970-01-01"
-_ID = ("node", "shard", "sequence")
 
 
 def sorted_out(rows: DataFrame) -> DataFrame:
@@ -28,10 +27,10 @@ def doubled(events: DataFrame, known: DataFrame) -> DataFrame:
 
     Of several with one id the first file's stays.
     """
-    order = Window.partitionBy(*_ID).orderBy("file")
+    order = Window.partitionBy("id").orderBy("file")
     ranked = events.withColumn("_rank", F.row_number().over(order))
-    before = known.select(*_ID, F.lit(True).alias("_before")).distinct()
-    told = ranked.join(before, list(_ID), "left")
+    before = known.select("id", F.lit(True).alias("_before")).distinct()
+    told = ranked.join(before, ["id"], "left")
     again = (F.col("_rank") > 1) | F.col("_before").isNotNull()
     raw = F.to_json(F.struct("id", "event", "at", "spid", "qid"))
     return sorted_out(
