@@ -12,6 +12,7 @@ import click
 from mqcd.cli.options import Command, Place, as_json, json_line, pass_place, takes_place
 
 if TYPE_CHECKING:
+    from mqcd.config.load import Loaded
     from mqcd.config.settings import Settings
     from mqcd.pipeline.ledger import Account
     from mqcd.pipeline.session import SparkSession
@@ -54,11 +55,19 @@ def _settings(_context: click.Context, _parameter: click.Parameter, pairs: tuple
 @pass_place
 def run(place: Place, master: str | None, settings: dict[str, str], as_json: bool) -> None:
     """Take the event files that are new into the tables."""
-    with _spark(place, master, settings) as (spark, store, told, progress):
-        from mqcd.pipeline.run import run as run_batch
+    loaded, store = _tables(place)
+    from mqcd.pipeline.run import run as run_batch
+    from mqcd.pipeline.run import waiting_octets
 
-        done = run_batch(spark, store, told.ops.events.rootpath, tell=progress)
-    counts = {"batch": done.batch, "files": 0, "events": 0, "damaged": 0} | done.counts
+    with store.writing() as last:
+        # This finishes what a batch that was killed had committed; Spark's start takes seconds.
+        batch, new = last.batch, waiting_octets(store, loaded.settings.ops.events.rootpath) > 0
+    counts = {"files": 0, "events": 0, "damaged": 0}
+    if new:
+        with _spark(place, master, settings) as (spark, store, told, progress):
+            done = run_batch(spark, store, told.ops.events.rootpath, tell=progress)
+        batch, counts = done.batch, counts | done.counts
+    counts = {"batch": batch} | counts
     if as_json:
         click.echo(json_line(counts), nl=False)
     elif counts["files"]:
@@ -121,28 +130,31 @@ def export(
         click.echo(f"{out}: {size} octets")
 
 
+def _tables(place: Place) -> tuple[Loaded, Store]:
+    """The configuration, and the tables that it names. Raises PipelineUnavailable."""
+    from mqcd.pipeline.session import check_packages
+    from mqcd.pipeline.store import Store
+
+    check_packages()
+    loaded = place.load()
+    return loaded, Store(loaded.var / "pipeline")
+
+
 @contextmanager
 def _spark(
     place: Place, master: str | None, settings: dict[str, str]
 ) -> Iterator[tuple[SparkSession, Store, Settings, Progress]]:
     """A session, the tables, the server's settings, and whom to tell of progress."""
     from mqcd.cli.progress import waiting
-    from mqcd.core.errors import ConfigError
     from mqcd.net.clock import SystemClock
 
-    loaded = place.load()
-    try:
-        from mqcd.pipeline.run import waiting_octets
-        from mqcd.pipeline.session import LITTLE, SHORT, session
-        from mqcd.pipeline.store import Store
-    except ModuleNotFoundError as error:
-        if error.name not in ("pyspark", "pyarrow", "pandas"):
-            raise
-        raise ConfigError("mqcd pipeline needs the extra: pip install 'mqcd[pipeline]'") from error
+    loaded, store = _tables(place)
+    from mqcd.pipeline.run import waiting_octets
+    from mqcd.pipeline.session import LITTLE, SHORT, session
+
     place.give_way()
     with waiting(SystemClock()) as progress:
         progress("starting Spark", 0, 0)
-        store = Store(loaded.var / "pipeline")
         little = waiting_octets(store, loaded.settings.ops.events.rootpath) <= LITTLE
         spark = session(master=master, settings={**SHORT, **settings} if little and not master else settings)
         try:
