@@ -43,6 +43,8 @@ from mqcd.deliver.watchdog import Stuck
 
 MAX_SLEEP_MS = 3_600_000
 """The longest sleep; wall time may be set while we sleep."""
+CLAIMED_AT_ONCE = 500
+"""Recipients of one claim: to read them, route them and perhaps give them back is one turn of the loop."""
 EMPTY_CLAIM_MS = 1000
 """Until when we do not claim again where the store said due and then gave nothing."""
 
@@ -234,6 +236,7 @@ class Deliverer:
         skip = {domain: wall + rest for domain, rest in self._table.skip(now).items()}
         overdue = partial(self._overdue, wall) if skip else None
         received_by = wall - self._shop.schedule.shortest_life
+        room = min(room, CLAIMED_AT_ONCE)
         claimed = await self._shop.store.claim(room, wall, skip, overdue, received_by)
         self._table.active += len(claimed)
         if self._shop.stopping:

@@ -17,6 +17,7 @@ from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Body, Bounced, Deferred, Delivered, Expired, Phase, Verdict
 from mqcd.core.schedule import RetrySchedule
+from mqcd.deliver.deliverer import CLAIMED_AT_ONCE
 from mqcd.stores.memory import MemoryStore
 from tests.fakes.dialer import FakeDialer, Peer
 from tests.fakes.resolver import FakeResolver
@@ -372,6 +373,26 @@ class FailingStore(MemoryStore):
     async def content(self, recipient):  # type: ignore[no-untyped-def]
         self._maybe("content")
         return await super().content(recipient)
+
+
+class CountingStore(MemoryStore):
+    """Notes how much it is asked for."""
+
+    async def claim(self, room, now, skip=None, overdue=None, received_by=None):  # type: ignore[no-untyped-def]
+        self.__dict__.setdefault("rooms", []).append(room)
+        return await super().claim(room, now, skip, overdue, received_by)
+
+
+async def test_a_backlog_is_claimed_in_parts() -> None:
+    async with Kit(store=CountingStore) as kit:
+        many = 3 * CLAIMED_AT_ONCE
+        await kit.submit(*(f"u{number}@example.com" for number in range(many)))
+        # What is beyond the share of a destination that is not known yet comes back soon.
+        for _ in range(50):
+            await asyncio.wait_for(kit.deliverer.drained(), 60)
+            await kit.clock.run_for(100)
+        assert kit.observer.count(Verb.DELIVERED) == many
+        assert max(kit.store.__dict__["rooms"]) == CLAIMED_AT_ONCE
 
 
 async def test_a_content_that_cannot_be_had_is_tried_later_and_holds_up_nobody() -> None:
