@@ -181,6 +181,8 @@ class Attempt:
     """Time from the start of the transaction to its verdict."""
     at: int = 0
     """When it ended, ms; 0 = not known."""
+    session: str = ""
+    """Names the connection in the log; "" = there was none. No record keeps it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

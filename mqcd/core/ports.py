@@ -236,6 +236,8 @@ class Refusal:
     client: str = ""
     sender: str = ""
     recipient: str = ""
+    session: str = ""
+    """Names the session in the log."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

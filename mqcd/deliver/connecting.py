@@ -123,7 +123,7 @@ def _tls_failed(found: NoHost) -> bool:
 
 
 async def _try(shop: Shop, road: _Road, manners: Manners) -> Link | NoHost:
-    link = Link(road.client, shop.clock, manners, road.host, road.address)
+    link = Link(road.client, shop.clock, manners, road.host, road.address, shop.new_session())
     shop.sweep.add(link)
     found: Link | NoHost | None = None
     try:
@@ -165,4 +165,5 @@ def _told(road: _Road, link: Link) -> Attempt:
         remote_addr=road.address,
         source_addr=link.source or road.source,
         connect_ms=link.connect_ms,
+        session=link.session,
     )

@@ -47,8 +47,16 @@ class Link:
     """A connection and its dialogue. It is guarded by a `Sweep` (see `deadline` and `expire`)."""
 
     def __init__(
-        self, settings: ClientSettings, clock: Clock, manners: Manners, host: str, address: str
+        self,
+        settings: ClientSettings,
+        clock: Clock,
+        manners: Manners,
+        host: str,
+        address: str,
+        session: str = "",
     ) -> None:
+        """`session` names the connection in the log."""
+        self.session = session
         self.host = host
         self.address = address
         self.source = ""

@@ -48,6 +48,15 @@ class Shop:
     stopping: bool = False
     """Nothing new is started."""
 
+    sessions: int = 0
+    """Connections named so far."""
+
+    def new_session(self) -> str:
+        """A name for a connection in the log; no two runs give the same one."""
+        # Runs begin at different times, and connections are not opened by thousands a second.
+        self.sessions = self.sessions + 1 if self.sessions else self.clock.now()
+        return f"out-{self.sessions:x}"
+
     @property
     def uptime(self) -> int:
         """For how long delivery has run, ms."""

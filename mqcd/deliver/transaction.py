@@ -67,7 +67,9 @@ async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
         if begun is not None:
             begun.add_done_callback(_retrieve)
         if isinstance(error, ContentUnavailable):
-            _log.error("message %s cannot be sent now: %s", format_spid(job.recipients[0].spid), error)
+            name = format_spid(job.recipients[0].spid)
+            told = {"spid": name, "session": link.session}
+            _log.error("message %s cannot be sent now: %s", name, error, extra=told)
             return End.CONTENT
         shop.settler.unavailable(error)
         return End.STORE
@@ -186,6 +188,7 @@ def _settle(shop: Shop, link: Link, job: Job, started: int) -> None:
                 connect_ms=link.connect_ms if link.transactions == 1 else 0,
                 attempt_ms=ended - started,
                 at=now,
+                session=link.session,
             )
         verdict = verdict_on(recipient, outcome, attempt, job.hop.policy.schedule, now, may_expire=may_expire)
         settlements.append(Settlement(recipient=recipient, verdict=verdict))

@@ -1,9 +1,9 @@
 """The log: one event a line, business events and programs' messages alike, on one stream.
 
-Business events (`LogObserver`) cost the path of mail one append: they are rendered and written
+Business events (`LogObserver`) cost the path of mail one append: they are rendered and handed to a thread
 together, at most FLUSH_MS after the first of them, and at `stop`. Messages of `logging` are written at
-once, with the events that came before them, so that the reason of a crash is not lost. A stream that
-cannot be written to never stops the server: lines are counted and the count is told when it works again.
+once, with the events that came before them, so that the reason of a crash is not lost; those that come
+with `extra` carry its session or SPID. A stream that cannot be written to stops nothing (see `outlet`).
 
 Settings read: format and level of `LogSettings`; `reload` sets them anew (SIGHUP).
 """
@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from mqcd.config.logs import LogFormat, LogLevel, LogSettings
 from mqcd.core.events import format_time
 from mqcd.core.ports import Clock
 from mqcd.ops.lines import Fields, Render, as_json, logfmt
+from mqcd.ops.outlet import Line, Outlet
 
 FLUSH_MS = 500
 MAX_WAITING = 2_000
@@ -36,6 +38,8 @@ _LEVELS = {
     LogLevel.WARNING: logging.WARNING,
     LogLevel.ERROR: logging.ERROR,
 }
+_CARRIED = ("session", "spid")
+"""What a message of `logging` may be about, as its `extra` says."""
 _OWN = "mqcd"
 """The logger that the level is set for; of others only warnings are heard."""
 
@@ -46,16 +50,22 @@ Event = Callable[[], Fields]
 class Log(logging.Handler):
     """Writes the log of one server to `stream`. Its lines are whole: it writes no part of one."""
 
-    def __init__(self, clock: Clock, stream: TextIO, settings: LogSettings) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        stream: TextIO,
+        settings: LogSettings,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`environment` tells whether `stream` is the journal; None is the process's own."""
         super().__init__()
         self._clock = clock
-        self._stream = stream
+        self._outlet = Outlet(stream, self._loss, os.environ if environment is None else environment)
         self._render: Render = logfmt
         self._waiting: deque[Event] = deque()
         self._writing = threading.RLock()
         self._wake = asyncio.Event()
         self._stopping = False
-        self._lost = 0
         self.threshold = logging.INFO
         """The level as `logging` counts; business events below it need not be given."""
         self.reload(settings)
@@ -89,24 +99,32 @@ class Log(logging.Handler):
             "at": format_time(self._clock.now()),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "msg": _message(record),
         }
+        for name in _CARRIED:
+            if (value := getattr(record, name, None)) is not None:
+                fields[name] = str(value)
+        fields["msg"] = _message(record)
         if record.exc_info and record.exc_info[1] is not None:
             fields["error"] = logging.Formatter().formatException(record.exc_info)
         self._waiting.append(lambda: fields)
         self.flush()
 
     def flush(self) -> None:
-        """Write everything that waits. From any thread."""
-        self._flush(len(self._waiting))
+        """Write everything that waits. From any thread; waits for it, but not for a stream that is stuck."""
+        self._flush(len(self._waiting), wait=True)
 
-    def _flush(self, most: int) -> None:
+    def _flush(self, most: int, *, wait: bool = False) -> None:
         with self._writing:
-            lines: list[str] = []
+            lines: list[Line] = []
             while self._waiting and len(lines) < most:
-                lines.append(self._render(self._waiting.popleft()()))
+                lines.append(self._line(self._waiting.popleft()()))
             if lines:
-                self._write(lines)
+                self._outlet.put(lines, wait=wait)
+
+    def _line(self, fields: Fields) -> Line:
+        if self._outlet.is_journal:
+            fields = {name: value for name, value in fields.items() if name != "at"}
+        return Line(str(fields.get("level", "info")), self._render(fields))
 
     async def run(self) -> None:
         """Write events in time, until `stop`."""
@@ -123,22 +141,12 @@ class Log(logging.Handler):
         """Write what waits and make `run` return; later events are written at once."""
         self._stopping = True
         self.flush()
+        self._outlet.close()
         self._wake.set()
 
-    def _write(self, lines: list[str]) -> None:
-        before = [self._render(self._loss())] if self._lost else []
-        try:
-            self._stream.write("\n".join([*before, *lines]) + "\n")
-            self._stream.flush()
-        except (OSError, ValueError):
-            # A reader that went away (EPIPE) or a closed stream; there is nowhere left to say so.
-            self._lost += len(lines)
-        else:
-            self._lost = 0
-
-    def _loss(self) -> Fields:
+    def _loss(self, lost: int) -> Line:
         at = format_time(self._clock.now())
-        return {"at": at, "level": "error", "msg": "log lines could not be written", "lost": self._lost}
+        return self._line({"at": at, "level": "error", "msg": "log lines could not be written", "lost": lost})
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -163,6 +163,8 @@ def _deferred(at: int, recipient: Recipient, verdict: Deferred) -> Row:
 
 def _of_attempt(attempt: Attempt) -> Row:
     row: Row = {"destination": attempt.destination, "phase": attempt.phase.value}
+    if attempt.session:
+        row["session"] = attempt.session
     if attempt.zone:
         row["zone"] = attempt.zone
     if attempt.remote_host:
@@ -177,7 +179,9 @@ def _of_attempt(attempt: Attempt) -> Row:
 
 
 def _of_connection(attempt: Attempt) -> Row:
+    session: Row = {"session": attempt.session} if attempt.session else {}
     return {
+        **session,
         "destination": attempt.destination,
         "remote_host": attempt.remote_host,
         "remote_addr": attempt.remote_addr,
@@ -191,6 +195,7 @@ def _of_reply(reply: Reply) -> Row:
 def _refused(at: int, refusal: Refusal) -> Row:
     row = _head(at, Verb.REFUSED) | {"reason": refusal.reason}
     optional = {
+        "session": refusal.session,
         "listener": refusal.listener,
         "client": refusal.client,
         "sender": refusal.sender,

@@ -132,7 +132,8 @@ class ReportMaker:
             finally:
                 content.close()
         except StoreUnavailable as error:
-            log.warning("report on %s goes without its message: %s", format_spid(recipient.spid), error)
+            name = format_spid(recipient.spid)
+            log.warning("report on %s goes without its message: %s", name, error, extra={"spid": name})
             return None
         # RFC 3461, 4.3: who is told of anything but a failure gets no more back than the headers.
         headers_only = _ret(recipient.envelope) == "HDRS" or action is not Action.FAILED

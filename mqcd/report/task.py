@@ -112,7 +112,8 @@ class ReportTask:
                 settlements += [Settlement(recipient=each, verdict=verdict) for each in told]
             await self._store.settle(settlements, reports)
         except StoreUnavailable as error:
-            log.warning("report on %s not recorded, will try again: %s", format_spid(bounces[0].spid), error)
+            name = format_spid(bounces[0].spid)
+            log.warning("report on %s not recorded, will try again: %s", name, error, extra={"spid": name})
             return bounces
         return []
 

@@ -146,6 +146,7 @@ class Dialogue:
         "_listener",
         "_refused",
         "_rules",
+        "_session",
         "_trusted",
         "esmtp",
         "helo",
@@ -154,8 +155,12 @@ class Dialogue:
         "transaction",
     )
 
-    def __init__(self, rules: Rules, listener: str, client: str, refused: Callable[[Refusal], None]) -> None:
+    def __init__(
+        self, rules: Rules, listener: str, client: str, refused: Callable[[Refusal], None], session: str = ""
+    ) -> None:
+        """`session` names it in the log."""
         self._rules = rules
+        self._session = session
         self._listener = listener
         self._client = client
         self._refused = refused
@@ -202,6 +207,7 @@ class Dialogue:
                 client=self._client,
                 sender=sender,
                 recipient=recipient,
+                session=self._session,
             )
         )
         return reply.encode()

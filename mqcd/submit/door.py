@@ -80,7 +80,8 @@ class Door:
             zoning=Zoning(zones),
         )
         self._server: asyncio.Server | None = None
-        self._numbers = itertools.count(1)
+        # From the time on, so that no two runs give the same name.
+        self._numbers = itertools.count(clock.now())
         self._sessions: set[Session] = set()
         self._peers: Counter[str] = Counter()
         self._deadlines: asyncio.Task[None] | None = None
@@ -105,7 +106,7 @@ class Door:
         loop = asyncio.get_running_loop()
         await self._look_up()
         self._server = await loop.create_server(
-            lambda: Session(self, next(self._numbers), loop),
+            lambda: Session(self, f"{self.settings.name}-{next(self._numbers):x}", loop),
             self.settings.interface,
             self.settings.port,
             backlog=_BACKLOG,

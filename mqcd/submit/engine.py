@@ -64,12 +64,13 @@ class Session(SMTP):
     wire: Wire
     _dialogue: Dialogue
 
-    def __init__(self, host: Host, number: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, host: Host, name: str, loop: asyncio.AbstractEventLoop) -> None:
         # Past every base's __init__ on purpose, see above: no reader, no writer, `Wire` is ours, and each
         # callback of the transport is overridden.
         self.loop = loop
         self._host = host
-        self._number = number
+        self._told = {"session": name}
+        """What log lines carry."""
         self._out: list[bytes] = []
         self._content: asyncio.Task[None] | None = None
         self._replies_unread = False
@@ -82,7 +83,9 @@ class Session(SMTP):
         self.client = client_address(transport.get_extra_info("peername"))
         intake = self._host.intake
         self.wire = Wire(self.loop, self.transport, intake.clock)
-        self._dialogue = Dialogue(intake.rules, intake.listener, self.client, self._host.refused)
+        self._dialogue = Dialogue(
+            intake.rules, intake.listener, self.client, self._host.refused, self._told["session"]
+        )
         try:
             self._host.admit(self)
         except DoorRefused as refusal:
@@ -158,7 +161,7 @@ class Session(SMTP):
             else:
                 self.loop.call_soon(self._pump)
         except Exception:
-            log.exception("session %x: closed because of a fault", self._number)
+            log.exception("closed because of a fault", extra=self._told)
             self._end(Reason.FAULT, _FAULT_CLOSING)
         self._write()
         if self._content is None:
@@ -200,14 +203,14 @@ class Session(SMTP):
         try:
             return dialogue.command(line)
         except Exception:
-            log.exception("session %x: a command failed because of a fault", self._number)
+            log.exception("a command failed because of a fault", extra=self._told)
             dialogue.transaction = None
             dialogue.then = Then.COMMAND
             return dialogue.refuse(Reason.FAULT, FAULT)
 
     async def _take_content(self) -> None:
         dialogue = self._dialogue
-        peer = Peer(session=f"{self._number:x}", client=self.client)
+        peer = Peer(session=self._told["session"], client=self.client)
         try:
             self._out.append(await take_message(self._host.intake, dialogue, self.wire, peer))
             dialogue.sent()
@@ -222,7 +225,7 @@ class Session(SMTP):
             self.transport.abort()
             raise
         except Exception:
-            log.exception("session %x: closed because of a fault", self._number)
+            log.exception("closed because of a fault", extra=self._told)
             self._end(Reason.FAULT, _FAULT_CLOSING)
         finally:
             self._content = None
@@ -239,7 +242,7 @@ class Session(SMTP):
         self._write()
         self.transport.close()
         self.wire.owe()
-        log.debug("session %x from %s: %d messages", self._number, self.client, self._dialogue.messages)
+        log.debug("from %s: %d messages", self.client, self._dialogue.messages, extra=self._told)
 
     def _write(self) -> None:
         if self._out:

@@ -64,7 +64,7 @@ class Peer:
     """Who is sending."""
 
     session: str
-    """Number of the session, for the log."""
+    """Name of the session, for the log."""
     client: str
     """IP address."""
 
@@ -178,7 +178,9 @@ async def take_message(intake: Intake, dialogue: Dialogue, wire: Wire, peer: Pee
         reason, reply = _explain(error, peer)
         await stream.drain()
         return dialogue.refuse(reason, reply)
-    return b"250 2.0.0 Ok: queued as %s\r\n" % format_spid(spid).encode()
+    name = format_spid(spid)
+    log.debug("message taken", extra={"session": peer.session, "spid": name})
+    return b"250 2.0.0 Ok: queued as %s\r\n" % name.encode()
 
 
 async def _accept(
@@ -244,7 +246,7 @@ def _explain(error: Exception, peer: Peer) -> tuple[Reason, Reply]:
     if isinstance(error, Refused):
         return Reason.STORE, error.reply
     if isinstance(error, StoreUnavailable):
-        log.warning("session %s: message not taken, the store said: %s", peer.session, error)
+        log.warning("message not taken, the store said: %s", error, extra={"session": peer.session})
         return Reason.STORE, _STORE
-    log.error("session %s: message not taken because of a fault", peer.session, exc_info=error)
+    log.error("message not taken because of a fault", exc_info=error, extra={"session": peer.session})
     return Reason.FAULT, FAULT

@@ -169,6 +169,17 @@ def test_the_time_of_the_event_decides_the_file_whenever_it_comes(tmp_path: Path
     }
 
 
+def test_a_log_that_is_full_goes_on_in_another_file(logs: Logs) -> None:
+    logs.audit.reload(replace(logs.deliver, audit_maxfile=300), logs.report)
+    for _ in range(3):
+        logs.audit.delivered(AT, MAIL, delivered())
+    assert [len(logs.lines(name)) for name in ("delivered.log", "delivered.1.log", "delivered.2.log")] == [
+        1,
+        1,
+        1,
+    ]
+
+
 def test_other_settings_count_from_the_next_line_on(logs: Logs) -> None:
     logs.audit.delivered(AT, MAIL, delivered())
     logs.audit.reload(

@@ -6,9 +6,11 @@ import asyncio
 import io
 import json
 import logging
+import os
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -199,3 +201,26 @@ async def test_threads_may_log(log: Log, stream: Stream, attached: logging.Logge
     assert sorted(line.split("msg=")[1] for line in stream.lines()) == sorted(
         f'"from {n}"' for n in range(20)
     )
+
+
+def test_a_message_carries_what_it_is_about(log: Log, stream: Stream, attached: logging.Logger) -> None:
+    attached.warning("cut", extra={"session": "smtp-1", "spid": "00AB", "other": "unseen"})
+    assert stream.lines() == [f"at={AT} level=warning logger=mqcd.test session=smtp-1 spid=00AB msg=cut"]
+
+
+@pytest.mark.parametrize("form", LogFormat)
+def test_the_journal_knows_the_time_itself(tmp_path: Path, clock: FakeClock, form: LogFormat) -> None:
+    with (tmp_path / "log").open("w") as stream:
+        status = os.fstat(stream.fileno())
+        told = {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"}
+        log = Log(clock, stream, LogSettings(format=form), told)
+        log.event(lambda: {"at": AT, "level": "info", "event": "ready"})
+        log.handle(logging.LogRecord("mqcd.test", logging.ERROR, __file__, 1, "broken", (), None))
+        log.stop()
+    written = (tmp_path / "log").read_text().splitlines()
+    assert [line[:3] for line in written] == ["<6>", "<3>"]
+    assert "2027" not in "".join(written)
+    if form is LogFormat.JSON:
+        assert json.loads(written[0][3:]) == {"level": "info", "event": "ready"}
+    else:
+        assert written[1] == "<3>level=error logger=mqcd.test msg=broken"

@@ -27,7 +27,7 @@ class BrokenPolicy(RelayPolicy):
 def connect(house: House) -> tuple[Session, Transport]:
     """A session that has greeted its client."""
     transport = Transport()
-    session = Session(house.door, 1, asyncio.get_running_loop())
+    session = Session(house.door, "smtp-1", asyncio.get_running_loop())
     session.connection_made(cast("asyncio.Transport", transport))
     transport.written = b""
     return session, transport
@@ -89,7 +89,6 @@ async def test_a_fault_of_ours_is_answered_and_logged(caplog: pytest.LogCaptureF
     house.door.intake.rules.policy = BrokenPolicy()
     session.data_received(b"MAIL FROM:<a@example.net>\r\nNOOP\r\n")
     assert transport.written == b"451 4.3.0 Local error, try again later\r\n250 2.0.0 Ok\r\n"
-    assert [record.getMessage() for record in caplog.records] == [
-        "session 1: a command failed because of a fault"
-    ]
+    assert [record.getMessage() for record in caplog.records] == ["a command failed because of a fault"]
+    assert [record.__dict__["session"] for record in caplog.records] == ["smtp-1"]
     assert house.reasons() == ["fault"]
