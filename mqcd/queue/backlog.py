@@ -17,6 +17,7 @@ from mqcd.queue.frame import Take
 from mqcd.queue.quarantine import put_aside
 from mqcd.queue.replay import Damage, Replay
 from mqcd.queue.ring import Resident, Segment, State
+from mqcd.queue.salvage import salvage
 from mqcd.queue.shard import Shard
 from mqcd.queue.sweep import Sweep
 from mqcd.queue.waiting import Waiting
@@ -58,6 +59,7 @@ async def bring_in(shard: Shard, writer: Writer, backlog: Backlog) -> Sweep:
     shard.figures.quarantined += len(replay.damage)
     cut_off = await _settle_in(shard, backlog, found.residents)
     _shelve(shard, replay.takes)
+    cut_off += await salvage(shard, replay)
     await writer.note_unknown(cut_off)
     return _sweep(shard, backlog, found)
 

@@ -20,10 +20,9 @@ from mqcd.core.spid import format_spid
 from mqcd.queue.durable import told
 from mqcd.queue.frame import ALIVE, ENTRY_HEAD, IN_SPOOL, Entry, Kind, Mark, pack_entry, pack_take
 from mqcd.queue.quarantine import put_aside
-from mqcd.queue.record import Glance
 from mqcd.queue.ring import Resident, Segment, State
 from mqcd.queue.shard import Shard
-from mqcd.queue.shelf import Taken
+from mqcd.queue.shelf import Taken, resident_of
 from mqcd.queue.waiting import is_old
 
 log = logging.getLogger(__name__)
@@ -297,7 +296,7 @@ class Claims:
             at = body + len(parts[0])
             taking = 0
             for raw, glance in taken.lines:
-                resident = _resident(glance)
+                resident = resident_of(glance)
                 resident.raw = raw
                 shard.settle_in(resident, segment, ordinal, at + ENTRY_HEAD, len(raw))
                 until = skip.get(resident.domain, 0)
@@ -326,17 +325,3 @@ class Claims:
             # The turn goes on until the shelf knows of this take: the next one would read the same lines.
             await asyncio.wait([durable])
             raise
-
-
-def _resident(glance: Glance) -> Resident:
-    return Resident(
-        spid=glance.spid,
-        qid=glance.qid,
-        area=glance.area,
-        due=glance.due,
-        size=glance.size,
-        received=glance.received,
-        content=IN_SPOOL,
-        linked=glance.linked,
-        domain=glance.domain,
-    )

@@ -265,6 +265,15 @@ def _envelope(spid: int, part: str) -> Envelope:
     return envelope
 
 
+def key_of(line: bytes) -> tuple[int, int]:
+    """SPID and QID of a line's recipient. Raises DecodeError."""
+    try:
+        spid, qid, _ = line.split(b"|", 2)
+        return int(spid, 16), int(qid)
+    except ValueError as error:
+        raise DecodeError(f"not a record line: {line[:120]!r}") from error
+
+
 def file_of(line: bytes) -> int:
     """The file number (see `names`) of the content of a line's recipient. Raises DecodeError."""
     try:

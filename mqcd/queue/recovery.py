@@ -26,6 +26,7 @@ from mqcd.core.ports import Clock, Observer
 from mqcd.core.spid import EPOCH_MS, SpidSource, spid_at
 from mqcd.queue import manifest as manifests
 from mqcd.queue.backlog import Backlog
+from mqcd.queue.chain import find_chain
 from mqcd.queue.durable import Disk
 from mqcd.queue.figures import Figures
 from mqcd.queue.identity import check_roots, take_lock
@@ -34,7 +35,7 @@ from mqcd.queue.journal import Journal
 from mqcd.queue.manifest import Manifest, ManifestState
 from mqcd.queue.reaper import Reaper
 from mqcd.queue.references import References
-from mqcd.queue.replay import find_chain, read_tail
+from mqcd.queue.replay import read_tail
 from mqcd.queue.ring import Ring, Segment
 from mqcd.queue.shard import Options, Shard
 from mqcd.queue.shelf import Shelf

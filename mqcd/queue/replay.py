@@ -3,21 +3,22 @@
 Recovery, offline readers and the exporter all read segments through here. Promise: every frame that was
 durable when the journal was last written is seen, in order; a torn tail is told from damage by the
 synced sequence that later frames and the MANIFEST carry; damage is reported and passed over, never a
-reason to stop. Raises StoreDamaged only when a segment that must exist is missing as a whole.
+reason to stop.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from mqcd.core.errors import DecodeError, StoreDamaged
+from mqcd.core.errors import DecodeError
 from mqcd.core.events import Verb
+from mqcd.core.model import Area
 from mqcd.queue import slot
 from mqcd.queue.durable import Disk
 from mqcd.queue.frame import (
@@ -31,6 +32,7 @@ from mqcd.queue.frame import (
     Kind,
     Locator,
     Take,
+    claimed_header,
     frame_length,
     may_follow,
     read_begun,
@@ -38,10 +40,17 @@ from mqcd.queue.frame import (
     read_take,
 )
 from mqcd.queue.history import VERB_OF, entries, submissions
-from mqcd.queue.manifest import ManifestState
-from mqcd.queue.record import Glance, file_of
+from mqcd.queue.record import Glance, file_of, key_of
 from mqcd.queue.ring import Resident, Segment
 from mqcd.queue.window import Window
+
+Key = tuple[int, int]
+"""SPID and QID of a recipient."""
+Place = tuple[int, int]
+"""Segment and ordinal of an entry. Later ones are greater."""
+_NOWHERE = (0, 0)
+EVER = 1 << 62
+"""A time after all others, ms."""
 
 
 class Frame(NamedTuple):
@@ -61,55 +70,12 @@ class Damage:
     segment: int
     start: int
     end: int
-
-
-def find_chain(disk: Disk, directory: Path, state: ManifestState) -> list[Segment]:
-    """The segments of the journal, oldest first; none is opened yet.
-
-    Raises StoreDamaged when one that the MANIFEST knows of, or that another one goes on from, is not there.
-    """
-    first_live, must_hold = state.first_live, state.last_segment
-    headers: dict[int, tuple[slot.SlotHeader, Path]] = {}
-    twins: dict[int, Path] = {}
-    # The greater name last: one beyond the slots is where a file that has failed was put.
-    for name in sorted(filter(str.isdigit, disk.names(directory)), key=int):
-        header = _read_slot_header(disk, directory / name)
-        if header is not None and header.number >= first_live:
-            if header.number in headers:
-                twins[header.number] = headers[header.number][1]
-            headers[header.number] = header, directory / name
-    chain: list[Segment] = []
-    number = max(headers, default=0)
-    while number >= first_live and number in headers:
-        header, path = headers[number]
-        segment = Segment(header, path)
-        segment.twin = twins.get(number)
-        if chain:
-            segment.end = chain[-1].header.previous_end
-        chain.append(segment)
-        number = header.previous
-    missing = number if number >= first_live else must_hold
-    if missing >= first_live and missing not in {segment.number for segment in chain}:
-        raise StoreDamaged(
-            f"{directory}: journal segment {missing} is missing, and with it mail that was accepted. "
-            "Is the right disk mounted? Run `mqcd fsck`."
-        )
-    if chain:
-        chain[0].must_reach = state.sequence
-        chain[0].must_hold = state.last_size if chain[0].number == state.last_segment else 0
-    return chain[::-1]
-
-
-def _read_slot_header(disk: Disk, path: Path) -> slot.SlotHeader | None:
-    fd = disk.open(path, os.O_RDONLY)
-    try:
-        return slot.unpack(disk.pread(fd, slot.HEADER_SIZE, 0))
-    except IsADirectoryError:
-        return None
-    except DecodeError as error:
-        raise StoreDamaged(f"{path}: {error}") from error
-    finally:
-        disk.close(fd)
+    ordinal: int
+    """Homes of this segment below it were made before."""
+    until: int
+    """All of it was written at this time at the latest, ms."""
+    begins: bool
+    """Whether an attempt may have begun in it."""
 
 
 class Walk:
@@ -135,7 +101,7 @@ class Walk:
                 found = self._next_durable(offset, limit)
                 if found is None:
                     break
-                self._note_damage(offset, found)
+                self._note_damage(offset, found, self._header_at(found, salt))
                 offset = found
                 continue
             start = offset + HEADER_SIZE
@@ -154,7 +120,7 @@ class Walk:
         else:
             lost = self.sequence < segment.must_reach or limit < segment.must_hold
         if lost:
-            self._note_damage(offset, max(limit, segment.must_hold))
+            self._note_damage(offset, max(limit, segment.must_hold), None)
 
     def _header_at(self, offset: int, salt: int) -> Header | None:
         """The header of the frame at `offset`, which then is whole in the window, or None."""
@@ -166,8 +132,26 @@ class Walk:
         at = window.reach(offset, length)
         return read_header(window.data, at, salt)
 
-    def _note_damage(self, start: int, end: int) -> None:
-        self.damage.append(Damage(self._segment.path, self._segment.number, start, end))
+    def _note_damage(self, start: int, end: int, following: Header | None) -> None:
+        until = following.at if following is not None else EVER
+        begins = following is None or not self._is_harmless(start, end)
+        self.damage.append(
+            Damage(self._segment.path, self._segment.number, start, end, self.ordinal, until, begins)
+        )
+
+    def _is_harmless(self, start: int, end: int) -> bool:
+        """Whether a stretch is one frame whose header is as it should be here, and tells of no attempt."""
+        window = self._window
+        at = window.reach(start, HEADER_SIZE)
+        length = frame_length(window.data, at)
+        if length is None or start + length != end:
+            return False
+        header = claimed_header(window.data, at)
+        return (
+            header is not None
+            and header.kind is not Kind.BEGUN
+            and (header.ordinal, header.sequence) == (self.ordinal, self.sequence)
+        )
 
     def _next_durable(self, offset: int, limit: int) -> int | None:
         """The next frame that proves what stands at `offset` to have been durable, if there is one."""
@@ -198,8 +182,13 @@ def walk_through(
             try:
                 apply(segment, frame)
             except DecodeError:
-                start = frame.body_at - HEADER_SIZE
-                damage.append(Damage(segment.path, segment.number, start, frame.body_at))
+                start, header = frame.body_at - HEADER_SIZE, frame.header
+                begins = header.kind is Kind.BEGUN
+                damage.append(
+                    Damage(
+                        segment.path, segment.number, start, frame.body_at, header.ordinal, header.at, begins
+                    )
+                )
     finally:
         disk.close(fd)
     segment.end, segment.next_ordinal = walk.end, walk.ordinal
@@ -266,6 +255,11 @@ class Replay:
         self.damage: list[Damage] = []
         self.ended: set[int] = set()
         """File numbers of recipients that have left the queue."""
+        self.moved: dict[Key, Place] = {}
+        """Recipients that came from a home of which no frame tells, and where they went or ended. It was made
+        by a frame that is lost, and whatever home they seem to have from before has been given up."""
+        self.tried: set[Key] = set()
+        """Recipients whose attempt began at such a home."""
 
     def read(self, disk: Disk, segment: Segment, *, last: bool) -> None:
         """Take one segment in; the oldest comes first. Sets the segment's end and next ordinal."""
@@ -287,7 +281,9 @@ class Replay:
             ordinal = self._accept(segment, frame, part, ordinal)
         here, totals = self._homes[segment.number], self.totals[segment.number]
         for at, entry in entries(header.kind, body, offset, header.ordinal + header.entries - ordinal):
-            self._homes.get(entry.old_segment, {}).pop(entry.old_ordinal, None)
+            homes = self._homes.get(entry.old_segment)
+            if homes is not None and homes.pop(entry.old_ordinal, None) is None:
+                self.moved[key_of(entry.line)] = segment.number, ordinal
             if not entry.flags & ALIVE:
                 self.ended.add(file_of(entry.line))
             else:
@@ -300,9 +296,14 @@ class Replay:
 
     def _mark_begun(self, segment: Segment, frame: Frame) -> None:
         for begun in read_begun(frame.body, frame.header.entries)[1]:
-            raw = self._homes.get(begun.segment, {}).get(begun.ordinal)
+            homes = self._homes.get(begun.segment)
+            if homes is None:
+                continue
+            raw = homes.get(begun.ordinal)
             if raw is not None:
                 raw.begun = True
+            else:
+                self.tried.add((begun.spid, begun.qid))
         self.totals[segment.number][Verb.ATTEMPTED] += frame.header.entries
 
     def _accept(self, segment: Segment, frame: Frame, part: Accepted, ordinal: int) -> int:
@@ -322,8 +323,10 @@ class Replay:
         """Make every unfinished recipient a resident of its segment, and give them in order.
 
         Each comes with its record line in `raw`; who keeps many residents lets go of it. A line that is none
-        is noted as damage.
+        is noted as damage. After damage a home that a lost frame has given up is left out, and who may have
+        been tried in one counts as begun.
         """
+        lost = tuple(self.damage)
         for number, homes in self._homes.items():
             segment = segments[number]
             for ordinal, raw in homes.items():
@@ -331,7 +334,11 @@ class Replay:
                     glance = Glance(raw.line)
                 except DecodeError:
                     end = raw.offset + len(raw.line)
-                    self.damage.append(Damage(segment.path, number, raw.offset, end))
+                    self.damage.append(
+                        Damage(segments[number].path, number, raw.offset, end, ordinal, EVER, False)
+                    )
+                    continue
+                if lost and self._has_moved(glance, (number, ordinal)):
                     continue
                 resident = Resident(
                     spid=glance.spid,
@@ -344,10 +351,24 @@ class Replay:
                     linked=glance.linked,
                     domain=glance.domain,
                 )
-                resident.begun = raw.begun
+                resident.begun = raw.begun or bool(lost and self._in_doubt(glance, (number, ordinal), lost))
                 resident.raw = raw.line
                 segment.settle_in(resident, ordinal, raw.offset, len(raw.line))
                 lender = segments.get(raw.content.segment)
                 if lender is not None and lender is not segment:
                     lender.borrowers.add(resident)
                 yield resident
+
+    def _has_moved(self, glance: Glance, home: Place) -> bool:
+        return home < self.moved.get((glance.spid, glance.qid), _NOWHERE)
+
+    def _in_doubt(self, glance: Glance, home: Place, lost: Sequence[Damage]) -> bool:
+        """Whether an attempt may have begun, and perhaps ended, in a stretch that is lost: of whoever waited
+        then, was due, and has not been heard of since."""
+        if glance.area is Area.BOUNCES:
+            return False
+        if (glance.spid, glance.qid) in self.tried:
+            return True
+        return any(
+            each.begins and home < (each.segment, each.ordinal) and glance.due <= each.until for each in lost
+        )

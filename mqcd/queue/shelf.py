@@ -16,8 +16,9 @@ from mqcd.core.model import Area
 from mqcd.queue import record
 from mqcd.queue.cluster import read_from, split_lines
 from mqcd.queue.durable import Disk
-from mqcd.queue.frame import Take
+from mqcd.queue.frame import IN_SPOOL, Take
 from mqcd.queue.manifest import ClusterState
+from mqcd.queue.ring import Resident
 
 _OPEN_MAX = 16
 """Clusters whose unread rest is kept in memory."""
@@ -179,3 +180,18 @@ def _extend(stretches: list[tuple[int, bytes]], offset: int, raw: bytes) -> None
         offset, before = stretches.pop()
         raw = before + raw
     stretches.append((offset, raw))
+
+
+def resident_of(glance: record.Glance) -> Resident:
+    """Who was taken, on its way into the journal: its content stays in the spool."""
+    return Resident(
+        spid=glance.spid,
+        qid=glance.qid,
+        area=glance.area,
+        due=glance.due,
+        size=glance.size,
+        received=glance.received,
+        content=IN_SPOOL,
+        linked=glance.linked,
+        domain=glance.domain,
+    )

@@ -21,13 +21,14 @@ from mqcd.core.spid import is_several
 from mqcd.queue import manifest as manifests
 from mqcd.queue import names
 from mqcd.queue.census import MOVED_ON, Census, Homes, check_same, open_segment
+from mqcd.queue.chain import find_chain
 from mqcd.queue.cluster import START, check_first_line
 from mqcd.queue.durable import Disk
 from mqcd.queue.eventtext import EventText
 from mqcd.queue.frame import Locator
 from mqcd.queue.manifest import ManifestState
 from mqcd.queue.record import Glance, area_of, fields, parse, verify
-from mqcd.queue.replay import Walk, find_chain
+from mqcd.queue.replay import Walk
 from mqcd.queue.ring import Segment
 from mqcd.queue.spool import file_path
 from mqcd.queue.window import Window

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,23 +14,7 @@ from mqcd.core.selection import Selection
 from mqcd.queue import manifest
 from mqcd.queue.durable import Disk
 from mqcd.queue.snapshot import Snapshot
-
-Key = tuple[int, int]
-
-_LETTERS = {
-    "accepted": "A",
-    "attempted": "T",
-    "delivered": "D",
-    "deferred": "F",
-    "bounced": "B",
-    "expired": "E",
-    "reported": "R",
-    "discarded": "X",
-    "outcome-unknown": "U",
-}
-_WHOLE_LIFE = re.compile(r"A(T+[FU]|F)*(T+D|T+[BE][RX])")
-_WHOLE_REPORT = re.compile(r"A(T+[FU]|F)*(T+D|T+[BE])")
-"""A life from acceptance to its end. `T+`: what was parked after it had begun may begin again."""
+from tests.crash.histories import Key, by_recipient, doubled, in_order, is_whole, letters, miscounted
 
 
 @dataclass(slots=True)
@@ -67,7 +50,7 @@ def read_events(directory: Path) -> list[dict[str, Any]]:
         for path in directory.glob("*.jsonl.gz")
         for line in gzip.decompress(path.read_bytes()).decode().splitlines()
     ]
-    return sorted(events, key=lambda event: int(event["id"].rsplit("/", 1)[1]))
+    return in_order(events)
 
 
 def check_between_lives(root: Path, world: World) -> None:
@@ -113,11 +96,8 @@ def check_empty(root: Path) -> None:
 def check_lives(root: Path, world: World) -> Counter[Verb]:
     """Events and ledger of a drained queue agree with what the world has seen; returns the totals."""
     events = read_events(root / "events")
-    ids = Counter(event["id"] for event in events)
-    assert len(ids) == len(events), f"doubled ids: {[i for i, n in ids.items() if n > 1][:5]}"
-    lives: dict[Key, list[dict[str, Any]]] = defaultdict(list)
-    for event in events:
-        lives[int(event["spid"], 16), event["qid"]].append(event)
+    assert not doubled(events), f"doubled ids: {doubled(events)}"
+    lives = by_recipient(events)
     for key, life in lives.items():
         _check_life(key, life, world)
     lost = world.accepted - lives.keys()
@@ -135,17 +115,12 @@ def check_lives(root: Path, world: World) -> Counter[Verb]:
 
 
 def _check_life(key: Key, life: list[dict[str, Any]], world: World) -> None:
-    verbs = "".join(_LETTERS[event["event"]] for event in life)
+    verbs = letters(life)
     name = f"{key[0]:016X}/{key[1]}: {verbs}"
-    legal = _WHOLE_REPORT if life[0].get("origin") == "report" else _WHOLE_LIFE
-    assert legal.fullmatch(verbs), f"no legal life: {name}"
+    assert is_whole(life), f"no legal life: {name}"
     seen = world.delivered[key]
     unknown = verbs.count("U")
     assert seen <= verbs.count("D") + unknown, f"{name}: a receiver saw it {seen} times"
     if verbs.endswith("D"):
         assert seen, f"{name}: delivered, but no receiver has seen it"
-    ended = 0
-    for event in life:
-        if event["event"] == "attempted":
-            assert event["attempt"] == ended + 1, f"{name}: attempt {event['attempt']} after {ended}"
-        ended += event["event"] in ("deferred", "outcome-unknown")
+    assert not list(miscounted(life)), f"{name}: {list(miscounted(life))}"

@@ -31,31 +31,17 @@ from mqcd.queue.quarantine import QUARANTINE
 from mqcd.queue.snapshot import Snapshot
 from tests.contract import schema
 from tests.contract.mail import delivered, read_all
+from tests.crash.histories import Key, by_recipient, doubled, in_order, is_report, letters, may_be, miscounted
 from tests.crash.lab import ARCHIVE, ROOTS, TOP, Actor, survivor, warning_of
 from tests.crash.memory import MemoryDisk
 from tests.crash.model import File, Mark, State
 from tests.crash.worker import body_of
 
-Key = tuple[int, int]
 COPIES = TOP / "copies" / "new"
 """Where stories export to."""
 IMPORTED = "imported"
 """Local parts of imported mail begin so: their lives began elsewhere."""
 
-_LETTERS = {
-    "accepted": "A",
-    "attempted": "T",
-    "delivered": "D",
-    "deferred": "F",
-    "bounced": "B",
-    "expired": "E",
-    "reported": "R",
-    "discarded": "X",
-    "outcome-unknown": "U",
-}
-_LIFE = re.compile(r"A(T+[FU]|F)*(T*(D|[BE][RX]?)?)?")
-"""A life, ended or not. `T+`: what was given back after it had begun may begin again."""
-_REPORT = re.compile(r"A(T+[FU]|F)*(T*(D|B|E)?)?")
 _DAMAGE = frozenset({Kind.LINE, Kind.FRAME, Kind.QUARANTINE})
 
 
@@ -311,54 +297,35 @@ def _read_events(disk: MemoryDisk, outcome: Outcome) -> Counter[Verb]:
             events += _parse(packed)
         except (EOFError, OSError, ValueError, zlib.error) as error:
             outcome.problems.append(f"event file {name}: {error}")
-    ids = Counter(event["id"] for event in events)
-    if len(ids) < len(events):
-        outcome.problems.append(f"doubled ids: {[key for key, count in ids.items() if count > 1][:5]}")
+    if doubled(events):
+        outcome.problems.append(f"doubled ids: {doubled(events)}")
     events = [event for event in events if event["event"] not in BEST_EFFORT]
-    events.sort(key=lambda event: int(event["id"].rpartition("/")[2]))
-    lives: dict[Key, list[dict[str, Any]]] = defaultdict(list)
-    for event in events:
-        lives[parse_spid(event["spid"]), event["qid"]].append(event)
+    lives = by_recipient(in_order(events))
     accepted = {spid for spid, _ in lives}
     outcome.warnings.update(
         event["client"] for event in events if event["event"] == "accepted" and "client" in event
     )
     outcome.imported = sum(_is_imported(life) for life in lives.values())
     for key, life in lives.items():
-        outcome.lives[key] = _check_life(key, life, accepted, outcome.problems)
+        outcome.lives[key] = _check_life(key, life, accepted, outcome)
     return Counter(Verb(event["event"]) for event in events)
 
 
-def _check_life(key: Key, life: list[dict[str, Any]], accepted: Iterable[int], problems: list[str]) -> str:
+def _check_life(key: Key, life: list[dict[str, Any]], accepted: Iterable[int], outcome: Outcome) -> str:
     """The life's letters; an end in lower case is that of a report that failed."""
-    verbs = "".join(_LETTERS[event["event"]] for event in life)
-    report = life[0].get("origin") == "report"
-    if not (_REPORT if report else _LIFE).fullmatch(verbs):
+    verbs, problems = letters(life), outcome.problems
+    if not may_be(life, damaged=bool(outcome.damage)):
         problems.append(f"{_name(key)}: no legal life: {verbs}")
     if not _is_imported(life):
-        _check_attempts(key, life, verbs, problems)
+        problems += [f"{_name(key)}: {each}" for each in miscounted(life)]
     reports = [parse_spid(event["report"]) for event in life if event["event"] == "reported"]
     if not set(reports) <= set(accepted):
         problems.append(f"{_name(key)}: its report is not in the events")
-    return verbs + "e" if report and verbs.endswith(("B", "E")) else verbs
+    return verbs + "e" if is_report(life) and verbs.endswith(("B", "E")) else verbs
 
 
 def _is_imported(life: list[dict[str, Any]]) -> bool:
     return bool(life[0].get("origin") == "import")
-
-
-def _check_attempts(key: Key, life: list[dict[str, Any]], verbs: str, problems: list[str]) -> None:
-    ended = 0
-    for event in life:
-        verb = event["event"]
-        if verb == "attempted" and event["attempt"] != ended + 1:
-            problems.append(f"{_name(key)}: attempt {event['attempt']} after {ended}: {verbs}")
-        if verb in ("deferred", "bounced", "expired", "delivered", "outcome-unknown"):
-            ended += 1
-            if event["attempt"] != ended:
-                problems.append(
-                    f"{_name(key)}: the end of attempt {event['attempt']} comes as {ended}: {verbs}"
-                )
 
 
 def _check_imports(disk: MemoryDisk, state: manifest.ManifestState, outcome: Outcome) -> None:

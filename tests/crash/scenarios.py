@@ -18,10 +18,9 @@ from mqcd.queue.admin.admission import admit
 from mqcd.queue.admin.findings import silent
 from mqcd.queue.admin.letters import Letter, key_of
 from mqcd.queue.admin.outgoing import export
-from mqcd.queue.admin.repair import repair
-from mqcd.queue.slot import HEADER_SIZE
 from mqcd.queue.snapshot import Snapshot
 from tests.contract.mail import bounced, deferred, delivered, expired
+from tests.crash.harm import damaged
 from tests.crash.lab import EVACUATE_AGE, INLINE_MAX, ROOTS, SENDER, Actor, resumed, survivor
 from tests.crash.matrix import crash_points, some_cuts
 from tests.crash.memory import Trace
@@ -144,48 +143,6 @@ async def killed(actor: Actor) -> None:
     await actor.kill()
     await actor.start()
     await actor.stop()
-
-
-async def damaged(actor: Actor) -> None:
-    """The disk loses octets of a record in a cluster, of a frame, and of a cluster that fsck mends."""
-    await actor.start()
-    for many, size in ((3, 200), (1, 300), (2, 250), (1, 280), (1, 260)):
-        await actor.accept(many, size)
-    await actor.stop()
-    await actor.start()
-    _spoil_a_line(actor, 1)
-    # The damaged line is put aside, and those around it are taken.
-    await actor.try_all(*[delivered()] * 4)
-    await actor.stop()
-    _spoil_a_line(actor, 0)
-    async with actor.owned() as ours:
-        found = repair(ours)
-        assert found.ok
-    await actor.start()
-    await actor.accept(1, 300)
-    lost = await actor.accept(1, 310)
-    await actor.accept(1, 320)
-    segment = actor.shard.ring.current
-    assert segment is not None
-    path, at = segment.path, actor.disk.read_file(segment.path).find(b"%016X" % lost)
-    assert at > HEADER_SIZE
-    await actor.kill()
-    actor.disk.mark("Q", lost, 1)
-    actor.disk.damage(path, at + 20, b"\xff")
-    await actor.start()
-    await actor.try_all(delivered())
-    await actor.stop()
-
-
-def _spoil_a_line(actor: Actor, number: int) -> None:
-    """An octet of the address in one line of the first cluster of new mail goes bad."""
-    directory = ROOTS[0] / Area.INCOMING
-    path = directory / actor.disk.names(directory)[0]
-    data = actor.disk.read_file(path)
-    line = data.splitlines(keepends=True)[1 + number]
-    spid, qid = line.split(b"|")[:2]
-    actor.disk.mark("Q", int(spid, 16), int(qid))
-    actor.disk.damage(path, data.find(line) + line.find(b"@"), b"#")
 
 
 async def imported(actor: Actor) -> None:

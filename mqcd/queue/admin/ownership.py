@@ -17,10 +17,11 @@ from mqcd.core.model import Area
 from mqcd.core.ports import Clock, Observer
 from mqcd.queue import cluster
 from mqcd.queue import manifest as manifests
+from mqcd.queue.chain import find_chain
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.identity import take_lock
 from mqcd.queue.manifest import ClusterState, Manifest
-from mqcd.queue.replay import Replay, find_chain
+from mqcd.queue.replay import Replay
 from mqcd.queue.shard import Options
 from mqcd.queue.store import ClusterStore
 from mqcd.queue.workers import Workers

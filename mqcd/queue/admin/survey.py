@@ -20,12 +20,13 @@ from mqcd.core.spid import SILOS, format_spid
 from mqcd.queue import cluster, names, record
 from mqcd.queue import manifest as manifests
 from mqcd.queue.admin.findings import Findings, Kind, Problem, Progress, silent
+from mqcd.queue.chain import find_chain
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.identity import check_roots
 from mqcd.queue.imports import pending_events
 from mqcd.queue.manifest import ClusterState, ManifestState
 from mqcd.queue.quarantine import QUARANTINE
-from mqcd.queue.replay import Replay, find_chain
+from mqcd.queue.replay import Replay
 from mqcd.queue.ring import Resident, Segment
 from mqcd.queue.shard import Options
 from mqcd.queue.spool import file_path

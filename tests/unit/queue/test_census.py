@@ -11,9 +11,10 @@ from mqcd.core.selection import Selection
 from mqcd.queue import manifest as manifests
 from mqcd.queue import slot
 from mqcd.queue.census import Census, Homes
+from mqcd.queue.chain import find_chain
 from mqcd.queue.durable import Disk
 from mqcd.queue.frame import IN_SPOOL, Locator
-from mqcd.queue.replay import Replay, find_chain
+from mqcd.queue.replay import Replay
 from mqcd.queue.ring import Segment
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import bounced, deferred, delivered

@@ -11,13 +11,14 @@ import pytest
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.spid import SpidSource
+from mqcd.queue.chain import find_chain
 from mqcd.queue.committer import CommitterThread
 from mqcd.queue.figures import Figures
 from mqcd.queue.frame import HEADER_SIZE, Kind
 from mqcd.queue.journal import Journal
 from mqcd.queue.manifest import ManifestState
 from mqcd.queue.pending import JournalFull
-from mqcd.queue.replay import Walk, find_chain
+from mqcd.queue.replay import Walk
 from mqcd.queue.ring import KEPT_BACK, Ring, Segment
 from mqcd.queue.slot import SlotHeader
 from mqcd.queue.window import Window

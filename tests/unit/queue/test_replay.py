@@ -9,10 +9,11 @@ import pytest
 
 from mqcd.core.errors import StoreDamaged
 from mqcd.queue import frame, slot
+from mqcd.queue.chain import find_chain
 from mqcd.queue.durable import Disk
 from mqcd.queue.frame import Kind
 from mqcd.queue.manifest import ManifestState
-from mqcd.queue.replay import Walk, find_chain
+from mqcd.queue.replay import Walk
 from mqcd.queue.ring import Segment
 from mqcd.queue.window import Window
 from tests.unit.queue.support import OneFile

@@ -1,0 +1,65 @@
+"""Which segments the journal consists of: those that are reached from the newest header back.
+
+Raises StoreDamaged only when a segment that must exist is missing as a whole, or is of a format that this
+program does not know.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from mqcd.core.errors import DecodeError, StoreDamaged
+from mqcd.queue import slot
+from mqcd.queue.durable import Disk
+from mqcd.queue.manifest import ManifestState
+from mqcd.queue.ring import Segment
+
+
+def find_chain(disk: Disk, directory: Path, state: ManifestState) -> list[Segment]:
+    """The segments of the journal, oldest first; none is opened yet.
+
+    Raises StoreDamaged when one that the MANIFEST knows of, or that another one goes on from, is not there.
+    """
+    first_live, must_hold = state.first_live, state.last_segment
+    headers: dict[int, tuple[slot.SlotHeader, Path]] = {}
+    twins: dict[int, Path] = {}
+    # The greater name last: one beyond the slots is where a file that has failed was put.
+    for name in sorted(filter(str.isdigit, disk.names(directory)), key=int):
+        header = _read_slot_header(disk, directory / name)
+        if header is not None and header.number >= first_live:
+            if header.number in headers:
+                twins[header.number] = headers[header.number][1]
+            headers[header.number] = header, directory / name
+    chain: list[Segment] = []
+    number = max(headers, default=0)
+    while number >= first_live and number in headers:
+        header, path = headers[number]
+        segment = Segment(header, path)
+        segment.twin = twins.get(number)
+        if chain:
+            segment.end = chain[-1].header.previous_end
+        chain.append(segment)
+        number = header.previous
+    missing = number if number >= first_live else must_hold
+    if missing >= first_live and missing not in {segment.number for segment in chain}:
+        raise StoreDamaged(
+            f"{directory}: journal segment {missing} is missing, and with it mail that was accepted. "
+            "Is the right disk mounted? Run `mqcd fsck`."
+        )
+    if chain:
+        chain[0].must_reach = state.sequence
+        chain[0].must_hold = state.last_size if chain[0].number == state.last_segment else 0
+    return chain[::-1]
+
+
+def _read_slot_header(disk: Disk, path: Path) -> slot.SlotHeader | None:
+    fd = disk.open(path, os.O_RDONLY)
+    try:
+        return slot.unpack(disk.pread(fd, slot.HEADER_SIZE, 0))
+    except IsADirectoryError:
+        return None
+    except DecodeError as error:
+        raise StoreDamaged(f"{path}: {error}") from error
+    finally:
+        disk.close(fd)
