@@ -12,6 +12,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from mqcd.queue.cluster import check_version
 from mqcd.queue.durable import Disk
 from mqcd.queue.frame import Take
 from mqcd.queue.quarantine import put_aside
@@ -52,7 +53,7 @@ class _Found:
 
 
 async def bring_in(shard: Shard, writer: Writer, backlog: Backlog) -> Sweep:
-    """Bring it into the shard; returns what step R4 has to look for. Raises OSError."""
+    """Bring it into the shard; returns what step R4 has to look for. Raises OSError, StoreDamaged."""
     loop = asyncio.get_running_loop()
     found = await loop.run_in_executor(shard.executor, _read, shard, backlog)
     replay = found.replay
@@ -65,8 +66,13 @@ async def bring_in(shard: Shard, writer: Writer, backlog: Backlog) -> Sweep:
 
 
 def _read(shard: Shard, backlog: Backlog) -> _Found:
-    """Off the event loop: nobody else looks at these segments meanwhile."""
+    """Off the event loop: nobody else looks at these segments meanwhile.
+
+    A newer program's clusters are refused before anything is written on what stands beside them.
+    """
     disk, replay = shard.disk, Replay()
+    for cluster in shard.manifest.state.clusters.values():
+        check_version(disk, shard.queue_root / cluster.name)
     for segment in backlog.chain:
         # What a killed process wrote may be in the page cache only; from here on it counts.
         disk.datasync(segment.fd)

@@ -8,16 +8,22 @@ evacuated into it, so that none is ever used twice.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqcd.core.errors import DecodeError
+from mqcd.core.errors import DecodeError, StoreDamaged
 from mqcd.core.model import Area
 from mqcd.queue.durable import Disk
 from mqcd.queue.manifest import ClusterState
 
 FIRST_LINE = b"mqcd-cluster 1\n"
+_ANY_VERSION = re.compile(rb"mqcd-cluster (\d{1,9})\n")
+VERSION = 1
+HEAD = len(FIRST_LINE) + 8
+"""Octets that are enough to tell any version."""
 START = len(FIRST_LINE)
 """The first cursor."""
 
@@ -82,8 +88,18 @@ def _close(area: Area, part: list[Line], size: int, segment: int, index: int, gr
     )
 
 
+class OtherVersion(DecodeError):
+    """A cluster of a format version that is not known here: nothing in it is damaged."""
+
+
 def check_first_line(data: bytes, path: Path) -> None:
     """Raises DecodeError unless `data` begins like a cluster of a version known here."""
+    version = _ANY_VERSION.match(data)
+    if version is not None and int(version[1]) != VERSION:
+        text = (
+            f"{path}: cluster format {int(version[1])} is not known here, which reads {VERSION}. A newer mqcd"
+        )
+        raise OtherVersion(f"{text} has written it: start that one again, and let it empty the queue")
     if not data.startswith(FIRST_LINE):
         shown = data.split(b"\n", 1)[0][:40]
         raise DecodeError(f"{path}: first line {shown!r} is not that of a cluster known here")
@@ -93,10 +109,24 @@ def read_from(disk: Disk, path: Path, cursor: int, size: int) -> bytes:
     """The octets of a cluster from `cursor` up to `size`. Raises OSError, DecodeError."""
     fd = disk.open(path, os.O_RDONLY)
     try:
-        check_first_line(disk.pread(fd, START, 0), path)
+        check_first_line(disk.pread(fd, HEAD, 0), path)
         return disk.pread(fd, size - cursor, cursor)
     finally:
         disk.close(fd)
+
+
+def check_version(disk: Disk, path: Path) -> None:
+    """Raises StoreDamaged for a cluster of another version; any other trouble is left to who reads it."""
+    with suppress(OSError):
+        fd = disk.open(path, os.O_RDONLY)
+        try:
+            check_first_line(disk.pread(fd, HEAD, 0), path)
+        except OtherVersion as error:
+            raise StoreDamaged(str(error)) from error
+        except DecodeError:
+            return
+        finally:
+            disk.close(fd)
 
 
 def split_lines(data: bytes) -> Iterator[bytes]:

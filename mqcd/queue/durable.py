@@ -17,7 +17,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISREG
 from typing import NamedTuple
 
 _IOV_MAX = 1024
@@ -41,8 +41,18 @@ class Disk:
     """The real disk."""
 
     def open(self, path: Path, flags: int) -> int:
-        """Open a file; a new one gets mode 0600. Returns the descriptor."""
-        return os.open(path, flags | os.O_CLOEXEC, 0o600)
+        """Open a file; a new one gets mode 0600. Returns the descriptor.
+
+        What is no regular file raises OSError; a FIFO, which would hold up whoever opens it, does so at once.
+        """
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+        mode = os.fstat(fd).st_mode
+        if not S_ISREG(mode):
+            os.close(fd)
+            if S_ISDIR(mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+            raise OSError(errno.EINVAL, "Not a regular file", str(path))
+        return fd
 
     def close(self, fd: int) -> None:
         """Close a descriptor."""

@@ -22,7 +22,7 @@ from mqcd.queue import manifest as manifests
 from mqcd.queue import names
 from mqcd.queue.census import MOVED_ON, Census, Homes, check_same, open_segment
 from mqcd.queue.chain import find_chain
-from mqcd.queue.cluster import START, check_first_line
+from mqcd.queue.cluster import HEAD, OtherVersion, check_first_line
 from mqcd.queue.durable import Disk
 from mqcd.queue.eventtext import EventText
 from mqcd.queue.frame import Locator
@@ -196,9 +196,11 @@ class Snapshot:
             raise StoreBusy(MOVED_ON) from error
         try:
             window = Window(self._disk, fd, size)
-            window.reach(0, START)
+            window.reach(0, HEAD)
             check_first_line(window.data, path)
             yield from window.lines(cursor, size)
+        except OtherVersion as error:
+            raise StoreDamaged(str(error)) from error
         except DecodeError as error:
             raise StoreBusy(MOVED_ON) from error
         finally:

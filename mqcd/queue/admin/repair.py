@@ -8,8 +8,6 @@ as it is: nothing here could bring it back. Raises OSError.
 
 from __future__ import annotations
 
-import re
-
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area
 from mqcd.queue import cluster, record
@@ -20,8 +18,6 @@ from mqcd.queue.durable import TEMP_SUFFIX
 from mqcd.queue.imports import name_events
 from mqcd.queue.manifest import ClusterState, Edit
 from mqcd.queue.quarantine import put_aside
-
-_ANY_VERSION = re.compile(rb"mqcd-cluster \d+\n")
 
 
 def repair(owned: Owned, progress: Progress = silent) -> Findings:
@@ -68,9 +64,11 @@ def _take_apart(owned: Owned, state: ClusterState) -> list[cluster.Line] | None:
     data = owned.disk.read_file(owned.queue_root / state.name)
     head = data[: cluster.START]
     whole: list[cluster.Line] = []
-    if head != cluster.FIRST_LINE:
-        if _ANY_VERSION.match(data):
-            return None
+    try:
+        cluster.check_first_line(data, owned.queue_root / state.name)
+    except cluster.OtherVersion:
+        return None
+    except DecodeError:
         put_aside(owned.disk, owned.queue_root, state.name, 0, head)
     offset = state.cursor
     for raw in cluster.split_lines(data[state.cursor : state.size]):

@@ -21,7 +21,7 @@ from mqcd.queue import cluster, names, record
 from mqcd.queue import manifest as manifests
 from mqcd.queue.admin.findings import Findings, Kind, Problem, Progress, silent
 from mqcd.queue.chain import find_chain
-from mqcd.queue.durable import TEMP_SUFFIX, Disk
+from mqcd.queue.durable import TEMP_SUFFIX, Disk, told
 from mqcd.queue.identity import check_roots
 from mqcd.queue.imports import pending_events
 from mqcd.queue.manifest import ClusterState, ManifestState
@@ -125,6 +125,8 @@ class _Survey:
             check_roots(self._disk, [self._queue_root, self._spool_root], new=False)
         except StoreDamaged as error:
             self._wrong(Kind.ROOTS, self._queue_root / "uuid", str(error))
+        except OSError as error:
+            self._wrong(Kind.ROOTS, self._queue_root / "uuid", told(error))
 
     def _read_manifest(self) -> ManifestState | None:
         path = self._queue_root / "MANIFEST"
@@ -132,6 +134,9 @@ class _Survey:
             state = manifests.read(self._disk, path)
         except StoreDamaged as error:
             self._read_manifest_by_line(path, str(error))
+            return None
+        except OSError as error:
+            self._wrong(Kind.MANIFEST, path, told(error))
             return None
         if state is None:
             self._wrong(Kind.MANIFEST, path, "is missing: put it back from a copy of the same moment")
@@ -166,6 +171,9 @@ class _Survey:
             chain = find_chain(self._disk, directory, state)
         except StoreDamaged as error:
             self._wrong(Kind.JOURNAL, directory, str(error))
+            return
+        except OSError as error:
+            self._wrong(Kind.JOURNAL, directory, f"{told(error)}; move it away")
             return
         for index, segment in enumerate(chain):
             self._progress("journal", index, len(chain))
@@ -280,7 +288,7 @@ class _Survey:
         for path in self._files():
             name = path.name
             if name.endswith(TEMP_SUFFIX):
-                self._note(Kind.ORPHAN, path, "was left half-written")
+                self._note_orphan(path, "was left half-written")
             elif path.parent.parent == self._spool_root:
                 self._look_at_message(path)
             elif path.parent.name == "journal":
@@ -289,7 +297,15 @@ class _Survey:
             elif _CLUSTER.fullmatch(name) is None:
                 self._note(Kind.STRAY, path, "is none of the queue's files")
             elif str(path.relative_to(self._queue_root)) not in state.clusters:
-                self._note(Kind.ORPHAN, path, "is not listed in the MANIFEST")
+                self._note_orphan(path, "is not listed in the MANIFEST")
+
+    def _note_orphan(self, path: Path, text: str) -> None:
+        if self._disk.modified(path) is None:
+            self._note(
+                Kind.STRAY, path, "has a name of the queue's own, and is no regular file; move it away"
+            )
+        else:
+            self._note(Kind.ORPHAN, path, text)
 
     def _files(self) -> Iterator[Path]:
         """All files where the queue keeps what comes and goes."""
@@ -302,7 +318,7 @@ class _Survey:
             root = self._queue_root / area
             for name in self._disk.names(root):
                 below = root / name
-                if self._disk.is_dir(below):
+                if self._disk.is_dir(below) and _CLUSTER.fullmatch(name) is None:
                     yield from (below / inner for inner in self._disk.names(below))
                 else:
                     yield below
@@ -312,7 +328,7 @@ class _Survey:
         if file is None:
             self._note(Kind.STRAY, path, "is none of the queue's files")
         elif file not in self._sizes:
-            self._note(Kind.ORPHAN, path, "belongs to no unfinished recipient")
+            self._note_orphan(path, "belongs to no unfinished recipient")
 
     def _look_for_events(self, state: ManifestState) -> None:
         for path in pending_events(self._disk, self._options, state):
@@ -324,7 +340,11 @@ class _Survey:
         for name in self._disk.names(directory):
             if name.endswith(TEMP_SUFFIX):
                 continue
-            data = self._disk.read_file(directory / name)
+            try:
+                data = self._disk.read_file(directory / name)
+            except OSError as error:
+                self._note(Kind.STRAY, directory / name, f"cannot be read: {error.strerror}")
+                continue
             if name.startswith("segment-"):
                 self._note_aside(directory / name, None, f"a stretch of {len(data)} octets")
                 continue

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcd.core.errors import DecodeError
+from mqcd.core.errors import DecodeError, StoreDamaged
 from mqcd.core.model import Area
 from mqcd.queue import cluster
 from mqcd.queue.cluster import FIRST_LINE, START, Line
@@ -86,8 +86,23 @@ def test_reading_begins_at_the_cursor_and_ends_at_the_size(tmp_path: Path) -> No
     assert cluster.read_from(Disk(), path, START + 4, START + 8) == b"two\n"
 
 
-@pytest.mark.parametrize("first", [b"mqcd-cluster 2\n", b"", b"\n", b"0123456789ABCDE0|1|d\n"])
-def test_another_version_is_refused_by_its_name(tmp_path: Path, first: bytes) -> None:
+def test_another_version_is_refused_by_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "M1-0.mqc"
+    path.write_bytes(b"mqcd-cluster 12\nline\n")
+    with pytest.raises(cluster.OtherVersion, match=r"M1-0\.mqc: cluster format 12 .* newer mqcd"):
+        cluster.read_from(Disk(), path, START, 100)
+    with pytest.raises(StoreDamaged, match="cluster format 12 "):
+        cluster.check_version(Disk(), path)
+
+
+def test_the_version_of_what_cannot_be_read_is_nobodys_trouble_yet(tmp_path: Path) -> None:
+    cluster.check_version(Disk(), tmp_path / "none")
+    (tmp_path / "damaged").write_bytes(b"mqcd-cluXter 2\n")
+    cluster.check_version(Disk(), tmp_path / "damaged")
+
+
+@pytest.mark.parametrize("first", [b"mqcd-cluster X\n", b"", b"\n", b"0123456789ABCDE0|1|d\n"])
+def test_a_first_line_that_is_none_is_refused_by_its_name(tmp_path: Path, first: bytes) -> None:
     path = tmp_path / "M1-0.mqc"
     path.write_bytes(first + b"line\n")
     with pytest.raises(DecodeError, match=r"M1-0\.mqc: first line .* is not that of a cluster") as caught:

@@ -1,0 +1,105 @@
+"""What has a name of the queue's own and is no regular file: told of by name, never waited for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mqcd.core.errors import StoreDamaged, StoreUnavailable
+from mqcd.queue.admin.findings import Kind
+from mqcd.queue.durable import Disk
+from tests.unit.queue.admin.kit import cluster_of, filled, look, mend
+from tests.unit.queue.support import Rig
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _directory(path: Path) -> None:
+    path.mkdir()
+
+
+def _device(path: Path) -> None:
+    path.symlink_to("/dev/null")
+
+
+HARM = pytest.mark.parametrize("make", [_fifo, _directory, _device])
+
+
+@HARM
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDWR, os.O_RDWR | os.O_CREAT])
+def test_only_a_regular_file_is_opened(tmp_path: Path, make: Callable[[Path], None], flags: int) -> None:
+    path = tmp_path / "name"
+    make(path)
+    with pytest.raises(OSError, match=r"Is a directory|Not a regular file") as caught:
+        Disk().open(path, flags)
+    assert caught.value.filename in (path, str(path))
+
+
+@HARM
+@pytest.mark.parametrize("name", ["journal/07", "MANIFEST", "lock", "pin", "uuid"])
+async def test_a_start_is_refused_by_name(rig: Rig, make: Callable[[Path], None], name: str) -> None:
+    await filled(rig)
+    path = rig.queue / name
+    path.unlink(missing_ok=True)
+    make(path)
+    with pytest.raises((StoreUnavailable, StoreDamaged), match=str(path)):
+        await Rig(rig.root, rig.clock).open()
+
+
+@HARM
+@pytest.mark.parametrize("name", ["journal/07", "MANIFEST", "uuid"])
+async def test_fsck_names_it(rig: Rig, make: Callable[[Path], None], name: str) -> None:
+    await filled(rig)
+    path = rig.queue / name
+    path.unlink(missing_ok=True)
+    make(path)
+    [problem] = look(rig).problems
+    assert str(path) in f"{problem.path} {problem.text}"
+
+
+@HARM
+async def test_names_that_nobody_needs_are_left_alone(rig: Rig, make: Callable[[Path], None]) -> None:
+    await filled(rig)
+    places = [
+        rig.spool / "s01" / "00000000000000F0.msg",
+        rig.spool / "s01" / "00000000000000F0.tmp",
+        rig.queue / "incoming" / "M999-0.mqc",
+    ]
+    for path in places:
+        make(path)
+    (rig.queue / "quarantine").mkdir()
+    make(rig.queue / "quarantine" / "odd.bad")
+    found = look(rig)
+    assert found.ok
+    assert {each.path for each in found.notes if each.kind is Kind.STRAY} >= set(places)
+    assert found.orphans == []
+    assert (await mend(rig)).ok
+
+
+@HARM
+async def test_a_cluster_that_is_none_is_told(rig: Rig, make: Callable[[Path], None]) -> None:
+    path = cluster_of(await filled(rig), "deferred")
+    path.unlink()
+    make(path)
+    assert (Kind.CLUSTER, path) in {(each.kind, each.path) for each in look(rig).problems}
+
+
+async def test_a_newer_cluster_is_refused_at_the_start_by_file_and_version(rig: Rig) -> None:
+    path = cluster_of(await filled(rig), "deferred")
+    path.write_bytes(path.read_bytes().replace(b"mqcd-cluster 1", b"mqcd-cluster 2", 1))
+    again = Rig(rig.root, rig.clock)
+    with pytest.raises(StoreDamaged, match=rf"{path}: cluster format 2 .* newer mqcd"):
+        await again.open()
+    assert "cluster format 2" in again.store.refusing()
+    assert await again.store.claim(10, again.clock.now() + 10**9) == ()
+    await again.close()
+    with pytest.raises(StoreDamaged, match="cluster format 2"):
+        rig.listed()
+    [problem] = look(rig).problems
+    assert (problem.kind, problem.path) == (Kind.CLUSTER, path)
+    assert path.read_bytes().startswith(b"mqcd-cluster 2")
