@@ -97,16 +97,22 @@ def ls(place: Place, /, as_json: bool, **chosen: Any) -> None:
 def stat(place: Place, as_json: bool) -> None:
     """Say how much waits in each area."""
     with _snapshot(place) as snapshot:
-        stats = snapshot.stats()
+        stats, seen = snapshot.stats(), snapshot.seen
     if as_json:
         from mqcd.cli.records import stat_lines
 
         sys.stdout.write(stat_lines(stats))
     else:
         from mqcd.cli.tables import show_stats
+        from mqcd.core.clockwatch import Reading
         from mqcd.net.clock import SystemClock
+        from mqcd.queue.durable import Disk
+        from mqcd.queue.timekeeper import boot_id, doubt
 
-        show_stats(stats, SystemClock().now())
+        clock = SystemClock()
+        show_stats(stats, clock.now())
+        if told := doubt(seen, Reading(clock.now(), clock.monotonic(), boot_id(Disk()))):
+            click.echo(told)
 
 
 @queue.command("cat")

@@ -6,7 +6,8 @@ count (the machine was off), it may stand ahead by STOP_MS: the machine may have
 
 A leap puts the clock in doubt. The doubt ends when the clock agrees again, as after a correction, or
 when it has run on without another leap for HOLD_MS: then it was the old time that was wrong, or nobody
-minds. Until then `believes` goes on from where the clock was last believed.
+minds. Until then `believes` goes on from where the clock was last believed. A restart goes on with the doubt
+and with the time for which it has lasted, as long as the clock has not leapt again meanwhile.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ class Reading:
     monotonic: int
     boot: str = ""
     """What tells one run of the monotonic clock from another; "" = not known."""
+    off: int = 0
+    """How far the wall clock stood from `wall` then; 0 = it was believed."""
+    held: int = 0
+    """How long it had done so without another leap."""
 
 
 class Change(Enum):
@@ -54,6 +59,14 @@ class ClockWatch:
         self._ahead = AHEAD_MS if counted or seen is None else STOP_MS
         self._doubt: tuple[int, int] | None = None
         """Wall less monotonic time since the leap, and the monotonic time of the leap."""
+        self._carried = False
+        """Whether the doubt is that of an earlier run, and nobody has been told yet."""
+        if seen is not None and seen.off:
+            passed = now.monotonic - seen.monotonic if counted else 0
+            later = now.wall - (seen.wall + seen.off + passed)
+            if -BACK_MS <= later <= (BACK_MS if counted else STOP_MS):
+                self._doubt = now.wall - now.monotonic, now.monotonic - passed - seen.held
+                self._carried = True
 
     @property
     def in_doubt(self) -> bool:
@@ -66,8 +79,14 @@ class ClockWatch:
 
     def believes(self, wall: int, monotonic: int) -> Reading:
         """The time to go by: the wall clock's, or where it was last believed and what has passed since."""
-        fits = self._fits(wall, monotonic)
-        return Reading(wall if fits else self._expected(monotonic), monotonic, self._boot)
+        if self._fits(wall, monotonic):
+            return Reading(wall, monotonic, self._boot)
+        expected = self._expected(monotonic)
+        return Reading(expected, monotonic, self._boot, wall - expected, self.held(monotonic))
+
+    def held(self, monotonic: int) -> int:
+        """For how long the clock has been in doubt without another leap, ms; 0 while it is believed."""
+        return monotonic - self._doubt[1] if self._doubt is not None else 0
 
     def look(self, wall: int, monotonic: int) -> Change | None:
         """Compare; tells what has changed by it, None when nothing has."""
@@ -82,6 +101,9 @@ class ClockWatch:
         if monotonic - self._doubt[1] >= HOLD_MS:
             self._believe(wall, monotonic)
             return Change.ACCEPTED
+        if self._carried:
+            self._carried = False
+            return Change.LEAPT
         return None
 
     def _fits(self, wall: int, monotonic: int) -> bool:

@@ -123,6 +123,9 @@ class Keeper:
                 return
             await self.evacuate(oldest)
         await self.counting.run()
+        if self._shard.time.in_doubt:
+            # The next start goes on with the doubt, and with how long it has lasted.
+            await self._shard.editing.commit(Edit(**self._shard.time.to_record()))
 
     async def _sweep_once(self) -> None:
         """Step R4. Nothing is evacuated before: the journal alone tells which files lost their owner."""
@@ -274,7 +277,6 @@ class Keeper:
         totals = self._totals + segment.totals
         changed = {name: shard.shelf.clusters[name] for name in shard.shelf.changed}
         ended = tuple(name for name, state in changed.items() if not state.left)
-        believed = shard.time.trusted()
         batch = self.counting.to_record()
         edit = Edit(
             first_live=following,
@@ -284,9 +286,7 @@ class Keeper:
             drafts=tuple(shard.drafts),
             counted=batch.counted,
             doubtful=batch.doubtful,
-            clock=believed.wall,
-            monotonic=believed.monotonic,
-            boot=believed.boot,
+            **shard.time.to_record(),
             totals={str(verb): count for verb, count in totals.items()},
             add=(*clusters, *(state for state in changed.values() if state.left)),
             end=ended,

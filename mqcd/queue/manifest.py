@@ -92,6 +92,10 @@ class ManifestState:
     """What the monotonic clock said at that moment, ms."""
     boot: str = ""
     """The run of the machine in which it said so."""
+    leap: int = 0
+    """How far the wall clock stood from `clock` then, ms; 0 = it was believed."""
+    held: int = 0
+    """How long it had done so, ms."""
     edit: int = 0
     totals: Counter[Verb] = field(default_factory=Counter)
     """Transitions in all segments below first_live."""
@@ -137,6 +141,8 @@ class ManifestState:
             clock=self.clock,
             monotonic=self.monotonic,
             boot=self.boot,
+            leap=self.leap,
+            held=self.held,
             totals={str(verb): count for verb, count in self.totals.items()},
             add=tuple(self.clusters.values()),
             imports=self.imports,
@@ -164,8 +170,10 @@ class Edit:
     """Added to those that are."""
     clock: int | None = None
     monotonic: int | None = None
-    """Goes with `clock`, as `boot` does."""
+    """Goes with `clock`, as `boot`, `leap` and `held` do."""
     boot: str | None = None
+    leap: int | None = None
+    held: int | None = None
     totals: dict[str, int] | None = None
     add: tuple[ClusterState, ...] = ()
     end: tuple[str, ...] = ()
@@ -192,6 +200,8 @@ _SCALARS = (
     "clock",
     "monotonic",
     "boot",
+    "leap",
+    "held",
 )
 _EDIT_FIELDS = frozenset(item.name for item in fields(Edit))
 

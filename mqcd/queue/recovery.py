@@ -40,7 +40,7 @@ from mqcd.queue.ring import Ring, Segment
 from mqcd.queue.shard import Options, Shard
 from mqcd.queue.shelf import Shelf
 from mqcd.queue.spool import check_links, make_silos
-from mqcd.queue.timekeeper import boot_id
+from mqcd.queue.timekeeper import boot_id, fields_of, seen_in
 from mqcd.queue.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -165,10 +165,9 @@ def _find_end(disk: Disk, newest: Segment, state: ManifestState) -> int:
 
 def _follow_clock(state: ManifestState, now: Reading) -> ClockWatch:
     """Go on from the time that the MANIFEST believes, and bring the MANIFEST up to date."""
-    seen = Reading(state.clock, state.monotonic, state.boot) if state.clock else None
-    watch = ClockWatch(seen, now)
-    believed = watch.believes(now.wall, now.monotonic)
-    state.clock, state.monotonic, state.boot = believed.wall, believed.monotonic, believed.boot
+    watch = ClockWatch(seen_in(state), now)
+    for name, value in fields_of(watch.believes(now.wall, now.monotonic)).items():
+        setattr(state, name, value)
     return watch
 
 

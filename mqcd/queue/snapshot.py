@@ -14,6 +14,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from mqcd.core.clockwatch import Reading
 from mqcd.core.errors import DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient
 from mqcd.core.selection import Selection
@@ -31,6 +32,7 @@ from mqcd.queue.record import Glance, area_of, fields, parse, verify
 from mqcd.queue.replay import Walk
 from mqcd.queue.ring import Segment
 from mqcd.queue.spool import file_path
+from mqcd.queue.timekeeper import seen_in
 from mqcd.queue.window import Window
 
 Made = TypeVar("Made")
@@ -104,6 +106,11 @@ class Snapshot:
         if self._pin >= 0:
             self._disk.close(self._pin)
             self._pin = -1
+
+    @property
+    def seen(self) -> Reading | None:
+        """The moment that the MANIFEST believes."""
+        return seen_in(self._state)
 
     @property
     def damage(self) -> int:

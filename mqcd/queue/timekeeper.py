@@ -11,10 +11,12 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import TypedDict
 
 from mqcd.core.clockwatch import HOLD_MS, Change, ClockWatch, Reading
 from mqcd.core.ports import Clock
 from mqcd.queue.durable import Disk
+from mqcd.queue.manifest import ManifestState
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,49 @@ def boot_id(disk: Disk) -> str:
         return ""
     finally:
         disk.close(fd)
+
+
+class ClockFields(TypedDict):
+    """Fields of a MANIFEST's edit."""
+
+    clock: int
+    monotonic: int
+    boot: str
+    leap: int
+    held: int
+
+
+def fields_of(reading: Reading) -> ClockFields:
+    """A moment as the MANIFEST keeps it."""
+    return {
+        "clock": reading.wall,
+        "monotonic": reading.monotonic,
+        "boot": reading.boot,
+        "leap": reading.off,
+        "held": reading.held,
+    }
+
+
+def seen_in(state: ManifestState) -> Reading | None:
+    """The moment that a MANIFEST keeps; None when there is none yet."""
+    return Reading(state.clock, state.monotonic, state.boot, state.leap, state.held) if state.clock else None
+
+
+def doubt(seen: Reading | None, now: Reading) -> str:
+    """What a start at this moment would doubt about the clock, in words; "" when it would believe it."""
+    watch = ClockWatch(seen, now)
+    watch.look(now.wall, now.monotonic)
+    if not watch.in_doubt:
+        return ""
+    off = _distance(watch.off_by(now.wall, now.monotonic))
+    left = timedelta(seconds=(HOLD_MS - watch.held(now.monotonic)) // 1000)
+    return (
+        f"the clock stands {off} where it should: no mail expires until it agrees again, or for {left} more"
+    )
+
+
+def _distance(off: int) -> str:
+    return f"{timedelta(seconds=abs(off) // 1000)} {'ahead of' if off > 0 else 'behind'}"
 
 
 class Timekeeper:
@@ -68,6 +113,10 @@ class Timekeeper:
         """The time to go by where a wrong one would leave traces for good."""
         return self._watch.believes(*self._read())
 
+    def to_record(self) -> ClockFields:
+        """What the MANIFEST keeps of it."""
+        return fields_of(self.trusted())
+
     def wall(self) -> int:
         """The same as wall time alone: asked for each message, so it makes no `Reading` while all is well."""
         wall, monotonic = self._read()
@@ -80,12 +129,10 @@ class Timekeeper:
     @staticmethod
     def _tell(change: Change, off: int) -> None:
         if change is Change.LEAPT:
-            way = "ahead of" if off > 0 else "behind"
             log.error(
-                "the clock has leapt: it stands %s %s where it should; no mail expires and no spool file is "
+                "the clock has leapt: it stands %s where it should; no mail expires and no spool file is "
                 "removed for its age until it agrees again, or has kept its new time for %d hours",
-                timedelta(seconds=abs(off) // 1000),
-                way,
+                _distance(off),
                 _HOURS,
             )
         elif change is Change.AGREES:

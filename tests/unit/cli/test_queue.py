@@ -15,6 +15,7 @@ from mqcd.core.model import Envelope, Settlement, Submission
 from mqcd.core.spid import format_spid
 from mqcd.daemon.derived import options_of, schedule_of
 from mqcd.net.clock import SystemClock
+from mqcd.queue.manifest import Edit
 from mqcd.queue.store import ClusterStore
 from tests.contract.mail import bounced, deferred
 from tests.fakes.observer import RecordingObserver
@@ -162,3 +163,18 @@ async def test_without_a_server_it_is_the_same(house: House, capfd: pytest.Captu
 def test_without_a_queue_it_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["-c", str(write_conf(tmp_path)), "queue", "stat"]) == 1
     assert "holds no queue" in capfd.readouterr().err
+
+
+async def test_stat_tells_of_a_clock_in_doubt(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*house.words, "stat"]) == 0
+    assert "clock" not in capfd.readouterr().out
+    future = house.now + 1000 * 24 * HOUR
+    house.store._live.shard.manifest.commit(Edit(clock=future, monotonic=0, boot="another"))
+    assert main([*house.words, "stat"]) == 0
+    told = capfd.readouterr().out.splitlines()[-1]
+    assert told.startswith("the clock stands 999 days")
+    assert told.endswith(
+        "behind where it should: no mail expires until it agrees again, or for 1 day, 0:00:00 more"
+    )
+    assert main([*house.words, "stat", "--json"]) == 0
+    assert {tuple(row) for row in rows(capfd)} == {("area", "recipients", "bytes", "oldest")}

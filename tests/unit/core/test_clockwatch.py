@@ -146,3 +146,61 @@ def test_a_clock_beyond_all_spids_still_gives_whole_ones() -> None:
     assert sorted(set(spids)) == spids
     assert {len(format_spid(spid)) for spid in (*spids, spid_at(1 << 43))} == {16}
     assert time_of(spids[0]) < EPOCH_MS + (1 << 41)
+
+
+# ---------------------------------------------------------------- over restarts
+
+
+def _restarted(clocks: Clocks, *, stopped: int = 0, leap: int = 0, boot: str = "b") -> Clocks:
+    """Another run, which knows what the last one believed."""
+    clocks.look()
+    seen = clocks.watch.believes(clocks.wall, clocks.monotonic)
+    again = Clocks(boot="another")
+    again.wall = clocks.wall + stopped + leap
+    again.monotonic = clocks.monotonic + stopped if boot == "b" else 77
+    again.watch = ClockWatch(seen, Reading(again.wall, again.monotonic, boot))
+    return again
+
+
+def _in_doubt(hours: int) -> Clocks:
+    clocks = Clocks()
+    clocks.look(HOUR, 10_000 * DAY)
+    clocks.look(hours * HOUR)
+    return clocks
+
+
+@pytest.mark.parametrize("boot", ["b", "c"])
+def test_a_restart_goes_on_with_the_doubt_and_its_hours(boot: str) -> None:
+    clocks = _restarted(_in_doubt(10), boot=boot)
+    assert clocks.watch.in_doubt
+    # Whoever starts it again is told again.
+    assert clocks.look() is Change.LEAPT
+    assert clocks.off == 10_000 * DAY
+    assert clocks.look(13 * HOUR) is None
+    assert clocks.watch.held(clocks.monotonic) == 23 * HOUR
+    assert clocks.look(HOUR) is Change.ACCEPTED
+    assert clocks.watch.held(clocks.monotonic) == 0
+
+
+def test_the_time_between_counts_on_the_same_boot_alone() -> None:
+    assert _restarted(_in_doubt(10), stopped=14 * HOUR).look() is Change.ACCEPTED
+    clocks = _restarted(_in_doubt(10), stopped=14 * HOUR, boot="c")
+    assert clocks.look(13 * HOUR) is Change.LEAPT
+    assert clocks.look(HOUR) is Change.ACCEPTED
+
+
+@pytest.mark.parametrize("boot", ["b", "c"])
+@pytest.mark.parametrize("leap", [-2 * HOUR, 40 * DAY])
+def test_another_leap_between_begins_the_hours_anew(boot: str, leap: int) -> None:
+    clocks = _restarted(_in_doubt(23), leap=leap, boot=boot)
+    assert clocks.look() is Change.LEAPT
+    assert clocks.look(23 * HOUR) is None
+    assert clocks.look(HOUR) is Change.ACCEPTED
+
+
+@pytest.mark.parametrize("boot", ["b", "c"])
+def test_a_clock_that_was_set_right_between_is_believed(boot: str) -> None:
+    clocks = _restarted(_in_doubt(10), leap=-10_000 * DAY, boot=boot)
+    assert clocks.look() is None
+    assert not clocks.watch.in_doubt
+    assert clocks.off == 0

@@ -78,6 +78,23 @@ async def test_a_time_that_was_kept_is_in_the_manifest_with_the_next_edit(rig: R
     assert (await rig.killed()).store.may_expire()
 
 
+async def test_a_restart_goes_on_with_the_hours_of_a_doubt(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.clock.leap(YEARS)
+    assert not rig.store.may_expire()
+    rig.clock.advance(HOLD_MS - 2 * HOUR)
+    again = await rig.reopened()
+    assert not again.store.may_expire()
+    assert caplog.text.count("the clock has leapt") == 2
+    rig.clock.advance(HOUR)
+    # It is killed without another edit: what passed counts all the same, on the same boot.
+    last = await again.killed()
+    assert not last.store.may_expire()
+    rig.clock.advance(HOUR)
+    assert last.store.may_expire()
+
+
 @pytest.mark.parametrize(("days", "believed"), [(29, True), (31, False)])
 async def test_after_another_boot_only_a_month_is_believed(rig: Rig, days: int, believed: bool) -> None:
     rig.clock = FakeClock(START_MS + days * DAY)
