@@ -7,11 +7,12 @@ program does not know.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError, StoreDamaged
 from mqcd.queue import slot
-from mqcd.queue.durable import Disk
+from mqcd.queue.durable import IRREGULAR, Disk
 from mqcd.queue.manifest import ManifestState
 from mqcd.queue.ring import Segment
 
@@ -54,12 +55,23 @@ def find_chain(disk: Disk, directory: Path, state: ManifestState) -> list[Segmen
 
 
 def _read_slot_header(disk: Disk, path: Path) -> slot.SlotHeader | None:
-    fd = disk.open(path, os.O_RDONLY)
+    try:
+        fd = disk.open(path, os.O_RDONLY)
+    except OSError as error:
+        if error.errno in IRREGULAR:
+            return None
+        raise
     try:
         return slot.unpack(disk.pread(fd, slot.HEADER_SIZE, 0))
-    except IsADirectoryError:
-        return None
     except DecodeError as error:
         raise StoreDamaged(f"{path}: {error}") from error
     finally:
         disk.close(fd)
+
+
+def irregular_slots(disk: Disk, directory: Path, slots: int) -> Iterator[Path]:
+    """Whatever has the name of one of so many slots, and is no regular file. Raises OSError."""
+    there = set(disk.names(directory))
+    for name in map(slot.slot_name, range(slots)):
+        if name in there and disk.modified(directory / name) is None:
+            yield directory / name

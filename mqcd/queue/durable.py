@@ -20,6 +20,8 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import NamedTuple
 
+IRREGULAR = (errno.EISDIR, errno.EINVAL)
+"""Errors of `Disk.open` that say: no regular file."""
 _IOV_MAX = 1024
 _ZEROS = bytes(1 << 20)
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)

@@ -26,7 +26,7 @@ from mqcd.core.ports import Clock, Observer
 from mqcd.core.spid import EPOCH_MS, SpidSource, spid_at
 from mqcd.queue import manifest as manifests
 from mqcd.queue.backlog import Backlog
-from mqcd.queue.chain import find_chain
+from mqcd.queue.chain import find_chain, irregular_slots
 from mqcd.queue.durable import Disk
 from mqcd.queue.figures import Figures
 from mqcd.queue.identity import check_roots, take_lock
@@ -36,7 +36,7 @@ from mqcd.queue.manifest import Manifest, ManifestState
 from mqcd.queue.reaper import Reaper
 from mqcd.queue.references import References
 from mqcd.queue.replay import read_tail
-from mqcd.queue.ring import Ring, Segment
+from mqcd.queue.ring import SPARE_SLOTS, Ring, Segment
 from mqcd.queue.shard import Options, Shard
 from mqcd.queue.shelf import Shelf
 from mqcd.queue.spool import check_links, make_silos
@@ -124,6 +124,9 @@ def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]
     make_silos(disk, spool_root)
     if options.settings.spool.hardlinks:
         check_links(disk, spool_root)
+    slots = options.settings.journal.segments + SPARE_SLOTS
+    for path in irregular_slots(disk, queue_root / "journal", slots):
+        raise StoreDamaged(f"{path} is no regular file, and stands where one of the journal's belongs")
     chain = find_chain(disk, queue_root / "journal", state)
     opened += chain
     for segment in chain:

@@ -20,14 +20,14 @@ from mqcd.core.spid import SILOS, format_spid
 from mqcd.queue import cluster, names, record
 from mqcd.queue import manifest as manifests
 from mqcd.queue.admin.findings import Findings, Kind, Problem, Progress, silent
-from mqcd.queue.chain import find_chain
+from mqcd.queue.chain import find_chain, irregular_slots
 from mqcd.queue.durable import TEMP_SUFFIX, Disk, told
 from mqcd.queue.identity import check_roots
 from mqcd.queue.imports import pending_events
 from mqcd.queue.manifest import ClusterState, ManifestState
 from mqcd.queue.quarantine import QUARANTINE
 from mqcd.queue.replay import Replay
-from mqcd.queue.ring import Resident, Segment
+from mqcd.queue.ring import SPARE_SLOTS, Resident, Segment
 from mqcd.queue.shard import Options
 from mqcd.queue.spool import file_path
 
@@ -167,13 +167,13 @@ class _Survey:
         directory = self._queue_root / "journal"
         replay = Replay()
         segments: dict[int, Segment] = {}
+        slots = self._options.settings.journal.segments + SPARE_SLOTS
+        for path in irregular_slots(self._disk, directory, slots):
+            self._wrong(Kind.JOURNAL, path, "is no regular file; move it away")
         try:
             chain = find_chain(self._disk, directory, state)
         except StoreDamaged as error:
             self._wrong(Kind.JOURNAL, directory, str(error))
-            return
-        except OSError as error:
-            self._wrong(Kind.JOURNAL, directory, f"{told(error)}; move it away")
             return
         for index, segment in enumerate(chain):
             self._progress("journal", index, len(chain))
