@@ -73,5 +73,5 @@ def irregular_slots(disk: Disk, directory: Path, slots: int) -> Iterator[Path]:
     """Whatever has the name of one of so many slots, and is no regular file. Raises OSError."""
     there = set(disk.names(directory))
     for name in map(slot.slot_name, range(slots)):
-        if name in there and disk.modified(directory / name) is None:
+        if name in there and disk.measure(directory / name) is None:
             yield directory / name

@@ -300,7 +300,7 @@ class _Survey:
                 self._note_orphan(path, "is not listed in the MANIFEST")
 
     def _note_orphan(self, path: Path, text: str) -> None:
-        if self._disk.modified(path) is None:
+        if self._disk.measure(path) is None:
             self._note(
                 Kind.STRAY, path, "has a name of the queue's own, and is no regular file; move it away"
             )
