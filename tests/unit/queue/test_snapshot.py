@@ -197,7 +197,7 @@ async def test_a_snapshot_writes_nothing(rig: Rig) -> None:
     snapshot = Snapshot(disk, rig.queue, rig.spool)
     assert list(snapshot.items(Selection()))
     snapshot.close()
-    assert {call.operation for call in disk.calls} == {"open", "pread", "close"}
+    assert {call.operation for call in disk.calls} == {"names", "open", "pread", "close"}
     opened = disk.count("open")
     assert disk.count("close") == opened
 
