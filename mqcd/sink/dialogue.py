@@ -29,7 +29,7 @@ from mqcd.sink.content import ChunkCollector, ContentCollector
 from mqcd.sink.mail import Received, Refused
 from mqcd.sink.outputs import Close, Deliver, Limits, Output, Report, Silence, StartTls, ehlo_reply
 from mqcd.sink.reading import LineReader
-from mqcd.sink.rules import FAULTS, Accept, Answer, Drip, Fault, Refuse, Rules, Stage, Stall, at_work
+from mqcd.sink.rules import Accept, Answer, AtStage, Drip, Fault, Refuse, Rules, Stage, Stall, at_work
 from mqcd.sink.voice import Voice, first, line_of
 
 _NO_RECIPIENTS = b"554 5.5.1 No valid recipients\r\n"
@@ -98,7 +98,7 @@ class Dialogue:
         # What is done when the collector has found the end.
         self._then: Callable[[], None] = self._conclude
         everyone = rules.for_everyone
-        self._everyone = (everyone,) if isinstance(everyone, FAULTS) else ()
+        self._everyone = (everyone,) if isinstance(everyone, AtStage) else ()
         self._everyone_wait = everyone.wait_ms if isinstance(everyone, Accept) else 0
         # Of the accepted ones' rules only what is out of the ordinary is kept.
         self._faults: list[Fault] = []
@@ -198,7 +198,7 @@ class Dialogue:
         action = self._rules.for_recipient(recipient)
         if isinstance(action, Refuse):
             self._refuse(recipient, action)
-        elif isinstance(action, FAULTS) and self._voice.misbehaves(Stage.RCPT, (action,)):
+        elif isinstance(action, AtStage) and self._voice.misbehaves(Stage.RCPT, (action,)):
             return
         elif len(self._recipients) >= self._limits.max_recipients:
             self._voice.reply(b"452 4.5.3 Too many recipients\r\n")

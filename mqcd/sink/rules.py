@@ -82,38 +82,40 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stall:
-    """Fall silent at this stage, the connection kept open."""
+class AtStage:
+    """What is done at one stage only."""
 
     stage: Stage
+
+
+class Stall(AtStage):
+    """Fall silent, the connection kept open."""
+
+    __slots__ = ()
+
+
+class Drop(AtStage):
+    """Close the connection, without a reply."""
+
+    __slots__ = ()
+
+
+class Garbage(AtStage):
+    """Answer with what is no reply, then fall silent."""
+
+    __slots__ = ()
+
+
+class Endless(AtStage):
+    """Answer with a reply that does not end."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drop:
-    """Close the connection at this stage, without a reply."""
+class Answer(AtStage):
+    """Answer with this whole line (without CRLF), and do nothing else."""
 
-    stage: Stage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Garbage:
-    """Answer this stage with what is no reply, then fall silent."""
-
-    stage: Stage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endless:
-    """Answer this stage with a reply that does not end."""
-
-    stage: Stage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """Answer this stage with this whole line (without CRLF), and do nothing else."""
-
-    stage: Stage
     reply: str
 
     @property
@@ -123,17 +125,14 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drip:
-    """Answer this stage as is due, but octet by octet, `wait_ms` milliseconds apart."""
+class Drip(AtStage):
+    """Answer as is due, but octet by octet, `wait_ms` milliseconds apart."""
 
-    stage: Stage
     wait_ms: int
 
 
 Fault = Stall | Drop | Garbage | Endless | Answer | Drip
-"""What happens at one stage only."""
-FAULTS = (Stall, Drop, Garbage, Endless, Answer, Drip)
-"""The same for isinstance, which takes long over a union."""
+"""All that is done at one stage only."""
 Action = Accept | Refuse | Fault
 _AT_STAGE: Mapping[str, type[Stall | Drop | Garbage | Endless]] = {
     "stall": Stall,
@@ -186,7 +185,7 @@ class Rules:
 
 def at_work(action: Action) -> tuple[tuple[Fault, ...], int]:
     """What a recipient's rule does beyond RCPT: its fault, if it is one, and its wait."""
-    if isinstance(action, FAULTS):
+    if isinstance(action, AtStage):
         return (action,), 0
     return (), action.wait_ms if isinstance(action, Accept) else 0
 
@@ -205,7 +204,7 @@ def parse_rule(text: str) -> Rule:
             "endless:STAGE, 'reply:STAGE:250 text' or drip:STAGE:MS"
         )
     pattern, action = found["pattern"], _parse_action(text, found["action"])
-    if isinstance(action, FAULTS) and pattern != EVERYONE:
+    if isinstance(action, AtStage) and pattern != EVERYONE:
         stage = action.stage
         if stage in _BEFORE_RECIPIENT:
             raise RuleError(

@@ -7,15 +7,12 @@ runs the tests, or as nobody in root's place, whom libnss-wrapper gives that nam
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import signal
-import subprocess
 from pathlib import Path
 
+from tests.e2e.kit.nexthop import NextHop
 from tests.e2e.kit.ports import free_port
-from tests.e2e.kit.waiting import DEADLINE, poll
 
 ROOT = Path(__file__).resolve().parents[3]
 _PLACES = (ROOT / ".test/debs", Path("/"))
@@ -105,7 +102,7 @@ plain:
 """
 
 
-class Exim:
+class Exim(NextHop):
     """Takes mail on `port` and relays all of it to `next_hop`, a port on loopback.
 
     It offers STARTTLS with the key and certificate in `chain`, and under TLS a login as USER with PASSWORD,
@@ -115,9 +112,8 @@ class Exim:
     """
 
     def __init__(self, directory: Path, next_hop: int, chain: Path, trust: Path, chunking: str = "*") -> None:
+        super().__init__("Exim", directory, ("mainlog", "paniclog"))
         self.port = free_port()
-        self._directory = directory
-        self._process: subprocess.Popen[bytes] | None = None
         root = os.geteuid() == 0
         self._uid, self._gid = (_NOBODY, _NOBODY) if root else (os.geteuid(), os.getegid())
         directory.chmod(0o755)
@@ -163,56 +159,23 @@ class Exim:
         """Start and wait until it says that it listens."""
         place = self._directory
         root = os.geteuid() == 0
-        with (place / "errors").open("wb") as errors:
-            process = self._process = subprocess.Popen(
-                [str(place / "exim4"), "-C", str(place / "exim.conf"), "-bdf", "-oP", str(place / "pid")],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                cwd=place,
-                start_new_session=True,
-                env={
-                    "PATH": "/usr/bin:/bin",
-                    "LD_LIBRARY_PATH": str(place / "library"),
-                    "LD_PRELOAD": str(place / "library/libnss_wrapper.so"),
-                    "NSS_WRAPPER_PASSWD": str(place / "passwd"),
-                    "NSS_WRAPPER_GROUP": str(place / "group"),
-                },
-                user=self._uid if root else None,
-                group=self._gid if root else None,
-                extra_groups=() if root else None,
-            )
-        try:
-            poll(lambda: "listening for SMTP" in self.log() or process.poll() is not None, "Exim's start")
-            assert process.poll() is None
-        except AssertionError:
-            self.stop()
-            raise AssertionError("Exim did not start: " + self.log()) from None
+        self.launch(
+            [str(place / "exim4"), "-C", str(place / "exim.conf"), "-bdf", "-oP", str(place / "pid")],
+            {
+                "PATH": "/usr/bin:/bin",
+                "LD_LIBRARY_PATH": str(place / "library"),
+                "LD_PRELOAD": str(place / "library/libnss_wrapper.so"),
+                "NSS_WRAPPER_PASSWD": str(place / "passwd"),
+                "NSS_WRAPPER_GROUP": str(place / "group"),
+            },
+            user=self._uid if root else None,
+            group=self._gid if root else None,
+            extra_groups=() if root else None,
+        )
 
-    def log(self) -> str:
-        """All that it has written to its log."""
-        logs = (self._directory / name for name in ("mainlog", "paniclog", "errors"))
-        return "".join(log.read_text(errors="replace") for log in logs if log.exists())
-
-    def logged(self, *texts: str) -> str:
-        """The first line of the log that has all these texts, now or later."""
-
-        def look() -> str | None:
-            return next((line for line in self.log().splitlines() if all(t in line for t in texts)), None)
-
-        return poll(look, f"{texts} in Exim's log")
-
-    def stop(self) -> None:
-        """End the daemon that was started, and what it has started: they are a session of their own."""
-        process = self._process
-        if process is None:
-            return
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(DEADLINE)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(DEADLINE)
+    def listens(self) -> bool:
+        """Whether it has said so."""
+        return "listening for SMTP" in self.log()
 
 
 def found() -> tuple[Path, Path]:

@@ -7,15 +7,12 @@ make one. The package need not be installed (Postfix is, and the two exclude eac
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import signal
 import subprocess
 from pathlib import Path
 
+from tests.e2e.kit.nexthop import NextHop
 from tests.e2e.kit.ports import free_port
-from tests.e2e.kit.waiting import DEADLINE, poll
 
 ROOT = Path(__file__).resolve().parents[3]
 _PLACES = (ROOT / ".test/debs/usr/sbin/smtpd", Path("/usr/sbin/smtpd"))
@@ -42,7 +39,7 @@ exec "$1/smtpd" -d -v -f "$1/smtpd.conf"
 _USERS = {"opensmtpd": 64991, "opensmtpq": 64992}
 
 
-class OpenSmtpd:
+class OpenSmtpd(NextHop):
     """Takes mail on `port` and relays all of it to `next_hop`, a port on loopback.
 
     It takes nothing for closed.test. It offers DSN, and neither PIPELINING, CHUNKING nor SMTPUTF8; nor TLS,
@@ -50,9 +47,8 @@ class OpenSmtpd:
     """
 
     def __init__(self, directory: Path, next_hop: int) -> None:
+        super().__init__("OpenSMTPD", directory)
         self.port = free_port()
-        self._directory = directory
-        self._process: subprocess.Popen[bytes] | None = None
         directory.chmod(0o755)
         shutil.copyfile(found(), directory / "smtpd")
         (directory / "smtpd").chmod(0o755)
@@ -73,52 +69,13 @@ class OpenSmtpd:
 
     def start(self) -> None:
         """Start and wait until it listens."""
-        place = self._directory
-        with (place / "log").open("wb") as log:
-            process = self._process = subprocess.Popen(
-                ["unshare", "-m", "sh", "-c", _START, "sh", str(place)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                cwd="/",
-                start_new_session=True,
-                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
-            )
-        try:
-            poll(lambda: self._listens() or process.poll() is not None, "OpenSMTPD's start")
-            assert process.poll() is None
-        except AssertionError:
-            self.stop()
-            raise AssertionError("OpenSMTPD did not start: " + self.log()) from None
+        start = ["unshare", "-m", "sh", "-c", _START, "sh", str(self._directory)]
+        self.launch(start, {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
 
-    def _listens(self) -> bool:
+    def listens(self) -> bool:
+        """Whether there is a socket: its log does not tell."""
         listening = f"0100007F:{self.port:04X} 00000000:0000 0A"
         return listening in Path("/proc/net/tcp").read_text()
-
-    def log(self) -> str:
-        """All that it has written to its log."""
-        log = self._directory / "log"
-        return log.read_text(errors="replace") if log.exists() else ""
-
-    def logged(self, *texts: str) -> str:
-        """The first line of the log that has all these texts, now or later."""
-
-        def look() -> str | None:
-            return next((line for line in self.log().splitlines() if all(t in line for t in texts)), None)
-
-        return poll(look, f"{texts} in OpenSMTPD's log")
-
-    def stop(self) -> None:
-        """End what was started, all of it: it is a session of its own."""
-        process = self._process
-        if process is None:
-            return
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(DEADLINE)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(DEADLINE)
 
 
 def found() -> Path:
