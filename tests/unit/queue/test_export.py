@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import textwrap
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -224,6 +227,19 @@ async def test_every_verb_and_every_field_comes_from_a_full_record(rig: Rig) -> 
     for verb in TRANSITIONS:
         of_verb = [event for event in last.events() if event["event"] == verb]
         assert set().union(*of_verb) == set(schema.allowed(verb)), verb
+
+
+async def test_the_documents_line_of_python_reads_them(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.post.send("a@example.org", "b@example.org")
+    await rig.evacuate()
+    (tmp_path / "var").symlink_to(rig.root)
+    monkeypatch.chdir(tmp_path)
+    [code] = re.findall(r"In Python:\n\n((?:    .*\n)+)", schema.PAGE.read_text(encoding="utf-8"))
+    names: dict[str, Any] = {}
+    exec(textwrap.dedent(code), names)
+    assert list(names["events"]) == rig.events() != []
 
 
 async def test_what_the_events_say(rig: Rig) -> None:
