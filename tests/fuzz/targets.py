@@ -107,7 +107,8 @@ def frame_body(data: bytes) -> None:
         with suppress(DecodeError):
             decoder()
     header = frame.Header(kind, len(body), count, 0, 1, 0, 1_800_000_000_000)
-    EventText(Source("node", 0)).lines(header, body)
+    clear = EventText(Source("node", 0)).lines(header, body)
+    assert len(EventText(Source("node", 0, b"0123456789abcdef")).lines(header, body)) == len(clear)
 
 
 def slot_header(data: bytes) -> None:
