@@ -61,8 +61,8 @@ _SETTLE_MS = 1_100
 """How long it then waits for the last verdicts to be recorded."""
 _REPORT_MS = 300
 """How long it then waits for reports to be recorded."""
-_AUDIT_SECONDS = 0.1
-"""How long it then waits for the audit logs, if their disk is stuck."""
+_AUDIT_MS = (100, 2_000)
+"""The least and the most that it then waits for the audit logs, if their disk is stuck."""
 
 _STOPPING = "stopping"
 _STARTING = Reply(code=451, status="4.3.2", text="Server is starting, try again in a moment")
@@ -240,7 +240,8 @@ class Server:
         self._best_effort.stop()
         closing = asyncio.gather(self.store.close(), self.guard.ended(_BEST_EFFORT))
         await self._within(left, "the queue", closing)
-        self._audit.close(_AUDIT_SECONDS)
+        left = STOP_MS - (self._clock.monotonic() - begun)
+        self._audit.close(min(max(left, _AUDIT_MS[0]), _AUDIT_MS[1]) / 1000)
         await self._http.stop()
         await self.guard.end(_LAG)
         self._tell("stopped")
