@@ -42,6 +42,7 @@ _LABELS = {
     "schedule": "retries",
     "attempts": "attempts",
     "reply": "last reply",
+    "suppressed": "refused",
     "due": "due",
     "waiting_for": "waits for",
 }

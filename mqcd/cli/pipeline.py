@@ -14,6 +14,7 @@ from mqcd.cli.options import Command, Place, as_json, json_line, pass_place, tak
 if TYPE_CHECKING:
     from mqcd.config.load import Loaded
     from mqcd.config.settings import Settings
+    from mqcd.pipeline.desk import Piece
     from mqcd.pipeline.ledger import Account
     from mqcd.pipeline.session import SparkSession
     from mqcd.pipeline.store import Store
@@ -128,6 +129,59 @@ def export(
         click.echo(json_line({"table": table, "file": str(out), "octets": size}), nl=False)
     else:
         click.echo(f"{out}: {size} octets")
+
+
+@pipeline.command("advise")
+@click.option("--list", "listing", is_flag=True, help="Show what is in effect, proposed and cancelled.")
+@click.option("--apply", "applying", is_flag=True, help="Put what is proposed in effect, without a restart.")
+@click.option("--cancel", "cancelled", metavar="ID", help="Take one piece back until its end.")
+@as_json
+@takes_place()
+@pass_place
+def advise(place: Place, listing: bool, applying: bool, cancelled: str | None, as_json: bool) -> None:
+    """Look through advice, put it in effect, and take it back."""
+    from mqcd.net.clock import SystemClock
+    from mqcd.pipeline.desk import Desk
+
+    if listing + applying + (cancelled is not None) != 1:
+        raise click.UsageError("one of --list, --apply and --cancel ID is wanted")
+    desk = Desk(place.load().settings.ops.advice.rootpath, SystemClock().now())
+    if cancelled is not None:
+        piece = desk.cancel(cancelled)
+        click.echo(
+            json_line(_told("cancelled", piece)) if as_json else f"{cancelled} is cancelled", nl=not as_json
+        )
+    elif applying:
+        done = desk.apply()
+        told = {"added": done.added, "kept": done.kept, "dropped": done.dropped}
+        words = f"in effect: {done.added} new, {done.kept} as before; {done.dropped} no longer"
+        click.echo(json_line(told) if as_json else words, nl=not as_json)
+    else:
+        for kind, piece in desk.pieces():
+            fields = _told(kind, piece)
+            click.echo(json_line(fields) if as_json else _in_words(fields), nl=not as_json)
+
+
+def _told(kind: str, piece: Piece) -> dict[str, object]:
+    """A piece of advice as one object."""
+    from mqcd.config.advice import attributes
+
+    return {"state": kind, **attributes(piece)}
+
+
+def _in_words(fields: dict[str, object]) -> str:
+    from mqcd.core.words import printable
+
+    subject = fields.get("recipient") or fields.get("match")
+    limits = [
+        f"{name} {fields[name]}"
+        for name in ("rate", "maxserverconnections", "retry_delays")
+        if name in fields
+    ]
+    what = ", ".join(limits) or "suppressed"
+    return printable(
+        f"{fields['id']}  {fields['state']:<9} {subject}: {what}; {fields['reason']}; until {fields['until']}"
+    )
 
 
 def _tables(place: Place) -> tuple[Loaded, Store]:

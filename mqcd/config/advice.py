@@ -26,6 +26,7 @@ from mqcd.config.settings import Rate
 from mqcd.core.address import check_address, normal_domain, split_address
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
+from mqcd.core.reply import Reply
 
 VERSION = "1"
 MAX_ERRORS = 100
@@ -121,6 +122,36 @@ def comparable(recipient: str) -> str:
     """
     local, domain = split_address(recipient)
     return f"{local.lower()}@{normal_domain(domain)}" if domain else local
+
+
+Naming = Callable[[str], str]
+"""What stands for a recipient in an advice file: `comparable`, or a hash where the event log has hashes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SuppressionList:
+    """Who takes no mail, to be asked by a recipient's address."""
+
+    listed: Mapping[str, Suppression]
+    naming: Naming = comparable
+
+    def find(self, recipient: str) -> Suppression | None:
+        """Why mail to this address is not worth an attempt; None: it is."""
+        return self.listed.get(self.naming(recipient)) if self.listed else None
+
+    def refusal(self, recipient: str) -> Reply | None:
+        """The reply that says so."""
+        piece = self.find(recipient)
+        if piece is None:
+            return None
+        until = format_time(piece.until)[:10]
+        text = f"On this server's suppression list until {until} as {piece.id}: {piece.reason}"
+        return Reply(code=550, status=_STATUS, text=text[:_MAX_REASON])
+
+
+_STATUS = "5.1.1"
+_MAX_REASON = 200
+"""Characters of a reply that says why; a line of a reply has room for 512 octets (RFC 5321, 4.5.3.1.5)."""
 
 
 # ---------------------------------------------------------------- reading
@@ -284,12 +315,18 @@ _SHOW: dict[str, Callable[[Any], str]] = {
 }
 
 
-def _element(name: str, piece: Piece) -> bytes:
-    parts = []
+def attributes(piece: Piece) -> dict[str, str]:
+    """A piece as a file has it; what says nothing is left out."""
+    found: dict[str, str] = {}
     for each in _order(type(piece)):
         value = getattr(piece, each)
-        if value or each in ("reason",):
-            parts.append(f"{each}={quoteattr(_plain(_SHOW.get(each, str)(value)))}")
+        if value or each == "reason":
+            found[each] = _plain(_SHOW.get(each, str)(value))
+    return found
+
+
+def _element(name: str, piece: Piece) -> bytes:
+    parts = [f"{each}={quoteattr(text)}" for each, text in attributes(piece).items()]
     return f"  <{name} {' '.join(parts)}/>\n".encode()
 
 

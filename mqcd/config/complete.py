@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator
 
 from mqcd.config.login import Mechanism
 from mqcd.config.settings import (
-    SECOND,
     DeliverSettings,
     ListenerSettings,
     QueueSettings,
@@ -18,6 +17,7 @@ from mqcd.config.settings import (
     ReportSettings,
     Settings,
 )
+from mqcd.config.units import SECOND
 
 PRODUCT = "mqcd"
 SLAVE_CONNECTIONS = 500
@@ -112,6 +112,7 @@ def _roots(settings: Settings) -> Remarks:
         "mta/queue/rootpath": settings.queue.rootpath,
         "mta/queue/spool/rootpath": settings.queue.spool.rootpath,
         "ops/events/rootpath": settings.ops.events.rootpath,
+        "ops/advice/rootpath": settings.ops.advice.rootpath,
     }
     for path, root in roots.items():
         same = [other for other, there in roots.items() if there == root and other != path]

@@ -14,7 +14,8 @@ import pathlib
 import re
 from typing import Generic, TypeVar
 
-from mqcd.config.settings import DAY, GIB, HOUR, KIB, MIB, MINUTE, SECOND, Rate
+from mqcd.config.settings import Rate
+from mqcd.config.units import DAY, GIB, HOUR, KIB, MIB, MINUTE, SECOND
 from mqcd.core.errors import ConfigError
 
 Value = TypeVar("Value")

@@ -41,7 +41,9 @@ from mqcd.config.names import (
     SecretKind,
     SourceKind,
 )
+from mqcd.config.ops_settings import AdviceSettings, EventsSettings, MetricsSettings, OpsSettings
 from mqcd.config.remotenets import RemoteNetSettings
+from mqcd.config.units import KIB, MIB
 
 PORT = Count(most=65535)
 YES_NO = Boolean()
@@ -77,7 +79,7 @@ JOURNAL = Block(
     fills=settings.JournalSettings,
     attribute="journal",
     entries=(
-        row("segmentsize", Size(least=64 * settings.KIB)),
+        row("segmentsize", Size(least=64 * KIB)),
         row("segments", Count(least=4, most=1024)),
         row("inline_max", Size()),
         row("seal_age", Duration(least=1)),
@@ -103,7 +105,7 @@ QUEUE = Block(
         row("read_only", YES_NO),
         row("minfree", Size()),
         row("mininodes", Count()),
-        row("memorybudget", Size(least=settings.MIB)),
+        row("memorybudget", Size(least=MIB)),
         SPOOL,
         JOURNAL,
     ),
@@ -137,6 +139,7 @@ SUBMIT = Block(
     fills=settings.SubmitSettings,
     attribute="submit",
     entries=(
+        row("suppression", Choice(settings.Suppressing)),
         Many(
             name="listeners",
             attribute="listeners",
@@ -353,7 +356,7 @@ REPORT = Block(
 
 OPS = Block(
     name="ops",
-    fills=settings.OpsSettings,
+    fills=OpsSettings,
     attribute="ops",
     entries=(
         row("@interface", Address()),
@@ -370,13 +373,13 @@ OPS = Block(
         ),
         Block(
             name="metrics",
-            fills=settings.MetricsSettings,
+            fills=MetricsSettings,
             attribute="metrics",
             entries=(row("@sites", Count(most=1000)),),
         ),
         Block(
             name="events",
-            fills=settings.EventsSettings,
+            fills=EventsSettings,
             attribute="events",
             entries=(
                 row("rootpath", FilePath()),
@@ -384,6 +387,12 @@ OPS = Block(
                 row("maxsize", Size()),
                 row("hashkey@file", Optional(FilePath()), "hashkey"),
             ),
+        ),
+        Block(
+            name="advice",
+            fills=AdviceSettings,
+            attribute="advice",
+            entries=(row("rootpath", FilePath()),),
         ),
     ),
 )

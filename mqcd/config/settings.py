@@ -17,17 +17,10 @@ import pathlib
 
 from mqcd.config.glossed import setting
 from mqcd.config.login import AuthSettings, SslSettings
-from mqcd.config.logs import AuditSettings, LogSettings
+from mqcd.config.logs import AuditSettings
+from mqcd.config.ops_settings import OpsSettings
 from mqcd.config.remotenets import Network, RemoteNetSettings
-
-KIB = 1024
-MIB = 1024 * KIB
-GIB = 1024 * MIB
-
-SECOND = 1000
-MINUTE = 60 * SECOND
-HOUR = 60 * MINUTE
-DAY = 24 * HOUR
+from mqcd.config.units import DAY, HOUR, KIB, MIB, MINUTE, SECOND
 
 HostPattern = Network | str
 """Which peers: a network (one address is a network of one), or a host name in lower case, to be looked
@@ -40,6 +33,17 @@ class HostPort:
 
     host: str
     port: int
+
+
+class Suppressing(enum.Enum):
+    """What becomes of mail for a recipient that advice suppresses."""
+
+    REFUSE = "refuse"
+    """The door refuses the recipient, with the reason."""
+    BOUNCE = "bounce"
+    """The mail is taken, and its sender gets a report at once; nothing is tried."""
+    OFF = "off"
+    """It goes like any other."""
 
 
 class TlsPolicy(enum.Enum):
@@ -200,6 +204,9 @@ class ListenerSettings:
 class SubmitSettings:
     """Mail in."""
 
+    suppression: Suppressing = setting(
+        Suppressing.REFUSE, "mail for recipients that advice suppresses: refuse, bounce or off (as any other)"
+    )
     listeners: tuple[ListenerSettings, ...] = (ListenerSettings(),)
 
 
@@ -383,43 +390,6 @@ class ReportSettings(AuditSettings):
         256 * KIB, "the same for senders who asked for all of it (RET=FULL); 0 = as for others"
     )
     queuecache: int = setting(100, "bounces taken into memory at once")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class EventsSettings:
-    """The event files that the analytics read."""
-
-    rootpath: pathlib.Path = setting(
-        pathlib.Path("%DIRVAR%/events"), "directory of the event files", "absolute path"
-    )
-    maxage: int = setting(30 * DAY, "age at which an event file is removed; 0 = never", "milliseconds")
-    maxsize: int = setting(
-        10 * GIB, "octets of all event files together from which the oldest go; 0 = no limit"
-    )
-    hashkey: pathlib.Path | None = setting(
-        None, "file with the key that addresses are hashed with; none = addresses in clear", "absolute path"
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class MetricsSettings:
-    """How much /metrics tells apart."""
-
-    sites: int = setting(
-        50, "destinations that have figures of their own, the busiest; others count together"
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class OpsSettings:
-    """What operators look at: metrics, health, log, events."""
-
-    interface: str = setting("127.0.0.1", "IP address of the HTTP listener")
-    port: int = setting(9125, "TCP port of the HTTP listener; 0 = any free one")
-    node: str = setting("%SYSNAME%", "name of this machine in event files and event ids")
-    log: LogSettings = LogSettings()
-    metrics: MetricsSettings = MetricsSettings()
-    events: EventsSettings = EventsSettings()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -52,7 +52,7 @@ def _adopt(old: Settings, new: Settings) -> Settings:
         old,
         queue=queue,
         deliver=dataclasses.replace(new.deliver, dns=old.deliver.dns),
-        submit=dataclasses.replace(old.submit, listeners=listeners),
+        submit=dataclasses.replace(new.submit, listeners=listeners),
         report=new.report,
         ops=dataclasses.replace(old.ops, log=new.ops.log),
     )

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from mqcd.config.advice import Advice, Shaping, SuppressionList, comparable
 from mqcd.config.settings import Settings
 from mqcd.core.schedule import RetrySchedule
 from mqcd.ops.breakdown import Breakdown
 from mqcd.queue.eventfiles import Source
+from mqcd.queue.pseudonym import Pseudonyms
 from mqcd.queue.retention import Retention
 from mqcd.queue.shard import Options
 
 
-def schedule_of(settings: Settings) -> RetrySchedule:
-    """The retry schedule that the settings state."""
+def schedule_of(settings: Settings, shapings: Sequence[Shaping] = ()) -> RetrySchedule:
+    """The retry schedule that the settings state; `shapings` is advice, which has schedules, too."""
     queue, deliver = settings.queue, settings.deliver
     others = [
         *(zone.retry_delays for zone in deliver.zones),
         *(entry.retry_delays for entry in deliver.destinations),
+        *(piece.retry_delays for piece in shapings),
     ]
     return RetrySchedule(
         delays=queue.retry_delays,
@@ -37,6 +42,12 @@ def options_of(settings: Settings, schedule: RetrySchedule, key: bytes = b"") ->
         events=settings.ops.events.rootpath,
         retention=Retention(maxage=settings.ops.events.maxage, maxsize=settings.ops.events.maxsize),
     )
+
+
+def suppressions_of(advice: Advice, key: bytes = b"") -> SuppressionList:
+    """Whom the advice suppresses; with a key, which the event log hashes addresses by, it names hashes."""
+    naming = Pseudonyms(key).address if key else comparable
+    return SuppressionList(listed=advice.suppressions, naming=naming)
 
 
 def own_names(settings: Settings) -> frozenset[str]:

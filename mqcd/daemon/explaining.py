@@ -14,14 +14,18 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import islice
 from urllib.parse import urlencode
 
-from mqcd.config.settings import OpsSettings, Settings
+from mqcd.config.advice import Advice, SuppressionList, read_advice
+from mqcd.config.ops_settings import OpsSettings
+from mqcd.config.settings import Settings
 from mqcd.core.address import check_address, domain_of
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.selection import Selection
 from mqcd.core.spid import parse_spid
-from mqcd.daemon.derived import own_names, schedule_of
+from mqcd.daemon.advised import ACTIVE
+from mqcd.daemon.derived import own_names, schedule_of, suppressions_of
+from mqcd.daemon.hashkey import hash_key
 from mqcd.deliver.deliverer import Deliverer
 from mqcd.deliver.explaining import Explainer, Waiting
 from mqcd.deliver.router import Router
@@ -42,27 +46,34 @@ class NotFound(DecodeError):
     """The message that was asked for is not in the queue."""
 
 
-async def explain_live(store: QueueStore, deliverer: Deliverer, asked: str, sender: str) -> Explanations:
+async def explain_live(
+    store: QueueStore, deliverer: Deliverer, suppressed: SuppressionList, asked: str, sender: str
+) -> Explanations:
     """By a running server. Raises DecodeError for what is neither a SPID nor an address."""
 
     def waitings(selection: Selection) -> AsyncIterator[Waiting]:
         return _states(store.scan(selection), deliverer.waiting)
 
-    return await _explained(deliverer.explainer(), waitings, asked, sender)
+    return await _explained(deliverer.explainer(), suppressed, waitings, asked, sender)
 
 
 async def explain_files(settings: Settings, clock: Clock, asked: str, sender: str) -> Explanations:
-    """Without a server: what a start would do. Raises DecodeError, StoreDamaged."""
-    schedule = schedule_of(settings)
+    """Without a server: what a start would do. Raises ConfigError, DecodeError, StoreDamaged."""
+    active = settings.ops.advice.rootpath / ACTIVE
+    advice = read_advice(active) if active.exists() else Advice()
+    now = clock.now()
+    advice = advice.keeping(lambda piece: piece.until > now)
+    schedule = schedule_of(settings, advice.shapings)
     resolver = DnsResolver(settings.deliver.dns, clock)
-    router = Router(settings.deliver, schedule, resolver, clock, own_names(settings))
+    router = Router(settings.deliver, schedule, resolver, clock, own_names(settings), advice.shapings)
     explainer = Explainer(router, clock, lambda _: None, settings.deliver.maxrecips)
 
     async def waitings(selection: Selection) -> AsyncIterator[Waiting]:
         for waiting in await asyncio.to_thread(_read, settings, selection):
             yield waiting
 
-    return await _explained(explainer, waitings, asked, sender)
+    suppressed = suppressions_of(advice, hash_key(settings.ops.events))
+    return await _explained(explainer, suppressed, waitings, asked, sender)
 
 
 def ask_server(ops: OpsSettings, asked: str, sender: str) -> Explanations | None:
@@ -86,6 +97,7 @@ def ask_server(ops: OpsSettings, asked: str, sender: str) -> Explanations | None
 
 async def _explained(
     explainer: Explainer,
+    suppressed: SuppressionList,
     waitings: Callable[[Selection], AsyncIterator[Waiting]],
     asked: str,
     sender: str,
@@ -99,7 +111,9 @@ async def _explained(
         check_address(asked)
     except DecodeError as error:
         raise DecodeError(f"neither a SPID (16 hex digits) nor a mail address: {error}") from error
-    explained = [await explainer.would_go(asked, domain_of(asked), sender)]
+    refusal = suppressed.refusal(asked)
+    would_go = await explainer.would_go(asked, domain_of(asked), sender)
+    explained: list[dict[str, object]] = [{**would_go, "suppressed": str(refusal) if refusal else None}]
     selection = Selection(recipient=asked, sender=sender or None, limit=MAX_RECIPIENTS)
     return explained + [await explainer.why(each) async for each in waitings(selection)]
 

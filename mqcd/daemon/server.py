@@ -18,13 +18,15 @@ from collections.abc import Awaitable, Container, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 
-from mqcd.config.settings import Settings
+from mqcd.config.advice import Advice
+from mqcd.config.settings import Settings, Suppressing
 from mqcd.core.errors import ConfigError
 from mqcd.core.events import format_time
 from mqcd.core.ports import Clock, Observer, Resolver
 from mqcd.core.reply import Reply
+from mqcd.daemon.advised import Adviser
 from mqcd.daemon.changes import Changes, compare
-from mqcd.daemon.derived import breakdown_of, options_of, own_names, schedule_of
+from mqcd.daemon.derived import breakdown_of, options_of, own_names, schedule_of, suppressions_of
 from mqcd.daemon.explaining import Explanations, explain_live
 from mqcd.daemon.guard import Guard
 from mqcd.daemon.hashkey import hash_key
@@ -61,13 +63,14 @@ _SETTLE_MS = 1_100
 """How long it then waits for the last verdicts to be recorded."""
 _REPORT_MS = 300
 """How long it then waits for reports to be recorded."""
-_AUDIT_MS = (100, 2_000)
-"""The least and the most that it then waits for the audit logs, if their disk is stuck."""
+_AUDIT_SECONDS = 0.1
+"""How long it then waits for the audit logs, if their disk is stuck."""
 
 _STOPPING = "stopping"
 _STARTING = Reply(code=451, status="4.3.2", text="Server is starting, try again in a moment")
 _READ_ONLY = Reply(code=451, status="4.3.2", text="This queue is read-only, try again later")
 _REPORTS, _LAG, _LOG = "the reporting task", "the loop's watch", "the log"
+_ADVICE = "the watch for advice"
 _BEST_EFFORT = "the log of refusals and connections"
 
 
@@ -97,7 +100,8 @@ class Server:
         self._audit = Audit(settings.deliver, settings.report)
         self._words = LastWords()
         schedule = schedule_of(settings)
-        options = options_of(settings, schedule, hash_key(settings.ops.events, conf))
+        self._key = hash_key(settings.ops.events, conf)
+        options = options_of(settings, schedule, self._key)
         files = BestEffortFiles(Disk(), options.events, options.source, settings.queue.minfree)
         self._best_effort = BestEffort(files, clock, options.source.key)
         told = (self._meters, self._breakdown, self._words, LogObserver(log_to), self._audit)
@@ -119,6 +123,7 @@ class Server:
             notifier=self._reports.maker,
             own_names=own_names(settings),
         )
+        self._adviser = Adviser(settings.ops.advice.rootpath, clock, self._advised)
         self._lag = LoopLag(clock)
         self._metrics = self._make_metrics()
         self._http = HttpServer(self._pages(), clock)
@@ -169,6 +174,7 @@ class Server:
         Raises StoreBusy, StoreDamaged, StoreUnavailable.
         """
         await self.store.open()
+        await self._adviser.look()
         if not self.settings.queue.read_only:
             self.guard.spawn(_BEST_EFFORT, self._best_effort.run())
         for door in self.doors:
@@ -184,6 +190,7 @@ class Server:
         self._opened = True
         await self.deliverer.start()
         self.guard.spawn(_REPORTS, self._reports.run())
+        self.guard.spawn(_ADVICE, self._adviser.run())
         self.guard.adopt()
         self._state = ""
         self._tell("ready")
@@ -208,14 +215,23 @@ class Server:
         self._log.reload(self.settings.ops.log)
         self._audit.reload(self.settings.deliver, self.settings.report)
         self._reports.reload(self.settings.report)
-        schedule = schedule_of(self.settings)
-        self.deliverer.reload(self.settings.deliver, schedule)
-        self.store.reload(schedule)
+        self._advised(self._adviser.advice)
         for door, listener in zip(self.doors, self.settings.submit.listeners, strict=True):
             if door.settings != listener:
                 door.reload(listener.server)
             door.assign(self.settings.deliver.zones)
         return changes
+
+    def _advised(self, advice: Advice) -> None:
+        """Go by this advice, and by the settings as they are now."""
+        schedule = schedule_of(self.settings, advice.shapings)
+        self.deliverer.reload(self.settings.deliver, schedule)
+        self.store.reload(schedule)
+        mode = self.settings.submit.suppression
+        refusal = suppressions_of(advice, self._key).refusal if advice.suppressions else None
+        for door in self.doors:
+            door.suppress(refusal if mode is Suppressing.REFUSE else None)
+        self.deliverer.advise(advice.shapings, refusal if mode is Suppressing.BOUNCE else None)
 
     # ------------------------------------------------------------ stop
 
@@ -240,9 +256,9 @@ class Server:
         self._best_effort.stop()
         closing = asyncio.gather(self.store.close(), self.guard.ended(_BEST_EFFORT))
         await self._within(left, "the queue", closing)
-        left = STOP_MS - (self._clock.monotonic() - begun)
-        self._audit.close(min(max(left, _AUDIT_MS[0]), _AUDIT_MS[1]) / 1000)
+        self._audit.close(_AUDIT_SECONDS)
         await self._http.stop()
+        await self.guard.end(_ADVICE)
         await self.guard.end(_LAG)
         self._tell("stopped")
         self._log.stop()
@@ -271,6 +287,7 @@ class Server:
             breakdown=self._breakdown,
             engine=self.store.engine if isinstance(self.store, ClusterStore) else None,
             delivery=self._delivery,
+            advice=self._adviser.counts,
             listeners=lambda: {door.settings.name: door.sessions for door in self.doors},
             loop_lag_ms=self._lag.worst_ms,
         )
@@ -302,7 +319,8 @@ class Server:
         return destination_rows(self.deliverer.lanes(), oldest, self._words.said, now)
 
     async def _explain(self, asked: str, sender: str) -> Explanations:
-        return await explain_live(self.store, self.deliverer, asked, sender)
+        listed = suppressions_of(self._adviser.advice, self._key)
+        return await explain_live(self.store, self.deliverer, listed, asked, sender)
 
     def _delivery(self, sites: Container[str]) -> DeliveryFigures:
         gauges = self.deliverer.gauges(sites)

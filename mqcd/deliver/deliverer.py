@@ -16,16 +16,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from functools import partial
 
+from mqcd.config.advice import Shaping
 from mqcd.config.settings import DeliverSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Attempt, Phase, Recipient
 from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resolver
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
-from mqcd.core.spid import format_spid
 from mqcd.deliver.explaining import Explainer, Waiting
 from mqcd.deliver.gauging import Gauges, gauge
 from mqcd.deliver.lanes import Bounds, Give, Job, LaneState, Start, Why
@@ -52,6 +52,9 @@ EMPTY_CLAIM_MS = 1000
 SETTLE_GRACE_MS = 1000
 """How long a stop waits for the store to record the last verdicts."""
 
+Suppressed = Callable[[str], Reply | None]
+"""The reply that refuses mail to an address without an attempt; None to try it."""
+
 _log = logging.getLogger("mqcd.deliver")
 
 
@@ -73,6 +76,8 @@ class Deliverer:
     ) -> None:
         """`own_names`: what this server calls itself; mail that DNS sends there would come back."""
         self._own_names = own_names
+        self._shapings: Sequence[Shaping] = ()
+        self._suppressed: Suppressed | None = None
         self._table = LaneTable(_bounds(settings))
         self._shop = Shop(
             settings=settings,
@@ -119,7 +124,19 @@ class Deliverer:
         shop = self._shop
         shop.settings, shop.schedule = settings, schedule
         self._table.rebind(_bounds(settings), shop.clock.monotonic())
-        self._router = Router(settings, schedule, shop.resolver, shop.clock, self._own_names)
+        self._reroute()
+
+    def advise(self, shapings: Sequence[Shaping], suppressed: Suppressed | None) -> None:
+        """Go by this advice from the next decision on: how to treat destinations, and which recipients of
+        mail that was never tried get a refusal of our own in place of an attempt."""
+        self._shapings, self._suppressed = tuple(shapings), suppressed
+        self._reroute()
+
+    def _reroute(self) -> None:
+        shop = self._shop
+        self._router = Router(
+            shop.settings, shop.schedule, shop.resolver, shop.clock, self._own_names, self._shapings
+        )
         self._event.set()
 
     async def stop(self, grace_ms: int) -> None:
@@ -262,6 +279,9 @@ class Deliverer:
         """Into its lane, or to whoever asks DNS for its domain; or what the table gives back."""
         try:
             domain = recipient.domain
+            if self._suppressed and not recipient.attempts and (no := self._suppressed(recipient.address)):
+                self._fail_route([recipient], domain, no)
+                return None
             known = self._router.known(recipient.envelope, domain)
             if known is not None:
                 return self._table.add(recipient, domain, known, self._shop.clock.monotonic())
@@ -274,8 +294,7 @@ class Deliverer:
                 self._routing_tasks.add(task)
                 task.add_done_callback(self._routing_tasks.discard)
         except Exception:
-            told = {"spid": format_spid(recipient.spid)}
-            _log.exception("recipient %d failed by an error of our own", recipient.qid, extra=told)
+            _log.exception("recipient %s failed by an error of our own", recipient.key)
             self._fail_route([recipient], recipient.domain, INTERNAL)
         return None
 

@@ -138,6 +138,7 @@ def _limits(policy: Policy, maxrecips: int) -> dict[str, object]:
         "helo": policy.helo,
         "sources": [source.address for source in policy.sources],
         "entry": policy.entry or None,
+        "advice": policy.advice or None,
     }
 
 

@@ -89,7 +89,6 @@ class Patrol:
                     each.message or "-",
                     each.since_ms // 1000,
                     each.why,
-                    extra={"spid": each.message or None},
                 )
         for key, each in self._told.items():
             if key not in now:

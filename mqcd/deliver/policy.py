@@ -7,7 +7,8 @@ mail that waits, too.
 
 What a `destination` element says goes before what the zone says, and that before the settings for all
 mail; of several elements that fit, one that names the recipient's domain goes before one that names MX
-hosts, an exact name before a pattern, and then the first in the file. Limits hold for each zone and lane by
+hosts, an exact name before a pattern, and then the first in the file. Advice, of which one piece is found in
+the same way, says what no destination element says. Limits hold for each zone and lane by
 itself: each zone has addresses of its own, and is judged by them.
 """
 
@@ -15,7 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
+from mqcd.config.advice import Shaping
 from mqcd.config.login import AuthSettings
 from mqcd.config.settings import (
     ClientSettings,
@@ -62,6 +65,8 @@ class Policy:
     """Time until the first probe of a dead destination, ms; 0 = the table's own."""
     entry: str = ""
     """The `match` of the destination element that had a say; "" = none had."""
+    advice: str = ""
+    """The id of the piece of advice that had a say; "" = none had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +141,11 @@ def source_for(sources: Sequence[Source], address: str, turn: int) -> str | None
 class Policies:
     """All rules of one configuration."""
 
-    def __init__(self, settings: DeliverSettings, schedule: RetrySchedule) -> None:
+    def __init__(
+        self, settings: DeliverSettings, schedule: RetrySchedule, shapings: Sequence[Shaping] = ()
+    ) -> None:
+        """`shapings`: advice, which counts where no destination element says otherwise."""
+        self._shapings = shapings
         self._zones = settings.zones
         self._destinations = settings.destinations
         client = settings.client
@@ -147,7 +156,7 @@ class Policies:
             connections=settings.maxserverconnections,
         )
         self._by_zone = {"": base} | {zone.name: _zoned(base, zone) for zone in settings.zones}
-        self._made: dict[tuple[str, str], Policy] = {}
+        self._made: dict[tuple[str, str, str], Policy] = {}
 
     def zone_of(self, envelope: Envelope, domain: str) -> str:
         """The name of the zone that takes a recipient of `domain` (in comparable form); "" = none."""
@@ -169,10 +178,13 @@ class Policies:
     def policy(self, zone: str, domain: str, hosts: Sequence[str]) -> Policy:
         """The policy for mail of a zone to a domain that these hosts serve, all in comparable form."""
         found = _entry(self._destinations, domain, hosts)
-        key = zone, found.match if found else ""
+        advised = _entry(self._shapings, domain, hosts)
+        key = zone, found.match if found else "", advised.id if advised else ""
         made = self._made.get(key)
         if made is None:
             policy = self._by_zone[zone]
+            if advised:
+                policy = _advised(policy, advised)
             made = self._made[key] = _narrowed(policy, found) if found else policy
         return made
 
@@ -200,11 +212,23 @@ def _narrowed(policy: Policy, entry: DestinationSettings) -> Policy:
     return replace(
         policy,
         entry=entry.match,
-        rate=entry.rate,
+        rate=entry.rate or policy.rate,
         connections=entry.maxserverconnections or policy.connections,
         schedule=_with_delays(policy.schedule, entry.retry_delays),
         tls=entry.tls or policy.tls,
         probe_interval=entry.probe_interval or 0,
+    )
+
+
+def _advised(policy: Policy, shaping: Shaping) -> Policy:
+    """Advice only ever makes us gentler: more connections than an operator wants are not opened for it."""
+    connections = shaping.maxserverconnections or policy.connections
+    return replace(
+        policy,
+        advice=shaping.id,
+        rate=shaping.rate,
+        connections=min(connections, policy.connections) if policy.connections else connections,
+        schedule=_with_delays(policy.schedule, shaping.retry_delays),
     )
 
 
@@ -226,11 +250,18 @@ def _fits_domain(match: ZoneMatchSettings, domain: str) -> bool:
     return not match.domain or any(fits_name(each, domain) for each in match.domain)
 
 
-def _entry(
-    entries: Sequence[DestinationSettings], domain: str, hosts: Sequence[str]
-) -> DestinationSettings | None:
+class _Matching(Protocol):
+    @property
+    def match(self) -> str:
+        """Recipient domain, or pattern of the names of MX hosts."""
+
+
+_Entry = TypeVar("_Entry", bound=_Matching)
+
+
+def _entry(entries: Sequence[_Entry], domain: str, hosts: Sequence[str]) -> _Entry | None:
     """The element that goes before all others that fit."""
-    best: DestinationSettings | None = None
+    best: _Entry | None = None
     rank = 0
     for entry in entries:
         exact = not entry.match.startswith("*")

@@ -9,8 +9,9 @@ Settings read: deliver/relays, smtpport, client/fallbackMX_A, and what `policy` 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
+from mqcd.config.advice import Shaping
 from mqcd.config.settings import DeliverSettings
 from mqcd.core.address import normal_domain
 from mqcd.core.errors import NameNotFound, ResolveFailed
@@ -35,8 +36,9 @@ class Router:
         resolver: Resolver,
         clock: Clock,
         own_names: Collection[str] = (),
+        shapings: Sequence[Shaping] = (),
     ) -> None:
-        self._policies = Policies(settings, schedule)
+        self._policies = Policies(settings, schedule, shapings)
         self._relays = routing.Relays(settings.relays)
         self._own_names = frozenset(map(normal_domain, own_names))
         self._port = settings.smtpport

@@ -75,6 +75,11 @@ CATALOGUE = (
     _gauge("mqcd_lanes", "Lanes in use: with mail in the active set, with connections, or suspended."),
     _gauge("mqcd_destinations_suspended", "Lanes whose destination was found dead and is only probed."),
     _gauge("mqcd_stuck_recipients", "Recipients that the watchdog finds stuck, as /v1/stuck lists them."),
+    _gauge(
+        "mqcd_advice_pieces",
+        "Pieces of advice in effect: suppressed recipients, shaped sites.",
+        "kind",
+    ),
     _histogram("mqcd_commit_seconds", "Time from the beginning of a group commit to its sync."),
     _histogram("mqcd_commit_group_size", "Frames made durable by one sync."),
     _counter("mqcd_syncs_total", "Syncs of the journal."),

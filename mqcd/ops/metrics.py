@@ -66,9 +66,11 @@ class Metrics(Collector):
         engine: Callable[[], EngineFigures] | None = None,
         delivery: Callable[[Container[str]], DeliveryFigures] | None = None,
         listeners: Callable[[], Mapping[str, int]] | None = None,
+        advice: Callable[[], Mapping[str, int]] | None = None,
         loop_lag_ms: Callable[[], int] | None = None,
     ) -> None:
-        """`delivery` tells the figures of some destinations apart, `listeners` their open connections."""
+        """`delivery` tells the figures of some destinations apart, `listeners` their open connections,
+        `advice` how many pieces of each kind are in effect."""
         self._clock = clock
         self._meters = meters
         self._breakdown = breakdown
@@ -76,6 +78,7 @@ class Metrics(Collector):
         self._engine = engine
         self._delivery = delivery
         self._listeners = listeners
+        self._advice = advice
         self._loop_lag_ms = loop_lag_ms
         self._ledger = Ledger(meters, store)
         self._registry = CollectorRegistry(auto_describe=False)
@@ -114,6 +117,8 @@ class Metrics(Collector):
             values["mqcd_ledger_imbalance_recipients"] = imbalance
         if self._listeners is not None:
             values["mqcd_listener_open_connections"] = self._listeners()
+        if self._advice is not None:
+            values["mqcd_advice_pieces"] = self._advice()
         if self._loop_lag_ms is not None:
             values["mqcd_loop_lag_seconds"] = self._loop_lag_ms() / 1000
         self._add_labelled(values)

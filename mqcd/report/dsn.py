@@ -263,11 +263,7 @@ def _recipient_fields(bounce: Recipient, notice: Notice) -> list[str]:
         fields.append(f"Original-Recipient: {_one_line(kind)[:40]}; {_one_line(_from_xtext(original))}")
     kind = "rfc822" if bounce.address.isascii() else "utf-8"
     fields += [f"Final-Recipient: {kind}; {_one_line(bounce.address)}", f"Action: {notice.action.value}"]
-    status = _one_line(bounce.status) or _status_of(bounce.code)
-    if notice.action is Action.DELAYED:
-        # Also after a 552 to RCPT (RFC 5321, 4.5.3.1.10): what is tried again has not failed.
-        status = f"4{status[1:]}"
-    fields.append(f"Status: {status}")
+    fields.append(f"Status: {_one_line(bounce.status) or _status_of(bounce.code)}")
     last = last_attempt(bounce)
     if last.host:
         fields.append(f"Remote-MTA: dns; {_one_line(last.host)}")

@@ -80,14 +80,20 @@ class Then(Enum):
     """The connection ends."""
 
 
+Suppressed = Callable[[str], Reply | None]
+"""The reply that refuses a recipient who stands on a list of those that take no mail; None to take it."""
+
+
 class Gate:
     """Whether new mail is let in; shared by all sessions of a door."""
 
-    __slots__ = ("closed",)
+    __slots__ = ("closed", "suppressed")
 
     def __init__(self) -> None:
         self.closed: Reply | None = None
         """What MAIL is answered with; None = open."""
+        self.suppressed: Suppressed | None = None
+        """Who takes no mail, whoever sends it; None = nobody."""
 
 
 @dataclass(slots=True)
@@ -295,7 +301,7 @@ class Dialogue:
 
     def _add(self, transaction: Transaction, path: str, dsn: str) -> bytes:
         recipient = self._rules.policy.complete(path)
-        denied = self._denied(transaction, path)
+        denied = self._denied(transaction, path, recipient)
         if denied is not None:
             return self.refuse(*denied, recipient)
         octets = len(recipient) + len(dsn)
@@ -307,7 +313,7 @@ class Dialogue:
         transaction.recipient_dsn.append(dsn)
         return _RECIPIENT_OK
 
-    def _denied(self, transaction: Transaction, path: str) -> tuple[Reason, Reply] | None:
+    def _denied(self, transaction: Transaction, path: str, recipient: str) -> tuple[Reason, Reply] | None:
         if not path:
             return Reason.RECIPIENT, _NULL_RECIPIENT
         if not path.isascii() and not transaction.parameters.smtputf8:
@@ -315,7 +321,11 @@ class Dialogue:
         if self._trusted is None:
             self._trusted = self._rules.policy.trusts(self._client)
         denied = self._rules.policy.refusal(path, self._trusted)
-        return None if denied is None else (Reason.RELAY, denied)
+        if denied is not None:
+            return Reason.RELAY, denied
+        suppressed = self._rules.gate.suppressed
+        listed = None if suppressed is None else suppressed(recipient)
+        return None if listed is None else (Reason.SUPPRESSED, listed)
 
     def _data(self, argument: str) -> bytes:
         if argument:

@@ -4,6 +4,7 @@
 * `stop` closes the socket, gives every session its 421 as soon as it is not committing, and waits for
   the replies to messages that are being committed. What is not done after `grace` ms is cut off.
 * `close_door` and `open_door` refuse and admit new mail (4xx at MAIL) while sessions go on.
+* `suppress` refuses recipients by a list, in all sessions, from the next RCPT on.
 * `reload` takes over a new <server> block: sessions that begin later go by it, and messages of earlier
   ones by its limits on content. Name, interface and port stay.
 * Host names in relay_clients are looked up before the start, at a reload, and again every ten minutes
@@ -28,7 +29,7 @@ from mqcd.config.settings import ListenerSettings, ServerSettings, ZoneSettings
 from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.ports import Clock, Observer, QueueStore, Refusal, Resolver
 from mqcd.core.reply import Reply
-from mqcd.submit.dialogue import Gate, Rules
+from mqcd.submit.dialogue import Gate, Rules, Suppressed
 from mqcd.submit.engine import Session
 from mqcd.submit.intake import Intake
 from mqcd.submit.policy import DoorRefused, Reason, host_names, relay_policy
@@ -154,6 +155,10 @@ class Door:
     def open_door(self) -> None:
         """Let new mail in again."""
         self._gate.closed = None
+
+    def suppress(self, suppressed: Suppressed | None) -> None:
+        """Refuse these recipients from now on; None = nobody."""
+        self._gate.suppressed = suppressed
 
     def admit(self, session: Session) -> None:
         """Note a new session. Raises DoorRefused when it may not stay."""

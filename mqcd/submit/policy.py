@@ -59,6 +59,8 @@ class Reason(StrEnum):
     """Bare CR or LF in the content: it may hide a second message from other servers."""
     LOOP = "loop"
     """maxhops Received headers."""
+    SUPPRESSED = "suppressed"
+    """A recipient that advice suppresses."""
     STORE = "store"
     """The queue could not take it."""
     CLOSED = "closed"

@@ -107,8 +107,7 @@ def frame_body(data: bytes) -> None:
         with suppress(DecodeError):
             decoder()
     header = frame.Header(kind, len(body), count, 0, 1, 0, 1_800_000_000_000)
-    clear = EventText(Source("node", 0)).lines(header, body)
-    assert len(EventText(Source("node", 0, b"0123456789abcdef")).lines(header, body)) == len(clear)
+    EventText(Source("node", 0)).lines(header, body)
 
 
 def slot_header(data: bytes) -> None:

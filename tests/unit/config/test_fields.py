@@ -42,7 +42,8 @@ from mqcd.config.names import (
     Peers,
     SourceKind,
 )
-from mqcd.config.settings import DAY, HOUR, KIB, MINUTE, SECOND, HostPort, Rate, Source
+from mqcd.config.settings import HostPort, Rate, Source
+from mqcd.config.units import DAY, HOUR, KIB, MINUTE, SECOND
 
 NUMBERS = st.integers(0, LARGEST)
 WORDS = st.from_regex(r"[a-z][a-z0-9]{0,10}", fullmatch=True)

@@ -14,8 +14,6 @@ from mqcd.config.places import PLACES, Place
 from mqcd.config.problems import BadConfiguration
 from mqcd.config.remotenets import RemoteNetSettings
 from mqcd.config.settings import (
-    HOUR,
-    MINUTE,
     DestinationSettings,
     HostPort,
     ListenerSettings,
@@ -27,6 +25,7 @@ from mqcd.config.settings import (
     ZoneSettings,
 )
 from mqcd.config.show import as_xml
+from mqcd.config.units import HOUR, MINUTE
 from mqcd.core.errors import MqcdError
 from tests.unit.config.samples import CONF, HOST, VAR, document, errors, loaded
 

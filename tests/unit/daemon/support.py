@@ -32,7 +32,7 @@ CONF = """\
       <journal><segmentsize>1M</segmentsize><segments>4</segments></journal>
       {queue}
     </queue>
-    <submit><listeners>
+    <submit>{submit}<listeners>
       <listener name="smtp" interface="127.0.0.1" port="{port}">
         <server><relay_clients>{relay_clients}</relay_clients></server>
       </listener>
@@ -42,7 +42,7 @@ CONF = """\
       <relays><relay address="127.0.0.1:{sink}"/></relays>{deliver}
     </deliver>{report}
   </mta>
-  <ops interface="127.0.0.1" port="{ops}"><node>{node}</node><log level="{level}"/></ops>
+  <ops interface="127.0.0.1" port="{ops}"><node>{node}</node><log level="{level}"/>{ops_more}</ops>
 </mailserver>
 """
 
@@ -52,6 +52,8 @@ DEFAULTS = {
     "queue": "",
     "deliver": "",
     "report": "",
+    "submit": "",
+    "ops_more": "",
     "port": "0",
     "relay_clients": "127.0.0.1",
     "sink": "9",

@@ -2,10 +2,12 @@
 
 import pytest
 
+from mqcd.config.advice import Shaping
 from mqcd.config.settings import (
     ClientSettings,
     DeliverSettings,
     DestinationSettings,
+    Rate,
     Source,
     TlsPolicy,
     ZoneMatchSettings,
@@ -106,6 +108,36 @@ def test_what_is_said_of_a_destination_goes_before_its_zone_and_that_before_the_
     assert (domain.connections, domain.tls, domain.entry) == (5, TlsPolicy.VERIFY, "d.example")
     assert domain.probe_interval == 5
     assert rules.policy("bulk", "d.example", ["a.mail.example"]) is domain
+
+
+def test_advice_says_what_no_destination_element_says() -> None:
+    def shaping(match: str, connections: int, rate: int = 0) -> Shaping:
+        return Shaping(
+            id=f"d-{match}",
+            match=match,
+            maxserverconnections=connections,
+            rate=Rate(count=rate, per=1000) if rate else None,
+            retry_delays=(120,),
+            reason="r",
+            since=1,
+            until=2,
+        )
+
+    own = DestinationSettings(match="d.example", maxserverconnections=7)
+    rules = Policies(
+        DeliverSettings(maxserverconnections=9, destinations=(own,)),
+        SCHEDULE,
+        (shaping("*.example", 3, rate=5), shaping("big.test", 50)),
+    )
+    advised = rules.policy("", "a.example", [])
+    assert (advised.connections, advised.rate, advised.advice) == (3, Rate(count=5, per=1000), "d-*.example")
+    assert advised.schedule.delays == (120,)
+    # The operator's own word on connections stands; what it does not say comes from advice.
+    both = rules.policy("", "d.example", [])
+    assert (both.connections, both.rate, both.entry) == (7, Rate(count=5, per=1000), "d.example")
+    # Never more connections than the operator allows to anybody.
+    assert rules.policy("", "big.test", []).connections == 9
+    assert rules.policy("", "other.test", []).advice == ""
 
 
 def test_the_most_telling_element_has_its_say_wherever_it_stands() -> None:

@@ -123,6 +123,7 @@ class Bench:
             engine=lambda: ENGINE,
             delivery=self._delivery,
             listeners=lambda: {"mx": 7},
+            advice=lambda: {"suppress": 3, "shape": 1},
             loop_lag_ms=lambda: 12,
         )
         self.metrics.open_ledger()
@@ -303,6 +304,7 @@ async def test_figures_of_the_other_parts(bench: Bench) -> None:
     assert samples["mqcd_disk_free_bytes{root=spool}"] == 2e9
     assert samples["mqcd_destinations_suspended"] == 1
     assert samples["mqcd_loop_lag_seconds"] == 0.012
+    assert samples["mqcd_advice_pieces{kind=suppress}"] == 3
     assert samples[f"mqcd_build_info{{version={__version__}}}"] == 1
 
 

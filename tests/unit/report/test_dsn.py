@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcd.core.model import Area, Envelope, Recipient
-from mqcd.report.dsn import Action, Notice, Report, compose, format_date, wants_failures
+from mqcd.report.dsn import Notice, Report, compose, format_date, wants_failures
 from mqcd.report.original import Excerpt, excerpt
 
 RECEIVED = 1_800_000_000_000
@@ -320,14 +320,6 @@ def test_the_last_attempt_stands_in_both_parts() -> None:
     assert ("Diagnostic-Code", f"smtp; 550 5.1.1 {words}") in fields
     said = " ".join(text.get_content().split())
     assert f"The server mx.example.org said, in answer to RCPT TO: 550 5.1.1 {words}" in said
-
-
-def test_what_is_delayed_has_not_failed_whatever_the_server_said() -> None:
-    late = replace(BOUNCE, code=552, status="5.2.2", reply="too many")
-    _, status, _ = parts(parse(compose(replace(notice(late), action=Action.DELAYED, retry_until=RECEIVED))))
-    [_, fields] = status_blocks(status)
-    assert ("Status", "4.2.2") in fields
-    assert ("Diagnostic-Code", "smtp; 552 5.2.2 too many") in fields
 
 
 def test_an_attempt_that_met_nobody_quotes_nobody() -> None:

@@ -1,0 +1,137 @@
+"""Where advice lies between the analytics and the server: proposed, in effect, taken back. Needs no Spark.
+
+* `propose` puts down what was found last; a person may edit the file before it is applied.
+* `apply` puts what is proposed in effect. It replaces what was, but for pieces that came in effect after the
+  proposal was made; what was cancelled, and what has ended, is left out.
+* `cancel` takes one piece back, out of what is in effect and out of what is proposed; until its end it is
+  neither proposed nor applied again.
+
+Each file is written whole and durable, or not at all; the server reads the one in effect by itself. Who
+works as root leaves files that the owner of the directory above can read.
+Raises BadConfiguration for a file that does not read, OSError for one that cannot be written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mqcd.config.advice import Advice, Shaping, Suppression, comparable, document, read_advice
+from mqcd.core.errors import MqcdError
+from mqcd.queue.durable import TEMP_SUFFIX, Disk
+
+PROPOSED, ACTIVE, CANCELLED = "proposed", "active", "cancelled"
+_DIRECTORY_MODE = 0o750
+
+Piece = Suppression | Shaping
+
+
+class NoSuchPiece(MqcdError):
+    """No piece of advice has this id. `mqcd pipeline advise --list` shows those there are."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Applied:
+    """What `apply` did: pieces that are new in effect, that stay, and that are no longer in effect."""
+
+    added: int
+    kept: int
+    dropped: int
+
+
+class Desk:
+    """The advice files of one directory, at one moment."""
+
+    def __init__(self, directory: Path, now: int, disk: Disk | None = None) -> None:
+        """`now`: ms; what has ended by then counts for nothing."""
+        self._directory = directory
+        self._now = now
+        self._disk = disk or Disk()
+
+    def path(self, kind: str) -> Path:
+        """The file of a kind."""
+        return self._directory / f"{kind}.xml"
+
+    def read(self, kind: str) -> Advice:
+        """What a file holds that has not ended; nothing where there is none."""
+        path = self.path(kind)
+        if not path.exists():
+            return Advice()
+        return read_advice(path).keeping(lambda piece: piece.until > self._now)
+
+    def pieces(self) -> Iterator[tuple[str, Piece]]:
+        """Every piece with the kind of its file: what is in effect first."""
+        for kind in (ACTIVE, PROPOSED, CANCELLED):
+            for piece in self.read(kind).pieces():
+                yield kind, piece
+
+    def propose(self, advice: Advice) -> Advice:
+        """Put down a new proposal, without what was cancelled. Returns what it holds."""
+        proposal = replace(self._without_cancelled(advice), made=self._now)
+        self._write(PROPOSED, proposal)
+        return proposal
+
+    def apply(self) -> Applied:
+        """Put the proposal in effect. Raises NoSuchPiece where nothing was proposed."""
+        if not self.path(PROPOSED).exists():
+            raise NoSuchPiece(f"nothing is proposed: {self.path(PROPOSED)} is not there")
+        proposal = self._without_cancelled(self.read(PROPOSED))
+        active = self.read(ACTIVE)
+        proposed = {piece.id for piece in proposal.pieces()}
+        newer = active.keeping(lambda piece: piece.since > proposal.made and piece.id not in proposed)
+        merged = Advice(
+            made=self._now,
+            suppressions={**newer.suppressions, **proposal.suppressions},
+            shapings=newer.shapings + proposal.shapings,
+        )
+        self._write(ACTIVE, merged)
+        before = {piece.id for piece in active.pieces()}
+        after = {piece.id for piece in merged.pieces()}
+        return Applied(added=len(after - before), kept=len(after & before), dropped=len(before - after))
+
+    def cancel(self, name: str) -> Piece:
+        """Take a piece back. Raises NoSuchPiece."""
+        found = [piece for kind, piece in self.pieces() if piece.id == name and kind != CANCELLED]
+        if not found:
+            raise NoSuchPiece(f"{name}: no piece in effect or proposed has this id; `--list` shows them")
+        cancelled = self.read(CANCELLED)
+        piece = replace(found[0], until=max(each.until for each in found))
+        # First what keeps it from coming back: a crash in between cancels a little, and never too little.
+        self._write(CANCELLED, replace(_with(cancelled, piece), made=self._now))
+        for kind in (ACTIVE, PROPOSED):
+            if self.path(kind).exists():
+                advice = self.read(kind)
+                self._write(kind, replace(advice.keeping(lambda each: each.id != name), made=advice.made))
+        return piece
+
+    def _without_cancelled(self, advice: Advice) -> Advice:
+        cancelled = {piece.id for piece in self.read(CANCELLED).pieces()}
+        return advice.keeping(lambda piece: piece.id not in cancelled)
+
+    def _write(self, kind: str, advice: Advice) -> None:
+        directory, disk = self._directory, self._disk
+        if not directory.exists():
+            directory.mkdir(mode=_DIRECTORY_MODE, parents=True)
+            _give(directory, directory.parent)
+        path = self.path(kind)
+        temp = path.with_name(path.name + TEMP_SUFFIX)
+        disk.write_temp(temp, document(advice))
+        _give(temp, directory)
+        disk.rename(temp, path)
+        disk.sync_dir(directory)
+
+
+def _with(advice: Advice, piece: Piece) -> Advice:
+    others = advice.keeping(lambda each: each.id != piece.id)
+    if isinstance(piece, Shaping):
+        return replace(others, shapings=(*others.shapings, piece))
+    return replace(others, suppressions={**others.suppressions, comparable(piece.recipient): piece})
+
+
+def _give(path: Path, like: Path) -> None:
+    """Root's files have the owner of the directory that they lie in: the server runs as that one."""
+    if os.geteuid() == 0:
+        there = like.stat()
+        os.chown(path, there.st_uid, there.st_gid)
