@@ -8,7 +8,10 @@ destination that accepts connections and never answers, and as many for one that
 comes evenly, at `--rate` messages of one recipient a second, all destinations in turn. Its time in queue goes
 from the source's final dot to the receiver's, so the door's commit is in it. `--timeout` is the client's: who
 accepts and says nothing is given up after five times that, so with 1m, the default, never within a round.
-Memory is the largest resident size of server and helper.
+Memory is the largest resident size of server and helper. `over_4ms` and `over_8ms` are how many turns of the
+server's loop, in a second of the healthy mail's time, took more of the processor than that, `longest_ms` the
+bound that the longest was below (see turns.py): these tell of the server on a machine that is busy with other
+things too.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.bench import kit, servers, traffic
+from tests.bench import kit, servers, traffic, turns
 
 HEALTHY = {f"healthy{number}.example": f"127.0.1.{number}" for number in range(1, 21)}
 SILENT, CLOSED = "silent.example", "closed.example"
@@ -52,13 +55,16 @@ async def measure(base: Path, given: argparse.Namespace, dead: int) -> dict[str,
     listening.append(await traffic.stay_silent(_ADDRESSES[SILENT], port))
     routes = {domain: f"{address}:{port}" for domain, address in _ADDRESSES.items()}
     count = given.rate * given.seconds
-    with servers.mqcd(base, routes, f"<timeout>{given.timeout}</timeout>") as server:
+    client = f"<timeout>{given.timeout}</timeout>"
+    with servers.mqcd(base, routes, client, "tests.bench.turns") as server:
         loading = await traffic.send(server.port, dead_mail(dead, given.per_message), 20) if dead else 0.0
         # What the journal holds of the dead mail moves to spool and clusters meanwhile.
         await asyncio.sleep(given.settle)
         load = kit.processor_seconds(server.pid)
+        begun = time.monotonic()
         took = await traffic.send(server.port, healthy_mail(count), 20, given.rate)
         await receiver.have(count)
+        beats = turns.between(base / turns.FILE, begun, time.monotonic())
         waits = receiver.waits
         spent = [
             after - before for after, before in zip(kit.processor_seconds(server.pid), load, strict=True)
@@ -68,6 +74,9 @@ async def measure(base: Path, given: argparse.Namespace, dead: int) -> dict[str,
             "p50_ms": statistics.median(waits),
             "p99_ms": kit.percentile(waits, 0.99),
             "max_ms": max(waits),
+            "over_4ms": sum(number for bound, number in beats.items() if bound > 4) / took,
+            "over_8ms": sum(number for bound, number in beats.items() if bound > 8) / took,
+            "longest_ms": max(beats),
             "rate": count / took,
             "server_mb": server_mb,
             "helper_mb": sum(helper_mb),

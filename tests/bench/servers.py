@@ -7,6 +7,7 @@ bench is done with them. Postfix needs root.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import socket
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench import kit
+from tests.bench import kit, turns
 
 _WAIT_S = 120.0
 
@@ -117,8 +118,11 @@ Routes = Mapping[str, str]
 
 
 @contextlib.contextmanager
-def mqcd(directory: Path, routes: Routes, client: str = "") -> Iterator[Server]:
-    """Run mqcd with a relay for each route; `client`: XML for its client's settings."""
+def mqcd(directory: Path, routes: Routes, client: str = "", module: str = "mqcd") -> Iterator[Server]:
+    """Run mqcd with a relay for each route; `client`: XML for its client's settings; `module` is what is run.
+
+    It may write to the file that `turns.FILE` names in its environment, in `directory`.
+    """
     port, ops = free_port(), free_port()
     config = directory / "mqcd.xml"
     relays = "".join(
@@ -132,9 +136,12 @@ def mqcd(directory: Path, routes: Routes, client: str = "") -> Iterator[Server]:
         <deliver><client>{client}</client><relays>{relays}</relays></deliver>
         </mta><ops interface="127.0.0.1" port="{ops}"/></mailserver>"""
     )
-    command = [sys.executable, "-m", "mqcd", "run", "-c", str(config), "--var", str(directory / "var")]
+    command = [sys.executable, "-m", module, "run", "-c", str(config), "--var", str(directory / "var")]
+    surroundings = os.environ | {turns.FILE: str(directory / turns.FILE)}
     with (directory / "mqcd.log").open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, cwd=kit.ROOT, env=surroundings
+        )
     try:
         until(lambda: ready(ops), "mqcd")
         yield Server(port, process.pid, ops)
