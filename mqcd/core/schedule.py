@@ -55,6 +55,11 @@ class RetrySchedule:
         """Nobody younger than this is past an age limit, ms."""
         return min(self.maxtime_reports, self.maxtime)
 
+    @property
+    def first_age(self) -> int:
+        """Nobody younger than this is past an age limit, nor is their sender to hear of a delay, ms."""
+        return min(self.shortest_life, self.warning or self.shortest_life)
+
     def delay(self, recipient: Recipient, attempts: int) -> int:
         """How long to wait after failure number `attempts` (from 1), ms, jitter included."""
         base = self.delays[min(attempts, len(self.delays)) - 1]

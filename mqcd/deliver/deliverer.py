@@ -253,7 +253,7 @@ class Deliverer:
         wall, now = clock.now(), clock.monotonic()
         skip = {domain: wall + rest for domain, rest in self._table.skip(now).items()}
         overdue = partial(self._overdue, wall) if skip else None
-        received_by = wall - self._shop.schedule.shortest_life
+        received_by = wall - self._shop.schedule.first_age
         room = min(room, CLAIMED_AT_ONCE)
         claimed = await self._shop.store.claim(room, wall, skip, overdue, received_by)
         self._table.active += len(claimed)
