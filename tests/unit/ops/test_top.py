@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +86,9 @@ def test_two_looks_give_rates_and_one_json_object() -> None:
     with serving(shown) as server:
         found = as_json(look(server, clock, 2.0, sleep))
     assert json.loads(json.dumps(found)) == found
+    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+    told = next(part for part in page.split("\n\n") if part.startswith("`--json` is one object: `at`"))
+    assert set(re.findall("`([a-z_]+)`", told)) == set(found)
     assert isinstance(found["rates"], dict)
     assert found["rates"]["accepted"] == 10.0
     assert found["areas"][3] == {"area": "held", "recipients": 7, "bytes": 0, "oldest_age": 0.0}  # type: ignore[index]
