@@ -48,11 +48,14 @@ class Plan:
     lines: Sequence[Line]
 
 
-def plan(area: Area, lines: Iterable[Line], segment: int, max_size: int, granularity: int) -> list[Plan]:
+def plan(
+    area: Area, lines: Iterable[Line], segment: int, max_size: int, granularity: int, first: int = 0
+) -> list[Plan]:
     """Cut the lines of one area into clusters of at most `max_size` octets.
 
     Deferred ones are sorted by due time, and lie in a directory named after the earliest due time
     inside, rounded down to `granularity` (ms). A single line larger than the cap has its own cluster.
+    Their numbers begin at `first`.
     """
     ordered = sorted(lines, key=lambda line: line.due) if area is Area.DEFERRED else list(lines)
     plans: list[Plan] = []
@@ -60,12 +63,12 @@ def plan(area: Area, lines: Iterable[Line], segment: int, max_size: int, granula
     size = START
     for line in ordered:
         if part and size + len(line.raw) > max_size:
-            plans.append(_close(area, part, size, segment, len(plans), granularity))
+            plans.append(_close(area, part, size, segment, first + len(plans), granularity))
             part, size = [], START
         part.append(line)
         size += len(line.raw)
     if part:
-        plans.append(_close(area, part, size, segment, len(plans), granularity))
+        plans.append(_close(area, part, size, segment, first + len(plans), granularity))
     return plans
 
 

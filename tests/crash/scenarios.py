@@ -16,7 +16,7 @@ from mqcd.core.selection import Selection
 from mqcd.queue import tasks
 from mqcd.queue.admin.admission import admit
 from mqcd.queue.admin.findings import silent
-from mqcd.queue.admin.letters import Letter, key_of
+from mqcd.queue.admin.letters import Letter, key_of, tree_of
 from mqcd.queue.admin.outgoing import export
 from mqcd.queue.snapshot import Snapshot
 from tests.contract.mail import bounced, deferred, delivered, expired
@@ -151,7 +151,7 @@ async def imported(actor: Actor) -> None:
         actor.clock.advance(1000)
         letters = [_letter(actor, number * 20 + index) for index in range(5)]
         async with actor.owned() as ours:
-            admit(ours, "eml", letters, silent)
+            admit(ours, "eml", tree_of(letters), silent)
         for each in letters:
             _tell_imported(actor, each)
         await actor.start()

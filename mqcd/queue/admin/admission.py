@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gzip
 import io
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +27,7 @@ from mqcd.core.spid import SpidSource
 from mqcd.core.transition import last_attempt
 from mqcd.queue import cluster, record, verdict
 from mqcd.queue.admin.findings import Progress
-from mqcd.queue.admin.letters import Letter
+from mqcd.queue.admin.letters import Letter, Tree
 from mqcd.queue.admin.ownership import Owned
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.eventtext import EventText
@@ -41,8 +42,11 @@ from mqcd.queue.frame import (
     pack_submission,
 )
 from mqcd.queue.imports import events_temp, name_events
-from mqcd.queue.manifest import Edit, ManifestState
+from mqcd.queue.manifest import ClusterState, Edit, ManifestState
 from mqcd.queue.spool import spool_path
+
+_SHELVED_AT_ONCE = 16 << 20
+"""Octets of record lines that are kept in memory before they go to clusters."""
 
 
 def known_keys(disk: Disk, queue_root: Path, state: ManifestState) -> set[str]:
@@ -53,11 +57,12 @@ def known_keys(disk: Disk, queue_root: Path, state: ManifestState) -> set[str]:
     return known
 
 
-def admit(owned: Owned, kind: str, letters: Sequence[Letter], progress: Progress) -> int:
-    """Take letters in by one edit named after `kind`; returns how many recipients that were."""
+def admit(owned: Owned, kind: str, tree: Tree, progress: Progress) -> int:
+    """Take its letters in by one edit named after `kind`; returns how many recipients that were."""
+    letters = tree.letters
     if not letters:
         return 0
-    _check_room(owned, sum(letter.octets for letter in letters), len(letters))
+    _check_room(owned, tree.octets, len(letters))
     admission = _Admission(owned, kind)
     try:
         return admission.run(letters, progress)
@@ -84,10 +89,14 @@ class _Admission:
         self._name = f"{kind}-{owned.number}"
         state = owned.manifest.state
         self._spids = SpidSource(owned.options.source.shard, state.spid)
-        self._written: list[int] = []
+        self._written = array("Q")
         """Messages whose content lies in the spool, under its temporary or its final name."""
         self._lines: dict[Area, list[cluster.Line]] = defaultdict(list)
-        self._keys: list[str] = []
+        self._waiting = 0
+        """Octets of these lines."""
+        self._clusters: list[ClusterState] = []
+        self._keys = bytearray()
+        self._imported = 0
         self._events = _Events(owned, state.sequence, self._now)
         self._committing = False
 
@@ -98,7 +107,7 @@ class _Admission:
             self._take(letter)
         progress("syncing", len(letters), len(letters))
         self._settle_contents()
-        clusters = self._owned.shelve(self._lines.items())
+        self._shelve()
         self._list_keys()
         self._events.write(events_temp(self._owned.options, self._owned.number))
         state = self._owned.manifest.state
@@ -112,12 +121,12 @@ class _Admission:
                 spid=self._spids.last,
                 swept=self._spids.last,
                 totals={str(verb): count for verb, count in totals.items()},
-                add=tuple(clusters),
+                add=tuple(self._clusters),
                 imports=(self._name,),
             )
         )
         name_events(self._disk, self._owned.options, self._owned.manifest.state)
-        return len(self._keys)
+        return self._imported
 
     def tidy(self) -> None:
         """After a failure: what may be large goes at once, the next start removes the rest.
@@ -142,10 +151,20 @@ class _Admission:
             raw = record.encode(here, shared)
             lines.append(raw)
             self._lines[here.area].append(cluster.Line(here.due, envelope.received, size, raw))
+            self._waiting += len(raw)
             if here.area is Area.BOUNCES:
                 self._events.bounced(here, raw)
         self._events.accepted(lines, size)
-        self._keys += letter.keys
+        self._keys += "".join([f"{key}\n" for key in letter.keys]).encode()
+        self._imported += len(letter.keys)
+        if self._waiting >= _SHELVED_AT_ONCE:
+            self._shelve()
+
+    def _shelve(self) -> None:
+        """Put the lines so far into clusters: nobody lists them before the edit."""
+        self._clusters += self._owned.shelve(self._lines.items(), first=len(self._clusters))
+        self._lines.clear()
+        self._waiting = 0
 
     def _copy(self, letter: Letter, spid: int) -> tuple[int, bool]:
         """Its content under a temporary name; returns octets, and whether one of them has its high bit."""
@@ -175,7 +194,7 @@ class _Admission:
     def _list_keys(self) -> None:
         path = self._owned.queue_root / "imports" / self._name
         self._disk.mkdir(path.parent)
-        self._disk.replace_file(path, [f"{key}\n".encode() for key in self._keys])
+        self._disk.replace_file(path, [self._keys])
 
 
 class _Events:

@@ -51,7 +51,7 @@ class Import:
     def rehearse(self) -> Outcome:
         """What `run` would do. Needs no lock and changes nothing. Raises what `run` raises."""
         tree = self.read(self._known(self.disk, self._state(self.disk)))
-        return Outcome(tree, sum(len(letter.recipients) for letter in tree.letters))
+        return Outcome(tree, tree.recipients)
 
     async def run(self) -> Outcome:
         """Do it. Raises StoreBusy, StoreDamaged, StoreUnavailable, OSError; then nothing was taken in."""
@@ -67,7 +67,7 @@ class Import:
             if state.imports != (before.imports if before is not None else ()):
                 # Another import came between the look and the lock.
                 tree = self.read(self._known(disk, state))
-            return Outcome(tree, admit(ours, self.kind, tree.letters, self.progress))
+            return Outcome(tree, admit(ours, self.kind, tree, self.progress))
 
     def _state(self, disk: Disk) -> ManifestState | None:
         return manifests.read(disk, self.options.settings.rootpath / "MANIFEST")

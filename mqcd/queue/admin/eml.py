@@ -56,7 +56,8 @@ class _Reader:
         self._directory = directory
         self._now = now
         self._progress = progress
-        self._tree = Tree()
+        self._letters: list[Letter] = []
+        self._tree = Tree(letters=self._letters)
 
     def read(self, known: Set[str]) -> Tree:
         files = sorted(
@@ -86,7 +87,9 @@ class _Reader:
         self._tree.skipped += len(letter.keys) - len(new)
         if new:
             recipients, keys = zip(*new, strict=True)
-            self._tree.letters.append(replace(letter, recipients=recipients, keys=keys))
+            self._letters.append(replace(letter, recipients=recipients, keys=keys))
+            self._tree.recipients += len(new)
+            self._tree.octets += letter.octets
 
     # ------------------------------------------------------------ what was exported
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import overload
 
 from mqcd.core.model import Envelope, Recipient
 from mqcd.queue.admin.findings import Problem
@@ -31,6 +33,29 @@ class Letter:
     """Gives its octets in chunks, each time anew. Raises OSError."""
 
 
+class Letters(Sequence[Letter]):
+    """Letters that are made anew each time they are asked for: there may be a million."""
+
+    def __init__(self, make: Callable[[int], Letter]) -> None:
+        """`make` is given one of `tokens`."""
+        self._make = make
+        self.tokens = array("Q")
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @overload
+    def __getitem__(self, index: int) -> Letter: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Letter]: ...
+
+    def __getitem__(self, index: int | slice) -> Letter | list[Letter]:
+        if isinstance(index, slice):
+            return [self._make(token) for token in self.tokens[index]]
+        return self._make(self.tokens[index])
+
+
 @dataclass(slots=True)
 class Tree:
     """All that was found."""
@@ -41,8 +66,18 @@ class Tree:
     """Of those: brought by an earlier import, or the same record again."""
     damaged: int = 0
     """Of those: cannot be taken over; each is among the problems."""
-    letters: list[Letter] = field(default_factory=list)
+    letters: Sequence[Letter] = ()
+    recipients: int = 0
+    """Of all letters."""
+    octets: int = 0
+    """Of their contents."""
     problems: list[Problem] = field(default_factory=list)
+
+
+def tree_of(letters: Sequence[Letter]) -> Tree:
+    """A tree that has nothing but these."""
+    recipients = sum(len(letter.recipients) for letter in letters)
+    return Tree(letters=letters, recipients=recipients, octets=sum(letter.octets for letter in letters))
 
 
 def key_of(*parts: object) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections import defaultdict, deque
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +25,7 @@ from mqcd.core.reply import Reply
 from mqcd.core.transition import stored_text
 from mqcd.core.transparency import unstuff
 from mqcd.queue.admin.findings import Kind, Problem, Progress, silent
-from mqcd.queue.admin.letters import Letter, Tree, chunks_of, key_of, size_of
+from mqcd.queue.admin.letters import Letter, Letters, Tree, chunks_of, key_of, size_of
 from mqcd.queue.admin.ndrdiag import Diagnosis, decode, last_reply
 from mqcd.queue.cluster import split_lines
 from mqcd.queue.durable import Disk
@@ -38,6 +37,8 @@ _SILO = re.compile(r"s\d+")
 _MESSAGE = re.compile(r"([0-9A-F]{8})(?:-(\d+))?\.msg")
 _SPID = re.compile(r"[0-9A-Fa-f]{8}")
 _FIELDS = 9
+_CONTENT = b"@"
+"""Marks a file of a message's content among what is kept of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,33 +105,73 @@ class _Reader:
         self._spool_root = spool_root
         self._now = now
         self._progress = progress
-        self._tree = Tree()
-        self._rows: dict[tuple[str, int, int], Row] = {}
-        self._contents: dict[str, dict[int, str]] = {}
-        """Silo and name by SPID, then QID; 0 = one file for all recipients. No paths: they take more room."""
+        self._letters = Letters(self._make)
+        self._tree = Tree(letters=self._letters)
+        self._clusters: list[tuple[Area, Path, int]] = []
+        """Area, file, and when its records are due."""
+        self._kept: dict[int, bytes] = {}
+        """By SPID, what was found of a message, as text: there may be a million. A line for each record, with
+        the number of its cluster and its own, and one for each file of its content, with the QID."""
+        self._known: Set[str] = frozenset()
 
     def read(self, known: Set[str]) -> Tree:
-        clusters = [(area, path) for area in _AREAS for path in self._clusters(self._queue_root / area)]
+        self._known = known
+        clusters = [(area, path) for area in _AREAS for path in self._find_clusters(self._queue_root / area)]
         for index, (area, path) in enumerate(clusters):
             self._progress("reading", index, len(clusters))
             self._read_cluster(area, path)
         self._list_contents()
-        messages: dict[str, list[Row]] = defaultdict(list)
-        for row in self._rows.values():
-            if known and row.key in known:
-                self._tree.skipped += 1
+        for index, (spid, kept) in enumerate(self._kept.items()):
+            if index % 100 == 0:
+                self._progress("checking", index, len(self._kept))
+            self._check(spid, kept)
+        # What is found again when a letter is made was told now.
+        tree, self._tree = self._tree, Tree()
+        return tree
+
+    def _check(self, spid: int, kept: bytes) -> None:
+        lines, files = self._look_up(kept)
+        rows = self._latest(lines)
+        self._tree.skipped += len(lines) - len(rows)
+        letter = self._letter(rows, files) if rows else None
+        if letter is not None:
+            self._letters.tokens.append(spid)
+            self._tree.recipients += len(rows)
+            self._tree.octets += letter.octets
+
+    def _make(self, spid: int) -> Letter:
+        lines, files = self._look_up(self._kept[spid])
+        letter = self._letter(self._latest(lines), files)
+        if letter is None:
+            raise StoreUnavailable(f"message {spid:08X} has changed while it was brought in")
+        return letter
+
+    def _look_up(self, kept: bytes) -> tuple[list[Row], dict[int, str]]:
+        """The records of a message, and silo and name of its content by QID; 0 = one file for all."""
+        rows: list[Row] = []
+        files: dict[int, str] = {}
+        for line in kept.split(b"\n"):
+            number, at, rest = line.split(b"|", 2)
+            if number == _CONTENT:
+                files[int(at)] = rest.decode()
             else:
-                messages[row.spid].append(row)
-        self._rows.clear()
-        waiting = deque(messages.values())
-        messages.clear()
-        total = len(waiting)
-        while waiting:
-            if len(waiting) % 100 == 0:
-                self._progress("checking", total - len(waiting), total)
-            # What has become a letter is let go of: there may be a million.
-            self._take_message(waiting.popleft())
-        return self._tree
+                area, path, due = self._clusters[int(number)]
+                rows.append(_row(rest, area, path, int(at), due))
+        return rows, files
+
+    def _latest(self, rows: list[Row]) -> list[Row]:
+        """Of lines for the same record the last, and none that an earlier import has brought."""
+        latest: dict[tuple[str, int, int], Row] = {}
+        for row in rows:
+            other = latest.get(row.name)
+            if other is None or row.standing > other.standing:
+                latest[row.name] = row
+        return [row for row in latest.values() if not (self._known and row.key in self._known)]
+
+    def _keep(self, spid: int, number: int | bytes, at: int, rest: bytes) -> None:
+        line = b"%b|%d|%b" % (number if isinstance(number, bytes) else b"%d" % number, at, rest)
+        kept = self._kept.get(spid)
+        self._kept[spid] = line if kept is None else b"%b\n%b" % (kept, line)
 
     def _damaged(self, path: Path, line: int, text: str, kind: Kind = Kind.LINE) -> None:
         self._tree.damaged += 1
@@ -138,7 +179,7 @@ class _Reader:
 
     # ------------------------------------------------------------ records
 
-    def _clusters(self, area: Path) -> Iterator[Path]:
+    def _find_clusters(self, area: Path) -> Iterator[Path]:
         for directory, below, names in os.walk(area):
             below.sort()
             for name in sorted(names):
@@ -153,6 +194,7 @@ class _Reader:
         offset = _OFFSET.search(path.name)
         start = min(int(offset[1]), len(data)) if offset is not None else 0
         due = self._due(path) if area is Area.DEFERRED else 0
+        self._clusters.append((area, path, due))
         number = data.count(b"\n", 0, start) + 1
         if start and data[start - 1 : start] != b"\n":
             end = data.find(b"\n", start) + 1 or len(data)
@@ -179,11 +221,7 @@ class _Reader:
         except DecodeError as error:
             self._damaged(path, number, f"{error}: {_shown(line)}")
             return
-        other = self._rows.get(row.name)
-        if other is not None:
-            self._tree.skipped += 1
-        if other is None or row.standing > other.standing:
-            self._rows[row.name] = row
+        self._keep(int(row.spid, 16), len(self._clusters) - 1, number, line)
 
     # ------------------------------------------------------------ contents
 
@@ -194,23 +232,25 @@ class _Reader:
             for name in self._disk.names(self._spool_root / silo):
                 match = _MESSAGE.fullmatch(name)
                 if match is not None:
-                    self._contents.setdefault(match[1], {})[int(match[2] or 0)] = f"{silo}/{name}"
+                    if (spid := int(match[1], 16)) in self._kept:
+                        self._keep(spid, _CONTENT, int(match[2] or 0), f"{silo}/{name}".encode())
                 else:
                     path = self._spool_root / silo / name
                     self._tree.problems.append(Problem(Kind.STRAY, path, None, "is no message; left out"))
 
-    def _take_message(self, rows: list[Row]) -> None:
+    def _letter(self, rows: list[Row], files: dict[int, str]) -> Letter | None:
+        """The message; None when it cannot be taken, which is told then."""
         first = rows[0]
         if any((row.sender, row.received) != (first.sender, first.received) for row in rows):
             for row in rows:
                 text = f"two messages are called {row.spid}; nobody knows whose the one content is"
                 self._damaged(row.path, row.line, text, Kind.CONTENT)
-            return
-        name, octets, trouble = self._content(rows)
+            return None
+        name, octets, trouble = self._content(rows, files)
         if trouble:
             for row in rows:
                 self._damaged(row.path, row.line, trouble, Kind.CONTENT)
-            return
+            return None
         rows.sort(key=lambda row: row.qid)
         envelope = Envelope(
             spid=0,
@@ -220,20 +260,17 @@ class _Reader:
             smtputf8=not all(text.isascii() for row in rows for text in (row.sender, row.address)),
             client=first.source,
         )
-        self._tree.letters.append(
-            Letter(
-                octets=octets,
-                envelope=envelope,
-                recipients=tuple(self._recipients(envelope, rows)),
-                keys=tuple(row.key for row in rows),
-                several=bool(int(first.spid, 16) & 1),
-                content=partial(_unstuffed, self._disk, self._spool_root, name),
-            )
+        return Letter(
+            octets=octets,
+            envelope=envelope,
+            recipients=tuple(self._recipients(envelope, rows)),
+            keys=tuple(row.key for row in rows),
+            several=bool(int(first.spid, 16) & 1),
+            content=partial(_unstuffed, self._disk, self._spool_root, name),
         )
 
-    def _content(self, rows: list[Row]) -> tuple[str, int, str]:
+    def _content(self, rows: list[Row], files: dict[int, str]) -> tuple[str, int, str]:
         """The message's file, its length, and what is wrong; any link is as good as the others."""
-        files = self._contents.get(rows[0].spid, {})
         wanted = [row.qid for row in rows if row.qid in files]
         order = [*([0] if 0 in files else []), *wanted, *sorted(files)]
         trouble = f"message {rows[0].spid} has no content in the spool"

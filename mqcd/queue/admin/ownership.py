@@ -48,14 +48,19 @@ class Owned:
         """Where the silos lie."""
         return self.options.settings.spool.rootpath
 
-    def shelve(self, areas: Iterable[tuple[Area, Sequence[cluster.Line]]]) -> list[ClusterState]:
-        """Write records to clusters, durably; nobody lists them yet. Raises OSError."""
+    def shelve(
+        self, areas: Iterable[tuple[Area, Sequence[cluster.Line]]], first: int = 0
+    ) -> list[ClusterState]:
+        """Write records to clusters, durably; nobody lists them yet. Their numbers begin at `first`.
+
+        Raises OSError.
+        """
         settings = self.options.settings
         states: list[ClusterState] = []
         renames: list[tuple[Path, Path]] = []
         for area, lines in areas:
             room = settings.maxclustersize
-            for plan in cluster.plan(area, lines, self.number, room, settings.retry_granularity):
+            for plan in cluster.plan(area, lines, self.number, room, settings.retry_granularity, first):
                 path = self.queue_root / plan.state.name
                 self.disk.mkdir(path.parent, sync=False)
                 temp = path.with_suffix(TEMP_SUFFIX)

@@ -13,6 +13,7 @@ import pytest
 from mqcd.core.errors import StoreBusy, StoreUnavailable
 from mqcd.core.model import Area, Recipient
 from mqcd.core.spid import SILOS, is_several, silo_of
+from mqcd.queue.admin import admission
 from mqcd.queue.admin.admission import admit
 from mqcd.queue.admin.findings import Kind, silent
 from mqcd.queue.admin.ownership import owned
@@ -272,7 +273,7 @@ async def test_a_failure_at_any_call_takes_in_nothing_or_everything(tmp_path: Pa
     tree.cluster("deferred/T1800007200", record("F97BB3A2", retries=1, code=450))
     for spid in ("F97BB3A0", "F97BB3A1", "F97BB3A2"):
         tree.content(spid)
-    letters = read(tree.var).letters
+    source = read(tree.var)
     outcomes: set[int] = set()
     failed = True
     for passes in range(200):
@@ -281,7 +282,7 @@ async def test_a_failure_at_any_call_takes_in_nothing_or_everything(tmp_path: Pa
         async with owned(rig.options, rig.clock, RecordingObserver(), disk) as ours:
             disk.fail(operation, f"{rig.root}/*", passes=passes)
             with suppress(OSError):
-                admit(ours, "mailismus", letters, silent)
+                admit(ours, "mailismus", source, silent)
             failed = not disk.armed
         outcomes.add(len(rig.listed()))
         await rig.open()
@@ -332,3 +333,18 @@ async def test_the_next_start_names_the_events_of_an_import(tmp_path: Path) -> N
     again = await Rig(rig.root).open()
     assert path.exists()
     await again.close()
+
+
+async def test_lines_go_to_clusters_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "_SHELVED_AT_ONCE", 1000)
+    tree = made(tmp_path)
+    spids = [f"F97BB3{number:02X}" for number in range(0, 40, 2)]
+    tree.cluster("incoming", *map(record, spids))
+    tree.cluster("deferred/T1800007200", *(record(spid, 2, retries=1, code=450) for spid in spids))
+    for spid in spids:
+        tree.content(spid)
+    rig = Rig(tmp_path / "q", FakeClock())
+    assert (await bring(rig, tree.var)).imported == 40
+    assert look(rig).ok
+    assert len(rig.clusters()) > 4
+    assert len(rig.listed()) == 40

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -306,3 +307,20 @@ def test_reading_changes_nothing(tmp_path: Path) -> None:
     before = image(tree.var)
     read(tree.var)
     assert image(tree.var) == before
+
+
+def test_what_is_kept_of_a_recipient_is_little_more_than_its_line(tmp_path: Path) -> None:
+    """A million of them must fit in memory."""
+    tree = made(tmp_path)
+    tree.cluster("incoming", *(record(f"{number:08X}", 1) for number in range(0, 6000, 2)))
+    for number in range(0, 6000, 2):
+        tree.content(f"{number:08X}")
+    tracemalloc.start()
+    try:
+        got = read(tree.var)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (got.recipients, len(got.letters)) == (3000, 3000)
+    assert kept / got.recipients < 500
+    assert [letter.keys for letter in got.letters] == [letter.keys for letter in got.letters]
