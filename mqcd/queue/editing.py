@@ -77,18 +77,23 @@ class Editing:
 
     async def _enrol(self) -> None:
         try:
-            while True:
-                async with self._one:
-                    if self._unknown() is None:
-                        return
-                    try:
-                        await self._commit(Edit())
-                    except OSError as error:
-                        log.warning("the MANIFEST does not know the newest segment yet: %s", told(error))
-                if self._unknown() is not None:
-                    await self._clock.sleep(_AGAIN_MS)
+            # Another one may have been begun meanwhile, so it is looked at again.
+            while not await self._told():
+                await self._clock.sleep(_AGAIN_MS)
         finally:
             self._task = None
+
+    async def _told(self) -> bool:
+        """Tell of new segments until none is unknown; False when the disk does not let us."""
+        while True:
+            async with self._one:
+                if self._unknown() is None:
+                    return True
+                try:
+                    await self._commit(Edit())
+                except OSError as error:
+                    log.warning("the MANIFEST does not know the newest segment yet: %s", told(error))
+                    return False
 
     async def stop(self) -> None:
         """Tell no more; what is being written is written first."""

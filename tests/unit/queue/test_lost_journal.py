@@ -157,3 +157,14 @@ async def test_an_edit_that_fails_is_made_ten_seconds_later(
     state = manifest.read(Disk(), rig.queue / "MANIFEST")
     assert state is not None
     assert state.last_segment == max(rig.shard.ring.segments)
+
+
+async def test_one_that_is_begun_while_another_is_made_known_does_not_wait(rig: Rig) -> None:
+    gate = rig.disk.block("datasync", "*/MANIFEST")
+    await rig.post.send("a@example.org")
+    assert await asyncio.to_thread(gate.reached.wait, 30)
+    await rig.seal()
+    await rig.post.send("b@example.org")
+    gate.release()
+    # The clock stands still.
+    await rig.enrolled()
