@@ -10,6 +10,11 @@ import shutil
 from collections.abc import Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes is the machine's affair: no test is to fail because others use it, too.
+settings.register_profile("mqcd", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("mqcd")
 
 # smtp-source and postfix lie in sbin, which not every user's PATH has.
 _PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))

@@ -37,7 +37,7 @@ def test_tokens_come_one_by_one_and_exactly() -> None:
     assert limit.wait(1, 334) == 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(rate=RATES, steps=st.lists(st.tuples(st.integers(0, HOUR), st.integers(1, 20)), max_size=150))
 def test_no_stretch_of_time_sees_more_than_rate_and_burst(rate: Rate, steps: list[tuple[int, int]]) -> None:
     limit = Limit(rate)
@@ -55,7 +55,7 @@ def test_no_stretch_of_time_sees_more_than_rate_and_burst(rate: Rate, steps: lis
             assert (total - limit.burst) * rate.per <= (at - start) * rate.count
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(rate=RATES, now=st.integers(0, 4 * WEEK), size=st.integers(1, 20))
 def test_who_waits_as_long_as_told_goes(rate: Rate, now: int, size: int) -> None:
     limit = Limit(rate)

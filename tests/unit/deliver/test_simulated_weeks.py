@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqcd.config.settings import Rate, TlsPolicy
@@ -79,7 +79,7 @@ def delivered(ended: list[Ended]) -> int:
     return sum(each.how == "delivered" for each in ended)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8)
 @given(
     lane=st.sampled_from([Rate(count=1, per=SECOND), Rate(count=200, per=HOUR), Rate(count=30, per=MINUTE)]),
     zone=st.sampled_from([Rate(count=2, per=SECOND), Rate(count=300, per=HOUR)]),
@@ -209,7 +209,7 @@ def test_recipients_of_a_dead_destination_expire_at_their_age_though_few_are_tri
     assert {each.how for each in world.ended} == {"expired", "judged"}
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6)
 @given(
     rate=st.sampled_from([None, Rate(count=1, per=HOUR), Rate(count=20, per=HOUR)]),
     service=st.sampled_from([50, 5 * MINUTE]),

@@ -94,7 +94,7 @@ async def converse(pieces: list[bytes], cuts: list[int], inline_max: int) -> Non
     assert all(text[:2] in (f"{code // 100}.", "") or code in (220, 250, 354) for code, text in said)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.one_of(PIECES, st.builds(lambda start, rest: start + rest, HAPPY, PIECES)),
     st.lists(st.integers(0, 400), max_size=20),
@@ -111,7 +111,7 @@ def test_any_octets(pieces: list[bytes], cuts: list[int], inline_max: int) -> No
 
 
 @given(st.lists(st.sampled_from([b"NOOP\r\n", b"FOO\r\n", b"RSET\r\n", b"VRFY a\r\n"]), max_size=20))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_each_command_has_one_reply(commands: list[bytes]) -> None:
     async def talk() -> list[tuple[int, str]]:
         transport = Transport()
