@@ -22,8 +22,11 @@ _SHAPES: tuple[tuple[str, str], ...] = (
 """In this order. Enhanced status codes (4.2.1) are none of these and stay."""
 
 CLASSES: tuple[tuple[str, str], ...] = (
-    ("greylisted", r"gr[ae]y.?list|try again (in|later)|temporarily deferred"),
-    ("throttled", r"too many|rate|throttl|limit|slow down|exceeded.*(connection|message)"),
+    ("greylisted", r"gr[ae]y.?list"),
+    (
+        "throttled",
+        r"too many|\brate\b|throttl|^(?!.*\bsize\b).*\blimit|slow down|exceeded.*(connection|message)",
+    ),
     ("blocked", r"block|black.?list|reputation|spam|policy|dnsbl|rbl|not allowed|denied"),
     ("mailbox-full", r"quota|mailbox (is )?full|over.?quota|insufficient storage"),
     (
@@ -34,6 +37,8 @@ CLASSES: tuple[tuple[str, str], ...] = (
     ("relay-denied", r"relay"),
     ("content", r"content|virus|message (rejected|refused)|attachment|too (large|big)|size"),
     ("connection", r"connection|timed? ?out|timeout|refused|reset|unreachable|tls|certificate"),
+    # Last, for many say so of whatever they have just named.
+    ("greylisted", r"try again (in|later)|temporarily deferred"),
 )
 """Suggested class, and what the reply says; the first that fits."""
 _NOT_TAKEN = (Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
