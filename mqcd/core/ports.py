@@ -274,6 +274,8 @@ class EngineFigures:
     quarantined_lines: int
     unreadable_frames: int
     """Frames of the journal of which events are missing in the event files."""
+    removed_event_files: int
+    """Event files that were too old or too many."""
     dropped_edits: int
     """Edits at the end of the MANIFEST that the last start took for cut off."""
     clock_leap_seconds: float

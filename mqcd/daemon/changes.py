@@ -48,13 +48,15 @@ def _adopt(old: Settings, new: Settings) -> Settings:
         retry_maxtime_reports=new.queue.retry_maxtime_reports,
         retry_jitter=new.queue.retry_jitter,
     )
+    kept = new.ops.events
+    events = dataclasses.replace(old.ops.events, maxage=kept.maxage, maxsize=kept.maxsize)
     return dataclasses.replace(
         old,
         queue=queue,
         deliver=dataclasses.replace(new.deliver, dns=old.deliver.dns),
         submit=dataclasses.replace(new.submit, listeners=listeners),
         report=new.report,
-        ops=dataclasses.replace(old.ops, log=new.ops.log),
+        ops=dataclasses.replace(old.ops, log=new.ops.log, events=events),
     )
 
 

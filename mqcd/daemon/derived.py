@@ -40,8 +40,13 @@ def options_of(settings: Settings, schedule: RetrySchedule, key: bytes = b"") ->
         schedule=schedule,
         source=Source(node=settings.ops.node, shard=0, key=key),
         events=settings.ops.events.rootpath,
-        retention=Retention(maxage=settings.ops.events.maxage, maxsize=settings.ops.events.maxsize),
+        retention=retention_of(settings),
     )
+
+
+def retention_of(settings: Settings) -> Retention:
+    """How long event files are kept."""
+    return Retention(maxage=settings.ops.events.maxage, maxsize=settings.ops.events.maxsize)
 
 
 def suppressions_of(advice: Advice, key: bytes = b"") -> SuppressionList:

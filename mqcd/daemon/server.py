@@ -26,7 +26,14 @@ from mqcd.core.ports import Clock, Observer, Resolver
 from mqcd.core.reply import Reply
 from mqcd.daemon.advised import Adviser
 from mqcd.daemon.changes import Changes, compare
-from mqcd.daemon.derived import breakdown_of, options_of, own_names, schedule_of, suppressions_of
+from mqcd.daemon.derived import (
+    breakdown_of,
+    options_of,
+    own_names,
+    retention_of,
+    schedule_of,
+    suppressions_of,
+)
 from mqcd.daemon.explaining import Explanations, explain_live
 from mqcd.daemon.guard import Guard
 from mqcd.daemon.hashkey import hash_key
@@ -43,7 +50,7 @@ from mqcd.ops.lastwords import LastWords
 from mqcd.ops.log import Log
 from mqcd.ops.logged import LogObserver
 from mqcd.ops.meters import Meters
-from mqcd.ops.metrics import DeliveryFigures, Metrics
+from mqcd.ops.metrics import DeliveryFigures, Metrics, Omissions
 from mqcd.ops.pages import explain_page, pages, rows_page
 from mqcd.queue.besteffort import BestEffort
 from mqcd.queue.besteffortfiles import BestEffortFiles
@@ -105,7 +112,9 @@ class Server:
         files = BestEffortFiles(Disk(), options.events, options.source, settings.queue.minfree)
         self._best_effort = BestEffort(files, clock, options.source.key)
         told = (self._meters, self._breakdown, self._words, LogObserver(log_to), self._audit)
-        observer = Fanout(*told, self._best_effort, *observers)
+        # A queue that is only read has an event log that others write.
+        written = () if settings.queue.read_only else (self._best_effort,)
+        observer = Fanout(*told, *written, *observers)
         self.store: ClusterStore | Onlooker = (
             Onlooker(options) if settings.queue.read_only else ClusterStore(options, clock, observer)
         )
@@ -226,7 +235,7 @@ class Server:
         """Go by this advice, and by the settings as they are now."""
         schedule = schedule_of(self.settings, advice.shapings)
         self.deliverer.reload(self.settings.deliver, schedule)
-        self.store.reload(schedule)
+        self.store.reload(schedule, retention_of(self.settings))
         mode = self.settings.submit.suppression
         refusal = suppressions_of(advice, self._key).refusal if advice.suppressions else None
         for door in self.doors:
@@ -290,6 +299,14 @@ class Server:
             advice=self._adviser.counts,
             listeners=lambda: {door.settings.name: door.sessions for door in self.doors},
             loop_lag_ms=self._lag.worst_ms,
+            omissions=self._omissions,
+        )
+
+    def _omissions(self) -> Omissions:
+        return Omissions(
+            log_lines=self._log.lost,
+            audit_lines=self._audit.lost,
+            events=self._best_effort.missing,
         )
 
     def _pages(self) -> Mapping[str, Page]:

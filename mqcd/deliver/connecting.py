@@ -35,6 +35,12 @@ class NoHost:
     phase: Phase
     host: str = ""
     address: str = ""
+    session: str = ""
+    """Names the connection in the log; "" = none was tried."""
+    source: str = ""
+    """Our own address on it; "" = it was not made. The same of what follows."""
+    tls: str = ""
+    connect_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +116,9 @@ async def _reach(shop: Shop, hop: Hop, host: str, address: str, turn: int) -> Li
     found = await _try(shop, road, manners)
     if opportunistic and isinstance(found, NoHost) and _tls_failed(found):
         _log.info(
-            "TLS with %s [%s] does not work, so mail goes in clear: %s", host, address, found.reply.text
+            "TLS with %s [%s] does not work, so mail goes in clear: %s",
+            *(host, address, found.reply.text),
+            extra={"session": found.session},
         )
         shop.tls_failures.note(address)
         found = await _try(shop, road, replace(manners, tls=TlsPolicy.NONE))
@@ -142,17 +150,30 @@ async def _open(shop: Shop, road: _Road, link: Link) -> Link | NoHost:
     except ConnectFailed as error:
         shop.observer.connect_failed(shop.clock.now(), _told(road, link), str(error))
         reply = Reply(code=451, status="4.4.1", text=f"no connection to {host} [{address}]: {error}")
-        return NoHost(reply=reply, phase=Phase.CONNECT, host=host, address=address)
+        return _failed(link, reply, Phase.CONNECT)
     shop.observer.connected(shop.clock.now(), _told(road, link))
     try:
         state = await link.greet()
     except ConnectFailed as error:
         reply = Reply(code=451, status="4.7.5", text=f"{error}; {host} [{address}]")
-        return NoHost(reply=reply, phase=Phase.TLS, host=host, address=address)
+        return _failed(link, reply, Phase.TLS)
     if state is State.READY:
         return link
     reply = link.dialogue.end or Reply(code=451, status="4.4.2", text="session ended")
-    return NoHost(reply=reply, phase=link.phase, host=host, address=address)
+    return _failed(link, reply, link.phase)
+
+
+def _failed(link: Link, reply: Reply, phase: Phase) -> NoHost:
+    return NoHost(
+        reply=reply,
+        phase=phase,
+        host=link.host,
+        address=link.address,
+        session=link.session,
+        source=link.source,
+        tls=link.tls,
+        connect_ms=link.connect_ms,
+    )
 
 
 def _told(road: _Road, link: Link) -> Attempt:

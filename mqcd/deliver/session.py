@@ -144,6 +144,10 @@ class Session:
             phase=found.phase,
             remote_host=found.host,
             remote_addr=found.address,
+            source_addr=found.source,
+            tls=found.tls,
+            connect_ms=found.connect_ms,
+            session=found.session,
             at=self._shop.clock.now(),
         )
         self._settle_all(job, failure(found.reply, found.phase), attempt)

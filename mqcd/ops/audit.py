@@ -55,6 +55,11 @@ class AuditLog:
         self._writer.finish()
 
     @property
+    def lost(self) -> int:
+        """How many lines are in no file and never will be."""
+        return self._writer.lost
+
+    @property
     def ending(self) -> bool:
         """After `finish`: whether the thread is still at it."""
         return self._writer.running
@@ -102,6 +107,8 @@ class Audit(Deaf):
         self._deliveries = _log_of(deliver)
         self._failures = _log_of(report)
         self._ending: list[AuditLog] = []
+        self._lost = 0
+        """Lines that logs have lost which are no longer there."""
 
     def reload(self, deliver: AuditSettings, report: AuditSettings) -> None:
         """Go by other settings from the next line on."""
@@ -116,11 +123,26 @@ class Audit(Deaf):
     def _end(self, old: AuditLog | None) -> None:
         if old is not None:
             old.finish()
-            self._ending = [each for each in (*self._ending, old) if each.ending]
+            ending = []
+            for each in (*self._ending, old):
+                if each.ending:
+                    ending.append(each)
+                else:
+                    self._lost += each.lost
+            self._ending = ending
+
+    @property
+    def lost(self) -> int:
+        """How many lines could not be written, from the beginning on."""
+        return self._lost + sum(each.lost for each in self._logs())
+
+    def _logs(self) -> list[AuditLog]:
+        now = (self._deliveries, self._failures)
+        return [*self._ending, *(each for each in now if each is not None)]
 
     def close(self, seconds: float) -> None:
         """Write what waits, in about this time."""
-        logs = [*self._ending, *(each for each in (self._deliveries, self._failures) if each is not None)]
+        logs = self._logs()
         for each in logs:
             each.close(seconds / len(logs))
 

@@ -92,6 +92,14 @@ CATALOGUE = (
     _gauge("mqcd_recovery_seconds", "How long the last start took until mail was accepted."),
     _counter("mqcd_quarantined_lines_total", "Damaged lines and stretches put aside."),
     _counter("mqcd_unreadable_frames_total", "Frames of the journal of which events are missing."),
+    _counter("mqcd_event_files_removed_total", "Event files removed for their age or size."),
+    _counter(
+        "mqcd_events_left_out_total",
+        "Refusals and connections that are not in the event log: too many, or not to be written.",
+        "event",
+    ),
+    _counter("mqcd_log_lines_lost_total", "Lines of the log that could not be written."),
+    _counter("mqcd_audit_lines_lost_total", "Lines of audit logs that could not be written."),
     _counter("mqcd_manifest_edits_dropped_total", "Edits that the last start found cut off in the MANIFEST."),
     _gauge(
         "mqcd_clock_leap_seconds",

@@ -126,6 +126,11 @@ class Log(logging.Handler):
             fields = {name: value for name, value in fields.items() if name != "at"}
         return Line(str(fields.get("level", "info")), self._render(fields))
 
+    @property
+    def lost(self) -> int:
+        """How many lines could not be written, from the beginning on."""
+        return self._outlet.lost
+
     async def run(self) -> None:
         """Write events in time, until `stop`."""
         while not self._stopping:

@@ -53,6 +53,16 @@ class DeliveryFigures:
     """By destination, when the oldest message in the active set was accepted, ms."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Omissions:
+    """What logs and event files do not have, counted since the start."""
+
+    log_lines: int
+    audit_lines: int
+    events: Mapping[str, int]
+    """By verb, each that can be left out."""
+
+
 class Metrics(Collector):
     """All metrics of one server."""
 
@@ -68,6 +78,7 @@ class Metrics(Collector):
         listeners: Callable[[], Mapping[str, int]] | None = None,
         advice: Callable[[], Mapping[str, int]] | None = None,
         loop_lag_ms: Callable[[], int] | None = None,
+        omissions: Callable[[], Omissions] | None = None,
     ) -> None:
         """`delivery` tells the figures of some destinations apart, `listeners` their open connections,
         `advice` how many pieces of each kind are in effect."""
@@ -80,6 +91,7 @@ class Metrics(Collector):
         self._listeners = listeners
         self._advice = advice
         self._loop_lag_ms = loop_lag_ms
+        self._omissions = omissions
         self._ledger = Ledger(meters, store)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -121,6 +133,8 @@ class Metrics(Collector):
             values["mqcd_advice_pieces"] = self._advice()
         if self._loop_lag_ms is not None:
             values["mqcd_loop_lag_seconds"] = self._loop_lag_ms() / 1000
+        if self._omissions is not None:
+            values |= _of_omissions(self._omissions())
         self._add_labelled(values)
         return values
 
@@ -184,6 +198,14 @@ def _of_delivery(figures: DeliveryFigures) -> dict[str, Value]:
     }
 
 
+def _of_omissions(omissions: Omissions) -> dict[str, Value]:
+    return {
+        "mqcd_log_lines_lost_total": omissions.log_lines,
+        "mqcd_audit_lines_lost_total": omissions.audit_lines,
+        "mqcd_events_left_out_total": dict(omissions.events),
+    }
+
+
 def _of_engine(figures: EngineFigures) -> dict[str, Value]:
     return {
         "mqcd_commit_seconds": figures.commit_seconds,
@@ -198,6 +220,7 @@ def _of_engine(figures: EngineFigures) -> dict[str, Value]:
         "mqcd_recovery_seconds": figures.recovery_seconds,
         "mqcd_quarantined_lines_total": figures.quarantined_lines,
         "mqcd_unreadable_frames_total": figures.unreadable_frames,
+        "mqcd_event_files_removed_total": figures.removed_event_files,
         "mqcd_manifest_edits_dropped_total": figures.dropped_edits,
         "mqcd_clock_leap_seconds": figures.clock_leap_seconds,
         "mqcd_disk_free_bytes": dict(figures.disk_free_bytes),

@@ -45,6 +45,8 @@ class Outlet:
         self.is_journal = self._fd is not None and _is_journal(self._fd, environment)
         """Whether whoever reads it stamps the time on each line."""
         self._lost = 0
+        self._unwritten = 0
+        """Lines that a write has failed on."""
         self._torn = False
         self._stuck = False
         self._writer: Writer[Line] = Writer("log", self._write, limit=MOST_LINES)
@@ -58,6 +60,11 @@ class Outlet:
         if wait and not self._stuck:
             # Set again by `_write`, once something has gone through.
             self._stuck = not self._writer.drain(PATIENCE_SECONDS)
+
+    @property
+    def lost(self) -> int:
+        """How many lines could not be written, from the beginning on."""
+        return self._writer.lost + self._unwritten
 
     def close(self) -> None:
         """Write what waits, if that does not take too long."""
@@ -73,6 +80,7 @@ class Outlet:
         except (OSError, ValueError):
             # A reader that went away (EPIPE), a full disk, a closed stream: there is nobody to say so to.
             self._lost = lost + len(lines)
+            self._unwritten += len(lines)
         else:
             self._lost = 0
             self._stuck = False

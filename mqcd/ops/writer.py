@@ -43,6 +43,9 @@ class Writer(Generic[Item]):
         self._given = 0
         self._done = 0
         self._refused = 0
+        self._refused_before = 0
+        """Of those, what has been asked for."""
+        self._given_up = 0
         self._hurry = False
         self._closing = False
         self._last = False
@@ -69,8 +72,14 @@ class Writer(Generic[Item]):
     def refused(self) -> int:
         """How many items there was no room for since this was asked last."""
         with self._changed:
-            refused, self._refused = self._refused, 0
+            refused = self._refused - self._refused_before
+            self._refused_before = self._refused
             return refused
+
+    @property
+    def lost(self) -> int:
+        """How many items were never written, from the beginning on: refused, or left at the end."""
+        return self._refused + self._given_up
 
     def drain(self, seconds: float) -> bool:
         """Wait until everything handed over so far is written, `seconds` at most; whether it is."""
@@ -113,6 +122,7 @@ class Writer(Generic[Item]):
                 self._changed.notify_all()
                 if done < len(batch):
                     if self._last:
+                        self._given_up = len(self._waiting)
                         return
                     self._changed.wait_for(lambda: self._closing, self._retry)
 

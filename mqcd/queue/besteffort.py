@@ -72,6 +72,8 @@ class BestEffort(Deaf):
         self._names = Pseudonyms(key) if key else None
         self._allowances = {verb: _Allowance() for verb in BEST_EFFORT}
         self._left_out: Counter[Verb] = Counter()
+        self.missing = {verb.value: 0 for verb in sorted(BEST_EFFORT)}
+        """Events that are in no file, by verb: there were too many, or the disk did not take them."""
         self._lines: list[Line] = []
         self._octets = 0
         self._come = asyncio.Event()
@@ -117,6 +119,7 @@ class BestEffort(Deaf):
         if self._octets < _WAITING_OCTETS and self._allowances[verb].any(self._clock.monotonic()):
             return True
         self._left_out[verb] += 1
+        self.missing[verb] += 1
         return False
 
     def _add(self, verb: Verb, at: int, fields: dict[str, Value]) -> None:
@@ -169,6 +172,7 @@ class BestEffort(Deaf):
         if lines and not await self._in_thread(self._files.write, lines, self._clock.now()):
             for line in lines:
                 self._left_out[line.verb] += line.stands_for
+                self.missing[line.verb] += 1
 
     async def _in_thread(self, work: Callable[..., None], *arguments: Any) -> bool:
         """Whether it could be done; what could not is told once."""

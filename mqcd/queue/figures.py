@@ -53,6 +53,8 @@ class Figures:
     """Lines and stretches put aside since the start."""
     unreadable: int = 0
     """Frames of which events are missing in the event files."""
+    removed_event_files: int = 0
+    """For their age, or for the size of all together."""
     dropped_edits: int = 0
     """Edits at the end of the MANIFEST that this start dropped."""
 

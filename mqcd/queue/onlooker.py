@@ -17,6 +17,7 @@ from mqcd.core.ports import Content
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
 from mqcd.queue.durable import Disk
+from mqcd.queue.retention import Retention
 from mqcd.queue.shard import Options
 from mqcd.queue.snapshot import Snapshot
 
@@ -56,8 +57,8 @@ class Onlooker:
         """Nothing is recorded, so nothing hinders it."""
         return ""
 
-    def reload(self, schedule: RetrySchedule) -> None:
-        """No schedule matters here."""
+    def reload(self, schedule: RetrySchedule, retention: Retention) -> None:
+        """Neither matters here."""
 
     def reserve(self, several: bool) -> NoReturn:
         """Always refused, as every change."""

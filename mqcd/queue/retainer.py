@@ -1,8 +1,8 @@
 """When old event files are looked for, and that nothing else waits or fails for it.
 
-At the start, and then with the seals of a working server: once an hour, or sooner when so much has been
-exported that `maxsize` may be passed. While the clock is in doubt nothing goes for its age. An idle server
-writes nothing, so nothing is too much; what is too old waits for the next mail.
+At the start, when the limits change, and then with the seals of a working server: once an hour, or sooner
+when so much has been exported that `maxsize` may be passed. While the clock is in doubt nothing goes for
+its age. An idle server writes nothing, so nothing is too much; what is too old waits for the next mail.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class Retainer:
         self._shard = shard
         self._next = shard.clock.monotonic()
         self._exported = 0
+        self._limits = shard.options.retention
+        """What was gone by last."""
 
     def exported(self, octets: int) -> None:
         """A segment of so many octets has been exported; its event file is hardly larger."""
@@ -39,7 +41,9 @@ class Retainer:
         shard, limits = self._shard, self._shard.options.retention
         now = shard.clock.monotonic()
         crowded = limits.maxsize and self._exported * _SHARE > limits.maxsize
-        if not (limits.maxage or limits.maxsize) or (now < self._next and not crowded):
+        early = now < self._next and not crowded and limits == self._limits
+        self._limits = limits
+        if early or not (limits.maxage or limits.maxsize):
             return
         self._next, self._exported = now + _EVERY_MS, 0
         aged = limits.maxage and shard.time.look()
@@ -60,6 +64,7 @@ class Retainer:
             self._tell(done)
 
     def _tell(self, done: Retained) -> None:
+        self._shard.figures.removed_event_files += done.removed
         if done.removed:
             log.info("%d event files with %d octets were too old or too many", done.removed, done.octets)
         if done.failures:

@@ -33,6 +33,7 @@ from mqcd.queue.onlooker import READ_ONLY
 from mqcd.queue.pending import FULL
 from mqcd.queue.pressure import Pressure
 from mqcd.queue.recovery import recover
+from mqcd.queue.retention import Retention
 from mqcd.queue.ring import Resident
 from mqcd.queue.scanning import Precedence
 from mqcd.queue.shard import Options, Shard
@@ -324,10 +325,14 @@ class ClusterStore:
         """Whether the wall clock can be believed."""
         return self._open is None or self._open.shard.time.look()
 
-    def reload(self, schedule: RetrySchedule) -> None:
-        """Go by another schedule from now on."""
-        shard = self._live.shard
-        shard.options = self._options = replace(self._options, schedule=schedule)
+    def reload(self, schedule: RetrySchedule, retention: Retention) -> None:
+        """Go by another schedule from now on, and look for old event files if others are kept now."""
+        live = self._live
+        changed = retention != self._options.retention
+        self._options = replace(self._options, schedule=schedule, retention=retention)
+        live.shard.options = self._options
+        if changed:
+            live.keeper.wake()
 
     def watch(self, callback: Callable[[], None]) -> None:
         """Call `callback` when something may have become claimable."""
@@ -360,6 +365,7 @@ class ClusterStore:
             recovery_seconds=figures.recovery_ms / 1000,
             quarantined_lines=figures.quarantined,
             unreadable_frames=figures.unreadable,
+            removed_event_files=figures.removed_event_files,
             dropped_edits=figures.dropped_edits,
             clock_leap_seconds=shard.time.off_by() / 1000,
             disk_free_bytes={name: octets for name, (octets, _) in free.items()},

@@ -1,7 +1,9 @@
 """What a running server takes over of a new configuration."""
 
 from dataclasses import replace
+from pathlib import Path
 
+from mqcd.config.ops_settings import EventsSettings
 from mqcd.config.settings import ListenerSettings, QueueSettings, ServerSettings, Settings, SubmitSettings
 from mqcd.daemon.changes import compare
 
@@ -26,6 +28,14 @@ def test_delays_are_taken_over_and_paths_are_not() -> None:
     assert changes.applied == ("mta/queue/retry_delays",)
     assert changes.needs_restart == ("mta/queue/maxclustersize",)
     assert changes.settings.queue == replace(old.queue, retry_delays=(1000,))
+
+
+def test_how_long_event_files_are_kept_is_taken_over_and_where_they_are_is_not() -> None:
+    old = Settings()
+    events = EventsSettings(maxage=1, maxsize=2, rootpath=Path("/elsewhere"))
+    changes = compare(old, replace(old, ops=replace(old.ops, events=events)))
+    assert changes.applied == ("ops/events/maxage", "ops/events/maxsize")
+    assert changes.needs_restart == ("ops/events/rootpath",)
 
 
 def test_a_door_takes_its_server_over_but_not_its_port() -> None:

@@ -431,6 +431,8 @@ async def test_tls_that_fails_is_not_tried_again_for_a_while(caplog: pytest.LogC
         assert [record.message.partition(":")[0] for record in caplog.records] == [
             "TLS with 192.0.2.1 [192.0.2.1] does not work, so mail goes in clear"
         ]
+        [session] = [getattr(record, "session", "") for record in caplog.records]
+        assert session.startswith("out-")
         await kit.clock.run_for(11 * MINUTE)
         await kit.submit("later@example.com")
         await kit.heard(Verb.DELIVERED, 3)

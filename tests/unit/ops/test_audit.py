@@ -242,6 +242,9 @@ def test_a_disk_that_refuses_is_told_once_and_loses_only_what_finds_no_room(
     assert error.endswith("/var/delivered.log cannot be written, its lines wait: Not a directory")
     [warning] = told(caplog, logging.WARNING)
     assert warning.endswith("is written again; 10 lines of it were lost")
+    assert logs.audit.lost == 10
+    logs.audit.reload(AuditSettings(), AuditSettings())
+    assert logs.audit.lost == 10
 
 
 def test_one_log_that_cannot_be_written_does_not_keep_the_other(
@@ -255,6 +258,7 @@ def test_one_log_that_cannot_be_written_does_not_keep_the_other(
     audit.close(LONG)
     assert len((tmp_path / "failed.log").read_text().splitlines()) == 1
     assert told(caplog, logging.ERROR)[-1].endswith("delivered.log: the last lines could not be written")
+    assert audit.lost == 1
 
 
 def test_the_directories_that_a_start_makes(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from mqcd.ops.catalogue import CATALOGUE, Kind, table
 from mqcd.ops.fanout import Fanout
 from mqcd.ops.labelled import WORST
 from mqcd.ops.meters import Meters
-from mqcd.ops.metrics import CONTENT_TYPE, DeliveryFigures, Metrics
+from mqcd.ops.metrics import CONTENT_TYPE, DeliveryFigures, Metrics, Omissions
 from mqcd.stores.memory import MemoryStore
 from tests.contract.mail import ATTEMPT, BODY, Post, bounced, deferred, delivered
 from tests.fakes.clock import FakeClock
@@ -39,6 +39,7 @@ ENGINE = EngineFigures(
     recovery_seconds=0.2,
     quarantined_lines=0,
     unreadable_frames=0,
+    removed_event_files=4,
     dropped_edits=0,
     clock_leap_seconds=0.0,
     disk_free_bytes={"queue": 10**9, "spool": 2 * 10**9},
@@ -97,6 +98,10 @@ NAMES = [
     "mqcd_site_waiting_recipients",
     "mqcd_site_oldest_recipient_age_seconds",
     "mqcd_ledger_imbalance_recipients",
+    "mqcd_event_files_removed_total",
+    "mqcd_events_left_out_total",
+    "mqcd_log_lines_lost_total",
+    "mqcd_audit_lines_lost_total",
 ]
 """Names that dashboards rely on. This list only grows."""
 
@@ -125,6 +130,7 @@ class Bench:
             listeners=lambda: {"mx": 7},
             advice=lambda: {"suppress": 3, "shape": 1},
             loop_lag_ms=lambda: 12,
+            omissions=lambda: Omissions(log_lines=3, audit_lines=2, events={"refused": 5}),
         )
         self.metrics.open_ledger()
 

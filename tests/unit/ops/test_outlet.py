@@ -82,6 +82,7 @@ def test_a_reader_that_sleeps_keeps_nobody_waiting_and_loses_only_what_finds_no_
     lines += pipe.lines_until("end")
     # The loss is told by the next write, which comes before the lines that waited meanwhile.
     assert lines == ["first", "lost=1", *["next"] * (MOST_LINES - 1), "end"]
+    assert pipe.outlet.lost == 1
 
 
 def test_a_reader_that_went_away_costs_lines_and_nothing_else() -> None:
@@ -110,7 +111,7 @@ def test_a_full_disk_is_counted() -> None:
         outlet = Outlet(full, lost, {})
         outlet.put(infos("one", "two"), wait=True)
         outlet.put(infos("three"), wait=True)
-        assert outlet._lost == 3
+        assert outlet.lost == 3
 
 
 def test_what_was_cut_off_is_ended_before_the_next_line(

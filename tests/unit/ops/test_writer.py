@@ -52,6 +52,7 @@ def test_a_stuck_disk_keeps_nobody_waiting_and_the_buffer_is_bounded() -> None:
     assert writer.put([99]) == 0
     assert writer.refused() == 11
     assert writer.refused() == 0
+    assert writer.lost == 11
     assert not writer.drain(0)
     outlet.gate.set()
     assert writer.drain(LONG)

@@ -198,6 +198,7 @@ async def test_a_flood_is_cut_and_counted(tmp_path: Path) -> None:
     *first, last = events(tmp_path)
     assert sum(len(json.dumps(event)) for event in first) < 2 * BURST
     assert last["left_out"] == 5000 - len(first)
+    assert bench.log.missing == {"connect-failed": 0, "connected": 0, "refused": 5000 - len(first)}
 
 
 async def test_in_the_long_run_a_verb_gets_its_share(tmp_path: Path) -> None:
@@ -276,7 +277,7 @@ async def test_a_disk_that_takes_nothing_is_told_once_and_costs_the_events_alone
             bench.log.refused(0, REFUSAL)
             await bench.minute()
     [event] = events(tmp_path)
-    assert event["left_out"] == 2
+    assert event["left_out"] == bench.log.missing["refused"] == 2
     assert caplog.text.count("No space left on device") == 1
 
 

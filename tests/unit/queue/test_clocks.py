@@ -14,6 +14,7 @@ from mqcd.core.model import Area
 from mqcd.core.spid import spid_at
 from mqcd.queue import manifest as manifests
 from mqcd.queue.durable import Disk
+from mqcd.queue.retention import Retention
 from mqcd.queue.spool import spool_path
 from mqcd.queue.sweep import Sweep
 from tests.contract.harness import HOUR, MINUTE, SCHEDULE
@@ -218,7 +219,7 @@ async def test_mail_that_was_passed_over_keeps_its_time_when_it_is_evacuated(rig
 
 
 async def test_a_new_schedule_bounds_due_times_from_then_on(rig: Rig) -> None:
-    rig.store.reload(dataclasses.replace(SCHEDULE, delays=(10 * DAY,)))
+    rig.store.reload(dataclasses.replace(SCHEDULE, delays=(10 * DAY,)), Retention())
     due = rig.clock.now() + 9 * DAY
     await rested(rig, due)
     rig.clock.leap(-2 * HOUR)

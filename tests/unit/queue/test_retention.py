@@ -14,7 +14,7 @@ import pytest
 from mqcd.queue.durable import Disk
 from mqcd.queue.eventfiles import Source, parse
 from mqcd.queue.retention import Retain, Retained, Retention, retain
-from tests.contract.harness import HOUR
+from tests.contract.harness import HOUR, SCHEDULE
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.disk import FaultyDisk
 from tests.unit.queue.support import Rig
@@ -150,7 +150,18 @@ async def test_an_opened_store_looks_at_once_and_then_hourly(
     assert await look(kept) == [segment(1)]
     kept.clock.advance(HOUR)
     assert await look(kept) == []
+    assert kept.store.engine().removed_event_files == 1
     assert "1 event files with 100 octets were too old or too many" in caplog.text
+
+
+async def test_other_limits_hold_at_once(kept: Rig) -> None:
+    events = kept.root / "events"
+    put(events, segment(1), age=HOUR)
+    assert await look(kept) == [segment(1)]
+    kept.store.reload(SCHEDULE, Retention(maxage=HOUR // 2))
+    for _ in range(30):
+        await asyncio.sleep(0)
+    assert left(events) == []
 
 
 async def test_its_own_files_go_only_after_their_segments(kept: Rig) -> None:
