@@ -1,11 +1,13 @@
-"""`pipeline run`, `ledger`, `export`: tables of what the event log and the queue tell."""
+"""`pipeline run`, `stream`, `ledger`, `export`, `advise`: tables of what the event log and the queue tell."""
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -49,6 +51,25 @@ def _settings(_context: click.Context, _parameter: click.Parameter, pairs: tuple
     return dict(pair.split("=", 1) for pair in pairs)
 
 
+def _parsed(kind: str) -> Callable[[click.Context, click.Parameter, str], int]:
+    """A value as in the configuration: a duration in ms, a size in octets."""
+
+    def parse(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
+        from mqcd.config import fields
+
+        try:
+            number: int = getattr(fields, kind)().parse(text)
+        except fields.BadValue as error:
+            raise click.BadParameter(str(error)) from error
+        return number
+
+    return parse
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{counts[name]} {name}" for name in ("files", "events", "damaged"))
+
+
 @pipeline.command("run")
 @on_spark
 @as_json
@@ -72,9 +93,78 @@ def run(place: Place, master: str | None, settings: dict[str, str], as_json: boo
     if as_json:
         click.echo(json_line(counts), nl=False)
     elif counts["files"]:
-        click.echo(", ".join(f"{counts[name]} {name}" for name in ("files", "events", "damaged")))
+        click.echo(_counted(counts))
     else:
         click.echo("nothing new")
+
+
+@pipeline.command("stream")
+@click.option("--once", is_flag=True, help="End when what there is now has been taken.")
+@click.option(
+    "--every",
+    metavar="DURATION",
+    default="1s",
+    show_default=True,
+    callback=_parsed("Duration"),
+    help="Look for new files so often.",
+)
+@click.option("--maxfiles", metavar="N", type=click.IntRange(min=1), help="Files of a batch at most.")
+@click.option(
+    "--maxsize",
+    metavar="SIZE",
+    default="64M",
+    show_default=True,
+    callback=_parsed("Size"),
+    help="Octets of event files, as they lie on disk, of a batch at most; --maxfiles goes first.",
+)
+@on_spark
+@as_json
+@takes_place()
+@pass_place
+def stream(
+    place: Place, /, once: bool, every: int, maxfiles: int | None, maxsize: int, as_json: bool, **where: Any
+) -> None:
+    """Take event files into the tables as they are closed, until a signal comes."""
+    _, store = _tables(place)
+    from mqcd.pipeline.store import Commit
+
+    def told_of(commit: Commit) -> None:
+        if as_json:
+            click.echo(json_line({"batch": commit.batch} | commit.counts), nl=False)
+        else:
+            click.echo(f"batch {commit.batch}: {_counted(commit.counts)}")
+
+    with (
+        store.writing("mqcd pipeline stream") as last,
+        _spark(place, where["master"], where["settings"], lasts=not once) as (spark, _, told, progress),
+    ):
+        from mqcd.pipeline.stream import Pace, Stream
+
+        pace = Pace(once=once, every=every, files=maxfiles, octets=maxsize)
+        directory = told.ops.events.rootpath
+        # After Spark's start, which has a handler of its own for SIGINT.
+        with _ending() as stop:
+            Stream(spark, store, last, directory, pace=pace, done=told_of, tell=progress).follow(stop)
+
+
+@contextmanager
+def _ending() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set, each once: a second one ends the process as it always does."""
+    stop = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def asked(number: int, _frame: object) -> None:
+        stop.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in numbers:
+        signal.signal(number, asked)
+    try:
+        yield stop
+    finally:
+        for number in numbers:
+            signal.signal(number, before[number])
 
 
 @pipeline.command("ledger")
@@ -196,7 +286,7 @@ def _tables(place: Place) -> tuple[Loaded, Store]:
 
 @contextmanager
 def _spark(
-    place: Place, master: str | None, settings: dict[str, str]
+    place: Place, master: str | None, settings: dict[str, str], *, lasts: bool = False
 ) -> Iterator[tuple[SparkSession, Store, Settings, Progress]]:
     """A session, the tables, the server's settings, and whom to tell of progress."""
     from mqcd.cli.progress import waiting
@@ -209,7 +299,7 @@ def _spark(
     place.give_way()
     with waiting(SystemClock()) as progress:
         progress("starting Spark", 0, 0)
-        little = waiting_octets(store, loaded.settings.ops.events.rootpath) <= LITTLE
+        little = not lasts and waiting_octets(store, loaded.settings.ops.events.rootpath) <= LITTLE
         spark = session(master=master, settings={**SHORT, **settings} if little and not master else settings)
         try:
             yield spark, store, loaded.settings, progress

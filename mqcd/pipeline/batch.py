@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import shutil
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -14,16 +15,20 @@ from pyspark.sql.types import StructType
 from mqcd.pipeline import frames
 from mqcd.pipeline.sources.segments import EventFile, joined, parse_name
 from mqcd.pipeline.store import Commit, Store, overlaps, with_files
-from mqcd.pipeline.tables.events import EVENT_TABLE, doubled, sorted_out
+from mqcd.pipeline.tables.events import EVENT_TABLE, FILES, NEVER, doubled, sorted_out
 from mqcd.pipeline.tables.ledger import ledger
 from mqcd.pipeline.tables.queue_age import queue_age
 from mqcd.pipeline.tables.recipients import KEY, STATE, merge, of_events
 from mqcd.pipeline.tables.times import HOUR_MS, day_of, spid_ms
 
 Tell = Callable[[str, int, int], None]
-_STEPS = 4 + len(frames.HOURLY)
+_STEPS = 5 + len(frames.HOURLY)
 _OPEN, _DONE = "open-", "done-"
 """How files of `recipients` begin: those of unfinished ones are written anew by each batch."""
+_ADDED_TO = ("events", "damaged", "recipients")
+_SMALL = 16 << 20
+_WHOLE = "whole-"
+"""How the staging directories of files that were put together begin."""
 
 
 class Batch:
@@ -35,13 +40,11 @@ class Batch:
         store: Store,
         last: Commit,
         tell: Tell,
-        keys: dict[str, int] | None = None,
     ) -> None:
         self._spark = spark
         self._store = store
         self._last = last
         self._tell = tell
-        self._keys = dict(last.keys) if keys is None else keys
         self._number = last.batch + 1
         self._staging = store.staging(self._number)
         self._remove: list[str] = []
@@ -52,10 +55,12 @@ class Batch:
         """The days on which the recipients were accepted that something happened to."""
         self._done = 0
 
-    def take(self, events: DataFrame, files: Sequence[EventFile]) -> Commit:
-        """All steps."""
+    def take(self, events: DataFrame) -> Commit:
+        """All steps. The source must tell of files' ends (option `ends`): only what a task read to its end
+        counts as taken, and so does a file without a line."""
         self._step("reading events")
         frames.write_through(sorted_out(events), self._staging / "in", EVENT_TABLE, frames.DAY)
+        files = self._files()
         counts = self._look()
         if counts["events"]:
             self._recipients()
@@ -65,9 +70,10 @@ class Batch:
             self._step("ledger")
             self._ledger()
             self._queue_age()
+        self._step("putting small files together")
+        self._compact()
         commit = Commit(
             batch=self._number,
-            keys=self._keys,
             taken=joined(self._last.taken, files),
             sequences=self._sequences,
             move=[list(pair) for pair in self._moves()],
@@ -90,6 +96,16 @@ class Batch:
         base = self._staging / "in" / f"{EVENT_TABLE}={name}"
         files = sorted(str(path) for path in base.glob("day=*/*.parquet"))
         return frames.read_files(self._spark, base, files, frames.schema_of(self._spark, name))
+
+    def _files(self) -> list[EventFile]:
+        """The files that were read. What says so becomes no table."""
+        base = self._staging / "in" / f"{EVENT_TABLE}={FILES}"
+        paths = [str(path) for path in base.glob("day=*/*.parquet")]
+        if not paths:
+            return []
+        names = self._spark.read.parquet(*paths).select("file").distinct().collect()
+        shutil.rmtree(base)
+        return [EventFile(*parse_name(row["file"]), row["file"], 0) for row in names]
 
     @cached_property
     def _events(self) -> DataFrame:
@@ -233,6 +249,22 @@ class Batch:
 
     # ------------------------------------------------------------ files
 
+    def _compact(self) -> None:
+        """Of tables that are only added to: where a day has many small files make one of them."""
+        gone = set(self._remove)
+        days = {*self._days, *frames.days_of(self._hours), NEVER}
+        for table in _ADDED_TO:
+            small: dict[str, list[str]] = {}
+            for path in map(Path, self._store.files(table, days)):
+                stays = not path.name.startswith(_OPEN) and self._relative(str(path)) not in gone
+                if stays and path.stat().st_size < _SMALL:
+                    small.setdefault(path.parent.name, []).append(str(path))
+            files = [file for each in small.values() if len(each) >= self._store.many for file in each]
+            if not files:
+                continue
+            frames.write(self._read(table, files), self._staging / f"{_WHOLE}{table}")
+            self._remove += map(self._relative, files)
+
     def _schema(self, table: str) -> StructType:
         return frames.schema_of(self._spark, table)
 
@@ -248,7 +280,10 @@ class Batch:
             parts = path.relative_to(self._staging).parts
             day = parts[-2]
             table, prefix = parts[0], ""
-            if table == "in":
+            if table.startswith(_WHOLE):
+                table = table.removeprefix(_WHOLE)
+                prefix = _DONE if table == "recipients" else ""
+            elif table == "in":
                 table = parts[1].partition("=")[2]
             elif table in ("recipients", "late"):
                 table, prefix = "recipients", parts[1].partition("=")[2]

@@ -1,15 +1,16 @@
 """The tables on disk, and the log by which a batch happens to all of them or to none.
 
     ROOT/TABLE/day=YYYY-MM-DD/*.parquet     what readers see
-    ROOT/_staging/<batch>/                  what a batch has made so far
+    ROOT/_staging/<batch>-<token>/          what a batch has made so far
     ROOT/_log/<batch>.json                  its commit
+    ROOT/_stream/                           Spark's own notes while a stream runs
     ROOT/_lock                              one writer at a time
 
 A batch writes into staging; then its commit is written, whole and durable: which files move where, which
 go, and which event files are in the tables from now on. Only then is anything moved. So whoever is killed
 before the commit has done nothing, and whoever is killed after it is finished by the next one that opens
-the tables: moves and removals can be repeated. A batch of a stream carries a key; one whose key is known
-was committed before and is not done again.
+the tables: moves and removals can be repeated. Each attempt at a batch has a staging directory of its own,
+so that executors that outlive their driver for a while write where nobody looks.
 
 The directory may lie on any file system that all processes of the cluster share.
 Raises PipelineBusy when another process writes.
@@ -31,8 +32,11 @@ from mqcd.queue.durable import Disk
 STAGING = "_staging"
 LOG = "_log"
 _LOCK = "_lock"
+_SCRATCH = "_stream"
 _KEPT = 100
 """Commits that stay in the log; the last one says all, the others are for people."""
+
+MANY = 40
 
 
 class PipelineBusy(MqcdError):
@@ -44,8 +48,6 @@ class Commit:
     """What one batch did, and what all batches so far amount to."""
 
     batch: int = 0
-    keys: dict[str, int] = field(default_factory=dict)
-    """Last number of each stream."""
     taken: dict[str, str] = field(default_factory=dict)
     """The event files that are in the tables, see `segments`."""
     sequences: dict[str, list[list[int]]] = field(default_factory=dict)
@@ -62,8 +64,10 @@ class Commit:
 class Store:
     """The tables below one directory."""
 
-    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+    def __init__(self, root: Path, disk: Disk | None = None, *, many: int = MANY) -> None:
         self.root = root
+        self.many = many
+        """So many files of a day are put together."""
         self._disk = disk or Disk()
 
     # ------------------------------------------------------------ reading
@@ -92,14 +96,19 @@ class Store:
     # ------------------------------------------------------------ writing
 
     @contextmanager
-    def writing(self) -> Iterator[Commit]:
-        """Hold the lock, finish what was left, and give the last commit. Raises PipelineBusy, OSError."""
+    def writing(self, what: str = "a batch") -> Iterator[Commit]:
+        """Hold the lock, finish what was left, and give the last commit. Raises PipelineBusy, OSError.
+
+        `what` is told to others who come meanwhile.
+        """
         self.root.mkdir(parents=True, exist_ok=True)
         (self.root / LOG).mkdir(exist_ok=True)
         fd = os.open(self.root / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if not self._disk.lock(fd, exclusive=True):
-                raise PipelineBusy(f"another process writes the tables in {self.root}; try again later")
+                raise PipelineBusy(f"{self._holder(fd)} writes the tables in {self.root}; try again later")
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{what} (process {os.getpid()})".encode(), 0)
             last = self.last()
             self._apply(last)
             shutil.rmtree(self.root / STAGING, ignore_errors=True)
@@ -107,10 +116,21 @@ class Store:
         finally:
             os.close(fd)
 
+    @staticmethod
+    def _holder(fd: int) -> str:
+        """What the holder of the lock wrote there."""
+        return os.pread(fd, 200, 0).decode("utf-8", "replace") or "another process"
+
     def staging(self, batch: int) -> Path:
-        """Where a batch puts what it makes."""
-        path = self.root / STAGING / f"{batch:010d}"
-        path.mkdir(parents=True, exist_ok=True)
+        """Where an attempt at a batch puts what it makes."""
+        path = self.root / STAGING / f"{batch:010d}-{os.urandom(4).hex()}"
+        path.mkdir(parents=True)
+        return path
+
+    def scratch(self) -> Path:
+        """An empty directory for whoever holds the lock; what is in it means nothing to the next one."""
+        path = self.root / _SCRATCH
+        shutil.rmtree(path, ignore_errors=True)
         return path
 
     def commit(self, commit: Commit) -> None:

@@ -79,3 +79,13 @@ def write(path: Path, events: Iterable[Event]) -> Path:
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(gzip.compress("".join(json.dumps(each) + "\n" for each in events).encode()))
     return path
+
+
+def ids_in(directory: Path) -> list[str]:
+    """The ids of all events in good files, sorted: what `events` must hold, each once."""
+    lines = [
+        line
+        for path in directory.glob("n*.jsonl.gz")
+        for line in gzip.decompress(path.read_bytes()).splitlines()
+    ]
+    return sorted(str(json.loads(line)["id"]) for line in lines)

@@ -59,6 +59,11 @@ def decode(name: str, data: bytes) -> Iterator[pa.RecordBatch]:
     yield from table.select(ARROW.names).to_batches(max_chunksize=_ROWS)
 
 
+def end_of(name: str) -> pa.RecordBatch:
+    """The row that says that a file was read to its end."""
+    return pa.RecordBatch.from_pylist([{"file": name}], schema=ARROW)
+
+
 def unpack(data: bytes) -> tuple[bytes, str]:
     """What gzip holds, of all its members, and what is wrong with it, or ""."""
     parts = []

@@ -12,6 +12,8 @@ read. Small files share a task.
 | `names` | names of files in it, a JSON list; else all |
 | `maxfiles`, `maxbytes` | streams: at most this much in a batch (but at least one file) |
 | `partitionbytes` | packed octets of a task; 8 MB |
+| `after` | streams: begin behind this set of files, an offset; else with all |
+| `ends` | `true`: a row more behind each file's last, that has nothing but `file` |
 
 A stream's offset is the set of files that were taken (see `segments`), so a file that appears late is
 taken late and none is taken twice. It knows Trigger.AvailableNow.
@@ -40,7 +42,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from mqcd.pipeline.schema import EVENTS
-from mqcd.pipeline.sources.decode import decode
+from mqcd.pipeline.sources.decode import decode, end_of
 from mqcd.pipeline.sources.segments import EventFile, closed_files, contains, grouped, joined, without
 
 if TYPE_CHECKING:
@@ -50,10 +52,12 @@ PARTITION = 8 << 20
 """Packed octets of a task: some 130 MB of text."""
 
 
-def read_files(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def read_files(partition: InputPartition, ends: bool) -> Iterator[pa.RecordBatch]:
     """The rows of a task's files, a file at a time."""
     for path in map(Path, partition.value):
         yield from decode(path.name, path.read_bytes())
+        if ends:
+            yield end_of(path.name)
 
 
 def plan(files: Sequence[EventFile], most: int) -> list[InputPartition]:
@@ -86,6 +90,11 @@ class EventsSource(DataSource):
         """Packed octets of a task."""
         return int(self.options.get("partitionbytes", PARTITION))
 
+    @property
+    def ends(self) -> bool:
+        """Whether the end of each file is told of."""
+        return str(self.options.get("ends", "")).lower() == "true"
+
     def reader(self, schema: StructType) -> EventsReader:
         """For a batch."""
         return EventsReader(self)
@@ -101,6 +110,7 @@ class EventsReader(DataSourceReader):
     def __init__(self, source: EventsSource) -> None:
         self._directory = source.directory
         self._bytes = source.partition_bytes
+        self._ends = source.ends
         names = source.options.get("names")
         self._names = None if names is None else frozenset(json.loads(names))
 
@@ -116,7 +126,7 @@ class EventsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in a worker."""
-        yield from read_files(partition)
+        yield from read_files(partition, self._ends)
 
 
 class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -125,13 +135,15 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, source: EventsSource) -> None:
         self._directory = source.directory
         self._bytes = source.partition_bytes
+        self._ends = source.ends
         self._limit = _limit(source)
+        self._after: dict[str, str] = json.loads(source.options.get("after", "{}"))
         self._last: dict[str, str] | None = None
         """With AvailableNow: what there was when the stream began."""
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802
-        """Nothing was taken."""
-        return {}
+        """Nothing was taken but what the option says."""
+        return self._after
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """As the options say."""
@@ -155,7 +167,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in a worker."""
-        yield from read_files(partition)
+        yield from read_files(partition, self._ends)
 
 
 def _limit(source: EventsSource) -> ReadLimit:

@@ -1,4 +1,4 @@
-"""`events` and `damaged`: each line of the event files, once."""
+"""`events` and `damaged`: each line of the event files, once; and which files were read to their ends."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from mqcd.pipeline.sources.decode import DOUBLED
 from mqcd.pipeline.tables.times import day_of
 
 EVENT_TABLE = "into"
-"""Column that says which of the two a row goes into."""
-_NEVER = "1970-01-01"
+"""Column that says which of the three a row goes into."""
+FILES = "files"
+"""Where rows go that only say that a file was read: no table, the batch's own knowledge."""
+NEVER = "1970-01-01"
+"""The day of what does not tell one."""
 
 
 def sorted_out(rows: DataFrame) -> DataFrame:
     """What the source gives, with the table and the UTC day that each row belongs to."""
     good = F.col("damage").isNull()
-    day = F.when(good, day_of(F.unix_millis("at"))).otherwise(F.lit(_NEVER).cast("date"))
-    return rows.withColumn(EVENT_TABLE, F.when(good, F.lit("events")).otherwise(F.lit("damaged"))).withColumn(
-        "day", day
-    )
+    into = F.when(F.col("damage").isNotNull(), "damaged").when(F.col("event").isNull(), FILES)
+    day = F.when(good, day_of(F.unix_millis("at")))
+    columns = {EVENT_TABLE: into.otherwise("events"), "day": F.coalesce(day, F.lit(NEVER).cast("date"))}
+    return rows.withColumns(columns)
 
 
 def doubled(events: DataFrame, known: DataFrame) -> DataFrame:

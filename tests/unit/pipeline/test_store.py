@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,6 @@ def old_file(store: Store) -> None:
 def commit(store: Store) -> Commit:
     return Commit(
         batch=1,
-        keys={"s": 4},
         taken={"n-0-": "1"},
         move=[[staged(store, 1), "t/day=2026-11-18/new.parquet"]],
         remove=["t/day=2026-11-18/old.parquet"],
@@ -76,7 +76,7 @@ def test_who_is_killed_after_the_commit_is_finished_by_the_next(tmp_path: Path) 
         store.commit(commit(store))
     assert table(store) == {"old.parquet": b"old"}
     with Store(tmp_path).writing() as last:
-        assert (last.batch, last.keys) == (1, {"s": 4})
+        assert (last.batch, last.taken) == (1, {"n-0-": "1"})
     assert table(store) == {"new.parquet": b"new"}
 
 
@@ -95,3 +95,18 @@ def test_runs_of_files_join_only_with_their_neighbours() -> None:
     assert overlaps(runs, "n-0-", 80, 90)
     assert not overlaps(runs, "n-0-", 41, 69)
     assert not overlaps(runs, "m-0-", 1, 100)
+
+
+def test_who_comes_second_is_told_who_writes(tmp_path: Path) -> None:
+    with (
+        Store(tmp_path).writing("mqcd pipeline stream"),
+        pytest.raises(PipelineBusy, match=rf"^mqcd pipeline stream \(process {os.getpid()}\) writes the"),
+        Store(tmp_path).writing(),
+    ):
+        pass
+
+
+def test_each_attempt_at_a_batch_has_a_place_of_its_own(tmp_path: Path) -> None:
+    """Executors of a driver that was killed may go on for a while."""
+    store = Store(tmp_path)
+    assert store.staging(7) != store.staging(7)

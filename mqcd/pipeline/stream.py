@@ -1,0 +1,121 @@
+"""Event files into the tables as they are closed, by Structured Streaming.
+
+    with store.writing("a stream") as last:
+        Stream(spark, store, last, EVENTS_DIRECTORY).follow(ended)
+
+A micro-batch is a batch as `run` makes them, of the same tables and in the same log, and that log alone says
+what was taken: a stream begins behind it, whether a stream or a run came before, and however it ended. So
+what Spark notes at its checkpoint is of use to one stream only and is thrown away. A batch that was killed
+is not begun, or is finished by whoever writes next; the stream holds the tables' lock for as long as it runs.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from mqcd.pipeline.batch import Batch, Tell
+from mqcd.pipeline.run import silent
+from mqcd.pipeline.store import Commit, Store
+
+_LOOK = 0.5
+"""Seconds between two looks at whether Spark has ended the query by itself."""
+
+_GONE = (PySparkException, Py4JError, ConnectionError)
+"""What calls of Spark end with when its Java does."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pace:
+    """How much is taken at a time, and when."""
+
+    once: bool = False
+    """Take what there is at the start, then end."""
+    every: int = 1_000
+    """Look for new files so often, ms."""
+    files: int | None = None
+    """Files of a batch at most."""
+    octets: int | None = None
+    """Packed octets of a batch at most, but at least one file; counts where `files` says nothing."""
+
+
+class Stream:
+    """One stream, below the lock of `Store.writing`."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: Store,
+        last: Commit,
+        directory: Path,
+        *,
+        pace: Pace,
+        done: Callable[[Commit], None],
+        tell: Tell = silent,
+    ) -> None:
+        """`done` is told of each batch that was committed, from a thread of Spark's."""
+        self._spark = spark
+        self._store = store
+        self._last = last
+        self._directory = directory
+        self._pace = pace
+        self._done = done
+        self._tell = tell
+        self._busy = threading.Lock()
+        self._ending = False
+        self._failed: Exception | None = None
+
+    def follow(self, stop: threading.Event) -> None:
+        """Take files until told to stop, then finish the batch in hand. Raises what `run` raises."""
+        query = self._start()
+        while not stop.wait(_LOOK):
+            if not query.isActive:
+                break
+        with self._busy:
+            # Outside of a batch, so that none is cut off; from now on none begins.
+            self._ending = True
+        try:
+            query.stop()
+            if self._failed is not None:
+                raise self._failed
+            if not stop.is_set():
+                query.awaitTermination()
+        except _GONE:
+            # Who stops a service often ends its Java as well, and before us: then that was asked for.
+            if not stop.is_set():
+                raise
+
+    def _start(self) -> StreamingQuery:
+        pace = self._pace
+        reader = self._spark.readStream.format("mqcd-events").option("ends", "true")
+        reader = reader.option("after", json.dumps(self._last.taken))
+        if pace.files is not None:
+            reader = reader.option("maxfiles", pace.files)
+        elif pace.octets is not None:
+            reader = reader.option("maxbytes", pace.octets)
+        writer = reader.load(str(self._directory)).writeStream.foreachBatch(self._take)
+        writer = writer.option("checkpointLocation", str(self._store.scratch()))
+        if pace.once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{pace.every} milliseconds").start()
+
+    def _take(self, events: DataFrame, _number: int) -> None:
+        """A micro-batch, in a thread of Spark's."""
+        with self._busy:
+            if self._ending:
+                return
+            try:
+                self._last = Batch(self._spark, self._store, self._last, self._tell).take(events)
+            except Exception as error:
+                # Spark would tell of it as text of its own.
+                self._failed = error
+                raise
+        self._done(self._last)
