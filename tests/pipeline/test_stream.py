@@ -61,7 +61,7 @@ def test_streams_and_runs_follow_one_another(spark: SparkSession, tmp_path: Path
     (events / "x-torn.jsonl.gz").write_bytes(gzip.compress(b"{nonsense\n")[:-4])
     (done,) = streamed(spark, store, events)
     assert done.counts == {"files": 5, "events": 3, "damaged": 5}
-    assert damage(spark, store)[:3] == ["doubled id"] * 3
+    assert damage(spark, store).count("doubled id") == 3
     assert ids(spark, store) == ids_in(events)
     assert streamed(spark, store, events) == []
     assert run(spark, store, events).counts == {}
