@@ -12,9 +12,7 @@ from typing import Any
 from mqcd.deliver.lanes import LaneState
 from mqcd.deliver.watchdog import Stuck
 from mqcd.ops.lastwords import Word
-
-WORST = 100
-"""Destinations that are listed."""
+from mqcd.ops.topdata import MOST_DESTINATIONS
 
 
 def has_mail(lane: LaneState) -> bool:
@@ -40,7 +38,7 @@ def destination_rows(
     for lane in filter(has_mail, lanes):
         by_name.setdefault(lane.destination, []).append(lane)
     rows = [_destination(name, each, oldest.get(name), said.get(name), now) for name, each in by_name.items()]
-    return sorted(rows, key=_badness)[:WORST]
+    return sorted(rows, key=_badness)[:MOST_DESTINATIONS]
 
 
 def _badness(row: Mapping[str, Any]) -> tuple[int, int, str]:

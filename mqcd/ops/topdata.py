@@ -13,6 +13,8 @@ from itertools import pairwise
 from typing import Any
 
 AREAS = ("incoming", "deferred", "bounces", "held")
+MOST_DESTINATIONS = 100
+"""A server tells of so many, the worst, and not how many others there are."""
 SPAN = 5
 """Rates are means over so many intervals; fewer jump, more come late."""
 

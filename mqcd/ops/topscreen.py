@@ -16,7 +16,7 @@ from rich.text import Text
 
 from mqcd.core.events import format_time
 from mqcd.core.words import printable, size, span
-from mqcd.ops.topdata import View
+from mqcd.ops.topdata import MOST_DESTINATIONS, View
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _AREA_STYLES = {"incoming": "cyan", "deferred": "yellow", "bounces": "red", "held": "magenta"}
@@ -188,7 +188,8 @@ def _destinations(view: View, width: int, room: int) -> Iterator[list[Part]]:
     for row in shown:
         yield _destination(row, name)
     if more := len(everything) - len(shown):
-        yield [(f"and {more} more", "dim")]
+        known = len(everything) < MOST_DESTINATIONS
+        yield [(f"and {more} more" if known else f"and {more} or more others", "dim")]
 
 
 def _destination(row: Mapping[str, Any], name: int) -> list[Part]:

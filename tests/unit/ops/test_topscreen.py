@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from mqcd.ops.topdata import View
+from mqcd.ops.topdata import MOST_DESTINATIONS, View
 from mqcd.ops.topscreen import screen, sparkline
 
 DATA = Path(__file__).parents[2] / "data" / "top"
@@ -122,6 +122,12 @@ def test_a_full_window_says_how_many_more_there_are() -> None:
     heading = next(n for n, line in enumerate(lines) if line.startswith(" destination "))
     more = next(n for n, line in enumerate(lines) if line.startswith(" and "))
     assert int(lines[more].split()[1]) + (more - heading - 1) == len(DESTINATIONS)
+
+
+def test_where_the_server_tells_of_the_worst_alone_nobody_knows_how_many_there_are() -> None:
+    many = [destination(f"mx{n}.example") for n in range(MOST_DESTINATIONS)]
+    lines = picture(replace(BUSY, stuck=[], destinations=many), 80, 24)
+    assert lines[22] == " and 93 or more others"
 
 
 def test_all_fit_in_a_window_that_is_high_enough() -> None:
