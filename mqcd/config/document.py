@@ -6,11 +6,35 @@ ever replaced, and a document that declares any is refused. Failures: `BadDocume
 
 import dataclasses
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, TypedDict
 
 from lxml import etree
 
 from mqcd.core.errors import ConfigError
+
+
+class _Parsing(TypedDict):
+    resolve_entities: bool
+    no_network: bool
+    load_dtd: bool
+    dtd_validation: bool
+    attribute_defaults: bool
+    huge_tree: bool
+    remove_comments: bool
+    remove_pis: bool
+
+
+_SAFELY = _Parsing(
+    resolve_entities=False,
+    no_network=True,
+    load_dtd=False,
+    dtd_validation=False,
+    attribute_defaults=False,
+    huge_tree=False,
+    remove_comments=True,
+    remove_pis=True,
+)
+"""What keeps a parser to the octets that it is given."""
 
 
 class BadDocument(ConfigError):
@@ -34,16 +58,7 @@ class Node:
 
 def parse_document(octets: bytes) -> Node:
     """The root element of a document. Raises BadDocument."""
-    parser = etree.XMLParser(
-        resolve_entities=False,
-        no_network=True,
-        load_dtd=False,
-        dtd_validation=False,
-        attribute_defaults=False,
-        huge_tree=False,
-        remove_comments=True,
-        remove_pis=True,
-    )
+    parser = etree.XMLParser(**_SAFELY)
     try:
         root = etree.fromstring(octets, parser)
     except etree.XMLSyntaxError as error:
@@ -69,14 +84,7 @@ def each_tag(file: BinaryIO) -> Iterator[Tag]:
     walk = etree.iterparse(
         file,
         events=("start", "end"),
-        resolve_entities=False,
-        no_network=True,
-        load_dtd=False,
-        dtd_validation=False,
-        attribute_defaults=False,
-        huge_tree=False,
-        remove_comments=True,
-        remove_pis=True,
+        **_SAFELY,
     )
     depth = 0
     try:

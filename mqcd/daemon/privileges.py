@@ -93,6 +93,8 @@ def find_user(name: str) -> pwd.struct_passwd:
 
 def _check(who: str, directories: Sequence[Path]) -> None:
     for directory in directories:
+        if not directory.is_dir():
+            raise ConfigError(f"{directory}: not a directory; move away what has its name")
         if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
             raise ConfigError(f"{directory}: {who} cannot write here; as root: chown -R {who} {directory}")
     if not os.access(sys.executable, os.X_OK):

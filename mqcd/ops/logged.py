@@ -17,7 +17,7 @@ from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Reci
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
 from mqcd.core.spid import format_spid
-from mqcd.ops.log import Log
+from mqcd.ops.log import Event, Log
 
 Row = dict[str, str | int | bool]
 
@@ -30,6 +30,10 @@ class LogObserver(Deaf):
 
     def __init__(self, log: Log) -> None:
         self._log = log
+
+    def _tell(self, level: int, event: Event) -> None:
+        if self._log.threshold <= level:
+            self._log.event(event)
 
     def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
         """One line for each recipient: who sent what to whom, and how it came in."""
@@ -45,61 +49,55 @@ class LogObserver(Deaf):
 
     def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
         """Where it went, what was said, and how long it took."""
-        if self._log.threshold <= logging.INFO:
-            self._log.event(partial(_verdict, at, Verb.DELIVERED, recipient, verdict))
+        self._tell(logging.INFO, partial(_verdict, at, Verb.DELIVERED, recipient, verdict))
 
     def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
         """What was said, and when it is tried again."""
-        if self._log.threshold <= logging.INFO:
-            self._log.event(partial(_deferred, at, recipient, verdict))
+        self._tell(logging.INFO, partial(_deferred, at, recipient, verdict))
 
     def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
         """What was said."""
-        if self._log.threshold <= logging.INFO:
-            self._log.event(partial(_verdict, at, Verb.BOUNCED, recipient, verdict))
+        self._tell(logging.INFO, partial(_verdict, at, Verb.BOUNCED, recipient, verdict))
 
     def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
         """What was said last."""
-        if self._log.threshold <= logging.INFO:
-            self._log.event(partial(_verdict, at, Verb.EXPIRED, recipient, verdict))
+        self._tell(logging.INFO, partial(_verdict, at, Verb.EXPIRED, recipient, verdict))
 
     def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
         """Which report tells of it."""
-        if self._log.threshold <= logging.INFO:
-            self._log.event(lambda: _row(at, Verb.REPORTED, recipient) | {"report": format_spid(report_spid)})
+        self._tell(
+            logging.INFO, lambda: _row(at, Verb.REPORTED, recipient) | {"report": format_spid(report_spid)}
+        )
 
     def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
         """Why nobody is told."""
-        if self._log.threshold <= logging.INFO:
-            self._log.event(lambda: _row(at, Verb.DISCARDED, recipient) | {"reason": reason})
+        self._tell(logging.INFO, lambda: _row(at, Verb.DISCARDED, recipient) | {"reason": reason})
 
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:
         """At warning: the next attempt may be a duplicate."""
-        if self._log.threshold <= logging.WARNING:
-            self._log.event(lambda: _row(at, Verb.OUTCOME_UNKNOWN, recipient, "warning"))
+        self._tell(logging.WARNING, lambda: _row(at, Verb.OUTCOME_UNKNOWN, recipient, "warning"))
 
     def refused(self, at: int, refusal: Refusal) -> None:
         """Who was refused what, and how."""
-        if self._log.threshold <= logging.INFO:
-            self._log.event(partial(_refused, at, refusal))
+        self._tell(logging.INFO, partial(_refused, at, refusal))
 
     def connected(self, at: int, attempt: Attempt) -> None:
         """At debug."""
-        if self._log.threshold <= logging.DEBUG:
-            self._log.event(
-                lambda: (
-                    _head(at, Verb.CONNECTED, "debug")
-                    | _of_connection(attempt)
-                    | {"connect_ms": attempt.connect_ms}
-                )
-            )
+        self._tell(
+            logging.DEBUG,
+            lambda: (
+                _head(at, Verb.CONNECTED, "debug")
+                | _of_connection(attempt)
+                | {"connect_ms": attempt.connect_ms}
+            ),
+        )
 
     def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
         """Where to and why."""
-        if self._log.threshold <= logging.INFO:
-            self._log.event(
-                lambda: _head(at, Verb.CONNECT_FAILED) | _of_connection(attempt) | {"reason": reason}
-            )
+        self._tell(
+            logging.INFO,
+            lambda: _head(at, Verb.CONNECT_FAILED) | _of_connection(attempt) | {"reason": reason},
+        )
 
 
 def _head(at: int, verb: Verb, level: str = "info") -> Row:

@@ -70,6 +70,12 @@ def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
         settle_in(None, [tmp_path / "file" / "queue"], Root())
 
 
+def test_a_file_in_place_of_a_directory_is_called_one(tmp_path: Path) -> None:
+    (tmp_path / "events").write_text("")
+    with pytest.raises(ConfigError, match="events: not a directory; move away what has its name"):
+        settle_in(None, [tmp_path / "events"], Root())
+
+
 def test_directories_that_may_be_missing_stop_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     system = Root()

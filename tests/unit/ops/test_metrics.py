@@ -167,13 +167,18 @@ async def bench() -> Bench:
     return bench
 
 
-async def test_the_page_follows_the_queue(bench: Bench) -> None:
+async def three_verdicts(bench: Bench) -> None:
+    """One recipient put off, one refused, and 2.5 s later one delivered."""
     await bench.post.send("a@example.org", "b@example.org", "c@example.org")
     first, second, third = await bench.post.claim_all()
     await bench.post.settle(deferred(bench.clock.now() + 1000), first)
     await bench.post.settle(bounced(), second)
     bench.clock.advance(2500)
     await bench.post.settle(delivered(), third)
+
+
+async def test_the_page_follows_the_queue(bench: Bench) -> None:
+    await three_verdicts(bench)
     samples = bench.samples()
     assert samples["mqcd_recipients_accepted_total"] == 3
     assert samples["mqcd_recipients_delivered_total"] == 1
@@ -193,12 +198,7 @@ async def test_the_page_follows_the_queue(bench: Bench) -> None:
 
 async def one_of_each(bench: Bench) -> None:
     """Mail, verdicts and a refusal, so that every series has a sample."""
-    await bench.post.send("a@example.org", "b@example.org", "c@example.org")
-    first, second, third = await bench.post.claim_all()
-    await bench.post.settle(deferred(bench.clock.now() + 1000), first)
-    await bench.post.settle(bounced(), second)
-    bench.clock.advance(2500)
-    await bench.post.settle(delivered(), third)
+    await three_verdicts(bench)
     bench.breakdown.refused(0, Refusal(reason="relay", reply=Reply(code=550), listener="mx"))
 
 
