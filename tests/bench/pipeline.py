@@ -1,0 +1,162 @@
+"""All tables from a made-up event log: time, processor time, memory; then one new segment.
+
+    python -m tests.bench.pipeline [--events 1000000,5000000] [--at DIR]
+
+runs `mqcd pipeline run` as a person would, with default settings, Java's start included. The last segment of
+one node is held back and comes by itself afterwards. Memory is the greatest sum of what Java and all Python
+workers have resident at one time, so pages that workers share count for each of them. Processor time is that
+of all of them, and does not depend on who else is busy as much as the time on the wall does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from tests.bench.eventlogs.damage import hold_back
+from tests.bench.eventlogs.generate import generate
+from tests.bench.eventlogs.world import Plan
+from tests.bench.kit import show, workplace
+
+_SUBREAPER = 36
+"""prctl's PR_SET_CHILD_SUBREAPER (linux/prctl.h)."""
+_PAGE = resource.getpagesize()
+
+
+def adopt() -> None:
+    """Be the parent of processes whose parent is gone: else nobody could ask what Java has used."""
+    ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+
+def _parents() -> dict[int, int]:
+    found = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdecimal():
+            with suppress(OSError):
+                found[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+    return found
+
+
+def _resident(root: int) -> int:
+    """Octets that all descendants of a process hold."""
+    parents = _parents()
+    octets = 0
+    for pid in parents:
+        above = pid
+        while above not in (0, root):
+            above = parents.get(above, 0)
+        if above == root and pid != root:
+            with suppress(OSError):
+                octets += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+    return octets
+
+
+class Peak(threading.Thread):
+    """Looks four times a second."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.octets = 0
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while not self._over.wait(0.25):
+            self.octets = max(self.octets, _resident(os.getpid()))
+
+    def stop(self) -> int:
+        """Gives the peak."""
+        self._over.set()
+        self.join()
+        return self.octets
+
+
+def _used() -> float:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return children.ru_utime + children.ru_stime
+
+
+def _reap() -> None:
+    with suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
+
+
+def pipeline_run(var: Path, *flags: str) -> dict[str, object]:
+    """One `mqcd pipeline run` over what is new below `var`."""
+    conf = var / "mqcd.xml"
+    conf.write_text("<mailserver/>\n")
+    peak, before, begun = Peak(), _used(), time.monotonic()
+    peak.start()
+    words = [
+        sys.executable,
+        "-m",
+        "mqcd",
+        "-c",
+        str(conf),
+        "--var",
+        str(var),
+        "pipeline",
+        "run",
+        "--json",
+        *flags,
+    ]
+    done = subprocess.run(words, stdout=subprocess.PIPE, check=True)
+    wall = time.monotonic() - begun
+    _reap()
+    counts = json.loads(done.stdout)
+    return {
+        "events": counts["events"],
+        "wall s": wall,
+        "processor s": _used() - before,
+        "peak MB": peak.stop() // 1_000_000,
+        "load": os.getloadavg()[0],
+    }
+
+
+def _last_full(events: Path) -> Path:
+    """The last segment of the first node that is about as large as the largest."""
+    files = sorted(events.glob("mail1-0-0*"))
+    largest = max(path.stat().st_size for path in files)
+    return [path for path in files if path.stat().st_size > largest * 0.8][-1]
+
+
+def measure(root: Path, events: int, flags: list[str]) -> None:
+    """One size."""
+    var, aside = root / str(events), root / "aside"
+    aside.mkdir()
+    generate(Plan(seed=7, events=events), var)
+    late = hold_back(_last_full(var / "events"), aside)
+    show("all tables", pipeline_run(var, *flags))
+    shutil.move(late, var / "events")
+    show("one new segment", pipeline_run(var, *flags))
+    shutil.rmtree(var)
+    aside.rmdir()
+
+
+def main() -> None:
+    """Each size in turn."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.pipeline", description=__doc__)
+    parser.add_argument("--events", default="1000000,5000000")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark's"
+    )
+    given = parser.parse_args()
+    adopt()
+    flags = [word for pair in given.set for word in ("--set", pair)]
+    with workplace() as root:
+        for events in given.events.split(","):
+            measure(root, int(events), flags)
+
+
+if __name__ == "__main__":
+    main()
