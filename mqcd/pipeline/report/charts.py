@@ -1,0 +1,225 @@
+"""Charts over time, in SVG that needs no script. Pure.
+
+The drawing is stretched to the width there is, on a telephone too, while its strokes keep their width; so
+words stand in HTML around it. Whoever points at a moment is told its numbers (SVG's own `title`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mqcd.pipeline.report.markup import Markup, joined, tag
+from mqcd.pipeline.report.words import moment_of, short, tick
+
+WIDE, HIGH = 1000, 100
+"""Units of a drawing."""
+_STEPS = (
+    1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000, 600_000, 900_000, 1_800_000,
+    3_600_000, 7_200_000, 10_800_000, 21_600_000, 43_200_000, 86_400_000, 172_800_000, 345_600_000,
+    604_800_000, 1_209_600_000, 2_419_200_000, 7_257_600_000, 29_030_400_000,
+)  # fmt: skip
+_LABELS = 7
+_DECADES = (
+    (1, "1 ms"), (10, "10 ms"), (100, "0.1 s"), (1_000, "1 s"), (10_000, "10 s"), (60_000, "1 min"),
+    (600_000, "10 min"), (3_600_000, "1 h"), (36_000_000, "10 h"), (345_600_000, "4 d"), (3_456_000_000, "40 d"),
+)  # fmt: skip
+"""Ticks of an axis of durations."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    """What one colour means. A value for each moment; None where there is none."""
+
+    name: str
+    colour: str
+    """Class in the style sheet: `a` to `f`."""
+    values: Sequence[float | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scale:
+    """The vertical axis."""
+
+    place: Callable[[float], float]
+    """From 0, the bottom, to 1."""
+    ticks: Sequence[tuple[float, str]]
+    """Value and label."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Axis:
+    """The horizontal one."""
+
+    first: int
+    width: int
+    """Of one moment, ms."""
+    count: int
+
+
+def linear(most: float, label: Callable[[float], str] = short) -> Scale:
+    """From 0 to a round number."""
+    step = _round_step(max(most, 1) / 4)
+    top = math.ceil(max(most, 1) / step) * step
+    ticks = [(index * step, label(index * step)) for index in range(round(top / step) + 1)]
+    return Scale(place=lambda value: value / top, ticks=ticks)
+
+
+def percent() -> Scale:
+    """From 0 to 1."""
+    ticks = [(0.0, "0"), (0.25, "25 %"), (0.5, "50 %"), (0.75, "75 %"), (1.0, "100 %")]
+    return Scale(place=lambda value: value, ticks=ticks)
+
+
+def durations(least: float, most: float) -> Scale:
+    """Each step some times the one before, for times in a queue span seven decades."""
+    low = max((at for at, _ in _DECADES if at <= max(least, 1)), default=1)
+    high = next((at for at, _ in _DECADES if at >= most and at > low), _DECADES[-1][0])
+    ticks = [(at, name) for at, name in _DECADES if low <= at <= high]
+    spread = math.log(high / low)
+    return Scale(
+        place=lambda value: min(max(math.log(max(value, low) / low) / spread, 0), 1),
+        ticks=ticks,
+    )
+
+
+def _round_step(step: float) -> float:
+    """1, 2 or 5 times a power of ten, and no fraction: all that is counted is whole."""
+    size = 10 ** math.floor(math.log10(step)) if step > 1 else 1
+    return float(next(factor * size for factor in (1, 2, 5, 10) if factor * size >= step))
+
+
+def lines(series: Sequence[Series], axis: Axis, scale: Scale, *, told: Callable[[float], str]) -> Markup:
+    """A line for each series; where single values stand alone they are dots."""
+    drawn = [
+        tag("path", d=_path(each.values, axis, scale), class_=f"line {each.colour}")
+        for each in series
+        if any(value is not None for value in each.values)
+    ]
+    return _plot(drawn, series, axis, scale, told)
+
+
+def stacked(series: Sequence[Series], axis: Axis, scale: Scale, *, told: Callable[[float], str]) -> Markup:
+    """Bars, the first series at the bottom."""
+    drawn = []
+    step = WIDE / axis.count
+    below = [0.0] * axis.count
+    for each in series:
+        pieces = []
+        for index, value in enumerate(each.values):
+            if value:
+                low, high = scale.place(below[index]), scale.place(below[index] + value)
+                below[index] += value
+                left, right = _short(step * (index + 0.1)), _short(step * (index + 0.9))
+                pieces.append(f"M{left} {_y(low)}V{_y(high)}H{right}V{_y(low)}Z")
+        if pieces:
+            drawn.append(tag("path", d="".join(pieces), class_=f"bar {each.colour}"))
+    return _plot(drawn, series, axis, scale, told)
+
+
+def _path(values: Sequence[float | None], axis: Axis, scale: Scale) -> str:
+    step = WIDE / axis.count
+    pieces, pen_down = [], False
+    for index, value in enumerate(values):
+        if value is None:
+            pen_down = False
+            continue
+        x, y = _short(step * (index + 0.5)), _y(scale.place(value))
+        # A step of no length is a dot, where the stroke's ends are round.
+        pieces.append(f"L{x} {y}" if pen_down else f"M{x} {y}h0")
+        pen_down = True
+    return "".join(pieces)
+
+
+def _y(place: float) -> str:
+    return _short(HIGH * (1 - place))
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _plot(
+    drawn: Sequence[Markup],
+    series: Sequence[Series],
+    axis: Axis,
+    scale: Scale,
+    told: Callable[[float], str],
+) -> Markup:
+    grid = "".join(f"M0 {_y(scale.place(value))}H{WIDE}" for value, _ in scale.ticks)
+    svg = tag(
+        "svg",
+        tag("path", d=grid, class_="grid"),
+        *drawn,
+        *_pointers(series, axis, told),
+        viewBox=f"0 0 {WIDE} {HIGH}",
+        preserveAspectRatio="none",
+        aria_hidden="true",
+    )
+    heights = joined(
+        *(tag("span", name, style=f"bottom:{100 * scale.place(at):.2f}%") for at, name in scale.ticks)
+    )
+    return tag(
+        "div",
+        tag("div", heights, class_="y", aria_hidden="true"),
+        tag("div", svg, class_="area"),
+        tag("div", *_times(axis), class_="x", aria_hidden="true"),
+        class_="plot",
+    )
+
+
+def _pointers(series: Sequence[Series], axis: Axis, told: Callable[[float], str]) -> list[Markup]:
+    step = WIDE / axis.count
+    found = []
+    for index in range(axis.count):
+        values = [(each.name, each.values[index]) for each in series]
+        rows = [f"{name}: {told(value)}" for name, value in values if value is not None]
+        if rows:
+            when = moment_of(axis.first + index * axis.width, axis.width)
+            # The words are ours alone, line ends too.
+            title = Markup("<title>" + "\n".join([when, *rows]) + "</title>")
+            found.append(
+                tag(
+                    "rect",
+                    title,
+                    x=_short(step * index),
+                    y="0",
+                    width=_short(step),
+                    height=str(HIGH),
+                    class_="at",
+                )
+            )
+    return found
+
+
+def _times(axis: Axis) -> list[Markup]:
+    """Labels below moments: few enough for a small screen when every other is hidden."""
+    span = axis.count * axis.width
+    step = next((each for each in _STEPS if each >= axis.width and span / each <= _LABELS), _STEPS[-1])
+    found = []
+    first = -(-axis.first // step) * step
+    for order, at in enumerate(range(first, axis.first + span, step)):
+        place = 100 * ((at - axis.first) / axis.width + (0.5 if axis.count < 20 else 0)) / axis.count
+        if place <= 97:
+            found.append(
+                tag("span", tick(at, step), style=f"left:{place:.2f}%", class_="odd" if order % 2 else None)
+            )
+    return found
+
+
+def legend(series: Sequence[Series]) -> Markup:
+    """What each colour means."""
+    return tag(
+        "ul",
+        *(tag("li", tag("i", class_=each.colour, aria_hidden="true"), each.name) for each in series),
+        class_="legend",
+    )
+
+
+def meter(part: float, colour: str) -> Markup:
+    """A bar in a table's cell, from 0 to 1."""
+    width = 100 * min(max(part, 0), 1)
+    if not width:
+        return Markup()
+    return tag("i", class_=f"meter {colour}", style=f"width:{width:.1f}%", aria_hidden="true")

@@ -1,0 +1,211 @@
+"""The charts of the page: what each shows, its words, and its numbers as a table. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mqcd.pipeline.report import charts
+from mqcd.pipeline.report.cells import plain
+from mqcd.pipeline.report.charts import Axis, Scale, Series
+from mqcd.pipeline.report.figures import Figures, Tried
+from mqcd.pipeline.report.markup import Markup, tag
+from mqcd.pipeline.report.words import NONE, duration, moment_of, number, plural, share
+
+HOUR_MS = 3_600_000
+_SPARSE = 20
+"""Moments up to which each has a dot."""
+
+
+def flow(figures: Figures) -> Markup:
+    """Mail that came and mail that went, and below what did not get through."""
+    moments, axis = figures.moments, _axis(figures)
+    came = [
+        Series(name="accepted", colour="a", values=[each.accepted for each in moments]),
+        Series(name="delivered", colour="b", values=[each.tried.delivered for each in moments]),
+    ]
+    failed = [
+        Series(name="deferred", colour="c", values=[each.tried.deferred for each in moments]),
+        Series(name="bounced", colour="d", values=[each.tried.bounced for each in moments]),
+        Series(name="expired", colour="e", values=[each.tried.expired for each in moments]),
+    ]
+    most = max((value or 0 for each in came for value in each.values), default=0)
+    total = figures.total
+    said = (
+        f"{plural(figures.accepted, 'recipient')} accepted, {number(total.delivered)} delivered; "
+        f"{plural(total.deferred, 'deferral')}, "
+        f"{number(total.bounced)} bounced, {number(total.expired)} expired."
+    )
+    return _figure(
+        "Mail accepted, delivered, deferred, bounced",
+        f"{said} Each point is {_each(figures.width)}.",
+        came + failed,
+        axis,
+        [
+            charts.lines(came, axis, charts.linear(most), told=_count),
+            charts.stacked(failed, axis, charts.linear(_highest(failed)), told=_count),
+        ],
+        _count,
+        wide=True,
+    )
+
+
+def latency(figures: Figures) -> Markup:
+    """How long mail took that was delivered."""
+    names = (("half of the mail", "b"), ("90 %", "a"), ("99 %", "e"))
+    series = [
+        Series(
+            name=name,
+            colour=colour,
+            values=[each.tried.latency and each.tried.latency[index] for each in figures.moments],
+        )
+        for index, (name, colour) in enumerate(names)
+    ]
+    known = [value for each in series for value in each.values if value is not None]
+    scale = charts.durations(min(known, default=1), max(known, default=1000))
+    whole = figures.total.latency
+    said = (
+        f"In the period half of it took at most {duration(whole[0])}, 90 % {duration(whole[1])}, "
+        f"99 % {duration(whole[2])}."
+        if whole
+        else "Nothing was delivered."
+    )
+    return _lines(figures, "Time in the queue of what was delivered", said, series, scale, duration)
+
+
+def first_attempts(figures: Figures) -> Markup:
+    """What got through at once, and what was put off."""
+
+    def rate(part: Callable[[Tried], int], whole: Callable[[Tried], int]) -> list[float | None]:
+        tried = [each.tried for each in figures.moments]
+        return [part(each) / whole(each) if whole(each) else None for each in tried]
+
+    series = [
+        Series(
+            name="delivered at the first attempt",
+            colour="b",
+            values=rate(lambda each: each.first_delivered, lambda each: each.first_attempts),
+        ),
+        Series(
+            name="attempts deferred",
+            colour="c",
+            values=rate(lambda each: each.deferred, lambda each: each.attempts),
+        ),
+        Series(
+            name="attempts with TLS",
+            colour="f",
+            values=rate(lambda each: each.tls, lambda each: each.attempts),
+        ),
+    ]
+    total = figures.total
+    said = (
+        f"{share(total.first_delivered, total.first_attempts)} of first attempts delivered; "
+        f"{share(total.deferred, total.attempts)} of all attempts deferred; "
+        f"{share(total.tls, total.attempts)} with TLS."
+    )
+    return _lines(figures, "First attempts, deferrals, TLS", said, series, charts.percent(), _percent)
+
+
+def queue_age(figures: Figures) -> Markup:
+    """Who waited, and for how long."""
+    waiting = figures.waiting
+    if not waiting:
+        return _empty("Who waited in the queue", "Nobody waited at the end of any hour.", wide=False)
+    step = waiting[1].at - waiting[0].at if len(waiting) > 1 else HOUR_MS
+    axis = Axis(first=waiting[0].at, width=max(step, HOUR_MS), count=len(waiting))
+    series = [
+        Series(
+            name=name.replace("-", " to ", 1) if not name.endswith("-") else f"over {name[:-1]}",
+            colour=f"age-{order}",
+            values=[each.recipients.get(name, 0) for each in waiting],
+        )
+        for order, name in enumerate(figures.ages, 1)
+    ]
+    last = sum(waiting[-1].recipients.values())
+    most = max(sum(each.recipients.values()) for each in waiting)
+    said = (
+        f"At the end {plural(last, 'recipient')} waited; at most {number(most)}. Counted at the end of hours."
+    )
+    drawn = charts.stacked(series, axis, charts.linear(most), told=_count)
+    return _figure("Who waited in the queue, by age", said, series, axis, [drawn], _count)
+
+
+# ---------------------------------------------------------------- their frame
+
+
+def _lines(
+    figures: Figures,
+    title: str,
+    said: str,
+    series: Sequence[Series],
+    scale: Scale,
+    told: Callable[[float], str],
+) -> Markup:
+    axis = _axis(figures)
+    return _figure(title, said, series, axis, [charts.lines(series, axis, scale, told=told)], told)
+
+
+def _figure(
+    title: str,
+    said: str,
+    series: Sequence[Series],
+    axis: Axis,
+    plots: Sequence[Markup],
+    told: Callable[[float], str],
+    *,
+    wide: bool = False,
+) -> Markup:
+    shown = [each for each in series if any(each.values)]
+    caption = tag("figcaption", tag("h3", title), tag("p", said), charts.legend(shown))
+    rows = [
+        [
+            moment_of(axis.first + index * axis.width, axis.width),
+            *(_told(each.values[index], told) for each in shown),
+        ]
+        for index in range(axis.count)
+    ]
+    numbers = plain(f"{title}: the numbers", ["UTC", *(each.name for each in shown)], rows)
+    sparse = " sparse" if axis.count <= _SPARSE else ""
+    return tag(
+        "figure",
+        caption,
+        *plots,
+        tag("details", tag("summary", "Show the numbers"), numbers),
+        class_=("card wide half" if wide else "card") + sparse,
+    )
+
+
+def _empty(title: str, said: str, *, wide: bool) -> Markup:
+    return tag(
+        "figure",
+        tag("figcaption", tag("h3", title)),
+        tag("p", said, class_="none"),
+        class_="card wide" if wide else "card",
+    )
+
+
+def _axis(figures: Figures) -> Axis:
+    return Axis(first=figures.moments[0].at, width=figures.width, count=len(figures.moments))
+
+
+def _highest(series: Sequence[Series]) -> float:
+    return max(
+        (sum(value or 0 for value in values) for values in zip(*(s.values for s in series), strict=True)),
+        default=0,
+    )
+
+
+def _each(width: int) -> str:
+    names = {86_400_000: "a day", HOUR_MS: "an hour", 60_000: "a minute", 1_000: "a second"}
+    return names.get(width, duration(width))
+
+
+def _told(value: float | None, told: Callable[[float], str]) -> str:
+    return NONE if value is None else told(value)
+
+
+def _count(value: float) -> str:
+    return number(round(value))
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"

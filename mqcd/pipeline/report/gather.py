@@ -1,0 +1,348 @@
+"""The figures of a report, asked of the tables: Spark adds up, and what comes back is bounded by `figures`.
+
+Percentiles cannot be added, so what spans hours is counted from `events`; what can be added comes from the
+hourly tables.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from mqcd.core.events import Verb
+from mqcd.pipeline import frames
+from mqcd.pipeline.ledger import Account
+from mqcd.pipeline.report.figures import (
+    LISTED,
+    MOMENTS,
+    OVERDUE_MS,
+    TOP,
+    Coverage,
+    Figures,
+    Listing,
+    Moment,
+    Named,
+    Reply,
+    Sender,
+    Shape,
+    Site,
+    Tried,
+    Waiting,
+)
+from mqcd.pipeline.sources.segments import closed_files, read_ranges, without
+from mqcd.pipeline.store import Commit, Store
+from mqcd.pipeline.tables.queue_age import BUCKETS
+from mqcd.pipeline.tables.times import HOUR_MS
+
+_NODES = 50
+_TEXT = 500
+"""Characters of a reply or an address that are brought."""
+_VERDICTS = (Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
+_SUMS = (
+    "attempts",
+    "delivered",
+    "deferred",
+    "bounced",
+    "expired",
+    "first_attempts",
+    "first_delivered",
+    "tls",
+)
+WIDTHS = (
+    1_000, 5_000, 15_000, 60_000, 300_000, 900_000, HOUR_MS, 3 * HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS,
+    168 * HOUR_MS,
+)  # fmt: skip
+"""Of a moment, ms."""
+
+
+def gather(
+    spark: SparkSession,
+    store: Store,
+    events: Path,
+    *,
+    days: int,
+    made: int,
+    account: Account | None = None,
+    unasked: str = "",
+) -> Figures:
+    """The figures of the last `days` days that anything is known of; `made` is now, ms.
+
+    Raises OSError, and what Spark raises.
+    """
+    last = store.last()
+    period = _last_days(store, days)
+    told = frames.read(spark, store, "events", period)
+    coverage = _coverage(spark, store, told, last, events, Coverage(made=made, unasked=unasked))
+    if coverage.since is None or coverage.until is None:
+        return Figures(coverage=coverage, account=account)
+    width = width_of(coverage.since, coverage.until)
+    accepted = frames.read(spark, store, "recipients", period)
+    senders, all_senders = _senders(frames.read(spark, store, "senders", period))
+    classes, shapes, refusals = _replies(frames.read(spark, store, "replies", period))
+    everybody = frames.read(spark, store, "recipients")
+    sites, worst, total = _sites(told)
+    moments = _moments(told, width, coverage.since, coverage.until)
+    return Figures(
+        coverage=coverage,
+        width=width,
+        moments=moments,
+        waiting=_waiting(frames.read(spark, store, "queue_age", period), width, last.last_hour),
+        ages=tuple(name for name, _ in BUCKETS),
+        account=account,
+        outcomes={row["outcome"]: row["n"] for row in _counted(accepted, "outcome").collect()},
+        total=total,
+        accepted=sum(moment.accepted for moment in moments),
+        sites=sites,
+        worst=worst,
+        senders=senders,
+        all_senders=all_senders,
+        classes=classes,
+        replies=shapes,
+        refusals=refusals,
+        duplicates=_named(accepted.where("duplicate"), F.col("accepted").desc()),
+        stuck=_named(_stuck(everybody, coverage.until), F.col("accepted").asc()),
+    )
+
+
+# ---------------------------------------------------------------- what it is made of
+
+
+def _last_days(store: Store, days: int) -> list[str]:
+    """Those that any event is of, back from the newest."""
+    known = sorted({Path(file).parent.name.removeprefix("day=") for file in store.files("events")})
+    if not known:
+        return []
+    first = str(date.fromisoformat(known[-1]) - timedelta(days=days - 1))
+    return [day for day in known if day >= first]
+
+
+def width_of(since: int, until: int) -> int:
+    """The length of a moment: the least that cuts the period into no more than about MOMENTS."""
+    return next((width for width in WIDTHS if (until - since) // width < MOMENTS), WIDTHS[-1])
+
+
+def _coverage(
+    spark: SparkSession, store: Store, told: DataFrame, last: Commit, events: Path, known: Coverage
+) -> Coverage:
+    at = F.unix_millis("at")
+    span = told.agg(
+        F.min(at).alias("since"),
+        F.max(at).alias("until"),
+        F.count("*").alias("events"),
+        F.count_distinct("node").alias("nodes"),
+    ).first()
+    assert span is not None  # noqa: S101 - an aggregate without groups has one row
+    nodes = _counted(told, "node").orderBy(F.col("n").desc(), "node").limit(_NODES).collect()
+    damage = _counted(frames.read(spark, store, "damaged"), "damage").orderBy(F.col("n").desc(), "damage")
+    return Coverage(
+        made=known.made,
+        unasked=known.unasked,
+        since=span["since"],
+        until=span["until"],
+        nodes=tuple(sorted(row["node"] for row in nodes if row["node"])),
+        node_count=span["nodes"],
+        events=span["events"],
+        batch=last.batch,
+        files=_files(last),
+        waiting_files=sum(1 for _ in without(closed_files(events), last.taken)),
+        gaps=tuple(gaps(last.sequences)),
+        damage=tuple((row["damage"] or "", row["n"]) for row in damage.limit(TOP).collect()),
+    )
+
+
+def _files(last: Commit) -> int:
+    pairs = (pair for ranges in last.taken.values() for pair in read_ranges(ranges))
+    return sum(high - low + 1 for low, high in pairs)
+
+
+def gaps(sequences: Mapping[str, Iterable[list[int]]]) -> Iterable[str]:
+    """Where ids are missing between two files of one series, in words; LISTED at most."""
+    found = []
+    for series, runs in sorted(sequences.items()):
+        ordered = sorted(runs, key=lambda run: run[2])
+        for before, after in itertools.pairwise(ordered):
+            missing = after[2] - before[3] - 1
+            if missing > 0:
+                found.append(f"{series}: {missing} events before segment {after[0]}")
+    return found[:LISTED]
+
+
+# ---------------------------------------------------------------- over time, and by site
+
+
+def _tried() -> list[Column]:
+    """Aggregates of verdicts, named as the fields of `Tried`."""
+    event, first = F.col("event"), F.col("attempt") == 1
+    verdict = event.isin(*(verb.value for verb in _VERDICTS))
+    delivered = event == Verb.DELIVERED.value
+    queued = F.when(delivered, F.col("queued_ms"))
+    return [
+        F.count_if(verdict).alias("attempts"),
+        *(F.count_if(event == verb.value).alias(verb.value) for verb in _VERDICTS),
+        F.count_if(verdict & first).alias("first_attempts"),
+        F.count_if(delivered & first).alias("first_delivered"),
+        F.count_if(verdict & F.col("tls").isNotNull()).alias("tls"),
+        F.percentile_approx(queued, [0.5, 0.9, 0.99], F.lit(1000)).alias("latency"),
+    ]
+
+
+def _as_tried(row: Row) -> Tried:
+    latency = row["latency"]
+    return Tried(
+        **{name: int(row[name] or 0) for name in _SUMS},
+        latency=(int(latency[0]), int(latency[1]), int(latency[2])) if latency else None,
+    )
+
+
+def _moments(told: DataFrame, width: int, since: int, until: int) -> tuple[Moment, ...]:
+    number = F.floor(F.unix_millis("at") / F.lit(width)).cast("long")
+    accepted = F.count_if(F.col("event") == Verb.ACCEPTED.value)
+    grouped = told.groupBy(number.alias("number")).agg(accepted.alias("accepted"), *_tried())
+    rows = {
+        row["number"]: Moment(at=row["number"] * width, accepted=row["accepted"], tried=_as_tried(row))
+        for row in grouped.collect()
+    }
+    every = range(since // width, until // width + 1)
+    return tuple(rows.get(each, Moment(at=each * width, accepted=0, tried=Tried())) for each in every)
+
+
+def _sites(told: DataFrame) -> tuple[Listing[Site], tuple[Site, ...], Tried]:
+    """Those with the most attempts, those that took least, and all together."""
+    verdicts = told.where(F.col("event").isin(*(verb.value for verb in _VERDICTS))).withColumn(
+        "site", _cut(F.coalesce("site", "destination", F.lit("")))
+    )
+    reply = F.struct(
+        F.unix_millis("at").alias("at"), "code", "status", _cut(F.col("reply")).alias("reply"), "class"
+    )
+    last = F.max(F.when(F.col("event") != Verb.DELIVERED.value, reply)).alias("last")
+    by_site = verdicts.groupBy("site").agg(*_tried(), last).persist()
+    try:
+        most = by_site.orderBy(F.col("attempts").desc(), "site").limit(TOP).collect()
+        trouble = F.col("deferred") + F.col("bounced") + F.col("expired")
+        worst = by_site.where(trouble > 0).orderBy(trouble.desc(), "site").limit(TOP // 2).collect()
+        count = by_site.count()
+    finally:
+        by_site.unpersist()
+    (total,) = verdicts.agg(*_tried()).collect()
+    rows = tuple(map(_as_site, most))
+    return Listing(rows=rows, total=count), tuple(map(_as_site, worst)), _as_tried(total)
+
+
+def _as_site(row: Row) -> Site:
+    last = row["last"]
+    reply = last and Reply(
+        at=last["at"], code=last["code"], status=last["status"], text=last["reply"] or "", kind=last["class"]
+    )
+    return Site(name=row["site"], tried=_as_tried(row), last=reply)
+
+
+def _waiting(ages: DataFrame, width: int, last_hour: int) -> tuple[Waiting, ...]:
+    """Each hour, or of longer moments each last one."""
+    step = max(width // HOUR_MS, 1)
+    hour = F.floor(F.unix_millis("hour") / F.lit(HOUR_MS)).cast("long")
+    chosen = ages.where((hour % step == step - 1) | (hour == last_hour))
+    found: dict[int, dict[str, int]] = {}
+    rows = chosen.groupBy(hour.alias("number"), "age").agg(F.sum("recipients").alias("n")).collect()
+    for row in rows:
+        found.setdefault(row["number"], {})[row["age"]] = row["n"]
+    if not found:
+        return ()
+    hours = [
+        each for each in range(min(found), last_hour + 1) if each % step == step - 1 or each == last_hour
+    ]
+    return tuple(Waiting(at=each * HOUR_MS, recipients=found.get(each, {})) for each in hours)
+
+
+# ---------------------------------------------------------------- senders, replies, single recipients
+
+
+def _senders(told: DataFrame) -> tuple[Listing[Sender], Sender | None]:
+    names = ("messages", "octets", "accepted", "delivered", "deferred", "bounced", "expired")
+    sums = [F.sum(name).alias(name) for name in names]
+    each = told.groupBy(_cut(F.col("sender")).alias("sender")).agg(*sums)
+    rows = each.orderBy(F.col("accepted").desc(), "sender").limit(TOP).collect()
+    (total,) = told.agg(F.count_distinct("sender").alias("n"), *sums).collect()
+    if not rows:
+        return Listing(), None
+
+    def made(name: str, row: Row) -> Sender:
+        return Sender(name=name, **{field: int(row[field] or 0) for field in names})
+
+    return Listing(rows=tuple(made(row["sender"], row) for row in rows), total=total["n"]), made("", total)
+
+
+def _replies(told: DataFrame) -> tuple[tuple[Shape, ...], Listing[Shape], int]:
+    names = ("count", "deferred", "bounced", "expired")
+    sums = [F.sum(name).alias(name) for name in names]
+    kind = F.coalesce("class", "suggested", F.lit("other"))
+    classes = told.groupBy(kind.alias("kind")).agg(*sums).orderBy(F.col("count").desc(), "kind").limit(TOP)
+    shapes = told.groupBy("shape", "code", "status").agg(
+        *sums,
+        F.max("sites").alias("sites"),
+        F.max(kind).alias("kind"),
+        F.max(_cut(F.col("example"))).alias("example"),
+    )
+    rows = shapes.orderBy(F.col("count").desc(), "shape").limit(TOP).collect()
+    count = F.count_distinct("shape", F.coalesce("code", F.lit(0)), F.coalesce("status", F.lit("")))
+    (total,) = told.agg(count.alias("n"), F.sum("count").alias("count")).collect()
+
+    found = Listing(rows=tuple(_shape(row, whole=False) for row in rows), total=total["n"])
+    return tuple(_shape(row, whole=True) for row in classes.collect()), found, int(total["count"] or 0)
+
+
+def _shape(row: Row, *, whole: bool) -> Shape:
+    """One clustered reply, or a whole class of them."""
+    counted = Shape(
+        kind=row["kind"],
+        count=int(row["count"]),
+        deferred=int(row["deferred"]),
+        bounced=int(row["bounced"]),
+        expired=int(row["expired"]),
+    )
+    if whole:
+        return counted
+    return replace(
+        counted,
+        shape=row["shape"] or "",
+        code=row["code"],
+        status=row["status"],
+        sites=row["sites"],
+        example=row["example"] or "",
+    )
+
+
+def _stuck(recipients: DataFrame, now: int) -> DataFrame:
+    """Not finished, and due long before the newest event."""
+    due = F.unix_millis(F.coalesce("due", "last_event"))
+    return recipients.where((F.col("outcome") == "queued") & (due < F.lit(now - OVERDUE_MS)))
+
+
+def _named(recipients: DataFrame, order: Column) -> Listing[Named]:
+    columns = (
+        F.concat_ws("/", "spid", F.col("qid").cast("string")).alias("name"),
+        _cut(F.coalesce("recipient", F.lit(""))).alias("recipient"),
+        _cut(F.coalesce("site", "destination", "domain", F.lit(""))).alias("site"),
+        F.unix_millis("accepted").alias("accepted"),
+        F.unix_millis("due").alias("due"),
+        F.coalesce("attempts", F.lit(0)).alias("attempts"),
+        _cut(F.coalesce("reply", F.lit(""))).alias("reply"),
+    )
+    total = recipients.count()
+    if not total:
+        return Listing()
+    rows = recipients.orderBy(order, "spid", "qid").select(*columns).limit(LISTED).collect()
+    return Listing(rows=tuple(Named(**row.asDict()) for row in rows), total=total)
+
+
+def _cut(column: Column) -> Column:
+    return F.substring(column, 1, _TEXT)
+
+
+def _counted(frame: DataFrame, column: str) -> DataFrame:
+    return frame.groupBy(column).agg(F.count("*").alias("n"))

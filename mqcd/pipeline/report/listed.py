@@ -1,0 +1,262 @@
+"""The tables of the page: sites, replies, senders, and recipients that somebody should look at. Pure."""
+
+from __future__ import annotations
+
+from mqcd.pipeline.report.cells import Column, Line, amount, rate, reply, table
+from mqcd.pipeline.report.figures import Figures, Listing, Named, Reply, Sender, Shape, Site, Tried
+from mqcd.pipeline.report.markup import Markup, joined, stranger, tag
+from mqcd.pipeline.report.words import NONE, duration, moment, number, octets, plural, share
+
+_ADDRESS = 100
+
+
+def worst(figures: Figures) -> Markup:
+    """Sites that took least, with what they said last."""
+    if not figures.worst:
+        return _card("Sites that refuse most", _none("Every attempt was a delivery."), wide=True)
+    columns = (
+        Column(name="site"),
+        Column(name="not delivered", kind="m"),
+        Column(name="of its attempts", kind="n"),
+        Column(name="newest refusal", kind="long"),
+        Column(name="when (UTC)", kind="n"),
+    )
+    most = max(_trouble(site.tried) for site in figures.worst)
+    lines = [
+        Line(
+            cells=(
+                _site_name(site),
+                amount(_trouble(site.tried), most, "c"),
+                share(_trouble(site.tried), site.tried.attempts),
+                _said(site.last),
+                moment(site.last.at if site.last else None),
+            )
+        )
+        for site in figures.worst
+    ]
+    made = table("By deferrals, bounces and expiries in the period.", columns, lines)
+    return _card("Sites that refuse most", made, wide=True)
+
+
+def classes(figures: Figures) -> Markup:
+    """Why mail was not taken."""
+    if not figures.classes:
+        return _card("Why mail was not taken", _none("Every attempt was a delivery."))
+    columns = (
+        Column(name="class"),
+        Column(name="verdicts", kind="m"),
+        Column(name="deferred", kind="n"),
+        Column(name="bounced", kind="n"),
+        Column(name="expired", kind="n"),
+    )
+    most = max(each.count for each in figures.classes)
+    lines = [
+        Line(cells=(stranger(each.kind, 40), amount(each.count, most, "c"), *_failed(each)))
+        for each in figures.classes
+    ]
+    return _card("Why mail was not taken", table("Verdicts by class.", columns, lines, narrow=True))
+
+
+def sites(figures: Figures) -> Markup:
+    """Those with the most attempts."""
+    listing = figures.sites
+    if not listing.rows:
+        return _card("Sites", _none("No attempt was made."), wide=True)
+    columns = (
+        Column(name="site"),
+        Column(name="attempts", kind="n"),
+        Column(name="delivered", kind="n"),
+        Column(name="first attempt", kind="m"),
+        Column(name="deferred", kind="m"),
+        Column(name="bounced", kind="n"),
+        Column(name="expired", kind="n"),
+        Column(name="half took", kind="n"),
+        Column(name="90 %", kind="n"),
+        Column(name="99 %", kind="n"),
+        Column(name="TLS", kind="n"),
+    )
+    lines = [Line(cells=(_site_name(site), *_tried(site.tried))) for site in listing.rows]
+    if left := listing.total - len(listing.rows):
+        rest = _less(figures.total, [site.tried for site in listing.rows])
+        lines.append(Line(cells=(f"{plural(left, 'other')}", *_tried(rest)), rest=True))
+    caption = (
+        f"{plural(listing.total, 'site')}, by attempts. First attempt: the share that was delivered at once. "
+        "Times are those in the queue, of what was delivered."
+    )
+    return _card("Sites", table(caption, columns, lines), wide=True)
+
+
+def replies(figures: Figures) -> Markup:
+    """What servers said, clustered."""
+    listing = figures.replies
+    if not listing.rows:
+        return _card("Replies", _none("No refusal was received."), wide=True)
+    columns = (
+        Column(name="reply, without what differs", kind="long"),
+        Column(name="class"),
+        Column(name="verdicts", kind="n"),
+        Column(name="deferred", kind="n"),
+        Column(name="bounced", kind="n"),
+        Column(name="expired", kind="n"),
+        Column(name="an example", kind="long"),
+    )
+    lines = [
+        Line(
+            cells=(
+                reply(each.code, each.status, each.shape),
+                stranger(each.kind, 40),
+                number(each.count),
+                *_failed(each),
+                reply(None, None, each.example),
+            )
+        )
+        for each in listing.rows
+    ]
+    if left := listing.total - len(listing.rows):
+        count = figures.refusals - sum(each.count for each in listing.rows)
+        lines.append(Line(cells=(plural(left, "other"), "", number(count), NONE, NONE, NONE, ""), rest=True))
+    return _card("Replies", table("Refusals that say the same are one row.", columns, lines), wide=True)
+
+
+def senders(figures: Figures) -> Markup:
+    """Who gave us most."""
+    listing = figures.senders
+    if not listing.rows:
+        return _card("Senders", _none("Nobody sent anything."), wide=True)
+    columns = (
+        Column(name="sender"),
+        Column(name="messages", kind="n"),
+        Column(name="octets", kind="n"),
+        Column(name="recipients", kind="n"),
+        Column(name="delivered", kind="n"),
+        Column(name="deferrals", kind="n"),
+        Column(name="bounced", kind="m"),
+        Column(name="expired", kind="n"),
+    )
+    lines = [Line(cells=(_sender_name(each), *_given(each))) for each in listing.rows]
+    left = listing.total - len(listing.rows)
+    if left and figures.all_senders:
+        names = ("messages", "octets", "accepted", "delivered", "deferred", "bounced", "expired")
+        total = figures.all_senders
+        sums = {name: getattr(total, name) - sum(getattr(s, name) for s in listing.rows) for name in names}
+        lines.append(Line(cells=(plural(left, "other"), *_given(Sender(name="", **sums))), rest=True))
+    caption = (
+        f"{plural(listing.total, 'sender')}, by recipients. The share of bounces is of their recipients."
+    )
+    return _card("Senders", table(caption, columns, lines), wide=True)
+
+
+def stuck(figures: Figures) -> Markup:
+    """Whom nobody tries any more."""
+    said = "Due more than an hour before the newest event, and neither tried nor finished since."
+    return _people("Stuck recipients", figures.stuck, said, "Nobody: whoever was due was tried.")
+
+
+def duplicates(figures: Figures) -> Markup:
+    """Who may have mail twice."""
+    said = "A crash left an attempt's outcome unknown, and a later attempt was a delivery."
+    return _people("Maybe delivered twice", figures.duplicates, said, "Nobody.")
+
+
+def _people(title: str, listing: Listing[Named], said: str, nobody: str) -> Markup:
+    if not listing.total:
+        return _card(title, _none(nobody), wide=True)
+    columns = (
+        Column(name="recipient"),
+        Column(name="SPID/QID"),
+        Column(name="site"),
+        Column(name="accepted (UTC)", kind="n"),
+        Column(name="due (UTC)", kind="n"),
+        Column(name="attempts", kind="n"),
+        Column(name="last reply", kind="long"),
+    )
+    lines = [
+        Line(
+            cells=(
+                stranger(each.recipient or NONE, _ADDRESS),
+                tag("code", each.name),
+                stranger(each.site or NONE, _ADDRESS),
+                moment(each.accepted),
+                moment(each.due),
+                number(each.attempts),
+                reply(None, None, each.reply) if each.reply else NONE,
+            )
+        )
+        for each in listing.rows
+    ]
+    left = listing.total - len(listing.rows)
+    more = f" {plural(left, 'other')} not shown here." if left else ""
+    caption = f"{plural(listing.total, 'recipient')}. {said}{more}"
+    return _card(title, table(caption, columns, lines), wide=True)
+
+
+# ---------------------------------------------------------------- cells
+
+
+def _card(title: str, body: Markup, *, wide: bool = False) -> Markup:
+    return tag("section", tag("h3", title), body, class_="card wide" if wide else "card")
+
+
+def _none(words: str) -> Markup:
+    return tag("p", words, class_="none")
+
+
+def _site_name(site: Site) -> Markup:
+    return stranger(site.name or "not known", _ADDRESS)
+
+
+def _sender_name(sender: Sender) -> Markup:
+    return stranger(sender.name, _ADDRESS) if sender.name else joined("<> (reports)")
+
+
+def _said(last: Reply | None) -> Markup:
+    return reply(last.code, last.status, last.text) if last else joined(NONE)
+
+
+def _trouble(tried: Tried) -> int:
+    return tried.deferred + tried.bounced + tried.expired
+
+
+def _failed(each: Shape) -> tuple[str, str, str]:
+    return number(each.deferred), number(each.bounced), number(each.expired)
+
+
+def _tried(tried: Tried) -> tuple[str, ...]:
+    times = [duration(each) for each in tried.latency] if tried.latency else [NONE] * 3
+    return (
+        number(tried.attempts),
+        number(tried.delivered),
+        rate(tried.first_delivered, tried.first_attempts, "b"),
+        rate(tried.deferred, tried.attempts, "c"),
+        number(tried.bounced),
+        number(tried.expired),
+        *times,
+        share(tried.tls, tried.attempts),
+    )
+
+
+def _less(total: Tried, shown: list[Tried]) -> Tried:
+    """What is left; of times nothing is known, for percentiles cannot be subtracted."""
+    names = (
+        "attempts",
+        "delivered",
+        "deferred",
+        "bounced",
+        "expired",
+        "first_attempts",
+        "first_delivered",
+        "tls",
+    )
+    return Tried(**{name: getattr(total, name) - sum(getattr(t, name) for t in shown) for name in names})
+
+
+def _given(each: Sender) -> tuple[str, ...]:
+    return (
+        number(each.messages),
+        octets(each.octets),
+        number(each.accepted),
+        number(each.delivered),
+        number(each.deferred),
+        rate(each.bounced, each.accepted, "d"),
+        number(each.expired),
+    )
