@@ -1,4 +1,4 @@
-"""`pipeline run`, `stream`, `ledger`, `export`, `advise`: tables of what the event log and the queue tell."""
+"""`pipeline run`, `stream`, `ledger`, `report`, `export`, `advise`: what event log and queue tell, on Spark."""
 
 from __future__ import annotations
 
@@ -219,6 +219,45 @@ def export(
         click.echo(json_line({"table": table, "file": str(out), "octets": size}), nl=False)
     else:
         click.echo(f"{out}: {size} octets")
+
+
+@pipeline.command("report")
+@click.option("--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), required=True,
+              help="The HTML file; one that exists is replaced.")  # fmt: skip
+@click.option("--days", metavar="N", type=click.IntRange(1, 3650), default=30, show_default=True,
+              help="How many days, back from the newest event.")  # fmt: skip
+@on_spark
+@as_json
+@takes_place()
+@pass_place
+def report(
+    place: Place, out: Path, days: int, master: str | None, settings: dict[str, str], as_json: bool
+) -> None:
+    """Take what is new into the tables, and show them as one HTML file that needs nothing else."""
+    from mqcd.cli.upkeep import options_at
+    from mqcd.net.clock import SystemClock
+
+    if not out.absolute().parent.is_dir():
+        # Said before Spark works for minutes.
+        raise click.BadParameter(f"{out.parent} is no directory", param_hint="--out")
+    source = options_at(place).source
+    with _spark(place, master, settings) as (spark, store, told, progress):
+        from mqcd.pipeline.report.make import Subject, make, write
+        from mqcd.pipeline.report.summary import fields, summary
+
+        subject = Subject(
+            events=told.ops.events.rootpath,
+            roots=(told.queue.rootpath, told.queue.spool.rootpath),
+            source=source,
+            days=days,
+            overdue_ms=told.deliver.watchdog,
+        )
+        figures = make(spark, store, subject, made=SystemClock().now(), tell=progress)
+        size = write(figures, out)
+    if as_json:
+        click.echo(json_line({"file": str(out), "octets": size, **fields(figures)}), nl=False)
+    else:
+        click.echo("\n".join([*summary(figures), f"{out}: {size} octets"]))
 
 
 @pipeline.command("advise")

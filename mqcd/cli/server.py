@@ -42,9 +42,12 @@ def check(place: Place) -> int:
 @click.option(
     "--keep", metavar="DIR", type=click.Path(path_type=Path), help="Leave queue, log and events here."
 )
+@click.option(
+    "--pipeline", is_flag=True, help="End with the report of mqcd pipeline; needs its extra, and Java."
+)
 @takes_place()
-def demo(keep: Path | None) -> int:
+def demo(keep: Path | None, pipeline: bool) -> int:
     """Run server and receiver on free loopback ports and show what happens to real messages."""
     from mqcd.demo import run as run_demo
 
-    return run_demo(keep)
+    return run_demo(keep, pipeline=pipeline)

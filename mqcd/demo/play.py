@@ -23,7 +23,7 @@ from rich.console import Console
 from mqcd.core.errors import ConfigError
 from mqcd.core.ports import Clock
 from mqcd.daemon.process import loop_factory, tune_interpreter
-from mqcd.demo import checks
+from mqcd.demo import analysis, checks
 from mqcd.demo.checks import Finding
 from mqcd.demo.letters import SENDER, Letter, letters
 from mqcd.demo.screen import Screen, Stories
@@ -45,11 +45,14 @@ _SHOWN = (
 )
 
 
-def run(keep: Path | None = None) -> int:
-    """Play it on standard output; gives the exit code. `keep`: where queue, log and events are to stay.
+def run(keep: Path | None = None, *, pipeline: bool = False) -> int:
+    """Play it on standard output; gives the exit code. `keep`: where queue, log and events are to stay;
+    `pipeline`: end with the report that Spark makes of it, which stays in any case.
 
-    Raises ConfigError for a directory that holds something.
+    Raises ConfigError for a directory that holds something, PipelineUnavailable where Spark cannot run.
     """
+    if pipeline:
+        analysis.check()
     tune_interpreter()
     directory = keep.absolute() if keep is not None else Path(tempfile.mkdtemp(prefix="mqcd-demo-"))
     directory.mkdir(parents=True, exist_ok=True)
@@ -59,8 +62,10 @@ def run(keep: Path | None = None) -> int:
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             findings = runner.run(_play(screen, directory))
+        if pipeline:
+            findings += analysis.show(screen, directory, SystemClock())
     except KeyboardInterrupt:
-        _tidy(directory, keep)
+        _tidy(directory, keep, spare=None)
         raise
     good = all(finding.good for finding in findings)
     screen.title("Was it as it should be?")
@@ -68,14 +73,27 @@ def run(keep: Path | None = None) -> int:
     if not good:
         screen.say(f"\nQueue, events and log are left in {directory}")
         return 1
-    _tidy(directory, keep)
+    report = directory / analysis.NAME if pipeline else None
+    _tidy(directory, keep, spare=report)
+    if report is not None:
+        screen.title("The report, for any browser")
+        screen.plain([str(report)])
     _what_next(screen, keep)
     return 0
 
 
-def _tidy(directory: Path, keep: Path | None) -> None:
-    if keep is None:
+def _tidy(directory: Path, keep: Path | None, *, spare: Path | None) -> None:
+    """Leave nothing behind that nobody asked for."""
+    if keep is not None:
+        return
+    if spare is None:
         shutil.rmtree(directory)
+        return
+    for path in directory.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path != spare:
+            path.unlink()
 
 
 async def _play(screen: Screen, directory: Path) -> list[Finding]:

@@ -105,6 +105,11 @@ class Screen:
         """Output of a command, its colours as they are."""
         self.console.print(Text.from_ansi(text.rstrip("\n")))
 
+    def plain(self, lines: Iterable[str]) -> None:
+        """Lines that are folded, and mean nothing but themselves."""
+        for line in lines:
+            self.console.print(Text(line))
+
     def lines(self, lines: Iterable[str]) -> None:
         """Lines of a file: cut at the edge, not folded."""
         for line in lines:

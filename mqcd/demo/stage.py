@@ -60,6 +60,7 @@ _CONF = """\
   </ops>
 </mailserver>
 """
+HOSTNAME = "mail.here.example"
 
 
 class Receiving(Rules):
@@ -102,16 +103,21 @@ class Stage:
         return self.server.doors[0].port
 
 
+def conf_of(directory: Path) -> Path:
+    """Where the configuration is."""
+    return directory / "conf" / "mqcd.xml"
+
+
 @asynccontextmanager
 async def set_up(directory: Path, clock: Clock, observer: Observer) -> AsyncIterator[Stage]:
     """Run receiver and server; at the end both are stopped. The log goes to a file beside them."""
     arrived: list[Received] = []
     sink = await start(SinkSettings(rules=Receiving()), now_ms=clock.now, on_received=arrived.append)
     try:
-        conf = directory / "conf" / "mqcd.xml"
+        conf = conf_of(directory)
         conf.parent.mkdir(parents=True, exist_ok=True)
         conf.write_text(_CONF.format(sink=sink.port))
-        settings = load(conf, var=None, hostname="mail.here.example").settings
+        settings = load(conf, var=None, hostname=HOSTNAME).settings
         with (directory / "log").open("w") as stream:
             log = Log(clock, stream, settings.ops.log)
             log.attach()

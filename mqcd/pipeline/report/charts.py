@@ -23,7 +23,8 @@ _STEPS = (
 _LABELS = 7
 _DECADES = (
     (1, "1 ms"), (10, "10 ms"), (100, "0.1 s"), (1_000, "1 s"), (10_000, "10 s"), (60_000, "1 min"),
-    (600_000, "10 min"), (3_600_000, "1 h"), (36_000_000, "10 h"), (345_600_000, "4 d"), (3_456_000_000, "40 d"),
+    (600_000, "10 min"), (3_600_000, "1 h"), (36_000_000, "10 h"), (345_600_000, "4 d"),
+    (3_456_000_000, "40 d"),
 )  # fmt: skip
 """Ticks of an axis of durations."""
 
@@ -74,7 +75,7 @@ def percent() -> Scale:
 
 def durations(least: float, most: float) -> Scale:
     """Each step some times the one before, for times in a queue span seven decades."""
-    low = max((at for at, _ in _DECADES if at <= max(least, 1)), default=1)
+    low = max((at for at, _ in _DECADES[:-1] if at <= max(least, 1)), default=1)
     high = next((at for at, _ in _DECADES if at >= most and at > low), _DECADES[-1][0])
     ticks = [(at, name) for at, name in _DECADES if low <= at <= high]
     spread = math.log(high / low)

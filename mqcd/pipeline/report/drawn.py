@@ -28,6 +28,7 @@ def flow(figures: Figures) -> Markup:
         Series(name="bounced", colour="d", values=[each.tried.bounced for each in moments]),
         Series(name="expired", colour="e", values=[each.tried.expired for each in moments]),
     ]
+    failed = [each for each in failed if any(each.values)] or failed[:1]
     most = max((value or 0 for each in came for value in each.values), default=0)
     total = figures.total
     said = (
@@ -38,7 +39,7 @@ def flow(figures: Figures) -> Markup:
     return _figure(
         "Mail accepted, delivered, deferred, bounced",
         f"{said} Each point is {_each(figures.width)}.",
-        came + failed,
+        [*came, *failed],
         axis,
         [
             charts.lines(came, axis, charts.linear(most), told=_count),
@@ -120,6 +121,7 @@ def queue_age(figures: Figures) -> Markup:
         )
         for order, name in enumerate(figures.ages, 1)
     ]
+    series = [each for each in series if any(each.values)]
     last = sum(waiting[-1].recipients.values())
     most = max(sum(each.recipients.values()) for each in waiting)
     said = (
@@ -154,16 +156,15 @@ def _figure(
     *,
     wide: bool = False,
 ) -> Markup:
-    shown = [each for each in series if any(each.values)]
-    caption = tag("figcaption", tag("h3", title), tag("p", said), charts.legend(shown))
+    caption = tag("figcaption", tag("h3", title), tag("p", said), charts.legend(series))
     rows = [
         [
             moment_of(axis.first + index * axis.width, axis.width),
-            *(_told(each.values[index], told) for each in shown),
+            *(_told(each.values[index], told) for each in series),
         ]
         for index in range(axis.count)
     ]
-    numbers = plain(f"{title}: the numbers", ["UTC", *(each.name for each in shown)], rows)
+    numbers = plain(f"{title}: the numbers", ["UTC", *(each.name for each in series)], rows)
     sparse = " sparse" if axis.count <= _SPARSE else ""
     return tag(
         "figure",

@@ -19,8 +19,8 @@ LISTED = 25
 """Recipients that are named, of each kind."""
 MOMENTS = 170
 """Pieces that the period is cut into at most, nearly: a week of hours."""
-OVERDUE_MS = 3_600_000
-"""From when on a recipient that was due and not tried is called stuck."""
+OVERDUE_MS = 6 * 3_600_000
+"""From when on a recipient that was due and not tried is called stuck; the server's `watchdog` says it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,7 +151,7 @@ class Coverage:
     waiting_files: int = 0
     """Closed ones that are not."""
     gaps: tuple[str, ...] = ()
-    """Pieces of the event log that no file has told."""
+    """Files that are absent between others, by name."""
     damage: tuple[tuple[str, int], ...] = ()
     """Lines that could not be read: why, and how many."""
     unasked: str = ""
@@ -188,3 +188,5 @@ class Figures:
     """Verdicts that were no delivery."""
     duplicates: Listing[Named] = field(default_factory=Listing)
     stuck: Listing[Named] = field(default_factory=Listing)
+    overdue_ms: int = OVERDUE_MS
+    """How long after they were due; 0: nobody was looked for."""

@@ -7,7 +7,6 @@ hourly tables.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -35,7 +34,7 @@ from mqcd.pipeline.report.figures import (
     Tried,
     Waiting,
 )
-from mqcd.pipeline.sources.segments import closed_files, read_ranges, without
+from mqcd.pipeline.sources.segments import absent, closed_files, read_ranges, without
 from mqcd.pipeline.store import Commit, Store
 from mqcd.pipeline.tables.queue_age import BUCKETS
 from mqcd.pipeline.tables.times import HOUR_MS
@@ -68,6 +67,7 @@ def gather(
     *,
     days: int,
     made: int,
+    overdue_ms: int = OVERDUE_MS,
     account: Account | None = None,
     unasked: str = "",
 ) -> Figures:
@@ -106,7 +106,10 @@ def gather(
         replies=shapes,
         refusals=refusals,
         duplicates=_named(accepted.where("duplicate"), F.col("accepted").desc()),
-        stuck=_named(_stuck(everybody, coverage.until), F.col("accepted").asc()),
+        stuck=_named(_stuck(everybody, coverage.until - overdue_ms), F.col("accepted").asc())
+        if overdue_ms
+        else Listing(),
+        overdue_ms=overdue_ms,
     )
 
 
@@ -151,7 +154,7 @@ def _coverage(
         batch=last.batch,
         files=_files(last),
         waiting_files=sum(1 for _ in without(closed_files(events), last.taken)),
-        gaps=tuple(gaps(last.sequences)),
+        gaps=_gaps(last),
         damage=tuple((row["damage"] or "", row["n"]) for row in damage.limit(TOP).collect()),
     )
 
@@ -161,16 +164,12 @@ def _files(last: Commit) -> int:
     return sum(high - low + 1 for low, high in pairs)
 
 
-def gaps(sequences: Mapping[str, Iterable[list[int]]]) -> Iterable[str]:
-    """Where ids are missing between two files of one series, in words; LISTED at most."""
-    found = []
-    for series, runs in sorted(sequences.items()):
-        ordered = sorted(runs, key=lambda run: run[2])
-        for before, after in itertools.pairwise(ordered):
-            missing = after[2] - before[3] - 1
-            if missing > 0:
-                found.append(f"{series}: {missing} events before segment {after[0]}")
-    return found[:LISTED]
+def _gaps(last: Commit) -> tuple[str, ...]:
+    found = itertools.islice(absent(last.taken), LISTED)
+    return tuple(
+        f"{series}{first:010d}" + (f" to {after:010d}" if after > first else "")
+        for series, first, after in found
+    )
 
 
 # ---------------------------------------------------------------- over time, and by site
@@ -317,10 +316,10 @@ def _shape(row: Row, *, whole: bool) -> Shape:
     )
 
 
-def _stuck(recipients: DataFrame, now: int) -> DataFrame:
-    """Not finished, and due long before the newest event."""
+def _stuck(recipients: DataFrame, before: int) -> DataFrame:
+    """Not finished, and due before that."""
     due = F.unix_millis(F.coalesce("due", "last_event"))
-    return recipients.where((F.col("outcome") == "queued") & (due < F.lit(now - OVERDUE_MS)))
+    return recipients.where((F.col("outcome") == "queued") & (due < F.lit(before)))
 
 
 def _named(recipients: DataFrame, order: Column) -> Listing[Named]:

@@ -29,7 +29,7 @@ def worst(figures: Figures) -> Markup:
                 amount(_trouble(site.tried), most, "c"),
                 share(_trouble(site.tried), site.tried.attempts),
                 _said(site.last),
-                moment(site.last.at if site.last else None),
+                moment(site.last.at if site.last else None, seconds=False),
             )
         )
         for site in figures.worst
@@ -148,8 +148,14 @@ def senders(figures: Figures) -> Markup:
 
 def stuck(figures: Figures) -> Markup:
     """Whom nobody tries any more."""
-    said = "Due more than an hour before the newest event, and neither tried nor finished since."
-    return _people("Stuck recipients", figures.stuck, said, "Nobody: whoever was due was tried.")
+    late = duration(figures.overdue_ms)
+    said = f"Due more than {late} before the newest event, and neither tried nor finished since."
+    nobody = (
+        f"Nobody was due for more than {late}."
+        if figures.overdue_ms
+        else "The watchdog is off: nobody was looked for."
+    )
+    return _people("Stuck recipients", figures.stuck, said, nobody)
 
 
 def duplicates(figures: Figures) -> Markup:
@@ -162,9 +168,8 @@ def _people(title: str, listing: Listing[Named], said: str, nobody: str) -> Mark
     if not listing.total:
         return _card(title, _none(nobody), wide=True)
     columns = (
-        Column(name="recipient"),
-        Column(name="SPID/QID"),
-        Column(name="site"),
+        Column(name="recipient, SPID/QID"),
+        Column(name="site", kind="name"),
         Column(name="accepted (UTC)", kind="n"),
         Column(name="due (UTC)", kind="n"),
         Column(name="attempts", kind="n"),
@@ -173,11 +178,10 @@ def _people(title: str, listing: Listing[Named], said: str, nobody: str) -> Mark
     lines = [
         Line(
             cells=(
-                stranger(each.recipient or NONE, _ADDRESS),
-                tag("code", each.name),
+                joined(stranger(each.recipient or NONE, _ADDRESS), tag("br"), tag("code", each.name)),
                 stranger(each.site or NONE, _ADDRESS),
-                moment(each.accepted),
-                moment(each.due),
+                moment(each.accepted, seconds=False),
+                moment(each.due, seconds=False),
                 number(each.attempts),
                 reply(None, None, each.reply) if each.reply else NONE,
             )

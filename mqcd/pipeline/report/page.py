@@ -168,7 +168,7 @@ def _missing(coverage: Coverage) -> Markup:
     ]
     if coverage.waiting_files:
         said.append(f"{plural(coverage.waiting_files, 'closed event file')} came too late for this report. ")
-    said += [f"Never seen: {gap}. " for gap in coverage.gaps]
+    said += [f"No event file {gap} has been seen, but earlier and later ones. " for gap in coverage.gaps]
     if coverage.damage:
         count = sum(number_of for _, number_of in coverage.damage)
         said.append(f"{plural(count, 'line')} of event files could not be used (table damaged): ")

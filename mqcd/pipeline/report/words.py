@@ -58,9 +58,11 @@ def duration(ms: float | None) -> str:
     return f"{ms} ms"
 
 
-def moment(ms: int | None) -> str:
-    """A time in UTC, to the second."""
-    return NONE if ms is None else f"{_time(ms):%Y-%m-%d %H:%M:%S}"
+def moment(ms: int | None, *, seconds: bool = True) -> str:
+    """A time in UTC."""
+    if ms is None:
+        return NONE
+    return f"{_time(ms):%Y-%m-%d %H:%M:%S}" if seconds else f"{_time(ms):%Y-%m-%d %H:%M}"
 
 
 def moment_of(ms: int, width: int) -> str:

@@ -7,6 +7,7 @@ there were; a file that comes late, with a number below those that were taken, i
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -72,6 +73,15 @@ def _write_ranges(numbers: Iterable[tuple[int, int]]) -> str:
         else:
             merged.append((first, last))
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in merged)
+
+
+def absent(sets: Sets) -> Iterator[tuple[str, int, int]]:
+    """Series, first and last number of what is not between files that are there; best-effort files have
+    numbers of their own, which do not follow one another."""
+    for series, text in sorted(sets.items()):
+        if not series.endswith("-b"):
+            for (_, before), (after, _) in itertools.pairwise(read_ranges(text)):
+                yield series, before + 1, after - 1
 
 
 def contains(sets: Sets, file: EventFile) -> bool:

@@ -1,0 +1,79 @@
+"""The report from beginning to end: bring the tables up to date, account for all mail, gather, write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from mqcd.core.errors import StoreDamaged
+from mqcd.pipeline.ledger import Account, Tell, account
+from mqcd.pipeline.report.figures import OVERDUE_MS, Figures
+from mqcd.pipeline.report.gather import gather
+from mqcd.pipeline.report.page import page
+from mqcd.pipeline.run import run
+from mqcd.pipeline.store import PipelineBusy, Store
+from mqcd.queue.durable import Disk
+from mqcd.queue.eventfiles import Source
+
+DAYS = 30
+"""As long as the server keeps event files unless it is told otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """What a report is about."""
+
+    events: Path
+    """Directory of event files."""
+    roots: tuple[Path, Path]
+    """Of queue and spool."""
+    source: Source
+    days: int = DAYS
+    overdue_ms: int = OVERDUE_MS
+    """The server's `watchdog`: from when on a recipient is called stuck; 0 = never."""
+
+
+def make(spark: SparkSession, store: Store, subject: Subject, *, made: int, tell: Tell) -> Figures:
+    """The figures, `made` being now, ms. Tables that another process writes are taken as they are.
+
+    Raises OSError, StoreBusy, StoreUnavailable, and what Spark raises.
+    """
+    found, unasked = _account(spark, store, subject, tell)
+    tell("adding up what the report shows", 0, 0)
+    return gather(
+        spark,
+        store,
+        subject.events,
+        days=subject.days,
+        made=made,
+        overdue_ms=subject.overdue_ms,
+        account=found,
+        unasked=unasked,
+    )
+
+
+def _account(spark: SparkSession, store: Store, subject: Subject, tell: Tell) -> tuple[Account | None, str]:
+    """The account, or why there is none; the tables are brought up to date either way."""
+    try:
+        if not subject.roots[0].is_dir():
+            run(spark, store, subject.events, tell=tell)
+            return None, f"there is no queue in {subject.roots[0]}"
+        try:
+            sums = account(
+                spark, store, events=subject.events, roots=subject.roots, source=subject.source, tell=tell
+            )
+        except StoreDamaged as error:
+            run(spark, store, subject.events, tell=tell)
+            return None, f"the queue cannot be read: {error}"
+        return sums, ""
+    except PipelineBusy:
+        return None, "another process is writing the tables"
+
+
+def write(figures: Figures, target: Path) -> int:
+    """Write the page, whole or not at all; gives its octets. Raises OSError."""
+    content = page(figures).encode()
+    Disk().replace_file(target.absolute(), [content])
+    return len(content)
