@@ -66,7 +66,10 @@ def figures(said: str = "Greylisted, come back") -> Figures:
             batch=2, files=7,
         ),
         moments=moments,
-        waiting=(Waiting(at=moments[0].at, recipients={"0-5m": 3}), Waiting(at=moments[1].at, recipients={"5d-": 1})),
+        waiting=(
+            Waiting(at=moments[0].at, recipients={"0-5m": 3}),
+            Waiting(at=moments[1].at, recipients={"5d-": 1}),
+        ),
         ages=("0-5m", "5m-1h", "5d-"),
         account=account(),
         outcomes={"delivered": 90, "queued": 5, "bounced": 5},
