@@ -93,7 +93,6 @@ def test_figures_are_those_of_the_log_and_bounded(spark: SparkSession, store: St
     newest = gather(spark, store, events, days=1, made=T0 + 27 * HOUR, overdue_ms=0)
     assert newest.accepted == 1 + sum(T0 + n * 20 * MINUTE >= 1_795_046_400_000 for n in range(SITES))
     assert newest.stuck.total == 0
-    assert len(found.stuck.rows) <= LISTED
 
 
 @pytest.mark.needs("java")
