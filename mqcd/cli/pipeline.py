@@ -1,4 +1,4 @@
-"""`pipeline run`, `stream`, `ledger`, `report`, `export`, `advise`: what event log and queue tell, on Spark."""
+"""The commands of `pipeline`: what the event log and the queue's files tell, on Spark."""
 
 from __future__ import annotations
 
