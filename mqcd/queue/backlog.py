@@ -71,8 +71,9 @@ def _read(shard: Shard, backlog: Backlog) -> _Found:
     A newer program's clusters are refused before anything is written on what stands beside them.
     """
     disk, replay = shard.disk, Replay()
-    for cluster in shard.manifest.state.clusters.values():
-        check_version(disk, shard.queue_root / cluster.name)
+    state = shard.manifest.state
+    for cluster in state.clusters.values():
+        check_version(disk, shard.queue_root / cluster.name, state.writer)
     for segment in backlog.chain:
         # What a killed process wrote may be in the page cache only; from here on it counts.
         disk.datasync(segment.fd)

@@ -15,6 +15,7 @@ from mqcd.queue import slot
 from mqcd.queue.durable import IRREGULAR, Disk
 from mqcd.queue.manifest import ManifestState
 from mqcd.queue.ring import Segment
+from mqcd.queue.versions import unknown
 
 
 def find_chain(disk: Disk, directory: Path, state: ManifestState) -> list[Segment]:
@@ -27,7 +28,7 @@ def find_chain(disk: Disk, directory: Path, state: ManifestState) -> list[Segmen
     twins: dict[int, Path] = {}
     # The greater name last: one beyond the slots is where a file that has failed was put.
     for name in sorted(filter(str.isdigit, disk.names(directory)), key=int):
-        header = _read_slot_header(disk, directory / name)
+        header = _read_slot_header(disk, directory / name, state.writer)
         if header is not None and header.number >= first_live:
             if header.number in headers:
                 twins[header.number] = headers[header.number][1]
@@ -54,7 +55,7 @@ def find_chain(disk: Disk, directory: Path, state: ManifestState) -> list[Segmen
     return chain[::-1]
 
 
-def _read_slot_header(disk: Disk, path: Path) -> slot.SlotHeader | None:
+def _read_slot_header(disk: Disk, path: Path, writer: str) -> slot.SlotHeader | None:
     try:
         fd = disk.open(path, os.O_RDONLY)
     except OSError as error:
@@ -64,7 +65,7 @@ def _read_slot_header(disk: Disk, path: Path) -> slot.SlotHeader | None:
     try:
         return slot.unpack(disk.pread(fd, slot.HEADER_SIZE, 0))
     except DecodeError as error:
-        raise StoreDamaged(f"{path}: {error}") from error
+        raise StoreDamaged(unknown(f"{path}: {error}", writer)) from error
     finally:
         disk.close(fd)
 

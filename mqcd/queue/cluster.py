@@ -18,6 +18,7 @@ from mqcd.core.errors import DecodeError, StoreDamaged
 from mqcd.core.model import Area
 from mqcd.queue.durable import Disk
 from mqcd.queue.manifest import ClusterState
+from mqcd.queue.versions import unknown
 
 FIRST_LINE = b"mqcd-cluster 1\n"
 _ANY_VERSION = re.compile(rb"mqcd-cluster (\d{1,9})\n")
@@ -95,14 +96,15 @@ class OtherVersion(DecodeError):
     """A cluster of a format version that is not known here: nothing in it is damaged."""
 
 
-def check_first_line(data: bytes, path: Path) -> None:
-    """Raises DecodeError unless `data` begins like a cluster of a version known here."""
+def check_first_line(data: bytes, path: Path, writer: str = "") -> None:
+    """Raises DecodeError unless `data` begins like a cluster of a version known here.
+
+    `writer` is who reads it otherwise, as far as the MANIFEST knows.
+    """
     version = _ANY_VERSION.match(data)
     if version is not None and int(version[1]) != VERSION:
-        text = (
-            f"{path}: cluster format {int(version[1])} is not known here, which reads {VERSION}. A newer mqcd"
-        )
-        raise OtherVersion(f"{text} has written it: start that one again, and let it empty the queue")
+        text = unknown(f"{path}: cluster format {int(version[1])}", writer)
+        raise OtherVersion(f"{text}: start that one again, and let it empty the queue")
     if not data.startswith(FIRST_LINE):
         shown = data.split(b"\n", 1)[0][:40]
         raise DecodeError(f"{path}: first line {shown!r} is not that of a cluster known here")
@@ -118,12 +120,12 @@ def read_from(disk: Disk, path: Path, cursor: int, size: int) -> bytes:
         disk.close(fd)
 
 
-def check_version(disk: Disk, path: Path) -> None:
+def check_version(disk: Disk, path: Path, writer: str) -> None:
     """Raises StoreDamaged for a cluster of another version; any other trouble is left to who reads it."""
     with suppress(OSError):
         fd = disk.open(path, os.O_RDONLY)
         try:
-            check_first_line(disk.pread(fd, HEAD, 0), path)
+            check_first_line(disk.pread(fd, HEAD, 0), path, writer)
         except OtherVersion as error:
             raise StoreDamaged(str(error)) from error
         except DecodeError:

@@ -21,10 +21,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from mqcd import __version__
 from mqcd.core.errors import DecodeError, StoreDamaged
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
 from mqcd.queue.durable import Disk
+from mqcd.queue.versions import newest, unknown
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +68,8 @@ class ClusterState:
 class ManifestState:
     """What all edits so far amount to."""
 
+    writer: str = ""
+    """The newest mqcd that has written to the queue; "" = one that did not say so."""
     epoch: int = 0
     first_live: int = 1
     """The first segment that is part of the queue."""
@@ -128,6 +132,7 @@ class ManifestState:
     def whole(self) -> Edit:
         """The edit that makes this state from nothing."""
         return Edit(
+            writer=self.writer,
             epoch=self.epoch,
             first_live=self.first_live,
             last_segment=self.last_segment,
@@ -153,6 +158,7 @@ class ManifestState:
 class Edit:
     """A change; None and empty leave as is. A cluster that is added again replaces its state."""
 
+    writer: str | None = None
     epoch: int | None = None
     first_live: int | None = None
     last_segment: int | None = None
@@ -190,6 +196,7 @@ def encode(edit: Edit, *, first: bool = False) -> bytes:
 
 
 _SCALARS = (
+    "writer",
     "epoch",
     "first_live",
     "last_segment",
@@ -222,7 +229,7 @@ def decode(line: bytes) -> tuple[Edit, int | None]:
         body: dict[str, Any] = json.loads(text)
         version = body.pop("format", None)
         if version is not None and version != FORMAT:
-            raise DecodeError(f"format {version} is not known here; a newer mqcd reads it")
+            raise DecodeError(unknown(f"format {version}", body.get("writer")))
         if body.keys() - _EDIT_FIELDS:
             raise DecodeError(f"unknown fields {sorted(body.keys() - _EDIT_FIELDS)}")
         return _edit(body), version
@@ -234,22 +241,15 @@ def _edit(body: dict[str, Any]) -> Edit:
     """Raises ValueError, TypeError or AttributeError for what cannot be an edit."""
     totals = body.pop("totals", None)
     add = tuple(ClusterState(**cluster) for cluster in body.pop("add", ()))
-    drafts, doubtful = (tuple(body.pop(key, ())) for key in ("drafts", "doubtful"))
-    end, imports = (tuple(map(str, body.pop(key, ()))) for key in ("end", "imports"))
-    boot = body.pop("boot", None)
-    if not isinstance(boot, str | None):
-        raise ValueError("the run of the machine is not named")
-    lists: dict[str, Any] = {
-        "add": add,
-        "end": end,
-        "imports": imports,
-        "drafts": drafts,
-        "doubtful": doubtful,
-    }
-    lists |= {"drafts": drafts, "doubtful": doubtful}
-    edit = Edit(totals=totals, boot=boot, **lists, **body)
+    lists: dict[str, Any] = {key: tuple(body.pop(key, ())) for key in ("drafts", "doubtful")}
+    numbers = [*lists["drafts"], *lists["doubtful"]]
+    lists |= {key: tuple(map(str, body.pop(key, ()))) for key in ("end", "imports")}
+    texts: dict[str, Any] = {key: body.pop(key, None) for key in ("writer", "boot")}
+    if not all(isinstance(text, str | None) for text in texts.values()):
+        raise ValueError("a name is not one")
+    edit = Edit(totals=totals, add=add, **texts, **lists, **body)
     counts = {Verb(verb): count for verb, count in ({} if totals is None else totals).items()}
-    numbers = [*body.values(), *counts.values(), *drafts, *doubtful]
+    numbers += [*body.values(), *counts.values()]
     for cluster in add:
         numbers += [value for key, value in asdict(cluster).items() if key != "name"]
         Area(cluster.area)
@@ -341,6 +341,7 @@ class Manifest:
 
     def write_anew(self) -> None:
         """Replace the log by one line. Raises OSError; the old log then stands."""
+        self.state.writer = newest(self.state.writer, __version__)
         line = encode(self.state.whole(), first=True)
         self._close()
         self._end = self._disk.replace_file(self._path, [line])

@@ -74,8 +74,7 @@ def _unpack_copy(copy: bytes) -> SlotHeader | None:
     if zlib.crc32(copy[:-4]) != crc:
         return None
     if magic != MAGIC:
-        shown = magic.decode("ascii", "replace")
-        raise DecodeError(f"journal format {shown!r} is not known here; a newer mqcd reads it")
+        raise DecodeError(f"journal format {magic.decode('ascii', 'replace')!r}")
     return SlotHeader(*fields)
 
 

@@ -204,7 +204,7 @@ class Snapshot:
         try:
             window = Window(self._disk, fd, size)
             window.reach(0, HEAD)
-            check_first_line(window.data, path)
+            check_first_line(window.data, path, self._state.writer)
             yield from window.lines(cursor, size)
         except OtherVersion as error:
             raise StoreDamaged(str(error)) from error

@@ -216,9 +216,9 @@ class _Survey:
         for index, each in enumerate(state.clusters.values()):
             self._progress("clusters", index, len(state.clusters))
             if each.cursor < each.size and each.left:
-                self._read_cluster(each)
+                self._read_cluster(each, state.writer)
 
-    def _read_cluster(self, state: ClusterState) -> None:
+    def _read_cluster(self, state: ClusterState, writer: str) -> None:
         path = self._queue_root / state.name
         try:
             data = self._disk.read_file(path)
@@ -228,7 +228,7 @@ class _Survey:
             return
         before = len(self._found.problems)
         try:
-            cluster.check_first_line(data, path)
+            cluster.check_first_line(data, path, writer)
         except DecodeError as error:
             self._wrong(Kind.CLUSTER, path, str(error), 1)
             self._found.damaged.append(state.name)

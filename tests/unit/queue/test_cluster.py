@@ -92,13 +92,13 @@ def test_another_version_is_refused_by_its_number(tmp_path: Path) -> None:
     with pytest.raises(cluster.OtherVersion, match=r"M1-0\.mqc: cluster format 12 .* newer mqcd"):
         cluster.read_from(Disk(), path, START, 100)
     with pytest.raises(StoreDamaged, match="cluster format 12 "):
-        cluster.check_version(Disk(), path)
+        cluster.check_version(Disk(), path, "")
 
 
 def test_the_version_of_what_cannot_be_read_is_nobodys_trouble_yet(tmp_path: Path) -> None:
-    cluster.check_version(Disk(), tmp_path / "none")
+    cluster.check_version(Disk(), tmp_path / "none", "")
     (tmp_path / "damaged").write_bytes(b"mqcd-cluXter 2\n")
-    cluster.check_version(Disk(), tmp_path / "damaged")
+    cluster.check_version(Disk(), tmp_path / "damaged", "")
 
 
 @pytest.mark.parametrize("first", [b"mqcd-cluster X\n", b"", b"\n", b"0123456789ABCDE0|1|d\n"])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import StoreDamaged, StoreUnavailable
+from mqcd.queue import manifest
 from mqcd.queue.admin.findings import Kind
 from mqcd.queue.durable import Disk
 from tests.unit.queue.admin.kit import cluster_of, filled, look, mend
@@ -87,6 +88,24 @@ async def test_a_cluster_that_is_none_is_told(rig: Rig, make: Callable[[Path], N
     path.unlink()
     make(path)
     assert (Kind.CLUSTER, path) in {(each.kind, each.path) for each in look(rig).problems}
+
+
+async def test_a_start_on_what_a_newer_one_left_names_that_one_each_time(rig: Rig) -> None:
+    path = cluster_of(await filled(rig), "deferred")
+    path.write_bytes(path.read_bytes().replace(b"mqcd-cluster 1", b"mqcd-cluster 2", 1))
+    state = manifest.read(Disk(), rig.queue / "MANIFEST")
+    assert state is not None
+    state.writer = "12.3.0"
+    Disk().replace_file(rig.queue / "MANIFEST", [manifest.encode(state.whole(), first=True)])
+    for _ in range(2):
+        again = Rig(rig.root, rig.clock)
+        with pytest.raises(StoreDamaged, match=r"cluster format 2 is not known here; mqcd 12\.3\.0 reads it"):
+            await again.open()
+        await again.close()
+    with pytest.raises(StoreDamaged, match=r"mqcd 12\.3\.0 reads it"):
+        rig.listed()
+    [problem] = look(rig).problems
+    assert "mqcd 12.3.0 reads it" in problem.text
 
 
 async def test_a_newer_cluster_is_refused_at_the_start_by_file_and_version(rig: Rig) -> None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqcd import __version__
 from mqcd.core.errors import DecodeError, StoreDamaged
 from mqcd.core.events import Verb
 from mqcd.queue import manifest as manifests
@@ -152,6 +153,20 @@ def test_a_newer_format_is_refused_by_its_number(path: Path) -> None:
     path.write_bytes(line_of({"format": 2, "epoch": 1}))
     with pytest.raises(StoreDamaged, match=r"format 2 .* newer mqcd"):
         manifests.read(Disk(), path)
+    path.write_bytes(line_of({"format": 2, "writer": "12.3.0", "news": 1}))
+    with pytest.raises(StoreDamaged, match=r"format 2 is not known here; mqcd 12\.3\.0 reads it"):
+        manifests.read(Disk(), path)
+
+
+def test_the_newest_version_that_has_written_is_known_also_after_an_older_one(path: Path) -> None:
+    for writer, known in (("", __version__), ("0.0.9", __version__), ("12.3.0", "12.3.0")):
+        manifest = Manifest(Disk(), path, ManifestState(writer=writer))
+        manifest.write_anew()
+        manifest.commit(Edit(first_live=2))
+        manifest.close()
+        state = manifests.read(Disk(), path)
+        assert state is not None
+        assert state.writer == known
 
 
 def test_edits_follow_one_another(path: Path) -> None:
