@@ -26,6 +26,7 @@ from mqcd.core.model import Attempt, Phase, Recipient
 from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resolver
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
+from mqcd.core.spid import format_spid
 from mqcd.deliver.explaining import Explainer, Waiting
 from mqcd.deliver.gauging import Gauges, gauge
 from mqcd.deliver.lanes import Bounds, Give, Job, LaneState, Start, Why
@@ -294,7 +295,8 @@ class Deliverer:
                 self._routing_tasks.add(task)
                 task.add_done_callback(self._routing_tasks.discard)
         except Exception:
-            _log.exception("recipient %s failed by an error of our own", recipient.key)
+            name = format_spid(recipient.spid)
+            _log.exception("an error of our own: no way for %s", recipient.address, extra={"spid": name})
             self._fail_route([recipient], recipient.domain, INTERNAL)
         return None
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 
 from mqcd.core.model import Attempt, Phase
+from mqcd.core.spid import format_spid
 from mqcd.deliver.connecting import NoHost, connect
 from mqcd.deliver.exchange import Outcome
 from mqcd.deliver.lanes import Feedback, Job, Lane
@@ -215,7 +216,11 @@ class Session:
 
     def _own_fault(self) -> None:
         job, self._job = self._job, None
-        _log.exception("delivery to %s failed by an error of our own", self._lane.name)
+        about = {
+            "session": None if self._link is None else self._link.session,
+            "spid": None if job is None else format_spid(job.recipients[0].spid),
+        }
+        _log.exception("delivery to %s failed by an error of our own", self._lane.name, extra=about)
         if job is not None:
             name, now = job.hop.destination.name, self._shop.clock.now()
             attempt = Attempt(destination=name, zone=job.hop.policy.zone, phase=Phase.CONNECT, at=now)

@@ -17,6 +17,7 @@ from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Body, Bounced, Deferred, Delivered, Expired, Phase, Verdict
 from mqcd.core.schedule import RetrySchedule
+from mqcd.core.spid import format_spid
 from mqcd.deliver.deliverer import CLAIMED_AT_ONCE
 from mqcd.stores.memory import MemoryStore
 from tests.fakes.dialer import FakeDialer, Peer
@@ -465,12 +466,14 @@ async def test_an_error_of_our_own_costs_one_deferral_and_is_logged(
     kit = Kit()
     kit.deliverer._shop.dialer = BrokenDialer({"192.0.2.1": Peer})
     async with kit:
-        await kit.submit("to@example.com")
+        [recipient] = await kit.submit("to@example.com")
         await kit.heard(Verb.DEFERRED)
         verdict = verdict_of(kit, Verb.DEFERRED)
         assert isinstance(verdict, Deferred)
         assert verdict.reply.status == "4.3.0"
         assert "a bug of ours" in caplog.text
+        [told] = [record for record in caplog.records if "an error of our own" in record.message]
+        assert getattr(told, "spid", "") == format_spid(recipient.spid)
         await kit.submit("second@example.com")
         await kit.heard(Verb.DELIVERED)
 
