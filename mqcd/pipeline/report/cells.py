@@ -40,7 +40,7 @@ def table(caption: str, columns: Sequence[Column], lines: Sequence[Line], *, nar
         tag("caption", caption),
         tag("thead", tag("tr", *heads, role="row"), role="rowgroup"),
         tag("tbody", *body, role="rowgroup"),
-        class_=None if narrow else "stack",
+        class_="narrow" if narrow else "stack",
         role="table",
     )
     return tag("div", made, class_="scroll")
