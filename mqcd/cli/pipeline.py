@@ -16,7 +16,6 @@ from mqcd.cli.options import Command, Place, as_json, json_line, pass_place, tak
 if TYPE_CHECKING:
     from mqcd.config.load import Loaded
     from mqcd.config.settings import Settings
-    from mqcd.pipeline.desk import Piece
     from mqcd.pipeline.ledger import Account
     from mqcd.pipeline.session import SparkSession
     from mqcd.pipeline.store import Store
@@ -260,57 +259,58 @@ def report(
         click.echo("\n".join([*summary(figures), f"{out}: {size} octets"]))
 
 
+def _parsed_delays(_context: click.Context, _parameter: click.Parameter, text: str | None) -> tuple[int, ...]:
+    from mqcd.config.fields import BadValue, Duration, Listed
+
+    if text is None:
+        return ()
+    try:
+        return Listed(Duration(least=1), least=1).parse(text.strip())
+    except BadValue as error:
+        raise click.BadParameter(str(error)) from None
+
+
 @pipeline.command("advise")
 @click.option("--list", "listing", is_flag=True, help="Show what is in effect, proposed and cancelled.")
 @click.option("--apply", "applying", is_flag=True, help="Put what is proposed in effect, without a restart.")
 @click.option("--cancel", "cancelled", metavar="ID", help="Take one piece back until its end.")
+@click.option(
+    "--what-if",
+    "delays",
+    metavar="DELAYS",
+    callback=_parsed_delays,
+    help="Replay recorded outages with other retry delays, such as '5m | 30m | 2h'.",
+)
+@click.option("--most", metavar="N", type=click.IntRange(min=1), help="Suppressions to propose.  [50000]")
+@on_spark
 @as_json
 @takes_place()
 @pass_place
-def advise(place: Place, listing: bool, applying: bool, cancelled: str | None, as_json: bool) -> None:
-    """Look through advice, put it in effect, and take it back."""
-    from mqcd.net.clock import SystemClock
-    from mqcd.pipeline.desk import Desk
+def advise(
+    place: Place,
+    listing: bool,
+    applying: bool,
+    cancelled: str | None,
+    delays: tuple[int, ...],
+    most: int | None,
+    master: str | None,
+    settings: dict[str, str],
+    as_json: bool,
+) -> None:
+    """Make advice from the tables; look through it, put it in effect, take it back."""
+    from mqcd.cli import advising
 
-    if listing + applying + (cancelled is not None) != 1:
-        raise click.UsageError("one of --list, --apply and --cancel ID is wanted")
-    desk = Desk(place.load().settings.ops.advice.rootpath, SystemClock().now())
-    if cancelled is not None:
-        piece = desk.cancel(cancelled)
-        click.echo(
-            json_line(_told("cancelled", piece)) if as_json else f"{cancelled} is cancelled", nl=not as_json
+    chosen = listing + applying + (cancelled is not None) + bool(delays)
+    if chosen > 1 or (chosen and most):
+        raise click.UsageError(
+            "at most one of --list, --apply, --cancel ID, --what-if DELAYS and --most N goes"
         )
-    elif applying:
-        done = desk.apply()
-        told = {"added": done.added, "kept": done.kept, "dropped": done.dropped}
-        words = f"in effect: {done.added} new, {done.kept} as before; {done.dropped} no longer"
-        click.echo(json_line(told) if as_json else words, nl=not as_json)
+    if delays:
+        advising.what_if(_spark(place, master, settings), delays, as_json)
+    elif chosen:
+        advising.review(place, listing, cancelled, as_json)
     else:
-        for kind, piece in desk.pieces():
-            fields = _told(kind, piece)
-            click.echo(json_line(fields) if as_json else _in_words(fields), nl=not as_json)
-
-
-def _told(kind: str, piece: Piece) -> dict[str, object]:
-    """A piece of advice as one object."""
-    from mqcd.config.advice import attributes
-
-    return {"state": kind, **attributes(piece)}
-
-
-def _in_words(fields: dict[str, object]) -> str:
-    from mqcd.core.words import printable
-
-    subject = fields.get("recipient") or fields.get("match")
-    limits = [
-        f"{name} {fields[name]}"
-        for name in ("rate", "maxserverconnections", "retry_delays")
-        if name in fields
-    ]
-    what = ", ".join(limits) or "suppressed"
-    return printable(
-        f"{fields['id']}  {fields['state']:<9} {subject}: {what}; {fields['reason']}; until {fields['until']}"
-    )
+        advising.propose(_spark(place, master, settings), most, as_json)
 
 
 def _tables(place: Place) -> tuple[Loaded, Store]:

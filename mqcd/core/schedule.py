@@ -62,10 +62,14 @@ class RetrySchedule:
 
     def delay(self, recipient: Recipient, attempts: int) -> int:
         """How long to wait after failure number `attempts` (from 1), ms, jitter included."""
+        return self.delay_of(recipient.envelope.spid, recipient.qid, attempts)
+
+    def delay_of(self, spid: int, qid: int, attempts: int) -> int:
+        """The same for a recipient of whom no more is known than the name."""
         base = self.delays[min(attempts, len(self.delays)) - 1]
         if not self.jitter:
             return base
-        seed = b"%x-%x-%x" % (recipient.envelope.spid, recipient.qid, attempts)
+        seed = b"%x-%x-%x" % (spid, qid, attempts)
         return base + int(base * self.jitter * zlib.crc32(seed) / 0x1_0000_0000)
 
     def expires(self, recipient: Recipient, now: int) -> int:

@@ -1,0 +1,125 @@
+"""What `pipeline advise` does: proposes, shows, puts in effect, takes back; or replays outages."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+import click
+
+from mqcd.cli.options import Place, json_line
+
+if TYPE_CHECKING:
+    from mqcd.config.settings import Settings
+    from mqcd.pipeline.desk import Piece
+    from mqcd.pipeline.session import SparkSession
+    from mqcd.pipeline.store import Store
+    from mqcd.queue.admin.findings import Progress
+
+    Opened = AbstractContextManager[tuple[SparkSession, Store, Settings, Progress]]
+
+
+def review(place: Place, listing: bool, cancelled: str | None, as_json: bool) -> None:
+    """Show pieces, put the proposal in effect, or take a piece back. Needs no Spark."""
+    from mqcd.net.clock import SystemClock
+    from mqcd.pipeline.desk import Desk
+
+    desk = Desk(place.load().settings.ops.advice.rootpath, SystemClock().now())
+    if cancelled is not None:
+        piece = desk.cancel(cancelled)
+        click.echo(
+            json_line(_told("cancelled", piece)) if as_json else f"{cancelled} is cancelled", nl=not as_json
+        )
+    elif listing:
+        for kind, piece in desk.pieces():
+            fields = _told(kind, piece)
+            click.echo(json_line(fields) if as_json else _in_words(fields), nl=not as_json)
+    else:
+        done = desk.apply()
+        told = {"added": done.added, "kept": done.kept, "dropped": done.dropped}
+        words = f"in effect: {done.added} new, {done.kept} as before; {done.dropped} no longer"
+        click.echo(json_line(told) if as_json else words, nl=not as_json)
+
+
+def propose(opened: Opened, most: int | None, as_json: bool) -> None:
+    """Make a proposal of the tables, and show it."""
+    from mqcd.net.clock import SystemClock
+    from mqcd.pipeline.desk import ACTIVE, PROPOSED, Desk
+
+    with opened as (spark, store, told, progress):
+        from mqcd.pipeline.advice.decisions import Rules
+        from mqcd.pipeline.advice.making import Basis, make
+
+        now = SystemClock().now()
+        desk = Desk(told.ops.advice.rootpath, now)
+        rules = Rules(most=most) if most else Rules()
+        basis = Basis(now=now, delays=told.queue.retry_delays, active=desk.read(ACTIVE), rules=rules)
+        found = make(spark, store, basis, progress)
+        proposal = desk.propose(found.advice)
+    for shown, piece in enumerate(proposal.pieces()):
+        fields = _told(PROPOSED, piece)
+        if as_json:
+            click.echo(json_line(fields), nl=False)
+        elif shown < _PIECES:
+            click.echo(_in_words(fields))
+            click.echo(f"    {fields.get('evidence', '')}")
+    if as_json:
+        return
+    if len(proposal) > _PIECES:
+        click.echo(f"and {len(proposal) - _PIECES} more: `--list` shows them")
+    if found.left_out:
+        click.echo(f"{found.left_out} dead recipients with fewer refusals are left out: `--most` takes more")
+    click.echo(f"{len(proposal)} pieces proposed in {desk.path(PROPOSED)}; `--apply` puts them in effect")
+
+
+_PIECES = 50
+"""Pieces of a proposal that people are shown."""
+
+
+def what_if(opened: Opened, delays: tuple[int, ...], as_json: bool) -> None:
+    """Replay recorded outages under other retry delays."""
+    with opened as (spark, store, told, progress):
+        from mqcd.core.schedule import RetrySchedule
+        from mqcd.pipeline import frames
+        from mqcd.pipeline.advice.outages import what_if, with_delays
+        from mqcd.pipeline.advice.showing import as_object, table
+
+        queue = told.queue
+        schedule = RetrySchedule(
+            delays=queue.retry_delays,
+            maxtime=queue.retry_maxtime,
+            maxtime_reports=queue.retry_maxtime_reports,
+            jitter=queue.retry_jitter / 100,
+        )
+        progress("replaying outages", 0, 0)
+        found = what_if(frames.read(spark, store, "events"), schedule, with_delays(schedule, delays))
+    if as_json:
+        for each in (*found.sites, found.total):
+            click.echo(json_line(as_object(each)), nl=False)
+    elif not found.total.recipients:
+        click.echo("no outage is recorded")
+    else:
+        for line in table(found):
+            click.echo(line)
+
+
+def _told(kind: str, piece: Piece) -> dict[str, object]:
+    """A piece of advice as one object."""
+    from mqcd.config.advice import attributes
+
+    return {"state": kind, **attributes(piece)}
+
+
+def _in_words(fields: dict[str, object]) -> str:
+    from mqcd.core.words import printable
+
+    subject = fields.get("recipient") or fields.get("match")
+    limits = [
+        f"{name} {fields[name]}"
+        for name in ("rate", "maxserverconnections", "retry_delays")
+        if name in fields
+    ]
+    what = ", ".join(limits) or "suppressed"
+    return printable(
+        f"{fields['id']}  {fields['state']:<9} {subject}: {what}; {fields['reason']}; until {fields['until']}"
+    )

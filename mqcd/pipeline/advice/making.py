@@ -1,0 +1,244 @@
+"""A proposal: the advice that the tables give at one moment. `Rules` bound what comes to the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from mqcd.config.advice import Advice, Shaping, Suppression, comparable, shaping_id, suppression_id
+from mqcd.config.fields import Duration
+from mqcd.config.settings import Rate
+from mqcd.core.address import check_address
+from mqcd.core.errors import DecodeError, MqcdError
+from mqcd.core.events import format_time
+from mqcd.pipeline import frames
+from mqcd.pipeline.advice import curve, pressure, suppressing
+from mqcd.pipeline.advice.decisions import (
+    HOUR,
+    MINUTE,
+    Histogram,
+    Limit,
+    Rules,
+    Said,
+    Step,
+    advised_count,
+    best_limit,
+    delays_from,
+    first_delay,
+)
+from mqcd.pipeline.store import Store
+
+Tell = Callable[[str, int, int], None]
+_ROWS = 5_000
+"""Rows that come to the driver at a time."""
+
+
+class NoTables(MqcdError):
+    """There is nothing to learn from yet. `mqcd pipeline run` makes the tables."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proposal:
+    """What is advised, and what there was no room for."""
+
+    advice: Advice
+    left_out: int
+    """Dead recipients beyond `Rules.most`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Basis:
+    """What advice is made on, besides the tables."""
+
+    now: int
+    """ms."""
+    delays: tuple[int, ...]
+    """Retry delays in force, ms."""
+    active: Advice
+    """What is in effect."""
+    rules: Rules
+
+
+def make(spark: SparkSession, store: Store, basis: Basis, tell: Tell) -> Proposal:
+    """All advice. Raises NoTables."""
+    if not store.last().batch:
+        raise NoTables(f"no tables in {store.root}: `mqcd pipeline run` makes them")
+    tell("recipients", 0, 3)
+    dead, left_out = suppressions(spark, store, basis)
+    tell("limits", 1, 3)
+    first = basis.now - basis.rules.window
+    days = frames.days_of(range(first // HOUR, basis.now // HOUR + 1))
+    events = frames.read(spark, store, "events", days).where(
+        F.col("at") <= F.timestamp_millis(F.lit(basis.now))
+    )
+    found = list(_limits(events, basis, first))
+    tell("retry delays", 2, 3)
+    found += _delays(events, basis, first)
+    shapings = _together(found, basis)
+    return Proposal(advice=Advice(suppressions=dead, shapings=shapings), left_out=left_out)
+
+
+# ---------------------------------------------------------------- recipients
+
+
+def suppressions(spark: SparkSession, store: Store, basis: Basis) -> tuple[dict[str, Suppression], int]:
+    """Those of the worst, by recipient, and how many dead ones there are beyond `Rules.most`."""
+    since = {piece.id: piece.since for piece in basis.active.suppressions.values()}
+    recipients, sites = (frames.read(spark, store, name) for name in ("recipients", "sites"))
+    found = suppressing.dead(recipients, sites, basis.rules, basis.now).persist()
+    try:
+        count = found.count()
+        worst = found.orderBy(F.desc("messages"), F.desc("last"), "name").limit(basis.rules.most)
+        pieces: dict[str, Suppression] = {}
+        for row in _in_parts(worst, min(count, basis.rules.most)):
+            piece = _suppression(row.asDict(recursive=True), basis, since)
+            if piece is not None:
+                pieces[comparable(piece.recipient)] = piece
+    finally:
+        found.unpersist()
+    return pieces, max(0, count - basis.rules.most)
+
+
+def _in_parts(rows: DataFrame, count: int) -> Iterator[Any]:
+    """All rows, worst first, some thousands at a time."""
+    parts = -(-count // _ROWS) or 1
+    order = F.desc("messages"), F.desc("last"), F.col("name")
+    return iter(rows.repartitionByRange(parts, *order).sortWithinPartitions(*order).toLocalIterator())
+
+
+def _suppression(row: dict[str, Any], basis: Basis, since: dict[str, int]) -> Suppression | None:
+    """None for a name that an advice file has no place for."""
+    name, said = row["name"], row["said"]
+    if not _fits(name):
+        return None
+    piece = suppression_id(name)
+    days = format_time(row["first"])[:10], format_time(row["last"])[:10]
+    return Suppression(
+        id=piece,
+        recipient=name,
+        status=said["status"] or "",
+        reply=_reply(said),
+        reason="refused as no mailbox, and no mail taken since",
+        evidence=f"{row['messages']} messages from {days[0]} to {days[1]}, last event {said['event']}",
+        since=min(since.get(piece, basis.now), basis.now),
+        until=row["last"] + basis.rules.suppressed,
+    )
+
+
+def _fits(name: str) -> bool:
+    try:
+        return bool(name) and name.isprintable() and ("@" not in name or bool(check_address(name)))
+    except DecodeError:
+        return False
+
+
+def _reply(said: dict[str, Any]) -> str:
+    return " ".join(str(said[name]) for name in ("code", "status", "reply") if said[name])
+
+
+# ---------------------------------------------------------------- sites
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Found:
+    """What one kind of evidence says of a site."""
+
+    site: str
+    limit: Limit | None = None
+    delays: tuple[int, ...] = ()
+    reason: str
+    evidence: str
+
+
+def _limits(events: DataFrame, basis: Basis, first: int) -> Iterator[_Found]:
+    tried = pressure.attempts(events, first)
+    asked = {
+        row["site"]: row.asDict(recursive=True) for row in pressure.pressed(tried, basis.rules).collect()
+    }
+    if not asked:
+        return
+    seen: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
+    for row in pressure.histograms(tried.where(F.col("site").isin(*asked))).toLocalIterator():
+        seen.setdefault((row["site"], row["measure"]), {})[row["value"]] = row["calm"], row["off"]
+    for site, told in asked.items():
+        of_site: tuple[Histogram, Histogram, Histogram] = (
+            seen.get((site, "connections"), {}),
+            seen.get((site, "minutes"), {}),
+            seen.get((site, "hours"), {}),
+        )
+        limit = best_limit(*of_site, said=_said(told))
+        if limit is not None:
+            reason = f"asks for less above {_in_words(limit)}: {_reply(told['said'])}"
+            sure = f"explains {1 - limit.doubt:.0%} of what it took and put off"
+            last = format_time(told["last"])
+            evidence = f"{told['replies']} such replies since {format_time(first)[:10]}, last {last}; {sure}"
+            yield _Found(site=site, limit=limit, reason=reason, evidence=evidence)
+
+
+def _said(told: dict[str, Any]) -> Said:
+    half = told["replies"] / 2
+    if told["of_connections"] > half:
+        return Said.CONNECTIONS
+    return Said.RATE if told["of_rate"] > half else Said.NEITHER
+
+
+def _in_words(limit: Limit) -> str:
+    if not limit.per:
+        return f"{limit.value} connections at once"
+    return f"{limit.value} recipients {'a minute' if limit.per == MINUTE else 'an hour'}"
+
+
+def _delays(events: DataFrame, basis: Basis, first: int) -> Iterator[_Found]:
+    steps: dict[str, list[Step]] = {}
+    for row in curve.curves(events, basis.rules, first).orderBy("site", "step").collect():
+        step = Step(begin=row["least"], retries=row["retries"], taken=row["taken"])
+        steps.setdefault(row["site"], []).append(step)
+    for site, each in steps.items():
+        found = first_delay(each)
+        if found is None:
+            continue
+        delay, vain = found
+        sooner = sum(step.taken for step in each if step.begin < delay)
+        later = [step for step in each if step.begin >= delay - MINUTE]
+        taken, retries = sum(step.taken for step in later), sum(step.retries for step in later)
+        reason = f"takes no retry before {Duration().show(delay)}"
+        evidence = f"{min(sooner, vain)} of {vain} retries before that succeeded, {taken} of {retries} later"
+        yield _Found(site=site, delays=delays_from(delay, basis.delays), reason=reason, evidence=evidence)
+
+
+def _together(found: Sequence[_Found], basis: Basis) -> tuple[Shaping, ...]:
+    """One piece for each match. What is in effect and neither seen again nor ended stays: it may be the very
+    reason why nothing is seen."""
+    since = {piece.id: piece.since for piece in basis.active.shapings}
+    by_match: dict[str, list[_Found]] = {}
+    for each in found:
+        # A site is named by its best host; an address literal has no element that would match it.
+        match = each.site.partition("+")[0]
+        if match and match.isprintable() and not match.startswith("["):
+            by_match.setdefault(match, []).append(each)
+    made = [_shaping(match, all_of_it, basis, since) for match, all_of_it in sorted(by_match.items())]
+    known = {each.id for each in made}
+    stay = [each for each in basis.active.shapings if each.id not in known and each.until > basis.now]
+    return (*made, *stay)
+
+
+def _shaping(match: str, found: Sequence[_Found], basis: Basis, since: dict[str, int]) -> Shaping:
+    limits = [each.limit for each in found if each.limit is not None]
+    connections = [each.value for each in limits if not each.per]
+    rates = [Rate(count=advised_count(each), per=each.per) for each in limits if each.per]
+    piece = shaping_id(match)
+    return Shaping(
+        id=piece,
+        match=match,
+        rate=min(rates, key=lambda rate: rate.count / rate.per, default=None),
+        maxserverconnections=min(connections, default=None),
+        retry_delays=max((each.delays for each in found), default=()),
+        reason="; ".join(dict.fromkeys(each.reason for each in found)),
+        evidence="; ".join(dict.fromkeys(each.evidence for each in found)),
+        since=min(since.get(piece, basis.now), basis.now),
+        until=basis.now + basis.rules.shaped,
+    )

@@ -1,0 +1,67 @@
+"""How advice and what-if are told to people, and to programs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mqcd.config.fields import Duration
+from mqcd.core.words import printable
+from mqcd.pipeline.advice.outages import Sums, WhatIf
+
+_HEAD = ("site", "recipients", "attempts", "saved", "wait", "saved", "model off by")
+
+
+def as_object(sums: Sums) -> dict[str, object]:
+    """One object; times in ms, means over the recipients."""
+    count = max(sums.recipients, 1)
+    return {
+        "site": sums.site or None,
+        "recipients": sums.recipients,
+        "recorded_attempts": sums.recorded_attempts,
+        "replayed_attempts": sums.attempts,
+        "other_attempts": sums.other_attempts,
+        "attempts_saved": sums.attempts - sums.other_attempts,
+        "recorded_wait_ms": sums.recorded_wait // count,
+        "replayed_wait_ms": sums.wait // count,
+        "other_wait_ms": sums.other_wait // count,
+        "wait_saved_ms": (sums.wait - sums.other_wait) // count,
+        "through": sums.through,
+        "other_through": sums.other_through,
+        "off": round(sums.off, 3),
+        "reproduces": sums.reproduces,
+    }
+
+
+def table(found: WhatIf) -> Iterator[str]:
+    """Lines for people: sites, then all of them."""
+    rows = [_HEAD, *(_row(each.site, each) for each in found.sites)]
+    if found.more:
+        rows.append((f"{found.more} sites more", "", "", "", "", "", ""))
+    rows.append(_row("all", found.total))
+    widths = [max(len(row[place]) for row in rows) for place in range(len(_HEAD))]
+    for row in rows:
+        cells = [
+            row[0].ljust(widths[0]),
+            *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def _row(name: str, sums: Sums) -> tuple[str, ...]:
+    count = max(sums.recipients, 1)
+    return (
+        printable(name),
+        str(sums.recipients),
+        str(sums.attempts),
+        f"{sums.attempts - sums.other_attempts:+}",
+        _time(sums.wait // count),
+        _time((sums.wait - sums.other_wait) // count, signed=True),
+        f"{sums.off:.1%}" + ("" if sums.reproduces else " (!)"),
+    )
+
+
+def _time(ms: int, *, signed: bool = False) -> str:
+    """To the second."""
+    text = Duration().show(abs(ms) // 1000 * 1000)
+    sign = ("-" if ms < 0 else "+") if signed else ""
+    return sign + text
