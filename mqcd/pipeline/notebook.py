@@ -57,4 +57,4 @@ def open_tables(directory: str | Path, spark: SparkSession | None = None) -> Tab
 
     `spark`: else the session that is active, else a new one. Raises PipelineUnavailable.
     """
-    return Tables(spark or session(), Store(Path(directory)))
+    return Tables(spark or session(), Store(Path(directory).absolute()))

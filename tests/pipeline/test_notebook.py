@@ -1,0 +1,61 @@
+"""Tables as people open them: before there are any, and after an older mqcd wrote them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mqcd.pipeline.export import export
+from mqcd.pipeline.frames import TABLES
+from mqcd.pipeline.notebook import open_tables
+from mqcd.pipeline.run import run
+from mqcd.pipeline.store import Store
+from tests.pipeline.making import MINUTE, T0, Log
+
+pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def test_tables_that_do_not_exist_yet_are_empty(spark: SparkSession, tmp_path: Path) -> None:
+    """Before the first batch, and after one whose files hold nothing."""
+    store, events = Store(tmp_path / "pipeline"), tmp_path / "events"
+    events.mkdir()
+    (events / "n1-0-0000000001.jsonl.gz").write_bytes(b"")
+    tables = open_tables(tmp_path / "pipeline")
+    assert [tables[name].count() for name in TABLES] == [0] * len(TABLES)
+    assert run(spark, store, events).counts == {"files": 1, "events": 0, "damaged": 0}
+    assert tables.taken == {"n1-0-": "1"}
+    assert [tables[name].count() for name in TABLES] == [0] * len(TABLES)
+    size = export(tables["sites"], tmp_path / "sites.csv")
+    assert (tmp_path / "sites.csv").read_text().startswith("hour,site,")
+    assert size == (tmp_path / "sites.csv").stat().st_size
+    assert run(spark, store, events).counts == {}
+
+
+def test_columns_that_older_files_lack_are_null_and_those_they_have_too_many_are_passed_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Tables that an older mqcd wrote: a batch adds to them, and rewrites what it must."""
+    store, events, log = Store(tmp_path / "pipeline"), tmp_path / "events", Log()
+    slow = log.accept(T0)
+    log.verdict(slow, "deferred", T0 + 50)
+    log.seal(events)
+    run(spark, store, events)
+    for table, lacks in (("events", "left_out"), ("recipients", "zone"), ("sites", "tls_share")):
+        for path in map(Path, store.files(table)):
+            older = spark.read.parquet(str(path)).drop(lacks).selectExpr("*", "1 AS was_called_something")
+            older.coalesce(1).write.parquet(str(tmp_path / "older"), mode="overwrite")
+            (part,) = (tmp_path / "older").glob("*.parquet")
+            part.replace(path)
+    log.verdict(slow, "delivered", T0 + MINUTE, 2, zone="z1", left_out=3)
+    log.seal(events)
+    run(spark, store, events)
+    tables = open_tables(tmp_path / "pipeline")
+    found = tables["events"].orderBy("sequence").select("left_out").collect()
+    assert [row["left_out"] for row in found] == [None, None, 3]
+    (recipient,) = tables["recipients"].collect()
+    assert (recipient["outcome"], recipient["deferrals"], recipient["zone"]) == ("delivered", 1, "z1")
+    (site,) = tables["sites"].collect()
+    assert (site["attempts"], site["tls_share"]) == (2, 1.0)
+    assert "was_called_something" not in tables["sites"].columns
