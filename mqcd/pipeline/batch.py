@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from mqcd.pipeline import frames
+from mqcd.pipeline.schema import NEVER
+from mqcd.pipeline.sources.intake import TOLD_DDL, intake
 from mqcd.pipeline.sources.segments import EventFile, joined, parse_name
 from mqcd.pipeline.store import Commit, Store, overlaps, with_files
-from mqcd.pipeline.tables.events import EVENT_TABLE, FILES, NEVER, doubled, sorted_out
+from mqcd.pipeline.tables.events import EVENT_TABLE, doubled
 from mqcd.pipeline.tables.ledger import ledger
 from mqcd.pipeline.tables.queue_age import queue_age
 from mqcd.pipeline.tables.recipients import KEY, STATE, merge, of_events
-from mqcd.pipeline.tables.times import HOUR_MS, day_of, spid_ms
+from mqcd.pipeline.tables.times import HOUR_MS
 
 Tell = Callable[[str, int, int], None]
 _STEPS = 5 + len(frames.HOURLY)
@@ -55,13 +56,15 @@ class Batch:
         """The days on which the recipients were accepted that something happened to."""
         self._done = 0
 
-    def take(self, events: DataFrame) -> Commit:
-        """All steps. The source must tell of files' ends (option `ends`): only what a task read to its end
-        counts as taken, and so does a file without a line."""
+    def take(self, unread: DataFrame) -> Commit:
+        """All steps, for files that the source names and has not read (option `unread`). Only what a task
+        read to its end counts as taken, and so does a file without a line."""
         self._step("reading events")
-        frames.write_through(sorted_out(events), self._staging / "in", EVENT_TABLE, frames.DAY)
-        files = self._files()
-        counts = self._look()
+        told = self._intake(unread)
+        files = [
+            EventFile(*parse_name(row["file"]), row["file"], 0) for row in told if row["damaged"] is not None
+        ]
+        counts = self._look(told)
         if counts["events"]:
             self._recipients()
             for table, make in frames.HOURLY.items():
@@ -97,35 +100,29 @@ class Batch:
         files = sorted(str(path) for path in base.glob("day=*/*.parquet"))
         return frames.read_files(self._spark, base, files, frames.schema_of(self._spark, name))
 
-    def _files(self) -> list[EventFile]:
-        """The files that were read. What says so becomes no table."""
-        base = self._staging / "in" / f"{EVENT_TABLE}={FILES}"
-        paths = [str(path) for path in base.glob("day=*/*.parquet")]
-        if not paths:
-            return []
-        names = self._spark.read.parquet(*paths).select("file").distinct().collect()
-        shutil.rmtree(base)
-        return [EventFile(*parse_name(row["file"]), row["file"], 0) for row in names]
+    def _intake(self, unread: DataFrame) -> list[Row]:
+        """Have the workers write what is in the files; gives what they tell of it."""
+        told = unread.select("file").mapInArrow(intake(self._staging / "in"), TOLD_DDL).collect()
+        for row in told:
+            if row["part"] is not None:
+                part = Path(row["part"])
+                part.rename(part.with_suffix(".parquet"))
+        return told
 
     @cached_property
     def _events(self) -> DataFrame:
         return self._in("events")
 
-    def _look(self) -> dict[str, int]:
+    def _look(self, told: Iterable[Row]) -> dict[str, int]:
         """Count what came in, and see that no id came twice: ids that did are put with what is damaged."""
-        hour = F.floor(F.unix_millis("at") / F.lit(HOUR_MS)).cast("long")
-        each = self._events.groupBy("file", "node", "shard").agg(
-            F.min("sequence").alias("low"),
-            F.max("sequence").alias("high"),
-            F.count("*").alias("events"),
-            F.collect_set(hour).alias("hours"),
-            F.collect_set(day_of(spid_ms(F.col("spid"))).cast("string")).alias("days"),
-        )
         doubt = False
-        count = 0
+        count = damaged = 0
         hours: set[int] = set()
         days: set[str] = set()
-        for row in each.collect():
+        for row in told:
+            damaged += row["damaged"] or 0
+            if row["events"] is None:
+                continue
             count += row["events"]
             hours.update(row["hours"])
             days.update(row["days"])
@@ -140,9 +137,8 @@ class Batch:
             again = doubled(self._events, known)
             frames.write_through(again, self._staging / "once", EVENT_TABLE, frames.DAY)
             self._replace_events()
-            count = self._events.count()
+            count, damaged = self._events.count(), self._in("damaged").count()
         self._hours, self._days = sorted(hours), sorted(days)
-        damaged = self._in("damaged").count()
         return {"events": count, "damaged": damaged}
 
     def _replace_events(self) -> None:

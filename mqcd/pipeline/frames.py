@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DateType, StructField, StructType
 
-from mqcd.pipeline.schema import EVENTS
+from mqcd.pipeline.schema import DAMAGED, EVENT_FIELDS, EVENTS
 from mqcd.pipeline.sources.segments import EventFile
 from mqcd.pipeline.store import Store
 from mqcd.pipeline.tables.ledger import ledger
@@ -30,7 +30,6 @@ HOURLY: dict[str, Callable[[DataFrame], DataFrame]] = {"sites": sites, "senders"
 """Tables whose rows of an hour follow from the events of that hour alone."""
 TABLES = ("events", "damaged", "recipients", "ledger", *HOURLY, "queue_age")
 """All tables."""
-_DAMAGED = ("file", "damage", "raw")
 
 
 def nothing(spark: SparkSession, schema: StructType) -> DataFrame:
@@ -51,9 +50,9 @@ _SCHEMAS: dict[str, StructType] = {}
 
 def _schema(spark: SparkSession, table: str) -> StructType:
     if table == "events":
-        return StructType([field for field in EVENTS if field.name not in ("damage", "raw")])
+        return StructType([field for field in EVENTS if field.name in EVENT_FIELDS])
     if table == "damaged":
-        return StructType([field for field in EVENTS if field.name in _DAMAGED])
+        return StructType([field for field in EVENTS if field.name in DAMAGED])
     if table in HOURLY:
         return HOURLY[table](nothing(spark, EVENTS)).schema
     if table == "recipients":

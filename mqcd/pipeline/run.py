@@ -44,7 +44,7 @@ def run(
         if not files:
             return Commit(batch=last.batch, taken=last.taken)
         names = frames.names_option(files)
-        reader = spark.read.format("mqcd-events").option("names", names).option("ends", "true")
+        reader = spark.read.format("mqcd-events").option("unread", "true").option("names", names)
         return Batch(spark, store, last, tell).take(reader.load(str(directory)))
 
 

@@ -90,3 +90,9 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 EVENTS = spark_schema(ARROW)
+DAMAGED = ("file", "damage", "raw")
+"""Columns of lines that cannot be read."""
+EVENT_FIELDS = tuple(name for name in ARROW.names if name not in ("damage", "raw"))
+"""Columns of those that can."""
+NEVER = "1970-01-01"
+"""The day of lines that cannot be read."""

@@ -95,7 +95,7 @@ class Stream:
 
     def _start(self) -> StreamingQuery:
         pace = self._pace
-        reader = self._spark.readStream.format("mqcd-events").option("ends", "true")
+        reader = self._spark.readStream.format("mqcd-events").option("unread", "true")
         reader = reader.option("after", json.dumps(self._last.taken))
         if pace.files is not None:
             reader = reader.option("maxfiles", pace.files)
@@ -107,13 +107,13 @@ class Stream:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{pace.every} milliseconds").start()
 
-    def _take(self, events: DataFrame, _number: int) -> None:
+    def _take(self, unread: DataFrame, _number: int) -> None:
         """A micro-batch, in a thread of Spark's."""
         with self._busy:
             if self._ending:
                 return
             try:
-                self._last = Batch(self._spark, self._store, self._last, self._tell).take(events)
+                self._last = Batch(self._spark, self._store, self._last, self._tell).take(unread)
             except Exception as error:
                 # Spark would tell of it as text of its own.
                 self._failed = error

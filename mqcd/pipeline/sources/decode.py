@@ -59,9 +59,9 @@ def decode(name: str, data: bytes) -> Iterator[pa.RecordBatch]:
     yield from table.select(ARROW.names).to_batches(max_chunksize=_ROWS)
 
 
-def end_of(name: str) -> pa.RecordBatch:
-    """The row that says that a file was read to its end."""
-    return pa.RecordBatch.from_pylist([{"file": name}], schema=ARROW)
+def unread_file(path: str) -> pa.RecordBatch:
+    """A row that names a file."""
+    return pa.RecordBatch.from_pylist([{"file": path}], schema=ARROW)
 
 
 def unpack(data: bytes) -> tuple[bytes, str]:

@@ -13,7 +13,7 @@ read. Small files share a task.
 | `maxfiles`, `maxbytes` | streams: at most this much in a batch (but at least one file) |
 | `partitionbytes` | packed octets of a task; 8 MB |
 | `after` | streams: begin behind this set of files, an offset; else with all |
-| `ends` | `true`: a row more behind each file's last, that has nothing but `file` |
+| `unread` | `true`: instead of lines a row for each file, with nothing but its path in `file` |
 
 A stream's offset is the set of files that were taken (see `segments`), so a file that appears late is
 taken late and none is taken twice. It knows Trigger.AvailableNow.
@@ -42,7 +42,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from mqcd.pipeline.schema import EVENTS
-from mqcd.pipeline.sources.decode import decode, end_of
+from mqcd.pipeline.sources.decode import decode, unread_file
 from mqcd.pipeline.sources.segments import EventFile, closed_files, contains, grouped, joined, without
 
 if TYPE_CHECKING:
@@ -52,12 +52,10 @@ PARTITION = 8 << 20
 """Packed octets of a task: some 130 MB of text."""
 
 
-def read_files(partition: InputPartition, ends: bool) -> Iterator[pa.RecordBatch]:
+def read_files(partition: InputPartition, unread: bool) -> Iterator[pa.RecordBatch]:
     """The rows of a task's files, a file at a time."""
     for path in map(Path, partition.value):
-        yield from decode(path.name, path.read_bytes())
-        if ends:
-            yield end_of(path.name)
+        yield from [unread_file(str(path))] if unread else decode(path.name, path.read_bytes())
 
 
 def plan(files: Sequence[EventFile], most: int) -> list[InputPartition]:
@@ -91,9 +89,9 @@ class EventsSource(DataSource):
         return int(self.options.get("partitionbytes", PARTITION))
 
     @property
-    def ends(self) -> bool:
-        """Whether the end of each file is told of."""
-        return str(self.options.get("ends", "")).lower() == "true"
+    def unread(self) -> bool:
+        """Whether files are named and not read."""
+        return str(self.options.get("unread", "")).lower() == "true"
 
     def reader(self, schema: StructType) -> EventsReader:
         """For a batch."""
@@ -110,7 +108,7 @@ class EventsReader(DataSourceReader):
     def __init__(self, source: EventsSource) -> None:
         self._directory = source.directory
         self._bytes = source.partition_bytes
-        self._ends = source.ends
+        self._unread = source.unread
         names = source.options.get("names")
         self._names = None if names is None else frozenset(json.loads(names))
 
@@ -126,7 +124,7 @@ class EventsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in a worker."""
-        yield from read_files(partition, self._ends)
+        yield from read_files(partition, self._unread)
 
 
 class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -135,7 +133,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, source: EventsSource) -> None:
         self._directory = source.directory
         self._bytes = source.partition_bytes
-        self._ends = source.ends
+        self._unread = source.unread
         self._limit = _limit(source)
         self._after: dict[str, str] = json.loads(source.options.get("after", "{}"))
         self._last: dict[str, str] | None = None
@@ -167,7 +165,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in a worker."""
-        yield from read_files(partition, self._ends)
+        yield from read_files(partition, self._unread)
 
 
 def _limit(source: EventsSource) -> ReadLimit:

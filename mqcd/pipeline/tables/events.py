@@ -1,27 +1,24 @@
-"""`events` and `damaged`: each line of the event files, once; and which files were read to their ends."""
+"""`events` and `damaged`: each line of the event files, once."""
 
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
+from mqcd.pipeline.schema import NEVER
 from mqcd.pipeline.sources.decode import DOUBLED
 from mqcd.pipeline.tables.times import day_of
 
 EVENT_TABLE = "into"
-"""Column that says which of the three a row goes into."""
-FILES = "files"
-"""Where rows go that only say that a file was read: no table, the batch's own knowledge."""
-NEVER = "1970-01-01"
-"""The day of what does not tell one."""
+"""Column that says which of the two a row goes into."""
 
 
 def sorted_out(rows: DataFrame) -> DataFrame:
     """What the source gives, with the table and the UTC day that each row belongs to."""
     good = F.col("damage").isNull()
-    into = F.when(F.col("damage").isNotNull(), "damaged").when(F.col("event").isNull(), FILES)
+    into = F.when(good, "events").otherwise("damaged")
     day = F.when(good, day_of(F.unix_millis("at")))
-    columns = {EVENT_TABLE: into.otherwise("events"), "day": F.coalesce(day, F.lit(NEVER).cast("date"))}
+    columns = {EVENT_TABLE: into, "day": F.coalesce(day, F.lit(NEVER).cast("date"))}
     return rows.withColumns(columns)
 
 

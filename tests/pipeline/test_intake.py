@@ -1,0 +1,76 @@
+"""What workers write of event files, and what they tell of it. Needs no Java."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mqcd.pipeline.sources.intake import PART, intake
+from tests.pipeline.making import HOUR, T0, Log
+
+_DAY = 24 * HOUR
+
+
+def told_of(target: Path, *paths: Path) -> list[dict[str, Any]]:
+    batch = pa.RecordBatch.from_pydict({"file": [str(path) for path in paths]})
+    return [row for batch in intake(target)(iter([batch])) for row in batch.to_pylist()]
+
+
+def test_each_file_tells_its_ids_hours_and_days(tmp_path: Path) -> None:
+    log = Log()
+    old = log.accept(T0 - 3 * _DAY)
+    log.events.clear()
+    log.deliver(T0)
+    log.verdict(old, "delivered", T0 + HOUR)
+    first = log.seal(tmp_path / "events")
+    empty = log.seal(tmp_path / "events")
+    log.deliver(T0 + _DAY)
+    second = log.seal(tmp_path / "events")
+
+    told = told_of(tmp_path / "in", first, empty, second)
+
+    assert [row["file"] for row in told if row["damaged"] == 0] == [first.name, empty.name, second.name]
+    series = [row for row in told if row["events"]]
+    assert [(row["file"], row["low"], row["high"], row["events"]) for row in series] == [
+        (first.name, 2, 5, 4),
+        (second.name, 6, 8, 3),
+    ]
+    assert series[0]["hours"] == [T0 // HOUR, T0 // HOUR + 1]
+    assert series[0]["days"] == ["2026-11-15", "2026-11-18"]
+    parts = {Path(row["part"]).parent.name: row["part"] for row in told if row["part"]}
+    assert all(path.endswith(PART) for path in parts.values())
+    assert {day: pq.read_table(path).num_rows for day, path in parts.items()} == {
+        "day=2026-11-18": 4,
+        "day=2026-11-19": 3,
+    }
+
+
+def test_what_cannot_be_read_is_counted_and_written_beside(tmp_path: Path) -> None:
+    log = Log()
+    log.deliver(T0)
+    path = log.seal(tmp_path / "events")
+    path.write_bytes(path.read_bytes() + gzip.compress(b"{nonsense\n"))
+
+    told = told_of(tmp_path / "in", path)
+
+    assert [row["damaged"] for row in told if row["damaged"] is not None] == [1]
+    (damaged,) = (row["part"] for row in told if row["part"] and "into=damaged" in row["part"])
+    assert [row["raw"] for row in pq.read_table(damaged).to_pylist()] == ["{nonsense"]
+
+
+def test_a_file_that_is_gone_fails_the_task_and_names_nothing(tmp_path: Path) -> None:
+    log = Log()
+    log.deliver(T0)
+    path = log.seal(tmp_path / "events")
+    with pytest.raises(FileNotFoundError):
+        told_of(tmp_path / "in", path, tmp_path / "events" / "n1-0-0000000099.jsonl.gz")
+    assert not list((tmp_path / "in").rglob("*.parquet"))
+
+
+def test_no_file_gives_no_row(tmp_path: Path) -> None:
+    assert told_of(tmp_path / "in") == []
