@@ -1,0 +1,125 @@
+"""`mqcd pipeline` as processes: killed in the middle of batches, and told to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mqcd.pipeline import frames
+from mqcd.pipeline.session import SHORT
+from mqcd.pipeline.store import Store
+from tests.e2e.kit.plan import Plan
+from tests.e2e.kit.waiting import Board, poll
+from tests.pipeline.making import HOUR, MINUTE, T0, Log, ids_in, write
+
+pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(2400)]
+
+LONG = 500.0
+"""Seconds for Java to start and a batch to end on a machine that has much else to do."""
+
+
+class Place:
+    """A configuration, its event files, and the processes that work on them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.conf = directory / "mqcd.xml"
+        self.conf.write_text(Plan().xml())
+        self.var = directory / "var"
+        self.events = self.var / "events"
+        self.events.mkdir(parents=True)
+        self.tables = self.var / "pipeline"
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "mqcd", *words, "-c", str(self.conf), "--var", str(self.var)]
+
+    @contextmanager
+    def stream(self, *flags: str) -> Iterator[tuple[subprocess.Popen[str], Board[dict[str, int]]]]:
+        """A stream in a process group of its own, and what it says of its batches."""
+        settings = [word for name, value in SHORT.items() for word in ("--set", f"{name}={value}")]
+        command = self.command("pipeline", "stream", "--json", *flags, *settings)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        batches: Board[dict[str, int]] = Board()
+        reader = threading.Thread(target=_read, args=(process, batches))
+        reader.start()
+        try:
+            yield process, batches
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            reader.join()
+
+    def staged(self, name: str) -> bool:
+        """Whether a batch under way has come to this step."""
+        return any((self.tables / "_staging").glob(f"*/{name}"))
+
+    def commits(self) -> int:
+        return len(list((self.tables / "_log").glob("*.json")))
+
+
+def _read(process: subprocess.Popen[str], batches: Board[dict[str, int]]) -> None:
+    if process.stdout is not None:
+        with process.stdout as lines:
+            for line in lines:
+                batches.put(json.loads(line))
+    batches.close()
+
+
+def test_killed_in_the_middle_of_batches_nothing_is_lost_and_nothing_comes_twice(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Python and Java together: while events are staged, when tables are staged, and behind a commit."""
+    place, log, other = Place(tmp_path), Log(), Log("n2")
+    waits = log.accept(T0, "waits@site.example")
+    log.verdict(waits, "deferred", T0 + 100, due="2026-11-18T11:30:00.000Z")
+    for hour in range(7):
+        log.deliver(T0 + hour * HOUR)
+        log.seal(place.events)
+    late = place.events / "n1-0-0000000002.jsonl.gz"
+    late.rename(tmp_path / "late")
+
+    for step in ("in", "sites"):
+        with place.stream("--maxfiles", "2") as (process, _):
+            poll(partial(place.staged, step), f"a batch at {step}", seconds=LONG)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            assert place.staged(step), "it was killed in the middle"
+            other.deliver(T0 + MINUTE)
+            other.seal(place.events)
+    (tmp_path / "late").rename(late)
+    before = place.commits()
+    with place.stream("--maxfiles", "2") as (process, _):
+        poll(lambda: place.commits() > before, "a commit", seconds=LONG)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    with place.stream("--every", "200ms") as (process, batches):
+        poll(lambda: len(Store(place.tables).last().taken.get("n1-0-", "")) == 3, "the rest", seconds=LONG)
+        log.verdict(waits, "delivered", T0 + 9 * HOUR, 2)
+        log.seal(place.events)
+        write(place.events / "x-copy.jsonl.gz", [{"v": 1}])
+        poll(lambda: "x-copy.jsonl.gz" in Store(place.tables).last().taken, "what came last", seconds=LONG)
+        batches.first(lambda each: each["damaged"] == 1, "its line")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LONG) == 0
+
+    store = Store(place.tables)
+    assert store.last().taken == {"n1-0-": "1-8", "n2-0-": "1-2", "x-copy.jsonl.gz": "0"}
+    found = [row["id"] for row in frames.read(spark, store, "events").select("id").collect()]
+    assert sorted(found) == ids_in(place.events)
+    outcomes = frames.read(spark, store, "recipients").groupBy("outcome").count().collect()
+    assert [(row["outcome"], row["count"]) for row in outcomes] == [("delivered", 10)]
+    for table in ("sites", "senders"):
+        rows = frames.read(spark, store, table)
+        assert sum(row["delivered"] for row in rows.collect()) == 10, table
