@@ -68,6 +68,7 @@ async def test_an_outage_stays_within_the_budget_while_mail_arrives(tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 async def test_a_resident_takes_no_more_than_the_budget_counts_for_it(tmp_path: Path) -> None:
     rig = await Rig(tmp_path / "q", memorybudget=1 << 30, journal=ROOMY).open()
     many = 4500
