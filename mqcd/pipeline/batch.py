@@ -58,9 +58,12 @@ class Batch:
 
     def take(self, unread: DataFrame) -> Commit:
         """All steps, for files that the source names and has not read (option `unread`). Only what a task
-        read to its end counts as taken, and so does a file without a line."""
+        read to its end counts as taken, and so does a file without a line. Gives the last commit, and makes
+        none, where there is no file."""
         self._step("reading events")
         told = self._intake(unread)
+        if not told:
+            return self._last
         files = [
             EventFile(*parse_name(row["file"]), row["file"], 0) for row in told if row["damaged"] is not None
         ]

@@ -113,9 +113,13 @@ class Stream:
             if self._ending:
                 return
             try:
-                self._last = Batch(self._spark, self._store, self._last, self._tell).take(unread)
+                taken = Batch(self._spark, self._store, self._last, self._tell).take(unread)
             except Exception as error:
                 # Spark would tell of it as text of its own.
                 self._failed = error
                 raise
-        self._done(self._last)
+            # Spark begins with a batch also where there is nothing to take.
+            if taken is self._last:
+                return
+            self._last = taken
+        self._done(taken)
