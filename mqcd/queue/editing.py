@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 
 from mqcd.core.ports import Clock
 from mqcd.queue.durable import told
@@ -51,8 +52,23 @@ class Editing:
         newest = self._unknown()
         if newest is not None:
             edit = replace(edit, last_segment=newest.number, last_size=self._journal.capacity)
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._executor, self._manifest.commit, edit)
+        await self._by_thread(partial(self._manifest.commit, edit))
+
+    async def _by_thread(self, write: Callable[[], None]) -> None:
+        """Have a thread write, and stay until it has: who is cancelled meanwhile must not let the next edit
+        be written beside this one."""
+        future = asyncio.get_running_loop().run_in_executor(self._executor, write)
+        cancelled: asyncio.CancelledError | None = None
+        while not future.done():
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        failure = future.exception()
+        if cancelled is not None:
+            raise cancelled
+        if failure is not None:
+            raise failure
 
     def _unknown(self) -> Segment | None:
         """The newest segment, unless the MANIFEST knows of it."""
@@ -61,13 +77,12 @@ class Editing:
 
     async def certain(self, given_up: Callable[[], bool]) -> bool:
         """Wait until the disk says whether the last edit happened; False when that was given up."""
-        loop = asyncio.get_running_loop()
         while self._manifest.uncertain:
             if given_up():
                 return False
             await self._clock.sleep(_CERTAIN_MS)
             async with self._one:
-                await loop.run_in_executor(self._executor, self._manifest.take_back)
+                await self._by_thread(self._manifest.take_back)
         return True
 
     def begun(self) -> None:
