@@ -1,4 +1,4 @@
-"""`mqcd pipeline` as processes: killed in the middle of batches, and told to end."""
+"""`mqcd pipeline` as processes: killed in the middle of batches, told to end, and on a cluster of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from subprocess import PIPE
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -20,8 +22,11 @@ from mqcd.pipeline import frames
 from mqcd.pipeline.session import SHORT
 from mqcd.pipeline.store import Store
 from tests.e2e.kit.plan import Plan
+from tests.e2e.kit.server import ROOT
 from tests.e2e.kit.waiting import Board, poll
 from tests.pipeline.making import HOUR, MINUTE, T0, Log, ids_in, write
+from tests.pipeline.test_ledger import busy
+from tests.unit.queue.support import Rig
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(2400)]
 
@@ -123,3 +128,77 @@ def test_killed_in_the_middle_of_batches_nothing_is_lost_and_nothing_comes_twice
     for table in ("sites", "senders"):
         rows = frames.read(spark, store, table)
         assert sum(row["delivered"] for row in rows.collect()) == 10, table
+
+
+async def test_separate_executors_do_every_job(spark: SparkSession, tmp_path: Path) -> None:
+    """Two executors in processes of their own: what they need must reach them."""
+    place = Place(tmp_path)
+    rig = await Rig(place.var).open()
+    await busy(rig)
+    await rig.evacuate()
+    await rig.close()
+    files = sorted(place.events.glob("*.jsonl.gz"))
+    assert len(files) > 1
+    files[0].rename(tmp_path / files[0].name)
+    source = rig.options.source
+    script = [sys.executable, "-c", _JOBS, str(tmp_path), json.dumps([source.node, source.shard])]
+    home = spark_home(tmp_path / "spark")
+
+    environ = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(script, stdout=PIPE, text=True, timeout=2 * LONG, check=True, env=environ, cwd=ROOT)
+
+    told = json.loads(done.stdout)
+    assert (told["run"]["files"], told["stream"]["files"]) == (len(files) - 1, 1)
+    assert (told["ledger"]["accepted"], told["ledger"]["queued"], told["ledger"]["imbalance"]) == (7, 5, 0)
+    assert told["waiting"] == 6, "with the one whose report waits"
+    assert told["export"] == (tmp_path / "recipients.csv").stat().st_size
+    found = [row["id"] for row in frames.read(spark, Store(place.tables), "events").select("id").collect()]
+    assert sorted(found) == ids_in(place.events)
+    (app,) = (home / "work").glob("app-*")
+    assert sorted(path.parent.name for path in app.glob("*/stderr")) == ["0", "1"], "two executors"
+
+
+def spark_home(directory: Path) -> Path:
+    """The installed Spark under another name: workers of a local cluster write into its home."""
+    directory.mkdir()
+    for path in Path(pyspark.__path__[0]).iterdir():
+        (directory / path.name).symlink_to(path)
+    return directory
+
+
+_JOBS = """
+import json, sys, threading
+from dataclasses import asdict
+from pathlib import Path
+from mqcd.pipeline.export import export
+from mqcd.pipeline.ledger import account
+from mqcd.pipeline.notebook import Tables
+from mqcd.pipeline.run import run, silent
+from mqcd.pipeline.session import SHORT, session
+from mqcd.pipeline.session import SHORT
+from mqcd.pipeline.store import Store
+from mqcd.pipeline.stream import Pace, Stream
+from mqcd.queue.eventfiles import Source
+
+place, told = Path(sys.argv[1]), {}
+var = place / "var"
+events, store = var / "events", Store(var / "pipeline")
+quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+spark = session(
+    master="local-cluster[2,1,1024]",
+    settings={**SHORT, "spark.executor.memory": "512m", "spark.executor.extraJavaOptions": quick},
+)
+told["run"] = run(spark, store, events).counts
+for path in place.glob("*.jsonl.gz"):
+    path.rename(events / path.name)
+with store.writing() as last:
+    done = lambda commit: told.update(stream=commit.counts)
+    Stream(spark, store, last, events, pace=Pace(once=True), done=done).follow(threading.Event())
+roots, source = (var / "queue", var / "spool"), Source(*json.loads(sys.argv[2]))
+sums = account(spark, store, events=events, roots=roots, source=source, tell=silent)
+told["ledger"] = asdict(sums)
+told["waiting"] = spark.read.format("mqc").load(str(var / "queue")).count()
+told["export"] = export(Tables(spark, store)["recipients"], place / "recipients.csv")
+print(json.dumps(told))
+spark.stop()
+"""
