@@ -17,7 +17,7 @@ from tests.pipeline.making import MINUTE, T0, Log
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
 
 PAGE = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
-COOKBOOK = PAGE[PAGE.index("## Cookbook") :]
+COOKBOOK = PAGE.partition("\n## Cookbook\n")[2].partition("\n## ")[0]
 BLOCKS = [
     re.sub("^    ", "", block, flags=re.M)
     for block in re.findall(r"(?:^    .*\n|^\n(?=    ))+", COOKBOOK, re.M)
