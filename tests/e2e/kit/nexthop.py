@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import os
 import signal
@@ -13,7 +14,7 @@ from typing import Any
 from tests.e2e.kit.waiting import DEADLINE, poll
 
 
-class NextHop:
+class NextHop(abc.ABC):
     """`name` is for people; `logs` are the files below `directory` that it writes, and `errors` its own."""
 
     def __init__(self, name: str, directory: Path, logs: Sequence[str] = ()) -> None:
@@ -22,9 +23,9 @@ class NextHop:
         self._logs = (*logs, "errors")
         self._process: subprocess.Popen[bytes] | None = None
 
+    @abc.abstractmethod
     def listens(self) -> bool:
         """Whether it takes connections by now."""
-        raise NotImplementedError
 
     def launch(self, command: Sequence[str], env: Mapping[str, str], **how: Any) -> None:
         """Start it, in a session of its own, and wait until it listens."""
