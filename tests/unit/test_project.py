@@ -39,7 +39,8 @@ ELSEWHERE = re.compile(
     r"|\bpypi\.(?:org|python)|\bpythonhosted\.|\bdeb\.debian\.|\barchive\.ubuntu\."
     r"|\brepo\d?\.maven\.|\bregistry\.npmjs\.|\b(?:docker|ghcr|quay)\.io\b|\bproxy\.golang\."
 )
-UNFINISHED = re.compile(r"\bTODO\b|\bFIXME\b|\bNotImplementedError\b")
+# Spelled so that this line is not found by itself.
+UNFINISHED = re.compile(r"\b(?:TO(?:DO)|FIX(?:ME)|NotImplemented(?:Error))\b")
 
 
 def tracked() -> list[Path]:
@@ -113,7 +114,9 @@ def test_no_file_names_a_place_that_only_one_machine_has() -> None:
 
 
 def test_nothing_is_left_unfinished() -> None:
-    assert found(UNFINISHED, modules()) == []
+    words = ["TO" + "DO", "FIX" + "ME", "NotImplemented" + "Error"]
+    assert all(UNFINISHED.search(f"# {word}: later") for word in words)
+    assert found(UNFINISHED, tracked()) == []
 
 
 def test_each_module_says_what_it_promises() -> None:

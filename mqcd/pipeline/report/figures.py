@@ -5,7 +5,7 @@ Times are ms since the Unix epoch, durations ms. Counts are of recipients, or of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ class Tried:
     """Attempts with TLS."""
     latency: tuple[int, int, int] | None = None
     """Time in the queue of what was delivered: of half of it at most, of 90 and of 99 percent."""
+
+
+SUMS = tuple(each.name for each in fields(Tried) if each.name != "latency")
+"""What of attempts can be added up, and subtracted: percentiles cannot."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

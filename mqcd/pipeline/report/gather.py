@@ -21,6 +21,7 @@ from mqcd.pipeline.report.figures import (
     LISTED,
     MOMENTS,
     OVERDUE_MS,
+    SUMS,
     TOP,
     Coverage,
     Figures,
@@ -43,16 +44,6 @@ _NODES = 50
 _TEXT = 500
 """Characters of a reply or an address that are brought."""
 _VERDICTS = (Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
-_SUMS = (
-    "attempts",
-    "delivered",
-    "deferred",
-    "bounced",
-    "expired",
-    "first_attempts",
-    "first_delivered",
-    "tls",
-)
 WIDTHS = (
     1_000, 5_000, 15_000, 60_000, 300_000, 900_000, HOUR_MS, 3 * HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS,
     168 * HOUR_MS,
@@ -194,7 +185,7 @@ def _tried() -> list[Column]:
 def _as_tried(row: Row) -> Tried:
     latency = row["latency"]
     return Tried(
-        **{name: int(row[name] or 0) for name in _SUMS},
+        **{name: int(row[name] or 0) for name in SUMS},
         latency=(int(latency[0]), int(latency[1]), int(latency[2])) if latency else None,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mqcd.pipeline.report.cells import Column, Line, amount, rate, reply, table
-from mqcd.pipeline.report.figures import Figures, Listing, Named, Reply, Sender, Shape, Site, Tried
+from mqcd.pipeline.report.figures import SUMS, Figures, Listing, Named, Reply, Sender, Shape, Site, Tried
 from mqcd.pipeline.report.markup import Markup, joined, stranger, tag
 from mqcd.pipeline.report.words import NONE, duration, moment, number, octets, plural, share
 
@@ -241,17 +241,7 @@ def _tried(tried: Tried) -> tuple[str, ...]:
 
 def _less(total: Tried, shown: list[Tried]) -> Tried:
     """What is left; of times nothing is known, for percentiles cannot be subtracted."""
-    names = (
-        "attempts",
-        "delivered",
-        "deferred",
-        "bounced",
-        "expired",
-        "first_attempts",
-        "first_delivered",
-        "tls",
-    )
-    return Tried(**{name: getattr(total, name) - sum(getattr(t, name) for t in shown) for name in names})
+    return Tried(**{name: getattr(total, name) - sum(getattr(t, name) for t in shown) for name in SUMS})
 
 
 def _given(each: Sender) -> tuple[str, ...]:
