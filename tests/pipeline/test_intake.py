@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mqcd.pipeline.sources.intake import PART, intake
+from mqcd.pipeline.sources.intake import PART, TOGETHER, intake
 from tests.pipeline.making import HOUR, T0, Log
 
 _DAY = 24 * HOUR
 
 
-def told_of(target: Path, *paths: Path) -> list[dict[str, Any]]:
+def told_of(target: Path, *paths: Path, together: int = TOGETHER) -> list[dict[str, Any]]:
     batch = pa.RecordBatch.from_pydict({"file": [str(path) for path in paths]})
-    return [row for batch in intake(target)(iter([batch])) for row in batch.to_pylist()]
+    return [row for batch in intake(target, together)(iter([batch])) for row in batch.to_pylist()]
 
 
 def test_each_file_tells_its_ids_hours_and_days(tmp_path: Path) -> None:
@@ -74,3 +74,17 @@ def test_a_file_that_is_gone_fails_the_task_and_names_nothing(tmp_path: Path) ->
 
 def test_no_file_gives_no_row(tmp_path: Path) -> None:
     assert told_of(tmp_path / "in") == []
+
+
+@pytest.mark.parametrize("together", [1, 3, 4, 6, 7])
+def test_however_much_is_held_before_it_is_written_all_of_it_is(tmp_path: Path, together: int) -> None:
+    log = Log()
+    paths = []
+    for _ in range(2):
+        log.deliver(T0)
+        paths.append(log.seal(tmp_path / "events"))
+    told = told_of(tmp_path / "in", *paths, together=together)
+    (part,) = (row["part"] for row in told if row["part"])
+    written = pq.read_table(part)["sequence"].to_pylist()
+    assert written == sorted(set(written))
+    assert len(written) == sum(row["events"] or 0 for row in told) == 6

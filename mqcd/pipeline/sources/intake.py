@@ -43,7 +43,7 @@ TOLD_DDL = (
     "file string, part string, node string, shard int, low long, high long, events long, damaged long,"
     " hours array<long>, days array<string>"
 )
-_TOGETHER = 100_000
+TOGETHER = 100_000
 """Rows that are written at a time, at least: the more, the better they pack and the faster they are read."""
 _TABLES = {"events": EVENT_FIELDS, "damaged": DAMAGED}
 _DIVERSE = {"id", "spid", "at", "due", "sequence", "queued_ms", "attempt_ms", "raw"}
@@ -54,20 +54,24 @@ _PREFIX = 5
 """Hex digits of a SPID that its neighbours of half an hour share."""
 
 
-def intake(target: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a task does, given batches with the paths of files in column `file`; gives rows as in TOLD."""
+def intake(
+    target: Path, together: int = TOGETHER
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does, given batches with the paths of files in column `file`; gives rows as in TOLD.
+
+    It holds `together` rows, and those of a file, before it writes them.
+    """
     base = str(target)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         paths = [Path(path) for batch in batches for path in batch.column("file").to_pylist()]
         if paths:
-            yield pa.RecordBatch.from_pylist(list(_take(paths, Path(base))), schema=TOLD)
+            yield pa.RecordBatch.from_pylist(list(_take(paths, _Parts(Path(base), together))), schema=TOLD)
 
     return work
 
 
-def _take(paths: Iterable[Path], base: Path) -> Iterator[dict[str, Any]]:
-    parts = _Parts(base)
+def _take(paths: Iterable[Path], parts: _Parts) -> Iterator[dict[str, Any]]:
     try:
         for path in paths:
             table = pa.Table.from_batches(decode(path.name, path.read_bytes()), schema=ARROW)
@@ -131,27 +135,27 @@ def _day(spid: str) -> str | None:
 class _Parts:
     """Parquet files of a task, one for each table and day."""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, together: int) -> None:
         self.names: list[str] = []
         self._base = base
+        self._together = together
         self._writers: dict[tuple[str, str], pq.ParquetWriter] = {}
         self._waiting: dict[str, list[pa.Table]] = {}
 
     def add(self, name: str, rows: pa.Table) -> None:
         waiting = self._waiting.setdefault(name, [])
         waiting.append(rows)
-        if sum(each.num_rows for each in waiting) >= _TOGETHER:
+        if sum(each.num_rows for each in waiting) >= self._together:
             self._flush(name)
 
     def close(self) -> None:
-        for name in self._waiting:
+        for name in tuple(self._waiting):
             self._flush(name)
         for writer in self._writers.values():
             writer.close()
 
     def _flush(self, name: str) -> None:
-        rows = pa.concat_tables(self._waiting[name])
-        self._waiting[name] = []
+        rows = pa.concat_tables(self._waiting.pop(name))
         if not rows.num_rows:
             return
         days = rows["at"].cast(pa.date32())
