@@ -18,11 +18,11 @@ import time
 import tty
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from urllib.parse import urlsplit
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 from rich.text import Text
 
@@ -136,9 +136,18 @@ def watch(server: Server, clock: Clock, interval: float, console: Console) -> No
         wait = 0.0
         while pressed(wait) not in _LEAVE:
             wait = min(watching.look(), _LOOK_SECONDS)
+            _measure(console)
             if (state := (watching.looks, console.size)) != shown:
                 shown = state
                 live.update(Group(*watching.lines(console.width, console.height)), refresh=True)
+
+
+def _measure(console: Console) -> None:
+    """Take the window's own size: COLUMNS and LINES, which a shell may export, say what it once was."""
+    with suppress(OSError):
+        width, height = os.get_terminal_size(console.file.fileno())
+        if width and height:
+            console.size = ConsoleDimensions(width, height)
 
 
 class Watching:

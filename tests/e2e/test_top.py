@@ -38,9 +38,7 @@ class Terminal:
     def __call__(self, *words: str) -> str:
         command = ["tmux", "-f", "/dev/null", "-S", str(self._socket), *words]
         environment = {**os.environ, "LC_ALL": "C.UTF-8"}
-        # Readline, which test runners load, leaves a size behind that would stand for the window's.
-        for name in ("TMUX", "COLUMNS", "LINES"):
-            environment.pop(name, None)
+        environment.pop("TMUX", None)
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -91,7 +89,8 @@ def url(server: Server) -> list[str]:
 
 
 def test_it_shows_a_live_server_and_grows_with_the_window(terminal: Terminal, server: Server) -> None:
-    terminal.run([*TOP, *url(server)])
+    # As a shell exports them that has looked once; the window's own size is what counts.
+    terminal.run([*TOP, *url(server)], COLUMNS="100", LINES="30")
     lines = terminal.until(lambda text: re.search(r"(?m)^ deferred +1 ", text), "the deferred recipient")
     assert max(map(cell_len, lines)) <= 80
     text = "\n".join(lines)
@@ -137,7 +136,7 @@ def test_however_it_ends_the_terminal_is_given_back(terminal: Terminal, server: 
 
 @pytest.mark.parametrize("no_color", ["", "1"])
 def test_colour_is_for_terminals_that_want_it(terminal: Terminal, server: Server, no_color: str) -> None:
-    terminal.run([*TOP, "--once", *url(server)], height=40, NO_COLOR=no_color)
+    terminal.run([*TOP, "--once", *url(server)], height=40, NO_COLOR=no_color, COLUMNS="80", LINES="40")
     terminal.until(lambda text: "ended with 0" in text, "its end")
     coloured = "\x1b[32mready" in terminal("capture-pane", "-p", "-e")
     assert coloured is not bool(no_color)
