@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -201,10 +201,12 @@ class Batch:
         return [file for file in files if Path(file).name.startswith(prefix)]
 
     def _staged(self, *names: str) -> DataFrame:
-        files = [
-            str(file) for name in names for file in (self._staging / name).glob("kept=*/day=*/*.parquet")
-        ]
-        return frames.read_files(self._spark, self._staging, files, self._schema("recipients"))
+        """What this batch has made of recipients so far. Each name is a tree of its own for Spark."""
+        bases = [self._staging / name for name in names]
+        made = [(base, sorted(map(str, base.glob("kept=*/day=*/*.parquet")))) for base in bases]
+        schema = self._schema("recipients")
+        read = (frames.read_files(self._spark, base, files, schema) for base, files in made)
+        return reduce(DataFrame.unionByName, read)
 
     def _after(self, days: Iterable[str] | None = None) -> DataFrame:
         """`recipients` as they are once this batch is committed."""

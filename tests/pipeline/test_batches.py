@@ -133,11 +133,14 @@ def test_events_of_a_finished_recipient_find_it(spark: SparkSession, store: Stor
     log.seal(events)
     run(spark, store, events)
     log.add("reported", T0 + 500, **told, queued_ms=500, report="0000000000000001")
+    log.deliver(T0 + 600)
+    log.accept(T0 + 700)
     log.seal(events)
 
     run(spark, store, events)
 
-    assert [row["reports"] for row in rows(spark, store, "recipients", "spid")] == [1, 0]
+    found = [(row["reports"], row["open"]) for row in rows(spark, store, "recipients", "spid")]
+    assert found == [(1, False), (0, False), (0, False), (0, True)]
 
 
 def test_the_time_zone_of_the_session_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
