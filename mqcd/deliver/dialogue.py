@@ -130,6 +130,7 @@ class Dialogue:
         """The handshake is done: what was said before is forgotten (RFC 3207, 4.2)."""
         self.secured = True
         self.extensions = {}
+        self._window = 1
         self._say(opening.hello(self._manners))
         return self.state
 
