@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable
-from functools import cached_property, reduce
+from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -12,20 +13,21 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from mqcd.pipeline import frames
-from mqcd.pipeline.schema import NEVER
-from mqcd.pipeline.sources.intake import TOLD_DDL, intake
+from mqcd.pipeline.schema import EVENT_TABLE, NEVER, spark_schema
 from mqcd.pipeline.sources.segments import EventFile, joined, parse_name
 from mqcd.pipeline.store import Commit, Store, overlaps, with_files
-from mqcd.pipeline.tables.events import EVENT_TABLE, doubled
+from mqcd.pipeline.tables.events import doubled
+from mqcd.pipeline.tables.folding import LIFE, STATE
 from mqcd.pipeline.tables.ledger import ledger
 from mqcd.pipeline.tables.queue_age import queue_age
-from mqcd.pipeline.tables.recipients import KEY, STATE, merge, of_events
+from mqcd.pipeline.tables.recipients import of_events, together
 from mqcd.pipeline.tables.times import HOUR_MS
+from mqcd.pipeline.workers.intake import TOLD_DDL, TOLD_OF, intake
+from mqcd.pipeline.workers.merging import MERGED_DDL, merging
+from mqcd.pipeline.workers.parts import DONE, OPEN, take
 
 Tell = Callable[[str, int, int], None]
 _STEPS = 5 + len(frames.HOURLY)
-_OPEN, _DONE = "open-", "done-"
-"""How files of `recipients` begin: those of unfinished ones are written anew by each batch."""
 _ADDED_TO = ("events", "damaged", "recipients")
 _SMALL = 16 << 20
 _WHOLE = "whole-"
@@ -55,6 +57,8 @@ class Batch:
         self._days: list[str] = []
         """The days on which the recipients were accepted that something happened to."""
         self._done = 0
+        self._doubled = False
+        """Whether ids came twice, so that recipients are not those that the workers made of the files."""
 
     def take(self, unread: DataFrame) -> Commit:
         """All steps, for files that the source names and has not read (option `unread`). Only what a task
@@ -105,12 +109,15 @@ class Batch:
 
     def _intake(self, unread: DataFrame) -> list[Row]:
         """Have the workers write what is in the files; gives what they tell of it."""
-        told = unread.select("file").mapInArrow(intake(self._staging / "in"), TOLD_DDL).collect()
+        told = unread.select("file").mapInArrow(intake(self._staging), TOLD_DDL).collect()
+        self._name(told)
+        return told
+
+    @staticmethod
+    def _name(told: Iterable[Row]) -> None:
         for row in told:
             if row["part"] is not None:
-                part = Path(row["part"])
-                part.rename(part.with_suffix(".parquet"))
-        return told
+                take(row["part"])
 
     @cached_property
     def _events(self) -> DataFrame:
@@ -124,11 +131,11 @@ class Batch:
         days: set[str] = set()
         for row in told:
             damaged += row["damaged"] or 0
+            days.update(row["days"] or ())
             if row["events"] is None:
                 continue
             count += row["events"]
             hours.update(row["hours"])
-            days.update(row["days"])
             if row["low"] is None:
                 continue  # Best effort: ids that are the file's own.
             # By the ids, whatever the file is called: a copy under another name must not count.
@@ -147,72 +154,88 @@ class Batch:
     def _replace_events(self) -> None:
         """Put events without doubled ones in the place of all that came."""
         came, once = self._staging / "in", self._staging / "once"
-        for path in (came / f"{EVENT_TABLE}=events").rglob("*.parquet"):
-            path.unlink()
+        for table in ("events", "recipients"):
+            shutil.rmtree(came / f"{EVENT_TABLE}={table}", ignore_errors=True)
         for path in once.glob(f"{EVENT_TABLE}=*/*/*.parquet"):
             target = came / path.parent.relative_to(once) / f"once-{path.name}"
             target.parent.mkdir(parents=True, exist_ok=True)
             path.rename(target)
         del self._events
+        self._doubled = True
 
     # ------------------------------------------------------------ recipients
 
     def _recipients(self) -> None:
         self._step("recipients")
-        unfinished = self._existing(_OPEN)
-        rows = of_events(self._events)
-        if unfinished:
-            rows = rows.unionByName(self._read("recipients", unfinished).select(*STATE))
-        self._write_recipients(merge(rows), "recipients")
-        self._remove += map(self._relative, unfinished)
-        self._late()
-
-    def _write_recipients(self, merged: DataFrame, name: str) -> None:
-        kept = F.when(F.col("open"), F.lit(_OPEN)).otherwise(F.lit(_DONE))
-        frames.write(merged.withColumn("kept", kept), self._staging / name, "kept", frames.DAY)
-
-    def _late(self) -> None:
-        """Events of recipients who were finished already: their files are written anew."""
-        finished = set(self._existing(_DONE))
-        strangers = self._staged("recipients").where(F.col("accepts") == 0)
-        days = (
-            {str(row["day"]) for row in strangers.select("day").distinct().collect()} if finished else set()
-        )
-        files = sorted(finished.intersection(self._store.files("recipients", days)))
-        if not files:
+        told = self._told()
+        if told is None:
             return
-        keys = strangers.select(*KEY)
-        finished_ones = self._read("recipients", files).select(*KEY, F.input_file_name().alias("path"))
-        hits = finished_ones.join(keys, list(KEY), "left_semi")
-        touched = [_local(row["path"]) for row in hits.select("path").distinct().collect()]
+        unfinished = self._existing(OPEN)
+        if unfinished:
+            told = told.unionByName(self._read("recipients", unfinished).select(*STATE.names))
+            self._remove += map(self._relative, unfinished)
+        days = self._merge(together(told))
+        if days:
+            self._late(days)
+
+    def _told(self) -> DataFrame | None:
+        """What is to be folded with what was known."""
+        if self._doubled:
+            return of_events(self._events)
+        files = sorted(map(str, (self._staging / TOLD_OF).glob("*.parquet")))
+        return self._spark.read.schema(spark_schema(STATE)).parquet(*files) if files else None
+
+    def _merge(self, rows: DataFrame) -> set[str]:
+        """Have the workers fold rows and write recipients; gives the days of those never accepted."""
+        found = rows.mapInArrow(merging(self._staging), MERGED_DDL).collect()
+        self._name(found)
+        return {day for row in found for day in row["strangers"] or ()}
+
+    def _late(self, days: Iterable[str]) -> None:
+        """Events of recipients who were finished already: their files are written anew."""
+        finished = [path for path in self._store.files("recipients", days) if _is(path, DONE)]
+        staged = self._made()
+        finished += [path for path in staged if f"kept={DONE}" in path and Path(path).parent.name[4:] in days]
+        unfinished = [path for path in staged if f"kept={OPEN}" in path]
+        lives = self._rows(unfinished).where(F.col("accepts") == 0).select(*LIFE)
+        known = self._rows(finished).select(*LIFE, F.input_file_name().alias("path"))
+        hits = known.join(lives, list(LIFE), "left_semi").select("path").distinct().collect()
+        touched = [_local(row["path"]) for row in hits]
         if not touched:
             return
-        known = self._read("recipients", touched)
-        both = known.select(*STATE).unionByName(
-            self._staged("recipients").where(F.col("open")).select(*STATE)
-        )
-        self._write_recipients(merge(both), "late")
-        self._remove += map(self._relative, touched)
-        for file in (self._staging / "recipients" / f"kept={_OPEN}").rglob("*.parquet"):
-            file.unlink()
+        rows = self._rows(touched).select(*STATE.names)
+        found = rows.join(lives, list(LIFE), "left_semi")
+        others = rows.join(lives, list(LIFE), "left_anti")
+        both = together(found.unionByName(self._rows(unfinished).select(*STATE.names)))
+        self._merge(both.unionByName(others))
+        for path in (*touched, *unfinished):
+            if path in staged:
+                Path(path).unlink()
+            else:
+                self._remove.append(self._relative(path))
 
     def _existing(self, prefix: str) -> list[str]:
-        files = self._store.files("recipients")
-        return [file for file in files if Path(file).name.startswith(prefix)]
+        return [file for file in self._store.files("recipients") if _is(file, prefix)]
 
-    def _staged(self, *names: str) -> DataFrame:
-        """What this batch has made of recipients so far. Each name is a tree of its own for Spark."""
-        bases = [self._staging / name for name in names]
-        made = [(base, sorted(map(str, base.glob("kept=*/day=*/*.parquet")))) for base in bases]
-        schema = self._schema("recipients")
-        read = (frames.read_files(self._spark, base, files, schema) for base, files in made)
-        return reduce(DataFrame.unionByName, read)
+    def _made(self) -> list[str]:
+        """Files of recipients that this batch has made so far."""
+        base = self._staging / "in" / f"{EVENT_TABLE}=recipients"
+        return sorted(map(str, base.glob("kept=*/day=*/*.parquet")))
+
+    def _rows(self, files: list[str]) -> DataFrame:
+        """Recipients of this batch and of others. What lies in two trees Spark must be told of apart."""
+        staged = set(self._made())
+        base = self._staging / "in" / f"{EVENT_TABLE}=recipients"
+        ours = frames.read_files(
+            self._spark, base, sorted(staged.intersection(files)), self._schema("recipients")
+        )
+        return ours.unionByName(self._read("recipients", sorted(set(files) - staged)))
 
     def _after(self, days: Iterable[str] | None = None) -> DataFrame:
         """`recipients` as they are once this batch is committed."""
         gone = set(self._remove)
         stay = [file for file in self._store.files("recipients", days) if self._relative(file) not in gone]
-        return self._read("recipients", stay).unionByName(self._staged("recipients", "late"))
+        return self._rows([*stay, *self._made()])
 
     # ------------------------------------------------------------ what follows from them
 
@@ -257,7 +280,7 @@ class Batch:
         for table in _ADDED_TO:
             small: dict[str, list[str]] = {}
             for path in map(Path, self._store.files(table, days)):
-                stays = not path.name.startswith(_OPEN) and self._relative(str(path)) not in gone
+                stays = not _is(path, OPEN) and self._relative(str(path)) not in gone
                 if stays and path.stat().st_size < _SMALL:
                     small.setdefault(path.parent.name, []).append(str(path))
             files = [file for each in small.values() if len(each) >= self._store.many for file in each]
@@ -281,15 +304,20 @@ class Batch:
             parts = path.relative_to(self._staging).parts
             day = parts[-2]
             table, prefix = parts[0], ""
+            if table == TOLD_OF:
+                continue
             if table.startswith(_WHOLE):
                 table = table.removeprefix(_WHOLE)
-                prefix = _DONE if table == "recipients" else ""
+                prefix = DONE if table == "recipients" else ""
             elif table == "in":
                 table = parts[1].partition("=")[2]
-            elif table in ("recipients", "late"):
-                table, prefix = "recipients", parts[1].partition("=")[2]
+                prefix = parts[2].partition("=")[2] if table == "recipients" else ""
             name = f"{prefix}{self._number:010d}-{index:05d}.parquet"
             yield self._relative(str(path)), f"{table}/{day}/{name}"
+
+
+def _is(path: str | Path, prefix: str) -> bool:
+    return Path(path).name.startswith(prefix)
 
 
 def _local(uri: str) -> str:

@@ -14,12 +14,12 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DateType, StructField, StructType
 
-from mqcd.pipeline.schema import DAMAGED, EVENT_FIELDS, EVENTS
+from mqcd.pipeline.schema import DAMAGED, EVENT_FIELDS, EVENTS, spark_schema
 from mqcd.pipeline.sources.segments import EventFile
 from mqcd.pipeline.store import Store
+from mqcd.pipeline.tables.folding import RECIPIENT
 from mqcd.pipeline.tables.ledger import ledger
 from mqcd.pipeline.tables.queue_age import queue_age
-from mqcd.pipeline.tables.recipients import merge, of_events
 from mqcd.pipeline.tables.replies import replies
 from mqcd.pipeline.tables.senders import senders
 from mqcd.pipeline.tables.sites import sites
@@ -56,7 +56,7 @@ def _schema(spark: SparkSession, table: str) -> StructType:
     if table in HOURLY:
         return HOURLY[table](nothing(spark, EVENTS)).schema
     if table == "recipients":
-        return merge(of_events(nothing(spark, EVENTS))).schema
+        return spark_schema(RECIPIENT)
     recipients = nothing(spark, schema_of(spark, "recipients"))
     return ledger(recipients).schema if table == "ledger" else queue_age(recipients, 0, 0).schema
 

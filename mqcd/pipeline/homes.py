@@ -41,6 +41,8 @@ class Recorded:
     """Parquet: those that quarantined octets name; some may have been delivered long ago."""
     events: Path
     """Directory of event files: one for each segment of the journal."""
+    node: str
+    """Whose queue it is."""
     series: str
     first: int
     """The journal's first segment: those before it have been exported."""
@@ -76,6 +78,7 @@ def record(queue_root: Path, spool_root: Path, source: Source, target: Path) -> 
         homes=target / "homes.parquet",
         quarantine=target / "quarantine.parquet",
         events=events,
+        node=source.node,
         series=series,
         first=first,
         damaged=damaged + unread,

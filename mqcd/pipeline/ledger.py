@@ -23,8 +23,9 @@ from mqcd.pipeline.run import run
 from mqcd.pipeline.sources.decode import DOUBLED
 from mqcd.pipeline.sources.segments import closed_files, without
 from mqcd.pipeline.store import Store
+from mqcd.pipeline.tables.folding import ENDS, KEY, LIFE, STATE
 from mqcd.pipeline.tables.ledger import HOMES, off_balance, with_homes
-from mqcd.pipeline.tables.recipients import ENDS, KEY, STATE, merge, of_events
+from mqcd.pipeline.tables.recipients import merge, of_events
 from mqcd.queue.eventfiles import Source
 
 Tell = Callable[[str, int, int], None]
@@ -92,9 +93,9 @@ def _add_up(spark: SparkSession, store: Store, recorded: Recorded) -> Account:
     if fresh is not None:
         # Only those whom the journal tells of have to be folded again.
         told = of_events(fresh)
-        keys = told.select(*KEY).distinct()
-        touched = known.join(keys, list(KEY), "left_semi").select(*STATE)
-        known = known.join(keys, list(KEY), "left_anti").unionByName(merge(told.unionByName(touched)))
+        lives = told.select(*LIFE).distinct()
+        touched = known.join(lives, list(LIFE), "left_semi").select(*STATE.names)
+        known = known.join(lives, list(LIFE), "left_anti").unionByName(merge(told.unionByName(touched)))
     recipients = _with_places(with_homes(known, _homes(spark, recorded)))
     recipients = recipients.persist()
     try:
@@ -114,14 +115,19 @@ def _fresh_events(spark: SparkSession, store: Store, recorded: Recorded) -> Data
 
 def _homes(spark: SparkSession, recorded: Recorded) -> DataFrame:
     waits = F.col("area") == Area.BOUNCES.value
-    queued = spark.read.parquet(str(recorded.homes)).select(
-        *KEY,
-        (~waits).cast("long").alias("queued"),
-        F.lit(0).cast("long").alias("quarantined"),
-        waits.cast("long").alias("waiting"),
+    own = F.lit(recorded.node)
+    queued = (
+        spark.read.parquet(str(recorded.homes))
+        .withColumn("node", own)
+        .select(
+            *KEY,
+            (~waits).cast("long").alias("queued"),
+            F.lit(0).cast("long").alias("quarantined"),
+            waits.cast("long").alias("waiting"),
+        )
     )
     zero = F.lit(0).cast("long")
-    quarantined = spark.read.parquet(str(recorded.quarantine)).distinct()
+    quarantined = spark.read.parquet(str(recorded.quarantine)).distinct().withColumn("node", own)
     return queued.unionByName(
         quarantined.select(
             *KEY, zero.alias("queued"), F.lit(1).cast("long").alias("quarantined"), zero.alias("waiting")

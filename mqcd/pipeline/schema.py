@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.types import (
     BooleanType,
     DataType,
+    DateType,
     IntegerType,
     LongType,
     StringType,
@@ -25,6 +26,7 @@ _SPARK: dict[pa.DataType, DataType] = {
     pa.int64(): LongType(),
     pa.string(): StringType(),
     pa.bool_(): BooleanType(),
+    pa.date32(): DateType(),
     TIME: TimestampType(),
 }
 
@@ -96,3 +98,5 @@ EVENT_FIELDS = tuple(name for name in ARROW.names if name not in ("damage", "raw
 """Columns of those that can."""
 NEVER = "1970-01-01"
 """The day of lines that cannot be read."""
+EVENT_TABLE = "into"
+"""What says, as a column and in the path of a part, into which table rows go."""

@@ -13,7 +13,8 @@ the tables: moves and removals can be repeated. Each attempt at a batch has a st
 so that executors that outlive their driver for a while write where nobody looks.
 
 The directory may lie on any file system that all processes of the cluster share.
-Raises PipelineBusy when another process writes.
+Raises PipelineBusy when another process writes, and TablesOfAnotherFormat for tables that mean something else
+to the mqcd that made them.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ _SCRATCH = "_stream"
 _KEPT = 100
 """Commits that stay in the log; the last one says all, the others are for people."""
 
+FORMAT = 2
+"""Counts up when rows come to mean something else. 1: recipients were told apart by SPID and QID alone."""
+
 MANY = 40
 
 
@@ -43,10 +47,15 @@ class PipelineBusy(MqcdError):
     """Another process writes the tables. Try again when it is done."""
 
 
+class TablesOfAnotherFormat(MqcdError):
+    """These tables must not be mixed with what this mqcd would write; the text says what to do."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Commit:
     """What one batch did, and what all batches so far amount to."""
 
+    format: int = FORMAT
     batch: int = 0
     taken: dict[str, str] = field(default_factory=dict)
     """The event files that are in the tables, see `segments`."""
@@ -69,6 +78,8 @@ class Store:
         self.many = many
         """So many files of a day are put together."""
         self._disk = disk or Disk()
+        self._looked = False
+        """Whether the tables are known to be of this format."""
 
     # ------------------------------------------------------------ reading
 
@@ -77,17 +88,30 @@ class Store:
         return self.root / name
 
     def files(self, name: str, days: Iterable[str] | None = None) -> list[str]:
-        """A table's files, of some days or of all."""
+        """A table's files, of some days or of all. Raises TablesOfAnotherFormat."""
+        if not self._looked:
+            self.last()
         directory = self.table(name)
         found = [directory / f"day={day}" for day in days] if days is not None else directory.glob("day=*")
         return sorted(str(path) for day in found for path in day.glob("*.parquet"))
 
     def last(self) -> Commit:
-        """The newest commit; an empty one when there is none."""
+        """The newest commit; an empty one when there is none. Raises TablesOfAnotherFormat."""
         numbers = self._numbers()
         if not numbers:
             return Commit()
-        return Commit(**json.loads((self.root / LOG / f"{numbers[-1]:010d}.json").read_text("utf-8")))
+        told = json.loads((self.root / LOG / f"{numbers[-1]:010d}.json").read_text("utf-8"))
+        found = told.get("format", 1)
+        if found > FORMAT:
+            raise TablesOfAnotherFormat(f"{self.root}: the tables are of a newer mqcd (format {found})")
+        if found < FORMAT:
+            raise TablesOfAnotherFormat(
+                f"{self.root}: the tables are of an earlier mqcd (format {found}), which took recipients of"
+                " two nodes with the same SPID for one; move it away, and the next run makes them anew"
+                " of the event files that are kept"
+            )
+        self._looked = True
+        return Commit(**told)
 
     def _numbers(self) -> list[int]:
         names = (path.stem for path in (self.root / LOG).glob("*.json"))

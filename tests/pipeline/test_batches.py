@@ -17,6 +17,7 @@ from mqcd.pipeline.run import run
 from mqcd.pipeline.schema import ARROW
 from mqcd.pipeline.sources.decode import decode
 from mqcd.pipeline.store import Store
+from mqcd.pipeline.tables.ledger import off_balance, with_homes
 from tests.pipeline.making import HOUR, MINUTE, T0, Log, write
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
@@ -65,6 +66,32 @@ def test_a_batch_makes_every_table(spark: SparkSession, store: Store, tmp_path: 
     }
     (waiting,) = rows(spark, store, "queue_age", "hour")
     assert (waiting["recipients"], waiting["age"]) == (1, "5m-1h")
+
+
+def test_two_nodes_may_make_the_same_spid(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+    one, other = Log("n1"), Log("n2")
+    told = one.accept(T0, "a@site.example")
+    assert other.accept(T0, "b@slow.example")["spid"] == told["spid"]
+    one.verdict(told, "delivered", T0 + 50)
+    one.seal(tmp_path / "events")
+    other.seal(tmp_path / "events")
+    run(spark, store, tmp_path / "events")
+    other.verdict(told | {"recipient": "b@slow.example"}, "deferred", T0 + 60)
+    other.seal(tmp_path / "events")
+
+    run(spark, store, tmp_path / "events")
+
+    found = [(r["node"], r["recipient"], r["outcome"]) for r in rows(spark, store, "recipients", "node")]
+    assert found == [("n1", "a@site.example", "delivered"), ("n2", "b@slow.example", "queued")]
+    columns = "node string, spid string, qid int, queued long, quarantined long, waiting long"
+    recipients = frames.read(spark, store, "recipients")
+    # Also when the node has been given another name since.
+    for node in ("n2", "renamed"):
+        homes = spark.createDataFrame([(node, told["spid"], 1, 1, 0, 0)], columns)
+        assert off_balance(with_homes(recipients, homes)).count() == 0
+    homes = spark.createDataFrame([("n1", told["spid"], 1, 1, 0, 0)], columns)
+    off = off_balance(with_homes(recipients, homes)).select("node", "excess").collect()
+    assert sorted(map(tuple, off)) == [("n1", -1), ("n2", 1)]
 
 
 def test_a_second_batch_adds_to_the_first(spark: SparkSession, store: Store, tmp_path: Path) -> None:

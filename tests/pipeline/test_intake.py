@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mqcd.pipeline.sources.intake import PART, TOGETHER, intake
+from mqcd.pipeline.workers.intake import TOGETHER, intake
+from mqcd.pipeline.workers.parts import PART
 from tests.pipeline.making import HOUR, T0, Log
 
 _DAY = 24 * HOUR
@@ -41,12 +42,17 @@ def test_each_file_tells_its_ids_hours_and_days(tmp_path: Path) -> None:
         (second.name, 6, 8, 3),
     ]
     assert series[0]["hours"] == [T0 // HOUR, T0 // HOUR + 1]
-    assert series[0]["days"] == ["2026-11-15", "2026-11-18"]
-    parts = {Path(row["part"]).parent.name: row["part"] for row in told if row["part"]}
-    assert all(path.endswith(PART) for path in parts.values())
-    assert {day: pq.read_table(path).num_rows for day, path in parts.items()} == {
-        "day=2026-11-18": 4,
-        "day=2026-11-19": 3,
+    assert [row["days"] for row in told if row["days"]] == [["2026-11-15", "2026-11-18", "2026-11-19"]]
+    parts = [Path(row["part"]) for row in told if row["part"]]
+    assert all(path.name.endswith(PART) for path in parts)
+    rows = {str(path.parent.relative_to(tmp_path / "in")): pq.read_table(path).num_rows for path in parts}
+    assert rows == {
+        "in/into=events/day=2026-11-18": 4,
+        "in/into=events/day=2026-11-19": 3,
+        # Of the one who was accepted in a file that is not here more is to be known.
+        "in/into=recipients/kept=done-/day=2026-11-18": 1,
+        "in/into=recipients/kept=done-/day=2026-11-19": 1,
+        "told": 1,
     }
 
 
@@ -84,7 +90,9 @@ def test_however_much_is_held_before_it_is_written_all_of_it_is(tmp_path: Path, 
         log.deliver(T0)
         paths.append(log.seal(tmp_path / "events"))
     told = told_of(tmp_path / "in", *paths, together=together)
-    (part,) = (row["part"] for row in told if row["part"])
+    (part,) = (row["part"] for row in told if row["part"] and "into=events" in row["part"])
+    (done,) = (row["part"] for row in told if row["part"] and "into=recipients" in row["part"])
+    assert pq.read_table(done)["attempts"].to_pylist() == [1, 1]
     written = pq.read_table(part)["sequence"].to_pylist()
     assert written == sorted(set(written))
     assert len(written) == sum(row["events"] or 0 for row in told) == 6

@@ -17,6 +17,7 @@ from mqcd.pipeline import frames
 from mqcd.pipeline.run import run
 from mqcd.pipeline.sources.decode import DOUBLED
 from mqcd.pipeline.store import Store
+from mqcd.pipeline.tables.folding import KEY
 from mqcd.pipeline.tables.ledger import off_balance, with_homes
 from tests.bench.eventlogs import damage
 from tests.bench.eventlogs.generate import generate
@@ -90,10 +91,11 @@ def test_damaged(world: World) -> None:
 def test_recipients(world: World) -> None:
     names = ("node", "spid", "qid", "sender", "recipient", "site", "accepted", "first_attempt", "ended",
              "outcome", "attempts", "deferrals", "unknowns", "duplicate")  # fmt: skip
-    found = {(row["spid"], row["qid"]): row for row in world.rows("recipients", *names, "latency_ms")}
+    rows = world.rows("recipients", *names, "latency_ms")
+    found = {(row["node"], row["spid"], row["qid"]): row for row in rows}
     seen = 0
     for true in world.told.recipients():
-        row = found[true["spid"], int(true["qid"])]
+        row = found[true["node"], true["spid"], int(true["qid"])]
         seen += 1
         if row["site"] is None:
             # No verdict yet, so nothing says by which hosts the domain is served.
@@ -126,15 +128,15 @@ def test_ledger(world: World) -> None:
 
 def test_the_account_is_even_with_the_true_queue_and_names_who_is_missing(world: World) -> None:
     queued = [
-        (row["spid"], int(row["qid"]), 1, 0, 0)
+        (row["node"], row["spid"], int(row["qid"]), 1, 0, 0)
         for row in world.told.recipients()
         if row["outcome"] == "queued"
     ]
-    columns = "spid string, qid int, queued long, quarantined long, waiting long"
+    columns = "node string, spid string, qid int, queued long, quarantined long, waiting long"
     for missing in (0, 2):
         homes = world.spark.createDataFrame(queued[missing:], columns)
-        off = off_balance(with_homes(world.frame("recipients"), homes)).select("spid", "qid").collect()
-        assert {tuple(row) for row in off} == {row[:2] for row in queued[:missing]}
+        off = off_balance(with_homes(world.frame("recipients"), homes)).select(*KEY).collect()
+        assert {tuple(row) for row in off} == {row[:3] for row in queued[:missing]}
 
 
 def test_sites(world: World) -> None:

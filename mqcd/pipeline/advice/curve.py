@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from mqcd.core.events import Verb
 from mqcd.pipeline.advice.decisions import STEPS, Rules
 from mqcd.pipeline.advice.pressure import asks_for_less
+from mqcd.pipeline.tables.folding import KEY
 from mqcd.pipeline.tables.times import DAY_MS
 
 _VERDICTS = (Verb.DELIVERED, Verb.DEFERRED, Verb.EXPIRED)
@@ -29,9 +30,9 @@ def curves(events: DataFrame, rules: Rules, since: int) -> DataFrame:
         & (F.col("at") >= F.timestamp_millis(F.lit(since)))
     )
     rows = told.select(
-        "site", "spid", "qid", "attempt", F.unix_millis("at").alias("at"), "event", passing.alias("passing")
+        "site", *KEY, "attempt", F.unix_millis("at").alias("at"), "event", passing.alias("passing")
     )
-    life = Window.partitionBy("spid", "qid").orderBy("attempt")
+    life = Window.partitionBy(*KEY).orderBy("attempt")
     seen = rows.select(
         "*", F.first("at").over(life).alias("first"), F.first("passing").over(life).alias("of_them"),
         F.first("attempt").over(life).alias("number"),

@@ -23,13 +23,14 @@ from mqcd.core.schedule import RetrySchedule
 from mqcd.pipeline.advice.decisions import MINUTE
 from mqcd.pipeline.advice.pressure import asks_for_less
 from mqcd.pipeline.advice.replay import TOLERANCE, Case, Outcome, replay
+from mqcd.pipeline.tables.folding import KEY
 
 LEAST = 3
 SHORTEST = MINUTE
 _OPEN = 1 << 62
 """The end of an outage that the record does not show the end of."""
 _VERDICTS = (Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
-_KEY = ("node", "site")
+_SITE = ("node", "site")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,24 +93,24 @@ def verdicts(events: DataFrame) -> DataFrame:
 
 def outages(tried: DataFrame) -> DataFrame:
     """Rows of `node`, `site`, `begin`, `end` (ms), `failures`."""
-    ill = tried.where("down").groupBy(*_KEY).count().where(F.col("count") >= LEAST).select(*_KEY)
-    order = Window.partitionBy(*_KEY).orderBy("start", "sequence")
-    runs = tried.join(ill, list(_KEY), "left_semi").withColumn(
+    ill = tried.where("down").groupBy(*_SITE).count().where(F.col("count") >= LEAST).select(*_SITE)
+    order = Window.partitionBy(*_SITE).orderBy("start", "sequence")
+    runs = tried.join(ill, list(_SITE), "left_semi").withColumn(
         "run", F.sum((~F.col("down")).cast("int")).over(order)
     )
     began = _if(F.col("down"), "start")
-    summed = runs.groupBy(*_KEY, "run").agg(
+    summed = runs.groupBy(*_SITE, "run").agg(
         F.min(began).alias("begin"),
         F.max(began).alias("last"),
         F.count_if("down").alias("failures"),
         F.min(_if(~F.col("down"), "start")).alias("up"),
     )
-    after = F.lead("up").over(Window.partitionBy(*_KEY).orderBy("run"))
+    after = F.lead("up").over(Window.partitionBy(*_SITE).orderBy("run"))
     end = F.col("last") + F.greatest(F.lit(1), F.floor((F.col("after") - F.col("last")) / 2))
     return (
         summed.withColumn("after", after)
         .where((F.col("failures") >= LEAST) & (F.col("last") - F.col("begin") >= SHORTEST))
-        .select(*_KEY, "begin", F.coalesce(end.cast("long"), F.lit(_OPEN)).alias("end"), "failures")
+        .select(*_SITE, "begin", F.coalesce(end.cast("long"), F.lit(_OPEN)).alias("end"), "failures")
     )
 
 
@@ -119,16 +120,15 @@ def _if(condition: Column, name: str) -> Column:
 
 def cases(tried: DataFrame, found: DataFrame, schedule: RetrySchedule) -> DataFrame:
     """The recipients to be replayed, each with the outages of its site, and what was recorded of it."""
-    lists = found.groupBy(*_KEY).agg(F.sort_array(F.collect_list(F.struct("begin", "end"))).alias("outages"))
-    firsts = tried.where((F.col("attempt") == 1) & F.col("down")).join(lists, list(_KEY))
+    lists = found.groupBy(*_SITE).agg(F.sort_array(F.collect_list(F.struct("begin", "end"))).alias("outages"))
+    firsts = tried.where((F.col("attempt") == 1) & F.col("down")).join(lists, list(_SITE))
     hit = F.exists("outages", lambda each: (each["begin"] <= F.col("start")) & (F.col("start") < each["end"]))
     age = F.when(F.col("origin") == "report", F.lit(schedule.maxtime_reports)).otherwise(
         F.lit(schedule.maxtime)
     )
     chosen = firsts.where(hit).select(
-        "spid",
-        "qid",
-        *_KEY,
+        *KEY,
+        "site",
         F.col("start").alias("first"),
         (F.col("received") + age).alias("limit"),
         "outages",
@@ -136,15 +136,15 @@ def cases(tried: DataFrame, found: DataFrame, schedule: RetrySchedule) -> DataFr
     record = tried.groupBy("node").agg(F.max("at").alias("end"))
     up = ~F.col("down")
     lives = (
-        tried.select("spid", "qid", "attempt", "start", "down")
-        .join(chosen.select("spid", "qid"), ["spid", "qid"], "left_semi")
-        .groupBy("spid", "qid")
+        tried.select(*KEY, "attempt", "start", "down")
+        .join(chosen.select(*KEY), list(KEY), "left_semi")
+        .groupBy(*KEY)
         .agg(
             F.coalesce(F.min(_if(up, "attempt")), F.max("attempt")).alias("recorded"),
             F.coalesce(F.min(_if(up, "start")), F.lit(0)).alias("up"),
         )
     )
-    return chosen.join(lives, ["spid", "qid"]).join(F.broadcast(record), "node")
+    return chosen.join(lives, list(KEY)).join(F.broadcast(record), "node")
 
 
 def what_if(events: DataFrame, in_force: RetrySchedule, other: RetrySchedule, most: int = 500) -> WhatIf:

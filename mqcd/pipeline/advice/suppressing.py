@@ -51,7 +51,7 @@ def refusals(recipients: DataFrame) -> DataFrame:
         name_of(F.col("recipient"), F.col("domain")).alias("name"),
         F.coalesce("site", "destination").alias("site"),
         F.unix_millis("ended").alias("at"),
-        "spid", "status", "code",
+        "node", "spid", "status", "code",
         F.substring("reply", 1, _REPLY).alias("reply"),
         F.concat_ws("/", "node", "shard", "last_sequence").alias("event"),
     )  # fmt: skip
@@ -93,7 +93,7 @@ def dead(recipients: DataFrame, sites: DataFrame, rules: Rules, now: int) -> Dat
     )
     since = refused.join(taken, "name", "left").where(F.col("at") > F.coalesce("taken", F.lit(0)))
     found = since.groupBy("name").agg(
-        F.count_distinct("spid").alias("messages"),
+        F.count_distinct("node", "spid").alias("messages"),
         F.min("at").alias("first"),
         F.max("at").alias("last"),
         F.max(F.struct("at", "status", "code", "reply", "event")).alias("said"),

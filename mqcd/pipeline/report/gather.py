@@ -37,6 +37,7 @@ from mqcd.pipeline.report.figures import (
 )
 from mqcd.pipeline.sources.segments import absent, closed_files, read_ranges, without
 from mqcd.pipeline.store import Commit, Store
+from mqcd.pipeline.tables.folding import KEY
 from mqcd.pipeline.tables.queue_age import BUCKETS
 from mqcd.pipeline.tables.times import HOUR_MS
 
@@ -326,7 +327,7 @@ def _named(recipients: DataFrame, order: Column) -> Listing[Named]:
     total = recipients.count()
     if not total:
         return Listing()
-    rows = recipients.orderBy(order, "spid", "qid").select(*columns).limit(LISTED).collect()
+    rows = recipients.orderBy(order, *KEY).select(*columns).limit(LISTED).collect()
     return Listing(rows=tuple(Named(**row.asDict()) for row in rows), total=total)
 
 

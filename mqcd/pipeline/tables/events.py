@@ -5,16 +5,13 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from mqcd.pipeline.schema import NEVER
+from mqcd.pipeline.schema import EVENT_TABLE, NEVER
 from mqcd.pipeline.sources.decode import DOUBLED
 from mqcd.pipeline.tables.times import day_of
 
-EVENT_TABLE = "into"
-"""Column that says which of the two a row goes into."""
-
 
 def sorted_out(rows: DataFrame) -> DataFrame:
-    """What the source gives, with the table and the UTC day that each row belongs to."""
+    """What the source gives, with the table (`EVENT_TABLE`) and the UTC day that each row belongs to."""
     good = F.col("damage").isNull()
     into = F.when(good, "events").otherwise("damaged")
     day = F.when(good, day_of(F.unix_millis("at")))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from mqcd.pipeline.tables.recipients import ENDS
+from mqcd.pipeline.tables.folding import ENDS, KEY, LIFE
 
 HOMES = ("queued", "quarantined")
 
@@ -17,10 +17,24 @@ def with_homes(recipients: DataFrame, homes: DataFrame) -> DataFrame:
     """Recipients with how often each lies in the queue, in its quarantine, and waits for its report
     (`queued`, `quarantined`, `waiting` of `homes`); those that only the queue knows come with it."""
     places = (*HOMES, "waiting")
-    here = homes.groupBy("spid", "qid").agg(*(F.sum(name).alias(name) for name in places))
-    joined = recipients.join(here, ["spid", "qid"], "full")
+    here = (
+        _under_their_nodes(homes, recipients).groupBy(*KEY).agg(*(F.sum(name).alias(name) for name in places))
+    )
+    joined = recipients.join(here, list(KEY), "full")
     counts = {name: F.coalesce(name, F.lit(0)) for name in ("accepts", *ENDS, "unknowns", *places)}
     return joined.withColumns(counts).withColumn("duplicate", F.coalesce("duplicate", F.lit(False)))
+
+
+def _under_their_nodes(homes: DataFrame, recipients: DataFrame) -> DataFrame:
+    """Homes with the node of the acceptance: a node may have been given another name since."""
+    waits = F.when(F.col("open") & (F.col("accepts") > 0), F.col("node"))
+    near = recipients.join(homes.select(*LIFE).distinct(), list(LIFE), "left_semi")
+    names = near.groupBy(*LIFE).agg(
+        F.collect_set("node").alias("_nodes"), F.min(waits).alias("_one"), F.max(waits).alias("_other")
+    )
+    other = F.when(F.col("_one") == F.col("_other"), F.col("_one"))
+    named = F.when(F.array_contains("_nodes", F.col("node")), F.col("node")).otherwise(other)
+    return homes.join(names, list(LIFE), "left").withColumn("node", F.coalesce(named, "node"))
 
 
 def off_balance(recipients: DataFrame) -> DataFrame:

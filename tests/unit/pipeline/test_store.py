@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
-from mqcd.pipeline.store import Commit, PipelineBusy, Store, overlaps, with_files
+from mqcd.pipeline.store import (
+    FORMAT,
+    Commit,
+    PipelineBusy,
+    Store,
+    TablesOfAnotherFormat,
+    overlaps,
+    with_files,
+)
 
 
 def staged(store: Store, batch: int) -> str:
@@ -44,6 +53,20 @@ def test_a_commit_moves_and_removes(tmp_path: Path) -> None:
         store.commit(done)
     assert table(store) == {"new.parquet": b"new"}
     assert store.last() == done
+
+
+@pytest.mark.parametrize(("told", "says"), [({}, "move it away"), ({"format": FORMAT + 1}, "newer")])
+def test_tables_of_another_format_are_neither_read_nor_added_to(
+    tmp_path: Path, told: dict[str, int], says: str
+) -> None:
+    old_file(Store(tmp_path))
+    (tmp_path / "_log").mkdir()
+    (tmp_path / "_log" / "0000000001.json").write_text(json.dumps({"batch": 1, **told}))
+    with pytest.raises(TablesOfAnotherFormat, match=says), Store(tmp_path).writing():
+        pass
+    with pytest.raises(TablesOfAnotherFormat, match=says):
+        Store(tmp_path).files("t")
+    assert (tmp_path / "t" / "day=2026-11-18" / "old.parquet").exists()
 
 
 def test_what_was_not_committed_never_happened(tmp_path: Path) -> None:

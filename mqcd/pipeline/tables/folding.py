@@ -1,0 +1,209 @@
+"""What the events of a recipient amount to: rows of one shape, folded into one. Pure, on Arrow tables.
+
+An event tells some columns of a recipient, a row of the table `recipients` tells others: both have the
+shape of `STATE`, and `folded` makes of any number of them one row for each recipient. So a batch adds to
+what was known without reading the old events again, in whichever order files come.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqcd.core.events import Verb
+from mqcd.core.spid import EPOCH_MS
+from mqcd.pipeline.schema import ARROW, TIME
+
+KEY = ("node", "spid", "qid")
+"""What names a recipient. A SPID is its node's own: two with the same shard number may make the same."""
+LIFE = ("spid", "qid")
+"""What its events share also when its node is given another name meanwhile."""
+ENDS = ("delivered", "bounced", "expired", "removed")
+"""Verbs; of the last no event is written yet."""
+_COUNTS: dict[str, tuple[str, ...]] = {
+    "accepts": (Verb.ACCEPTED,),
+    **{verb: (verb,) for verb in ENDS},
+    "deferrals": (Verb.DEFERRED,),
+    "unknowns": (Verb.OUTCOME_UNKNOWN,),
+    "reports": (Verb.REPORTED, Verb.DISCARDED),
+}
+_LEAST = ("accepted", "first_attempt", "ended", "unknown_sequence")
+_GREATEST = ("shard", "attempts", "last_event", "delivered_sequence")
+_NEWEST: dict[str, tuple[str, ...]] = {
+    "envelope_sequence": ("sender", "recipient", "domain", "size", "origin", "listener", "client", "user"),
+    "last_sequence": (
+        "last", "destination", "site", "zone", "remote_host", "remote_addr", "tls", "code", "status",
+        "reply", "phase", "class",
+    ),
+    "due_sequence": ("due",),
+}  # fmt: skip
+"""Columns that are those of one event, and the column that says of which: the greatest counts."""
+_VERDICTS = (Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
+_ENVELOPE = 1 << 62
+"""Stands for the sequence of an acceptance: it tells the envelope best."""
+
+_AT, _NUMBER, _TEXT = TIME, pa.int64(), pa.string()
+_OTHER = {"shard": pa.int32(), "attempts": pa.int32(), "last": _TEXT}
+
+
+def _kind(name: str) -> pa.DataType:
+    if name in _COUNTS or name.endswith("_sequence"):
+        return _NUMBER
+    if name in ("accepted", "first_attempt", "ended", "last_event"):
+        return _AT
+    return _OTHER.get(name) or ARROW.field(name).type
+
+
+_newest = [column for sequence, names in _NEWEST.items() for column in (sequence, *names)]
+STATE = pa.schema([(name, _kind(name)) for name in (*KEY, *_COUNTS, *_LEAST, *_GREATEST, *_newest)])
+"""The columns that are folded."""
+RECIPIENT = pa.schema(
+    [
+        *STATE,
+        ("outcome", _TEXT),
+        ("hour", _AT),
+        ("latency_ms", _NUMBER),
+        ("duplicate", pa.bool_()),
+        ("open", pa.bool_()),
+        ("day", pa.date32()),
+    ]
+)
+"""Those of the table; the last ones follow from the others."""
+EVENT = [
+    "node", "shard", "sequence", "event", "at", "spid", "qid", "attempt",
+    *(name for names in _NEWEST.values() for name in names if name != "last"),
+]  # fmt: skip
+"""Columns of an event that tell of a recipient."""
+_HOUR_US, _DAY_MS = 3_600_000_000, 86_400_000
+
+
+def of_events(events: pa.Table) -> pa.Table:
+    """What each event about a recipient tells of it, as STATE."""
+    told = events.select(EVENT)
+    if told["spid"].null_count or told["qid"].null_count:
+        told = told.filter(pc.and_(pc.is_valid(told["spid"]), pc.is_valid(told["qid"])))
+    told = told.combine_chunks()
+    sequence, at = told["sequence"], told["at"]
+    # Verbs are few: each is looked at once, and each row by its number.
+    verbs = told["event"].combine_chunks().dictionary_encode()
+
+    def when(condition: pa.Array, value: object) -> pa.Array:
+        return pc.if_else(condition, value, None)
+
+    def verb(*wanted: str) -> pa.Array:
+        return pc.is_in(verbs.dictionary, value_set=pa.array(map(str, wanted))).take(verbs.indices)
+
+    accepted = verb(Verb.ACCEPTED)
+    columns = {
+        "accepted": when(accepted, at),
+        "first_attempt": when(verb(Verb.ATTEMPTED), at),
+        "ended": when(verb(*ENDS), at),
+        "unknown_sequence": when(verb(Verb.OUTCOME_UNKNOWN), sequence),
+        "attempts": pc.fill_null(told["attempt"], 0),
+        "last_event": at,
+        "delivered_sequence": when(verb(Verb.DELIVERED), sequence),
+        # Of an event without a sender nothing is taken.
+        "envelope_sequence": when(
+            pc.is_valid(told["sender"]), pc.if_else(accepted, pa.scalar(_ENVELOPE), sequence)
+        ),
+        "last_sequence": when(verb(*_VERDICTS), sequence),
+        "last": told["event"],
+        "due_sequence": when(pc.is_valid(told["due"]), sequence),
+        **{name: verb(*verbs) for name, verbs in _COUNTS.items()},
+    }
+    chosen = [columns[name] if name in columns else told[name] for name in STATE.names]
+    return pa.table(chosen, names=STATE.names).cast(STATE)
+
+
+def folded(rows: pa.Table) -> pa.Table:
+    """One row for each recipient, as RECIPIENT, of rows that hold STATE.
+
+    Events under another node's name than the acceptance are that recipient's if there is no other with its
+    SPID and QID: the node was given a new name while mail was in its queue.
+    """
+    once = _fold(rows.select(STATE.names).cast(STATE).combine_chunks())
+    strangers = pc.equal(once["accepts"], 0)
+    if pc.any(strangers).as_py():
+        once = _fold(_adopted(once, strangers))
+    return _derived(once)
+
+
+def _fold(rows: pa.Table) -> pa.Table:
+    wide = rows.select([*KEY, *_COUNTS, *_LEAST, *_GREATEST])
+    orders = {}
+    for name in _NEWEST:
+        rank, orders[name] = _ranked(rows[name])
+        wide = wide.append_column(name, rank)
+    sums = [(name, "sum") for name in _COUNTS]
+    least = [(name, "min") for name in _LEAST]
+    greatest = [(name, "max") for name in (*_GREATEST, *_NEWEST)]
+    # In one thread: the processors are busy with other tasks.
+    grouped = wide.group_by(list(KEY), use_threads=False).aggregate([*sums, *least, *greatest])
+    columns = {name: grouped[name] for name in KEY}
+    columns |= {name: grouped[f"{name}_{how}"] for name, how in (*sums, *least, *greatest)}
+    for sequence, names in _NEWEST.items():
+        place = pc.take(orders[sequence], columns[sequence])
+        for name in (sequence, *names):
+            columns[name] = pc.take(rows[name], place)
+    return pa.table([columns[name] for name in STATE.names], schema=STATE).combine_chunks()
+
+
+def _ranked(sequence: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
+    """The place of each row in the order of sequences, none where it has none; and the rows in this order."""
+    order = pc.sort_indices(sequence)
+    rank = np.empty(len(order), np.int64)
+    rank[order.to_numpy()] = np.arange(len(order))
+    return pa.array(rank, mask=pc.is_null(sequence).to_numpy()), order
+
+
+def _adopted(rows: pa.Table, strangers: pa.ChunkedArray) -> pa.Table:
+    """With the node of the acceptance, where there is one with the same SPID and QID and no other."""
+    known = rows.filter(pc.invert(strangers)).select(["spid", "qid", "node"])
+    homes = known.group_by(list(LIFE)).aggregate([("node", "min"), ("node", "max")])
+    homes = homes.filter(pc.equal(homes["node_min"], homes["node_max"])).select([*LIFE, "node_min"])
+    lost = rows.filter(strangers).join(homes, list(LIFE), join_type="left outer", use_threads=False)
+    node = pc.coalesce(lost["node_min"], lost["node"])
+    lost = lost.set_column(lost.column_names.index("node"), "node", node)
+    return pa.concat_tables([rows.filter(pc.invert(strangers)), lost.select(STATE.names)]).combine_chunks()
+
+
+def _derived(rows: pa.Table) -> pa.Table:
+    made = spid_ms(rows["spid"])
+    is_end = [pc.greater(rows[name], 0) for name in ENDS]
+    delivered, bounced, expired, removed = is_end
+    failed = pc.or_(bounced, expired)
+    accepted, ended = (rows[name].cast(_NUMBER) for name in ("accepted", "ended"))
+    since = pc.coalesce(accepted, pc.multiply(made, 1000))
+    # Of a report that fails nobody is told (RFC 5321, 4.5.5).
+    told = pc.or_(pc.greater(rows["reports"], 0), pc.fill_null(pc.equal(rows["sender"], ""), False))
+    ends = pc.or_(pc.or_(failed, delivered), removed)
+    waits = pc.or_(pc.invert(ends), pc.and_(failed, pc.invert(told)))
+    columns = {
+        "outcome": pc.case_when(pc.make_struct(*is_end), *ENDS, "queued"),
+        "hour": pc.multiply(pc.divide(since, _HOUR_US), _HOUR_US).cast(_AT),
+        "latency_ms": pc.subtract(pc.divide(ended, 1000), pc.divide(accepted, 1000)),
+        "duplicate": pc.fill_null(pc.greater(rows["delivered_sequence"], rows["unknown_sequence"]), False),
+        "open": pc.or_(pc.equal(rows["accepts"], 0), waits),
+        "day": pc.divide(made, _DAY_MS).cast(pa.int32()).cast(pa.date32()),
+    }
+    for name, column in columns.items():
+        rows = rows.append_column(RECIPIENT.field(name), column.cast(RECIPIENT.field(name).type))
+    return rows
+
+
+_DIGITS = np.zeros(256, np.int64)
+for _number, _digit in enumerate("0123456789abcdef"):
+    _DIGITS[ord(_digit)] = _DIGITS[ord(_digit.upper())] = _number
+
+
+def spid_ms(spids: pa.ChunkedArray) -> pa.ChunkedArray:
+    """When SPIDs were made, ms since the Unix epoch; of what is none, the time that the least one tells."""
+    known = pc.match_substring_regex(spids, "^[0-9A-Fa-f]{16}$")
+    text = pc.if_else(known, spids, "0" * 16).cast(pa.binary()).cast(pa.binary(16))
+    flat = text.combine_chunks()
+    octets = np.frombuffer(flat.buffers()[1], np.uint8).reshape(-1, 16)[flat.offset : flat.offset + len(flat)]
+    # 41 bits: ten digits and the upper bits of the eleventh.
+    digits = _DIGITS[octets[:, :11]]
+    upper = digits @ (np.int64(16) ** np.arange(10, -1, -1, dtype=np.int64))
+    return pa.chunked_array([pa.array((upper >> 3) + EPOCH_MS)])

@@ -1,0 +1,1 @@
+"""What tasks do in Python, past Java: read event files, fold recipients, write Parquet."""

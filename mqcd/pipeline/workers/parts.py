@@ -1,0 +1,67 @@
+"""Parquet files that a task writes by itself, past Java: one for each place below a directory.
+
+Their names end in `.part` until the driver hears from the task that it wrote them (`take`): what a task
+that failed has written is never taken for a part that counts.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from mqcd.pipeline.schema import EVENT_TABLE
+
+PART = ".part"
+OPEN, DONE = "open-", "done-"
+"""How files of `recipients` begin: those of unfinished ones are written anew by each batch."""
+_DIVERSE = {
+    "id", "spid", "at", "due", "sequence", "queued_ms", "attempt_ms", "raw", "accepted", "first_attempt",
+    "ended", "last_event", "delivered_sequence", "last_sequence", "latency_ms",
+}  # fmt: skip
+"""Columns of which a dictionary would soon be full."""
+
+
+def take(part: str) -> None:
+    """Give a part its final name."""
+    path = Path(part)
+    path.rename(path.with_suffix(".parquet"))
+
+
+class Parts:
+    """The files of one task."""
+
+    def __init__(self, base: Path) -> None:
+        self.names: list[str] = []
+        self._base = base
+        self._writers: dict[str, pq.ParquetWriter] = {}
+
+    def close(self) -> None:
+        """Before this none of them can be read."""
+        for writer in self._writers.values():
+            writer.close()
+
+    def add(self, table: str, rows: pa.Table, days: pa.ChunkedArray, prefix: str = "") -> None:
+        """Rows of a table, each with its day; their files come to have names with `prefix`."""
+        found = pc.unique(days)
+        for day in found:
+            these = rows if len(found) == 1 else rows.filter(pc.equal(days, day))
+            kept = f"kept={prefix}/" if prefix else ""
+            self.write(f"in/{EVENT_TABLE}={table}/{kept}day={day}", these)
+
+    def write(self, place: str, rows: pa.Table) -> None:
+        """Rows that are alike for each place."""
+        if not rows.num_rows:
+            return
+        writer = self._writers.get(place)
+        if writer is None:
+            path = self._base / place / f"{uuid.uuid4().hex}{PART}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            plain = [name for name in rows.column_names if name not in _DIVERSE]
+            writer = pq.ParquetWriter(path, rows.schema, use_dictionary=plain, write_statistics=True)
+            self._writers[place] = writer
+            self.names.append(str(path))
+        writer.write_table(rows)

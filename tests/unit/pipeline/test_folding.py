@@ -1,0 +1,132 @@
+"""Recipients from their events, without Spark: whatever comes together, in whichever order."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from mqcd.core.spid import format_spid, spid_at
+from mqcd.pipeline.schema import ARROW
+from mqcd.pipeline.tables.folding import EVENT, STATE, folded, of_events, spid_ms
+
+T0 = 1_795_000_020_000
+SPID = format_spid(spid_at(T0))
+
+
+def events(*rows: dict[str, Any]) -> pa.Table:
+    """Events of one recipient of node n1, a second apart, unless they say something else."""
+    given = [
+        {
+            "node": "n1",
+            "shard": 0,
+            "spid": SPID,
+            "qid": 1,
+            "sequence": number,
+            "at": (T0 + number * 1000) * 1000,
+        }
+        | row
+        for number, row in enumerate(rows)
+    ]
+    return pa.Table.from_pylist(given, schema=pa.schema([ARROW.field(name) for name in EVENT]))
+
+
+ACCEPTED = {
+    "event": "accepted",
+    "sender": "s@here.example",
+    "recipient": "a@b.example",
+    "size": 7,
+    "tls": "x",
+}
+LIFE = (
+    ACCEPTED,
+    {"event": "attempted", "attempt": 1},
+    {"event": "deferred", "attempt": 1, "code": 451, "reply": "later", "due": (T0 + 60_000) * 1000},
+    {"event": "attempted", "attempt": 2},
+    {"event": "outcome-unknown", "attempt": 2},
+    {"event": "delivered", "attempt": 3, "code": 250, "sender": "other@here.example"},
+)
+
+
+def test_a_life_is_one_row() -> None:
+    (row,) = folded(of_events(events(*LIFE))).to_pylist()
+    assert (row["accepts"], row["delivered"], row["deferrals"], row["unknowns"], row["attempts"]) == (
+        1,
+        1,
+        1,
+        1,
+        3,
+    )
+    assert (row["outcome"], row["open"], row["duplicate"], row["latency_ms"]) == (
+        "delivered",
+        False,
+        True,
+        5000,
+    )
+    # The envelope as it was accepted; of the last verdict also what it does not tell; the newest due time.
+    assert (row["sender"], row["size"], row["code"], row["reply"], row["tls"]) == (
+        "s@here.example",
+        7,
+        250,
+        None,
+        None,
+    )
+    assert row["due"].timestamp() * 1000 == T0 + 60_000
+    assert (str(row["day"]), str(row["hour"])) == ("2026-11-18", "2026-11-18 11:00:00+00:00")
+
+
+@pytest.mark.parametrize("cut", range(1, len(LIFE)))
+def test_parts_of_a_life_make_the_same_row_in_any_order(cut: int) -> None:
+    whole = of_events(events(*LIFE))
+    parts = [whole.slice(0, cut), whole.slice(cut)]
+    for order in itertools.permutations(parts):
+        states = [folded(part).select(STATE.names) for part in order]
+        assert folded(pa.concat_tables(states)).equals(folded(whole))
+
+
+@pytest.mark.parametrize(
+    ("life", "is_open"),
+    [
+        ((ACCEPTED,), True),
+        ((ACCEPTED, {"event": "bounced"}), True),
+        ((ACCEPTED, {"event": "bounced"}, {"event": "reported"}), False),
+        ((ACCEPTED | {"sender": ""}, {"event": "bounced"}), False),
+        ((ACCEPTED, {"event": "expired"}, {"event": "discarded"}), False),
+        (({"event": "delivered"},), True),
+    ],
+)
+def test_who_is_finished(life: tuple[dict[str, Any], ...], is_open: bool) -> None:
+    assert folded(of_events(events(*life)))["open"].to_pylist() == [is_open]
+
+
+def test_two_nodes_with_the_same_spid_are_two_recipients() -> None:
+    rows = folded(
+        of_events(events(ACCEPTED, ACCEPTED | {"node": "n2"}, {"event": "delivered", "node": "n2"}))
+    )
+    assert {row["node"]: row["outcome"] for row in rows.to_pylist()} == {"n1": "queued", "n2": "delivered"}
+
+
+def test_a_node_may_get_another_name_while_it_has_mail() -> None:
+    rows = folded(of_events(events(ACCEPTED, {"event": "delivered", "node": "renamed"})))
+    assert [(row["node"], row["outcome"]) for row in rows.to_pylist()] == [("n1", "delivered")]
+    # With two to choose from nobody can tell whose it is.
+    rows = folded(
+        of_events(events(ACCEPTED, ACCEPTED | {"node": "n2"}, {"event": "delivered", "node": "renamed"}))
+    )
+    assert sorted((row["node"], row["outcome"]) for row in rows.to_pylist()) == [
+        ("n1", "queued"), ("n2", "queued"), ("renamed", "delivered"),
+    ]  # fmt: skip
+
+
+def test_events_without_a_recipient_tell_nothing() -> None:
+    rows = events({"event": "refused", "spid": None, "qid": None}, {"event": "delivered", "qid": None})
+    assert folded(of_events(rows)).num_rows == 0
+
+
+def test_the_time_in_a_spid() -> None:
+    late = (1 << 41) - 1
+    spids = [format_spid(spid_at(T0) | 5), format_spid(spid_at(T0)).lower(), "no spid", "F" * 16]
+    epoch = 1_577_836_800_000
+    assert spid_ms(pa.chunked_array([spids])).to_pylist() == [T0, T0, epoch, epoch + late]
