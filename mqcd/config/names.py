@@ -13,6 +13,7 @@ from mqcd.config.fields import BadValue, Kind
 from mqcd.config.login import Secret
 from mqcd.config.remotenets import Network
 from mqcd.config.settings import HostPattern, HostPort, Source
+from mqcd.core.address import normal_domain
 
 Value = TypeVar("Value")
 
@@ -94,11 +95,8 @@ class Domain(Kind[str]):
         return "a domain such as example.com"
 
     def parse(self, text: str) -> str:
-        try:
-            ascii_text = text if text.isascii() else text.encode("idna").decode("ascii")
-        except UnicodeError:
-            raise self.refuse(text) from None
-        return _as(HOST_NAME, self, ascii_text.rstrip(".")).lower()
+        # Of what cannot be written in ASCII the pattern below says no.
+        return _as(HOST_NAME, self, normal_domain(text))
 
     def show(self, value: str) -> str:
         return value

@@ -9,8 +9,15 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Sequence
+from unicodedata import normalize
 
 from mqcd.core.errors import DecodeError
+
+_MAX_LABEL = 63
+_DOTS = re.compile("[.\u3002\uff0e\uff61]")
+"""What separates labels as people write them (RFC 3490, 3.1)."""
+_DEVIANT = re.compile("[ßς\u200c\u200d]")
+"""Letters that IDNA 2003 and 2008 read differently."""
 
 MAX_LOCAL = 64
 MAX_DOMAIN = 255
@@ -94,13 +101,33 @@ def domain_of(address: str) -> str:
 
 def normal_domain(domain: str) -> str:
     """Lower case, A-labels (RFC 5890), no final dot. What IDNA refuses is only lowered."""
-    domain = domain.lower().rstrip(".")
-    if domain.isascii():
-        return domain
+    lowered = domain.lower().rstrip(".")
+    if lowered.isascii():
+        return lowered
     try:
-        return domain.encode("idna").decode("ascii")
+        # Lowered at the end of a word, it would become a letter that is another one in a name.
+        folded = domain.replace("\N{GREEK CAPITAL LETTER SIGMA}", "\N{GREEK SMALL LETTER SIGMA}").lower()
+        return ".".join(map(_a_label, _DOTS.split(folded.rstrip("."))))
     except UnicodeError:
-        return domain
+        return lowered
+
+
+def _a_label(label: str) -> str:
+    """One label of a domain, lowered. Raises UnicodeError.
+
+    Python's codec is that of IDNA 2003 (RFC 3490), which wrote ß as ss and left joiners out: to others that
+    is another domain, with another owner, since they are letters of their own (RFC 5894, 7.2).
+    """
+    if label.isascii():
+        if not label:
+            raise UnicodeError("empty label")
+        return label
+    if not _DEVIANT.search(label):
+        return label.encode("idna").decode("ascii")
+    encoded = "xn--" + normalize("NFKC", label).encode("punycode").decode("ascii")
+    if len(encoded) > _MAX_LABEL:
+        raise UnicodeError("label too long")
+    return encoded
 
 
 def sent_by(wanted: Sequence[str], sender: str) -> bool:

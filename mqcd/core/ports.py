@@ -202,6 +202,10 @@ class Connection(Protocol):
     def tls(self) -> str:
         """TLS version in use, such as "TLSv1.3"; "" without."""
 
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing has come that was not read, and the peer has not closed."""
+
     def write(self, data: bytes) -> None:
         """Send octets, buffered."""
 

@@ -109,13 +109,14 @@ class RetrySchedule:
     def after_unknown(self, recipient: Recipient, now: int) -> int:
         """When to try again after a crash hid the outcome; `recipient.unknowns` counts this one.
 
-        The first time at once, the second after the first delay, from the third the longest.
+        The first time at once, the second after the first delay, from the third the longest; brought forward
+        to its age limit as any other retry, but never so once it is past that.
         """
         if recipient.unknowns <= 1:
             return now
-        if recipient.unknowns == 2:
-            return now + self.delay(recipient, 1)
-        return now + self.delay(recipient, len(self.delays))
+        due = now + self.delay(recipient, 1 if recipient.unknowns == 2 else len(self.delays))
+        limit = self.expires(recipient, now)
+        return min(due, max(limit, now + LAST_CHANCE_MS)) if limit > now else due
 
 
 def _received(recipient: Recipient, now: int) -> int:

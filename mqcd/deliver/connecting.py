@@ -23,6 +23,7 @@ from mqcd.deliver.routing import Destination, order
 from mqcd.deliver.shop import Shop
 
 MAX_ADDRESSES = 5
+"""Addresses that one attempt tries at most (RFC 5321, 5.1 asks for two)."""
 
 _log = logging.getLogger("mqcd.deliver")
 
@@ -84,10 +85,11 @@ async def connect(shop: Shop, hop: Hop, turn: int) -> Link | NoHost:
         for address in addresses:
             if tried == MAX_ADDRESSES:
                 return worst
-            tried += 1
             found = await _reach(shop, hop, host, address, turn)
             if isinstance(found, Link):
                 return found
+            # An address of a family that its zone has none of was not tried.
+            tried += bool(found.session)
             if _telling(found) >= _telling(worst):
                 worst = found
     return worst

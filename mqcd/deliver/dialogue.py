@@ -85,8 +85,9 @@ class Dialogue:
 
     @property
     def decided(self) -> bool:
-        """Whether each recipient has its outcome; the session may still have replies to come."""
-        return self._outcomes.decided
+        """Whether each recipient has its outcome, and no reply but that to QUIT is to come."""
+        expected = self._expected
+        return self._outcomes.decided and (not expected or expected[0][0] is Step.QUIT)
 
     @property
     def dot_sent(self) -> bool:
@@ -130,6 +131,7 @@ class Dialogue:
         """The handshake is done: what was said before is forgotten (RFC 3207, 4.2)."""
         self.secured = True
         self.extensions = {}
+        self._window = 1
         self._say(opening.hello(self._manners))
         return self.state
 
@@ -189,6 +191,9 @@ class Dialogue:
 
     def _take_reply(self, raw: RawReply) -> None:
         if not self._expected:
+            if self.state is State.CONTENT and raw.code >= 400:
+                # What it was asked is answered: it has had enough of the content before its end.
+                self._outcomes.refuse(self._outcomes.accepted, raw, Phase.DATA)
             self._finish(temporary("server spoke out of turn", raw.reply()))
             return
         self.replies += 1

@@ -165,6 +165,12 @@ class Lane:
                 return True
         return False
 
+    def revive(self) -> None:
+        """It takes mail again; how much, is to be found out anew from the window of 1 that its death left."""
+        self.suspended = False
+        self.delay = 0
+        self.failure = None
+
     def refused(self, now: int) -> None:
         """One more connection was refused while others work: those are what the server takes."""
         self.window = max(1.0, self.window / 2, float(self.working))

@@ -175,6 +175,16 @@ class Link:
             if data := await connection.read():
                 self.dialogue.receive(data)
 
+    async def listen(self) -> bool:
+        """Take in what has come without being awaited; whether there was any.
+
+        To be asked before anything is sent whose answer it might be taken for. Nothing is waited for.
+        """
+        if self._open().quiet:
+            return False
+        await self.receive()
+        return True
+
     def start(self) -> None:
         """Send the beginning of a transaction."""
         self._sending = False

@@ -35,7 +35,7 @@ def manners_for(client: ClientSettings, usual: ClientSettings, hop: Hop) -> Mann
     if client is not usual:
         if hello == usual.announcehost:
             hello = client.announcehost
-        if tls is tls_of(usual) and hop.destination.ssl.latent is None:
+        if not policy.tls_chosen:
             tls = tls_of(client)
     return Manners(
         hello=hello,

@@ -44,6 +44,8 @@ class Policy:
     schedule: RetrySchedule
     helo: str
     tls: TlsPolicy
+    tls_chosen: bool = False
+    """A zone, a destination element or the relay chose it: what holds for networks does not change it."""
     implicit_tls: bool = False
     """The connection begins with TLS."""
     lmtp: bool = False
@@ -104,6 +106,7 @@ def _to_relay(policy: Policy, relay: Destination) -> Policy:
     return replace(
         policy,
         tls=max(policy.tls, wanted, key=_STRICTNESS.index),
+        tls_chosen=policy.tls_chosen or wanted is not TlsPolicy.NONE,
         implicit_tls=ssl.latent is False,
         lmtp=relay.lmtp,
         login=_login(login) if login.enabled else None,
@@ -205,6 +208,7 @@ def _zoned(base: Policy, zone: ZoneSettings) -> Policy:
         connections=zone.maxserverconnections or base.connections,
         schedule=_with_delays(base.schedule, zone.retry_delays),
         tls=zone.tls or base.tls,
+        tls_chosen=zone.tls is not None,
     )
 
 
@@ -216,6 +220,7 @@ def _narrowed(policy: Policy, entry: DestinationSettings) -> Policy:
         connections=entry.maxserverconnections or policy.connections,
         schedule=_with_delays(policy.schedule, entry.retry_delays),
         tls=entry.tls or policy.tls,
+        tls_chosen=policy.tls_chosen or entry.tls is not None,
         probe_interval=entry.probe_interval or 0,
     )
 

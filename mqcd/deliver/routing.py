@@ -191,12 +191,16 @@ def by_mx(
 
     With `fallback_address` the domain itself comes last, and has a lane of its own: what is then tried
     is no longer the same for all domains of the site. Where we are a host of the domain ourselves
-    (`own_names`), we, and all hosts that are preferred no more than we, would only send it back to us.
+    (`own_names`), we, and all hosts that are preferred no more than we, would only send it back to us; so
+    would the domain's own address where the domain is ourselves.
+
+    A null MX says what it says alone only (RFC 7505, 3): beside others it is passed over, for one of them
+    may take the mail.
     """
-    if any(not mx.host for mx in found):
+    named = [mx for mx in found if mx.host]
+    if found and not named:
         return permanent("5.1.10", f"{domain} does not accept mail (null MX)")
-    if not found:
-        return Destination(name=domain, hosts=((domain,),), port=port)
+    found = named or [MxHost(preference=0, host=domain)]
     ours = [mx.preference for mx in found if mx.host in own_names]
     if ours:
         found = [mx for mx in found if mx.preference < min(ours)]
@@ -208,7 +212,7 @@ def by_mx(
         groups.setdefault(mx.preference, []).append(mx.host)
     hosts = tuple(tuple(dict.fromkeys(group)) for group in groups.values())
     name = site_name([host for group in hosts for host in group])
-    if fallback_address:
+    if fallback_address and named and not ours and domain not in own_names:
         return Destination(name=f"{name}/{domain}", hosts=(*hosts, (domain,)), port=port)
     return Destination(name=name, hosts=hosts, port=port)
 

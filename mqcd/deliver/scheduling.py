@@ -262,17 +262,14 @@ class LaneTable:
     # ------------------------------------------------------------ what came of it
 
     def opened(self, lane: Lane) -> None:
-        """A connection got through to a server that takes mail."""
+        """A connection got through to a server that takes mail, or says so: see `went_through`."""
         lane.working += 1
-        if lane.suspended:
-            lane.suspended = False
-            lane.window = 1.0
-            lane.delay = 0
-            lane.failure = None
 
     def went_through(self, lane: Lane, now: int, took: int = 0, feedback: Feedback = Feedback.GOOD) -> None:
-        """A transaction ran to its end, in `took` ms."""
+        """A transaction ran to its end, in `took` ms: a destination that was dead is not."""
         lane.breaks = 0
+        if lane.suspended:
+            lane.revive()
         lane.moved = now
         if lane.adapt(feedback, took, now, self._top(lane)) and lane.jobs:
             self._turns.push(lane)
@@ -288,7 +285,7 @@ class LaneTable:
         """A connection broke in mid-transaction. The caller closes it besides."""
         lane.breaks += 1
         lane.window = max(1.0, lane.window / 2)
-        return self._suspend(lane, now, reply) if lane.breaks >= BREAKS else None
+        return self._suspend(lane, now, reply) if lane.suspended or lane.breaks >= BREAKS else None
 
     def left(self, lane: Lane) -> None:
         """An idle connection takes no work any more."""

@@ -52,6 +52,8 @@ async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
     started = shop.clock.monotonic()
     dialogue = link.dialogue
     begun: asyncio.Future[None] | None = None
+    if link.transactions and await link.listen():
+        return End.STALE
     try:
         if not job.begun:
             begun = asyncio.ensure_future(shop.store.begin(job.recipients, job.hop.destination.name))
@@ -95,6 +97,8 @@ async def _converse(link: Link, content: Content, begun: asyncio.Future[None] | 
         if begun is not None and not begun.done():
             link.deadline = 0
         await _recorded(begun)
+        if await link.listen():
+            continue
         chunk = await content.read(CHUNK)
         left -= len(chunk)
         if left and not chunk:

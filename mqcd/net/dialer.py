@@ -66,6 +66,11 @@ class StreamConnection(asyncio.Protocol):
         tls = self._transport.get_extra_info("ssl_object")
         return (tls.version() or "") if tls is not None else ""
 
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing has come that was not read, and the peer has not closed."""
+        return not self._unread and not self._eof
+
     def write(self, data: bytes) -> None:
         """Send octets, buffered. On a broken connection they go nowhere: `read` tells."""
         if self._transport is not None and not self._eof:

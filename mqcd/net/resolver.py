@@ -18,6 +18,7 @@ import asyncio
 import ipaddress
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import dns.asyncresolver
 import dns.exception
@@ -71,12 +72,17 @@ class DnsResolver:
         return sorted(found, key=lambda mx: (mx.preference, mx.host))
 
     async def addresses(self, host: str) -> Sequence[str]:
-        """IPv6 and then IPv4 addresses; one family that fails is passed over when the other has some."""
+        """IPv6 and IPv4 addresses in turns; one family that fails is passed over when the other has some.
+
+        In turns, because whoever tries only the first few must come to both: a host may have more addresses
+        of a family that does not work here than anybody tries (RFC 8305, 4).
+        """
         known = _without_dns(host) or (self._hosts.addresses(host) if self._hosts is not None else ())
         if known:
             return known
         answers = await asyncio.gather(self._answer(host, "AAAA"), self._answer(host, "A"))
-        found = [address for answer in answers if isinstance(answer, tuple) for address in answer]
+        families = [answer for answer in answers if isinstance(answer, tuple)]
+        found = [address for turn in zip_longest(*families) for address in turn if address]
         if found:
             return found
         for answer in answers:

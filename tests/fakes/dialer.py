@@ -39,6 +39,11 @@ class FakeConnection:
 
     # The client's side.
 
+    @property
+    def quiet(self) -> bool:
+        """Whether the peer has said nothing that was not read, nor closed."""
+        return not self._unread and not self._closed
+
     def write(self, data: bytes) -> None:
         """To the peer, unless closed."""
         if not self._closed:
@@ -159,7 +164,8 @@ class Peer:
         text = line.decode()
         self.log.append(text)
         verb = text.split(" ")[0].split(":")[0].upper()
-        _ACTIONS.get(verb, Peer._other)(self, verb, text)
+        # By name, for the sake of who derives from it.
+        getattr(self, _ACTIONS.get(verb, Peer._other).__name__)(verb, text)
         return True
 
     def _take_content(self) -> bool:

@@ -140,6 +140,7 @@ READ: list[tuple[Kind[Any], str, Any]] = [
     (Line(), "-", ""),
     (Domain(), "Example.COM.", "example.com"),
     (Domain(), "bücher.example", "xn--bcher-kva.example"),
+    (Domain(), "Straße.example.", "xn--strae-oqa.example"),
     (Domain(), "[192.0.2.1]", "[192.0.2.1]"),
     (Host(), "[::1]", "::1"),
     (Host(), "LocalHost", "localhost"),

@@ -119,3 +119,14 @@ def test_an_attempt_is_brought_forward_to_the_time_at_which_the_sender_hears() -
     assert WARNING.next_due(asks, failed) == NOW + 90 * MINUTE
     assert WARNING.next_due(asks, NOW + 90 * MINUTE) == NOW + 150 * MINUTE
     assert WARNING.next_due(asks, failed, may_expire=False) == NOW + 120 * MINUTE
+
+
+@pytest.mark.parametrize(("unknowns", "after"), [(1, 0), (2, 10 * MINUTE), (3, 60 * MINUTE)])
+def test_unknown_outcomes_wait_ever_longer_but_not_beyond_the_age_limit(unknowns: int, after: int) -> None:
+    plain = dataclasses.replace(SCHEDULE, jitter=0.0)
+    each = recipient(unknowns=unknowns, received=NOW)
+    assert plain.after_unknown(each, NOW) == NOW + after
+    old = dataclasses.replace(plain, maxtime=5 * MINUTE)
+    assert old.after_unknown(each, NOW) == NOW + min(after, 5 * MINUTE)
+    # Past it, nothing brings a message forward that may be what we crash by.
+    assert old.after_unknown(each, NOW + 6 * MINUTE) == NOW + 6 * MINUTE + after

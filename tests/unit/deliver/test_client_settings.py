@@ -255,6 +255,21 @@ async def test_a_relay_that_wants_tls_goes_before_remotenets() -> None:
     assert (await heard(settings, extensions=("STARTTLS",)))[1] == "STARTTLS"
 
 
+@pytest.mark.parametrize("how", ["relay", "zone", "destination"])
+async def test_tls_that_is_chosen_goes_before_remotenets_also_where_it_is_what_all_mail_has(how: str) -> None:
+    [usual] = RELAYED.relays
+    strict = replace(other_net(tls_mandatory=False, anonssl=False), relays=(usual,))
+    strict = replace(strict, client=replace(strict.client, tls_mandatory=True))
+    chosen: dict[str, dict[str, Any]] = {
+        "relay": {"relays": (replace(usual, ssl=SslSettings(mandatory=True)),)},
+        "zone": {"zones": (ZoneSettings(name="z", tls=TlsPolicy.ENCRYPT, matches=(ZoneMatchSettings(),)),)},
+        "destination": {"destinations": (DestinationSettings(match="example.com", tls=TlsPolicy.ENCRYPT),)},
+    }
+    async with Kit(replace(strict, **chosen[how]), hosts=serving(extensions=())) as kit:
+        await kit.submit("to@example.com")
+        assert (await deferral(kit)).reply.status == "4.7.4"
+
+
 # ---------------------------------------------------------------- connections that are kept
 
 

@@ -247,6 +247,15 @@ async def test_hosts_are_tried_by_preference_until_one_takes_mail() -> None:
         assert kit.observer.count(Verb.DELIVERED) == 1
 
 
+async def test_no_more_than_five_addresses_are_tried_at_once() -> None:
+    addresses = [f"192.0.2.{number}" for number in range(60, 70)]
+    resolver = FakeResolver(addresses={"example.com": addresses})
+    async with Kit(BY_DNS, {}, resolver) as kit:
+        await kit.submit("to@example.com")
+        await kit.heard(Verb.DEFERRED)
+        assert [address for address, _ in kit.dialer.dialled] == addresses[:5]
+
+
 async def test_a_server_that_refused_says_more_than_one_that_was_not_there() -> None:
     resolver = FakeResolver(addresses={"example.com": ["192.0.2.1", "192.0.2.2"]})
     refusing = {"192.0.2.1": lambda: Peer(replies={"connect": "554 5.7.1 not you"})}
@@ -556,3 +565,12 @@ async def test_a_zone_without_an_address_of_the_family_waits() -> None:
         assert isinstance(verdict, Deferred)
         assert "zone six has no address" in verdict.reply.text
         assert not kit.dialer.dialled
+
+
+async def test_a_zone_passes_over_all_addresses_of_the_family_that_it_lacks() -> None:
+    zone = ZoneSettings(name="four", sources=(Source(address="192.0.2.66"),), matches=(ZoneMatchSettings(),))
+    beyond = [f"2001:db8::{number}" for number in range(1, 9)]
+    resolver = FakeResolver(addresses={"example.com": [*beyond, "192.0.2.1"]})
+    async with Kit(replace(BY_DNS, zones=(zone,)), resolver=resolver) as kit:
+        await kit.submit("to@example.com")
+        await kit.heard(Verb.DELIVERED)

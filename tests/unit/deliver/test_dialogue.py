@@ -212,6 +212,16 @@ def test_starttls_forgets_what_was_said_before() -> None:
     assert "SIZE" not in dialogue.extensions
 
 
+def test_pipelining_that_was_offered_before_tls_is_forgotten_too() -> None:
+    dialogue = Dialogue(Manners(hello="me.example", fallback_helo=True))
+    dialogue.receive(HELLO + b"250-mx\r\n250-PIPELINING\r\n250 STARTTLS\r\n220 go\r\n")
+    dialogue.tls_started()
+    assert dialogue.receive(b"502 no\r\n250 mx\r\n") is State.READY
+    dialogue.take()
+    dialogue.begin(mail())
+    assert dialogue.take().count(b"\r\n") == 1
+
+
 def test_replies_that_come_in_clear_behind_starttls_end_the_session() -> None:
     dialogue = Dialogue(Manners(hello="me.example"))
     dialogue.receive(HELLO + b"250-mx\r\n250 STARTTLS\r\n")

@@ -104,6 +104,25 @@ def test_a_host_that_is_ourselves_and_all_behind_it_are_passed_over() -> None:
     assert str(back.reply).startswith("550 5.4.6 ")
 
 
+@pytest.mark.parametrize("fallback", [False, True])
+def test_a_domain_that_is_ourselves_is_not_sent_to_its_own_address(fallback: bool) -> None:
+    back = routing.by_mx("me.example", [], 25, fallback, {"me.example"})
+    assert isinstance(back, Unroutable)
+    assert str(back.reply).startswith("550 5.4.6 ")
+
+
+@pytest.mark.parametrize(
+    ("domain", "found"),
+    [
+        ("me.example", mx((10, "other.example"))),
+        ("d.example", mx((10, "other.example"), (20, "me.example"))),
+    ],
+)
+def test_the_fallback_address_is_not_a_way_back_to_ourselves(domain: str, found: list[MxHost]) -> None:
+    route = destination(routing.by_mx(domain, found, 25, True, {"me.example"}))
+    assert route.hosts == (("other.example",),)
+
+
 def test_domains_with_the_same_mx_set_share_a_destination() -> None:
     one = destination(routing.by_mx("one.example", mx((10, "a.mx"), (20, "b.mx")), 25, False))
     two = destination(routing.by_mx("two.example", mx((5, "a.mx"), (7, "b.mx")), 25, False))
@@ -117,6 +136,12 @@ def test_null_mx_is_permanent() -> None:
     route = routing.by_mx("example.com", mx((0, "")), 25, False)
     assert isinstance(route, Unroutable)
     assert str(route.reply).startswith("550 5.1.10 ")
+
+
+def test_a_null_mx_beside_others_says_nothing() -> None:
+    assert destination(routing.by_mx("example.com", mx((0, ""), (10, "a.mx")), 25, False)).hosts == (
+        ("a.mx",),
+    )
 
 
 def test_no_mx_means_the_domain_itself() -> None:

@@ -191,8 +191,34 @@ def test_a_probe_that_gets_through_revives_the_lane() -> None:
     fill(lanes, "dead", 1, now=MINUTE, first=5)
     [probe] = lanes.dispatch(MINUTE)
     lanes.opened(probe.lane)
+    assert lanes.suspended == 1, "that a server answers does not mean that it takes mail"
+    assert len(fill(lanes, "dead", 3, now=MINUTE, first=10)) == 3
+    lanes.went_through(probe.lane, MINUTE)
     assert lanes.suspended == 0
-    assert fill(lanes, "dead", 3, now=MINUTE, first=10) == []
+    assert fill(lanes, "dead", 3, now=MINUTE, first=20) == []
+    assert probe.lane.window == 2, "one, and what a success adds"
+
+
+def test_a_destination_whose_connections_break_is_probed_as_one_that_makes_none() -> None:
+    lanes = table()
+    fill(lanes, "dead", 20)
+    lane = lanes.dispatch(0)[0].lane
+    for _ in range(5):
+        lanes.opened(lane)
+        lanes.broke(lane, 0, REFUSED)
+        lanes.closed(lane, 0, working=True)
+    now, waits = 0, []
+    for attempt in range(4):
+        waits.append(lane.until - now)
+        now = lane.until
+        fill(lanes, "dead", 1, now=now, first=100 + attempt)
+        [probe] = lanes.dispatch(now)
+        assert len(probe.job.recipients) == 1
+        lanes.opened(lane)
+        assert lanes.dispatch(now) == []
+        lanes.broke(lane, now, REFUSED)
+        lanes.closed(lane, now, working=True)
+    assert waits == [MINUTE, 2 * MINUTE, 4 * MINUTE, 8 * MINUTE]
 
 
 def test_connections_that_only_break_suspend_too() -> None:

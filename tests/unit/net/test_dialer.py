@@ -62,6 +62,31 @@ async def test_octets_go_both_ways_and_the_end_comes_after_them() -> None:
         assert await connection.read() == b""
 
 
+async def until_heard(connection: StreamConnection) -> None:
+    while connection.quiet:
+        await asyncio.sleep(0)
+
+
+async def test_a_connection_is_quiet_until_something_comes() -> None:
+    asked, said = asyncio.Event(), asyncio.Event()
+
+    async def server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asked.wait()
+        writer.write(b"hello")
+        await writer.drain()
+        await said.wait()
+
+    async with dialled(server) as connection:
+        assert connection.quiet
+        asked.set()
+        await until_heard(connection)
+        assert await connection.read() == b"hello"
+        assert connection.quiet
+        said.set()
+        await until_heard(connection)
+        assert await connection.read() == b""
+
+
 async def test_a_refused_connection_says_why() -> None:
     server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]

@@ -18,6 +18,8 @@ RECORDS = {
     ("a.mail.example", "A"): ["192.0.2.1"],
     ("a.mail.example", "AAAA"): ["2001:db8::1"],
     ("b.mail.example", "A"): ["192.0.2.2"],
+    ("many.example", "A"): ["192.0.2.3", "192.0.2.4"],
+    ("many.example", "AAAA"): [f"2001:db8::{number}" for number in range(2, 8)],
     ("plain.example", "TXT"): ["nothing"],
 }
 
@@ -61,6 +63,9 @@ async def test_addresses_of_both_families_and_of_one() -> None:
         names = resolver(server)
         assert list(await names.addresses("a.mail.example")) == ["2001:db8::1", "192.0.2.1"]
         assert list(await names.addresses("b.mail.example")) == ["192.0.2.2"]
+        # Also who tries but a few of them comes to both families.
+        many = await names.addresses("many.example")
+        assert [":" in each for each in many] == [True, False, True, False, True, True, True, True]
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "::1"])
