@@ -20,6 +20,8 @@ class Selection:
     domain: str = ""
     received_before: int | None = None
     """Accepted before this time, ms."""
+    unknowns: int = 0
+    """Crashes have hidden at least so many outcomes of its attempts."""
     limit: int | None = None
     """At most this many."""
 
@@ -31,12 +33,12 @@ class Selection:
     def matches(self, recipient: Recipient) -> bool:
         """Whether `recipient` is selected; `limit` is left to the reader."""
         envelope = recipient.envelope
-        return self.admits(
+        return recipient.unknowns >= self.unknowns and self.admits(
             recipient.area, envelope.spid, envelope.sender, recipient.address, envelope.received
         )
 
     def admits(self, area: Area, spid: int, sender: str, address: str, received: int) -> bool:
-        """The same for one who has not made a `Recipient` of what was read."""
+        """The same for one who has not made a `Recipient` of what was read; `unknowns` is left to it."""
         return (
             (self.area is None or area is self.area)
             and (self.spid is None or spid == self.spid)

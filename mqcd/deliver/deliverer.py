@@ -16,31 +16,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from functools import partial
 
 from mqcd.config.advice import Shaping
 from mqcd.config.settings import DeliverSettings
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import Attempt, Phase, Recipient
+from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resolver
-from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
-from mqcd.core.spid import format_spid
 from mqcd.deliver.explaining import Explainer, Waiting
 from mqcd.deliver.gauging import Gauges, gauge
-from mqcd.deliver.lanes import Bounds, Give, Job, LaneState, Start, Why
+from mqcd.deliver.lanes import Bounds, Job, LaneState, Start, Why
 from mqcd.deliver.parking import is_late, is_over
 from mqcd.deliver.patrol import Patrol
-from mqcd.deliver.router import Router
-from mqcd.deliver.routing import Unroutable
+from mqcd.deliver.placing import Placing, Suppressed
 from mqcd.deliver.scheduling import STUCK_MS, LaneTable
 from mqcd.deliver.session import Session
 from mqcd.deliver.settling import Settler
 from mqcd.deliver.shop import Shop
+from mqcd.deliver.suspects import Suspects
 from mqcd.deliver.timers import Alarm, Sweep
 from mqcd.deliver.tls_failures import TlsFailures
-from mqcd.deliver.verdicts import INTERNAL, failure
 from mqcd.deliver.watchdog import Stuck
 
 MAX_SLEEP_MS = 3_600_000
@@ -52,9 +49,6 @@ EMPTY_CLAIM_MS = 1000
 
 SETTLE_GRACE_MS = 1000
 """How long a stop waits for the store to record the last verdicts."""
-
-Suppressed = Callable[[str], Reply | None]
-"""The reply that refuses mail to an address without an attempt; None to try it."""
 
 _log = logging.getLogger("mqcd.deliver")
 
@@ -76,9 +70,7 @@ class Deliverer:
         own_names: Collection[str] = (),
     ) -> None:
         """`own_names`: what this server calls itself; mail that DNS sends there would come back."""
-        self._own_names = own_names
-        self._shapings: Sequence[Shaping] = ()
-        self._suppressed: Suppressed | None = None
+        suspects = Suspects(store, clock)
         self._table = LaneTable(_bounds(settings))
         self._shop = Shop(
             settings=settings,
@@ -89,22 +81,21 @@ class Deliverer:
             dialer=dialer,
             observer=observer,
             table=self._table,
-            settler=Settler(store, clock, self._released, self._kick),
+            settler=Settler(store, clock, self._released, self._kick, suspects),
             sweep=Sweep(clock, min(max(settings.client.timeout // 10, 10), 1000)),
             tls_failures=TlsFailures(clock),
+            suspects=suspects,
             notifier=notifier,
         )
-        self._router = Router(settings, schedule, resolver, clock, own_names)
+        self._placing = Placing(self._shop, own_names, self._kick)
         self._alarm = Alarm(clock, self._kick)
-        self._patrol = Patrol(self._shop, self._under_way, self._asked)
+        self._patrol = Patrol(self._shop, self._under_way, self._placing.asked)
         self._event = asyncio.Event()
         self._loop_task: asyncio.Task[None] | None = None
+        self._search: asyncio.Task[None] | None = None
+        """Looks for suspects."""
         self._sessions: dict[Session, asyncio.Task[None]] = {}
         self._idle: dict[str, list[Session]] = {}
-        self._routing: dict[str, list[Recipient]] = {}
-        self._asked_at: dict[str, int] = {}
-        """By domain: since when its route is being asked for."""
-        self._routing_tasks: set[asyncio.Task[None]] = set()
         self._turns: Counter[str] = Counter()
         """By zone: connections opened, so that its own addresses take turns whatever others do."""
         self._dry_until = 0
@@ -118,26 +109,22 @@ class Deliverer:
         self._shop.started = self._shop.clock.monotonic()
         self._shop.store.watch(self._notified)
         self._event.set()
-        self._loop_task = asyncio.get_running_loop().create_task(self._run())
+        loop = asyncio.get_running_loop()
+        self._loop_task = loop.create_task(self._run())
+        self._search = loop.create_task(self._shop.suspects.look())
 
     def reload(self, settings: DeliverSettings, schedule: RetrySchedule) -> None:
         """Route, speak and retry by new settings from the next decision on; DNS servers stay as they are."""
         shop = self._shop
         shop.settings, shop.schedule = settings, schedule
         self._table.rebind(_bounds(settings), shop.clock.monotonic())
-        self._reroute()
+        self._placing.reroute()
+        self._event.set()
 
     def advise(self, shapings: Sequence[Shaping], suppressed: Suppressed | None) -> None:
         """Go by this advice from the next decision on: how to treat destinations, and which recipients of
         mail that was never tried get a refusal of our own in place of an attempt."""
-        self._shapings, self._suppressed = tuple(shapings), suppressed
-        self._reroute()
-
-    def _reroute(self) -> None:
-        shop = self._shop
-        self._router = Router(
-            shop.settings, shop.schedule, shop.resolver, shop.clock, self._own_names, self._shapings
-        )
+        self._placing.advise(shapings, suppressed)
         self._event.set()
 
     async def stop(self, grace_ms: int) -> None:
@@ -148,11 +135,10 @@ class Deliverer:
             # Not cancelled: a claim that is under way must not leave recipients behind.
             self._event.set()
             await asyncio.wait([self._loop_task])
+        if self._search is not None:
+            self._search.cancel()
         self._alarm.close()
-        for task in tuple(self._routing_tasks):
-            task.cancel()
-        waiting = self._table.empty() + [each for group in self._routing.values() for each in group]
-        shop.settler.park(waiting, 0)
+        shop.settler.park(self._table.empty() + self._placing.stop(), 0)
         for session in [each for group in self._idle.values() for each in group]:
             session.expire()
         await self._end_sessions(grace_ms)
@@ -193,7 +179,7 @@ class Deliverer:
         def lane(name: str) -> LaneState | None:
             return self._table.state(name, shop.clock.monotonic())
 
-        return Explainer(self._router, shop.clock, lane, shop.settings.maxrecips)
+        return Explainer(self._placing.router, shop.clock, lane, shop.settings.maxrecips)
 
     def waiting(self, recipient: Recipient) -> Waiting:
         """What is known of a recipient's state at this moment."""
@@ -261,7 +247,7 @@ class Deliverer:
         if self._shop.stopping:
             self._shop.settler.park(claimed, 0)
             return
-        self._shop.give(*[self._place(recipient) for recipient in claimed])
+        self._placing.place(claimed)
         due = self._shop.store.next_due()
         if due is not None and due <= clock.now():
             if claimed:
@@ -275,52 +261,6 @@ class Deliverer:
         why = Why.DEAD if self._table.is_dead(recipient.domain) else Why.SHARE
         over = is_over(recipient, schedule, why, wall, self._shop.uptime)
         return over or is_late(recipient, schedule, wall)
-
-    def _place(self, recipient: Recipient) -> Give | None:
-        """Into its lane, or to whoever asks DNS for its domain; or what the table gives back."""
-        try:
-            domain = recipient.domain
-            if self._suppressed and not recipient.attempts and (no := self._suppressed(recipient.address)):
-                self._fail_route([recipient], domain, no)
-                return None
-            known = self._router.known(recipient.envelope, domain)
-            if known is not None:
-                return self._table.add(recipient, domain, known, self._shop.clock.monotonic())
-            if (waiting := self._routing.get(domain)) is not None:
-                waiting.append(recipient)
-            else:
-                self._routing[domain] = [recipient]
-                self._asked_at[domain] = self._shop.clock.monotonic()
-                task = asyncio.get_running_loop().create_task(self._route(domain))
-                self._routing_tasks.add(task)
-                task.add_done_callback(self._routing_tasks.discard)
-        except Exception:
-            name = format_spid(recipient.spid)
-            _log.exception("an error of our own: no way for %s", recipient.address, extra={"spid": name})
-            self._fail_route([recipient], recipient.domain, INTERNAL)
-        return None
-
-    async def _route(self, domain: str) -> None:
-        try:
-            route = await self._router.find(domain)
-        except Exception:
-            _log.exception("routing of %r failed by an error of our own", domain)
-            route = Unroutable(reply=INTERNAL)
-        recipients = self._routing.pop(domain, [])
-        self._asked_at.pop(domain, None)
-        if isinstance(route, Unroutable):
-            self._fail_route(recipients, domain, route.reply)
-        else:
-            now = self._shop.clock.monotonic()
-            hops = [self._router.hop(each.envelope, domain, route) for each in recipients]
-            pairs = zip(recipients, hops, strict=True)
-            self._shop.give(*[self._table.add(each, domain, hop, now) for each, hop in pairs])
-        self._event.set()
-
-    def _fail_route(self, recipients: list[Recipient], domain: str, reply: Reply) -> None:
-        attempt = Attempt(destination=domain, phase=Phase.ROUTE, at=self._shop.clock.now())
-        outcome = failure(reply, Phase.ROUTE)
-        self._shop.settle_all(recipients, outcome, attempt, self._shop.schedule, domain or "local")
 
     def _dispatch(self) -> None:
         for start in self._table.dispatch(self._shop.clock.monotonic()):
@@ -357,9 +297,6 @@ class Deliverer:
     def _under_way(self) -> Iterator[tuple[Job, int]]:
         """Jobs that are being tried, and since when."""
         return (each for session in self._sessions if (each := session.at_work) is not None)
-
-    def _asked(self) -> Mapping[str, tuple[int, int]]:
-        return {domain: (len(self._routing[domain]), at) for domain, at in self._asked_at.items()}
 
     # ------------------------------------------------------------ what others tell
 

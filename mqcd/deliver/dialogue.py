@@ -10,7 +10,7 @@ Guarantees
 * A session that the server refuses (greeting, EHLO, TLS, login) is a failure of that host or a mistake of
   ours, hence temporary whatever its code: another host, or another day, would take the mail.
 
-`opening` decides what is said before mail, `envelope` what cannot be sent to this server at all.
+`prelude` has what comes before mail, `envelope` decides what cannot be sent to this server at all.
 
 The caller sends what `take` gives after each call, hands in what arrives with `receive`, and acts on
 `state`. It keeps time: when the peer is too slow it says so with `lost`.
@@ -26,11 +26,12 @@ from enum import Enum
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Phase
 from mqcd.core.reply import Reply
-from mqcd.deliver import auth, envelope, opening
+from mqcd.deliver import envelope
 from mqcd.deliver.exchange import Manners, Outcome, State, Step, Transaction
-from mqcd.deliver.opening import Next, Say, Stop, local, temporary
+from mqcd.deliver.opening import local, temporary
 from mqcd.deliver.outcomes import ALL, Outcomes
-from mqcd.deliver.replies import RawReply, ReplyReader
+from mqcd.deliver.prelude import Prelude
+from mqcd.deliver.replies import RawReply
 from mqcd.deliver.stuffing import Chunker, DotStuffer, Wrapping
 
 
@@ -42,34 +43,22 @@ class _Body(Enum):
     UNDER_WAY = "under way"
 
 
-class Dialogue:
+class Dialogue(Prelude):
     """One session with one server, from its greeting on."""
 
     def __init__(self, manners: Manners) -> None:
-        self.state = State.WAITING
-        self.end: Reply | None = None
-        """Why the session ended, as a reply that a recipient can be deferred with."""
-        self.extensions: dict[str, str] = {}
-        """What EHLO offered: keyword in upper case to its parameters."""
+        super().__init__(manners)
         self.answered = False
         """Whether the running transaction got any reply: if not, a kept connection may just be stale."""
         self.replies = 0
         """How many replies came in all."""
-        self.secured = manners.implicit_tls
-        self._manners = manners
-        self._reader = ReplyReader()
-        self._out: list[bytes] = []
-        self._expected: deque[tuple[Step, int]] = deque([(Step.GREETING, 0)])
         self._unsent: deque[tuple[bytes, Step, int]] = deque()
-        self._window = 1
         self._outcomes = Outcomes(0)
-        self._phase = Phase.GREETING
         self._dirty = False
         self._dot_sent = False
         self._quit_after = False
         self._body = _Body.NONE
         self._wrapping: Wrapping = DotStuffer()
-        self._login: auth.Exchange | None = None
 
     # ------------------------------------------------------------ what the caller sees
 
@@ -125,14 +114,6 @@ class Dialogue:
             self._phase = self.phase
             where = "after the final dot" if self._dot_sent else f"in phase {self._phase.value}"
             self._finish(local("4.4.2", f"{reason} {where}"))
-        return self.state
-
-    def tls_started(self) -> State:
-        """The handshake is done: what was said before is forgotten (RFC 3207, 4.2)."""
-        self.secured = True
-        self.extensions = {}
-        self._window = 1
-        self._say(opening.hello(self._manners))
         return self.state
 
     def begin(self, transaction: Transaction) -> State:
@@ -258,71 +239,8 @@ class Dialogue:
     def _finish(self, reply: Reply) -> None:
         """The session is over; who is undecided is deferred with `reply`."""
         self._outcomes.lost(reply, self._phase, self._dot_sent)
-        self._expected.clear()
         self._unsent.clear()
-        self._out.clear()
-        self.end = reply
-        self.state = State.ENDED
-
-    # ------------------------------------------------------------ before mail: what replies do, see _RULES
-
-    def _follow(self, said: Next) -> None:
-        """Do what `opening` says; None: nothing stands between the server and mail any more."""
-        if isinstance(said, Stop):
-            self._phase = said.phase
-            self._finish(said.reply)
-        elif isinstance(said, auth.Exchange):
-            self._login = said
-            self._say(Say(said.command(), Step.AUTH))
-        elif said is not None:
-            self._say(said)
-
-    def _say(self, said: Say) -> None:
-        self._out.append(said.line)
-        self._expected.append((said.step, 0))
-        self._phase = _RULES[said.step].phase
-        self.state = State.WAITING
-
-    def _greeted(self, raw: RawReply, index: int) -> None:
-        self._say(opening.hello(self._manners))
-
-    def _end_session(self, raw: RawReply, index: int) -> None:
-        self._finish(temporary("session refused", raw.reply()))
-
-    def _hello_taken(self, raw: RawReply, index: int) -> None:
-        self.extensions = opening.offered(raw.lines)
-        self._window = self._manners.maxpipeline if "PIPELINING" in self.extensions else 1
-        self._follow(opening.secure(self._manners, self.extensions, self.secured))
-
-    def _ehlo_refused(self, raw: RawReply, index: int) -> None:
-        if raw.code >= 500 and self._manners.fallback_helo and not self._manners.lmtp:
-            self._say(opening.hello(self._manners, again=True))
-        else:
-            self._end_session(raw, index)
-
-    def _helo_taken(self, raw: RawReply, index: int) -> None:
-        self._follow(opening.secure(self._manners, {}, self.secured))
-
-    def _tls_granted(self, raw: RawReply, index: int) -> None:
-        if self._reader.pending:
-            # Replies in clear behind the 220 were put there to be read as if they were protected.
-            self._finish(local("4.7.0", "server spoke on between STARTTLS and the handshake"))
-        else:
-            self.state = State.TLS
-
-    def _tls_refused(self, raw: RawReply, index: int) -> None:
-        why = f"the next hop refused it: {raw.reply()}"
-        self._follow(opening.unsecured(self._manners, self.extensions, why))
-
-    def _challenged(self, raw: RawReply, index: int) -> None:
-        answer = self._login.answer(raw.lines[-1]) if self._login is not None else None
-        if answer is None:
-            self._finish(local("4.5.0", "server asks on after the login was called off"))
-        else:
-            self._say(Say(answer, Step.AUTH))
-
-    def _login_refused(self, raw: RawReply, index: int) -> None:
-        self._follow(opening.login_refused(self._manners, raw.reply()))
+        super()._finish(reply)
 
     # ------------------------------------------------------------ mail: what replies do, see _RULES
 

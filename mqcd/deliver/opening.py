@@ -16,6 +16,8 @@ from mqcd.core.reply import Reply
 from mqcd.deliver import auth
 from mqcd.deliver.exchange import Manners, Step
 
+_PHASES = {Step.EHLO: Phase.EHLO, Step.HELO: Phase.EHLO, Step.STARTTLS: Phase.TLS, Step.AUTH: Phase.AUTH}
+
 
 @dataclass(frozen=True, slots=True)
 class Say:
@@ -23,6 +25,11 @@ class Say:
 
     line: bytes
     step: Step
+
+    @property
+    def phase(self) -> Phase:
+        """The phase that it belongs to."""
+        return _PHASES[self.step]
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ class Patrol:
             *watchdog.attempts(self._jobs(), now, patience),
             *watchdog.lanes(shop.table.lanes(), now, patience),
             *watchdog.routes(self._asked(), now, patience),
+            *watchdog.outcomes(shop.suspects, shop.clock.now()),
         ]
         schedule = shop.schedule
         limit = schedule.maxtime + grace(schedule) + patience

@@ -18,6 +18,7 @@ from functools import partial
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Recipient, Settlement, Submission
 from mqcd.core.ports import Clock, QueueStore
+from mqcd.deliver.suspects import Suspects
 
 RETRY_MS = 1000
 MAX_OUTSTANDING = 1000
@@ -89,11 +90,13 @@ class Settler:
         clock: Clock,
         released: Callable[[int], None],
         changed: Callable[[], None],
+        suspects: Suspects | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._released = released
         self._changed = changed
+        self._suspects = suspects
         self._outstanding = 0
         self._kept: deque[_Work] = deque()
         self._parks: deque[_Work] = deque()
@@ -116,6 +119,8 @@ class Settler:
     ) -> None:
         """Record verdicts; with `begin` (a destination) also that the attempt has begun, with `reports` also
         what they give rise to."""
+        if self._suspects is not None:
+            self._suspects.settled(settlements)
         self._submit(_Work(settlements=settlements, begin=begin, reports=reports))
 
     def park(self, recipients: Sequence[Recipient], until: int) -> None:

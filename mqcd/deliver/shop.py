@@ -15,6 +15,7 @@ from mqcd.deliver.lanes import Give
 from mqcd.deliver.parking import Judged, part
 from mqcd.deliver.scheduling import LaneTable
 from mqcd.deliver.settling import Settler
+from mqcd.deliver.suspects import Suspects
 from mqcd.deliver.timers import Sweep
 from mqcd.deliver.tls_failures import TlsFailures
 from mqcd.deliver.verdicts import failure, verdict_on
@@ -41,6 +42,7 @@ class Shop:
     settler: Settler
     sweep: Sweep
     tls_failures: TlsFailures
+    suspects: Suspects
     notifier: Notifier | None = None
     """Reports on delay, and on success where the next hop will not; None = nobody does."""
     started: int = 0

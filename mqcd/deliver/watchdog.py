@@ -1,4 +1,5 @@
-"""Finds what is stuck: attempts without an end, lanes without turns, domains without a route, old mail. Pure.
+"""Finds what is stuck: attempts without an end, lanes without turns, domains without a route, mail past its
+age, and mail that the server may crash by. Pure.
 
 Nothing is done about it here. Each item has a key that stays the same while it lasts, so that it can be
 told once. Times are ms; `now` is monotonic.
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from mqcd.core.model import Area, AreaStats
+from mqcd.core.model import Area, AreaStats, Recipient
 from mqcd.core.spid import format_spid
 from mqcd.deliver.lanes import Job, Lane
 
@@ -28,6 +29,8 @@ class Kind(Enum):
     """Recipients whose domain's route is being asked for."""
     QUEUE = "queue"
     """Mail in an area of the queue that is past its age limit."""
+    OUTCOME = "outcome"
+    """Recipients of one message whose outcome crashes have hidden again and again, see `suspects`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +39,7 @@ class Stuck:
 
     kind: Kind
     name: str
-    """A lane, a domain or an area."""
+    """A lane, a domain or an area; of outcomes the domain of the message's first recipient."""
     message: str
     """SPID of the message, or of the first one; "" where no message is known."""
     recipients: int
@@ -48,7 +51,7 @@ class Stuck:
     @property
     def key(self) -> tuple[Kind, str, str]:
         """The same as long as the same is stuck."""
-        return self.kind, self.name, self.message if self.kind is Kind.ATTEMPT else ""
+        return self.kind, self.name, self.message if self.kind in (Kind.ATTEMPT, Kind.OUTCOME) else ""
 
 
 def attempts(jobs: Iterable[tuple[Job, int]], now: int, patience: int) -> Iterator[Stuck]:
@@ -117,3 +120,19 @@ def overdue(areas: Mapping[Area, AreaStats], wall: int, limit: int) -> Iterator[
                 since_ms=wall - oldest,
                 why="its oldest mail is past its age limit",
             )
+
+
+def outcomes(suspects: Iterable[Recipient], wall: int) -> Iterator[Stuck]:
+    """Recipients whose outcome crashes have hidden again and again, message by message."""
+    messages: dict[int, list[Recipient]] = {}
+    for each in suspects:
+        messages.setdefault(each.spid, []).append(each)
+    for spid, recipients in messages.items():
+        yield Stuck(
+            kind=Kind.OUTCOME,
+            name=recipients[0].domain,
+            message=format_spid(spid),
+            recipients=len(recipients),
+            since_ms=max(wall - recipients[0].envelope.received, 0),
+            why=f"crashes have hidden the outcome of {max(each.unknowns for each in recipients)} attempts",
+        )

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from mqcd.core.events import Verb
 from mqcd.queue.cluster import check_version
 from mqcd.queue.durable import Disk
 from mqcd.queue.frame import Take
@@ -62,6 +63,8 @@ async def bring_in(shard: Shard, writer: Writer, backlog: Backlog) -> Sweep:
     _shelve(shard, replay.takes)
     cut_off += await salvage(shard, replay)
     await writer.note_unknown(cut_off)
+    totals = sum([segment.totals for segment in backlog.chain], shard.manifest.state.totals)
+    shard.figures.hidden = totals[Verb.OUTCOME_UNKNOWN] + len(cut_off)
     return _sweep(shard, backlog, found)
 
 

@@ -55,6 +55,8 @@ class Figures:
     """Frames of which events are missing in the event files."""
     removed_event_files: int = 0
     """For their age, or for the size of all together."""
+    hidden: int = 0
+    """Outcomes that crashes have hidden, in this start and in all before it."""
     dropped_edits: int = 0
     """Edits at the end of the MANIFEST that this start dropped."""
 

@@ -296,10 +296,13 @@ def _chooser(selection: Selection) -> Callable[[str], bool] | None:
     """What tells of a record's text whether it is selected; None when all are."""
     if selection.everything:
         return None
+    wanted = selection.unknowns
 
     def chosen(text: str) -> bool:
         each = fields(text)
         try:
+            if wanted and int(each.unknowns) < wanted:
+                return False
             area, spid, received = area_of(each.area), int(each.spid, 16), int(each.received)
         except (ValueError, KeyError) as error:
             raise DecodeError(f"record line holds a field that cannot be: {text[:120]!r}") from error

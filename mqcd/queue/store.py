@@ -300,6 +300,9 @@ class ClusterStore:
     async def scan(self, selection: Selection) -> AsyncGenerator[Recipient, None]:
         """A process of its own reads the files under a pin, as any other reader does."""
         shard = self._live.shard
+        # Who was brought in from another queue may have seen more than this one tells of.
+        if shard.ready and selection.unknowns > shard.figures.hidden and not shard.manifest.state.imports:
+            return
         request = (shard.queue_root, shard.spool_root, selection)
         pause = Precedence(lambda: shard.figures.syncs)
         async with aclosing(shard.scans.run(request, pause)) as batches:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
+from mqcd.core.selection import Selection
 from tests.contract.harness import HOUR, SCHEDULE, Harness, Restart
 from tests.contract.mail import BODY, Post, bounced, chunks, deferred, delivered
 
@@ -64,8 +65,11 @@ async def test_unknown_outcomes_wait_ever_longer(restarting: Restarting) -> None
         waits.append(max(due - before, 0))
         await post.store.begin([claimed], "mx.example.org")
         post = Post(await harness.restart(how), harness.clock)
-    [record] = (await post.scan()).values()
+    await post.send("never-hidden@example.org")
+    [record] = (await post.scan(Selection(unknowns=4))).values()
     assert record.unknowns == 4
+    assert len(await post.scan()) == 2
+    assert not await post.scan(Selection(unknowns=5))
     assert waits == [0, 0, SCHEDULE.delays[0], SCHEDULE.delays[-1]]
 
 

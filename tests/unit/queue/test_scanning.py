@@ -15,7 +15,7 @@ from mqcd.core.errors import StoreBusy, StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.core.selection import Selection
 from mqcd.queue.child import Child
-from mqcd.queue.scanning import REST, Precedence, Request, Scans, next_turn
+from mqcd.queue.scanning import REST, Precedence, Process, Request, Scans, next_turn
 from tests.fakes.workers import InlineScans
 from tests.unit.queue.support import Rig
 
@@ -177,3 +177,31 @@ async def test_what_cannot_be_read_now_is_not_the_callers_fault(big: Rig) -> Non
     with pytest.raises(StoreUnavailable, match="could not be read"):
         await big.post.scan()
     assert len(await big.post.scan()) == MANY
+
+
+class CountingScans(InlineScans):
+    """Counts the scans that were begun."""
+
+    begun = 0
+
+    async def _start(self) -> Process:
+        self.begun += 1
+        return await super()._start()
+
+
+async def hidden(rig: Rig) -> tuple[int, int]:
+    """How many have an outcome that a crash has hidden, and how many scans it took to find out."""
+    scans = rig.store._live.shard.scans = CountingScans(rig.disk)
+    return len(await rig.post.scan(Selection(unknowns=1))), scans.begun
+
+
+async def test_whom_no_crash_has_hidden_nobody_looks_for(rig: Rig) -> None:
+    await rig.post.send("a@example.org", "b@example.org")
+    await rig.evacuate()
+    assert await hidden(rig) == (0, 0)
+    await rig.store.begin((await rig.post.claim_all())[:1], "mx.example.org")
+    after = await rig.killed()
+    assert await hidden(after) == (1, 1), "as soon as one was"
+    assert await hidden(await after.killed()) == (1, 1), "and the journal tells of it"
+    await after.evacuate()
+    assert await hidden(await after.reopened()) == (1, 1), "and what became of the journal"

@@ -1,0 +1,118 @@
+"""From claimed recipients to their lanes: each by its route, which DNS may have to be asked for first.
+
+Guarantees: whoever is handed in ends in a lane, given back, or settled with the failure of its route; the
+question for one domain's route is asked once, however many wait for the answer. Nothing that happens to one
+recipient or domain stops the others. Settings read: what `router` reads, and the advice in effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from mqcd.config.advice import Shaping
+from mqcd.core.model import Attempt, Phase, Recipient
+from mqcd.core.reply import Reply
+from mqcd.core.spid import format_spid
+from mqcd.deliver.lanes import Give
+from mqcd.deliver.router import Router
+from mqcd.deliver.routing import Unroutable
+from mqcd.deliver.shop import Shop
+from mqcd.deliver.verdicts import INTERNAL, failure
+
+Suppressed = Callable[[str], Reply | None]
+"""The reply that refuses mail to an address without an attempt; None to try it."""
+
+_log = logging.getLogger("mqcd.deliver")
+
+
+class Placing:
+    """One per deliverer; `changed` hears when lanes may have got something."""
+
+    def __init__(self, shop: Shop, own_names: Collection[str], changed: Callable[[], None]) -> None:
+        self._shop = shop
+        self._own_names = own_names
+        self._changed = changed
+        self._shapings: Sequence[Shaping] = ()
+        self._suppressed: Suppressed | None = None
+        self._waiting: dict[str, list[Recipient]] = {}
+        self._asked_at: dict[str, int] = {}
+        """By domain: since when its route is being asked for."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.router = self._made()
+
+    def _made(self) -> Router:
+        shop = self._shop
+        return Router(
+            shop.settings, shop.schedule, shop.resolver, shop.clock, self._own_names, self._shapings
+        )
+
+    def reroute(self) -> None:
+        """Go by the settings as they are now."""
+        self.router = self._made()
+
+    def advise(self, shapings: Sequence[Shaping], suppressed: Suppressed | None) -> None:
+        """Go by this advice from now on."""
+        self._shapings, self._suppressed = tuple(shapings), suppressed
+        self.reroute()
+
+    def place(self, claimed: Sequence[Recipient]) -> None:
+        """Into their lanes, or to whoever asks DNS for their domains."""
+        self._shop.give(*[self._place(recipient) for recipient in claimed])
+
+    def asked(self) -> Mapping[str, tuple[int, int]]:
+        """By domain whose route is being asked for: how many wait for it, and since when."""
+        return {domain: (len(self._waiting[domain]), at) for domain, at in self._asked_at.items()}
+
+    def stop(self) -> list[Recipient]:
+        """Ask no more; gives those who waited for an answer."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        return [each for group in self._waiting.values() for each in group]
+
+    def _place(self, recipient: Recipient) -> Give | None:
+        """Gives what the table does."""
+        try:
+            domain = recipient.domain
+            if self._suppressed and not recipient.attempts and (no := self._suppressed(recipient.address)):
+                self._fail([recipient], domain, no)
+                return None
+            known = self.router.known(recipient.envelope, domain)
+            if known is not None:
+                return self._shop.table.add(recipient, domain, known, self._shop.clock.monotonic())
+            if (waiting := self._waiting.get(domain)) is not None:
+                waiting.append(recipient)
+            else:
+                self._waiting[domain] = [recipient]
+                self._asked_at[domain] = self._shop.clock.monotonic()
+                task = asyncio.get_running_loop().create_task(self._route(domain))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        except Exception:
+            name = format_spid(recipient.spid)
+            _log.exception("an error of our own: no way for %s", recipient.address, extra={"spid": name})
+            self._fail([recipient], recipient.domain, INTERNAL)
+        return None
+
+    async def _route(self, domain: str) -> None:
+        try:
+            route = await self.router.find(domain)
+        except Exception:
+            _log.exception("routing of %r failed by an error of our own", domain)
+            route = Unroutable(reply=INTERNAL)
+        recipients = self._waiting.pop(domain, [])
+        self._asked_at.pop(domain, None)
+        if isinstance(route, Unroutable):
+            self._fail(recipients, domain, route.reply)
+        else:
+            table, now = self._shop.table, self._shop.clock.monotonic()
+            hops = [self.router.hop(each.envelope, domain, route) for each in recipients]
+            pairs = zip(recipients, hops, strict=True)
+            self._shop.give(*[table.add(each, domain, hop, now) for each, hop in pairs])
+        self._changed()
+
+    def _fail(self, recipients: list[Recipient], domain: str, reply: Reply) -> None:
+        attempt = Attempt(destination=domain, phase=Phase.ROUTE, at=self._shop.clock.now())
+        outcome = failure(reply, Phase.ROUTE)
+        self._shop.settle_all(recipients, outcome, attempt, self._shop.schedule, domain or "local")

@@ -1,0 +1,66 @@
+"""Recipients whose outcome crashes have hidden again and again: perhaps they are what we crash by.
+
+Promise: who was left by `SUSPECT` crashes or more is known from soon after each start until an outcome of it
+is recorded; at most `MOST` are. The records keep the count, so a restart forgets nothing: they are looked for
+once, by a scan that a store without such mail need not make. Nothing here is in the way of delivery.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from mqcd.core.errors import StoreBusy, StoreDamaged, StoreUnavailable
+from mqcd.core.model import Recipient, Settlement
+from mqcd.core.ports import Clock, QueueStore
+from mqcd.core.selection import Selection
+
+SUSPECT = 3
+"""From so many on the next attempt waits for the longest delay, see `RetrySchedule.after_unknown`."""
+MOST = 1000
+AGAIN_MS = 60_000
+"""When to look again where the queue could not be read."""
+
+_log = logging.getLogger("mqcd.deliver")
+
+
+class Suspects:
+    """Those of one store."""
+
+    def __init__(self, store: QueueStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._found: dict[tuple[int, int], Recipient] = {}
+        self._settled: set[tuple[int, int]] | None = set()
+        """Whose outcome was recorded while they were being looked for; None = that is over."""
+
+    def __iter__(self) -> Iterator[Recipient]:
+        return iter(self._found.values())
+
+    async def look(self) -> None:
+        """Find them. Returns when that is done."""
+        while True:
+            try:
+                await self._scan()
+            except (StoreBusy, StoreDamaged, StoreUnavailable) as error:
+                _log.info("who was hidden by crashes is looked for again later: %s", error)
+                await self._clock.sleep(AGAIN_MS)
+            else:
+                self._settled = None
+                return
+
+    async def _scan(self) -> None:
+        async for recipient in self._store.scan(Selection(unknowns=SUSPECT, limit=MOST)):
+            if self._settled is not None and recipient.key not in self._settled:
+                self._found[recipient.key] = recipient
+
+    def settled(self, settlements: Sequence[Settlement]) -> None:
+        """An outcome is known: they are under suspicion no more."""
+        if self._settled is None and not self._found:
+            return
+        for settlement in settlements:
+            recipient = settlement.recipient
+            if recipient.unknowns >= SUSPECT:
+                self._found.pop(recipient.key, None)
+                if self._settled is not None:
+                    self._settled.add(recipient.key)
