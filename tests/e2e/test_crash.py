@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.conftest import MakePeer, MakeReceiver, MakeServer
 from tests.e2e.kit import mail
-from tests.e2e.kit.ledger import Ledger
+from tests.e2e.kit.ledger import Ledger, arrivals, stopped
 from tests.e2e.kit.load import Load, SmtpSource
 from tests.e2e.kit.plan import Plan, Values, relay
 from tests.e2e.kit.ports import free_port
@@ -61,17 +61,12 @@ def test_killed_again_and_again_under_load(make_server: MakeServer, receiver: Re
         assert mail.sent_part(arrived.content) == some_content(recipient.removesuffix("@load.test"))
     for area in ("incoming", "deferred", "bounces"):
         server.metric(f"mqcd_queue_recipients{{{area}}}", 0)
-    assert server.stop() == 0
-
-    ledger = Ledger(server.var)
-    ledger.check()
+    ledger = stopped(server)
     assert ledger.unfinished() == set()
     assert ledger.count("delivered") == ledger.count("accepted")
-    came = Counter((mail.spid_of(each.content), 1) for each in receiver.mail.all())
+    came = arrivals([receiver])
     assert came.keys() == ledger.count("accepted").keys(), "what arrived is what was accepted"
-    unknown = ledger.count("outcome-unknown")
-    surprises = {key: times for key, times in came.items() if times - 1 > unknown[key]}
-    assert surprises == {}, "arrived more often than the server owned up to"
+    assert ledger.surprises(came) == {}, "arrived more often than the server owned up to"
 
 
 ROUNDS = int(os.environ.get("MQCD_CRASH_ROUNDS", "6"))
@@ -153,14 +148,11 @@ def test_server_and_helper_killed_in_the_middle_of_evacuations_under_load(
         busy.to(recipient)
     for area in ("incoming", "deferred", "bounces"):
         server.metric(f"mqcd_queue_recipients{{{area}}}", 0)
-    assert server.stop() == 0
-    ledger = Ledger(server.var)
-    ledger.check()
+    ledger = stopped(server)
     assert ledger.unfinished() == set()
     assert ledger.count("delivered") == ledger.count("accepted")
-    came = Counter((mail.spid_of(each.content), 1) for each in (*good.mail.all(), *busy.mail.all()))
-    unknown = ledger.count("outcome-unknown")
-    assert {key: times for key, times in came.items() if times - 1 > unknown[key]} == {}
+    came = arrivals([good, busy])
+    assert ledger.surprises(came) == {}
 
 
 @pytest.mark.crash
@@ -182,9 +174,7 @@ def test_killed_behind_the_final_dot(make_server: MakeServer, make_peer: MakePee
     figures = server.metrics()
     assert figures["mqcd_outcome_unknown_total"] >= 1
     assert figures["mqcd_ledger_imbalance_recipients"] == 0
-    assert server.stop() == 0
-    ledger = Ledger(server.var)
-    ledger.check()
+    ledger = stopped(server)
     assert [mail.sent_part(content) for content in at_dot.contents.all()] == [mail.message("dot")] * 2
     assert [mail.sent_part(content) for content in at_data.contents.all()] == [mail.message("data")]
     unknown = Counter(event["recipient"] for event in ledger.events if event["event"] == "outcome-unknown")
@@ -206,12 +196,10 @@ def test_an_orderly_stop_under_load_loses_nothing_and_repeats_nothing(
     for recipient in load.acknowledged.all():
         receiver.to(recipient)
     server.metric("mqcd_queue_recipients{incoming}", 0)
-    assert server.stop() == 0
-    ledger = Ledger(server.var)
-    ledger.check()
+    ledger = stopped(server)
     assert ledger.count("outcome-unknown") == {}
     assert ledger.unfinished() == set()
-    assert max(Counter(mail.spid_of(each.content) for each in receiver.mail.all()).values()) == 1
+    assert set(arrivals([receiver]).values()) == {1}
 
 
 def test_a_stop_with_silent_peers_ends_in_time_and_keeps_their_mail(
@@ -231,9 +219,7 @@ def test_a_stop_with_silent_peers_ends_in_time_and_keeps_their_mail(
     at_dot.go_on()
     server.start()
     server.metric("mqcd_recipients_delivered_total", 2)
-    assert server.stop() == 0
-    ledger = Ledger(server.var)
-    ledger.check()
+    ledger = stopped(server)
     assert ledger.unfinished() == set()
     unknown = [event["recipient"] for event in ledger.events if event["event"] == "outcome-unknown"]
     assert unknown == ["b@dot.test"], "only what was past its final dot may have been delivered"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import smtplib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from tests.e2e.conftest import MakeServer
 from tests.e2e.kit import mail
-from tests.e2e.kit.ledger import Ledger
+from tests.e2e.kit.ledger import arrivals, stopped
 from tests.e2e.kit.load import Load, SmtpSource
 from tests.e2e.kit.plan import Plan, relay
 from tests.e2e.kit.receivers import Receiver
@@ -96,12 +95,10 @@ def test_a_full_disk_under_load(
         assert mail.sent_part(arrived.content) == some_content(recipient.removesuffix("@load.test"))
     for area in ("incoming", "deferred", "bounces"):
         server.metric(f"mqcd_queue_recipients{{{area}}}", 0)
-    assert server.stop() == 0
-    ledger = Ledger(server.var)
-    ledger.check()
+    ledger = stopped(server)
     assert ledger.unfinished() == set()
     assert ledger.count("outcome-unknown") == {}
-    came = Counter((mail.spid_of(each.content), 1) for each in receiver.mail.all())
+    came = arrivals([receiver])
     assert came == ledger.count("accepted"), "what was accepted came, once"
 
 
@@ -126,14 +123,11 @@ def test_a_stop_on_a_full_disk_ends_in_time_and_loses_nothing(
     for recipient in load.acknowledged.all():
         receiver.to(recipient)
     server.metric("mqcd_queue_recipients{incoming}", 0)
-    assert server.stop() == 0
-    ledger = Ledger(server.var)
-    ledger.check()
+    ledger = stopped(server)
     assert ledger.unfinished() == set()
-    came = Counter((mail.spid_of(each.content), 1) for each in receiver.mail.all())
+    came = arrivals([receiver])
     assert came.keys() == ledger.count("accepted").keys()
-    unknown = ledger.count("outcome-unknown")
-    assert {key: times for key, times in came.items() if times - 1 > unknown[key]} == {}
+    assert ledger.surprises(came) == {}
 
 
 @pytest.mark.parametrize("root", ["queue", "spool", "events"])

@@ -13,7 +13,7 @@ from mqcd.core.events import BEST_EFFORT, TRANSITIONS
 from mqcd.queue.pseudonym import Pseudonyms
 from tests.e2e.conftest import MakeReceiver, MakeServer
 from tests.e2e.kit import mail
-from tests.e2e.kit.ledger import Event, Ledger
+from tests.e2e.kit.ledger import Event, Ledger, stopped
 from tests.e2e.kit.load import Load
 from tests.e2e.kit.plan import Plan, Values, relay
 from tests.e2e.kit.ports import free_port
@@ -130,9 +130,7 @@ def test_killed_under_load_with_hashed_addresses(
         receiver.to(recipient)
     server.metric("mqcd_queue_recipients{incoming}", 0)
     server.metric("mqcd_queue_recipients{deferred}", 0)
-    assert server.stop() == 0
-    ledger = Ledger(server.var)
-    ledger.check()
+    ledger = stopped(server)
     assert ledger.unfinished() == set()
     names = Pseudonyms(KEY)
     accepted = {event["recipient"] for event in ledger.events if event["event"] == "accepted"}

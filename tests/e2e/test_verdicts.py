@@ -12,7 +12,7 @@ import pytest
 from mqcd.sink.mail import Received
 from tests.e2e.conftest import MakePeer, MakeReceiver, MakeServer
 from tests.e2e.kit import mail
-from tests.e2e.kit.ledger import Ledger
+from tests.e2e.kit.ledger import Ledger, stopped
 from tests.e2e.kit.plan import Plan, relay
 from tests.e2e.kit.receivers import Script
 
@@ -86,9 +86,7 @@ def test_several_recipients_each_with_a_verdict_of_its_own(
     server.metric("mqcd_queue_recipients{deferred}", 0)
     assert all(receiver.count(recipient) == 1 for name, recipient in recipients.items() if name[:2] != "no")
     assert receiver.count(SENDER) == 1
-    assert server.stop() == 0
-    ledger = Ledger(server.var)
-    ledger.check()
+    ledger = stopped(server)
     assert ledger.unfinished() == set()
     assert sum(ledger.count("reported").values()) == 2
 
@@ -135,9 +133,7 @@ def test_a_sender_who_asks_is_told_of_a_delay_once_whatever_happens_to_the_serve
     for name in wishes:
         receiver.to(f"{name}@example.test")
     assert receiver.count(SENDER) == 1
-    assert server.stop() == 0
-    ledger = Ledger(server.var)
-    ledger.check()
+    ledger = stopped(server)
     assert ledger.unfinished() == set()
 
 
@@ -154,9 +150,7 @@ def test_a_report_that_fails_is_discarded_and_counted(
     assert figures["mqcd_reports_total"] == 1
     assert figures["mqcd_reports_failed_total"] == 1
     assert server.queue_ls() == []
-    assert server.stop() == 0
-    ledger = Ledger(server.var)
-    ledger.check()
+    ledger = stopped(server)
     assert len(ledger.count("accepted")) == 2, "nothing was written about the report"
 
 
@@ -185,9 +179,7 @@ def test_mail_that_grows_too_old_is_reported(make_server: MakeServer, make_recei
     assert "Mailbox busy" in block["Diagnostic-Code"]
     server.metric("mqcd_recipients_expired_total", 1)
     server.metric("mqcd_queue_recipients{incoming}", 0)
-    assert server.stop() == 0
-    ledger = Ledger(server.var)
-    ledger.check()
+    ledger = stopped(server)
     assert ledger.unfinished() == set()
 
 
@@ -239,9 +231,7 @@ def test_nothing_counts_as_delivered_without_a_250(
         assert mail.sent_part(receiver.to(recipient).content) == mail.message(recipient)
         server.event("delivered", recipient=recipient)
     assert [receiver.count(recipient) for recipient in recipients] == [1, 1]
-    assert server.stop() == 0
-    ledger = Ledger(server.var)
-    ledger.check()
+    ledger = stopped(server)
     assert ledger.unfinished() == set()
     # Only behind the final dot may a copy have been taken; that is said, and said of nothing else.
     perhaps = [event for event in ledger.events if event.get("possibly_delivered")]

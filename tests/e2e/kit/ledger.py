@@ -5,10 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from tests.contract import schema
+from tests.e2e.kit import mail
+from tests.e2e.kit.receivers import Receiver
+from tests.e2e.kit.server import Server
 
 Event = dict[str, Any]
 Key = tuple[str, int]
@@ -43,3 +47,21 @@ class Ledger:
         """Accepted and not yet at an end."""
         ends = self.count("delivered") + self.count("bounced") + self.count("expired") + self.count("removed")
         return self.count("accepted").keys() - ends.keys()
+
+    def surprises(self, came: Counter[Key]) -> dict[Key, int]:
+        """What arrived more often than the server owned up to."""
+        unknown = self.count("outcome-unknown")
+        return {key: times for key, times in came.items() if times - 1 > unknown[key]}
+
+
+def stopped(server: Server) -> Ledger:
+    """Stop a server in order; what its ledger then says, checked."""
+    assert server.stop() == 0
+    ledger = Ledger(server.var)
+    ledger.check()
+    return ledger
+
+
+def arrivals(receivers: Iterable[Receiver]) -> Counter[Key]:
+    """How often each message of one recipient came to any of them."""
+    return Counter((mail.spid_of(each.content), 1) for receiver in receivers for each in receiver.mail.all())

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mqcd.core.model import Recipient
 from mqcd.queue import manifest as manifests
 from mqcd.queue import tasks
 from mqcd.queue.counting import Counting
@@ -56,6 +57,17 @@ async def message(rig: Rig) -> None:
     await rig.evacuate()
 
 
+async def all_due(rig: Rig, messages: int) -> list[Recipient]:
+    """The recipients of so many messages, claimed an hour later; those of the first are delivered."""
+    for _ in range(messages):
+        await message(rig)
+    await other_mail(rig)
+    rig.clock.advance(HOUR)
+    due = await rig.post.claim_all()
+    await rig.post.settle(delivered(), *due[:2])
+    return due
+
+
 async def run(rig: Rig) -> int:
     """Ask for a scan; how many there were in all."""
     await rig.store._live.keeper.counting.run()
@@ -71,16 +83,11 @@ def recorded(rig: Rig) -> ManifestState:
 
 async def test_scans_take_one_percent_of_the_time(tmp_path: Path) -> None:
     rig = await opened(tmp_path / "q")
-    for _ in range(3):
-        await message(rig)
-    await other_mail(rig)
+    due = await all_due(rig, 3)
     kept = len(rig.spooled()) - 3
-    rig.clock.advance(HOUR)
-    [*all_due] = await rig.post.claim_all()
-    await rig.post.settle(delivered(), *all_due[:2])
     assert await run(rig) == 1
     assert len(rig.spooled()) == kept + 2
-    await rig.post.settle(delivered(), *all_due[2:])
+    await rig.post.settle(delivered(), *due[2:])
     assert rig.store._live.keeper.counting.wait() == 10_000
     rig.clock.advance(99 * SCAN_MS - 1)
     assert await run(rig) == 1
@@ -97,14 +104,9 @@ async def test_scans_take_one_percent_of_the_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("short", ["minfree", "mininodes"])
 async def test_on_a_low_disk_a_scan_is_made_at_once(tmp_path: Path, short: str) -> None:
     rig = await opened(tmp_path / "q")
-    await message(rig)
-    await message(rig)
-    await other_mail(rig)
-    rig.clock.advance(HOUR)
-    [*all_due] = await rig.post.claim_all()
-    await rig.post.settle(delivered(), *all_due[:2])
+    due = await all_due(rig, 2)
     assert await run(rig) == 1
-    await rig.post.settle(delivered(), *all_due[2:])
+    await rig.post.settle(delivered(), *due[2:])
     assert await run(rig) == 1
     octets, inodes = Disk().free(rig.spool)
     limit = {"minfree": octets, "mininodes": inodes}[short]
@@ -119,34 +121,24 @@ async def test_on_a_low_disk_a_scan_is_made_at_once(tmp_path: Path, short: str) 
 async def test_a_large_batch_is_resolved_at_once(tmp_path: Path) -> None:
     rig = await opened(tmp_path / "q")
     rig.store._live.keeper.counting = Counting(rig.shard, full=2)
-    for _ in range(3):
-        await message(rig)
-    await other_mail(rig)
-    rig.clock.advance(HOUR)
-    [*all_due] = await rig.post.claim_all()
-    await rig.post.settle(delivered(), *all_due[:2])
+    due = await all_due(rig, 3)
     assert await run(rig) == 1
-    await rig.post.settle(delivered(), *all_due[2:4])
+    await rig.post.settle(delivered(), *due[2:4])
     assert await run(rig) == 1
-    await rig.post.settle(delivered(), *all_due[4:])
+    await rig.post.settle(delivered(), *due[4:])
     assert await run(rig) == 2
     await rig.close()
 
 
 async def test_a_batch_that_waits_outlives_the_frames_that_made_it(tmp_path: Path) -> None:
     rig = await opened(tmp_path / "q")
-    for _ in range(2):
-        await message(rig)
-    await other_mail(rig)
-    rig.clock.advance(HOUR)
-    [*all_due] = await rig.post.claim_all()
-    await rig.post.settle(delivered(), *all_due[:2])
+    due = await all_due(rig, 2)
     assert await run(rig) == 1
-    await rig.post.settle(delivered(), *all_due[2:])
+    await rig.post.settle(delivered(), *due[2:])
     await rig.evacuate()
     assert not rig.shard.ring.segments
     assert rig.shard.figures.reference_scans == 1
-    assert recorded(rig).doubtful == {all_due[2].spid}
+    assert recorded(rig).doubtful == {due[2].spid}
     again = await rig.killed()
     for _ in range(30):
         await asyncio.sleep(0)
@@ -161,20 +153,15 @@ async def test_a_batch_that_waits_outlives_the_frames_that_made_it(tmp_path: Pat
 
 async def test_an_edit_names_only_what_is_new_in_the_batch(tmp_path: Path) -> None:
     rig = await opened(tmp_path / "q")
-    for _ in range(3):
-        await message(rig)
-    await other_mail(rig)
-    rig.clock.advance(HOUR)
-    [*all_due] = await rig.post.claim_all()
-    await rig.post.settle(delivered(), *all_due[:2])
+    due = await all_due(rig, 3)
     assert await run(rig) == 1
-    await rig.post.settle(delivered(), *all_due[2:4])
+    await rig.post.settle(delivered(), *due[2:4])
     await rig.evacuate()
-    await rig.post.settle(delivered(), *all_due[4:])
+    await rig.post.settle(delivered(), *due[4:])
     edit = rig.store._live.keeper.counting.to_record()
-    assert (edit.counted, edit.doubtful) == (None, (all_due[4].spid,))
+    assert (edit.counted, edit.doubtful) == (None, (due[4].spid,))
     await rig.evacuate()
-    assert recorded(rig).doubtful == {all_due[2].spid, all_due[4].spid}
+    assert recorded(rig).doubtful == {due[2].spid, due[4].spid}
     rig.clock.advance(HOUR)
     await run(rig)
     edit = rig.store._live.keeper.counting.to_record()
@@ -187,9 +174,9 @@ async def test_without_a_cluster_to_read_nothing_has_to_wait(tmp_path: Path) -> 
     for _ in range(2):
         await message(rig)
     rig.clock.advance(HOUR)
-    [*all_due] = await rig.post.claim_all()
-    await rig.post.settle(delivered(), *all_due[:2])
+    due = await rig.post.claim_all()
+    await rig.post.settle(delivered(), *due[:2])
     assert await run(rig) == 1
-    await rig.post.settle(delivered(), *all_due[2:])
+    await rig.post.settle(delivered(), *due[2:])
     await rig.store.close()
     assert rig.spooled() == []
