@@ -76,8 +76,8 @@ _PIECES = 50
 """Pieces of a proposal that people are shown."""
 
 
-def what_if(opened: Opened, delays: tuple[int, ...], as_json: bool) -> None:
-    """Replay recorded outages under other retry delays."""
+def what_if(opened: Opened, delays: tuple[int, ...], days: int, as_json: bool) -> None:
+    """Replay the outages of the last days of the record under other retry delays."""
     with opened as (spark, store, told, progress):
         from mqcd.core.schedule import RetrySchedule
         from mqcd.pipeline import frames
@@ -92,14 +92,17 @@ def what_if(opened: Opened, delays: tuple[int, ...], as_json: bool) -> None:
             jitter=queue.retry_jitter / 100,
         )
         progress("replaying outages", 0, 0)
-        found = what_if(frames.read(spark, store, "events"), schedule, with_delays(schedule, delays))
+        last = store.last().last_hour
+        period = frames.days_of(range(last - 24 * (days - 1), last + 1))
+        events = frames.read(spark, store, "events", period)
+        found = what_if(events, schedule, with_delays(schedule, delays))
     if as_json:
         for each in (*found.sites, found.total):
             click.echo(json_line(as_object(each)), nl=False)
     elif not found.total.recipients:
-        click.echo("no outage is recorded")
+        click.echo(f"no outage is recorded from {period[0]} to {period[-1]}")
     else:
-        for line in table(found):
+        for line in table(found, schedule.delays, delays):
             click.echo(line)
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mqcd.queue.admin.findings import Progress
 
 NAMES = ("events", "damaged", "recipients", "ledger", "sites", "senders", "replies", "queue_age")
+_DAYS = 30
+"""How far back a report and outages go."""
 _SHOWN = 20
 """Recipients of a kind that people are shown."""
 
@@ -223,7 +225,7 @@ def export(
 @pipeline.command("report")
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), required=True,
               help="The HTML file; one that exists is replaced.")  # fmt: skip
-@click.option("--days", metavar="N", type=click.IntRange(1, 3650), default=30, show_default=True,
+@click.option("--days", metavar="N", type=click.IntRange(1, 3650), default=_DAYS, show_default=True,
               help="How many days, back from the newest event.")  # fmt: skip
 @on_spark
 @as_json
@@ -265,7 +267,7 @@ def _parsed_delays(_context: click.Context, _parameter: click.Parameter, text: s
     if text is None:
         return ()
     try:
-        return Listed(Duration(least=1), least=1).parse(text.strip())
+        return Listed(Duration(least=1000), least=1).parse(text.strip())
     except BadValue as error:
         raise click.BadParameter(str(error)) from None
 
@@ -281,6 +283,8 @@ def _parsed_delays(_context: click.Context, _parameter: click.Parameter, text: s
     callback=_parsed_delays,
     help="Replay recorded outages with other retry delays, such as '5m | 30m | 2h'.",
 )
+@click.option("--days", metavar="N", type=click.IntRange(1, 3650),
+              help="How many days of outages, back from the newest event.  [30]")  # fmt: skip
 @click.option("--most", metavar="N", type=click.IntRange(min=1), help="Suppressions to propose.  [50000]")
 @on_spark
 @as_json
@@ -288,14 +292,15 @@ def _parsed_delays(_context: click.Context, _parameter: click.Parameter, text: s
 @pass_place
 def advise(
     place: Place,
+    /,
     listing: bool,
     applying: bool,
     cancelled: str | None,
     delays: tuple[int, ...],
+    days: int | None,
     most: int | None,
-    master: str | None,
-    settings: dict[str, str],
     as_json: bool,
+    **where: Any,
 ) -> None:
     """Make advice from the tables; look through it, put it in effect, take it back."""
     from mqcd.cli import advising
@@ -305,12 +310,18 @@ def advise(
         raise click.UsageError(
             "at most one of --list, --apply, --cancel ID, --what-if DELAYS and --most N goes"
         )
-    if delays:
-        advising.what_if(_spark(place, master, settings), delays, as_json)
-    elif chosen:
+    if days and not delays:
+        raise click.UsageError("--days goes with --what-if DELAYS")
+    if chosen and not delays:
         advising.review(place, listing, cancelled, as_json)
+        return
+    # Said before Spark starts.
+    _tables(place)[1].require()
+    opened = _spark(place, where["master"], where["settings"])
+    if delays:
+        advising.what_if(opened, delays, days or _DAYS, as_json)
     else:
-        advising.propose(_spark(place, master, settings), most, as_json)
+        advising.propose(opened, most, as_json)
 
 
 def _tables(place: Place) -> tuple[Loaded, Store]:

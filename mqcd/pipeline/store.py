@@ -43,6 +43,10 @@ FORMAT = 2
 MANY = 40
 
 
+class NoTables(MqcdError):
+    """There is nothing to learn from yet. `mqcd pipeline run` makes the tables."""
+
+
 class PipelineBusy(MqcdError):
     """Another process writes the tables. Try again when it is done."""
 
@@ -112,6 +116,11 @@ class Store:
             )
         self._looked = True
         return Commit(**told)
+
+    def require(self) -> None:
+        """Raise NoTables where no batch has made any."""
+        if not self._numbers():
+            raise NoTables(f"no tables in {self.root}: `mqcd pipeline run` makes them")
 
     def _numbers(self) -> list[int]:
         names = (path.stem for path in (self.root / LOG).glob("*.json"))

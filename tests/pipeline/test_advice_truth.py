@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,6 @@ from pyspark.sql import SparkSession
 
 from mqcd.config.advice import Advice, Shaping, Suppression, comparable
 from mqcd.core.schedule import RetrySchedule
-from mqcd.pipeline import frames
 from mqcd.pipeline.advice.decisions import MARGIN, MINUTE, Rules
 from mqcd.pipeline.advice.making import Basis, Proposal, make, suppressions
 from mqcd.pipeline.advice.outages import WhatIf, what_if, with_delays
@@ -25,7 +27,7 @@ from tests.bench.eventlogs.world import Plan
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
 
-PLAN = Plan(seed=5, events=40_000, nodes=2, days=6, sites=20, senders=80, mailboxes=25)
+PLAN = Plan(seed=5, events=40_000, nodes=2, days=6, sites=20, senders=80, mailboxes=25, probes=True)
 RULES = Rules()
 SCHEDULE = RetrySchedule(delays=PLAN.delays, maxtime=PLAN.maxtime, maxtime_reports=PLAN.maxtime, jitter=0.1)
 
@@ -140,47 +142,70 @@ def test_greylisting_that_outlasts_the_first_retry_delays_it(world: World, propo
         assert piece.retry_delays[-1] == PLAN.delays[-1]
 
 
+# ---------------------------------------------------------------- what if
+
+OUTAGES = replace(PLAN, seed=46)
+"""Four sites are down for ten hours each, well within the log."""
+OTHER = replace(OUTAGES, delays=(5 * MINUTE, 20 * MINUTE))
+"""The same world and the same mail under another retry schedule."""
+
+
+def log_of(plan: Plan, directory: Path) -> tuple[Told, Path]:
+    return generate(plan, directory, processes=1), directory / "events"
+
+
 @pytest.fixture(scope="module")
-def replayed(world: World) -> WhatIf:
-    events = frames.read(world.spark, world.store, "events")
-    return what_if(events, SCHEDULE, with_delays(SCHEDULE, (MINUTE, 10 * MINUTE)))
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, Path]:
+    return log_of(OUTAGES, tmp_path_factory.mktemp("outages") / "log")
 
 
-def test_the_schedule_in_force_replays_what_was_recorded(world: World, replayed: WhatIf) -> None:
-    down = {site["site"] for site in world.told.world["sites"] if site["outages"]}
-    assert replayed.total.recipients > 50
-    assert {each.site for each in replayed.sites} <= down
-    assert replayed.total.reproduces, replayed.total
-    assert replayed.total.off < 0.1
+@pytest.fixture(scope="module")
+def replayed(spark: SparkSession, recorded: tuple[Told, Path]) -> WhatIf:
+    events = spark.read.format("mqcd-events").load(str(recorded[1]))
+    return what_if(events, SCHEDULE, with_delays(SCHEDULE, OTHER.delays))
 
 
-def test_what_if_is_what_the_world_would_have_done(world: World, replayed: WhatIf) -> None:
-    """Replayed here on the true outages, from the true first attempts."""
-    outages = {site["site"]: site["outages"] for site in world.told.world["sites"]}
-    ends = {node["node"]: node["end"] for node in world.told.nodes}
-    attempts: defaultdict[str, int] = defaultdict(int)
-    waits: defaultdict[str, int] = defaultdict(int)
-    counts: defaultdict[str, int] = defaultdict(int)
-    for row in world.told.recipients():
-        # Tried at once, some ms after it was accepted.
-        first = int(row["accepted"]) + 12
-        hit = [each for each in outages[row["site"]] if each["begin"] <= first < each["end"]]
-        if not hit:
-            continue
-        counts[row["site"]] += 1
-        at, tries = first, 0
-        limit, end = int(row["accepted"]) + PLAN.maxtime, ends[row["node"]]
-        while at <= end:
-            tries += 1
-            if at >= hit[0]["end"] or at >= limit:
-                break
-            at = min(at + int((MINUTE if tries == 1 else 10 * MINUTE) * 1.05), limit)
-        attempts[row["site"]] += tries
-        waits[row["site"]] += min(at, end, limit) - first
+def met(told: Told, events: Path) -> tuple[int, int, int]:
+    """Of those accepted in an outage of their site: how many, their wait until somebody was there, ms, and
+    how many attempts found nobody there."""
+    outages = {site["site"]: site["outages"] for site in told.world["sites"]}
+    count = wait = failed = 0
+    for row in told.recipients():
+        accepted = int(row["accepted"])
+        if any(each["begin"] <= accepted < each["end"] for each in outages[row["site"]]):
+            count += 1
+            wait += int(row["first_attempt"]) - accepted
+    for path in events.glob("*.jsonl.gz"):
+        for line in gzip.decompress(path.read_bytes()).splitlines():
+            event = json.loads(line)
+            nobody = event.get("phase") in ("connect", "greeting", "ehlo") and "remote_host" in event
+            failed += nobody and event["event"] in ("deferred", "expired") and event["class"] != "policy"
+    return count, wait, failed
+
+
+def test_the_schedule_in_force_replays_what_was_recorded(
+    recorded: tuple[Told, Path], replayed: WhatIf
+) -> None:
+    told, total = recorded[0], replayed.total
+    count, wait, failed = met(*recorded)
+    assert {each.site for each in replayed.sites} == {
+        site["site"] for site in told.world["sites"] if site["outages"]
+    }
+    assert total.reproduces
+    assert (total.recipients, total.recorded_attempts) == (count, failed + count)
+    assert total.attempts == pytest.approx(failed + count, rel=0.02)
+    assert total.through == count
+    assert total.recorded_wait == pytest.approx(wait, rel=0.01)
+    assert total.wait == pytest.approx(wait, rel=0.02)
+
+
+def test_what_if_is_what_the_world_does_under_the_other_schedule(replayed: WhatIf, tmp_path: Path) -> None:
+    """The generator made it once more, with nodes that go by the other delays."""
+    count, wait, failed = met(*log_of(OTHER, tmp_path / "log"))
     total = replayed.total
-    assert total.recipients == pytest.approx(sum(counts.values()), rel=0.1)
-    assert total.other_attempts == pytest.approx(sum(attempts.values()), rel=0.15)
-    assert total.other_wait == pytest.approx(sum(waits.values()), rel=0.15)
-    # More attempts, and mail that is there sooner.
-    assert total.other_attempts > total.attempts
+    assert total.other_through == count
+    assert total.other_attempts == pytest.approx(failed + count, rel=0.03)
+    assert total.other_wait == pytest.approx(wait, rel=0.03)
+    # Probes come sooner, so there are more of them, and mail is there sooner.
+    assert total.other_attempts > 1.5 * total.attempts
     assert total.other_wait < total.wait

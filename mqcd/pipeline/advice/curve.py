@@ -1,7 +1,8 @@
 """The success-by-delay curve of each site, from `events`: of retries so late, how many succeeded.
 
-Only of recipients whose first attempt was put off for a reason that passes by itself: greylisting, no
-connection, a server that is shutting down. Replies that ask for less have an answer of their own, and a full
+Only of recipients whose first attempt was put off in a transaction, by words that say that it passes by
+itself, such as those of greylisting. Where nobody is there the server probes by itself, and a later first
+retry would only have it probe later. Replies that ask for less have an answer of their own, and a full
 mailbox says nothing of its site.
 """
 
@@ -12,18 +13,18 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.core.events import Verb
 from mqcd.pipeline.advice.decisions import STEPS, Rules
-from mqcd.pipeline.advice.pressure import asks_for_less
+from mqcd.pipeline.advice.pressure import TAKEN_UP, asks_for_less
 from mqcd.pipeline.tables.folding import KEY
 from mqcd.pipeline.tables.times import DAY_MS
 
 _VERDICTS = (Verb.DELIVERED, Verb.DEFERRED, Verb.EXPIRED)
-_PASSING = r"gr[ae]y.?list|try again|come back|shutting down|temporarily"
+_PASSING = r"gr[ae]y.?list|try again|come back|temporarily"
 
 
 def curves(events: DataFrame, rules: Rules, since: int) -> DataFrame:
     """Rows of `site`, `step` (its number), `least` (ms), `retries`, `taken`, of sites with enough of it."""
     words = F.lower(F.coalesce("reply", F.lit("")))
-    passing = (words.rlike(_PASSING) | (F.col("class") == "network")) & ~asks_for_less()
+    passing = words.rlike(_PASSING) & F.col("phase").isin(*TAKEN_UP) & ~asks_for_less()
     told = events.where(
         F.col("event").isin(*(verb.value for verb in _VERDICTS))
         & F.col("site").isNotNull()

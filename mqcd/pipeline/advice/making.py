@@ -13,7 +13,7 @@ from mqcd.config.advice import Advice, Shaping, Suppression, comparable, shaping
 from mqcd.config.fields import Duration
 from mqcd.config.settings import Rate
 from mqcd.core.address import check_address
-from mqcd.core.errors import DecodeError, MqcdError
+from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
 from mqcd.pipeline import frames
 from mqcd.pipeline.advice import curve, pressure, suppressing
@@ -35,10 +35,6 @@ from mqcd.pipeline.store import Store
 Tell = Callable[[str, int, int], None]
 _ROWS = 5_000
 """Rows that come to the driver at a time."""
-
-
-class NoTables(MqcdError):
-    """There is nothing to learn from yet. `mqcd pipeline run` makes the tables."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,8 +61,7 @@ class Basis:
 
 def make(spark: SparkSession, store: Store, basis: Basis, tell: Tell) -> Proposal:
     """All advice. Raises NoTables."""
-    if not store.last().batch:
-        raise NoTables(f"no tables in {store.root}: `mqcd pipeline run` makes them")
+    store.require()
     tell("recipients", 0, 3)
     dead, left_out = suppressions(spark, store, basis)
     tell("limits", 1, 3)

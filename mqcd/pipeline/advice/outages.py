@@ -1,18 +1,18 @@
 """Outages as the event log recorded them, and the replay of their mail under another retry schedule.
 
-An outage of a site, as one node saw it: verdicts in a row that say nothing but "nobody there" (no
+An outage of a site, as one lane of a server saw it: attempts in a row that say nothing but "nobody there" (no
 connection, no greeting, shutting down), at least `LEAST` over at least `SHORTEST`. It lasts to halfway
 between the last of them and the next attempt that the site took up, or beyond the record. Replayed are the
-recipients whose first attempt fell into one; each by the task that has its row, so that only sums of sites
-come together.
+recipients that it met: who was accepted in it, for the server may have tried none of those, and who was
+tried in it. Each lane's come together in the task that replays it, in order of time, as numbers; what comes
+to the driver are sums of sites.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
@@ -22,7 +22,7 @@ from mqcd.core.events import Verb
 from mqcd.core.schedule import RetrySchedule
 from mqcd.pipeline.advice.decisions import MINUTE
 from mqcd.pipeline.advice.pressure import asks_for_less
-from mqcd.pipeline.advice.replay import TOLERANCE, Case, Outcome, replay
+from mqcd.pipeline.advice.replay import TOLERANCE, Mail, Outage, replay, waited
 from mqcd.pipeline.tables.folding import KEY
 
 LEAST = 3
@@ -30,19 +30,21 @@ SHORTEST = MINUTE
 _OPEN = 1 << 62
 """The end of an outage that the record does not show the end of."""
 _VERDICTS = (Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
-_SITE = ("node", "site")
+_LANE = ("source", "site")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sums:
-    """What became of those of a site whose first attempt fell into an outage, or of all; times in ms."""
+    """What became of those of a site that outages met, or of all; times in ms."""
 
     site: str = ""
     recipients: int = 0
     recorded_attempts: int = 0
+    """From the first in an outage to the one that the site took up."""
     recorded_through: int = 0
     recorded_wait: int = 0
-    """From first attempts to those that the site took up, or as long as the record goes; of all together."""
+    """From first attempts, or from when they would have been made, to those that the site took up, or as long
+    as the record goes; of all together."""
     attempts: int = 0
     """By the model, with the schedule in force; so the next two."""
     through: int = 0
@@ -78,39 +80,47 @@ class WhatIf:
 
 
 def verdicts(events: DataFrame) -> DataFrame:
-    """When each attempt began, ms, and whether nobody was there (`down`)."""
+    """When each attempt began, ms, whether nobody was there (`down`), and whether it was `made` at all: who
+    waits behind a dead destination is given up without."""
     nobody = F.col("phase").isin("connect", "greeting", "ehlo", "tls") & ~asks_for_less()
     down = F.col("event").isin(Verb.DEFERRED.value, Verb.EXPIRED.value) & nobody
     at = F.unix_millis("at")
     told = F.col("event").isin(*(verb.value for verb in _VERDICTS)) & (F.col("phase") != "route")
+    start = at - F.coalesce("attempt_ms", F.lit(0)) - F.coalesce("connect_ms", F.lit(0))
     return events.where(told).select(
-        "node", F.coalesce("site", "destination").alias("site"), "spid", "qid", "attempt", "origin",
-        "sequence", at.alias("at"), (at - F.col("queued_ms")).alias("received"),
-        (at - F.coalesce("attempt_ms", F.lit(0)) - F.coalesce("connect_ms", F.lit(0))).alias("start"),
+        F.concat_ws("/", "node", "shard", "zone").alias("source"), "node",
+        F.coalesce("site", "destination").alias("site"), "spid", "qid", "attempt", "origin", "sequence",
+        (at - F.col("queued_ms")).alias("received"), start.alias("start"), (at - start).alias("took"),
         F.coalesce(down, F.lit(False)).alias("down"),
+        ((F.col("phase") != "connect") | F.coalesce("remote_host", "remote_addr").isNotNull()).alias("made"),
     )  # fmt: skip
 
 
+def of_ill_sites(tried: DataFrame) -> DataFrame:
+    """Those of lanes in which there may have been an outage."""
+    failed = tried.where(F.col("down") & F.col("made"))
+    ill = failed.groupBy(*_LANE).count().where(F.col("count") >= LEAST).select(*_LANE)
+    return tried.join(ill, list(_LANE), "left_semi")
+
+
 def outages(tried: DataFrame) -> DataFrame:
-    """Rows of `node`, `site`, `begin`, `end` (ms), `failures`."""
-    ill = tried.where("down").groupBy(*_SITE).count().where(F.col("count") >= LEAST).select(*_SITE)
-    order = Window.partitionBy(*_SITE).orderBy("start", "sequence")
-    runs = tried.join(ill, list(_SITE), "left_semi").withColumn(
-        "run", F.sum((~F.col("down")).cast("int")).over(order)
-    )
+    """Rows of `source`, `site`, `begin`, `end`, `took` (ms; the mean), `failures`."""
+    order = Window.partitionBy(*_LANE).orderBy("start", "sequence")
+    runs = tried.where("made").withColumn("run", F.sum((~F.col("down")).cast("int")).over(order))
     began = _if(F.col("down"), "start")
-    summed = runs.groupBy(*_SITE, "run").agg(
+    summed = runs.groupBy(*_LANE, "run").agg(
         F.min(began).alias("begin"),
         F.max(began).alias("last"),
+        F.avg(_if(F.col("down"), "took")).cast("long").alias("took"),
         F.count_if("down").alias("failures"),
         F.min(_if(~F.col("down"), "start")).alias("up"),
     )
-    after = F.lead("up").over(Window.partitionBy(*_SITE).orderBy("run"))
+    after = F.lead("up").over(Window.partitionBy(*_LANE).orderBy("run"))
     end = F.col("last") + F.greatest(F.lit(1), F.floor((F.col("after") - F.col("last")) / 2))
     return (
         summed.withColumn("after", after)
         .where((F.col("failures") >= LEAST) & (F.col("last") - F.col("begin") >= SHORTEST))
-        .select(*_SITE, "begin", F.coalesce(end.cast("long"), F.lit(_OPEN)).alias("end"), "failures")
+        .select(*_LANE, "begin", F.coalesce(end.cast("long"), F.lit(_OPEN)).alias("end"), "took", "failures")
     )
 
 
@@ -119,40 +129,52 @@ def _if(condition: Column, name: str) -> Column:
 
 
 def cases(tried: DataFrame, found: DataFrame, schedule: RetrySchedule) -> DataFrame:
-    """The recipients to be replayed, each with the outages of its site, and what was recorded of it."""
-    lists = found.groupBy(*_SITE).agg(F.sort_array(F.collect_list(F.struct("begin", "end"))).alias("outages"))
-    firsts = tried.where((F.col("attempt") == 1) & F.col("down")).join(lists, list(_SITE))
-    hit = F.exists("outages", lambda each: (each["begin"] <= F.col("start")) & (F.col("start") < each["end"]))
+    """The recipients to be replayed, each with the outages of its lane, and what was recorded of it."""
+    lists = found.groupBy(*_LANE).agg(
+        F.sort_array(F.collect_list(F.struct("begin", "end", "took"))).alias("outages")
+    )
+
+    def met(name: str) -> Column:
+        return F.exists("outages", lambda each: (each["begin"] <= F.col(name)) & (F.col(name) < each["end"]))
+
+    attempt = F.struct("start", "down", "attempt")
+    lives = (
+        tried.join(F.broadcast(lists), list(_LANE))
+        .groupBy(*KEY, *_LANE)
+        .agg(
+            F.min(F.when(met("received"), F.col("received"))).alias("came"),
+            F.min(F.when(F.col("down") & F.col("made") & met("start"), F.col("start"))).alias("failed"),
+            F.min("received").alias("received"),
+            F.first("origin").alias("origin"),
+            F.sort_array(F.collect_list(F.when(F.col("made"), attempt))).alias("all"),
+        )
+        .withColumn("first", F.coalesce("came", "failed"))
+        .where(F.col("first").isNotNull())
+    )
+    since = F.filter("all", lambda each: each["start"] >= F.col("first"))
+    up = F.get(F.filter("since", lambda each: ~each["down"]), F.lit(0))["start"]
     age = F.when(F.col("origin") == "report", F.lit(schedule.maxtime_reports)).otherwise(
         F.lit(schedule.maxtime)
     )
-    chosen = firsts.where(hit).select(
-        *KEY,
-        "site",
-        F.col("start").alias("first"),
-        (F.col("received") + age).alias("limit"),
-        "outages",
-    )
-    record = tried.groupBy("node").agg(F.max("at").alias("end"))
-    up = ~F.col("down")
-    lives = (
-        tried.select(*KEY, "attempt", "start", "down")
-        .join(chosen.select(*KEY), list(KEY), "left_semi")
-        .groupBy(*KEY)
-        .agg(
-            F.coalesce(F.min(_if(up, "attempt")), F.max("attempt")).alias("recorded"),
-            F.coalesce(F.min(_if(up, "start")), F.lit(0)).alias("up"),
-        )
-    )
-    return chosen.join(lives, list(KEY)).join(F.broadcast(record), "node")
+    told = lives.withColumn("since", since).withColumn("up", up)
+    made = F.filter("since", lambda each: F.col("up").isNull() | (each["start"] <= F.col("up")))
+    return told.select(
+        *KEY, *_LANE, "first",
+        (F.col("received") + age).alias("limit"), F.coalesce("up", F.lit(0)).alias("through"),
+        F.size(made).alias("recorded"),
+        (F.coalesce(F.get("since", F.lit(0))["attempt"], F.lit(1)) - 1).alias("tried"),
+    ).join(F.broadcast(lists), list(_LANE))  # fmt: skip
 
 
 def what_if(events: DataFrame, in_force: RetrySchedule, other: RetrySchedule, most: int = 500) -> WhatIf:
     """Replay the recorded outages under both schedules; at most `most` sites are told of by name."""
-    tried = verdicts(events)
-    rows = cases(tried, outages(tried), in_force)
+    tried = of_ill_sites(verdicts(events)).persist()
+    record = events.groupBy("node").agg(F.max(F.unix_millis("at")).alias("end"))
+    rows = cases(tried, outages(tried), in_force).join(F.broadcast(record), "node")
     by_site = (
-        rows.mapInArrow(_replayer(in_force, other), _SCHEMA)
+        rows.repartition(*_LANE)
+        .sortWithinPartitions(*_LANE, "first", "spid", "qid")
+        .mapInArrow(_replayer(in_force, other), _SCHEMA)
         .groupBy("site")
         .agg(*(F.sum(name).alias(name) for name in _NUMBERS))
         .persist()
@@ -164,6 +186,7 @@ def what_if(events: DataFrame, in_force: RetrySchedule, other: RetrySchedule, mo
         told = by_site.orderBy(F.desc("recipients"), "site").limit(most).collect()
     finally:
         by_site.unpersist()
+        tried.unpersist()
     sites = tuple(Sums(**row.asDict()) for row in told)
     if total is None or not total["sites"]:
         return WhatIf(total=Sums(), sites=(), more=0)
@@ -171,42 +194,73 @@ def what_if(events: DataFrame, in_force: RetrySchedule, other: RetrySchedule, mo
     return WhatIf(total=whole, sites=sites, more=total["sites"] - len(sites))
 
 
+def with_delays(schedule: RetrySchedule, delays: tuple[int, ...]) -> RetrySchedule:
+    """The same with other delays."""
+    return replace(schedule, delays=delays)
+
+
+# ---------------------------------------------------------------- in the tasks
+
+
 Batches = Iterable[pa.RecordBatch]
+_COLUMNS = ("spid", "qid", "first", "limit", "tried", "recorded", "through")
 
 
 def _replayer(in_force: RetrySchedule, other: RetrySchedule) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """Rows of one lane come one after the other, in order of time."""
+
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            sums: defaultdict[str, list[int]] = defaultdict(lambda: [0] * len(_NUMBERS))
-            for row in batch.to_pylist():
-                one = sums[row["site"]]
-                for place, number in enumerate(_numbers(row, in_force, other)):
-                    one[place] += number
-            columns = zip(*sums.values(), strict=True) if sums else ([] for _ in _NUMBERS)
-            yield pa.record_batch(
-                [pa.array(list(sums), pa.string()), *(pa.array(list(each), pa.int64()) for each in columns)],
-                names=["site", *_NUMBERS],
-            )
+        sums: defaultdict[str, list[int]] = defaultdict(lambda: [0] * len(_NUMBERS))
+        for lane in _lanes(batches):
+            one = sums[lane.site]
+            for place, number in enumerate(lane.numbers(in_force, other)):
+                one[place] += number
+        columns = zip(*sums.values(), strict=True) if sums else ([] for _ in _NUMBERS)
+        yield pa.record_batch(
+            [pa.array(list(sums), pa.string()), *(pa.array(list(each), pa.int64()) for each in columns)],
+            names=["site", *_NUMBERS],
+        )
 
     return run
 
 
-def _numbers(row: dict[str, Any], in_force: RetrySchedule, other: RetrySchedule) -> Sequence[int]:
-    """In the order of `Sums`."""
-    case = Case(
-        spid=int(row["spid"], 16), qid=row["qid"], first=row["first"], limit=row["limit"], end=row["end"]
-    )
-    begins = [each["begin"] for each in row["outages"]]
-    ends = [each["end"] for each in row["outages"]]
-    recorded = Outcome(attempts=row["recorded"], through=row["up"])
-    outcomes = (recorded, replay(case, begins, ends, in_force), replay(case, begins, ends, other))
-    numbers = [1]
-    for each in outcomes:
-        ended = each.through or max(case.first, min(case.limit, case.end))
-        numbers += [each.attempts, int(each.through > 0), ended - case.first]
-    return numbers
+class _Lane:
+    """Those of one lane, and what was recorded of them."""
+
+    def __init__(self, source: str, site: str, outages: list[dict[str, int]], end: int) -> None:
+        self.source, self.site = source, site
+        self._outages = [Outage(**each) for each in outages]
+        self._end = end
+        self._mail = Mail()
+        self._attempts = self._through = self._wait = 0
+
+    def add(self, spid: str, qid: int, first: int, limit: int, tried: int, recorded: int, up: int) -> None:
+        """`recorded` attempts; `up`: when the site took it up, ms, 0 = it did not."""
+        self._mail.add(spid=int(spid, 16), qid=qid, first=first, limit=limit, tried=tried)
+        self._attempts += recorded
+        self._through += up > 0
+        self._wait += up - first if up else waited(first, limit, self._end)
+
+    def numbers(self, in_force: RetrySchedule, other: RetrySchedule) -> Iterator[int]:
+        """In the order of `Sums`."""
+        yield from (len(self._mail), self._attempts, self._through, self._wait)
+        for schedule in (in_force, other):
+            found = replay(self._mail, self._outages, schedule, self._end)
+            yield from (found.attempts, found.through, found.wait)
 
 
-def with_delays(schedule: RetrySchedule, delays: tuple[int, ...]) -> RetrySchedule:
-    """The same with other delays."""
-    return replace(schedule, delays=delays)
+def _lanes(batches: Batches) -> Iterator[_Lane]:
+    lane: _Lane | None = None
+    for batch in batches:
+        sources, sites = (batch.column(name).to_pylist() for name in _LANE)
+        rows = zip(*(batch.column(name).to_pylist() for name in _COLUMNS), strict=True)
+        for place, row in enumerate(rows):
+            source, site = sources[place], sites[place]
+            if lane is None or (lane.source, lane.site) != (source, site):
+                if lane is not None:
+                    yield lane
+                outages, end = (batch.column(name)[place].as_py() for name in ("outages", "end"))
+                lane = _Lane(source, site, outages, end)
+            lane.add(*row)
+    if lane is not None:
+        yield lane

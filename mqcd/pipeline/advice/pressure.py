@@ -24,7 +24,7 @@ _WORDS = (
 _OF_CONNECTIONS = r"connection|concurrent|simultaneous|session"
 _OF_RATE = r"\brate\b|messages|slow down|fast|quickly|recipients|per (second|minute|hour)"
 _GREYLISTING = r"gr[ae]y.?list"
-_TAKEN_UP = ("mail", "rcpt", "data", "dot")
+TAKEN_UP = ("mail", "rcpt", "data", "dot")
 """Phases of a transaction: the site had a connection for it."""
 _MOST = 2000
 """Values of a histogram above this are counted with it."""
@@ -56,7 +56,7 @@ def attempts(events: DataFrame, since: int) -> DataFrame:
         F.greatest(end, start + 1).alias("end"), asks_for_less().alias("off"),
         "phase", "code", "status", "reply",
     )  # fmt: skip
-    return rows.withColumn("taken", ~F.col("off") & F.col("phase").isin(*_TAKEN_UP))
+    return rows.withColumn("taken", ~F.col("off") & F.col("phase").isin(*TAKEN_UP))
 
 
 def pressed(tried: DataFrame, rules: Rules) -> DataFrame:

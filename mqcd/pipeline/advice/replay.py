@@ -1,58 +1,183 @@
-"""What another retry schedule would have done in an outage that was recorded. Pure, and without Spark.
+"""What another retry schedule would have done in outages that were recorded. Pure, and without Spark.
 
-The model: an attempt at a time succeeds if and only if that time lies in none of the outage windows of its
-site. A recipient is tried first when it really was, then by the schedule, its jitter as the server draws
-it, the last attempt brought forward to the age limit, until it succeeds, is given up, or the record ends.
-What else may meet it (greylisting, a full mailbox) and the probes that find a dead site's return are not in
-the model.
+The model is a lane of the server's (docs/scheduling.md) and one thing that happens to it: an attempt fails
+if and only if it begins in one of the outages of its site. From the first such failure on the site is known
+to be dead: nobody is tried but one recipient as its probe, after a minute, then each time after twice as
+long, never longer than the first retry delay. Who is tried in vain waits by the schedule, with the server's
+own jitter, at most to the age limit, and may be the probe again; the others wait untried, and are given up
+at their age limit by the failure of the last probe. A probe that gets through lets all go who wait.
+
+What else may meet mail (greylisting, limits, full mailboxes) and how long it takes to send a backlog are not
+in the model.
 """
 
 from __future__ import annotations
 
+import heapq
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.schedule import LAST_CHANCE_MS, RetrySchedule
 
 TOLERANCE = 0.1
 """Share by which attempts of the replayed schedule in force may differ from those recorded: jitter, attempts
 whose outcome a crash hid, and outage ends that are only known to lie between two attempts."""
-MAX_ATTEMPTS = 10_000
+FIRST_PROBE_MS = 60_000
+"""From the failure that shows a destination to be dead to its first probe, as in the server."""
+AT_ONCE = 5
+"""Attempts that a lane makes at once before it has heard of the first one, as in the server."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
-    """One recipient whose first attempt fell into an outage. Times in ms."""
+class Outage:
+    """A time in which attempts fail. Times in ms."""
 
-    spid: int
-    qid: int
-    first: int
-    """When it was tried first."""
-    limit: int
-    """When it reaches its age limit."""
+    begin: int
     end: int
-    """When the record ends."""
+    took: int = 0
+    """How long an attempt takes to fail."""
+
+
+class Mail:
+    """The recipients of a lane that outages met, as columns: a large site has hundreds of thousands."""
+
+    def __init__(self) -> None:
+        self.spid, self.qid = array("Q"), array("l")
+        self.first, self.limit, self.tried = array("q"), array("q"), array("l")
+
+    def add(self, *, spid: int, qid: int, first: int, limit: int, tried: int = 0) -> None:
+        """One more, not before those that are there: when it came to be tried first, when it reaches its age
+        limit (ms), and how many attempts were made before that."""
+        self.spid.append(spid)
+        self.qid.append(qid)
+        self.first.append(first)
+        self.limit.append(limit)
+        self.tried.append(tried)
+
+    def __len__(self) -> int:
+        return len(self.first)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What the model says became of it."""
+    """What the model says became of them."""
 
     attempts: int
     through: int
-    """When it got through, ms; 0 = not while the record lasts, or never."""
+    """Recipients that got through while the record lasts."""
+    wait: int
+    """From first attempts until they got through, were given up or the record ended; ms, of all together."""
 
 
-def replay(case: Case, begins: Sequence[int], ends: Sequence[int], schedule: RetrySchedule) -> Outcome:
-    """Try a recipient by a schedule; outages from `begins[i]` up to `ends[i]`, in order, apart."""
-    at, attempts = case.first, 0
-    while at <= case.end and attempts < MAX_ATTEMPTS:
-        attempts += 1
-        place = bisect_right(begins, at) - 1
-        if place < 0 or at >= ends[place]:
-            return Outcome(attempts=attempts, through=at)
-        if at >= case.limit:
-            break
-        at = min(at + schedule.delay_of(case.spid, case.qid, attempts), max(case.limit, at + 1))
-    return Outcome(attempts=attempts, through=0)
+def waited(first: int, limit: int, end: int) -> int:
+    """How long somebody waited who never got through, ms; the record ends at `end`."""
+    return max(min(limit, end) - first, 0)
+
+
+def replay(mail: Mail, outages: Sequence[Outage], schedule: RetrySchedule, end: int) -> Outcome:
+    """Try all of them by a schedule up to `end`; outages in order, apart."""
+    return _Lane(mail, outages, schedule, end).run()
+
+
+class _Lane:
+    def __init__(self, mail: Mail, outages: Sequence[Outage], schedule: RetrySchedule, end: int) -> None:
+        self._mail, self._schedule, self._end = mail, schedule, end
+        self._outages = outages
+        self._begins = [each.begin for each in outages]
+        self._next = 0
+        """The first of those who have not come yet."""
+        self._later: list[tuple[int, int, int]] = []
+        """Who was tried in vain: when due again, number, attempts so far."""
+        self._dead = False
+        self._free = 0
+        """Nobody is tried before this time: of a dead site, but for its probe then."""
+        self._delay = 0
+        """Time between the last two probes."""
+        self._attempts = self._through = 0
+        self._wait = sum(map(waited, mail.first, mail.limit, (end for _ in range(len(mail)))))
+
+    def run(self) -> Outcome:
+        while (due := self._due()) is not None:
+            at = max(due, self._free)
+            if at > self._end:
+                break
+            number, tries = self._pop()
+            over = due < at and self._mail.limit[number] < at
+            # Who waits behind a probe is judged by its failure; who is alone is the probe.
+            if over and not (self._dead and not self._others_by(at)):
+                continue
+            self._try(number, tries, at)
+        return Outcome(attempts=self._attempts, through=self._through, wait=self._wait)
+
+    def _try(self, number: int, tries: int, at: int) -> None:
+        """An attempt while nobody else's is under way."""
+        outage = self._outage(at)
+        if outage is None:
+            self._deliver(number, at)
+            self._dead, self._delay = False, 0
+            # Whoever waited for this goes with it.
+            self._free = at
+            return
+        told = at + outage.took
+        self._fail(number, tries, told)
+        if not self._dead:
+            self._fail_others(told)
+        self._dead = True
+        self._delay = min(self._delay * 2 or FIRST_PROBE_MS, self._schedule.delays[0])
+        self._free = told + self._delay
+
+    def _fail_others(self, told: int) -> None:
+        """Those who come while the first attempt has not failed yet."""
+        for _ in range(AT_ONCE - 1):
+            due = self._due()
+            if due is None or due >= min(told, self._end):
+                return
+            number, tries = self._pop()
+            self._fail(number, tries, told)
+
+    def _deliver(self, number: int, at: int) -> None:
+        mail = self._mail
+        self._attempts += 1
+        self._through += 1
+        first = mail.first[number]
+        self._wait += at - first - waited(first, mail.limit[number], self._end)
+
+    def _fail(self, number: int, tries: int, told: int) -> None:
+        mail = self._mail
+        self._attempts += 1
+        limit = mail.limit[number]
+        if told < limit:
+            delay = self._schedule.delay_of(mail.spid[number], mail.qid[number], tries + 1)
+            due = min(told + delay, max(limit, told + LAST_CHANCE_MS))
+            heapq.heappush(self._later, (due, number, tries + 1))
+
+    # ------------------------------------------------------------ who is next
+
+    def _due(self) -> int | None:
+        """When the next one is to be tried, were it not for a dead site; None: nobody is left."""
+        came = self._mail.first[self._next] if self._next < len(self._mail) else None
+        later = self._later[0][0] if self._later else None
+        if came is None or later is None:
+            return later if came is None else came
+        return min(came, later)
+
+    def _pop(self) -> tuple[int, int]:
+        """Take that one: its number, and attempts so far."""
+        mail, number = self._mail, self._next
+        if self._later and (number == len(mail) or self._later[0][0] < mail.first[number]):
+            _, number, tries = heapq.heappop(self._later)
+            return number, tries
+        self._next += 1
+        return number, mail.tried[number]
+
+    def _others_by(self, at: int) -> bool:
+        due = self._due()
+        return due is not None and due <= at
+
+    def _outage(self, at: int) -> Outage | None:
+        place = bisect_right(self._begins, at) - 1
+        if place < 0 or at >= self._outages[place].end:
+            return None
+        return self._outages[place]

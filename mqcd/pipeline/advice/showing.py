@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from mqcd.config.fields import Duration
+from mqcd.config.fields import Duration, Listed
 from mqcd.core.words import printable
 from mqcd.pipeline.advice.outages import Sums, WhatIf
 
-_HEAD = ("site", "recipients", "attempts", "saved", "wait", "saved", "model off by")
+_HEAD = ("site", "recipients", "attempts", "then", "saved", "mean wait", "then", "saved", "off by")
 
 
 def as_object(sums: Sums) -> dict[str, object]:
@@ -32,11 +32,14 @@ def as_object(sums: Sums) -> dict[str, object]:
     }
 
 
-def table(found: WhatIf) -> Iterator[str]:
-    """Lines for people: sites, then all of them."""
+def table(found: WhatIf, in_force: Sequence[int], other: Sequence[int]) -> Iterator[str]:
+    """Lines for people: what is compared, sites, then all of them."""
+    now, then = (Listed(Duration()).show(tuple(delays)) for delays in (in_force, other))
+    yield f"outages replayed by the retry delays in force ({now}), then by {then}"
+    yield ""
     rows = [_HEAD, *(_row(each.site, each) for each in found.sites)]
     if found.more:
-        rows.append((f"{found.more} sites more", "", "", "", "", "", ""))
+        rows.append((f"{found.more} sites more", *("" for _ in _HEAD[1:])))
     rows.append(_row("all", found.total))
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEAD))]
     for row in rows:
@@ -45,6 +48,9 @@ def table(found: WhatIf) -> Iterator[str]:
             *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
         ]
         yield "  ".join(cells).rstrip()
+    if not all(each.reproduces for each in (*found.sites, found.total)):
+        yield ""
+        yield "(!) the delays in force, replayed, miss what was recorded by more than 10 %: do not rely on it"
 
 
 def _row(name: str, sums: Sums) -> tuple[str, ...]:
@@ -53,8 +59,10 @@ def _row(name: str, sums: Sums) -> tuple[str, ...]:
         printable(name),
         str(sums.recipients),
         str(sums.attempts),
+        str(sums.other_attempts),
         f"{sums.attempts - sums.other_attempts:+}",
         _time(sums.wait // count),
+        _time(sums.other_wait // count),
         _time((sums.wait - sums.other_wait) // count, signed=True),
         f"{sums.off:.1%}" + ("" if sums.reproduces else " (!)"),
     )

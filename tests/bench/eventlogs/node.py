@@ -21,6 +21,7 @@ from tests.bench.eventlogs.causes import (
     OUTAGES,
     POLICY,
     RATE,
+    REFUSED,
     SENT,
     Cause,
     End,
@@ -37,6 +38,12 @@ _LOST = 0.0005
 _DOWN_MS = 4_000
 """From a kill to the first word of the next server."""
 _COUNTERS = 1 << 14
+_PROBE_MS = 60_000
+"""From the failure that shows a site to be dead to its first probe."""
+_GRACE_MS = 1_000
+"""How long after a probe has begun the others of its site come back."""
+_AT_ONCE = 5
+"""Attempts at a site at a time, where nodes know of dead ones."""
 _HURTS = 3
 """A kill waits for so many transactions to be under way: else it would mostly hide nothing."""
 
@@ -46,7 +53,8 @@ class Mail:
 
     __slots__ = (
         "attempts", "begun", "box", "cause", "deferrals", "domain", "home", "last", "qid", "received",
-        "recipient", "sender", "site", "size", "spid", "taken", "text", "tls", "tried", "unknowns", "verdict",
+        "recipient", "sender", "site", "size", "spid", "taken", "text", "tls", "tried", "unknowns", "untried",
+        "verdict",
     )  # fmt: skip
 
     def __init__(self, spid: str, qid: int, received: int, site: Site, domain: Domain, box: int) -> None:
@@ -65,7 +73,20 @@ class Mail:
         """How the attempt under way will end."""
         self.verdict = 0, 0
         """Its times to connect and in all."""
+        self.untried = False
+        """Whether it is given up by the failure of another."""
         self.last = ""
+
+
+class Dead:
+    """A site of which a node knows that nobody is there."""
+
+    __slots__ = ("delay", "probing", "until")
+
+    def __init__(self) -> None:
+        self.until = self.delay = 0
+        """When it may be probed, and after how long."""
+        self.probing = False
 
 
 class Node:
@@ -75,6 +96,8 @@ class Node:
         self._plan, self._world, self._number = plan, world, number
         self._writer, self._truth = writer, truth
         self._chance = random.Random(f"node {plan.seed} {number}")
+        self._coming = random.Random(f"mail {plan.seed} {number}")
+        """By itself: plans that differ in what the server does have the same mail."""
         self._ip = f"203.0.113.{10 + number}"
         self._heap: list[tuple[int, int, Mail]] = []
         self._count = self._messages = 0
@@ -82,6 +105,8 @@ class Node:
         """Attempts under way, by site."""
         self._under_way = 0
         """Those of them that had an `attempted`."""
+        self._suspended: dict[int, Dead] = {}
+        """By site."""
         self._minutes: dict[int, tuple[int, int]] = {}
         """For sites with a rate: the minute, and the transactions in it."""
         self._weights = list(accumulate(site.weight for site in world.sites))
@@ -98,7 +123,7 @@ class Node:
 
     def run(self, events: int) -> None:
         """Until so many transitions have happened; then the log ends, with what is under way."""
-        writer, heap, chance = self._writer, self._heap, self._chance
+        writer, heap, chance = self._writer, self._heap, self._coming
         arrival = float(self._now)
         while writer.sequence < events:
             at = min(int(arrival), heap[0][0] if heap else int(arrival))
@@ -141,7 +166,7 @@ class Node:
     # ------------------------------------------------------------ in
 
     def _arrive(self, at: int) -> None:
-        chance = self._chance
+        chance = self._coming
         sender = self._world.senders[int(chance.random() ** 2 * len(self._world.senders))]
         luck = chance.random()
         count = 1 if luck < 0.85 else 2 + int(luck * 1000) % 5 if luck < 0.97 else 8 + int(luck * 1000) % 20
@@ -161,7 +186,7 @@ class Node:
             self._refuse(at, sender)
 
     def _site(self) -> Site:
-        luck = self._chance.random() * self._weights[-1]
+        luck = self._coming.random() * self._weights[-1]
         return self._world.sites[bisect(self._weights, luck)]
 
     def _spid(self, at: int, several: bool) -> str:
@@ -193,6 +218,8 @@ class Node:
 
     def _start(self, mail: Mail, at: int) -> None:
         site, chance = mail.site, self._chance
+        if self._plan.probes and self._waits(mail, at):
+            return
         mail.attempts += 1
         mail.tried = mail.tried or at
         cause = mail.cause = self._meets(mail, site, at)
@@ -217,6 +244,38 @@ class Node:
         self._active[site.index] += 1
         mail.verdict = connect, takes
         self._push(at + connect + takes, mail)
+
+    def _waits(self, mail: Mail, at: int) -> bool:
+        """Whether it is not tried now: its site has enough, or is dead and not to be probed yet; else it is
+        the probe."""
+        dead = self._suspended.get(mail.site.index)
+        if dead is None:
+            if enough := self._active[mail.site.index] >= _AT_ONCE:
+                self._push(at + _GRACE_MS, mail)
+            return enough
+        if at >= dead.until and not dead.probing:
+            dead.probing = True
+            return False
+        limit = mail.received + self._plan.maxtime
+        if at >= limit:
+            mail.attempts += 1
+            mail.cause, mail.untried, mail.verdict = REFUSED, True, (0, 0)
+            self._active[mail.site.index] += 1
+            self._push(at, mail)
+        else:
+            self._push(min(max(dead.until, at) + _GRACE_MS, limit), mail)
+        return True
+
+    def _hear(self, mail: Mail, cause: Cause, at: int) -> None:
+        """An attempt has ended: is the site there?"""
+        index = mail.site.index
+        if cause.name not in OUTAGES:
+            self._suspended.pop(index, None)
+        elif not mail.untried:
+            dead = self._suspended.setdefault(index, Dead())
+            if at >= dead.until:
+                dead.delay = min(dead.delay * 2 or _PROBE_MS, self._plan.delays[0])
+                dead.until, dead.probing = at + dead.delay, False
 
     def _aside_failure(self, mail: Mail, at: int) -> None:
         site = mail.site
@@ -260,6 +319,8 @@ class Node:
         self._active[mail.site.index] -= 1
         self._under_way -= cause.begins
         mail.cause, mail.last = None, cause.name
+        if self._plan.probes:
+            self._hear(mail, cause, at)
         if cause is SENT or (cause is LOST and self._chance.random() < 0.5):
             mail.taken += 1
         end = cause.end
@@ -292,6 +353,8 @@ class Node:
                 f',"destination":"{site.name}","site":"{site.name}","phase":"{cause.phase}",'
                 f'"remote_host":"{host}","remote_addr":"{address}","source_addr":"{self._ip}"{tls}'
             )
+        if mail.untried:
+            route = f',"destination":"{site.name}","site":"{site.name}","phase":"{cause.phase}"'
         texts = cause.texts
         reply = texts[site.index % len(texts)] % {
             "id": f"{mail.spid[6:13]}{mail.attempts:X}", "to": mail.recipient, "ip": self._ip, "host": host,
@@ -333,6 +396,7 @@ class Node:
         waiting = sorted(self._heap)
         self._heap.clear()
         self._active = [0] * len(self._active)
+        self._suspended.clear()
         self._under_way = 0
         for due, _, mail in waiting:
             cause, mail.cause = mail.cause, None

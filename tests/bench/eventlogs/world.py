@@ -41,6 +41,8 @@ class Plan:
     """Events of a journal segment that is full."""
     crashes: int = 4
     """Of each node."""
+    probes: bool = False
+    """Nodes know a dead site, and try one recipient of it, as the server does (docs/scheduling.md)."""
 
     @property
     def per_minute(self) -> float:

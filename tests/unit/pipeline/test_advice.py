@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
+from mqcd.config.settings import TlsPolicy
 from mqcd.core.schedule import RetrySchedule
+from mqcd.deliver import scheduling
+from mqcd.deliver.lanes import START_WINDOW, Bounds
+from mqcd.deliver.policy import Policy, hop
+from mqcd.deliver.routing import Destination
 from mqcd.pipeline.advice.decisions import (
     DAY,
     HOUR,
@@ -19,7 +26,9 @@ from mqcd.pipeline.advice.decisions import (
     first_delay,
     rate_limit,
 )
-from mqcd.pipeline.advice.replay import Case, Outcome, replay
+from mqcd.pipeline.advice.replay import AT_ONCE, FIRST_PROBE_MS, Mail, Outage, Outcome, replay
+from tests.fakes.world import START_MS as WORLD_MS
+from tests.fakes.world import Server, World
 
 # ---------------------------------------------------------------- limits
 
@@ -118,7 +127,7 @@ def test_later_retries_are_as_late_as_before() -> None:
 
 # ---------------------------------------------------------------- replay
 
-OUTAGE = [10 * HOUR], [12 * HOUR]
+OUTAGE = (Outage(begin=10 * HOUR, end=12 * HOUR),)
 
 
 def schedule(*minutes: int, jitter: float = 0.0) -> RetrySchedule:
@@ -127,36 +136,118 @@ def schedule(*minutes: int, jitter: float = 0.0) -> RetrySchedule:
     )
 
 
-def case(first: int, limit: int = 3 * DAY, end: int = 9 * DAY) -> Case:
-    return Case(spid=1 << 40, qid=1, first=first, limit=limit, end=end)
+def mail(*firsts: int, limit: int = 3 * DAY, tried: int = 0) -> Mail:
+    made = Mail()
+    for number, first in enumerate(firsts):
+        made.add(spid=(1 << 40) + number, qid=1, first=first, limit=limit, tried=tried)
+    return made
+
+
+def through(*waits: int, attempts: int) -> Outcome:
+    return Outcome(attempts=attempts, through=len(waits), wait=sum(waits))
 
 
 def test_who_is_tried_outside_of_an_outage_gets_through_at_once() -> None:
     for first in (10 * HOUR - 1, 12 * HOUR):
-        assert replay(case(first), *OUTAGE, schedule(30)) == Outcome(attempts=1, through=first)
+        assert replay(mail(first), OUTAGE, schedule(30), 9 * DAY) == through(0, attempts=1)
 
 
-def test_who_is_tried_in_one_gets_through_by_the_first_retry_after_it() -> None:
+def test_who_is_alone_is_tried_by_the_schedule() -> None:
     first = 10 * HOUR
-    assert replay(case(first), *OUTAGE, schedule(15, 30, 120)) == Outcome(
-        attempts=4, through=12 * HOUR + 45 * MINUTE
-    )
-    assert replay(case(first), *OUTAGE, schedule(10)) == Outcome(attempts=13, through=12 * HOUR)
-    assert replay(case(first), [10 * HOUR, 13 * HOUR], [12 * HOUR, 14 * HOUR], schedule(190)) == Outcome(
-        attempts=3, through=first + 380 * MINUTE
-    )
+    by_minutes = {(15, 30, 120): (4, 165), (10,): (13, 120), (190,): (2, 190)}
+    for minutes, (attempts, waited) in by_minutes.items():
+        found = replay(mail(first), OUTAGE, schedule(*minutes), 9 * DAY)
+        assert found == through(waited * MINUTE, attempts=attempts)
+    twice = (*OUTAGE, Outage(begin=13 * HOUR, end=14 * HOUR))
+    assert replay(mail(first), twice, schedule(190), 9 * DAY) == through(380 * MINUTE, attempts=3)
+    # It was put off twice before, for another reason: the next delay is the third.
+    late = replay(mail(first, tried=2), OUTAGE, schedule(5, 10, 130), 9 * DAY)
+    assert late == through(130 * MINUTE, attempts=2)
 
 
-def test_the_last_attempt_comes_at_the_age_limit() -> None:
-    assert replay(case(10 * HOUR, limit=11 * HOUR), *OUTAGE, schedule(40)) == Outcome(attempts=3, through=0)
-    assert replay(case(10 * HOUR, limit=10 * HOUR), *OUTAGE, schedule(40)) == Outcome(attempts=1, through=0)
+def test_of_many_one_at_a_time_is_tried_and_the_others_go_when_it_gets_through() -> None:
+    """Probes 1, 3, 7, 15 minutes after the first failure, then every 15: the first after the end at 120."""
+    many = mail(*(10 * HOUR + number * 1000 for number in range(500)))
+    found = replay(many, OUTAGE, schedule(15, 15), 9 * DAY)
+    waits = (2 * HOUR - number * 1000 for number in range(500))
+    assert found == through(*waits, attempts=1 + 4 + 6 + 500)
+
+
+def test_a_silent_server_has_several_attempts_before_it_is_known_to_be_dead() -> None:
+    silent = (Outage(begin=10 * HOUR, end=10 * HOUR + 3 * MINUTE, took=MINUTE),)
+    many = mail(*(10 * HOUR + number * 1000 for number in range(20)))
+    found = replay(many, silent, schedule(15), 9 * DAY)
+    # Five at once, told after a minute; a probe a minute later, told after another; two later the next.
+    back = [16 * MINUTE] * 5 + [18 * MINUTE] + [5 * MINUTE] * 14
+    waits = (at - number * 1000 for number, at in enumerate(back))
+    assert found == through(*waits, attempts=5 + 1 + 20)
+
+
+def test_who_is_too_old_is_given_up_with_a_probe_and_not_tried() -> None:
+    few = mail(10 * HOUR, limit=11 * HOUR)
+    assert replay(few, OUTAGE, schedule(40), 9 * DAY) == Outcome(attempts=3, through=0, wait=HOUR)
+    assert replay(mail(10 * HOUR, limit=10 * HOUR), OUTAGE, schedule(40), 9 * DAY).attempts == 1
+    two = mail(10 * HOUR, 10 * HOUR + 1, limit=11 * HOUR)
+    found = replay(two, OUTAGE, schedule(40), 9 * DAY)
+    assert (found.through, found.wait) == (0, 2 * HOUR - 1)
+    assert found.attempts <= 7
 
 
 def test_what_the_record_does_not_reach_is_not_counted() -> None:
-    assert replay(case(10 * HOUR, end=11 * HOUR), *OUTAGE, schedule(40)) == Outcome(attempts=2, through=0)
+    found = replay(mail(10 * HOUR), OUTAGE, schedule(40), 11 * HOUR)
+    assert found == Outcome(attempts=2, through=0, wait=HOUR)
 
 
 def test_jitter_is_the_servers_own() -> None:
     jittered = schedule(30, jitter=0.1)
-    one = replay(case(11 * HOUR + 45 * MINUTE), *OUTAGE, jittered)
-    assert one.through == 11 * HOUR + 45 * MINUTE + jittered.delay_of(1 << 40, 1, 1)
+    found = replay(mail(11 * HOUR + 45 * MINUTE), OUTAGE, jittered, 9 * DAY)
+    assert found.wait == jittered.delay_of(1 << 40, 1, 1)
+
+
+def test_the_model_has_the_numbers_of_the_server() -> None:
+    assert (FIRST_PROBE_MS, AT_ONCE) == (scheduling.FIRST_PROBE_MS, START_WINDOW)
+
+
+@pytest.mark.parametrize(
+    ("delays", "hours", "every", "takes"),
+    [
+        ((15, 30, 120), 5, 5 * MINUTE, 20),
+        ((5, 30, 120), 5, 30_000, 20),
+        ((1, 10), 2, MINUTE, 20),
+        ((15, 30, 120), 8, 45 * MINUTE, 20),
+        ((60, 240), 14, 2 * MINUTE, 20),
+        ((15, 30, 120), 5, 20_000, MINUTE),
+    ],
+)
+def test_it_is_what_the_servers_own_lanes_do(
+    delays: tuple[int, ...], hours: int, every: int, takes: int
+) -> None:
+    """The lane table of the server in a simulated world: the same mail, the same outage."""
+    times = RetrySchedule(
+        delays=tuple(each * MINUTE for each in delays), maxtime=10 * HOUR, maxtime_reports=DAY
+    )
+    policy = Policy(schedule=times, helo="me.example", tls=TlsPolicy.MAY, connections=20)
+    way = hop(Destination(name="d.example", hosts=(("d.example",),), port=25), policy, sole=True)
+    begin, end = HOUR, (1 + hours) * HOUR
+    server = Server(dead=lambda now: begin <= now < end, fail_ms=takes)
+    world = World(
+        Bounds(queuecache=10_000, maxconnections=1000, maxrecips=50), lambda _: way, {"d.example": server}
+    )
+    sent = range(begin + 1, end, every)
+    for at in sent:
+        world.at(at, partial(world.send, "d.example"))
+    world.run(end + 11 * HOUR)
+
+    met = Mail()
+    for number, at in enumerate(sent, 1):
+        met.add(spid=2 * number, qid=1, first=at, limit=at + times.maxtime)
+    found = replay(met, (Outage(begin=begin, end=end, took=takes),), times, end + 11 * HOUR)
+
+    tried = sum(len(each.recipients) for each in world.attempts)
+    ends = {each.recipient.spid: each for each in world.ended}
+    got = [each for each in ends.values() if each.how == "delivered"]
+    waits = sum(each.at + WORLD_MS - each.recipient.envelope.received for each in got)
+    waits += (len(met) - len(got)) * times.maxtime
+    assert len(ends) == len(met)
+    assert (found.attempts, found.through) == (tried, len(got))
+    assert found.wait == pytest.approx(waits, rel=0.02)
