@@ -97,12 +97,12 @@ async def _converse(link: Link, content: Content, begun: asyncio.Future[None] | 
         if begun is not None and not begun.done():
             link.deadline = 0
         await _recorded(begun)
-        if await link.listen():
-            continue
         chunk = await content.read(CHUNK)
         left -= len(chunk)
         if left and not chunk:
             raise ContentUnavailable(f"a content ends {left} octets early")
+        if await link.listen() and dialogue.state is not State.CONTENT:
+            continue
         link.send_content(chunk, not left, content.size)
         if left:
             await link.drain()
