@@ -175,15 +175,12 @@ class Link:
             if data := await connection.read():
                 self.dialogue.receive(data)
 
-    async def listen(self) -> bool:
-        """Take in what has come without being awaited; whether there was any.
+    async def listen(self) -> State:
+        """Take in what has come without being awaited, if there is any; the state then.
 
-        To be asked before anything is sent whose answer it might be taken for. Nothing is waited for.
+        For before anything is sent whose answer it might be taken for. Nothing is waited for.
         """
-        if self._open().quiet:
-            return False
-        await self.receive()
-        return True
+        return self.dialogue.state if self._open().quiet else await self.receive()
 
     def start(self) -> None:
         """Send the beginning of a transaction."""

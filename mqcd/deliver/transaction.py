@@ -52,7 +52,7 @@ async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
     started = shop.clock.monotonic()
     dialogue = link.dialogue
     begun: asyncio.Future[None] | None = None
-    if link.transactions and await link.listen():
+    if link.transactions and await link.listen() is State.ENDED:
         return End.STALE
     try:
         if not job.begun:
@@ -101,7 +101,7 @@ async def _converse(link: Link, content: Content, begun: asyncio.Future[None] | 
         left -= len(chunk)
         if left and not chunk:
             raise ContentUnavailable(f"a content ends {left} octets early")
-        if await link.listen() and dialogue.state is not State.CONTENT:
+        if await link.listen() is not State.CONTENT:
             continue
         link.send_content(chunk, not left, content.size)
         if left:
