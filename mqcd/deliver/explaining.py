@@ -103,14 +103,21 @@ def waiting_for(waiting: Waiting, lane: LaneState | None, refusal: Reply | None,
         return f"{lane.destination}, where no server takes connections: the next look comes {wait}"
     if waiting.place is not None and lane is not None:
         busy = lane.connections - lane.idle
-        rate = f", the rate lets the next one go in {_seconds(lane.rate_in_ms)}" if lane.rate_in_ms else ""
-        return f"its turn: {waiting.place} before it, {busy} of {lane.window} connections at work{rate}"
+        at_work = f"{busy} of {lane.window} connections at work{_rate(lane)}"
+        return f"its turn: {waiting.place} before it, {at_work}"
     if waiting.in_flight:
         return "the end of the attempt that is under way"
+    if recipient.due > now and lane is not None and not recipient.attempts:
+        # Never tried, and yet not due: its lane has given it back.
+        return f"its turn: it comes back to its lane in {_seconds(recipient.due - now)}{_rate(lane)}"
     if recipient.due > now:
         why = _last_reply(recipient)
         return f"its next attempt{_ahead(recipient.due, now)}{f', after {why}' if why else ''}"
     return "its next attempt, which is due"
+
+
+def _rate(lane: LaneState) -> str:
+    return f", the rate lets the next one go in {_seconds(lane.rate_in_ms)}" if lane.rate_in_ms else ""
 
 
 def _ahead(due: int, now: int) -> str:

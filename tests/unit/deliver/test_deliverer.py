@@ -302,6 +302,16 @@ async def test_what_dns_says_decides(resolver: FakeResolver, verb: Verb, status:
         assert kit.observer.verbs(recipient.key) == [Verb.ACCEPTED, Verb.ATTEMPTED, verb]
 
 
+async def test_a_relay_without_an_address_is_a_mistake_of_ours() -> None:
+    relay = RelaySettings(address=HostPort(host="relay.example.org", port=25))
+    async with Kit(replace(RELAYED, relays=(relay,)), resolver=FakeResolver()) as kit:
+        await kit.submit("to@example.com")
+        await kit.heard(Verb.DEFERRED)
+        verdict = verdict_of(kit, Verb.DEFERRED)
+        assert isinstance(verdict, Deferred)
+        assert verdict.reply.status == "4.4.4"
+
+
 async def test_an_address_literal_needs_no_dns() -> None:
     async with Kit(replace(BY_DNS, smtpport=2525)) as kit:
         await kit.submit("to@[192.0.2.1]")

@@ -59,6 +59,14 @@ GONE = Reply(code=550, status="5.1.2", text="no such domain")
             "its turn: 0 before it, 4 of 5 connections at work, the rate lets the next one go in 8 s",
         ),
         (
+            replace(FRESH, area=Area.DEFERRED, due=NOW + 20_000),
+            False,
+            None,
+            replace(LANE, rate_in_ms=7200),
+            None,
+            "its turn: it comes back to its lane in 20 s, the rate lets the next one go in 8 s",
+        ),
+        (
             FRESH,
             False,
             None,

@@ -7,7 +7,7 @@ import pytest
 from mqcd.config.settings import DnsSettings, HostPort
 from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.ports import MxHost
-from mqcd.net.resolver import FAILURE_MS, DnsResolver
+from mqcd.net.resolver import FAILURE_MS, MAX_TTL_MS, MIN_TTL_MS, DnsResolver
 from tests.fakes.clock import FakeClock
 from tests.unit.net.nameserver import NameServer, serving
 
@@ -103,13 +103,26 @@ async def test_answers_are_kept_by_their_ttl_negative_ones_too() -> None:
         clock = FakeClock()
         place = HostPort(host="127.0.0.1", port=server.port)
         names = DnsResolver(DnsSettings(servers=(place,)), clock)
-        for wait in (0, 29_999, 1, 29_999, 1):
+        for wait in (0, 15_000, 14_999, 1, 15_000, 14_999, 1):
             clock.advance(wait)
             await names.mx("mail.example")
             with pytest.raises(NameNotFound):
                 await names.mx("no.example")
         assert server.asked["mail.example", "MX"] == 2
         assert server.asked["no.example", "MX"] == 3
+
+
+@pytest.mark.parametrize(("ttl", "kept_ms"), [(0, MIN_TTL_MS), (86_400, MAX_TTL_MS)])
+async def test_no_answer_is_asked_for_all_the_time_nor_kept_for_days(ttl: int, kept_ms: int) -> None:
+    async with serving(NameServer(RECORDS, ttl=ttl, negative_ttl=ttl)) as server:
+        clock = FakeClock()
+        names = DnsResolver(DnsSettings(servers=(HostPort(host="127.0.0.1", port=server.port),)), clock)
+        for wait in (0, kept_ms - 1, 1):
+            clock.advance(wait)
+            await names.mx("mail.example")
+            with pytest.raises(NameNotFound):
+                await names.mx("no.example")
+        assert server.asked["mail.example", "MX"] == server.asked["no.example", "MX"] == 2
 
 
 async def test_a_question_under_way_is_not_asked_twice_and_outlives_who_gives_up() -> None:

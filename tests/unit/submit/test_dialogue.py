@@ -198,12 +198,13 @@ def test_messages_are_limited() -> None:
 
 
 def test_bad_commands_are_limited() -> None:
-    desk = Desk(maxbadreqs=2)
+    desk = Desk(maxbadreqs=3)
     assert desk.say("FOO").startswith("500 ")
     assert desk.say("DATA").startswith("503 ")
+    assert desk.say("BAZ").startswith("500 ")
     assert desk.say("BAR").startswith("421 4.7.0 ")
     assert desk.dialogue.then is Then.CLOSE
-    assert desk.reasons == [Reason.SYNTAX, Reason.SEQUENCE, Reason.BAD_COMMANDS]
+    assert desk.reasons == [Reason.SYNTAX, Reason.SEQUENCE, Reason.SYNTAX, Reason.BAD_COMMANDS]
 
 
 def test_no_limit_of_bad_commands() -> None:

@@ -11,7 +11,7 @@ TESTS = {
     "@interface": "daemon/test_server::test_a_port_that_is_taken_names_the_line",
     "@port": "daemon/test_server::test_a_port_that_is_taken_names_the_line",
     SERVER + "relay_clients": "test_dialogue::test_a_listed_client_relays",
-    SERVER + "relay_domains": "test_policy::test_what_anybody_may_send_to",
+    SERVER + "relay_domains": "e2e/test_operating::test_it_is_no_open_relay",
     SERVER + "announcehost": OFFERS,
     SERVER + "smtpgreet": "test_dialogue::test_the_greeting_is_the_operators",
     SERVER + "maxhops": "test_door::test_a_loop_ends",
