@@ -128,6 +128,29 @@ def test_the_window_grows_on_success_up_to_its_limit_and_halves_on_failure() -> 
     assert not lane.suspended
 
 
+def test_the_window_halves_with_each_connection_that_breaks() -> None:
+    lanes = table()
+    fill(lanes, "a", 500)
+    lane = lanes.dispatch(0)[0].lane
+    lane.window = 12.0
+    assert lanes.broke(lane, 1, REFUSED) is None
+    assert lane.window == 6.0
+    lane.window = 1.5
+    assert lanes.broke(lane, 1, REFUSED) is None
+    assert lane.window == 1.0
+
+
+def test_recipients_do_not_share_a_job_across_a_change_of_their_policy() -> None:
+    lanes = table()
+    envelope = Envelope(spid=3, sender="", received=0)
+    before, after = to("a"), to("a", connections=7)
+    for qid, way in enumerate((before, before, after), 1):
+        recipient = Recipient(envelope=envelope, size=1, qid=qid, address=f"r{qid}@a.example")
+        lanes.add(recipient, "a.example", way, 0)
+    jobs = [start.job for start in lanes.dispatch(0)]
+    assert [(len(job.recipients), job.hop.policy.connections) for job in jobs] == [(2, 20), (1, 7)]
+
+
 def test_recipients_of_one_message_share_a_job_up_to_maxrecips() -> None:
     lanes = table(maxrecips=2)
     envelope = Envelope(spid=3, sender="", received=0)
