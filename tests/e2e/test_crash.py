@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections import Counter
@@ -179,6 +180,26 @@ def test_killed_behind_the_final_dot(make_server: MakeServer, make_peer: MakePee
     assert [mail.sent_part(content) for content in at_data.contents.all()] == [mail.message("data")]
     unknown = Counter(event["recipient"] for event in ledger.events if event["event"] == "outcome-unknown")
     assert unknown["b@dot.test"] == 1
+
+
+@pytest.mark.crash
+def test_a_message_at_each_of_three_crashes_is_told_of_until_its_outcome_is_known(
+    make_server: MakeServer, make_peer: MakePeer
+) -> None:
+    peer = make_peer(Script(wait_at_dot=True))
+    server = make_server(Plan(relays=relay(peer.port), journal=JOURNAL)).start()
+    mail.send(server.port, mail.message("poison"), "a@poison.test")
+    for crash in range(1, 4):
+        peer.stalled.several(lambda where: True, crash, f"attempt {crash}")
+        server.metric("mqcd_stuck_recipients", 0)
+        server.kill()
+        server.start()
+    server.metric("mqcd_stuck_recipients", 1)
+    [stuck] = json.loads(server.page("/v1/stuck")[1])
+    assert (stuck["kind"], stuck["name"], stuck["recipients"]) == ("outcome", "poison.test", 1)
+    peer.go_on()
+    server.metric("mqcd_recipients_delivered_total", 1)
+    server.metric("mqcd_stuck_recipients", 0)
 
 
 @pytest.mark.needs("smtp-source")
