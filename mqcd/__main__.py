@@ -1,6 +1,10 @@
-"""`python -m mqcd` and the installed command `mqcd`."""
+"""`python -m mqcd`, the installed command `mqcd`, and the file that spark-submit is given."""
 
 import sys
+
+if not __package__ and sys.path:
+    # Run as a file its directory is looked in first, and our `queue` would be taken for Python's own.
+    del sys.path[0]
 
 from mqcd.cli.main import main as command_line
 

@@ -3,7 +3,8 @@
 Looked for before Spark starts: the Python packages of the extra `pipeline`, and Java 17 or later under
 JAVA_HOME, else in PATH. Spark binds to loopback unless SPARK_LOCAL_IP says otherwise, runs `local[*]`
 unless told a master, counts in UTC, and its Python workers are the interpreter that runs this, so that
-they find the same packages. A session that exists already (notebook, spark-submit) is used as it is.
+they find the same packages. A session that exists already (notebook) is used as it is; under spark-submit
+what that was told goes before all this.
 
 Raises PipelineUnavailable, whose text names the package to install.
 """
@@ -31,6 +32,8 @@ _JAVA_LEAST = 17
 _NEEDS = {"pyspark": (4, 5), "pyarrow": (15, None), "pandas": (2, 3)}
 """Least major version, and the first that is too new: as in the extra `pipeline`."""
 _LOOPBACK = "127.0.0.1"
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set in what spark-submit starts: its Java runs already."""
 
 
 def _java(options: str) -> str:
@@ -83,7 +86,7 @@ def session(
 
 def _prepare() -> None:
     """What Spark reads from the environment when its Java starts."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if _SUBMITTED not in os.environ:
         os.environ["JAVA_HOME"] = str(find_java(os.environ))
     os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -94,14 +97,23 @@ def _start(master: str | None, settings: Mapping[str, str], name: str) -> SparkS
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        # Under spark-submit the master is its own affair.
-        address = os.environ["SPARK_LOCAL_IP"]
-        builder = builder.master(master or "local[*]")
-        builder = builder.config("spark.driver.host", address).config("spark.driver.bindAddress", address)
+    if _SUBMITTED in os.environ:
+        return _as_submitted(builder.getOrCreate(), settings)
+    address = os.environ["SPARK_LOCAL_IP"]
+    builder = builder.master(master or "local[*]")
+    builder = builder.config("spark.driver.host", address).config("spark.driver.bindAddress", address)
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _as_submitted(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """Where and how is what spark-submit said. Ours is what it left open, as far as Spark can be told yet."""
+    given = spark.sparkContext.getConf()
+    for key, value in settings.items():
+        if key.startswith("spark.sql.") and not given.contains(key):
+            spark.conf.set(key, value)
+    return spark
 
 
 def _register(spark: SparkSession) -> None:
