@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from mqcd.cli.options import Place, json_line
+from mqcd.core.words import printable
 
 if TYPE_CHECKING:
     from mqcd.config.settings import Settings
-    from mqcd.pipeline.desk import Piece
+    from mqcd.pipeline.desk import Desk, Piece
     from mqcd.pipeline.session import SparkSession
     from mqcd.pipeline.store import Store
     from mqcd.queue.admin.findings import Progress
@@ -27,18 +28,30 @@ def review(place: Place, listing: bool, cancelled: str | None, as_json: bool) ->
     desk = Desk(place.load().settings.ops.advice.rootpath, SystemClock().now())
     if cancelled is not None:
         piece = desk.cancel(cancelled)
-        click.echo(
-            json_line(_told("cancelled", piece)) if as_json else f"{cancelled} is cancelled", nl=not as_json
-        )
+        fields = _told("cancelled", piece)
+        words = f"cancelled, and not proposed again before {_day(fields)}: {_subject(fields)}"
+        click.echo(json_line(fields) if as_json else words, nl=not as_json)
     elif listing:
-        for kind, piece in desk.pieces():
-            fields = _told(kind, piece)
-            click.echo(json_line(fields) if as_json else _in_words(fields), nl=not as_json)
+        _list(desk, as_json)
     else:
         done = desk.apply()
         told = {"added": done.added, "kept": done.kept, "dropped": done.dropped}
-        words = f"in effect: {done.added} new, {done.kept} as before; {done.dropped} no longer"
+        words = f"in effect: {done.added} new, {done.kept} as before; no longer: {done.dropped}"
         click.echo(json_line(told) if as_json else words, nl=not as_json)
+
+
+def _list(desk: Desk, as_json: bool) -> None:
+    """Every piece of every file; people are not told twice of one that is in effect as it is proposed."""
+    seen: dict[str, Piece] = {}
+    for kind, piece in desk.pieces():
+        fields = _told(kind, piece)
+        if as_json:
+            click.echo(json_line(fields), nl=False)
+        elif seen.get(piece.id) != piece:
+            click.echo(f"{kind:<9} {_in_words(fields)}")
+        seen[piece.id] = piece
+    if not seen and not as_json:
+        click.echo("no advice: nothing is in effect, proposed or cancelled")
 
 
 def propose(opened: Opened, most: int | None, as_json: bool) -> None:
@@ -62,7 +75,6 @@ def propose(opened: Opened, most: int | None, as_json: bool) -> None:
             click.echo(json_line(fields), nl=False)
         elif shown < _PIECES:
             click.echo(_in_words(fields))
-            click.echo(f"    {fields.get('evidence', '')}")
     if as_json:
         return
     if len(proposal) > _PIECES:
@@ -113,16 +125,23 @@ def _told(kind: str, piece: Piece) -> dict[str, object]:
     return {"state": kind, **attributes(piece)}
 
 
-def _in_words(fields: dict[str, object]) -> str:
-    from mqcd.core.words import printable
+def _subject(fields: dict[str, object]) -> str:
+    return printable(str(fields.get("recipient") or fields["match"]))
 
-    subject = fields.get("recipient") or fields.get("match")
+
+def _day(fields: dict[str, object]) -> str:
+    return str(fields["until"])[:10]
+
+
+def _in_words(fields: dict[str, object]) -> str:
+    """Two lines: what is to be done, and why."""
     limits = [
         f"{name} {fields[name]}"
         for name in ("rate", "maxserverconnections", "retry_delays")
         if name in fields
     ]
     what = ", ".join(limits) or "suppressed"
-    return printable(
-        f"{fields['id']}  {fields['state']:<9} {subject}: {what}; {fields['reason']}; until {fields['until']}"
+    why = "; ".join(str(fields[name]) for name in ("reason", "reply", "evidence") if name in fields)
+    return (
+        f"{fields['id']}  {_subject(fields)}: {printable(what)}, until {_day(fields)}\n    {printable(why)}"
     )

@@ -76,7 +76,9 @@ class Desk:
     def apply(self) -> Applied:
         """Put the proposal in effect. Raises NoSuchPiece where nothing was proposed."""
         if not self.path(PROPOSED).exists():
-            raise NoSuchPiece(f"nothing is proposed: {self.path(PROPOSED)} is not there")
+            raise NoSuchPiece(
+                f"nothing is proposed: {self.path(PROPOSED)} is not there; `mqcd pipeline advise` makes it"
+            )
         proposal = self._without_cancelled(self.read(PROPOSED))
         active = self.read(ACTIVE)
         proposed = {piece.id for piece in proposal.pieces()}

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate, pairwise
 
+from mqcd.config.settings import Rate
+
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 
 
@@ -140,9 +142,17 @@ def best_limit(
     return min(named or found, key=lambda each: each.doubt, default=None)
 
 
-def advised_count(limit: Limit) -> int:
-    """What to keep to, so that the limit is not met."""
-    return max(1, int(limit.value * MARGIN)) if limit.per else limit.value
+def advised_rate(limit: Limit) -> Rate:
+    """What to keep to, so that a limit in time is not met; few in a minute as many more in an hour, or else
+    the whole number would take half of them away."""
+    count, per = limit.value * MARGIN, limit.per
+    while count < _FEW and per in _LONGER:
+        count, per = count * _LONGER[per] / per, _LONGER[per]
+    return Rate(count=max(1, int(count)), per=per)
+
+
+_FEW = 10
+_LONGER = {MINUTE: HOUR, HOUR: DAY}
 
 
 # ---------------------------------------------------------------- retry delays
@@ -167,15 +177,16 @@ class Step:
     taken: int
 
 
-def first_delay(curve: Sequence[Step]) -> tuple[int, int] | None:
-    """When the first retry is worth it, and how many sooner ones were in vain; None: at once, or never.
+def first_delay(curve: Sequence[Step]) -> tuple[int, Step] | None:
+    """When the first retry is worth it, and all sooner ones as one step; None: at once, or never.
 
     `curve` in the order of delays.
     """
     vain = taken = 0
     for step in curve:
         if step.retries and step.taken >= WORTH * step.retries:
-            return (_up(step.begin), vain) if vain and taken <= VAIN * vain else None
+            sooner = Step(begin=0, retries=vain, taken=taken)
+            return (_up(step.begin), sooner) if vain and taken <= VAIN * vain else None
         vain, taken = vain + step.retries, taken + step.taken
     return None
 

@@ -11,7 +11,6 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.config.advice import Advice, Shaping, Suppression, comparable, shaping_id, suppression_id
 from mqcd.config.fields import Duration
-from mqcd.config.settings import Rate
 from mqcd.core.address import check_address
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
@@ -25,7 +24,7 @@ from mqcd.pipeline.advice.decisions import (
     Rules,
     Said,
     Step,
-    advised_count,
+    advised_rate,
     best_limit,
     delays_from,
     first_delay,
@@ -196,12 +195,13 @@ def _delays(events: DataFrame, basis: Basis, first: int) -> Iterator[_Found]:
         found = first_delay(each)
         if found is None:
             continue
-        delay, vain = found
-        sooner = sum(step.taken for step in each if step.begin < delay)
-        later = [step for step in each if step.begin >= delay - MINUTE]
-        taken, retries = sum(step.taken for step in later), sum(step.retries for step in later)
+        delay, sooner = found
+        taken = sum(step.taken for step in each) - sooner.taken
+        retries = sum(step.retries for step in each) - sooner.retries
         reason = f"takes no retry before {Duration().show(delay)}"
-        evidence = f"{min(sooner, vain)} of {vain} retries before that succeeded, {taken} of {retries} later"
+        evidence = (
+            f"{sooner.taken} of {sooner.retries} retries before that succeeded, {taken} of {retries} later"
+        )
         yield _Found(site=site, delays=delays_from(delay, basis.delays), reason=reason, evidence=evidence)
 
 
@@ -224,7 +224,7 @@ def _together(found: Sequence[_Found], basis: Basis) -> tuple[Shaping, ...]:
 def _shaping(match: str, found: Sequence[_Found], basis: Basis, since: dict[str, int]) -> Shaping:
     limits = [each.limit for each in found if each.limit is not None]
     connections = [each.value for each in limits if not each.per]
-    rates = [Rate(count=advised_count(each), per=each.per) for each in limits if each.per]
+    rates = [advised_rate(each) for each in limits if each.per]
     piece = shaping_id(match)
     return Shaping(
         id=piece,

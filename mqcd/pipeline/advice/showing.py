@@ -69,7 +69,8 @@ def _row(name: str, sums: Sums) -> tuple[str, ...]:
 
 
 def _time(ms: int, *, signed: bool = False) -> str:
-    """To the second."""
-    text = Duration().show(abs(ms) // 1000 * 1000)
+    """To the second; from an hour on to the minute."""
+    least = 60_000 if abs(ms) >= 3_600_000 else 1000
+    text = Duration().show(abs(ms) // least * least)
     sign = ("-" if ms < 0 else "+") if signed else ""
     return sign + text

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from mqcd.config.settings import TlsPolicy
+from mqcd.config.settings import Rate, TlsPolicy
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver import scheduling
 from mqcd.deliver.lanes import START_WINDOW, Bounds
@@ -19,7 +19,7 @@ from mqcd.pipeline.advice.decisions import (
     Limit,
     Said,
     Step,
-    advised_count,
+    advised_rate,
     best_limit,
     connection_limit,
     delays_from,
@@ -59,9 +59,20 @@ def test_a_site_that_puts_off_whatever_there_is_has_no_limit() -> None:
 def test_a_rate_is_what_was_taken_when_more_was_refused() -> None:
     seen = {1: (40, 0), 10: (12, 0), 29: (3, 1), 30: (2, 8), 31: (0, 1)}
     assert rate_limit(seen, MINUTE) == Limit(value=30, per=MINUTE, doubt=0.0)
-    assert advised_count(Limit(value=30, per=MINUTE, doubt=0.0)) == 25
-    assert advised_count(Limit(value=1, per=MINUTE, doubt=0.0)) == 1
-    assert advised_count(Limit(value=3, doubt=0.0)) == 3
+    assert advised_rate(Limit(value=30, per=MINUTE, doubt=0.0)) == Rate(count=25, per=MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("value", "per", "rate"),
+    [
+        (2, MINUTE, Rate(count=102, per=HOUR)),
+        (4, HOUR, Rate(count=81, per=DAY)),
+        (20, HOUR, Rate(count=17, per=HOUR)),
+    ],
+)
+def test_a_small_rate_is_told_for_a_longer_time(value: int, per: int, rate: Rate) -> None:
+    """1 a minute would be half of what was found."""
+    assert advised_rate(Limit(value=value, per=per, doubt=0.0)) == rate
 
 
 def test_a_rate_below_which_others_are_taken_is_none() -> None:
@@ -102,7 +113,7 @@ def step(begin: int, retries: int, taken: int) -> Step:
 
 def test_the_first_retry_waits_until_one_succeeds() -> None:
     curve = [step(15 * MINUTE, 40, 1), step(45 * MINUTE, 39, 2), step(165 * MINUTE + 1, 37, 36)]
-    assert first_delay(curve) == (166 * MINUTE, 79)
+    assert first_delay(curve) == (166 * MINUTE, step(0, 79, 3))
 
 
 @pytest.mark.parametrize(
