@@ -157,7 +157,7 @@ def _files(last: Commit) -> int:
 
 
 def _gaps(last: Commit) -> tuple[str, ...]:
-    found = itertools.islice(absent(last.taken), LISTED)
+    found = itertools.islice(absent(last.taken, last.sequences), LISTED)
     return tuple(
         f"{series}{first:010d}" + (f" to {after:010d}" if after > first else "")
         for series, first, after in found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,13 +75,26 @@ def _write_ranges(numbers: Iterable[tuple[int, int]]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in merged)
 
 
-def absent(sets: Sets) -> Iterator[tuple[str, int, int]]:
+def absent(sets: Sets, runs: Mapping[str, Sequence[Sequence[int]]]) -> Iterator[tuple[str, int, int]]:
     """Series, first and last number of what is not between files that are there; best-effort files have
-    numbers of their own, which do not follow one another."""
+    numbers of their own, which do not follow one another.
+
+    `runs`: see `Commit.sequences`. They tell where a queue was made anew: no file was ever between the last
+    one of the old queue and the first one of the new.
+    """
     for series, text in sorted(sets.items()):
         if not series.endswith("-b"):
+            node, _, shard = series.removesuffix("-").rpartition("-")
+            anew = {run[0] for run in runs.get(f"{node}/{shard}", ()) if _begins_a_queue(run[0], run[2])}
             for (_, before), (after, _) in itertools.pairwise(read_ranges(text)):
-                yield series, before + 1, after - 1
+                if after not in anew:
+                    yield series, before + 1, after - 1
+
+
+def _begins_a_queue(number: int, sequence: int) -> bool:
+    """Both numbers of a new queue are the time when it was made, in s and in microseconds; later segments
+    are far too small to keep up with that."""
+    return sequence // 1_000_000 in (number, number + 1)
 
 
 def contains(sets: Sets, file: EventFile) -> bool:

@@ -19,7 +19,6 @@ from mqcd.pipeline.report.page import page
 from mqcd.pipeline.report.summary import fields, summary
 from mqcd.pipeline.report.verdict import verdict
 from mqcd.pipeline.report.words import duration, octets, share, short, tick
-from mqcd.pipeline.sources.segments import absent
 from tests.fakes.figures import T0, account, figures
 
 _ELEMENTS = {
@@ -227,7 +226,3 @@ def test_words() -> None:
     ]  # fmt: skip
     assert (octets(5), octets(3 << 20), short(2_500_000)) == ("5 B", "3 MB", "2.5M")
     assert tick(0, 3_600_000) == "1 Jan"
-
-
-def test_files_that_are_absent_between_others() -> None:
-    assert list(absent({"n1-0-": "1-3,5,9", "n1-0-b": "1,7"})) == [("n1-0-", 4, 4), ("n1-0-", 6, 8)]

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcd.pipeline.sources.segments import EventFile, closed_files, contains, grouped, joined, without
+from mqcd.pipeline.sources.segments import (
+    EventFile,
+    absent,
+    closed_files,
+    contains,
+    grouped,
+    joined,
+    without,
+)
+from mqcd.pipeline.store import with_files
+from tests.contract.harness import HOUR
+from tests.fakes.clock import FakeClock
+from tests.unit.queue.support import Rig
 
 
 def file(number: int, series: str = "n-0-", size: int = 10) -> EventFile:
@@ -51,3 +65,33 @@ def test_small_files_share_a_task_and_a_large_one_has_its_own() -> None:
     sizes = [4, 4, 4, 30, 1]
     groups = grouped([file(number, size=size) for number, size in enumerate(sizes)], 10)
     assert [[each.number for each in group] for group in groups] == [[0, 1], [2], [3], [4]]
+
+
+def test_files_that_are_absent_between_others() -> None:
+    taken = {"n1-0-": "1-3,5,9", "n1-0-b": "1,7"}
+    runs = {"n1/0": [[1, 3, 10, 90], [5, 5, 120, 130], [9, 9, 300, 310]]}
+    assert list(absent(taken, runs)) == [("n1-0-", 4, 4), ("n1-0-", 6, 8)]
+
+
+async def test_nothing_is_absent_before_the_files_of_a_queue_that_was_made_anew(tmp_path: Path) -> None:
+    """By the numbers that queues really give themselves; what is lost later is missed all the same."""
+    files: list[EventFile] = []
+    runs: dict[str, list[list[int]]] = {}
+    clock = FakeClock()
+    for root in ("old", "new"):
+        rig = await Rig(tmp_path / root, clock).open()
+        for _ in range(3):
+            await rig.post.send("a@site.example")
+            await rig.evacuate()
+        await rig.close()
+        for file in closed_files(rig.root / "events"):
+            lines = gzip.decompress(Path(file.path).read_bytes()).splitlines()
+            series, _, first = json.loads(lines[0])["id"].rpartition("/")
+            with_files(runs, series, file.number, int(first), int(first) + len(lines) - 1)
+            files.append(file)
+        clock.advance(HOUR)
+    first, *_, before, last = files
+    assert last.number - first.number >= HOUR // 1000
+    assert list(absent(joined({}, files), runs)) == []
+    without_one = joined({}, [file for file in files if file is not before])
+    assert list(absent(without_one, runs)) == [(last.series, before.number, before.number)]
