@@ -3,6 +3,9 @@
 `@pytest.mark.needs("swaks", "postfix")` skips a test where a command is not installed, and says
 which. With CI=true in the environment a skipped test, or a skipped module, is a failure.
 MQCD_FAILED_STEPS (set by tests/run) repeats at the end what failed before the tests.
+
+With several processes (`--dist=loadfile`) each file's tests go to one of them, and all that need Spark to
+the same one, whose Java is warm by then. What takes longest comes first, so that the processes end together.
 """
 
 import os
@@ -11,6 +14,8 @@ from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling, Scheduling
 
 # How long an example takes is the machine's affair: no test is to fail because others use it, too.
 settings.register_profile("mqcd", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -18,6 +23,41 @@ settings.load_profile("mqcd")
 
 # smtp-source and postfix lie in sbin, which not every user's PATH has.
 _PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+
+
+_SPARK = "tests/pipeline/"
+_LONGEST = (_SPARK, "tests/crash/", "tests/e2e/")
+
+
+def unit_of(nodeid: str) -> str:
+    """What a test runs together with, in one process: its file, or all that use Spark."""
+    return _SPARK if nodeid.startswith(_SPARK) else nodeid.partition("::")[0]
+
+
+class Spread(LoadFileScheduling):  # type: ignore[misc]
+    """Hands out units instead of files, in the order in which they were collected."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    """In place of `--dist=loadfile`."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    # It would begin with files of many tests, and leave those of few, long ones until the end.
+    config.option.loadscopereorder = False
+    return Spread(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest first; the order is otherwise as it was."""
+    items.sort(key=lambda item: _rank(unit_of(item.nodeid)))
+
+
+def _rank(unit: str) -> int:
+    return next((rank for rank, start in enumerate(_LONGEST) if unit.startswith(start)), len(_LONGEST))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

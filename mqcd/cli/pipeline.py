@@ -344,17 +344,15 @@ def _spark(
 
     loaded, store = _tables(place)
     from mqcd.pipeline.run import waiting_octets
-    from mqcd.pipeline.session import LITTLE, SHORT, session
+    from mqcd.pipeline.session import LITTLE, SHORT, running
 
     place.give_way()
     with waiting(SystemClock()) as progress:
         progress("starting Spark", 0, 0)
         little = not lasts and waiting_octets(store, loaded.settings.ops.events.rootpath) <= LITTLE
-        spark = session(master=master, settings={**SHORT, **settings} if little and not master else settings)
-        try:
+        chosen = {**SHORT, **settings} if little and not master else settings
+        with running(master=master, settings=chosen) as spark:
             yield spark, store, loaded.settings, progress
-        finally:
-            spark.stop()
 
 
 def _show(sums: Account) -> None:

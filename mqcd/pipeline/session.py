@@ -16,7 +16,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,6 +83,23 @@ def session(
         active = _start(master, {**DEFAULTS, **(settings or {})}, name)
     _register(active)
     return active
+
+
+@contextmanager
+def running(
+    *, master: str | None = None, settings: Mapping[str, str] | None = None, name: str = "mqcd"
+) -> Iterator[SparkSession]:
+    """The same for as long as the block lasts: a session that was there before outlives it."""
+    check_packages()
+    from pyspark.sql import SparkSession
+
+    lent = SparkSession.getActiveSession() is not None
+    spark = session(master=master, settings=settings, name=name)
+    try:
+        yield spark
+    finally:
+        if not lent:
+            spark.stop()
 
 
 def _prepare() -> None:

@@ -1,4 +1,7 @@
-"""One Spark for all tests of a process: its start takes longer than most of them."""
+"""One Spark for all tests of a process: its start takes longer than most of them.
+
+`tests/conftest.py` gives all files that use it to one process.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,9 @@ from pyspark.sql import SparkSession
 
 from mqcd.pipeline.session import SHORT, session
 from mqcd.pipeline.store import Store
+from tests.e2e.conftest import loop_thread, make_receiver, make_server
+
+__all__ = ["loop_thread", "make_receiver", "make_server", "spark", "store"]
 
 SETTINGS = {**SHORT, "spark.driver.maxResultSize": "16m"}
 

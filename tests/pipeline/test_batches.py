@@ -1,10 +1,15 @@
-"""Batches on hand-made events, on a real Spark: what the tables hold, and that nothing comes twice."""
+"""Batches on hand-made events, on a real Spark: what the tables hold, and that nothing comes twice.
+
+The same few recipients serve all tests: two batches are made of them, and the tables kept as each left them.
+"""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,179 +20,193 @@ from mqcd.pipeline import frames
 from mqcd.pipeline.export import export
 from mqcd.pipeline.run import run
 from mqcd.pipeline.schema import ARROW
-from mqcd.pipeline.sources.decode import decode
-from mqcd.pipeline.store import Store
+from mqcd.pipeline.sources.decode import DOUBLED, decode
+from mqcd.pipeline.store import Commit, Store
 from mqcd.pipeline.tables.ledger import off_balance, with_homes
-from tests.pipeline.making import HOUR, MINUTE, T0, Log, write
+from tests.pipeline.asking import table
+from tests.pipeline.making import HOUR, MINUTE, T0, Event, Log, write
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
 
-
-def rows(spark: SparkSession, store: Store, table: str, *order: str) -> list[dict[str, Any]]:
-    found = frames.read(spark, store, table)
-    return [row.asDict(recursive=True) for row in found.orderBy(*order).collect()]
+Rows = list[dict[str, Any]]
+BEST = {"v": 1, "event": "refused", "at": "2026-11-18T11:07:00.000Z", "code": 550, "class": "policy"}
 
 
-def test_a_batch_makes_every_table(spark: SparkSession, store: Store, tmp_path: Path) -> None:
-    log = Log()
-    log.deliver(T0)
+@dataclass(frozen=True)
+class World:
+    store: Store
+    commits: tuple[Commit, ...]
+    """Of three runs; nothing was new to the last one."""
+    tables: tuple[dict[str, Rows], ...]
+    """As the first two left them."""
+    told: Event
+    """The first recipient's name, which one of another node shares."""
+    sites: Path
+    """The table, exported."""
+
+    def recipients(self, batch: int) -> dict[str, dict[str, Any]]:
+        return {row["recipient"]: row for row in self.tables[batch]["recipients"]}
+
+
+def first_events(log: Log, other: Log) -> tuple[Event, Event, Event]:
+    """One is delivered, one waits, one bounces, one of another node waits; gives whom more is told of."""
+    told = log.deliver(T0)
     slow = log.accept(T0 + MINUTE, "b@slow.example")
     log.attempt(slow, T0 + MINUTE)
     log.verdict(slow, "deferred", T0 + MINUTE + 50, due="2026-11-18T11:30:00.000Z")
     dead = log.accept(T0 + MINUTE, "c@dead.example")
     log.verdict(dead, "bounced", T0 + MINUTE + 60)
-    log.seal(tmp_path / "events")
+    return told, slow, other.accept(T0, "d@other.example")
 
-    done = run(spark, store, tmp_path / "events")
 
-    assert done.counts == {"files": 1, "events": 8, "damaged": 0}
-    assert {r["recipient"]: (r["outcome"], r["open"]) for r in rows(spark, store, "recipients", "spid")} == {
+def later_events(log: Log, told: Event, slow: Event) -> None:
+    """Of one who waited, of one who was finished, and of the next day."""
+    log.attempt(slow, T0 + 2 * HOUR, 2)
+    log.verdict(slow, "delivered", T0 + 2 * HOUR + 50, 2)
+    log.add("reported", T0 + 500, **told, queued_ms=500, report="0000000000000001")
+    log.deliver(T0 + 13 * HOUR, "e@site.example")
+    log.accept(T0 + 13 * HOUR, "f@site.example")
+
+
+def add_damage(path: Path) -> None:
+    """A line of nonsense, one of a newer server, and one that comes twice."""
+    good = gzip.decompress(path.read_bytes())
+    line = good.splitlines()[0]
+    newer = line.replace(b'"v": 1', b'"v": 2').replace(b"n1/0/", b"n1/0/9")
+    path.write_bytes(gzip.compress(good + b"{nonsense\n" + newer + b"\n" + line + b"\n"))
+
+
+@pytest.fixture(scope="module")
+def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+    root = tmp_path_factory.mktemp("batches")
+    store, events = Store(root / "pipeline"), root / "events"
+    log, other = Log("n1"), Log("n2")
+    told, slow, stranger = first_events(log, other)
+    first = log.seal(events)
+    other.seal(events)
+    commits = [run(spark, store, events)]
+    tables = [{name: table(store, name) for name in frames.TABLES}]
+
+    later_events(log, told, slow)
+    add_damage(log.seal(events))
+    other.verdict(stranger, "deferred", T0 + 60)
+    other.seal(events)
+    write(events / "n1-0-b17.jsonl.gz", [BEST | {"id": f"n1/0/b17-{n}"} for n in range(2)])
+    first.with_name("copy-1-0000000007.jsonl.gz").write_bytes(first.read_bytes())
+    # Hours and days are UTC whatever the session's zone is: what is expected says so.
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
+    try:
+        commits.append(run(spark, store, events))
+        export(frames.read(spark, store, "sites"), root / "sites.csv")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    tables.append({name: table(store, name) for name in frames.TABLES})
+    commits.append(run(spark, store, events))
+    return World(store, tuple(commits), tuple(tables), told, root / "sites.csv")
+
+
+def test_a_batch_makes_every_table(world: World) -> None:
+    assert world.commits[0].counts == {"files": 2, "events": 9, "damaged": 0}
+    assert {name: (row["outcome"], row["open"]) for name, row in world.recipients(0).items()} == {
         "a@site.example": ("delivered", False),
         "b@slow.example": ("queued", True),
         "c@dead.example": ("bounced", True),
+        "d@other.example": ("queued", True),
     }
-    (account,) = rows(spark, store, "ledger", "hour")
-    assert (account["accepted"], account["delivered"], account["bounced"], account["unfinished"]) == (
-        3,
-        1,
-        1,
-        1,
-    )
-    sites = {row["site"]: row for row in rows(spark, store, "sites", "site")}
+    tables = world.tables[0]
+    columns = ("node", "accepted", "delivered", "bounced", "unfinished")
+    assert sorted(tuple(row[name] for name in columns) for row in tables["ledger"]) == [
+        ("n1", 3, 1, 1, 1),
+        ("n2", 1, 0, 0, 1),
+    ]
+    sites = {row["site"]: row for row in tables["sites"]}
     assert sites["site.example"]["first_attempt_rate"] == 1.0
     assert sites["slow.example"]["deferred"] == 1
     assert sites["slow.example"]["replies"] == [{"count": 1, "code": 451, "shape": "Greylisted"}]
-    assert [(row["sender"], row["accepted"]) for row in rows(spark, store, "senders", "sender")] == [
-        ("s@here.example", 3)
-    ]
-    assert {row["shape"]: row["suggested"] for row in rows(spark, store, "replies", "shape")} == {
+    assert [(row["sender"], row["accepted"]) for row in tables["senders"]] == [("s@here.example", 4)]
+    assert {row["shape"]: row["suggested"] for row in tables["replies"]} == {
         "Greylisted": "greylisted",
         "User unknown": "no-such-user",
     }
-    (waiting,) = rows(spark, store, "queue_age", "hour")
-    assert (waiting["recipients"], waiting["age"]) == (1, "5m-1h")
+    waiting = sorted((row["node"], row["recipients"], row["age"]) for row in tables["queue_age"])
+    assert waiting == [("n1", 1, "5m-1h"), ("n2", 1, "5m-1h")]
 
 
-def test_two_nodes_may_make_the_same_spid(spark: SparkSession, store: Store, tmp_path: Path) -> None:
-    one, other = Log("n1"), Log("n2")
-    told = one.accept(T0, "a@site.example")
-    assert other.accept(T0, "b@slow.example")["spid"] == told["spid"]
-    one.verdict(told, "delivered", T0 + 50)
-    one.seal(tmp_path / "events")
-    other.seal(tmp_path / "events")
-    run(spark, store, tmp_path / "events")
-    other.verdict(told | {"recipient": "b@slow.example"}, "deferred", T0 + 60)
-    other.seal(tmp_path / "events")
-
-    run(spark, store, tmp_path / "events")
-
-    found = [(r["node"], r["recipient"], r["outcome"]) for r in rows(spark, store, "recipients", "node")]
-    assert found == [("n1", "a@site.example", "delivered"), ("n2", "b@slow.example", "queued")]
-    columns = "node string, spid string, qid int, queued long, quarantined long, waiting long"
-    recipients = frames.read(spark, store, "recipients")
-    # Also when the node has been given another name since.
-    for node in ("n2", "renamed"):
-        homes = spark.createDataFrame([(node, told["spid"], 1, 1, 0, 0)], columns)
-        assert off_balance(with_homes(recipients, homes)).count() == 0
-    homes = spark.createDataFrame([("n1", told["spid"], 1, 1, 0, 0)], columns)
-    off = off_balance(with_homes(recipients, homes)).select("node", "excess").collect()
-    assert sorted(map(tuple, off)) == [("n1", -1), ("n2", 1)]
-
-
-def test_a_second_batch_adds_to_the_first(spark: SparkSession, store: Store, tmp_path: Path) -> None:
-    log, events = Log(), tmp_path / "events"
-    slow = log.accept(T0, "b@slow.example")
-    log.attempt(slow, T0 + 10)
-    log.verdict(slow, "deferred", T0 + 50, due="2026-11-18T11:30:00.000Z")
-    log.deliver(T0 + 60)
-    log.seal(events)
-    run(spark, store, events)
-    log.attempt(slow, T0 + 2 * HOUR, 2)
-    log.verdict(slow, "delivered", T0 + 2 * HOUR + 50, 2)
-    log.seal(events)
-
-    done = run(spark, store, events)
-
-    assert done.counts == {"files": 1, "events": 2, "damaged": 0}
-    assert done.taken == {"n1-0-": "1-2"}
-    late = next(r for r in rows(spark, store, "recipients", "spid") if r["recipient"] == "b@slow.example")
+def test_a_second_batch_adds_to_the_first(world: World) -> None:
+    _, second, third = world.commits
+    assert second.counts == {"files": 4, "events": 10, "damaged": 11}
+    assert second.taken == {"copy-1-": "7", "n1-0-": "1-2", "n1-0-b": "17", "n2-0-": "1-2"}
+    assert third.counts == {}
+    recipients, tables = world.recipients(1), world.tables[1]
+    late = recipients["b@slow.example"]
     assert (late["outcome"], late["attempts"], late["deferrals"]) == ("delivered", 2, 1)
-    assert late["latency_ms"] == 2 * HOUR + 50
-    assert len(rows(spark, store, "recipients", "spid")) == 2
-    assert len(rows(spark, store, "events", "sequence")) == 8
-    assert [row["unfinished"] for row in rows(spark, store, "ledger", "hour")] == [0]
-    assert [row["recipients"] for row in rows(spark, store, "queue_age", "hour")] == [1, 1]
-    assert run(spark, store, events).counts == {}
+    assert late["latency_ms"] == 2 * HOUR + 50 - MINUTE
+    assert len(recipients) == len(tables["recipients"]) == 6
+    ids = [*(f"n1/0/{n}" for n in range(1, 16)), "n2/0/1", "n2/0/2", "n1/0/b17-0", "n1/0/b17-1"]
+    assert sorted(row["id"] for row in tables["events"]) == sorted(ids)
+    unfinished = sorted((row["node"], row["hour"].hour, row["unfinished"]) for row in tables["ledger"])
+    assert unfinished == [("n1", 0, 1), ("n1", 11, 0), ("n2", 11, 1)]
+    waited: dict[str, list[int]] = {"n1": [], "n2": []}
+    for row in sorted(tables["queue_age"], key=lambda each: each["hour"]):
+        assert row["recipients"] == 1
+        waited[row["node"]].append(row["hour"].hour)
+    assert waited == {"n1": [11, 12, 0], "n2": [*range(11, 24), 0]}
 
 
-def test_what_cannot_be_read_is_put_aside(spark: SparkSession, store: Store, tmp_path: Path) -> None:
-    log, events = Log(), tmp_path / "events"
-    log.deliver(T0)
-    path = log.seal(events)
-    good = gzip.decompress(path.read_bytes())
-    newer = good.splitlines()[0].replace(b'"v": 1', b'"v": 2').replace(b"n1/0/1", b"n1/0/9")
-    path.write_bytes(gzip.compress(good + b"{nonsense\n" + newer + b"\n" + good.splitlines()[0] + b"\n"))
-
-    done = run(spark, store, events)
-
-    assert done.counts == {"files": 1, "events": 3, "damaged": 3}
-    damaged = rows(spark, store, "damaged", "damage")
+def test_what_cannot_be_read_is_put_aside(world: World) -> None:
+    damaged = [row for row in world.tables[1]["damaged"] if row["file"] == "n1-0-0000000002.jsonl.gz"]
+    assert len(damaged) == 3
     assert any("newer" in row["damage"] for row in damaged)
-    assert [row["raw"] for row in damaged if row["damage"] == "doubled id"] == [good.splitlines()[0].decode()]
+    (doubled,) = (row["raw"] for row in damaged if row["damage"] == DOUBLED)
+    assert json.loads(doubled)["id"] == "n1/0/9"
     assert "{nonsense" in [row["raw"] for row in damaged]
 
 
-def test_a_file_under_another_name_doubles_nothing(spark: SparkSession, store: Store, tmp_path: Path) -> None:
-    log, events = Log(), tmp_path / "events"
-    log.deliver(T0)
-    first = log.seal(events)
-    run(spark, store, events)
-    best = {"v": 1, "event": "refused", "at": "2026-11-18T11:07:00.000Z", "code": 550, "class": "policy"}
-    write(events / "n1-0-b17.jsonl.gz", [best | {"id": f"n1/0/b17-{n}"} for n in range(2)])
-    first.with_name("copy-1-0000000007.jsonl.gz").write_bytes(first.read_bytes())
-
-    done = run(spark, store, events)
-
-    assert done.counts == {"files": 2, "events": 2, "damaged": 3}
-    assert len(rows(spark, store, "recipients", "spid")) == 1
-    assert {row["damage"] for row in rows(spark, store, "damaged", "raw")} == {"doubled id"}
+def test_a_file_under_another_name_doubles_nothing(world: World) -> None:
+    """Nor do best-effort events, which have no sequences."""
+    copied = [row["damage"] for row in world.tables[1]["damaged"] if row["file"].startswith("copy")]
+    assert copied == [DOUBLED] * 8
+    assert sum(row["event"] == "refused" for row in world.tables[1]["events"]) == 2
 
 
-def test_events_of_a_finished_recipient_find_it(spark: SparkSession, store: Store, tmp_path: Path) -> None:
-    log, events = Log(), tmp_path / "events"
-    told = log.deliver(T0)
-    log.deliver(T0 + 5)
-    log.seal(events)
-    run(spark, store, events)
-    log.add("reported", T0 + 500, **told, queued_ms=500, report="0000000000000001")
-    log.deliver(T0 + 600)
-    log.accept(T0 + 700)
-    log.seal(events)
-
-    run(spark, store, events)
-
-    found = [(row["reports"], row["open"]) for row in rows(spark, store, "recipients", "spid")]
-    assert found == [(1, False), (0, False), (0, False), (0, True)]
+def test_events_of_a_finished_recipient_find_it(world: World) -> None:
+    """Beside one that is finished at once, and one that is not."""
+    found = {name[0]: (row["reports"], row["open"]) for name, row in world.recipients(1).items()}
+    done, waits = (0, False), (0, True)
+    assert found == {"a": (1, False), "b": done, "c": waits, "d": waits, "e": done, "f": waits}
 
 
-def test_the_time_zone_of_the_session_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    log, events = Log(), tmp_path / "events"
-    log.deliver(T0 + 13 * HOUR)
-    log.seal(events)
-    found = []
-    try:
-        for zone in ("UTC", "Asia/Kathmandu"):
-            spark.conf.set("spark.sql.session.timeZone", zone)
-            store = Store(tmp_path / zone.replace("/", "-"))
-            run(spark, store, events)
-            export(frames.read(spark, store, "sites"), tmp_path / "sites.csv")
-            days = sorted(path.parent.name for path in map(Path, store.files("sites")))
-            found.append((days, (tmp_path / "sites.csv").read_text()))
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
-    assert found[0] == found[1]
-    (row,) = csv.DictReader(found[0][1].splitlines())
-    assert row["hour"] == "2026-11-19T00:00:00.000Z"
+def test_two_nodes_may_make_the_same_spid(spark: SparkSession, world: World) -> None:
+    named = [
+        (row["node"], row["recipient"], row["outcome"])
+        for row in world.tables[1]["recipients"]
+        if row["spid"] == world.told["spid"]
+    ]
+    assert sorted(named) == [("n1", "a@site.example", "delivered"), ("n2", "d@other.example", "queued")]
+    columns = "node string, spid string, qid int, queued long, quarantined long, waiting long"
+    recipients = frames.read(spark, world.store, "recipients")
+    spid, other = world.told["spid"], world.recipients(1)["f@site.example"]["spid"]
+
+    def off(node: str) -> list[tuple[Any, ...]]:
+        homes = spark.createDataFrame([(node, spid, 1, 1, 0, 0), ("n1", other, 1, 1, 0, 0)], columns)
+        rows = off_balance(with_homes(recipients, homes)).select("node", "excess").collect()
+        return sorted(map(tuple, rows))
+
+    assert off("n2") == []
+    assert off("renamed") == [], "the node has been given another name since"
+    assert off("n1") == [("n1", -1), ("n2", 1)]
+
+
+def test_the_time_zone_of_the_session_changes_nothing(world: World) -> None:
+    """Half past five in the morning there is midnight's hour here."""
+    midnight = datetime(2026, 11, 19, tzinfo=UTC)
+    for name in ("sites", "senders", "ledger"):
+        assert max(row["hour"] for row in world.tables[1][name]) == midnight, name
+        days = sorted(Path(path).parent.name for path in world.store.files(name))
+        assert set(days) == {"day=2026-11-18", "day=2026-11-19"}, name
+    told = list(csv.DictReader(world.sites.read_text().splitlines()))
+    hours = {row["hour"] for row in told if row["site"] == "site.example"}
+    assert hours == {"2026-11-18T11:00:00.000Z", "2026-11-19T00:00:00.000Z"}
 
 
 def test_a_stream_takes_each_file_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`mqcd pipeline` as processes: killed in the middle of batches, told to end, and on a cluster of its own."""
+"""`mqcd pipeline` as processes: killed in the middle of batches, and on a cluster of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,14 +17,15 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from mqcd.pipeline import frames
 from mqcd.pipeline.session import SHORT
 from mqcd.pipeline.store import Store
 from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.server import ROOT
-from tests.e2e.kit.waiting import Board, poll
+from tests.e2e.kit.waiting import poll
+from tests.pipeline.asking import table
 from tests.pipeline.making import HOUR, MINUTE, T0, Log, ids_in, write
 from tests.pipeline.test_ledger import busy
+from tests.pipeline.test_stream import streamed
 from tests.unit.queue.support import Rig
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(2400)]
@@ -49,21 +49,17 @@ class Place:
         return [sys.executable, "-m", "mqcd", *words, "-c", str(self.conf), "--var", str(self.var)]
 
     @contextmanager
-    def stream(self, *flags: str) -> Iterator[tuple[subprocess.Popen[str], Board[dict[str, int]]]]:
-        """A stream in a process group of its own, and what it says of its batches."""
+    def stream(self, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A stream in a process group of its own."""
         settings = [word for name, value in SHORT.items() for word in ("--set", f"{name}={value}")]
-        command = self.command("pipeline", "stream", "--json", *flags, *settings)
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-        batches: Board[dict[str, int]] = Board()
-        reader = threading.Thread(target=_read, args=(process, batches))
-        reader.start()
+        command = self.command("pipeline", "stream", *flags, *settings)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
         try:
-            yield process, batches
+            yield process
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            reader.join()
 
     def staged(self, name: str) -> bool:
         """Whether a batch under way has come to this step."""
@@ -71,14 +67,6 @@ class Place:
 
     def commits(self) -> int:
         return len(list((self.tables / "_log").glob("*.json")))
-
-
-def _read(process: subprocess.Popen[str], batches: Board[dict[str, int]]) -> None:
-    if process.stdout is not None:
-        with process.stdout as lines:
-            for line in lines:
-                batches.put(json.loads(line))
-    batches.close()
 
 
 def test_killed_in_the_middle_of_batches_nothing_is_lost_and_nothing_comes_twice(
@@ -95,7 +83,7 @@ def test_killed_in_the_middle_of_batches_nothing_is_lost_and_nothing_comes_twice
     late.rename(tmp_path / "late")
 
     for step in ("in", "sites"):
-        with place.stream("--maxfiles", "2") as (process, _):
+        with place.stream("--maxfiles", "2") as process:
             poll(partial(place.staged, step), f"a batch at {step}", seconds=LONG)
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -104,33 +92,28 @@ def test_killed_in_the_middle_of_batches_nothing_is_lost_and_nothing_comes_twice
             other.seal(place.events)
     (tmp_path / "late").rename(late)
     before = place.commits()
-    with place.stream("--maxfiles", "2") as (process, _):
+    with place.stream("--maxfiles", "2") as process:
         poll(lambda: place.commits() > before, "a commit", seconds=LONG)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
-    with place.stream("--every", "200ms") as (process, batches):
-        poll(lambda: len(Store(place.tables).last().taken.get("n1-0-", "")) == 3, "the rest", seconds=LONG)
-        log.verdict(waits, "delivered", T0 + 9 * HOUR, 2)
-        log.seal(place.events)
-        write(place.events / "x-copy.jsonl.gz", [{"v": 1}])
-        poll(lambda: "x-copy.jsonl.gz" in Store(place.tables).last().taken, "what came last", seconds=LONG)
-        batches.first(lambda each: each["damaged"] == 1, "its line")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(LONG) == 0
-
     store = Store(place.tables)
-    assert store.last().taken == {"n1-0-": "1-8", "n2-0-": "1-2", "x-copy.jsonl.gz": "0"}
-    found = [row["id"] for row in frames.read(spark, store, "events").select("id").collect()]
-    assert sorted(found) == ids_in(place.events)
-    outcomes = frames.read(spark, store, "recipients").groupBy("outcome").count().collect()
-    assert [(row["outcome"], row["count"]) for row in outcomes] == [("delivered", 10)]
-    for table in ("sites", "senders"):
-        rows = frames.read(spark, store, table)
-        assert sum(row["delivered"] for row in rows.collect()) == 10, table
+    streamed(spark, store, place.events)
+    assert store.last().taken == {"n1-0-": "1-7", "n2-0-": "1-2"}
+    log.verdict(waits, "delivered", T0 + 9 * HOUR, 2)
+    log.seal(place.events)
+    write(place.events / "x-copy.jsonl.gz", [{"v": 1}])
+    (last,) = streamed(spark, store, place.events)
+    assert last.counts["damaged"] == 1
+    assert last.taken == {"n1-0-": "1-8", "n2-0-": "1-2", "x-copy.jsonl.gz": "0"}
+
+    assert sorted(row["id"] for row in table(store, "events", "id")) == ids_in(place.events)
+    assert [row["outcome"] for row in table(store, "recipients", "outcome")] == ["delivered"] * 10
+    for name in ("sites", "senders"):
+        assert sum(row["delivered"] for row in table(store, name, "delivered")) == 10, name
 
 
-async def test_separate_executors_do_every_job(spark: SparkSession, tmp_path: Path) -> None:
+async def test_separate_executors_do_every_job(tmp_path: Path) -> None:
     """Two executors in processes of their own: what they need must reach them."""
     place = Place(tmp_path)
     rig = await Rig(place.var).open()
@@ -152,8 +135,8 @@ async def test_separate_executors_do_every_job(spark: SparkSession, tmp_path: Pa
     assert (told["ledger"]["accepted"], told["ledger"]["queued"], told["ledger"]["imbalance"]) == (7, 5, 0)
     assert told["waiting"] == 6, "with the one whose report waits"
     assert told["export"] == (tmp_path / "recipients.csv").stat().st_size
-    found = [row["id"] for row in frames.read(spark, Store(place.tables), "events").select("id").collect()]
-    assert sorted(found) == ids_in(place.events)
+    found = table(Store(place.tables), "events", "id")
+    assert sorted(row["id"] for row in found) == ids_in(place.events)
     (app,) = (home / "work").glob("app-*")
     assert sorted(path.parent.name for path in app.glob("*/stderr")) == ["0", "1"], "two executors"
 
@@ -175,7 +158,6 @@ from mqcd.pipeline.ledger import account
 from mqcd.pipeline.notebook import Tables
 from mqcd.pipeline.run import run, silent
 from mqcd.pipeline.session import SHORT, session
-from mqcd.pipeline.session import SHORT
 from mqcd.pipeline.store import Store
 from mqcd.pipeline.stream import Pace, Stream
 from mqcd.queue.eventfiles import Source

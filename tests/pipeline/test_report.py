@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from mqcd.pipeline.store import Store
 from mqcd.queue.admin.findings import silent
 from mqcd.queue.eventfiles import Source
 from tests.fakes.figures import figures
+from tests.pipeline.asking import ask
 from tests.pipeline.browser import look, screenshot
 from tests.pipeline.making import HOUR, MINUTE, T0, Log
 
@@ -136,7 +136,9 @@ def test_a_browser_shows_it_without_a_request_or_a_complaint(tmp_path: Path) -> 
 
 
 @pytest.mark.needs("java")
-def test_the_demo_ends_with_a_report_of_itself(tmp_path: Path) -> None:
+def test_the_demo_ends_with_a_report_of_itself(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept = tmp_path / "kept"
     played = subprocess.run(
         [*MQCD, "demo", "--pipeline", "--keep", str(kept)],
@@ -151,12 +153,9 @@ def test_the_demo_ends_with_a_report_of_itself(tmp_path: Path) -> None:
     made = (kept / "report.html").read_text()
     assert "Nobody has time for you" in made
 
-    told = subprocess.run(
-        [*MQCD, "-c", str(kept / "conf" / "mqcd.xml"), "pipeline", "report", "--out", "again.html", "--json"],
-        capture_output=True, text=True, check=True, cwd=tmp_path, timeout=300,
-    )  # fmt: skip
-    (line,) = told.stdout.splitlines()
-    fields = json.loads(line)
+    monkeypatch.chdir(tmp_path)
+    code, fields = ask(kept / "conf" / "mqcd.xml", kept / "var", "report", "--out", "again.html")
+    assert code == 0
     assert (fields["file"], fields["octets"]) == ("again.html", (tmp_path / "again.html").stat().st_size)
     assert (fields["accepted"], fields["delivered"], fields["imbalance"]) == (10, 8, 0)
 

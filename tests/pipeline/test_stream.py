@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import gzip
+import json
+import os
+import signal
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from mqcd.pipeline import frames
+from mqcd.cli.main import main
 from mqcd.pipeline.run import run
 from mqcd.pipeline.store import Commit, PipelineBusy, Store
 from mqcd.pipeline.stream import Pace, Stream
+from tests.e2e.kit.plan import Plan
+from tests.e2e.kit.waiting import poll
+from tests.pipeline.asking import table
 from tests.pipeline.making import HOUR, T0, Log, ids_in
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
@@ -29,12 +34,8 @@ def streamed(spark: SparkSession, store: Store, events: Path, files: int | None 
     return commits
 
 
-def ids(spark: SparkSession, store: Store) -> list[str]:
-    return sorted(row["id"] for row in frames.read(spark, store, "events").select("id").collect())
-
-
-def damage(spark: SparkSession, store: Store) -> list[str]:
-    return sorted(row["damage"] for row in frames.read(spark, store, "damaged").select("damage").collect())
+def ids(store: Store) -> list[str]:
+    return sorted(row["id"] for row in table(store, "events", "id"))
 
 
 def test_streams_and_runs_follow_one_another(spark: SparkSession, tmp_path: Path) -> None:
@@ -61,49 +62,50 @@ def test_streams_and_runs_follow_one_another(spark: SparkSession, tmp_path: Path
     (events / "x-torn.jsonl.gz").write_bytes(gzip.compress(b"{nonsense\n")[:-4])
     (done,) = streamed(spark, store, events)
     assert done.counts == {"files": 5, "events": 3, "damaged": 5}
-    assert damage(spark, store).count("doubled id") == 3
-    assert ids(spark, store) == ids_in(events)
+    assert [row["damage"] for row in table(store, "damaged")].count("doubled id") == 3
+    assert ids(store) == ids_in(events)
     assert streamed(spark, store, events) == []
     assert run(spark, store, events).counts == {}
 
-    recipients = frames.read(spark, store, "recipients")
-    assert [(row["outcome"], row["count"]) for row in recipients.groupBy("outcome").count().collect()] == [
-        ("delivered", 5)
-    ]
-    assert sum(row["accepted"] for row in frames.read(spark, store, "ledger").collect()) == 5
-    for table in ("events", "recipients"):
-        assert len(store.files(table)) < 3 * 3, f"{table}: small files of a day are put together"
+    assert [row["outcome"] for row in table(store, "recipients")] == ["delivered"] * 5
+    assert sum(row["accepted"] for row in table(store, "ledger")) == 5
+    for name in ("events", "recipients"):
+        assert len(store.files(name)) < 3 * 3, f"{name}: small files of a day are put together"
 
 
 def test_a_stream_keeps_others_out_and_ends_when_told(
-    spark: SparkSession, store: Store, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log, events = Log(), tmp_path / "events"
+    """The command itself, and a signal to the process that it runs in."""
+    log, conf, var = Log(), tmp_path / "mqcd.xml", tmp_path / "var"
+    conf.write_text(Plan().xml())
+    var.mkdir()
     log.deliver(T0)
-    log.seal(events)
-    stop, taken = threading.Event(), threading.Event()
-    found: dict[str, Any] = {}
+    log.seal(var / "events")
+    store = Store(var / "pipeline")
+    met: list[str] = []
+    ended = threading.Event()
 
-    def follow() -> None:
-        def done(commit: Commit) -> None:
-            found["batch"] = commit.batch
-            taken.set()
+    def meet() -> None:
+        poll(lambda: store.last().batch or ended.is_set(), "a batch", seconds=300)
+        try:
+            run(spark, store, var / "events")
+        except PipelineBusy as error:
+            met.append(str(error))
+            os.kill(os.getpid(), signal.SIGTERM)
 
-        with store.writing("the stream") as last:
-            Stream(spark, store, last, events, pace=Pace(), done=done).follow(stop)
-        found["ended"] = True
-
-    thread = threading.Thread(target=follow)
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=meet)
     thread.start()
-    try:
-        assert taken.wait(300)
-        with pytest.raises(PipelineBusy, match="the stream"):
-            run(spark, store, events)
-    finally:
-        stop.set()
-        thread.join(300)
-    assert found == {"batch": 1, "ended": True}
-    assert run(spark, store, events).counts == {}
+    code = main(["pipeline", "stream", "--json", "-c", str(conf), "--var", str(var)])
+    ended.set()
+    thread.join()
+    assert code == 0
+    assert signal.getsignal(signal.SIGTERM) == before
+    (met_once,) = met
+    assert "mqcd pipeline stream" in met_once
+    assert json.loads(capsys.readouterr().out) == {"batch": 1, "files": 1, "events": 3, "damaged": 0}
+    assert run(spark, store, var / "events").counts == {}
 
 
 def test_a_batch_that_fails_changes_nothing_and_its_reason_is_told(
@@ -121,4 +123,4 @@ def test_a_batch_that_fails_changes_nothing_and_its_reason_is_told(
     unreadable.rmdir()
     (done,) = streamed(spark, store, events)
     assert done.batch == 1
-    assert ids(spark, store) == ids_in(events)
+    assert ids(store) == ids_in(events)
