@@ -52,9 +52,9 @@ class Mail:
     """One recipient of one message, and what is known of it."""
 
     __slots__ = (
-        "attempts", "begun", "box", "cause", "deferrals", "domain", "home", "last", "qid", "received",
-        "recipient", "sender", "site", "size", "spid", "taken", "text", "tls", "tried", "unknowns", "untried",
-        "verdict",
+        "attempts", "begun", "box", "cause", "deferrals", "domain", "forged", "home", "last", "qid",
+        "received", "recipient", "sender", "site", "size", "spid", "taken", "text", "tls", "tried",
+        "unknowns", "untried", "verdict",
     )  # fmt: skip
 
     def __init__(self, spid: str, qid: int, received: int, site: Site, domain: Domain, box: int) -> None:
@@ -62,8 +62,10 @@ class Mail:
         self.site, self.domain, self.box = site, domain, box
         self.sender = self.text = self.tls = self.recipient = ""
         self.size = 0
-        self.home = -1
-        """Site of the sender; -1 = its address does not exist."""
+        self.home = 0
+        """Site of the sender's domain."""
+        self.forged = False
+        """Whether the sender's address does not exist."""
         self.attempts = self.deferrals = self.unknowns = 0
         self.begun = self.tried = 0
         """Times of the first `attempted` and of the first attempt; 0 = not yet."""
@@ -179,7 +181,8 @@ class Node:
             domain = site.domains[int(chance.random() * len(site.domains))]
             box = int(chance.random() * self._plan.mailboxes)
             mail = Mail(spid, qid, at, site, domain, box)
-            mail.sender, mail.size, mail.home, mail.tls = sender.address, size, sender.home, sender.tls
+            mail.sender, mail.size, mail.tls = sender.address, size, sender.tls
+            mail.home, mail.forged = sender.home, sender.forged
             self._accept(mail, f"user{box}@{domain.shown}", count, "smtp", sender)
             self._push(at + 2 + int(chance.random() * 20), mail)
         if luck < 0.02:
@@ -372,13 +375,13 @@ class Node:
 
     def _report(self, mail: Mail, at: int) -> None:
         """Tell the sender, who may not exist."""
-        site = self._world.sites[max(mail.home, 0)]
+        site = self._world.sites[mail.home]
         spid = self._spid(at, False)
         # Senders' own boxes are beyond those of strangers, so they are never full.
-        box = -1 if mail.home >= 0 else -2
+        box = -2 if mail.forged else -1
         report = Mail(spid, 1, at, site, site.domains[0], box)
         report.size = 3000 + min(mail.size, 20_000)
-        if mail.home < 0:
+        if mail.forged:
             report.domain.dead[box] = 0
         self._accept(report, mail.sender, 1, "report", None)
         queued = f',"queued_ms":{at - mail.received}'

@@ -104,7 +104,9 @@ class Sender:
 
     address: str
     home: int
-    """Index of the site that takes mail for it."""
+    """Index of the site that takes mail for its domain."""
+    forged: bool
+    """Nobody has this address."""
     text: str
     """What its events say of listener, client and user."""
     tls: str
@@ -196,7 +198,8 @@ def _sender(chance: random.Random, number: int) -> Sender:
     local = f"bounce+{number}=x" if forged else f"user{chance.randrange(300)}.{number}"
     return Sender(
         address=f"{local}@d{home}-0.example",
-        home=-1 if forged else home,
+        home=home,
+        forged=forged,
         text=text,
         tls="" if listener == "inside" else "TLSv1.3",
         size=int(chance.lognormvariate(9.5, 1.2)),

@@ -53,6 +53,19 @@ def test_sequences_have_no_gaps_and_times_grow(told: Told, log: Path) -> None:
         assert times == sorted(times)
 
 
+def test_domains_are_those_of_the_recipients_and_sites_those_that_serve_them(told: Told, log: Path) -> None:
+    """Also of reports, and of those to senders that were forged."""
+    sites = {domain: site["site"] for site in told.world["sites"] for domain in site["domains"]}
+    reports = 0
+    for node in told.nodes:
+        for event in transitions(log, node["node"]):
+            if "recipient" in event:
+                domain = event["recipient"].rpartition("@")[2].encode("idna").decode()
+                assert (event["domain"], event.get("site", sites[domain])) == (domain, sites[domain])
+                reports += event["recipient"].startswith("bounce+")
+    assert reports > 0
+
+
 def test_each_recipient_lives_as_the_document_says(told: Told, log: Path) -> None:
     """Accepted first, attempts that grow, at most one end, a report behind an end."""
     lives: dict[tuple[str, int], list[tuple[str, int]]] = {}
