@@ -175,14 +175,14 @@ def _ending() -> Iterator[threading.Event]:
 @pass_place
 def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: bool) -> int:
     """Account for every recipient that was ever accepted."""
-    from dataclasses import asdict
-
     from mqcd.cli.upkeep import options_at
+    from mqcd.net.clock import SystemClock
 
     options = options_at(place)
     with _spark(place, master, settings) as (spark, store, told, progress):
-        from mqcd.pipeline.ledger import account
+        from mqcd.pipeline.ledger import account, fields
 
+        patience = told.deliver.watchdog
         sums = account(
             spark,
             store,
@@ -190,9 +190,10 @@ def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: 
             roots=(told.queue.rootpath, told.queue.spool.rootpath),
             source=options.source,
             tell=progress,
+            due_before=SystemClock().now() - patience if patience else 0,
         )
     if as_json:
-        click.echo(json_line(asdict(sums)), nl=False)
+        click.echo(json_line(fields(sums)), nl=False)
     else:
         _show(sums)
     return 1 if sums.imbalance else 0
@@ -215,7 +216,8 @@ def export(
         from mqcd.pipeline.export import export as write
 
         progress("exporting", 0, 0)
-        size = write(frames.read(spark, store, table), out)
+        with store.still():
+            size = write(frames.read(spark, store, table), out)
     if as_json:
         click.echo(json_line({"table": table, "file": str(out), "octets": size}), nl=False)
     else:
@@ -373,3 +375,16 @@ def _show(sums: Account) -> None:
             click.echo(f"{what}: {each}")
         if len(ids) > _SHOWN:
             click.echo(f"{what}: and others; --json names {len(ids)}")
+    _show_stuck(sums)
+
+
+def _show_stuck(sums: Account) -> None:
+    from mqcd.core.events import format_time
+    from mqcd.core.words import printable
+
+    for each in sums.overdue[:_SHOWN]:
+        said = f": {each.status or ''} {each.reply}" if each.reply else ""
+        when = f"due {format_time(each.due)}, {each.attempts} attempts"
+        click.echo(printable(f"stuck: {each.id} to {each.recipient}, {when}{said}"))
+    if sums.stuck > _SHOWN:
+        click.echo(f"stuck: {sums.stuck} in all; --json names {len(sums.overdue)}")

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from mqcd.core.events import format_time
 from mqcd.core.model import Area
 from mqcd.pipeline import frames
 from mqcd.pipeline.homes import Recorded, record
+from mqcd.pipeline.overdue import Stuck, listed, overdue
 from mqcd.pipeline.run import run
+from mqcd.pipeline.settling import settle
 from mqcd.pipeline.sources.decode import DOUBLED
 from mqcd.pipeline.sources.segments import closed_files, without
 from mqcd.pipeline.store import Store
@@ -59,6 +62,19 @@ class Account:
     excess: list[str] = field(default_factory=list)
     """In more places than one, or never accepted."""
     duplicated: list[str] = field(default_factory=list)
+    stuck: int = 0
+    """Recipients in the queue who were due long ago."""
+    overdue: list[Stuck] = field(default_factory=list)
+    """Those of them who have waited longest."""
+
+
+def fields(sums: Account) -> dict[str, object]:
+    """The account as one object of JSON."""
+    told = asdict(sums)
+    for each in told["overdue"]:
+        each["due"] = format_time(each["due"])
+        each["accepted"] = each["accepted"] and format_time(each["accepted"])
+    return told
 
 
 def account(
@@ -69,10 +85,11 @@ def account(
     roots: tuple[Path, Path],
     source: Source,
     tell: Tell,
+    due_before: int = 0,
 ) -> Account:
-    """Bring the tables up to date and add everything up.
+    """Bring the tables up to date, add everything up, and put what was found into the table `ledger`.
 
-    Raises what `run` and `record` raise.
+    `due_before`: who waits and was due before that, ms, is stuck. Raises what `run` and `record` raise.
     """
     own = store.root / "_ledger"
     shutil.rmtree(own, ignore_errors=True)
@@ -80,14 +97,14 @@ def account(
     try:
         tell("reading the queue", 0, 0)
         recorded = record(*roots, source, own)
-        run(spark, store, events, admits=recorded.is_earlier, tell=tell)
+        batch = run(spark, store, events, admits=recorded.is_earlier, tell=tell).batch
         tell("adding up", 0, 0)
-        return _add_up(spark, store, recorded)
+        return _add_up(spark, store, recorded, batch, due_before)
     finally:
         shutil.rmtree(own, ignore_errors=True)
 
 
-def _add_up(spark: SparkSession, store: Store, recorded: Recorded) -> Account:
+def _add_up(spark: SparkSession, store: Store, recorded: Recorded, batch: int, due_before: int) -> Account:
     known = frames.read(spark, store, "recipients")
     fresh = _fresh_events(spark, store, recorded)
     if fresh is not None:
@@ -99,7 +116,11 @@ def _add_up(spark: SparkSession, store: Store, recorded: Recorded) -> Account:
     recipients = _with_places(with_homes(known, _homes(spark, recorded)))
     recipients = recipients.persist()
     try:
-        return _sums(spark, store, recipients, recorded.damaged)
+        sums = _sums(spark, store, recipients, recorded.damaged)
+        settle(store, batch, recipients)
+        late = overdue(spark.read.parquet(str(recorded.homes)), due_before)
+        stuck = late.count() if due_before else 0
+        return replace(sums, stuck=stuck, overdue=listed(late, recipients, LISTED) if stuck else [])
     finally:
         recipients.unpersist()
 
@@ -170,6 +191,7 @@ def _sums(spark: SparkSession, store: Store, recipients: DataFrame, unread: int)
         missing=_ids(off.where(F.col("excess") > 0)) if uneven else [],
         excess=_ids(off.where(F.col("excess") < 0)) if uneven else [],
         duplicated=_ids(recipients.where("duplicate")) if sums["duplicates"] else [],
+        overdue=[],
     )
 
 

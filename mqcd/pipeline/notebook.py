@@ -6,13 +6,18 @@
     tables["sites"].where("deferred > 10").show()
     tables.sql("SELECT site, sum(attempts) FROM sites GROUP BY site").show()
 
-Only reads. Each call sees the tables as they are then; a frame that is kept while batches go on may come to
-miss files that a batch has replaced: ask for it again.
+Only reads. Each call sees the tables as a batch has left them; a frame that is kept while batches go on may
+come to miss files that a batch has replaced: ask for it again, or keep batches waiting:
+
+    with tables.still():
+        frame = tables["recipients"].join(tables["events"], ["spid", "qid"])
+        frame.write.parquet("elsewhere")
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -37,13 +42,22 @@ class Tables:
         """Some days of a table, YYYY-MM-DD in UTC, or all; the others are not looked at. Raises KeyError."""
         if name not in frames.TABLES:
             raise KeyError(f"{name} is none of {', '.join(frames.TABLES)}")
-        return frames.read(self.spark, self._store, name, days)
+        with self._store.still():
+            return frames.read(self.spark, self._store, name, days)
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """While the block lasts all tables stay as they are, so that they tell of the same moment; a batch
+        that is done waits for the end of the block, for a minute at most. Raises OSError."""
+        with self._store.still():
+            yield
 
     def sql(self, query: str) -> DataFrame:
         """What a query gives; the tables go by their names. Raises what Spark raises."""
-        for name in frames.TABLES:
-            if name in query:
-                self[name].createOrReplaceTempView(name)
+        with self._store.still():
+            for name in frames.TABLES:
+                if name in query:
+                    self[name].createOrReplaceTempView(name)
         return self.spark.sql(query)
 
     @property

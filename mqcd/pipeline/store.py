@@ -5,12 +5,17 @@
     ROOT/_log/<batch>.json                  its commit
     ROOT/_stream/                           Spark's own notes while a stream runs
     ROOT/_lock                              one writer at a time
+    ROOT/_moves                             no move while somebody reads
 
 A batch writes into staging; then its commit is written, whole and durable: which files move where, which
 go, and which event files are in the tables from now on. Only then is anything moved. So whoever is killed
 before the commit has done nothing, and whoever is killed after it is finished by the next one that opens
 the tables: moves and removals can be repeated. Each attempt at a batch has a staging directory of its own,
 so that executors that outlive their driver for a while write where nobody looks.
+
+Who reads holds `_moves` shared (`still`), and sees all of a commit or nothing of it; the writer waits for
+that, for a minute at most. A writer that is killed between two moves leaves them to the next one: until then
+readers see what it had done.
 
 The directory may lie on any file system that all processes of the cluster share.
 Raises PipelineBusy when another process writes, and TablesOfAnotherFormat for tables that mean something else
@@ -22,6 +27,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -34,6 +40,11 @@ STAGING = "_staging"
 LOG = "_log"
 _LOCK = "_lock"
 _SCRATCH = "_stream"
+_MOVES = "_moves"
+_LOOK = 0.05
+"""Seconds between two looks at whether a lock is free."""
+_PATIENCE = 60.0
+"""Seconds for which a commit waits for readers."""
 _KEPT = 100
 """Commits that stay in the log; the last one says all, the others are for people."""
 
@@ -77,8 +88,11 @@ class Commit:
 class Store:
     """The tables below one directory."""
 
-    def __init__(self, root: Path, disk: Disk | None = None, *, many: int = MANY) -> None:
+    def __init__(
+        self, root: Path, disk: Disk | None = None, *, many: int = MANY, patience: float = _PATIENCE
+    ) -> None:
         self.root = root
+        self._looks = round(patience / _LOOK)
         self.many = many
         """So many files of a day are put together."""
         self._disk = disk or Disk()
@@ -125,6 +139,30 @@ class Store:
     def _numbers(self) -> list[int]:
         names = (path.stem for path in (self.root / LOG).glob("*.json"))
         return sorted(int(name) for name in names if name.isdecimal())
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """While the block lasts no file of a table comes or goes, for a minute at most: then the writer goes
+        on, and who reads a file that is gone is told so. Raises OSError."""
+        try:
+            fd = os.open(self.root / _MOVES, os.O_RDONLY)
+        except FileNotFoundError:
+            # Nothing was ever moved.
+            yield
+            return
+        try:
+            # Moves take no longer than it takes to rename some files and to sync them.
+            self._await(fd, exclusive=False)
+            yield
+        finally:
+            os.close(fd)
+
+    def _await(self, fd: int, *, exclusive: bool) -> None:
+        pause = threading.Event()
+        for _ in range(self._looks):
+            if self._disk.lock(fd, exclusive=exclusive):
+                return
+            pause.wait(_LOOK)
 
     # ------------------------------------------------------------ writing
 
@@ -179,14 +217,24 @@ class Store:
     def _apply(self, commit: Commit) -> None:
         if not commit.move and not commit.remove:
             return
-        for source, target in commit.move:
-            path = self.root / target
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if (self.root / source).exists():
-                (self.root / source).rename(path)
-        for name in commit.remove:
-            (self.root / name).unlink(missing_ok=True)
+        move = [(self.root / source, self.root / target) for source, target in commit.move]
+        move = [(source, target) for source, target in move if source.exists()]
+        remove = [path for path in (self.root / name for name in commit.remove) if path.exists()]
+        if move or remove:
+            self._move(move, remove)
         self._disk.sync_filesystem(self.root)
+
+    def _move(self, move: Iterable[tuple[Path, Path]], remove: Iterable[Path]) -> None:
+        fd = os.open(self.root / _MOVES, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            self._await(fd, exclusive=True)
+            for source, target in move:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                source.rename(target)
+            for path in remove:
+                path.unlink(missing_ok=True)
+        finally:
+            os.close(fd)
 
 
 def with_files(sequences: dict[str, list[list[int]]], series: str, number: int, low: int, high: int) -> None:

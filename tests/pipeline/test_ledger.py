@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +10,20 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from mqcd.pipeline.ledger import Account, account
+from mqcd.core.events import format_time
+from mqcd.core.model import Area
+from mqcd.pipeline.ledger import Account, account, fields
 from mqcd.pipeline.store import Store
 from mqcd.queue.admin.findings import silent
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import bounced, deferred, delivered
+from tests.pipeline.asking import table
 from tests.unit.queue.support import Rig
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def accounted(spark: SparkSession, store: Store, rig: Rig) -> Account:
+def accounted(spark: SparkSession, store: Store, rig: Rig, due_before: int = 0) -> Account:
     return account(
         spark,
         store,
@@ -28,6 +31,7 @@ def accounted(spark: SparkSession, store: Store, rig: Rig) -> Account:
         roots=(rig.queue, rig.spool),
         source=rig.options.source,
         tell=silent,
+        due_before=due_before,
     )
 
 
@@ -51,26 +55,42 @@ async def busy(rig: Rig) -> None:
     await post.settle(bounced(), bad)
 
 
-async def test_a_queue_at_work_is_even_before_and_after_its_segments_are_exported(
+def check_stuck(found: Account, rig: Rig) -> None:
+    """All who wait and were due, the longest first, by name and with what was said to them last."""
+    waiting = [each for each in rig.listed() if each.area in (Area.INCOMING, Area.DEFERRED)]
+    due = {f"{each.spid:016X}/{each.qid}": each.due or each.envelope.received for each in waiting}
+    assert found.stuck == len(found.overdue) == len(due) == 5
+    assert {each.id: each.due for each in found.overdue} == due
+    assert [each.due for each in found.overdue] == sorted(due.values())
+    said = {each.recipient: (each.attempts, each.status) for each in found.overdue}
+    assert said["new@example.org"] == (0, None)
+    assert said["d1@example.org"] == (1, deferred(0).reply.status)
+    told = fields(found)["overdue"]
+    assert isinstance(told, list)
+    assert told[0]["due"] == format_time(found.overdue[0].due)
+
+
+async def test_a_queue_at_work_is_even_and_a_cluster_line_deleted_by_hand_is_named(
     spark: SparkSession, store: Store, tmp_path: Path
 ) -> None:
+    """Before and after its segments are exported, and with the server stopped."""
     rig = await Rig(tmp_path / "q").open()
     await busy(rig)
     even = {"accepted": 7, "delivered": 1, "bounced": 1, "queued": 5}
     assert sums(accounted(spark, store, rig)) == even
     await rig.evacuate()
-    assert sums(accounted(spark, store, rig)) == even
     await rig.close()
-    assert sums(accounted(spark, store, rig)) == even
+    now = rig.clock.now()
+    found = accounted(spark, store, rig, due_before=now + 2 * HOUR)
+    assert sums(replace(found, stuck=0, overdue=[])) == even
+    check_stuck(found, rig)
+    # What the queue holds stands in the table until something happens to that day's mail.
+    (hour,) = table(store, "ledger")
+    assert {name: hour[name] for name in (*even, "unfinished", "imbalance")} == even | {
+        "unfinished": 5,
+        "imbalance": 0,
+    }
 
-
-async def test_a_cluster_line_deleted_by_hand_is_named(
-    spark: SparkSession, store: Store, tmp_path: Path
-) -> None:
-    rig = await Rig(tmp_path / "q").open()
-    await busy(rig)
-    await rig.evacuate()
-    await rig.close()
     name = next(name for name in rig.clusters() if name.startswith("deferred"))
     path = rig.queue / name
     lines = path.read_bytes().splitlines(keepends=True)

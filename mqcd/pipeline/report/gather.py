@@ -98,7 +98,9 @@ def gather(
         replies=shapes,
         refusals=refusals,
         duplicates=_named(accepted.where("duplicate"), F.col("accepted").desc()),
-        stuck=_named(_stuck(everybody, coverage.until - overdue_ms), F.col("accepted").asc())
+        stuck=_listed(account)
+        if account
+        else _named(_stuck(everybody, coverage.until - overdue_ms), F.col("accepted").asc())
         if overdue_ms
         else Listing(),
         overdue_ms=overdue_ms,
@@ -308,8 +310,25 @@ def _shape(row: Row, *, whole: bool) -> Shape:
     )
 
 
+def _listed(account: Account) -> Listing[Named]:
+    """Those whom the queue itself names as stuck."""
+    rows = tuple(
+        Named(
+            name=each.id,
+            recipient=each.recipient,
+            site=each.site,
+            accepted=each.accepted,
+            due=each.due,
+            attempts=each.attempts,
+            reply=each.reply,
+        )
+        for each in account.overdue[:LISTED]
+    )
+    return Listing(rows=rows, total=account.stuck)
+
+
 def _stuck(recipients: DataFrame, before: int) -> DataFrame:
-    """Not finished, and due before that."""
+    """Not finished by events, and due before that: the queue was not asked."""
     due = F.unix_millis(F.coalesce("due", "last_event"))
     return recipients.where((F.col("outcome") == "queued") & (due < F.lit(before)))
 

@@ -149,7 +149,8 @@ def senders(figures: Figures) -> Markup:
 def stuck(figures: Figures) -> Markup:
     """Whom nobody tries any more."""
     late = duration(figures.overdue_ms)
-    said = f"Due more than {late} before the newest event, and neither tried nor finished since."
+    by_queue, by_events = "ago, and still in the queue", "before the newest event, and not finished since"
+    said = f"Due more than {late} {by_queue if figures.account else by_events}."
     nobody = (
         f"Nobody was due for more than {late}."
         if figures.overdue_ms

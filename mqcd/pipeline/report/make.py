@@ -40,21 +40,24 @@ def make(spark: SparkSession, store: Store, subject: Subject, *, made: int, tell
 
     Raises OSError, StoreBusy, StoreUnavailable, and what Spark raises.
     """
-    found, unasked = _account(spark, store, subject, tell)
+    found, unasked = _account(spark, store, subject, made, tell)
     tell("adding up what the report shows", 0, 0)
-    return gather(
-        spark,
-        store,
-        subject.events,
-        days=subject.days,
-        made=made,
-        overdue_ms=subject.overdue_ms,
-        account=found,
-        unasked=unasked,
-    )
+    with store.still():
+        return gather(
+            spark,
+            store,
+            subject.events,
+            days=subject.days,
+            made=made,
+            overdue_ms=subject.overdue_ms,
+            account=found,
+            unasked=unasked,
+        )
 
 
-def _account(spark: SparkSession, store: Store, subject: Subject, tell: Tell) -> tuple[Account | None, str]:
+def _account(
+    spark: SparkSession, store: Store, subject: Subject, made: int, tell: Tell
+) -> tuple[Account | None, str]:
     """The account, or why there is none; the tables are brought up to date either way."""
     try:
         if not subject.roots[0].is_dir():
@@ -62,7 +65,13 @@ def _account(spark: SparkSession, store: Store, subject: Subject, tell: Tell) ->
             return None, f"there is no queue in {subject.roots[0]}"
         try:
             sums = account(
-                spark, store, events=subject.events, roots=subject.roots, source=subject.source, tell=tell
+                spark,
+                store,
+                events=subject.events,
+                roots=subject.roots,
+                source=subject.source,
+                tell=tell,
+                due_before=made - subject.overdue_ms if subject.overdue_ms else 0,
             )
         except StoreDamaged as error:
             run(spark, store, subject.events, tell=tell)

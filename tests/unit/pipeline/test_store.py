@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from mqcd.pipeline.store import (
     overlaps,
     with_files,
 )
+from tests.e2e.kit.waiting import poll
 
 
 def staged(store: Store, batch: int) -> str:
@@ -67,6 +70,44 @@ def test_tables_of_another_format_are_neither_read_nor_added_to(
     with pytest.raises(TablesOfAnotherFormat, match=says):
         Store(tmp_path).files("t")
     assert (tmp_path / "t" / "day=2026-11-18" / "old.parquet").exists()
+
+
+def test_a_commit_waits_for_who_reads_and_shows_itself_whole(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    old_file(store)
+    with store.writing():
+        store.commit(Commit(batch=1, move=[[staged(store, 1), "t/day=2026-11-18/first.parquet"]]))
+    before = table(store)
+    written = threading.Event()
+
+    def write() -> None:
+        with store.writing():
+            store.commit(replace(commit(store), batch=2))
+        written.set()
+
+    writer = threading.Thread(target=write)
+    with store.still(), store.still():
+        writer.start()
+        poll(lambda: store.last().batch == 2, "the commit")
+        assert table(store) == before
+        assert not written.is_set()
+    writer.join()
+    assert table(store).keys() == {"first.parquet", "new.parquet"}
+
+
+def test_a_reader_that_does_not_end_holds_up_nobody_for_ever(tmp_path: Path) -> None:
+    store = Store(tmp_path, patience=0.1)
+    old_file(store)
+    with store.writing():
+        store.commit(commit(store))
+    with store.still(), store.writing():
+        store.commit(Commit(batch=2, remove=["t/day=2026-11-18/new.parquet"]))
+        assert table(store) == {}
+
+
+def test_tables_that_do_not_exist_can_be_read_in_peace(tmp_path: Path) -> None:
+    with Store(tmp_path / "nowhere").still():
+        assert not (tmp_path / "nowhere").exists()
 
 
 def test_what_was_not_committed_never_happened(tmp_path: Path) -> None:

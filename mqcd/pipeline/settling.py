@@ -1,0 +1,56 @@
+"""What an account has found, put into the table `ledger`: which of an hour's mail is still in the queue.
+
+The columns hold for as long as nothing happens to that day's mail: a batch that brings an event of it writes
+the day anew, without them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from mqcd.pipeline import frames
+from mqcd.pipeline.store import PipelineBusy, Store
+from mqcd.pipeline.tables.ledger import ledger
+from mqcd.pipeline.tables.times import day_of, hour_of, spid_ms
+
+_COUNTS = {"files": 0, "events": 0, "damaged": 0}
+
+
+def settle(store: Store, batch: int, recipients: DataFrame) -> bool:
+    """Write the table anew, unless another process has made a batch after this one, or is at it.
+
+    `recipients`: with `queued` and `quarantined`, see `with_homes`. Raises OSError, and what Spark raises.
+    """
+    try:
+        with store.writing("mqcd pipeline ledger") as last:
+            if last.batch != batch:
+                return False
+            number = last.batch + 1
+            staging = store.staging(number)
+            frames.write(ledger(_dated(recipients)), staging)
+            made = sorted(staging.rglob("*.parquet"))
+            known = [_below(store, Path(file)) for file in store.files("ledger")]
+            move = [
+                [_below(store, path), f"ledger/{path.parent.name}/{number:010d}-{index:05d}.parquet"]
+                for index, path in enumerate(made)
+            ]
+            store.commit(replace(last, batch=number, move=move, remove=known, counts=_COUNTS))
+            return True
+    except PipelineBusy:
+        return False
+
+
+def _dated(recipients: DataFrame) -> DataFrame:
+    """Of those whom only the queue knows the SPID tells when they were accepted."""
+    made = spid_ms(F.col("spid"))
+    return recipients.withColumns(
+        {"day": F.coalesce("day", day_of(made)), "hour": F.coalesce("hour", hour_of(made))}
+    )
+
+
+def _below(store: Store, path: Path) -> str:
+    return str(path.relative_to(store.root))
