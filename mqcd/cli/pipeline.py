@@ -367,9 +367,12 @@ def _show(sums: Account) -> None:
         click.echo(f"{name:12} {number:{width}}")
     click.echo(f"{'imbalance':12} {sums.imbalance:{width}}")
     click.echo(f"{sums.unknown} outcomes unknown, {sums.duplicates} delivered after one")
+    if sums.possible_duplicates:
+        click.echo(f"{sums.possible_duplicates} delivered after a connection that broke behind the final dot")
     if sums.doubled or sums.damaged:
         click.echo(f"{sums.doubled} events with an id twice, {sums.damaged} lines that cannot be read")
-    lists = {"missing": sums.missing, "in excess": sums.excess, "maybe twice": sums.duplicated}
+    twice = [*sums.duplicated, *sums.possibly_duplicated]
+    lists = {"missing": sums.missing, "in excess": sums.excess, "maybe twice": twice}
     for what, ids in lists.items():
         for each in ids[:_SHOWN]:
             click.echo(f"{what}: {each}")

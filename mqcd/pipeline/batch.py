@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable
+from datetime import date, timedelta
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -28,6 +29,8 @@ from mqcd.pipeline.workers.parts import DONE, OPEN, take
 
 Tell = Callable[[str, int, int], None]
 _STEPS = 5 + len(frames.HOURLY)
+_AGE = timedelta(days=7)
+"""For so long recipients may stay unfinished and be written anew by each batch."""
 _ADDED_TO = ("events", "damaged", "recipients")
 _SMALL = 16 << 20
 _WHOLE = "whole-"
@@ -186,18 +189,19 @@ class Batch:
         return self._spark.read.schema(spark_schema(STATE)).parquet(*files) if files else None
 
     def _merge(self, rows: DataFrame) -> set[str]:
-        """Have the workers fold rows and write recipients; gives the days of those never accepted."""
-        found = rows.mapInArrow(merging(self._staging), MERGED_DDL).collect()
+        """Have the workers fold rows and write recipients; gives the days of whom more may be known."""
+        found = rows.mapInArrow(merging(self._staging, self._aged), MERGED_DDL).collect()
         self._name(found)
         return {day for row in found for day in row["strangers"] or ()}
 
     def _late(self, days: Iterable[str]) -> None:
-        """Events of recipients who were finished already: their files are written anew."""
-        finished = [path for path in self._store.files("recipients", days) if _is(path, DONE)]
+        """Events of recipients who were finished or old already: their files are written anew."""
+        finished = [path for path in self._store.files("recipients", days) if not _is(path, OPEN)]
         staged = self._made()
         finished += [path for path in staged if f"kept={DONE}" in path and Path(path).parent.name[4:] in days]
-        unfinished = [path for path in staged if f"kept={OPEN}" in path]
-        lives = self._rows(unfinished).where(F.col("accepts") == 0).select(*LIFE)
+        unfinished = [path for path in staged if f"kept={DONE}" not in path]
+        old = F.col("day") < F.lit(self._aged)
+        lives = self._rows(unfinished).where((F.col("accepts") == 0) | old).select(*LIFE)
         known = self._rows(finished).select(*LIFE, F.input_file_name().alias("path"))
         hits = known.join(lives, list(LIFE), "left_semi").select("path").distinct().collect()
         touched = [_local(row["path"]) for row in hits]
@@ -213,6 +217,13 @@ class Batch:
                 Path(path).unlink()
             else:
                 self._remove.append(self._relative(path))
+
+    @cached_property
+    def _aged(self) -> date:
+        """Whose message was made before this day is old. Most of those who are unfinished still are whom the
+        log does not tell all of: what came before it began, or a file of it, is gone, and will never come."""
+        newest = max(self._last.last_hour, *self._hours)
+        return frames.EPOCH + timedelta(hours=newest) - _AGE
 
     def _existing(self, prefix: str) -> list[str]:
         return [file for file in self._store.files("recipients") if _is(file, prefix)]

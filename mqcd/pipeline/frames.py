@@ -25,7 +25,7 @@ from mqcd.pipeline.tables.senders import senders
 from mqcd.pipeline.tables.sites import sites
 
 DAY = "day"
-_EPOCH = date(1970, 1, 1)
+EPOCH = date(1970, 1, 1)
 HOURLY: dict[str, Callable[[DataFrame], DataFrame]] = {"sites": sites, "senders": senders, "replies": replies}
 """Tables whose rows of an hour follow from the events of that hour alone."""
 TABLES = ("events", "damaged", "recipients", "ledger", *HOURLY, "queue_age")
@@ -93,7 +93,7 @@ def write_through(frame: DataFrame, target: Path, *partitions: str) -> None:
 
 def days_of(hours: Iterable[int]) -> list[str]:
     """The days that hours since 1970 lie in, as directories name them."""
-    return [str(_EPOCH + timedelta(days=day)) for day in sorted({hour // 24 for hour in hours})]
+    return [str(EPOCH + timedelta(days=day)) for day in sorted({hour // 24 for hour in hours})]
 
 
 def names_option(files: Iterable[EventFile]) -> str:

@@ -51,6 +51,8 @@ class Account:
     """Outcomes that a crash left unknown."""
     duplicates: int
     """Recipients delivered after one of these."""
+    possible_duplicates: int
+    """Others, delivered after a connection that broke behind the final dot."""
     imbalance: int
     """Recipients whose own account is not even, less those that unreadable records stand for."""
     doubled: int
@@ -62,6 +64,7 @@ class Account:
     excess: list[str] = field(default_factory=list)
     """In more places than one, or never accepted."""
     duplicated: list[str] = field(default_factory=list)
+    possibly_duplicated: list[str] = field(default_factory=list)
     stuck: int = 0
     """Recipients in the queue who were due long ago."""
     overdue: list[Stuck] = field(default_factory=list)
@@ -171,6 +174,7 @@ def _sums(spark: SparkSession, store: Store, recipients: DataFrame, unread: int)
         *(F.sum(name).alias(name) for name in (*ENDS, *HOMES)),
         F.sum("unknowns").alias("unknown"),
         F.count_if("duplicate").alias("duplicates"),
+        F.count_if("possible_duplicate").alias("possible_duplicates"),
     ).first()
     assert row is not None  # noqa: S101 - an aggregate without groups has one row
     sums = {name: int(value or 0) for name, value in row.asDict().items()}
@@ -191,6 +195,9 @@ def _sums(spark: SparkSession, store: Store, recipients: DataFrame, unread: int)
         missing=_ids(off.where(F.col("excess") > 0)) if uneven else [],
         excess=_ids(off.where(F.col("excess") < 0)) if uneven else [],
         duplicated=_ids(recipients.where("duplicate")) if sums["duplicates"] else [],
+        possibly_duplicated=_ids(recipients.where("possible_duplicate"))
+        if sums["possible_duplicates"]
+        else [],
         overdue=[],
     )
 

@@ -144,12 +144,11 @@ class Store:
     def still(self) -> Iterator[None]:
         """While the block lasts no file of a table comes or goes, for a minute at most: then the writer goes
         on, and who reads a file that is gone is told so. Raises OSError."""
-        try:
-            fd = os.open(self.root / _MOVES, os.O_RDONLY)
-        except FileNotFoundError:
+        if not (self.root / _MOVES).exists():
             # Nothing was ever moved.
             yield
             return
+        fd = os.open(self.root / _MOVES, os.O_RDONLY)
         try:
             # Moves take no longer than it takes to rename some files and to sync them.
             self._await(fd, exclusive=False)

@@ -90,7 +90,7 @@ def test_damaged(world: World) -> None:
 
 def test_recipients(world: World) -> None:
     names = ("node", "spid", "qid", "sender", "recipient", "site", "accepted", "first_attempt", "ended",
-             "outcome", "attempts", "deferrals", "unknowns", "duplicate")  # fmt: skip
+             "outcome", "attempts", "deferrals", "unknowns", "duplicate", "possible_duplicate")  # fmt: skip
     rows = world.rows("recipients", *names, "latency_ms")
     found = {(row["node"], row["spid"], row["qid"]): row for row in rows}
     seen = 0
@@ -106,7 +106,7 @@ def test_recipients(world: World) -> None:
             assert 0 <= int(true["attempts"]) - row["attempts"] <= 1
             true["attempts"] = str(row["attempts"])
         shown = {name: "" if row[name] is None else str(row[name]) for name in names}
-        shown["duplicate"] = str(int(row["duplicate"]))
+        shown |= {name: str(int(row[name])) for name in ("duplicate", "possible_duplicate")}
         assert shown == {name: true[name] for name in names}
         latency = int(true["ended"]) - int(true["accepted"]) if true["ended"] else None
         assert row["latency_ms"] == latency
@@ -114,7 +114,8 @@ def test_recipients(world: World) -> None:
 
 
 def test_ledger(world: World) -> None:
-    columns = ("accepted", "delivered", "bounced", "expired", "unknown", "duplicates", "unfinished")
+    columns = ("accepted", "delivered", "bounced", "expired", "unknown", "duplicates", "possible_duplicates",
+               "unfinished")  # fmt: skip
     found = {
         (row["node"], row["hour"]): tuple(row[name] for name in columns)
         for row in world.rows("ledger", "node", "hour", *columns)

@@ -97,7 +97,7 @@ def gather(
         classes=classes,
         replies=shapes,
         refusals=refusals,
-        duplicates=_named(accepted.where("duplicate"), F.col("accepted").desc()),
+        duplicates=_named(accepted.where("duplicate OR possible_duplicate"), F.col("accepted").desc()),
         stuck=_listed(account)
         if account
         else _named(_stuck(everybody, coverage.until - overdue_ms), F.col("accepted").asc())

@@ -161,7 +161,10 @@ def stuck(figures: Figures) -> Markup:
 
 def duplicates(figures: Figures) -> Markup:
     """Who may have mail twice."""
-    said = "A crash left an attempt's outcome unknown, and a later attempt was a delivery."
+    said = (
+        "A crash left an attempt's outcome unknown, or a connection broke after the final dot, "
+        "and a later attempt was a delivery."
+    )
     return _people("Maybe delivered twice", figures.duplicates, said, "Nobody.")
 
 

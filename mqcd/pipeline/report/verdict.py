@@ -66,8 +66,9 @@ def _notes(figures: Figures) -> list[str]:
     if account and account.quarantined:
         lie = plural(account.quarantined, "of them lies", "of them lie")
         notes.append(f"{lie} in quarantine: mqcd fsck tells where.")
-    if account and account.duplicates:
-        notes.append(f"{number(account.duplicates)} may have been delivered twice.")
+    if account and account.duplicates + account.possible_duplicates:
+        twice = account.duplicates + account.possible_duplicates
+        notes.append(f"{number(twice)} may have been delivered twice.")
     if account and account.doubled:
         notes.append(f"{plural(account.doubled, 'event')} came with an id that another one has.")
     if figures.stuck.total:

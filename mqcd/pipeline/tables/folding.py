@@ -28,7 +28,7 @@ _COUNTS: dict[str, tuple[str, ...]] = {
     "unknowns": (Verb.OUTCOME_UNKNOWN,),
     "reports": (Verb.REPORTED, Verb.DISCARDED),
 }
-_LEAST = ("accepted", "first_attempt", "ended", "unknown_sequence")
+_LEAST = ("accepted", "first_attempt", "ended", "unknown_sequence", "doubt_sequence")
 _GREATEST = ("shard", "attempts", "last_event", "delivered_sequence")
 _NEWEST: dict[str, tuple[str, ...]] = {
     "envelope_sequence": ("sender", "recipient", "domain", "size", "origin", "listener", "client", "user"),
@@ -65,13 +65,14 @@ RECIPIENT = pa.schema(
         ("hour", _AT),
         ("latency_ms", _NUMBER),
         ("duplicate", pa.bool_()),
+        ("possible_duplicate", pa.bool_()),
         ("open", pa.bool_()),
         ("day", pa.date32()),
     ]
 )
 """Those of the table; the last ones follow from the others."""
 EVENT = [
-    "node", "shard", "sequence", "event", "at", "spid", "qid", "attempt",
+    "node", "shard", "sequence", "event", "at", "spid", "qid", "attempt", "possibly_delivered",
     *(name for names in _NEWEST.values() for name in names if name != "last"),
 ]  # fmt: skip
 """Columns of an event that tell of a recipient."""
@@ -100,6 +101,7 @@ def of_events(events: pa.Table) -> pa.Table:
         "first_attempt": when(verb(Verb.ATTEMPTED), at),
         "ended": when(verb(*ENDS), at),
         "unknown_sequence": when(verb(Verb.OUTCOME_UNKNOWN), sequence),
+        "doubt_sequence": when(pc.fill_null(told["possibly_delivered"], False), sequence),
         "attempts": pc.fill_null(told["attempt"], 0),
         "last_event": at,
         "delivered_sequence": when(verb(Verb.DELIVERED), sequence),
@@ -179,11 +181,16 @@ def _derived(rows: pa.Table) -> pa.Table:
     told = pc.or_(pc.greater(rows["reports"], 0), pc.fill_null(pc.equal(rows["sender"], ""), False))
     ends = pc.or_(pc.or_(failed, delivered), removed)
     waits = pc.or_(pc.invert(ends), pc.and_(failed, pc.invert(told)))
+    crashed, doubted = (
+        pc.fill_null(pc.greater(rows["delivered_sequence"], rows[name]), False)
+        for name in ("unknown_sequence", "doubt_sequence")
+    )
     columns = {
         "outcome": pc.case_when(pc.make_struct(*is_end), *ENDS, "queued"),
         "hour": pc.multiply(pc.divide(since, _HOUR_US), _HOUR_US).cast(_AT),
         "latency_ms": pc.subtract(pc.divide(ended, 1000), pc.divide(accepted, 1000)),
-        "duplicate": pc.fill_null(pc.greater(rows["delivered_sequence"], rows["unknown_sequence"]), False),
+        "duplicate": crashed,
+        "possible_duplicate": pc.and_(doubted, pc.invert(crashed)),
         "open": pc.or_(pc.equal(rows["accepts"], 0), waits),
         "day": pc.divide(made, _DAY_MS).cast(pa.int32()).cast(pa.date32()),
     }

@@ -22,7 +22,8 @@ def with_homes(recipients: DataFrame, homes: DataFrame) -> DataFrame:
     )
     joined = recipients.join(here, list(KEY), "full")
     counts = {name: F.coalesce(name, F.lit(0)) for name in ("accepts", *ENDS, "unknowns", *places)}
-    return joined.withColumns(counts).withColumn("duplicate", F.coalesce("duplicate", F.lit(False)))
+    doubts = {name: F.coalesce(name, F.lit(False)) for name in ("duplicate", "possible_duplicate")}
+    return joined.withColumns(counts | doubts)
 
 
 def _under_their_nodes(homes: DataFrame, recipients: DataFrame) -> DataFrame:
@@ -59,6 +60,7 @@ def ledger(recipients: DataFrame) -> DataFrame:
         *(F.sum(name).alias(name) for name in (*ENDS, *known)),
         F.sum("unknowns").alias("unknown"),
         F.count_if(F.col("duplicate")).alias("duplicates"),
+        F.count_if(F.col("possible_duplicate")).alias("possible_duplicates"),
         F.count_if(ends == 0).alias("unfinished"),
         F.sum(F.abs(F.col("accepts") - ends - sum((F.col(n) for n in known), F.lit(0)))).alias("_off"),
     )

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from mqcd.pipeline.schema import EVENT_TABLE
 
 PART = ".part"
-OPEN, DONE = "open-", "done-"
-"""How files of `recipients` begin: those of unfinished ones are written anew by each batch."""
+OPEN, AGED, DONE = "open-", "aged-", "done-"
+"""How files of `recipients` begin: each batch writes those of unfinished ones anew, but for the old ones."""
 _DIVERSE = {
     "id", "spid", "at", "due", "sequence", "queued_ms", "attempt_ms", "raw", "accepted", "first_attempt",
     "ended", "last_event", "delivered_sequence", "last_sequence", "latency_ms",

@@ -52,7 +52,7 @@ class Mail:
     """One recipient of one message, and what is known of it."""
 
     __slots__ = (
-        "attempts", "begun", "box", "cause", "deferrals", "domain", "forged", "home", "last", "qid",
+        "attempts", "begun", "box", "cause", "deferrals", "domain", "doubts", "forged", "home", "last", "qid",
         "received", "recipient", "sender", "site", "size", "spid", "taken", "text", "tls", "tried",
         "unknowns", "untried", "verdict",
     )  # fmt: skip
@@ -66,7 +66,7 @@ class Mail:
         """Site of the sender's domain."""
         self.forged = False
         """Whether the sender's address does not exist."""
-        self.attempts = self.deferrals = self.unknowns = 0
+        self.attempts = self.deferrals = self.unknowns = self.doubts = 0
         self.begun = self.tried = 0
         """Times of the first `attempted` and of the first attempt; 0 = not yet."""
         self.taken = 0
@@ -335,6 +335,7 @@ class Node:
         self._truth.verdict(mail, cause, end, at, tls=tls)
         if due:
             mail.deferrals += 1
+            mail.doubts += cause.doubt
             self._push(due, mail)
             return
         self._truth.ended(mail, end, cause, at)

@@ -29,10 +29,19 @@ if TYPE_CHECKING:
 
 SITE = ("attempts", "delivered", "deferred", "bounced", "expired", "first_attempts", "first_delivered", "tls")
 SENDER = ("messages", "accepted", "octets", "delivered", "deferred", "bounced", "expired")
-LEDGER = ("accepted", "delivered", "bounced", "expired", "queued", "unknown", "duplicates")
+LEDGER = (
+    "accepted",
+    "delivered",
+    "bounced",
+    "expired",
+    "queued",
+    "unknown",
+    "duplicates",
+    "possible_duplicates",
+)
 RECIPIENT = (
     "spid", "qid", "sender", "recipient", "site", "accepted", "first_attempt", "ended", "outcome",
-    "attempts", "deferrals", "unknowns", "duplicate", "twice", "cause",
+    "attempts", "deferrals", "unknowns", "duplicate", "possible_duplicate", "twice", "cause",
 )  # fmt: skip
 DELAYS = (60_000, 300_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000, 28_800_000, 86_400_000)
 """Upper bounds of the success-by-delay curve, ms since the first attempt."""
@@ -124,11 +133,14 @@ class Truth:
     def ended(self, mail: Mail, end: End, cause: Cause, at: int) -> None:
         """There is nothing more to come for a recipient."""
         row = self._ledger[mail.received // HOUR]
-        duplicate = end is End.DELIVERED and mail.unknowns > 0
+        delivered = end is End.DELIVERED
+        duplicate, possible = (delivered and count > 0 for count in (mail.unknowns, mail.doubts))
+        possible = possible and not duplicate
         row[_DONE[end]] += 1
         row[5] += mail.unknowns
         row[6] += duplicate
-        self._recipient(mail, at, end.value, duplicate, cause.name)
+        row[7] += possible
+        self._recipient(mail, at, end.value, (duplicate, possible), cause.name)
 
     def left(self, mail: Mail) -> None:
         """It is in the queue when the log ends."""
@@ -136,13 +148,15 @@ class Truth:
         row[4] += 1
         row[5] += mail.unknowns
         self._left += 1
-        self._recipient(mail, None, "queued", False, mail.last)
+        self._recipient(mail, None, "queued", (False, False), mail.last)
 
-    def _recipient(self, mail: Mail, ended: int | None, outcome: str, duplicate: bool, cause: str) -> None:
+    def _recipient(
+        self, mail: Mail, ended: int | None, outcome: str, maybe: tuple[bool, bool], cause: str
+    ) -> None:
         self._rows.append((
             mail.spid, mail.qid, mail.sender, mail.recipient, mail.site.name, mail.received,
             mail.begun or None, ended, outcome, mail.attempts, mail.deferrals, mail.unknowns,
-            int(duplicate), int(mail.taken > 1), cause,
+            *map(int, maybe), int(mail.taken > 1), cause,
         ))  # fmt: skip
         if len(self._rows) >= _ROWS:
             self._flush()

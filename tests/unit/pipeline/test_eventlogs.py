@@ -97,6 +97,11 @@ def test_the_truth_has_everything_in_it_and_is_even(told: Told) -> None:
         sums.update(row)
     assert {name: sums[name] for name in outcomes} == outcomes
     assert sums["unknown"] >= sums["duplicates"] > 0
+    assert sums["possible_duplicates"] > 0
+    # Whoever got mail twice is one of those who may have.
+    for mail in told.recipients():
+        if mail["outcome"] == "delivered":
+            assert mail["twice"] <= max(mail["duplicate"], mail["possible_duplicate"])
     assert sum(row["attempts"] for row in told.hourly("sites").values()) == causes.total()
 
 

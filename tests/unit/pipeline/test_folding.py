@@ -101,6 +101,30 @@ def test_who_is_finished(life: tuple[dict[str, Any], ...], is_open: bool) -> Non
     assert folded(of_events(events(*life)))["open"].to_pylist() == [is_open]
 
 
+_DOUBTED = {"event": "deferred", "possibly_delivered": True}
+_CRASHED = {"event": "outcome-unknown"}
+_DELIVERED = {"event": "delivered"}
+
+
+@pytest.mark.parametrize(
+    ("life", "after_a_crash", "possible"),
+    [
+        ((ACCEPTED, _DELIVERED), False, False),
+        ((ACCEPTED, {"event": "deferred"}, _DELIVERED), False, False),
+        ((ACCEPTED, _DOUBTED), False, False),
+        ((ACCEPTED, _DOUBTED, _DELIVERED), False, True),
+        ((ACCEPTED, _CRASHED, _DELIVERED), True, False),
+        ((ACCEPTED, _DOUBTED, _CRASHED, _DELIVERED), True, False),
+        ((ACCEPTED, _DOUBTED, {"event": "bounced"}), False, False),
+    ],
+)
+def test_who_may_have_mail_twice(
+    life: tuple[dict[str, Any], ...], after_a_crash: bool, possible: bool
+) -> None:
+    (row,) = folded(of_events(events(*life))).to_pylist()
+    assert (row["duplicate"], row["possible_duplicate"]) == (after_a_crash, possible)
+
+
 def test_two_nodes_with_the_same_spid_are_two_recipients() -> None:
     rows = folded(
         of_events(events(ACCEPTED, ACCEPTED | {"node": "n2"}, {"event": "delivered", "node": "n2"}))
