@@ -72,7 +72,7 @@ def make(spark: SparkSession, store: Store, basis: Basis, tell: Tell) -> Proposa
     found = list(_limits(events, basis, first))
     tell("retry delays", 2, 3)
     found += _delays(events, basis, first)
-    shapings = _together(found, basis)
+    shapings = together(found, basis)
     return Proposal(advice=Advice(suppressions=dead, shapings=shapings), left_out=left_out)
 
 
@@ -89,7 +89,8 @@ def suppressions(spark: SparkSession, store: Store, basis: Basis) -> tuple[dict[
         worst = found.orderBy(F.desc("messages"), F.desc("last"), "name").limit(basis.rules.most)
         pieces: dict[str, Suppression] = {}
         for row in _in_parts(worst, min(count, basis.rules.most)):
-            piece = _suppression(row.asDict(recursive=True), basis, since)
+            first = min(since.get(suppression_id(row["name"]), basis.now), basis.now)
+            piece = piece_of(row.asDict(recursive=True), basis.rules, first)
             if piece is not None:
                 pieces[comparable(piece.recipient)] = piece
     finally:
@@ -104,22 +105,21 @@ def _in_parts(rows: DataFrame, count: int) -> Iterator[Any]:
     return iter(rows.repartitionByRange(parts, *order).sortWithinPartitions(*order).toLocalIterator())
 
 
-def _suppression(row: dict[str, Any], basis: Basis, since: dict[str, int]) -> Suppression | None:
-    """None for a name that an advice file has no place for."""
+def piece_of(row: dict[str, Any], rules: Rules, since: int) -> Suppression | None:
+    """The suppression of a row of `suppressing.dead`; None: an advice file has no place for its name."""
     name, said = row["name"], row["said"]
     if not _fits(name):
         return None
-    piece = suppression_id(name)
     days = format_time(row["first"])[:10], format_time(row["last"])[:10]
     return Suppression(
-        id=piece,
+        id=suppression_id(name),
         recipient=name,
         status=said["status"] or "",
         reply=_reply(said),
         reason="refused as no mailbox, and no mail taken since",
         evidence=f"{row['messages']} messages from {days[0]} to {days[1]}, last event {said['event']}",
-        since=min(since.get(piece, basis.now), basis.now),
-        until=row["last"] + basis.rules.suppressed,
+        since=since,
+        until=row["last"] + rules.suppressed,
     )
 
 
@@ -138,7 +138,7 @@ def _reply(said: dict[str, Any]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Found:
+class Found:
     """What one kind of evidence says of a site."""
 
     site: str
@@ -148,7 +148,7 @@ class _Found:
     evidence: str
 
 
-def _limits(events: DataFrame, basis: Basis, first: int) -> Iterator[_Found]:
+def _limits(events: DataFrame, basis: Basis, first: int) -> Iterator[Found]:
     tried = pressure.attempts(events, first)
     asked = {
         row["site"]: row.asDict(recursive=True) for row in pressure.pressed(tried, basis.rules).collect()
@@ -170,7 +170,7 @@ def _limits(events: DataFrame, basis: Basis, first: int) -> Iterator[_Found]:
             sure = f"explains {1 - limit.doubt:.0%} of what it took and put off"
             last = format_time(told["last"])
             evidence = f"{told['replies']} such replies since {format_time(first)[:10]}, last {last}; {sure}"
-            yield _Found(site=site, limit=limit, reason=reason, evidence=evidence)
+            yield Found(site=site, limit=limit, reason=reason, evidence=evidence)
 
 
 def _said(told: dict[str, Any]) -> Said:
@@ -186,7 +186,7 @@ def _in_words(limit: Limit) -> str:
     return f"{limit.value} recipients {'a minute' if limit.per == MINUTE else 'an hour'}"
 
 
-def _delays(events: DataFrame, basis: Basis, first: int) -> Iterator[_Found]:
+def _delays(events: DataFrame, basis: Basis, first: int) -> Iterator[Found]:
     steps: dict[str, list[Step]] = {}
     for row in curve.curves(events, basis.rules, first).orderBy("site", "step").collect():
         step = Step(begin=row["least"], retries=row["retries"], taken=row["taken"])
@@ -202,14 +202,14 @@ def _delays(events: DataFrame, basis: Basis, first: int) -> Iterator[_Found]:
         evidence = (
             f"{sooner.taken} of {sooner.retries} retries before that succeeded, {taken} of {retries} later"
         )
-        yield _Found(site=site, delays=delays_from(delay, basis.delays), reason=reason, evidence=evidence)
+        yield Found(site=site, delays=delays_from(delay, basis.delays), reason=reason, evidence=evidence)
 
 
-def _together(found: Sequence[_Found], basis: Basis) -> tuple[Shaping, ...]:
+def together(found: Sequence[Found], basis: Basis) -> tuple[Shaping, ...]:
     """One piece for each match. What is in effect and neither seen again nor ended stays: it may be the very
     reason why nothing is seen."""
     since = {piece.id: piece.since for piece in basis.active.shapings}
-    by_match: dict[str, list[_Found]] = {}
+    by_match: dict[str, list[Found]] = {}
     for each in found:
         # A site is named by its best host; an address literal has no element that would match it.
         match = each.site.partition("+")[0]
@@ -221,7 +221,7 @@ def _together(found: Sequence[_Found], basis: Basis) -> tuple[Shaping, ...]:
     return (*made, *stay)
 
 
-def _shaping(match: str, found: Sequence[_Found], basis: Basis, since: dict[str, int]) -> Shaping:
+def _shaping(match: str, found: Sequence[Found], basis: Basis, since: dict[str, int]) -> Shaping:
     limits = [each.limit for each in found if each.limit is not None]
     connections = [each.value for each in limits if not each.per]
     rates = [advised_rate(each) for each in limits if each.per]

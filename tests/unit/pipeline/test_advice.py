@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 
+from mqcd.config.advice import Advice, Shaping, shaping_id
 from mqcd.config.settings import Rate, TlsPolicy
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver import scheduling
@@ -17,6 +19,7 @@ from mqcd.pipeline.advice.decisions import (
     HOUR,
     MINUTE,
     Limit,
+    Rules,
     Said,
     Step,
     advised_rate,
@@ -26,6 +29,7 @@ from mqcd.pipeline.advice.decisions import (
     first_delay,
     rate_limit,
 )
+from mqcd.pipeline.advice.making import Basis, Found, together
 from mqcd.pipeline.advice.replay import AT_ONCE, FIRST_PROBE_MS, Mail, Outage, Outcome, replay
 from tests.fakes.world import START_MS as WORLD_MS
 from tests.fakes.world import Server, World
@@ -134,6 +138,62 @@ def test_later_retries_are_as_late_as_before() -> None:
     assert delays_from(45 * MINUTE, in_force) == (45 * MINUTE, 2 * HOUR, 4 * HOUR)
     assert delays_from(HOUR, in_force) == (HOUR, 105 * MINUTE, 4 * HOUR)
     assert delays_from(DAY, in_force) == (DAY, 4 * HOUR)
+
+
+# ---------------------------------------------------------------- what is in effect
+
+
+NOW = 100 * DAY
+RULES = Rules()
+
+
+def active(match: str, until: int, **told: Any) -> Shaping:
+    values: dict[str, Any] = {
+        "id": shaping_id(match),
+        "reason": "asked for less",
+        "since": NOW - 5 * DAY,
+        "until": until,
+    }
+    return Shaping(match=match, **values | told)
+
+
+def of_site(site: str, **told: Any) -> Found:
+    return Found(site=site, **{"reason": "why", "evidence": "how often"} | told)
+
+
+def proposed(found: list[Found], *pieces: Shaping) -> tuple[Shaping, ...]:
+    delays = (15 * MINUTE, HOUR)
+    return together(found, Basis(now=NOW, delays=delays, active=Advice(shapings=pieces), rules=RULES))
+
+
+def test_what_is_found_again_is_one_piece_that_began_when_it_did() -> None:
+    """Not twice, and with what is found now in place of what was."""
+    before = active("mx1.a.example", NOW + DAY, maxserverconnections=9)
+    found = [of_site("mx1.a.example+2-0123", limit=Limit(value=3, doubt=0.0))]
+    (piece,) = proposed(found, before)
+    assert (piece.id, piece.since, piece.until) == (before.id, before.since, NOW + RULES.shaped)
+    assert piece.maxserverconnections == 3
+
+
+def test_what_is_in_effect_and_not_found_again_stays_until_its_end() -> None:
+    """It may be why nothing is found."""
+    stays, ended = active("a.example", NOW + 1, rate=Rate(count=5, per=HOUR)), active("b.example", NOW)
+    assert proposed([], stays, ended) == (stays,)
+
+
+def test_all_that_is_found_of_a_site_is_one_piece() -> None:
+    found = [
+        of_site("mx.a.example", limit=Limit(value=40, per=MINUTE, doubt=0.1), reason="too fast"),
+        of_site("mx.a.example+3-89ab", delays=(HOUR, 4 * HOUR), reason="greylists"),
+        of_site("[192.0.2.1]", limit=Limit(value=2, doubt=0.0)),
+    ]
+    (piece,) = proposed(found)
+    assert (piece.match, piece.rate, piece.retry_delays) == (
+        "mx.a.example",
+        Rate(count=34, per=MINUTE),
+        (HOUR, 4 * HOUR),
+    )
+    assert (piece.reason, piece.evidence, piece.since) == ("too fast; greylists", "how often", NOW)
 
 
 # ---------------------------------------------------------------- replay
