@@ -42,7 +42,7 @@ CONF = """\
       <relays><relay address="127.0.0.1:{sink}"/></relays>{deliver}
     </deliver>{report}
   </mta>
-  <ops interface="127.0.0.1" port="{ops}"><node>{node}</node><log level="{level}"/>{ops_more}</ops>
+  <ops interface="{interface}" port="{ops}"><node>{node}</node><log level="{level}"/>{ops_more}</ops>
 </mailserver>
 """
 
@@ -58,6 +58,7 @@ DEFAULTS = {
     "relay_clients": "127.0.0.1",
     "sink": "9",
     "ops": "0",
+    "interface": "127.0.0.1",
     "node": "n1",
     "level": "info",
 }

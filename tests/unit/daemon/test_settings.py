@@ -1,0 +1,86 @@
+"""Each setting under `ops` and `application` has its effect in a running server: which test fails without."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from mqcd.core.events import Verb
+from mqcd.daemon.derived import options_of, schedule_of
+from mqcd.queue.retention import Retention
+from tests.unit.daemon.support import running, settings_of, write_conf
+from tests.unit.effects import wrong
+
+TOLD = "test_settings::test_what_operators_are_told_is_what_the_settings_say"
+AGED = "test_settings::test_event_files_are_kept_as_long_as_the_settings_say"
+OPS = {
+    "@interface": "test_settings::test_operators_are_answered_at_their_address_alone",
+    "@port": "test_server::test_a_port_that_is_taken_names_the_line",
+    "/node": TOLD,
+    "/log@format": TOLD,
+    "/log@level": TOLD,
+    "/metrics@sites": TOLD,
+    "/events/rootpath": TOLD,
+    "/events/maxage": AGED,
+    "/events/maxsize": AGED,
+    "/events/hashkey@file": TOLD,
+    "/advice/rootpath": TOLD,
+}
+APPLICATION = {
+    "/announcehost": "config/test_load::test_the_host_name_is_announced_wherever_nothing_else_is_said",
+    "/user": "test_process::test_an_unknown_user_is_exit_code_1",
+}
+
+
+def test_every_setting_has_a_test_that_is_there() -> None:
+    assert wrong("ops", OPS, "daemon") == []
+    assert wrong("application", APPLICATION, "daemon") == []
+
+
+async def test_what_operators_are_told_is_what_the_settings_say(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    events, advice, key = tmp_path / "told", tmp_path / "advised", tmp_path / "key"
+    advice.mkdir()
+    (advice / "active.xml").write_text("<advice>this is none")
+    key.write_bytes(b"0123456789abcdef")
+    key.chmod(0o600)
+    more = (
+        '<metrics sites="0"/>'
+        f'<events><rootpath>{events}</rootpath><hashkey file="{key}"/></events>'
+        f"<advice><rootpath>{advice}</rootpath></advice>"
+    )
+    level = 'debug" format="json'
+    async with running(tmp_path, node="other", level=level, ops_more=more) as house:
+        await house.send("ann@example.com")
+        await house.heard(Verb.DELIVERED)
+        page = (await house.get("/metrics"))[1]
+        assert f'site="127.0.0.1:{house.sink.port}"' not in page
+        assert 'mqcd_site_verdicts_total{site="other",verdict="delivered"} 1.0' in page
+    lines = [json.loads(line) for line in house.log.getvalue().splitlines()]
+    assert any(line["level"] == "debug" for line in lines)
+    assert str(advice / "active.xml") in caplog.text
+    files = list(events.glob("other-*.jsonl.gz"))
+    told = [json.loads(line) for file in files for line in gzip.decompress(file.read_bytes()).splitlines()]
+    assert {each["event"] for each in told} >= {"accepted", "delivered"}
+    assert not any("ann@" in str(each) for each in told)
+
+
+def test_event_files_are_kept_as_long_as_the_settings_say(tmp_path: Path) -> None:
+    """What the queue makes of it: queue/test_retention."""
+    limits = "<events><maxage>2d</maxage><maxsize>3M</maxsize></events>"
+    settings = settings_of(write_conf(tmp_path, ops_more=limits))
+    assert options_of(settings, schedule_of(settings)).retention == Retention(
+        maxage=2 * 86_400_000, maxsize=3 << 20
+    )
+
+
+async def test_operators_are_answered_at_their_address_alone(tmp_path: Path) -> None:
+    async with running(tmp_path, interface="127.0.0.2") as house:
+        for address, answers in (("127.0.0.2", True), ("127.0.0.1", False)):
+            with socket.socket() as client:
+                assert (client.connect_ex((address, house.server.ops_port)) == 0) is answers
