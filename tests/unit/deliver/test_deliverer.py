@@ -192,6 +192,88 @@ async def test_a_kept_connection_that_was_closed_meanwhile_costs_no_attempt() ->
         assert len(kit.dialer.dialled) == 2
 
 
+class Tired(Peer):
+    """Says something else to the second MAIL of a connection."""
+
+    says = ""
+
+    def _mail(self, verb: str, text: str) -> None:
+        if self.messages:
+            self.replies = {**self.replies, "MAIL": self.says}
+        super()._mail(verb, text)
+
+
+@pytest.mark.parametrize("says", ["421 4.4.2 idle for too long", ""])
+async def test_a_kept_connection_that_ends_as_it_is_used_costs_no_attempt(says: str) -> None:
+    def tired() -> Peer:
+        peer = Tired()
+        peer.says = says
+        return peer
+
+    async with Kit(hosts={"192.0.2.1": tired}) as kit:
+        await kit.submit("one@example.com")
+        await kit.heard(Verb.DELIVERED)
+        [recipient] = await kit.submit("two@example.com")
+        await kit.heard(Verb.DELIVERED, 2)
+        assert kit.observer.verbs(recipient.key) == [Verb.ACCEPTED, Verb.ATTEMPTED, Verb.DELIVERED]
+        assert len(kit.dialer.dialled) == 2
+
+
+async def test_what_one_connection_too_many_was_for_goes_over_those_that_work() -> None:
+    peers = iter([Peer(replies={"MAIL": None})])
+    async with Kit() as kit:
+        first = next(peers)
+        kit.dialer.hosts["192.0.2.1"] = lambda: first
+        await kit.submit("one@example.com")
+        await kit.until(lambda: any(line.startswith("MAIL") for line in first.log))
+        kit.dialer.hosts["192.0.2.1"] = "Connection refused"
+        [second] = await kit.submit("two@example.com")
+        await kit.until(lambda: len(kit.dialer.dialled) == 2)
+        first.replies, first._silent = {}, False
+        first._connection.say(b"250 2.1.0 ok\r\n")
+        first.receive(b"")
+        await kit.heard(Verb.DELIVERED, 2)
+        assert kit.observer.verbs(second.key) == [Verb.ACCEPTED, Verb.ATTEMPTED, Verb.DELIVERED]
+        assert kit.observer.count(Verb.DEFERRED) == 0
+
+
+class SlowStore(MemoryStore):
+    """Has not noted that an attempt begins until the test says so."""
+
+    noted: asyncio.Event
+
+    async def begin(self, recipients, destination):  # type: ignore[no-untyped-def]
+        self.noted = asyncio.Event()
+        await self.noted.wait()
+        await super().begin(recipients, destination)
+
+
+async def test_no_content_is_sent_before_the_store_knows_of_the_attempt() -> None:
+    async with Kit(store=SlowStore) as kit:
+        await kit.submit("to@example.com")
+        await kit.until(lambda: bool(kit.dialer.peers) and kit.dialer.peers[0].log[-1:] == ["DATA"])
+        for _ in range(50):
+            await asyncio.sleep(0)
+        peer = kit.dialer.peers[0]
+        assert [line.split()[0] for line in peer.log] == ["EHLO", "MAIL", "RCPT", "DATA"]
+        assert len(peer._connection.writes) == 2, "hello and the envelope"
+        assert isinstance(kit.store, SlowStore)
+        kit.store.noted.set()
+        await kit.heard(Verb.DELIVERED)
+
+
+async def test_whoever_tampers_with_the_beginning_of_tls_gets_no_mail_in_clear() -> None:
+    spoken = {"STARTTLS": "220 go on\r\n250 injected"}
+    peers = {"192.0.2.1": lambda: Peer(extensions=("STARTTLS",), replies=spoken)}
+    async with Kit(hosts=peers) as kit:
+        await kit.submit("to@example.com")
+        await kit.heard(Verb.DEFERRED)
+        verdict = verdict_of(kit, Verb.DEFERRED)
+        assert isinstance(verdict, Deferred)
+        assert verdict.reply.status == "4.7.0"
+        assert len(kit.dialer.peers) == 1
+
+
 async def test_maxmessages_ends_a_connection_with_quit_behind_the_dot() -> None:
     async with Kit(replace(RELAYED, maxmessages=1, maxserverconnections=1)) as kit:
         await kit.submit("one@example.com")

@@ -217,6 +217,7 @@ def test_pipelining_that_was_offered_before_tls_is_forgotten_too() -> None:
     dialogue.receive(HELLO + b"250-mx\r\n250-PIPELINING\r\n250 STARTTLS\r\n220 go\r\n")
     dialogue.tls_started()
     assert dialogue.receive(b"502 no\r\n250 mx\r\n") is State.READY
+    assert not dialogue.extensions
     dialogue.take()
     dialogue.begin(mail())
     assert dialogue.take().count(b"\r\n") == 1
@@ -226,6 +227,9 @@ def test_replies_that_come_in_clear_behind_starttls_end_the_session() -> None:
     dialogue = Dialogue(Manners(hello="me.example"))
     dialogue.receive(HELLO + b"250-mx\r\n250 STARTTLS\r\n")
     assert dialogue.receive(b"220 go\r\n250 injected\r\n") is State.ENDED
+    dialogue = Dialogue(Manners(hello="me.example"))
+    dialogue.receive(HELLO + b"250-mx\r\n250 STARTTLS\r\n")
+    assert dialogue.receive(b"220 go\r\n250 the rest is said in T") is State.ENDED
 
 
 def test_quit_goes_with_the_dot_and_does_not_hold_up_the_verdict() -> None:
