@@ -530,6 +530,13 @@ async def test_a_session_that_is_not_to_be_is_left_with_quit() -> None:
         assert kit.dialer.peers[0].log[-1] == "QUIT"
 
 
+async def test_who_does_not_know_its_lines_is_left_without_a_word() -> None:
+    async with Kit(hosts=serving(replies={"EHLO": "this is no reply"})) as kit:
+        await kit.submit("to@example.com")
+        assert (await deferral(kit)).reply.status == "4.5.0"
+        assert [line.split()[0] for line in kit.dialer.peers[0].log] == ["EHLO"]
+
+
 async def test_each_login_has_a_lane_of_its_own() -> None:
     [usual] = RELAYED.relays
     relays = (

@@ -1,6 +1,7 @@
 """Delivery from claim to verdict, against servers in memory."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from mqcd.config.settings import (
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Body, Bounced, Deferred, Delivered, Expired, Phase, Verdict
+from mqcd.core.ports import MxHost
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.spid import format_spid
 from mqcd.deliver.deliverer import CLAIMED_AT_ONCE
@@ -537,6 +539,28 @@ async def test_an_orderly_stop_parks_what_waits_and_what_has_not_sent_its_dot() 
         await kit.clock.run_for(8000)
         await stop
         assert not any(kit.store.in_flight(recipient) for recipient in recipients)
+        assert not kit.observer.of(Verb.DEFERRED)
+
+
+class Pondering(FakeResolver):
+    """Never answers."""
+
+    async def mx(self, domain: str) -> Sequence[MxHost]:
+        self.asked[domain] += 1
+        await asyncio.get_running_loop().create_future()
+        return ()
+
+
+async def test_an_orderly_stop_parks_who_waits_for_dns() -> None:
+    resolver = Pondering()
+    async with Kit(BY_DNS, resolver=resolver) as kit:
+        [recipient] = await kit.submit("to@example.com")
+        await kit.until(lambda: resolver.asked["example.com"] > 0)
+        assert kit.store.in_flight(recipient)
+        stop = asyncio.ensure_future(kit.deliverer.stop(8000))
+        await kit.clock.run_for(8000)
+        await stop
+        assert not kit.store.in_flight(recipient)
         assert not kit.observer.of(Verb.DEFERRED)
 
 
