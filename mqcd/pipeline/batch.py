@@ -20,7 +20,7 @@ from mqcd.pipeline.store import Commit, Store, overlaps, with_files
 from mqcd.pipeline.tables.events import doubled
 from mqcd.pipeline.tables.folding import LIFE, STATE
 from mqcd.pipeline.tables.ledger import ledger
-from mqcd.pipeline.tables.queue_age import queue_age
+from mqcd.pipeline.tables.queue_age import MOST, queue_age
 from mqcd.pipeline.tables.recipients import of_events, together
 from mqcd.pipeline.tables.times import HOUR_MS
 from mqcd.pipeline.workers.intake import TOLD_DDL, TOLD_OF, intake
@@ -139,10 +139,12 @@ class Batch:
                 continue
             count += row["events"]
             hours.update(row["hours"])
-            if row["low"] is None:
-                continue  # Best effort: ids that are the file's own.
             # By the ids, whatever the file is called: a copy under another name must not count.
-            series, (_, number) = f"{row['node']}/{row['shard']}", parse_name(row["file"])
+            series, (name, number) = f"{row['node']}/{row['shard']}", parse_name(row["file"])
+            if row["low"] is None:
+                # Best effort: ids that are the file's own, as long as it has its name.
+                doubt = doubt or name != f"{row['node']}-{row['shard']}-b"
+                continue
             doubt = doubt or overlaps(self._sequences, series, row["low"], row["high"])
             with_files(self._sequences, series, number, row["low"], row["high"])
         if doubt:
@@ -171,12 +173,15 @@ class Batch:
     def _recipients(self) -> None:
         self._step("recipients")
         told = self._told()
-        if told is None:
-            return
         unfinished = self._existing(OPEN)
         if unfinished:
-            told = told.unionByName(self._read("recipients", unfinished).select(*STATE.names))
+            # Also when nothing else is told: among them may be events that came before the rest of a life
+            # which this batch has found whole.
+            known = self._read("recipients", unfinished).select(*STATE.names)
+            told = known if told is None else told.unionByName(known)
             self._remove += map(self._relative, unfinished)
+        if told is None:
+            return
         days = self._merge(together(told))
         if days:
             self._late(days)
@@ -186,7 +191,7 @@ class Batch:
         if self._doubled:
             return of_events(self._events)
         files = sorted(map(str, (self._staging / TOLD_OF).glob("*.parquet")))
-        return self._spark.read.schema(spark_schema(STATE)).parquet(*files) if files else None
+        return frames.reader(self._spark).schema(spark_schema(STATE)).parquet(*files) if files else None
 
     def _merge(self, rows: DataFrame) -> set[str]:
         """Have the workers fold rows and write recipients; gives the days of whom more may be known."""
@@ -253,7 +258,7 @@ class Batch:
     def _hourly(self, table: str, make: Callable[[DataFrame], DataFrame]) -> None:
         first, last = self._hours[0], self._hours[-1]
         day = F.floor(F.unix_millis("at") / F.lit(HOUR_MS)).cast("long")
-        known = frames.read(self._spark, self._store, "events", frames.days_of(range(first, last + 1)))
+        known = frames.read(self._spark, self._store, "events", frames.days_of(self._hours))
         known = known.where(F.col("at") >= F.timestamp_millis(F.lit(first * HOUR_MS)))
         known = known.where(F.col("at") < F.timestamp_millis(F.lit((last + 1) * HOUR_MS)))
         events = known.where(day.isin(self._hours)).unionByName(self._events)
@@ -270,9 +275,23 @@ class Batch:
             # Who waited through hours in which nothing happened waited all the same.
             first = min(first, self._last.last_hour + 1)
         before = F.unix_millis("hour") < F.lit(first * HOUR_MS)
-        self._replace(
-            "queue_age", queue_age(self._after(), first, last), before, frames.days_of(range(first, last + 1))
-        )
+        rows = queue_age(self._waited(first), first, last)
+        self._replace("queue_age", rows, before, frames.days_of(range(first, last + 1)))
+
+    def _waited(self, first: int) -> DataFrame:
+        """All who may have waited in that hour or later. Who ended before is most of the history: Parquet
+        passes over most of those whose day does not tell."""
+        (since,) = frames.days_of([first - MOST - 24])
+        gone = set(self._remove)
+        files = [
+            file
+            for file in self._store.files("recipients")
+            if self._relative(file) not in gone
+            and (Path(file).parent.name[4:] >= since or not _is(file, DONE))
+        ]
+        ended = F.col("ended")
+        late = ended.isNull() | (ended >= F.timestamp_millis(F.lit(first * HOUR_MS)))
+        return self._rows([*files, *self._made()]).where(late)
 
     def _replace(self, table: str, rows: DataFrame, keep: Column, days: Iterable[str]) -> None:
         """Write some days of a table anew: `rows`, and those that there were and that `keep` tells of."""

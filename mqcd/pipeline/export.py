@@ -24,11 +24,13 @@ def export(frame: DataFrame, target: Path) -> int:
 
     The file appears whole or not at all.
     """
+    target = target.absolute()
     parts = target.with_name(f".{target.name}.{os.getpid()}.parts")
     whole = parts.with_suffix(".tmp")
     columns = [_text(F.col(field.name), field.dataType).alias(field.name) for field in frame.schema]
     try:
         writer = frame.select(*columns).write.option("escape", '"').option("emptyValue", '""')
+        writer.option("ignoreLeadingWhiteSpace", "false").option("ignoreTrailingWhiteSpace", "false")
         writer.option("nullValue", "").option("lineSep", "\n").mode("overwrite").csv(str(parts))
         with whole.open("wb") as out:
             out.write(_head(frame.columns))

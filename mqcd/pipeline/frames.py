@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from datetime import date, timedelta
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import DateType, StructField, StructType
 
 from mqcd.pipeline.schema import DAMAGED, EVENT_FIELDS, EVENTS, spark_schema
@@ -76,8 +76,14 @@ def read_files(spark: SparkSession, base: Path, files: list[str], schema: Struct
     """Some files of a table below `base`."""
     if not files:
         return nothing(spark, schema)
-    found = spark.read.schema(schema).option("basePath", str(base)).parquet(*files)
+    found = reader(spark).schema(schema).option("basePath", str(base)).parquet(*files)
     return found.select(*schema.names)
+
+
+def reader(spark: SparkSession) -> DataFrameReader:
+    """For files that are named. Spark takes `[`, `{`, `*` and `?` in their paths for patterns unless it is
+    told what its own streams tell it."""
+    return spark.read.option("__globPaths__", "false")
 
 
 def write(frame: DataFrame, target: Path, *partitions: str) -> None:

@@ -8,7 +8,6 @@ whose it is stands for as many recipients that are nowhere else.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -94,17 +93,12 @@ def account(
 
     `due_before`: who waits and was due before that, ms, is stuck. Raises what `run` and `record` raise.
     """
-    own = store.root / "_ledger"
-    shutil.rmtree(own, ignore_errors=True)
-    store.root.mkdir(parents=True, exist_ok=True)
-    try:
+    with store.accounting() as own:
         tell("reading the queue", 0, 0)
         recorded = record(*roots, source, own)
         batch = run(spark, store, events, admits=recorded.is_earlier, tell=tell).batch
         tell("adding up", 0, 0)
         return _add_up(spark, store, recorded, batch, due_before)
-    finally:
-        shutil.rmtree(own, ignore_errors=True)
 
 
 def _add_up(spark: SparkSession, store: Store, recorded: Recorded, batch: int, due_before: int) -> Account:
@@ -121,7 +115,7 @@ def _add_up(spark: SparkSession, store: Store, recorded: Recorded, batch: int, d
     try:
         sums = _sums(spark, store, recipients, recorded.damaged)
         settle(store, batch, recipients)
-        late = overdue(spark.read.parquet(str(recorded.homes)), due_before)
+        late = overdue(frames.reader(spark).parquet(str(recorded.homes)), due_before)
         stuck = late.count() if due_before else 0
         return replace(sums, stuck=stuck, overdue=listed(late, recipients, LISTED) if stuck else [])
     finally:
@@ -141,7 +135,8 @@ def _homes(spark: SparkSession, recorded: Recorded) -> DataFrame:
     waits = F.col("area") == Area.BOUNCES.value
     own = F.lit(recorded.node)
     queued = (
-        spark.read.parquet(str(recorded.homes))
+        frames.reader(spark)
+        .parquet(str(recorded.homes))
         .withColumn("node", own)
         .select(
             *KEY,
@@ -151,7 +146,7 @@ def _homes(spark: SparkSession, recorded: Recorded) -> DataFrame:
         )
     )
     zero = F.lit(0).cast("long")
-    quarantined = spark.read.parquet(str(recorded.quarantine)).distinct().withColumn("node", own)
+    quarantined = frames.reader(spark).parquet(str(recorded.quarantine)).distinct().withColumn("node", own)
     return queued.unionByName(
         quarantined.select(
             *KEY, zero.alias("queued"), F.lit(1).cast("long").alias("quarantined"), zero.alias("waiting")

@@ -49,5 +49,5 @@ def run(
 
 
 def waiting_octets(store: Store, directory: Path) -> int:
-    """How much there is to be taken, packed. Raises OSError."""
-    return sum(file.size for file in without(closed_files(directory), store.last().taken))
+    """How much there is to be taken, packed; an empty file counts for one. Raises OSError."""
+    return sum(max(1, file.size) for file in without(closed_files(directory), store.last().taken))

@@ -41,6 +41,8 @@ LOG = "_log"
 _LOCK = "_lock"
 _SCRATCH = "_stream"
 _MOVES = "_moves"
+_ACCOUNT = "_ledger"
+_ACCOUNT_LOCK = "_ledger.lock"
 _LOOK = 0.05
 """Seconds between two looks at whether a lock is free."""
 _PATIENCE = 60.0
@@ -91,7 +93,8 @@ class Store:
     def __init__(
         self, root: Path, disk: Disk | None = None, *, many: int = MANY, patience: float = _PATIENCE
     ) -> None:
-        self.root = root
+        # Java takes `a/link/../b` for `a/b`, the system does not: without `..` both mean the same.
+        self.root = root.resolve() if ".." in root.parts else root.absolute()
         self._looks = round(patience / _LOOK)
         self.many = many
         """So many files of a day are put together."""
@@ -171,20 +174,49 @@ class Store:
 
         `what` is told to others who come meanwhile.
         """
-        self.root.mkdir(parents=True, exist_ok=True)
-        (self.root / LOG).mkdir(exist_ok=True)
-        fd = os.open(self.root / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        with self._held(_LOCK, what):
+            (self.root / LOG).mkdir(exist_ok=True)
+            last = self.last()
+            self._apply(last)
+            shutil.rmtree(self.root / STAGING, ignore_errors=True)
+            try:
+                yield last
+            except BaseException:
+                self._clear()
+                raise
+
+    @contextmanager
+    def accounting(self) -> Iterator[Path]:
+        """Where whoever adds everything up puts what the queue says: a path with nothing there yet, for one
+        at a time. Raises PipelineBusy, OSError."""
+        path = self.root / _ACCOUNT
+        with self._held(_ACCOUNT_LOCK, "an account of all mail"):
+            shutil.rmtree(path, ignore_errors=True)
+            try:
+                yield path
+            finally:
+                shutil.rmtree(path, ignore_errors=True)
+
+    @contextmanager
+    def _held(self, lock: str, what: str) -> Iterator[None]:
+        # The tables name everybody whom mail went to.
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(self.root / lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if not self._disk.lock(fd, exclusive=True):
                 raise PipelineBusy(f"{self._holder(fd)} writes the tables in {self.root}; try again later")
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{what} (process {os.getpid()})".encode(), 0)
-            last = self.last()
-            self._apply(last)
-            shutil.rmtree(self.root / STAGING, ignore_errors=True)
-            yield last
+            yield
         finally:
             os.close(fd)
+
+    def _clear(self) -> None:
+        """Remove what failed before its commit: it may be what filled the disk that the queue is on."""
+        committed = max(self._numbers(), default=0)
+        for path in (self.root / STAGING).glob("*"):
+            if int(path.name.partition("-")[0]) > committed:
+                shutil.rmtree(path, ignore_errors=True)
 
     @staticmethod
     def _holder(fd: int) -> str:

@@ -79,7 +79,10 @@ def add_damage(path: Path) -> None:
 @pytest.fixture(scope="module")
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
     root = tmp_path_factory.mktemp("batches")
-    store, events = Store(root / "pipeline"), root / "events"
+    # Names that mean something to shells, URIs or patterns, and one that leads back.
+    odd = root / "a b%20é#[c]{d}*"
+    odd.mkdir()
+    store, events = Store(odd / ".." / odd.name / "pipeline"), odd / "events"
     log, other = Log("n1"), Log("n2")
     told, slow, stranger = first_events(log, other)
     first = log.seal(events)
@@ -218,23 +221,42 @@ def test_whom_the_log_does_not_tell_all_of_is_not_written_anew_for_ever(
     acceptance = log.seal(events)
     acceptance.rename(tmp_path / "late")
     log.verdict(gone, "delivered", T0 + HOUR)
-    log.deliver(T0 + 8 * 24 * HOUR)
+    now = T0 + 8 * 24 * HOUR
+    log.deliver(now)
     log.seal(events)
+    best = write(events / "n1-0-b17.jsonl.gz", [BEST | {"id": "n1/0/b17-1"}])
     run(spark, store, events)
     kept = {Path(path).parent.name: Path(path).name[:5] for path in store.files("recipients")}
     assert kept == {"day=2026-11-18": "aged-", "day=2026-11-26": "done-"}
 
     (tmp_path / "late").rename(acceptance)
+    whole = log.accept(now + MINUTE, "whole@site.example")
+    acceptance = log.seal(events)
+    acceptance.rename(tmp_path / "late")
+    log.verdict(whole, "deferred", now + 2 * MINUTE)
+    log.seal(events)
     run(spark, store, events)
 
-    row, _ = sorted(table(store, "recipients"), key=lambda each: each["spid"])
+    row, *_ = sorted(table(store, "recipients"), key=lambda each: each["spid"])
     assert (row["recipient"], row["accepts"], row["outcome"], row["open"]) == (
         "gone@site.example",
         1,
         "delivered",
         False,
     )
+
+    # What is left of this one's life comes in a batch that tells of nobody else.
+    (tmp_path / "late").rename(acceptance)
+    log.verdict(whole, "delivered", now + 3 * MINUTE, 2)
+    log.seal(events)
+    run(spark, store, events)
+    *_, row = sorted(table(store, "recipients"), key=lambda each: each["spid"])
+    assert (row["recipient"], row["deferrals"], row["open"]) == ("whole@site.example", 1, False)
+    assert len(table(store, "recipients")) == 3
     assert {Path(path).name[:5] for path in store.files("recipients")} == {"done-"}
+
+    best.with_name("copy-0-b18.jsonl.gz").write_bytes(best.read_bytes())
+    assert run(spark, store, events).counts == {"files": 1, "events": 0, "damaged": 1}
 
 
 def test_a_stream_takes_each_file_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from mqcd.pipeline.run import waiting_octets
+from mqcd.pipeline.store import Store
 from mqcd.pipeline.workers.intake import TOGETHER, intake
 from mqcd.pipeline.workers.parts import PART
-from tests.pipeline.making import HOUR, T0, Log
+from tests.pipeline.making import HOUR, T0, Log, write
 
 _DAY = 24 * HOUR
 
@@ -67,6 +69,32 @@ def test_what_cannot_be_read_is_counted_and_written_beside(tmp_path: Path) -> No
     assert [row["damaged"] for row in told if row["damaged"] is not None] == [1]
     (damaged,) = (row["part"] for row in told if row["part"] and "into=damaged" in row["part"])
     assert [row["raw"] for row in pq.read_table(damaged).to_pylist()] == ["{nonsense"]
+
+
+@pytest.mark.parametrize("name", ["at", "due"])
+@pytest.mark.parametrize(
+    "time",
+    [
+        "0001-01-01T00:00:00+14:00",
+        "9999-12-31T23:59:59-14:00",
+        "1969-12-31T23:59:59.999Z",
+        "2100-01-01T00:00:00Z",
+    ],
+)
+def test_times_that_no_server_has_are_damage_and_stop_nothing(tmp_path: Path, name: str, time: str) -> None:
+    log = Log()
+    log.deliver(T0)
+    log.add("held", T0)[name] = time
+    told = told_of(tmp_path / "in", log.seal(tmp_path / "events"))
+    assert [(row["events"], row["hours"]) for row in told if row["events"]] == [(3, [T0 // HOUR])]
+    (damaged,) = (row["part"] for row in told if row["part"] and "into=damaged" in row["part"])
+    assert pq.read_table(damaged)["damage"].to_pylist() == [f"{name} is no time of a server"]
+
+
+def test_an_empty_file_waits_too(tmp_path: Path) -> None:
+    """Else nobody would ever take it, and it would be called waiting for ever."""
+    write(tmp_path / "events" / "n1-0-0000000001.jsonl.gz", []).write_bytes(b"")
+    assert waiting_octets(Store(tmp_path / "pipeline"), tmp_path / "events") == 1
 
 
 def test_a_file_that_is_gone_fails_the_task_and_names_nothing(tmp_path: Path) -> None:

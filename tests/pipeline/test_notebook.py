@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -34,17 +35,18 @@ def test_tables_that_do_not_exist_yet_are_empty(spark: SparkSession, tmp_path: P
 
 
 def test_columns_that_older_files_lack_are_null_and_those_they_have_too_many_are_passed_over(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tables that an older mqcd wrote: a batch adds to them, and rewrites what it must."""
     store, events, log = Store(tmp_path / "pipeline"), tmp_path / "events", Log()
     slow = log.accept(T0)
-    log.verdict(slow, "deferred", T0 + 50)
+    said = '  =1+1, "no"\r\nand\\ '
+    log.verdict(slow, "deferred", T0 + 50, reply=said)
     log.seal(events)
     run(spark, store, events)
-    for table, lacks in (("events", "left_out"), ("recipients", "zone"), ("sites", "tls_share")):
+    for table, *lacks in (("events", "left_out"), ("recipients", "zone", "removed"), ("sites", "tls_share")):
         for path in map(Path, store.files(table)):
-            older = spark.read.parquet(str(path)).drop(lacks).selectExpr("*", "1 AS was_called_something")
+            older = spark.read.parquet(str(path)).drop(*lacks).selectExpr("*", "1 AS was_called_something")
             older.coalesce(1).write.parquet(str(tmp_path / "older"), mode="overwrite")
             (part,) = (tmp_path / "older").glob("*.parquet")
             part.replace(path)
@@ -59,3 +61,8 @@ def test_columns_that_older_files_lack_are_null_and_those_they_have_too_many_are
     (site,) = tables["sites"].collect()
     assert (site["attempts"], site["tls_share"]) == (2, 1.0)
     assert "was_called_something" not in tables["sites"].columns
+    # Not a scheme of a URI, and nothing that a server said is made tidy.
+    monkeypatch.chdir(tmp_path)
+    export(tables["events"].orderBy("sequence"), Path("e:f.csv"))
+    with Path("e:f.csv").open(newline="") as file:
+        assert [row["reply"] for row in csv.DictReader(file)] == ["", said, "ok"]

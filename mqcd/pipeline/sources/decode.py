@@ -15,7 +15,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from mqcd.core.events import SCHEMA_VERSION
-from mqcd.pipeline.schema import ARROW, FIELDS, LINE
+from mqcd.pipeline.schema import ARROW, FIELDS, LINE, TIME
 
 _GZIP = 31
 _BLOCK = 1 << 22
@@ -45,6 +45,10 @@ _KINDS: dict[pa.DataType, type] = {
     pa.bool_(): bool,
 }
 _LIMITS = {pa.int32(): 1 << 31, pa.int64(): 1 << 63}
+_TIMES = tuple(name for name, kind in FIELDS if kind == TIME)
+_EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+"""Between these a server's clock may be. SPIDs end before; and times that only some calendars know would
+fail every batch that meets them."""
 
 
 def decode(name: str, data: bytes) -> Iterator[pa.RecordBatch]:
@@ -101,7 +105,7 @@ def _at_once(text: bytes) -> pa.Table | None:
         return None
     if table.num_rows != text.count(b"\n") or any(table[name].null_count for name in _MUST):
         return None
-    if pc.max(table["v"]).as_py() > SCHEMA_VERSION:
+    if pc.max(table["v"]).as_py() > SCHEMA_VERSION or not all(_possible(table[name]) for name in _TIMES):
         return None
     match = _ID.fullmatch(table["id"][0].as_py())
     if match is None or not pc.all(pc.starts_with(table["id"], match["prefix"])).as_py():
@@ -113,6 +117,12 @@ def _at_once(text: bytes) -> pa.Table | None:
     if len(numbers) > 1 and pc.min(pc.subtract(numbers[1:], numbers[:-1])).as_py() <= 0:
         return None
     return _complete(table, match["node"], int(match["shard"]), None if match["file"] else numbers)
+
+
+def _possible(times: pa.ChunkedArray) -> bool:
+    span = pc.min_max(times.cast(pa.int64())).as_py()
+    first, last = (int(each.timestamp()) * 1_000_000 for each in (_EARLIEST, _LATEST))
+    return span["min"] is None or (first <= span["min"] and span["max"] < last)
 
 
 def _complete(table: pa.Table, node: str, shard: int, sequence: pa.ChunkedArray | None = None) -> pa.Table:
@@ -184,7 +194,11 @@ def _value(name: str, kind: pa.DataType, value: object) -> object:
     if wanted is None:
         if not isinstance(value, str):
             raise ValueError(f"{name} is not a time")
-        return datetime.fromisoformat(value)
+        at = datetime.fromisoformat(value)
+        at = at if at.tzinfo else at.replace(tzinfo=UTC)
+        if not _EARLIEST <= at < _LATEST:
+            raise ValueError(f"{name} is no time of a server")
+        return at
     if type(value) is not wanted:
         raise ValueError(f"{name} is not of its type")
     if wanted is int and not -_LIMITS[kind] <= value < _LIMITS[kind]:  # type: ignore[operator]

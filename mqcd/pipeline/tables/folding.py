@@ -144,6 +144,9 @@ def _fold(rows: pa.Table) -> pa.Table:
     grouped = wide.group_by(list(KEY), use_threads=False).aggregate([*sums, *least, *greatest])
     columns = {name: grouped[name] for name in KEY}
     columns |= {name: grouped[f"{name}_{how}"] for name, how in (*sums, *least, *greatest)}
+    # A row that was written before there was a count of its kind: none happened. Left null it would make
+    # all that follows from it null, and a recipient neither finished nor unfinished is lost.
+    columns |= {name: pc.fill_null(columns[name], 0) for name in _COUNTS}
     for sequence, names in _NEWEST.items():
         place = pc.take(orders[sequence], columns[sequence])
         for name in (sequence, *names):

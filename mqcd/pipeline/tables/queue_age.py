@@ -16,7 +16,7 @@ BUCKETS: tuple[tuple[str, int], ...] = (
     ("5d-", 1 << 62),
 )
 """Names and upper bounds, ms."""
-_MOST = 60 * 24
+MOST = 60 * 24
 """Hours that one recipient is counted for at most: mail expires long before, and a clock may be wrong."""
 
 
@@ -31,7 +31,7 @@ def queue_age(recipients: DataFrame, first: int, last: int) -> DataFrame:
     spans = known.select(
         "node", "size", F.unix_millis("accepted").alias("since"),
         F.greatest(_hour("accepted"), F.lit(first)).alias("from"),
-        F.least(ended, F.lit(last), _hour("accepted") + _MOST).alias("to"),
+        F.least(ended, F.lit(last), _hour("accepted") + MOST).alias("to"),
     ).where(F.col("from") <= F.col("to"))  # fmt: skip
     waiting = spans.select("node", "size", "since", F.explode(F.sequence("from", "to")).alias("at"))
     end = (F.col("at") + 1) * F.lit(HOUR_MS)

@@ -154,3 +154,11 @@ def test_the_time_in_a_spid() -> None:
     spids = [format_spid(spid_at(T0) | 5), format_spid(spid_at(T0)).lower(), "no spid", "F" * 16]
     epoch = 1_577_836_800_000
     assert spid_ms(pa.chunked_array([spids])).to_pylist() == [T0, T0, epoch, epoch + late]
+
+
+@pytest.mark.parametrize("lacks", ["reports", "removed", "deferrals"])
+def test_what_was_not_counted_when_a_row_was_written_did_not_happen(lacks: str) -> None:
+    """Else nobody could say whether such a recipient is finished, and no table would have him."""
+    rows = of_events(events(ACCEPTED, {"event": "delivered", "attempt": 1}))
+    older = rows.set_column(STATE.names.index(lacks), lacks, pa.nulls(rows.num_rows, pa.int64()))
+    assert folded(older).to_pylist() == folded(rows).to_pylist()

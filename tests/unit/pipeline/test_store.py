@@ -144,6 +144,11 @@ def test_who_is_killed_after_the_commit_is_finished_by_the_next(tmp_path: Path) 
     assert table(store) == {"new.parquet": b"new"}
 
 
+def test_nobody_else_reads_the_tables(tmp_path: Path) -> None:
+    with Store(tmp_path / "pipeline").writing():
+        assert (tmp_path / "pipeline").stat().st_mode & 0o777 == 0o700
+
+
 def test_two_writers_do_not_meet(tmp_path: Path) -> None:
     with Store(tmp_path).writing(), pytest.raises(PipelineBusy), Store(tmp_path).writing():
         pass
@@ -174,3 +179,39 @@ def test_each_attempt_at_a_batch_has_a_place_of_its_own(tmp_path: Path) -> None:
     """Executors of a driver that was killed may go on for a while."""
     store = Store(tmp_path)
     assert store.staging(7) != store.staging(7)
+
+
+def test_what_failed_before_its_commit_takes_no_room(tmp_path: Path) -> None:
+    """It may be what filled the disk that the queue lies on."""
+    store = Store(tmp_path)
+    with pytest.raises(IsADirectoryError), store.writing():
+        (store.root / staged(store, 1)).parent.write_bytes(b"")
+    assert not list((tmp_path / "_staging").glob("*"))
+    store = DiesAfterCommit(tmp_path)
+    old_file(store)
+    with pytest.raises(Killed), store.writing():
+        store.commit(commit(store))
+    # What was committed is all that there is of it.
+    assert len(list((tmp_path / "_staging").glob("*/new.parquet"))) == 1
+
+
+def test_accounts_are_made_one_at_a_time_and_leave_nothing(tmp_path: Path) -> None:
+    with Store(tmp_path).accounting() as own:
+        own.mkdir()
+        with (
+            pytest.raises(PipelineBusy, match=rf"^an account of all mail \(process {os.getpid()}\)"),
+            Store(tmp_path).accounting(),
+        ):
+            pass
+        assert own.exists()
+    assert not own.exists()
+
+
+def test_java_and_the_system_mean_the_same_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere" / "deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "deep")
+    assert Store(tmp_path / "link" / ".." / "tables").root == (tmp_path / "elsewhere" / "tables").resolve()
+    # Executors elsewhere may have another directory under the same link.
+    assert Store(tmp_path / "link").root == tmp_path / "link"
+    monkeypatch.chdir(tmp_path)
+    assert Store(Path("tables")).root == tmp_path / "tables"
