@@ -21,18 +21,17 @@ from mqcd.pipeline.report.figures import (
 
 T0 = 1_795_000_020_000
 _HOUR = 3_600_000
-
-
 _NONE = (
-    "expired", "removed", "quarantined", "unknown", "duplicates", "possible_duplicates", "imbalance",
+    "expired", "removed", "quarantined", "unknown", "duplicates", "possible_duplicates", "stuck", "imbalance",
 )  # fmt: skip
+_NOBODY = ("missing", "excess", "duplicated", "possibly_duplicated", "overdue")
 
 
 def account(**changed: Any) -> Any:
     """The sums of `mqcd.pipeline.ledger`, which cannot be imported without Spark."""
     sums = dict.fromkeys(_NONE, 0)
     sums |= {"accepted": 100, "delivered": 90, "bounced": 5, "queued": 5, "doubled": 0, "damaged": 0}
-    lists: dict[str, Any] = {"missing": [], "excess": [], "duplicated": []}
+    lists: dict[str, Any] = {name: [] for name in _NOBODY}
     return SimpleNamespace(**(sums | lists | changed))
 
 

@@ -10,13 +10,16 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from mqcd.cli.pipeline import _show
 from mqcd.core.events import format_time
 from mqcd.core.model import Area
 from mqcd.pipeline.ledger import Account, account, fields
+from mqcd.pipeline.overdue import Stuck
 from mqcd.pipeline.store import Store
 from mqcd.queue.admin.findings import silent
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import bounced, deferred, delivered
+from tests.fakes.figures import account as even_account
 from tests.pipeline.asking import table
 from tests.unit.queue.support import Rig
 
@@ -68,6 +71,32 @@ def check_stuck(found: Account, rig: Rig) -> None:
     told = fields(found)["overdue"]
     assert isinstance(told, list)
     assert told[0]["due"] == format_time(found.overdue[0].due)
+
+
+def test_people_are_told_who_is_stuck_and_who_may_have_mail_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    """The longest lists are cut; what strangers wrote does not move the cursor."""
+    each = Stuck(
+        id="0000000000000002/1",
+        recipient="a\x1b[2J@site.example",
+        site="site.example",
+        accepted=None,
+        due=1_795_000_020_000,
+        attempts=4,
+        status="4.7.1",
+        reply="Greylisted",
+    )
+    maybe = {"duplicates": 1, "duplicated": ["A/1"], "possible_duplicates": 1, "possibly_duplicated": ["B/2"]}
+    _show(even_account(**maybe, stuck=1, overdue=[each]))
+    said = capsys.readouterr().out
+    assert "1 delivered after a connection that broke behind the final dot\n" in said
+    assert "maybe twice: A/1\nmaybe twice: B/2\n" in said
+    assert said.endswith("due 2026-11-18T11:07:00.000Z, 4 attempts: 4.7.1 Greylisted\n")
+    assert "stuck: 0000000000000002/1 to a" in said
+    assert "\x1b" not in said
+    _show(even_account(stuck=1200, overdue=[each] * 1000))
+    said = capsys.readouterr().out
+    assert said.count("Greylisted") == 20
+    assert said.endswith("stuck: 1200 in all; --json names 1000\n")
 
 
 async def test_a_queue_at_work_is_even_and_a_cluster_line_deleted_by_hand_is_named(

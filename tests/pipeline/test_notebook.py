@@ -24,7 +24,8 @@ def test_tables_that_do_not_exist_yet_are_empty(spark: SparkSession, tmp_path: P
     events.mkdir()
     (events / "n1-0-0000000001.jsonl.gz").write_bytes(b"")
     tables = open_tables(tmp_path / "pipeline")
-    assert [tables[name].count() for name in TABLES] == [0] * len(TABLES)
+    with tables.still():
+        assert [tables[name].count() for name in TABLES] == [0] * len(TABLES)
     assert run(spark, store, events).counts == {"files": 1, "events": 0, "damaged": 0}
     assert tables.taken == {"n1-0-": "1"}
     assert [tables[name].count() for name in TABLES] == [0] * len(TABLES)
@@ -54,6 +55,8 @@ def test_columns_that_older_files_lack_are_null_and_those_they_have_too_many_are
     log.seal(events)
     run(spark, store, events)
     tables = open_tables(tmp_path / "pipeline")
+    with tables.still(), pytest.raises(KeyError, match="nonsense"):
+        tables["nonsense"]
     found = tables["events"].orderBy("sequence").select("left_out").collect()
     assert [row["left_out"] for row in found] == [None, None, 3]
     (recipient,) = tables["recipients"].collect()
