@@ -1,9 +1,13 @@
-"""How far a long piece of work has come: a bar on standard error, for people who wait more than 2 s."""
+"""How far a long piece of work has come: a bar on standard error, for people who wait more than 2 s.
+
+It comes then even if nobody tells anything more: to start Spark is one step of many seconds.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,10 +21,14 @@ if TYPE_CHECKING:
 PATIENCE_MS = 2_000
 
 
+Later = Callable[[float, Callable[[], None]], threading.Timer]
+"""Makes a timer: so many seconds, then what to do."""
+
+
 @contextmanager
-def waiting(clock: Clock) -> Iterator[Tell]:
+def waiting(clock: Clock, later: Later = threading.Timer) -> Iterator[Tell]:
     """Gives a function to be told of progress; shows nothing where nobody looks."""
-    bar = _Bar(clock)
+    bar = _Bar(clock, later)
     try:
         yield bar.tell
     finally:
@@ -28,18 +36,45 @@ def waiting(clock: Clock) -> Iterator[Tell]:
 
 
 class _Bar:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, later: Later) -> None:
         self._clock = clock
+        self._later = later
         self._since = clock.monotonic()
         self._shown: Progress | None = None
         self._what = ""
         self._task: TaskID | None = None
+        self._told = "", 0, 0
+        """What was said last."""
+        self._timer: threading.Timer | None = None
+        self._lock = threading.Lock()
 
     def tell(self, what: str, done: int, total: int) -> None:
         """So much is done."""
-        if self._shown is None:
-            if not sys.stderr.isatty() or self._clock.monotonic() - self._since < PATIENCE_MS:
+        with self._lock:
+            self._told = what, done, total
+            if self._shown is None and not self._is_time():
                 return
+            self._show()
+
+    def _is_time(self) -> bool:
+        """Whether to show it now; if not yet, it is shown when it is."""
+        if not sys.stderr.isatty():
+            return False
+        left = self._since + PATIENCE_MS - self._clock.monotonic()
+        if left > 0 and self._timer is None:
+            self._timer = self._later(left / 1000, self._late)
+            self._timer.daemon = True
+            self._timer.start()
+        return left <= 0
+
+    def _late(self) -> None:
+        with self._lock:
+            if self._timer is not None:
+                self._show()
+
+    def _show(self) -> None:
+        what, done, total = self._told
+        if self._shown is None:
             self._shown = _show()
         if self._task is None or what != self._what:
             if self._task is not None:
@@ -49,6 +84,10 @@ class _Bar:
 
     def end(self) -> None:
         """Leave nothing behind on the screen."""
+        with self._lock:
+            timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
         if self._shown is not None:
             self._shown.stop()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -37,3 +39,20 @@ def test_short_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_file_gets_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(io.StringIO(), monkeypatch, 10 * PATIENCE_MS) == ""
+
+
+def test_who_is_told_nothing_more_sees_what_was_said_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, timers = Terminal(), []
+    monkeypatch.setattr(sys, "stderr", stream)
+
+    def later(seconds: float, act: Callable[[], None]) -> threading.Timer:
+        timers.append(seconds)
+        return threading.Timer(0, act)
+
+    with waiting(FakeClock(), later) as tell:
+        tell("starting", 0, 0)
+        for thread in threading.enumerate():
+            if isinstance(thread, threading.Timer):
+                thread.join()
+        assert "starting" in stream.getvalue()
+    assert timers == [PATIENCE_MS / 1000]
