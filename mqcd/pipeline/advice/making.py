@@ -17,6 +17,7 @@ from mqcd.core.events import format_time
 from mqcd.pipeline import frames
 from mqcd.pipeline.advice import curve, pressure, suppressing
 from mqcd.pipeline.advice.decisions import (
+    DAY,
     HOUR,
     MINUTE,
     Histogram,
@@ -32,6 +33,8 @@ from mqcd.pipeline.advice.decisions import (
 from mqcd.pipeline.store import Store
 
 Tell = Callable[[str, int, int], None]
+_LIFE = 30 * DAY
+"""Longer than mail waits in any queue."""
 _ROWS = 5_000
 """Rows that come to the driver at a time."""
 
@@ -65,8 +68,7 @@ def make(spark: SparkSession, store: Store, basis: Basis, tell: Tell) -> Proposa
     dead, left_out = suppressions(spark, store, basis)
     tell("limits", 1, 3)
     first = basis.now - basis.rules.window
-    days = frames.days_of(range(first // HOUR, basis.now // HOUR + 1))
-    events = frames.read(spark, store, "events", days).where(
+    events = frames.read(spark, store, "events", _days(basis, basis.rules.window)).where(
         F.col("at") <= F.timestamp_millis(F.lit(basis.now))
     )
     found = list(_limits(events, basis, first))
@@ -76,13 +78,20 @@ def make(spark: SparkSession, store: Store, basis: Basis, tell: Tell) -> Proposa
     return Proposal(advice=Advice(suppressions=dead, shapings=shapings), left_out=left_out)
 
 
+def _days(basis: Basis, back: int) -> list[str]:
+    """The days from so many ms ago until now."""
+    return frames.days_of(range((basis.now - back) // HOUR, basis.now // HOUR + 1))
+
+
 # ---------------------------------------------------------------- recipients
 
 
 def suppressions(spark: SparkSession, store: Store, basis: Basis) -> tuple[dict[str, Suppression], int]:
     """Those of the worst, by recipient, and how many dead ones there are beyond `Rules.most`."""
     since = {piece.id: piece.since for piece in basis.active.suppressions.values()}
-    recipients, sites = (frames.read(spark, store, name) for name in ("recipients", "sites"))
+    # By the day of acceptance: what ended within the horizon may have come a while before it.
+    recipients = frames.read(spark, store, "recipients", _days(basis, basis.rules.horizon + _LIFE))
+    sites = frames.read(spark, store, "sites", _days(basis, basis.rules.horizon))
     found = suppressing.dead(recipients, sites, basis.rules, basis.now).persist()
     try:
         count = found.count()
