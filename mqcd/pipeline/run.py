@@ -50,4 +50,4 @@ def run(
 
 def waiting_octets(store: Store, directory: Path) -> int:
     """How much there is to be taken, packed; an empty file counts for one. Raises OSError."""
-    return sum(max(1, file.size) for file in without(closed_files(directory), store.last().taken))
+    return sum(max(1, file.size) for file in closed_files(directory, but=store.last().taken))

@@ -43,7 +43,7 @@ from pyspark.sql.types import StructType
 
 from mqcd.pipeline.schema import EVENTS
 from mqcd.pipeline.sources.decode import decode, unread_file
-from mqcd.pipeline.sources.segments import EventFile, closed_files, contains, grouped, joined, without
+from mqcd.pipeline.sources.segments import EventFile, closed_files, grouped, joined, within
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -153,15 +153,14 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802
         """What will be taken after the next batch."""
-        new = list(without(closed_files(self._directory), start))
+        new = closed_files(self._directory, but=start)
         if self._last is not None:
-            new = [file for file in new if contains(self._last, file)]
+            new = list(within(new, self._last))
         return joined(start, _within(new, limit))
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
         """Tasks for the files that `end` has and `start` has not."""
-        new = [f for f in without(closed_files(self._directory), start) if contains(end, f)]
-        return plan(new, self._bytes)
+        return plan(list(within(closed_files(self._directory, but=start), end)), self._bytes)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in a worker."""

@@ -8,8 +8,12 @@ there were; a file that comes late, with a number below those that were taken, i
 from __future__ import annotations
 
 import itertools
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,20 +43,25 @@ def parse_name(name: str) -> tuple[str, int]:
     return (match["series"], int(match["number"])) if match else (name, 0)
 
 
-def closed_files(directory: Path) -> list[EventFile]:
-    """All closed files, by series and number; none where there is no directory. Raises OSError."""
+def closed_files(directory: Path, but: Sets | None = None) -> list[EventFile]:
+    """All closed files that are not in a set, by series and number; none where there is no directory.
+
+    A busy server closes one every five seconds and keeps them for a month, and a stream looks every second:
+    only what is new is asked for its size. Raises OSError.
+    """
     found = []
+    known = _holding(but or {})
     try:
-        entries = list(directory.iterdir())
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                name = entry.name
+                if not name.endswith(SUFFIX) or known(*(named := parse_name(name))):
+                    continue
+                # The server keeps them for so long only.
+                with suppress(FileNotFoundError):
+                    found.append(EventFile(*named, entry.path, entry.stat().st_size))
     except FileNotFoundError:
         return []
-    for path in entries:
-        if path.name.endswith(SUFFIX):
-            try:
-                size = path.stat().st_size
-            except FileNotFoundError:
-                continue  # The server keeps them for so long only.
-            found.append(EventFile(*parse_name(path.name), str(path), size))
     return sorted(found)
 
 
@@ -97,17 +106,28 @@ def _begins_a_queue(number: int, sequence: int) -> bool:
     return sequence // 1_000_000 in (number, number + 1)
 
 
-def contains(sets: Sets, file: EventFile) -> bool:
-    """Whether a file is in a set."""
-    return any(first <= file.number <= last for first, last in read_ranges(sets.get(file.series, "")))
+def _holding(sets: Sets) -> Callable[[str, int], bool]:
+    """Whether a set has the file of a series with a number. Sets may have very many gaps."""
+    ranges = {series: sorted(read_ranges(text)) for series, text in sets.items()}
+
+    def holds(series: str, number: int) -> bool:
+        runs = ranges.get(series, [])
+        place = bisect_right(runs, number, key=itemgetter(0)) - 1
+        return place >= 0 and number <= runs[place][1]
+
+    return holds
+
+
+def within(files: Iterable[EventFile], sets: Sets) -> Iterator[EventFile]:
+    """Those files that are in a set."""
+    holds = _holding(sets)
+    return (file for file in files if holds(file.series, file.number))
 
 
 def without(files: Iterable[EventFile], sets: Sets) -> Iterator[EventFile]:
     """Those files that are not in a set."""
-    ranges = {series: read_ranges(text) for series, text in sets.items()}
-    for file in files:
-        if not any(first <= file.number <= last for first, last in ranges.get(file.series, ())):
-            yield file
+    holds = _holding(sets)
+    return (file for file in files if not holds(file.series, file.number))
 
 
 def joined(sets: Sets, files: Iterable[EventFile]) -> dict[str, str]:

@@ -6,6 +6,7 @@ import gzip
 import json
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,9 +14,9 @@ from mqcd.pipeline.sources.segments import (
     EventFile,
     absent,
     closed_files,
-    contains,
     grouped,
     joined,
+    within,
     without,
 )
 from mqcd.pipeline.store import with_files
@@ -31,8 +32,7 @@ def file(number: int, series: str = "n-0-", size: int = 10) -> EventFile:
 @given(st.sets(st.integers(0, 60)), st.sets(st.integers(0, 60)))
 def test_a_set_holds_what_was_joined_and_nothing_else(first: set[int], second: set[int]) -> None:
     held = joined(joined({}, map(file, first)), map(file, second))
-    for number in range(62):
-        assert contains(held, file(number)) == (number in first | second)
+    assert [each.number for each in within(map(file, range(62)), held)] == sorted(first | second)
     assert [each.number for each in without(map(file, range(62)), held)] == [
         number for number in range(62) if number not in first | second
     ]
@@ -59,6 +59,15 @@ def test_only_closed_files_are_listed(tmp_path: Path) -> None:
         ("odd.jsonl.gz", 0, 1),
     ]
     assert closed_files(tmp_path / "nowhere") == []
+
+
+def test_of_known_files_the_name_alone_is_read(tmp_path: Path) -> None:
+    """There may be half a million of them, and a stream looks every second."""
+    (tmp_path / "n-0-0000000001.jsonl.gz").symlink_to("n-0-0000000001.jsonl.gz")
+    (tmp_path / "n-0-0000000002.jsonl.gz").write_bytes(b"x")
+    assert [each.number for each in closed_files(tmp_path, but={"n-0-": "1,3-7"})] == [2]
+    with pytest.raises(OSError, match="symbolic links"):
+        closed_files(tmp_path)
 
 
 def test_small_files_share_a_task_and_a_large_one_has_its_own() -> None:
