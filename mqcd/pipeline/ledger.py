@@ -9,6 +9,7 @@ whose it is stands for as many recipients that are nowhere else.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -98,10 +99,14 @@ def account(
         recorded = record(*roots, source, own)
         batch = run(spark, store, events, admits=recorded.is_earlier, tell=tell).batch
         tell("adding up", 0, 0)
-        return _add_up(spark, store, recorded, batch, due_before)
+        with ExitStack() as still:
+            still.enter_context(store.still())
+            return _add_up(spark, store, recorded, batch, due_before, still)
 
 
-def _add_up(spark: SparkSession, store: Store, recorded: Recorded, batch: int, due_before: int) -> Account:
+def _add_up(
+    spark: SparkSession, store: Store, recorded: Recorded, batch: int, due_before: int, still: ExitStack
+) -> Account:
     known = frames.read(spark, store, "recipients")
     fresh = _fresh_events(spark, store, recorded)
     if fresh is not None:
@@ -114,6 +119,8 @@ def _add_up(spark: SparkSession, store: Store, recorded: Recorded, batch: int, d
     recipients = recipients.persist()
     try:
         sums = _sums(spark, store, recipients, recorded.damaged)
+        # All that is needed of the tables is at hand, and now they are written.
+        still.close()
         settle(store, batch, recipients)
         late = overdue(frames.reader(spark).parquet(str(recorded.homes)), due_before)
         stuck = late.count() if due_before else 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from mqcd.core.events import format_time
 from mqcd.core.model import Area
 from mqcd.pipeline.ledger import Account, account, fields
 from mqcd.pipeline.overdue import Stuck
-from mqcd.pipeline.store import Store
+from mqcd.pipeline.store import Commit, Store
 from mqcd.queue.admin.findings import silent
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import bounced, deferred, delivered
@@ -26,10 +28,37 @@ from tests.unit.queue.support import Rig
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
 
 
+class Watched(Store):
+    """Refuses to be read while a batch of another process could move its files."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.kept: list[str] = []
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        with super().still():
+            self.kept.append("still")
+            yield
+            self.kept.remove("still")
+
+    @contextmanager
+    def writing(self, what: str = "a batch") -> Iterator[Commit]:
+        assert not self.kept, "a writer waits for readers"
+        with super().writing(what) as last:
+            self.kept.append("writing")
+            yield last
+            self.kept.remove("writing")
+
+    def files(self, name: str, days: Iterable[str] | None = None) -> list[str]:
+        assert self.kept, f"{name} is read while others may move it"
+        return super().files(name, days)
+
+
 def accounted(spark: SparkSession, store: Store, rig: Rig, due_before: int = 0) -> Account:
     return account(
         spark,
-        store,
+        Watched(store.root),
         events=rig.root / "events",
         roots=(rig.queue, rig.spool),
         source=rig.options.source,
