@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mqcd.pipeline.report.figures import TOP
-from mqcd.pipeline.report.gather import gather
+from mqcd.pipeline.report.gather import gather, last_days
 from mqcd.pipeline.report.make import Subject, make, write
 from mqcd.pipeline.report.page import page
 from mqcd.pipeline.run import run
@@ -93,6 +93,21 @@ def test_figures_are_those_of_the_log_and_bounded(spark: SparkSession, store: St
     newest = gather(spark, store, events, days=1, made=T0 + 27 * HOUR, overdue_ms=0)
     assert newest.accepted == 1 + sum(T0 + n * 20 * MINUTE >= 1_795_046_400_000 for n in range(SITES))
     assert newest.stuck.total == 0
+
+
+def test_a_clock_that_once_ran_ahead_hides_nothing(store: Store) -> None:
+    days = ["2026-10-01", "2026-11-17", "2026-11-18", "2026-11-19", "2071-01-01"]
+
+    def shown(*of: str) -> list[str]:
+        for day in of:
+            path = store.table("events") / f"day={day}" / "x.parquet"
+            path.parent.mkdir(parents=True)
+            path.touch()
+        return last_days(store, 30, T0)
+
+    assert shown() == []
+    assert shown(days.pop()) == ["2071-01-01"]
+    assert shown(*days) == days[1:]
 
 
 @pytest.mark.needs("java")

@@ -68,7 +68,7 @@ def gather(
     Raises OSError, and what Spark raises.
     """
     last = store.last()
-    period = _last_days(store, days)
+    period = last_days(store, days, made)
     told = frames.read(spark, store, "events", period)
     coverage = _coverage(spark, store, told, last, events, Coverage(made=made, unasked=unasked))
     if coverage.since is None or coverage.until is None:
@@ -84,7 +84,7 @@ def gather(
         coverage=coverage,
         width=width,
         moments=moments,
-        waiting=_waiting(frames.read(spark, store, "queue_age", period), width, last.last_hour),
+        waiting=_waiting(frames.read(spark, store, "queue_age", period), width, _last_hour(last, period)),
         ages=tuple(name for name, _ in BUCKETS),
         account=account,
         outcomes={row["outcome"]: row["n"] for row in _counted(accepted, "outcome").collect()},
@@ -110,13 +110,24 @@ def gather(
 # ---------------------------------------------------------------- what it is made of
 
 
-def _last_days(store: Store, days: int) -> list[str]:
-    """Those that any event is of, back from the newest."""
+def last_days(store: Store, days: int, made: int) -> list[str]:
+    """Those that any event is of, back from the newest; `made` is now, ms.
+
+    A server whose clock once ran ahead must not hide all that happened since: what lies after tomorrow is
+    left out, unless there is nothing else.
+    """
     known = sorted({Path(file).parent.name.removeprefix("day=") for file in store.files("events")})
     if not known:
         return []
+    (tomorrow,) = frames.days_of([made // HOUR_MS + 24])
+    known = [day for day in known if day <= tomorrow] or known
     first = str(date.fromisoformat(known[-1]) - timedelta(days=days - 1))
     return [day for day in known if day >= first]
+
+
+def _last_hour(last: Commit, period: list[str]) -> int:
+    """The last one in which anything happened, or that of the last day."""
+    return min(last.last_hour, (date.fromisoformat(period[-1]) - frames.EPOCH).days * 24 + 23)
 
 
 def width_of(since: int, until: int) -> int:
