@@ -115,6 +115,7 @@ class Session:
 
     async def _connect(self, job: Job) -> bool:
         shop = self._shop
+        started = shop.clock.monotonic()
         found = await connect(shop, job.hop, self._turn)
         if isinstance(found, Link):
             self._link = found
@@ -122,10 +123,10 @@ class Session:
             shop.table.opened(self._lane)
             return True
         self._job = None
-        self._unreachable(job, found)
+        self._unreachable(job, found, started)
         return False
 
-    def _unreachable(self, job: Job, found: NoHost) -> None:
+    def _unreachable(self, job: Job, found: NoHost, started: int) -> None:
         """No host would do: this job was tried; what else waits for the destination is not.
 
         Where other connections work, the server has enough of them, and the job goes over those.
@@ -148,6 +149,7 @@ class Session:
             source_addr=found.source,
             tls=found.tls,
             connect_ms=found.connect_ms,
+            attempt_ms=now - started - found.connect_ms,
             session=found.session,
             at=self._shop.clock.now(),
         )

@@ -169,6 +169,11 @@ async def test_a_connection_that_is_never_made_times_out() -> None:
         await kit.clock.run_for(MINUTE + 2000)
         await kit.heard(Verb.DEFERRED)
         assert kit.observer.of(Verb.CONNECT_FAILED)[0].reason == "no connection in time"
+        verdict = verdict_of(kit, Verb.DEFERRED)
+        assert isinstance(verdict, Deferred)
+        assert verdict.attempt is not None
+        # What-if needs it: so long nobody else tries that destination.
+        assert MINUTE <= verdict.attempt.attempt_ms <= MINUTE + 2000
 
 
 async def test_a_kept_connection_takes_the_next_message() -> None:
