@@ -11,6 +11,7 @@ the new events touch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -19,6 +20,7 @@ from mqcd.pipeline import frames
 from mqcd.pipeline.batch import Batch
 from mqcd.pipeline.sources.segments import EventFile, closed_files, without
 from mqcd.pipeline.store import Commit, Store
+from mqcd.pipeline.workers.parts import OPEN
 
 Tell = Callable[[str, int, int], None]
 
@@ -49,5 +51,15 @@ def run(
 
 
 def waiting_octets(store: Store, directory: Path) -> int:
-    """How much there is to be taken, packed; an empty file counts for one. Raises OSError."""
-    return sum(max(1, file.size) for file in closed_files(directory, but=store.last().taken))
+    """What a batch would have to take in, packed: new event files, of which an empty one counts for one, and
+    with them the unfinished recipients, millions after an outage. 0 = there is nothing new.
+
+    Raises OSError, TablesOfAnotherFormat.
+    """
+    waiting = sum(max(1, file.size) for file in closed_files(directory, but=store.last().taken))
+    if waiting:
+        for path in map(Path, store.files("recipients")):
+            # Another process may be writing them anew.
+            with suppress(FileNotFoundError):
+                waiting += path.stat().st_size if path.name.startswith(OPEN) else 0
+    return waiting
