@@ -135,10 +135,8 @@ def stream(
         else:
             click.echo(f"batch {commit.batch}: {_counted(commit.counts)}")
 
-    with (
-        store.writing("mqcd pipeline stream") as last,
-        _spark(place, where["master"], where["settings"], lasts=not once) as (spark, _, told, progress),
-    ):
+    opened = _spark(place, where["master"], where["settings"], lasts=not once, streams=True)
+    with store.writing("mqcd pipeline stream") as last, opened as (spark, _, told, progress):
         from mqcd.pipeline.stream import Pace, Stream
 
         pace = Pace(once=once, every=every, files=maxfiles, octets=maxsize)
@@ -338,7 +336,7 @@ def _tables(place: Place) -> tuple[Loaded, Store]:
 
 @contextmanager
 def _spark(
-    place: Place, master: str | None, settings: dict[str, str], *, lasts: bool = False
+    place: Place, master: str | None, settings: dict[str, str], *, lasts: bool = False, streams: bool = False
 ) -> Iterator[tuple[SparkSession, Store, Settings, Progress]]:
     """A session, the tables, the server's settings, and whom to tell of progress."""
     from mqcd.cli.progress import waiting
@@ -353,7 +351,8 @@ def _spark(
         progress("starting Spark", 0, 0)
         little = not lasts and waiting_octets(store, loaded.settings.ops.events.rootpath) <= LITTLE
         chosen = {**SHORT, **settings} if little and not master else settings
-        with running(master=master, settings=chosen) as spark:
+        # Of the commands the stream alone reads through a data source.
+        with running(master=master, settings=chosen, sources=streams) as spark:
             yield spark, store, loaded.settings, progress
 
 

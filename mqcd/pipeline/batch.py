@@ -63,15 +63,14 @@ class Batch:
         self._doubled = False
         """Whether ids came twice, so that recipients are not those that the workers made of the files."""
 
-    def take(self, unread: DataFrame) -> Commit:
-        """All steps, for files that the source names and has not read (option `unread`). Only what a task
-        read to its end counts as taken, and so does a file without a line. Gives the last commit, and makes
-        none, where there is no file."""
+    def take(self, files: frames.Files) -> Commit:
+        """All steps. Only what a task read to its end counts as taken, and so does a file without a line.
+        Gives the last commit, and makes none, where there is no file."""
         self._step("reading events")
-        told = self._intake(unread)
+        told = self._intake(files)
         if not told:
             return self._last
-        files = [
+        taken = [
             EventFile(*parse_name(row["file"]), row["file"], 0) for row in told if row["damaged"] is not None
         ]
         counts = self._look(told)
@@ -87,12 +86,12 @@ class Batch:
         self._compact()
         commit = Commit(
             batch=self._number,
-            taken=joined(self._last.taken, files),
+            taken=joined(self._last.taken, taken),
             sequences=self._sequences,
             move=[list(pair) for pair in self._moves()],
             remove=self._remove,
             last_hour=max(self._last.last_hour, *self._hours, 0),
-            counts={"files": len(files), **counts},
+            counts={"files": len(taken), **counts},
         )
         self._step("committing")
         self._store.commit(commit)
@@ -110,9 +109,9 @@ class Batch:
         files = sorted(str(path) for path in base.glob("day=*/*.parquet"))
         return frames.read_files(self._spark, base, files, frames.schema_of(self._spark, name))
 
-    def _intake(self, unread: DataFrame) -> list[Row]:
+    def _intake(self, files: frames.Files) -> list[Row]:
         """Have the workers write what is in the files; gives what they tell of it."""
-        told = unread.select("file").mapInArrow(intake(self._staging), TOLD_DDL).collect()
+        told = files.map(intake(self._staging), TOLD_DDL).collect()
         self._name(told)
         return told
 

@@ -6,16 +6,18 @@ file that was written before a column existed is read with nulls there.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import DateType, StructField, StructType
 
 from mqcd.pipeline.schema import DAMAGED, EVENT_FIELDS, EVENTS, spark_schema
-from mqcd.pipeline.sources.segments import EventFile
+from mqcd.pipeline.sources.decode import decode
+from mqcd.pipeline.sources.segments import PARTITION, EventFile, grouped
 from mqcd.pipeline.store import Store
 from mqcd.pipeline.tables.folding import RECIPIENT
 from mqcd.pipeline.tables.ledger import ledger
@@ -102,6 +104,46 @@ def days_of(hours: Iterable[int]) -> list[str]:
     return [str(EPOCH + timedelta(days=day)) for day in sorted({hour // 24 for hour in hours})]
 
 
-def names_option(files: Iterable[EventFile]) -> str:
-    """What the source `mqcd-events` is told to read just these."""
-    return json.dumps([Path(file.path).name for file in files])
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Event files, for tasks: each row of a frame stands for some."""
+
+    rows: DataFrame
+    paths: Callable[[pa.RecordBatch], list[str]]
+    """Whose, given rows."""
+
+    def map(
+        self, work: Callable[[Iterator[str]], Iterator[pa.RecordBatch]], schema: StructType | str
+    ) -> DataFrame:
+        """What `work` gives for the paths of each task."""
+        paths = self.paths
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return work(path for batch in batches for path in paths(batch))
+
+        return self.rows.mapInArrow(run, schema)
+
+
+def files_of(spark: SparkSession, files: Iterable[EventFile]) -> Files:
+    """Files that the driver knows. A task has some; small ones share one."""
+    groups = [[file.path for file in group] for group in grouped(files, PARTITION)]
+
+    def paths(batch: pa.RecordBatch) -> list[str]:
+        return [path for number in batch.column("id").to_pylist() for path in groups[number]]
+
+    return Files(spark.range(0, len(groups), 1, max(1, len(groups))), paths)
+
+
+def files_named(frame: DataFrame) -> Files:
+    """Files that the source `mqcd-events` names, with the option `unread`."""
+    return Files(frame.select("file"), lambda batch: batch.column("file").to_pylist())
+
+
+def events_in(files: Files) -> DataFrame:
+    """What the files hold, as the source `mqcd-events` gives it."""
+    return files.map(_decoded, EVENTS)
+
+
+def _decoded(paths: Iterator[str]) -> Iterator[pa.RecordBatch]:
+    for path in map(Path, paths):
+        yield from decode(path.name, path.read_bytes())

@@ -112,7 +112,7 @@ def _add_up(
     if fresh is not None:
         # Only those whom the journal tells of have to be folded again.
         told = of_events(fresh)
-        lives = told.select(*LIFE).distinct()
+        lives = fresh.select(*LIFE).distinct()
         touched = known.join(lives, list(LIFE), "left_semi").select(*STATE.names)
         known = known.join(lives, list(LIFE), "left_anti").unionByName(merge(told.unionByName(touched)))
     recipients = _with_places(with_homes(known, _homes(spark, recorded)))
@@ -134,8 +134,7 @@ def _fresh_events(spark: SparkSession, store: Store, recorded: Recorded) -> Data
     files = list(without(closed_files(recorded.events), store.last().taken))
     if not files:
         return None
-    names = frames.names_option(files)
-    return spark.read.format("mqcd-events").option("names", names).load(str(recorded.events))
+    return frames.events_in(frames.files_of(spark, files))
 
 
 def _homes(spark: SparkSession, recorded: Recorded) -> DataFrame:

@@ -45,9 +45,7 @@ def run(
         files = [file for file in without(closed_files(directory), last.taken) if admits(file)]
         if not files:
             return Commit(batch=last.batch, taken=last.taken)
-        names = frames.names_option(files)
-        reader = spark.read.format("mqcd-events").option("unread", "true").option("names", names)
-        return Batch(spark, store, last, tell).take(reader.load(str(directory)))
+        return Batch(spark, store, last, tell).take(frames.files_of(spark, files))
 
 
 def waiting_octets(store: Store, directory: Path) -> int:

@@ -71,9 +71,16 @@ class PipelineUnavailable(MqcdError):
 
 
 def session(
-    *, master: str | None = None, settings: Mapping[str, str] | None = None, name: str = "mqcd"
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    name: str = "mqcd",
+    sources: bool = True,
 ) -> SparkSession:
-    """The active session, else a new one. Raises PipelineUnavailable."""
+    """The active session, else a new one. Raises PipelineUnavailable.
+
+    `sources`: with `mqcd-events` and `mqc`, each use of which starts Python three times more.
+    """
     check_packages()
     from pyspark.sql import SparkSession
 
@@ -81,20 +88,25 @@ def session(
     if active is None:
         _prepare()
         active = _start(master, {**DEFAULTS, **(settings or {})}, name)
-    _register(active)
+    if sources:
+        _register(active)
     return active
 
 
 @contextmanager
 def running(
-    *, master: str | None = None, settings: Mapping[str, str] | None = None, name: str = "mqcd"
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    name: str = "mqcd",
+    sources: bool = True,
 ) -> Iterator[SparkSession]:
     """The same for as long as the block lasts: a session that was there before outlives it."""
     check_packages()
     from pyspark.sql import SparkSession
 
     lent = SparkSession.getActiveSession() is not None
-    spark = session(master=master, settings=settings, name=name)
+    spark = session(master=master, settings=settings, name=name, sources=sources)
     try:
         yield spark
     finally:

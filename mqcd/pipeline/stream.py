@@ -22,6 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from mqcd.pipeline import frames
 from mqcd.pipeline.batch import Batch, Tell
 from mqcd.pipeline.run import silent
 from mqcd.pipeline.store import Commit, Store
@@ -113,7 +114,9 @@ class Stream:
             if self._ending:
                 return
             try:
-                taken = Batch(self._spark, self._store, self._last, self._tell).take(unread)
+                taken = Batch(self._spark, self._store, self._last, self._tell).take(
+                    frames.files_named(unread)
+                )
             except Exception as error:
                 # Spark would tell of it as text of its own.
                 self._failed = error

@@ -43,13 +43,10 @@ from pyspark.sql.types import StructType
 
 from mqcd.pipeline.schema import EVENTS
 from mqcd.pipeline.sources.decode import decode, unread_file
-from mqcd.pipeline.sources.segments import EventFile, closed_files, grouped, joined, within
+from mqcd.pipeline.sources.segments import PARTITION, EventFile, closed_files, grouped, joined, within
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-PARTITION = 8 << 20
-"""Packed octets of a task: some 130 MB of text."""
 
 
 def read_files(partition: InputPartition, unread: bool) -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
+PARTITION = 8 << 20
+"""Packed octets of event files that a task gets: some 130 MB of text."""
 SUFFIX = ".jsonl.gz"
 """Of closed files; one that is being written has another name."""
 _NAME = re.compile(r"(?P<series>.+-b?)(?P<number>\d+)\.jsonl\.gz")

@@ -48,17 +48,15 @@ TOGETHER = 100_000
 _HOUR_US = 3_600_000_000
 
 
-def intake(
-    target: Path, together: int = TOGETHER
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a task does, given batches with the paths of files in column `file`; gives rows as in TOLD.
+def intake(target: Path, together: int = TOGETHER) -> Callable[[Iterator[str]], Iterator[pa.RecordBatch]]:
+    """What a task does, given the paths of files; gives rows as in TOLD.
 
     It holds `together` rows, and those of a file, before it writes them below `target`.
     """
     base = str(target)
 
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        paths = [Path(path) for batch in batches for path in batch.column("file").to_pylist()]
+    def work(names: Iterator[str]) -> Iterator[pa.RecordBatch]:
+        paths = list(map(Path, names))
         if paths:
             yield pa.RecordBatch.from_pylist(list(_take(paths, Parts(Path(base)), together)), schema=TOLD)
 
