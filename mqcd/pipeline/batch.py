@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -22,13 +23,15 @@ from mqcd.pipeline.tables.folding import LIFE, STATE
 from mqcd.pipeline.tables.ledger import ledger
 from mqcd.pipeline.tables.queue_age import MOST, queue_age
 from mqcd.pipeline.tables.recipients import of_events, together
+from mqcd.pipeline.tables.replies import refusals
 from mqcd.pipeline.tables.times import HOUR_MS
 from mqcd.pipeline.workers.intake import TOLD_DDL, TOLD_OF, intake
 from mqcd.pipeline.workers.merging import MERGED_DDL, merging
 from mqcd.pipeline.workers.parts import DONE, OPEN, take
 
 Tell = Callable[[str, int, int], None]
-_STEPS = 5 + len(frames.HOURLY)
+_STEPS = 5
+_AT_A_TIME = 2
 _AGE = timedelta(days=7)
 """For so long recipients may stay unfinished and be written anew by each batch."""
 _ADDED_TO = ("events", "damaged", "recipients")
@@ -76,12 +79,8 @@ class Batch:
         counts = self._look(told)
         if counts["events"]:
             self._recipients()
-            for table, make in frames.HOURLY.items():
-                self._step(table)
-                self._hourly(table, make)
-            self._step("ledger")
-            self._ledger()
-            self._queue_age()
+            self._step(", ".join((*frames.HOURLY, "ledger")))
+            self._what_follows()
         self._step("putting small files together")
         self._compact()
         commit = Commit(
@@ -254,15 +253,37 @@ class Batch:
 
     # ------------------------------------------------------------ what follows from them
 
-    def _hourly(self, table: str, make: Callable[[DataFrame], DataFrame]) -> None:
+    def _what_follows(self) -> None:
+        """The tables that are made of events and recipients.
+
+        Two at a time: planning a job of a small batch keeps one processor busy for longer than its tasks do.
+        """
+        events = self._touched()
+        refused = refusals(events).persist()
+        jobs: list[Callable[[], None]] = [
+            partial(self._hourly, table, make, events, refused) for table, make in frames.HOURLY.items()
+        ]
+        jobs += [self._ledger, self._queue_age]
+        try:
+            with ThreadPoolExecutor(_AT_A_TIME) as threads:
+                for done in [threads.submit(job) for job in jobs]:
+                    done.result()
+        finally:
+            refused.unpersist()
+
+    def _touched(self) -> DataFrame:
+        """All events of the hours in which something happened."""
         first, last = self._hours[0], self._hours[-1]
         day = F.floor(F.unix_millis("at") / F.lit(HOUR_MS)).cast("long")
         known = frames.read(self._spark, self._store, "events", frames.days_of(self._hours))
         known = known.where(F.col("at") >= F.timestamp_millis(F.lit(first * HOUR_MS)))
         known = known.where(F.col("at") < F.timestamp_millis(F.lit((last + 1) * HOUR_MS)))
-        events = known.where(day.isin(self._hours)).unionByName(self._events)
+        return known.where(day.isin(self._hours)).unionByName(self._events)
+
+    def _hourly(self, table: str, make: frames.Hourly, events: DataFrame, refused: DataFrame) -> None:
+        rows = make(events, refused)
         hours = [hour * HOUR_MS for hour in self._hours]
-        self._replace(table, make(events), ~F.unix_millis("hour").isin(hours), frames.days_of(self._hours))
+        self._replace(table, rows, ~F.unix_millis("hour").isin(hours), frames.days_of(self._hours))
 
     def _ledger(self) -> None:
         rows = self._after(self._days).where(F.col("day").cast("string").isin(self._days))

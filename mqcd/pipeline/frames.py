@@ -28,7 +28,9 @@ from mqcd.pipeline.tables.sites import sites
 
 DAY = "day"
 EPOCH = date(1970, 1, 1)
-HOURLY: dict[str, Callable[[DataFrame], DataFrame]] = {"sites": sites, "senders": senders, "replies": replies}
+Hourly = Callable[[DataFrame, DataFrame | None], DataFrame]
+"""A table of events, and of their `refusals` if these are at hand."""
+HOURLY: dict[str, Hourly] = {"sites": sites, "senders": senders, "replies": replies}
 """Tables whose rows of an hour follow from the events of that hour alone."""
 TABLES = ("events", "damaged", "recipients", "ledger", *HOURLY, "queue_age")
 """All tables."""
@@ -56,7 +58,7 @@ def _schema(spark: SparkSession, table: str) -> StructType:
     if table == "damaged":
         return StructType([field for field in EVENTS if field.name in DAMAGED])
     if table in HOURLY:
-        return HOURLY[table](nothing(spark, EVENTS)).schema
+        return HOURLY[table](nothing(spark, EVENTS), None).schema
     if table == "recipients":
         return spark_schema(RECIPIENT)
     recipients = nothing(spark, schema_of(spark, "recipients"))

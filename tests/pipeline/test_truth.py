@@ -144,8 +144,13 @@ def test_sites(world: World) -> None:
     columns = ("attempts", "delivered", "deferred", "bounced", "expired", "first_attempts", "first_delivered")
     found, latencies = {}, {}
     percentiles = ("latency_p50_ms", "latency_p90_ms", "latency_p99_ms")
-    for row in world.rows("sites", "hour", "site", "tls_share", *columns, *percentiles):
+    for row in world.rows("sites", "hour", "site", "tls_share", "classes", *columns, *percentiles):
         key = row["hour"], row["site"]
+        # Each class once, the most frequent first; every refusal has one.
+        counts = [each["count"] for each in row["classes"] or ()]
+        assert counts == sorted(counts, reverse=True)
+        assert len({each["class"] for each in row["classes"] or ()}) == len(counts)
+        assert sum(counts) == row["attempts"] - row["delivered"]
         found[key] = {name: row[name] for name in columns} | {
             "tls": round(row["tls_share"] * row["attempts"])
         }

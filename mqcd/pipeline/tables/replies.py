@@ -44,9 +44,18 @@ CLASSES: tuple[tuple[str, str], ...] = (
 _NOT_TAKEN = (Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
 
 
-def not_taken(events: DataFrame) -> DataFrame:
-    """Verdicts that are no delivery, and connections that failed before one."""
-    return events.where(F.col("event").isin(*(verb.value for verb in _NOT_TAKEN)))
+def refusals(events: DataFrame) -> DataFrame:
+    """Verdicts that are no delivery, those of an hour that are alike in one row with `count` and `shape`.
+
+    Both `replies` and `sites` are made of them, and shapes are most of the work: a batch keeps them.
+    """
+    hour = hour_of(F.unix_millis("at"))
+    site = F.coalesce("site", "destination")
+    told = events.where(F.col("event").isin(*(verb.value for verb in _NOT_TAKEN))).select(
+        hour.alias("hour"), site.alias("site"), "event", "code", "status", "phase", "class", "reply"
+    )
+    alike = told.groupBy(*told.columns).agg(F.count("*").alias("count"))
+    return alike.withColumn("shape", shape(F.coalesce("reply", F.lit(""))))
 
 
 def shape(reply: Column) -> Column:
@@ -64,17 +73,15 @@ def suggested(shape: Column) -> Column:
     return found
 
 
-def replies(events: DataFrame) -> DataFrame:
-    """A row for each UTC hour, shape, code and status."""
-    hour = hour_of(F.unix_millis("at"))
-    site = F.coalesce("site", "destination")
-    told = not_taken(events).select(
-        hour.alias("hour"), shape(F.coalesce("reply", F.lit(""))).alias("shape"), "code", "status", "event",
-        site.alias("site"), "phase", "class", "reply",
-    )  # fmt: skip
+def replies(events: DataFrame, refused: DataFrame | None = None) -> DataFrame:
+    """A row for each UTC hour, shape, code and status; `refused`: the events' `refusals`, if at hand."""
+    told = refusals(events) if refused is None else refused
     grouped = told.groupBy("hour", "shape", "code", "status").agg(
-        F.count("*").alias("count"),
-        *(F.count_if(F.col("event") == verb.value).alias(verb.value) for verb in _NOT_TAKEN),
+        F.sum("count").alias("count"),
+        *(
+            F.sum(F.when(F.col("event") == verb.value, F.col("count")).otherwise(F.lit(0))).alias(verb.value)
+            for verb in _NOT_TAKEN
+        ),
         F.approx_count_distinct("site").alias("sites"),
         F.max("phase").alias("phase"),
         F.max("class").alias("class"),

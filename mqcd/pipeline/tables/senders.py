@@ -11,7 +11,7 @@ from mqcd.pipeline.tables.times import day_of, hour_of
 _COUNTED = (Verb.ACCEPTED, Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
 
 
-def senders(events: DataFrame) -> DataFrame:
+def senders(events: DataFrame, _refused: DataFrame | None = None) -> DataFrame:
     """A row for each hour and sender; "" is the null sender. Counts are of recipients."""
     told = events.where(
         F.col("event").isin(*(verb.value for verb in _COUNTED)) & F.col("sender").isNotNull()

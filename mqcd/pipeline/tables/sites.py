@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.core.events import Verb
-from mqcd.pipeline.tables.replies import not_taken, shape
+from mqcd.pipeline.tables.replies import refusals
 from mqcd.pipeline.tables.times import day_of, hour_of
 
 _VERDICTS = (Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
@@ -14,8 +14,11 @@ TOP = 3
 """Replies that are kept of a site and hour."""
 
 
-def sites(events: DataFrame) -> DataFrame:
-    """A row for each hour and site; times in ms, rates and shares from 0 to 1."""
+def sites(events: DataFrame, refused: DataFrame | None = None) -> DataFrame:
+    """A row for each hour and site; times in ms, rates and shares from 0 to 1.
+
+    `refused`: the `refusals` of the events, if at hand.
+    """
     told = (
         events.where(F.col("event").isin(*(verb.value for verb in _VERDICTS)))
         .withColumn("hour", hour_of(F.unix_millis("at")))
@@ -40,18 +43,28 @@ def sites(events: DataFrame) -> DataFrame:
         F.try_divide("tls", "attempts").alias("tls_share"),
         "connect_ms", "attempt_ms",
     )  # fmt: skip
-    return rows.join(_top(not_taken(told)), ["hour", "site"], "left").withColumn(
-        "day", day_of(F.unix_millis("hour"))
+    top = _top(refusals(events) if refused is None else refused)
+    return rows.join(top, ["hour", "site"], "left").withColumn("day", day_of(F.unix_millis("hour")))
+
+
+def _top(refused: DataFrame) -> DataFrame:
+    """The commonest replies and all classes of a site and hour, the most frequent first."""
+    # Brought together once, by what all of the sums below have in common.
+    told = refused.withColumn("site", F.coalesce("site", F.lit(""))).repartition("hour", "site")
+    total = F.sum("count").alias("count")
+    each = told.groupBy("hour", "site", "class", "code", "shape").agg(total)
+    shapes = F.collect_list(F.struct("count", "code", "shape"))
+    kinds = each.groupBy("hour", "site", "class").agg(total, _first(shapes, TOP).alias("shapes"))
+    known = F.when(F.col("class").isNotNull(), F.struct("count", "class"))
+    named = F.transform(
+        F.sort_array(F.collect_list(known), asc=False),
+        lambda one: F.struct(one["class"].alias("class"), one["count"].alias("count")),
+    )
+    return kinds.groupBy("hour", "site").agg(
+        _first(F.flatten(F.collect_list("shapes")), TOP).alias("replies"), named.alias("classes")
     )
 
 
-def _top(told: DataFrame) -> DataFrame:
-    """The commonest replies and all classes of a site and hour."""
-    each = told.groupBy(
-        "hour", "site", "class", "code", shape(F.coalesce("reply", F.lit(""))).alias("shape")
-    ).agg(F.count("*").alias("count"))
-    ranked = F.sort_array(F.collect_list(F.struct("count", "code", "shape")), asc=False)
-    classes = F.collect_list(F.when(F.col("class").isNotNull(), F.struct("class", "count")))
-    return each.groupBy("hour", "site").agg(
-        F.slice(ranked, 1, TOP).alias("replies"), classes.alias("classes")
-    )
+def _first(rows: Column, most: int) -> Column:
+    """The greatest ones, at most so many."""
+    return F.slice(F.sort_array(rows, asc=False), 1, most)
