@@ -43,6 +43,8 @@ class Parts:
         """Before this none of them can be read."""
         for writer in self._writers.values():
             writer.close()
+        # The worker lives on beside Java, which has the next work: what is not used is not to stay resident.
+        pa.default_memory_pool().release_unused()
 
     def add(self, table: str, rows: pa.Table, days: pa.ChunkedArray, prefix: str = "") -> None:
         """Rows of a table, each with its day; their files come to have names with `prefix`."""
