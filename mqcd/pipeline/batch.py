@@ -27,7 +27,7 @@ from mqcd.pipeline.tables.replies import refusals
 from mqcd.pipeline.tables.times import HOUR_MS
 from mqcd.pipeline.workers.intake import TOLD_DDL, TOLD_OF, intake
 from mqcd.pipeline.workers.merging import MERGED_DDL, merging
-from mqcd.pipeline.workers.parts import DONE, OPEN, take
+from mqcd.pipeline.workers.parts import AGED, DONE, OPEN, take
 
 Tell = Callable[[str, int, int], None]
 _STEPS = 5
@@ -172,6 +172,8 @@ class Batch:
         self._step("recipients")
         told = self._told()
         unfinished = self._existing(OPEN)
+        # Of old ones those whose lives this batch may have found whole.
+        unfinished += [file for file in self._store.files("recipients", self._days) if _is(file, AGED)]
         if unfinished:
             # Also when nothing else is told: among them may be events that came before the rest of a life
             # which this batch has found whole.
@@ -199,7 +201,12 @@ class Batch:
 
     def _late(self, days: Iterable[str]) -> None:
         """Events of recipients who were finished or old already: their files are written anew."""
-        finished = [path for path in self._store.files("recipients", days) if not _is(path, OPEN)]
+        read = set(self._remove)
+        finished = [
+            path
+            for path in self._store.files("recipients", days)
+            if not _is(path, OPEN) and self._relative(path) not in read
+        ]
         staged = self._made()
         finished += [path for path in staged if f"kept={DONE}" in path and Path(path).parent.name[4:] in days]
         unfinished = [path for path in staged if f"kept={DONE}" not in path]
