@@ -357,6 +357,8 @@ def _spark(
 
 
 def _show(sums: Account) -> None:
+    from mqcd.core.words import printable
+
     ends = (
         "delivered", "bounced", "expired", "removed", "queued", "quarantined",
     )  # fmt: skip
@@ -370,6 +372,8 @@ def _show(sums: Account) -> None:
         click.echo(f"{sums.possible_duplicates} delivered after a connection that broke behind the final dot")
     if sums.doubled or sums.damaged:
         click.echo(f"{sums.doubled} events with an id twice, {sums.damaged} lines that cannot be read")
+    if sums.others:
+        click.echo(f"left out, for their queues are not here: {', '.join(map(printable, sums.others))}")
     twice = [*sums.duplicated, *sums.possibly_duplicated]
     lists = {"missing": sums.missing, "in excess": sums.excess, "maybe twice": twice}
     for what, ids in lists.items():

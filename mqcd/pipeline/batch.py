@@ -337,7 +337,9 @@ class Batch:
         for table in _ADDED_TO:
             small: dict[str, list[str]] = {}
             for path in map(Path, self._store.files(table, days)):
-                stays = not _is(path, OPEN) and self._relative(str(path)) not in gone
+                # Others of recipients are written anew when something is told of them, and keep their names.
+                added = table != "recipients" or _is(path, DONE)
+                stays = added and self._relative(str(path)) not in gone
                 if stays and path.stat().st_size < _SMALL:
                     small.setdefault(path.parent.name, []).append(str(path))
             files = [file for each in small.values() if len(each) >= self._store.many for file in each]

@@ -3,7 +3,8 @@
 Each recipient has an account of its own. Acceptances and ends come from events, those that have no file
 yet from the journal; what is queued and what is quarantined comes from the queue's files, read at one
 moment (`homes`). A recipient who waits for its report has bounced. What cannot be read and does not say
-whose it is stands for as many recipients that are nowhere else.
+whose it is stands for as many recipients that are nowhere else. Other nodes whose event files lie beside
+those of this queue are left out: where their mail is only their own queues can tell.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ class Account:
     """Recipients in the queue who were due long ago."""
     overdue: list[Stuck] = field(default_factory=list)
     """Those of them who have waited longest."""
+    others: list[str] = field(default_factory=list)
+    """Nodes that were left out, for this is not their queue."""
 
 
 def fields(sums: Account) -> dict[str, object]:
@@ -109,6 +112,9 @@ def _add_up(
 ) -> Account:
     known = frames.read(spark, store, "recipients")
     fresh = _fresh_events(spark, store, recorded)
+    others = _others(known, fresh, recorded.node)
+    elsewhere = known.where(F.col("node").isin(others))
+    known = known.where(~F.col("node").isin(others))
     if fresh is not None:
         # Only those whom the journal tells of have to be folded again.
         told = of_events(fresh)
@@ -121,12 +127,30 @@ def _add_up(
         sums = _sums(spark, store, recipients, recorded.damaged)
         # All that is needed of the tables is at hand, and now they are written.
         still.close()
-        settle(store, batch, recipients)
+        settle(store, batch, recipients, elsewhere)
         late = overdue(frames.reader(spark).parquet(str(recorded.homes)), due_before)
         stuck = late.count() if due_before else 0
-        return replace(sums, stuck=stuck, overdue=listed(late, recipients, LISTED) if stuck else [])
+        named = listed(late, recipients, LISTED) if stuck else []
+        return replace(sums, stuck=stuck, overdue=named, others=others)
     finally:
         recipients.unpersist()
+
+
+def _others(known: DataFrame, fresh: DataFrame | None, own: str) -> list[str]:
+    """Nodes at work beside the queue's own: of whom something is told after its own began. Of a node that has
+    been given another name since nothing is, and its mail is in this queue."""
+    told = known.select("node", F.coalesce("accepted", "last_event").alias("first"), "last_event")
+    if fresh is not None:
+        told = told.unionByName(
+            fresh.select("node", F.col("at").alias("first"), F.col("at").alias("last_event"))
+        )
+    spans = (
+        told.groupBy("node").agg(F.min("first").alias("first"), F.max("last_event").alias("last")).collect()
+    )
+    began = min((row["first"] for row in spans if row["node"] == own), default=None)
+    if began is None:
+        return []
+    return sorted(row["node"] for row in spans if row["node"] != own and row["last"] > began)
 
 
 def _fresh_events(spark: SparkSession, store: Store, recorded: Recorded) -> DataFrame | None:
@@ -200,6 +224,7 @@ def _sums(spark: SparkSession, store: Store, recipients: DataFrame, unread: int)
         if sums["possible_duplicates"]
         else [],
         overdue=[],
+        others=[],
     )
 
 

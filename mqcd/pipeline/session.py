@@ -6,7 +6,7 @@ unless told a master, counts in UTC, and its Python workers are the interpreter 
 they find the same packages. A session that exists already (notebook) is used as it is; under spark-submit
 what that was told goes before all this.
 
-Raises PipelineUnavailable, whose text names the package to install.
+Raises PipelineUnavailable, whose text names the package to install, and WorkFailed for what Spark throws.
 """
 
 from __future__ import annotations
@@ -70,6 +70,10 @@ class PipelineUnavailable(MqcdError):
     """Spark cannot run here: a package or Java is missing. Fault: who set the machine up."""
 
 
+class WorkFailed(MqcdError):
+    """Spark gave up; the text is its reason, the rest stands in its log. What a batch began is undone."""
+
+
 def session(
     *,
     master: str | None = None,
@@ -101,17 +105,36 @@ def running(
     name: str = "mqcd",
     sources: bool = True,
 ) -> Iterator[SparkSession]:
-    """The same for as long as the block lasts: a session that was there before outlives it."""
+    """The same for as long as the block lasts: a session that was there before outlives it.
+
+    Also raises WorkFailed, for what Spark throws in the block.
+    """
     check_packages()
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     lent = SparkSession.getActiveSession() is not None
     spark = session(master=master, settings=settings, name=name, sources=sources)
     try:
         yield spark
+    except (PySparkException, Py4JError) as error:
+        raise WorkFailed(f"Spark gave up: {reason(str(error))}") from error
     finally:
         if not lent:
             spark.stop()
+
+
+def reason(text: str) -> str:
+    """The one line of what Spark says that tells why: a Python worker's error, else Java's first cause."""
+    lines = text.splitlines()
+    traces = [index for index, line in enumerate(lines) if line.startswith("Traceback ")]
+    if traces:
+        # Frames are indented, what was raised is not.
+        raised = (line for line in lines[traces[-1] + 1 :] if line.strip() and not line[0].isspace())
+        return next(raised, lines[-1]).strip()
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return causes[-1] if causes else next(filter(None, map(str.strip, lines)), "no reason given")
 
 
 def _prepare() -> None:

@@ -20,10 +20,11 @@ from mqcd.pipeline.tables.times import day_of, hour_of, spid_ms
 _COUNTS = {"files": 0, "events": 0, "damaged": 0}
 
 
-def settle(store: Store, batch: int, recipients: DataFrame) -> bool:
+def settle(store: Store, batch: int, recipients: DataFrame, elsewhere: DataFrame) -> bool:
     """Write the table anew, unless another process has made a batch after this one, or is at it.
 
-    `recipients`: with `queued` and `quarantined`, see `with_homes`. Raises OSError, and what Spark raises.
+    `recipients`: with `queued` and `quarantined`, see `with_homes`; `elsewhere`: those of other nodes, of
+    whom that is not known. Raises OSError, and what Spark raises.
     """
     try:
         with store.writing("mqcd pipeline ledger") as last:
@@ -31,7 +32,7 @@ def settle(store: Store, batch: int, recipients: DataFrame) -> bool:
                 return False
             number = last.batch + 1
             staging = store.staging(number)
-            frames.write(ledger(_dated(recipients)), staging)
+            frames.write(ledger(_dated(recipients)).unionByName(ledger(elsewhere)), staging)
             made = sorted(staging.rglob("*.parquet"))
             known = [_below(store, Path(file)) for file in store.files("ledger")]
             move = [

@@ -30,7 +30,7 @@ import shutil
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from mqcd.core.errors import MqcdError
@@ -87,6 +87,9 @@ class Commit:
     """What was taken: files, events, damaged."""
 
 
+_FIELDS = {each.name for each in fields(Commit)}
+
+
 class Store:
     """The tables below one directory."""
 
@@ -132,7 +135,8 @@ class Store:
                 " of the event files that are kept"
             )
         self._looked = True
-        return Commit(**told)
+        # What a newer mqcd added without another format does without being known.
+        return Commit(**{name: told[name] for name in _FIELDS & told.keys()})
 
     def require(self) -> None:
         """Raise NoTables where no batch has made any."""

@@ -24,7 +24,7 @@ _HOUR = 3_600_000
 _NONE = (
     "expired", "removed", "quarantined", "unknown", "duplicates", "possible_duplicates", "stuck", "imbalance",
 )  # fmt: skip
-_NOBODY = ("missing", "excess", "duplicated", "possibly_duplicated", "overdue")
+_NOBODY = ("missing", "excess", "duplicated", "possibly_duplicated", "overdue", "others")
 
 
 def account(**changed: Any) -> Any:

@@ -23,6 +23,7 @@ from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import bounced, deferred, delivered
 from tests.fakes.figures import account as even_account
 from tests.pipeline.asking import table
+from tests.pipeline.making import Log
 from tests.unit.queue.support import Rig
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
@@ -133,8 +134,14 @@ async def test_a_queue_at_work_is_even_and_a_cluster_line_deleted_by_hand_is_nam
 ) -> None:
     """Before and after its segments are exported, and with the server stopped."""
     rig = await Rig(tmp_path / "q").open()
+    began = rig.clock.now()
     await busy(rig)
-    even = {"accepted": 7, "delivered": 1, "bounced": 1, "queued": 5}
+    # As this node was called once, and one beside it, whose mail waits in a queue of its own.
+    (past := Log("past")).deliver(began - HOUR)
+    past.seal(rig.root / "events")
+    (beside := Log("beside")).accept(began + 1)
+    beside.seal(rig.root / "events")
+    even = {"accepted": 8, "delivered": 2, "bounced": 1, "queued": 5, "others": ["beside"]}
     assert sums(accounted(spark, store, rig)) == even
     await rig.evacuate()
     await rig.close()
@@ -143,10 +150,14 @@ async def test_a_queue_at_work_is_even_and_a_cluster_line_deleted_by_hand_is_nam
     assert sums(replace(found, stuck=0, overdue=[])) == even
     check_stuck(found, rig)
     # What the queue holds stands in the table until something happens to that day's mail.
-    (hour,) = table(store, "ledger")
-    assert {name: hour[name] for name in (*even, "unfinished", "imbalance")} == even | {
-        "unfinished": 5,
-        "imbalance": 0,
+    found_in_it = {
+        row["node"]: [row[name] for name in ("accepted", "delivered", "queued", "unfinished", "imbalance")]
+        for row in table(store, "ledger")
+    }
+    assert found_in_it == {
+        "past": [1, 1, 0, 0, 0],
+        rig.options.source.node: [7, 1, 5, 5, 0],
+        "beside": [1, 0, None, 1, None],
     }
 
     name = next(name for name in rig.clusters() if name.startswith("deferred"))

@@ -12,6 +12,7 @@ from mqcd.pipeline.export import export
 from mqcd.pipeline.frames import TABLES
 from mqcd.pipeline.notebook import open_tables
 from mqcd.pipeline.run import run
+from mqcd.pipeline.session import WorkFailed, running
 from mqcd.pipeline.store import Store
 from tests.pipeline.making import MINUTE, T0, Log
 
@@ -33,6 +34,8 @@ def test_tables_that_do_not_exist_yet_are_empty(spark: SparkSession, tmp_path: P
     assert (tmp_path / "sites.csv").read_text().startswith("hour,site,")
     assert size == (tmp_path / "sites.csv").stat().st_size
     assert run(spark, store, events).counts == {}
+    with pytest.raises(WorkFailed, match=r"^Spark gave up: .*nobody"), running() as lent:
+        lent.sql("SELECT nobody").collect()
 
 
 def test_columns_that_older_files_lack_are_null_and_those_they_have_too_many_are_passed_over(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.pipeline.session import PipelineUnavailable, check_packages, find_java
+from mqcd.pipeline.session import PipelineUnavailable, check_packages, find_java, reason
 
 GOOD = {"pyspark": "4.3.0", "pyarrow": "26.0.1", "pandas": "2.3.3"}
 
@@ -46,3 +46,36 @@ def test_versions_that_go_together() -> None:
     for wrong in ({"pandas": "3.0.1"}, {"pyspark": "3.5.1"}, {"pyarrow": "14.0"}):
         with pytest.raises(PipelineUnavailable, match="does not work with"):
             check_packages(GOOD | wrong)
+
+
+WORKER = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "intake.py", line 83, in _take
+    parts.close()
+    ^^^^^^^^^^^^^
+OSError: [Errno 28] No space left on device
+ SQLSTATE: 38000
+\tat org.apache.spark.api.python.BasePythonRunner
+"""
+JAVA = """An error occurred while calling o123.parquet.
+: org.apache.spark.SparkException: Job aborted.
+\tat org.apache.spark.sql.Dataset
+Caused by: org.apache.spark.SparkException: Task failed
+\tat org.apache.spark.Executor
+Caused by: java.io.IOException: No space left on device
+\tat java.base/java.io.FileOutputStream
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (WORKER, "OSError: [Errno 28] No space left on device"),
+        (JAVA, "java.io.IOException: No space left on device"),
+        ("\n[UNRESOLVED_COLUMN] no such column `x`\nat line 1", "[UNRESOLVED_COLUMN] no such column `x`"),
+        ("Traceback (most recent call last):", "Traceback (most recent call last):"),
+        ("", "no reason given"),
+    ],
+)
+def test_why_spark_gave_up_is_one_line(said: str, why: str) -> None:
+    assert reason(said) == why

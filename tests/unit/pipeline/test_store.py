@@ -72,6 +72,13 @@ def test_tables_of_another_format_are_neither_read_nor_added_to(
     assert (tmp_path / "t" / "day=2026-11-18" / "old.parquet").exists()
 
 
+def test_what_a_newer_version_added_to_a_commit_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "_log").mkdir()
+    told = {"format": FORMAT, "batch": 7, "last_hour": 3, "of_tomorrow": [1]}
+    (tmp_path / "_log" / "0000000007.json").write_text(json.dumps(told))
+    assert Store(tmp_path).last() == Commit(batch=7, last_hour=3)
+
+
 def test_a_commit_waits_for_who_reads_and_shows_itself_whole(tmp_path: Path) -> None:
     store = Store(tmp_path)
     old_file(store)
