@@ -8,9 +8,10 @@ With several processes (`--dist=loadfile`) each file's tests go to one of them, 
 the same one, whose Java is warm by then. What takes longest comes first, so that the processes end together.
 """
 
+import logging
 import os
 import shutil
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -58,6 +59,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _rank(unit: str) -> int:
     return next((rank for rank, start in enumerate(_LONGEST) if unit.startswith(start)), len(_LONGEST))
+
+
+@pytest.fixture(autouse=True)
+def level_of_our_log() -> Iterator[None]:
+    """What a command that runs in a test's process makes of it ends with the test."""
+    log = logging.getLogger("mqcd")
+    level = log.level
+    yield
+    log.setLevel(level)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
