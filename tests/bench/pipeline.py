@@ -1,11 +1,13 @@
-"""All tables from a made-up event log: time, processor time, memory; then one new segment.
+"""All tables from a made-up event log: time, processor time, memory; then one new segment, and a stream.
 
     python -m tests.bench.pipeline [--events 1000000,5000000] [--at DIR]
 
-runs `mqcd pipeline run` as a person would, with default settings, Java's start included. The last segment of
-one node is held back and comes by itself afterwards. Memory is the greatest sum of what Java and all Python
-workers have resident at one time, so pages that workers share count for each of them. Processor time is that
-of all of them, and does not depend on who else is busy as much as the time on the wall does.
+runs `mqcd pipeline run` as a person would, with default settings, Java's start included. Of each node one
+segment is held back: the newest of one comes by itself afterwards, to another run; then a stream is started,
+and given an older one of another node, and when it has taken that, the newest of the third. Memory is the
+greatest sum of what Java and all Python workers have resident at one time, so pages that workers share count
+for each of them. Processor time is that of all of them, and does not depend on who else is busy as much as
+the time on the wall does.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -91,26 +94,17 @@ def _reap() -> None:
             os.waitpid(-1, 0)
 
 
-def pipeline_run(var: Path, *flags: str) -> dict[str, object]:
-    """One `mqcd pipeline run` over what is new below `var`."""
+def _command(var: Path, *words: str) -> list[str]:
     conf = var / "mqcd.xml"
     conf.write_text("<mailserver/>\n")
+    return [sys.executable, "-m", "mqcd", "-c", str(conf), "--var", str(var), "pipeline", *words]
+
+
+def pipeline_run(var: Path, *flags: str) -> dict[str, object]:
+    """One `mqcd pipeline run` over what is new below `var`."""
     peak, before, begun = Peak(), _used(), time.monotonic()
     peak.start()
-    words = [
-        sys.executable,
-        "-m",
-        "mqcd",
-        "-c",
-        str(conf),
-        "--var",
-        str(var),
-        "pipeline",
-        "run",
-        "--json",
-        *flags,
-    ]
-    done = subprocess.run(words, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(_command(var, "run", "--json", *flags), stdout=subprocess.PIPE, check=True)
     wall = time.monotonic() - begun
     _reap()
     counts = json.loads(done.stdout)
@@ -123,6 +117,23 @@ def pipeline_run(var: Path, *flags: str) -> dict[str, object]:
     }
 
 
+def pipeline_stream(var: Path, files: Sequence[Path], *flags: str) -> Iterator[dict[str, object]]:
+    """A stream that is given one file after the other; the first one's time has the start in it."""
+    words = _command(var, "stream", "--json", *flags)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as stream:
+        assert stream.stdout is not None
+        try:
+            for path in files:
+                begun = time.monotonic()
+                shutil.move(path, var / "events")
+                line = stream.stdout.readline()
+                took = time.monotonic() - begun
+                yield {"events": json.loads(line)["events"], "wall s": took, "load": os.getloadavg()[0]}
+        finally:
+            stream.terminate()
+    _reap()
+
+
 def _last_full(events: Path) -> Path:
     """The last segment of the first node that is about as large as the largest."""
     files = sorted(events.glob("mail1-0-0*"))
@@ -130,15 +141,25 @@ def _last_full(events: Path) -> Path:
     return [path for path in files if path.stat().st_size > largest * 0.8][-1]
 
 
+def _newest(events: Path, node: str) -> Path:
+    return max(events.glob(f"{node}-0-0*"))
+
+
 def measure(root: Path, events: int, flags: list[str]) -> None:
     """One size."""
     var, aside = root / str(events), root / "aside"
     aside.mkdir()
     generate(Plan(seed=7, events=events), var)
-    late = hold_back(_last_full(var / "events"), aside)
+    held = (_last_full(var / "events"), _newest(var / "events", "mail2"), _newest(var / "events", "mail3"))
+    older, newest, other = (hold_back(path, aside) for path in held)
     show("all tables", pipeline_run(var, *flags))
-    shutil.move(late, var / "events")
-    show("one new segment", pipeline_run(var, *flags))
+    shutil.move(newest, var / "events")
+    show("the newest segment", pipeline_run(var, *flags))
+    streamed = pipeline_stream(var, (older, other), *flags)
+    show("a stream's start, an older segment", next(streamed))
+    show("then the newest of another node", next(streamed))
+    for _ in streamed:
+        pass
     shutil.rmtree(var)
     aside.rmdir()
 
