@@ -1,6 +1,6 @@
 """All tables from a made-up event log: time, processor time, memory; then one new segment, and a stream.
 
-    python -m tests.bench.pipeline [--events 1000000,5000000] [--at DIR]
+    python -m tests.bench.pipeline [--events 1000000,5000000] [--set NAME=VALUE]
 
 runs `mqcd pipeline run` as a person would, with default settings, Java's start included. Of each node one
 segment is held back: the newest of one comes by itself afterwards, to another run; then a stream is started,
