@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -30,8 +31,7 @@ from mqcd.pipeline.workers.merging import MERGED_DDL, merging
 from mqcd.pipeline.workers.parts import AGED, DONE, OPEN, take
 
 Tell = Callable[[str, int, int], None]
-_STEPS = 5
-_AT_A_TIME = 2
+_STEPS = 6 + len(frames.HOURLY)
 _AGE = timedelta(days=7)
 """For so long recipients may stay unfinished and be written anew by each batch."""
 _ADDED_TO = ("events", "damaged", "recipients")
@@ -62,7 +62,7 @@ class Batch:
         """The hours since 1970 in which something happened."""
         self._days: list[str] = []
         """The days on which the recipients were accepted that something happened to."""
-        self._done = 0
+        self._done = itertools.count()
         self._doubled = False
         """Whether ids came twice, so that recipients are not those that the workers made of the files."""
 
@@ -78,9 +78,7 @@ class Batch:
         ]
         counts = self._look(told)
         if counts["events"]:
-            self._recipients()
-            self._step(", ".join((*frames.HOURLY, "ledger")))
-            self._what_follows()
+            self._tables()
         self._step("putting small files together")
         self._compact()
         commit = Commit(
@@ -97,8 +95,7 @@ class Batch:
         return commit
 
     def _step(self, what: str) -> None:
-        self._tell(what, self._done, _STEPS)
-        self._done += 1
+        self._tell(what, next(self._done), _STEPS)
 
     # ------------------------------------------------------------ events
 
@@ -110,9 +107,17 @@ class Batch:
 
     def _intake(self, files: frames.Files) -> list[Row]:
         """Have the workers write what is in the files; gives what they tell of it."""
-        told = files.map(intake(self._staging), TOLD_DDL).collect()
+        with ThreadPoolExecutor(1) as threads:
+            ahead = threads.submit(self._look_ahead)
+            told = files.map(intake(self._staging), TOLD_DDL).collect()
+            ahead.result()
         self._name(told)
         return told
+
+    def _look_ahead(self) -> None:
+        """What will be asked for all the same: while Python reads a small batch, Java's processor is idle."""
+        for table in frames.TABLES:
+            self._schema(table)
 
     @staticmethod
     def _name(told: Iterable[Row]) -> None:
@@ -166,10 +171,38 @@ class Batch:
         del self._events
         self._doubled = True
 
+    # ------------------------------------------------------------ tables
+
+    def _tables(self) -> None:
+        """All but `events` and `damaged`: those that are made of recipients beside those of events.
+
+        Side by side: planning a job of a small batch keeps one processor busy for longer than its tasks do.
+        """
+        with ThreadPoolExecutor() as threads:
+            for done in [threads.submit(job) for job in (self._of_recipients, self._of_events)]:
+                done.result()
+
+    def _of_recipients(self) -> None:
+        self._step("recipients")
+        self._recipients()
+        self._step("ledger")
+        self._ledger()
+        self._step("queue_age")
+        self._queue_age()
+
+    def _of_events(self) -> None:
+        events = self._touched()
+        refused = refusals(events).persist()
+        try:
+            for table, make in frames.HOURLY.items():
+                self._step(table)
+                self._hourly(table, make, events, refused)
+        finally:
+            refused.unpersist()
+
     # ------------------------------------------------------------ recipients
 
     def _recipients(self) -> None:
-        self._step("recipients")
         told = self._told()
         unfinished = self._existing(OPEN)
         # Of old ones those whose lives this batch may have found whole.
@@ -259,24 +292,6 @@ class Batch:
         return self._rows([*stay, *self._made()])
 
     # ------------------------------------------------------------ what follows from them
-
-    def _what_follows(self) -> None:
-        """The tables that are made of events and recipients.
-
-        Two at a time: planning a job of a small batch keeps one processor busy for longer than its tasks do.
-        """
-        events = self._touched()
-        refused = refusals(events).persist()
-        jobs: list[Callable[[], None]] = [
-            partial(self._hourly, table, make, events, refused) for table, make in frames.HOURLY.items()
-        ]
-        jobs += [self._ledger, self._queue_age]
-        try:
-            with ThreadPoolExecutor(_AT_A_TIME) as threads:
-                for done in [threads.submit(job) for job in jobs]:
-                    done.result()
-        finally:
-            refused.unpersist()
 
     def _touched(self) -> DataFrame:
         """All events of the hours in which something happened."""

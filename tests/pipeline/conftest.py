@@ -18,7 +18,9 @@ from tests.e2e.conftest import loop_thread, make_receiver, make_server
 
 __all__ = ["loop_thread", "make_receiver", "make_server", "spark", "store"]
 
-SETTINGS = {**SHORT, "spark.driver.maxResultSize": "16m"}
+SPLIT = {**SHORT, "spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "4"}
+"""Little work in several tasks all the same: what must come together is then not together by chance."""
+SETTINGS = {**SPLIT, "spark.driver.maxResultSize": "16m"}
 
 
 @pytest.fixture(scope="session")

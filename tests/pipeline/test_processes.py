@@ -166,9 +166,10 @@ place, told = Path(sys.argv[1]), {}
 var = place / "var"
 events, store = var / "events", Store(var / "pipeline")
 quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+split = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "4"}
 spark = session(
     master="local-cluster[2,1,1024]",
-    settings={**SHORT, "spark.executor.memory": "512m", "spark.executor.extraJavaOptions": quick},
+    settings={**SHORT, **split, "spark.executor.memory": "512m", "spark.executor.extraJavaOptions": quick},
 )
 told["run"] = run(spark, store, events).counts
 for path in place.glob("*.jsonl.gz"):
