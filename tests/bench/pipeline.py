@@ -2,9 +2,10 @@
 
     python -m tests.bench.pipeline [--events 1000000,5000000] [--set NAME=VALUE]
 
-runs `mqcd pipeline run` as a person would, with default settings, Java's start included. Of each node one
-segment is held back: the newest of one comes by itself afterwards, to another run; then a stream is started,
-and given an older one of another node, and when it has taken that, the newest of the third. Memory is the
+runs `mqcd pipeline run` as a person would, with default settings, Java's start included; how long Spark takes
+to start and to end, with nothing to do, is told first. Some segments are held back. To another run each come
+afterwards, by itself, an older one of the first node and the newest of the second; then a stream is started,
+given the last but one of the third, and when it has taken that, the newest. Memory is the
 greatest sum of what Java and all Python workers have resident at one time, so pages that workers share count
 for each of them. Processor time is that of all of them, and does not depend on who else is busy as much as
 the time on the wall does.
@@ -100,21 +101,37 @@ def _command(var: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "mqcd", "-c", str(conf), "--var", str(var), "pipeline", *words]
 
 
-def pipeline_run(var: Path, *flags: str) -> dict[str, object]:
-    """One `mqcd pipeline run` over what is new below `var`."""
+def measured(command: Sequence[str]) -> tuple[str, dict[str, object]]:
+    """What a command prints, and what it took."""
     peak, before, begun = Peak(), _used(), time.monotonic()
     peak.start()
-    done = subprocess.run(_command(var, "run", "--json", *flags), stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     wall = time.monotonic() - begun
     _reap()
-    counts = json.loads(done.stdout)
-    return {
-        "events": counts["events"],
+    return done.stdout, {
         "wall s": wall,
         "processor s": _used() - before,
         "peak MB": peak.stop() // 1_000_000,
         "load": os.getloadavg()[0],
     }
+
+
+_NOTHING = """
+from mqcd.pipeline.session import SHORT, running
+with running(settings=SHORT, sources=False):
+    pass
+"""
+
+
+def spark_alone() -> dict[str, object]:
+    """Spark's start and end, as for a small batch."""
+    return measured([sys.executable, "-c", _NOTHING])[1]
+
+
+def pipeline_run(var: Path, *flags: str) -> dict[str, object]:
+    """One `mqcd pipeline run` over what is new below `var`."""
+    printed, took = measured(_command(var, "run", "--json", *flags))
+    return {"events": json.loads(printed)["events"], **took}
 
 
 def pipeline_stream(var: Path, files: Sequence[Path], *flags: str) -> Iterator[dict[str, object]]:
@@ -141,8 +158,8 @@ def _last_full(events: Path) -> Path:
     return [path for path in files if path.stat().st_size > largest * 0.8][-1]
 
 
-def _newest(events: Path, node: str) -> Path:
-    return max(events.glob(f"{node}-0-0*"))
+def _newest(events: Path, node: str, many: int = 1) -> list[Path]:
+    return sorted(events.glob(f"{node}-0-0*"))[-many:]
 
 
 def measure(root: Path, events: int, flags: list[str]) -> None:
@@ -150,16 +167,21 @@ def measure(root: Path, events: int, flags: list[str]) -> None:
     var, aside = root / str(events), root / "aside"
     aside.mkdir()
     generate(Plan(seed=7, events=events), var)
-    held = (_last_full(var / "events"), _newest(var / "events", "mail2"), _newest(var / "events", "mail3"))
-    older, newest, other = (hold_back(path, aside) for path in held)
+    held = [
+        _last_full(var / "events"),
+        *_newest(var / "events", "mail2"),
+        *_newest(var / "events", "mail3", 2),
+    ]
+    older, newest, *others = (hold_back(path, aside) for path in held)
     show("all tables", pipeline_run(var, *flags))
-    shutil.move(newest, var / "events")
-    show("the newest segment", pipeline_run(var, *flags))
-    streamed = pipeline_stream(var, (older, other), *flags)
-    show("a stream's start, an older segment", next(streamed))
-    show("then the newest of another node", next(streamed))
-    for _ in streamed:
-        pass
+    for what, path in (("an older segment", older), ("the newest segment", newest)):
+        shutil.move(path, var / "events")
+        show(what, pipeline_run(var, *flags))
+    streamed = pipeline_stream(var, others, *flags)
+    for what, took in zip(
+        ("a stream's start, one segment", "then the newest of the node"), streamed, strict=True
+    ):
+        show(what, took)
     shutil.rmtree(var)
     aside.rmdir()
 
@@ -175,6 +197,7 @@ def main() -> None:
     adopt()
     flags = [word for pair in given.set for word in ("--set", pair)]
     with workplace() as root:
+        show("Spark's start and end", spark_alone())
         for events in given.events.split(","):
             measure(root, int(events), flags)
 

@@ -43,6 +43,8 @@ class World:
     """Of one who waits, and of one of another node."""
     sites: Path
     """The table, exported."""
+    told: list[tuple[str, int, int]]
+    """The steps of the first."""
 
     def recipients(self, batch: int) -> dict[str, dict[str, Any]]:
         return {row["recipient"]: row for row in self.tables[batch]["recipients"]}
@@ -87,7 +89,8 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     told, slow, stranger = first_events(log, other)
     first = log.seal(events)
     other.seal(events)
-    commits = [run(spark, store, events)]
+    steps: list[tuple[str, int, int]] = []
+    commits = [run(spark, store, events, tell=lambda *step: steps.append(step))]
     tables = [{name: table(store, name) for name in frames.TABLES}]
 
     later_events(log, told, slow)
@@ -105,7 +108,16 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     tables.append({name: table(store, name) for name in frames.TABLES})
     commits.append(run(spark, store, events))
-    return World(store, tuple(commits), tuple(tables), str(slow["spid"]), root / "sites.csv")
+    return World(store, tuple(commits), tuple(tables), str(slow["spid"]), root / "sites.csv", steps)
+
+
+def test_a_batch_tells_of_each_step_once(world: World) -> None:
+    names = [what for what, _, _ in world.told]
+    made = set(frames.TABLES) - {"events", "damaged"}
+    assert [names[0], *names[-2:]] == ["reading events", "putting small files together", "committing"]
+    assert sorted(names[1:-2]) == sorted(made)
+    assert sorted(done for _, done, _ in world.told) == list(range(len(names)))
+    assert {total for _, _, total in world.told} == {len(names)}
 
 
 def test_a_batch_makes_every_table(world: World) -> None:
