@@ -197,5 +197,9 @@ class SystemDialer:
                 lambda: StreamConnection(loop), address, port, local_addr=local
             )
         except (OSError, ValueError, OverflowError) as error:
-            raise ConnectFailed(reason_of(error)) from error
+            reason = reason_of(error)
+            if source and isinstance(error, OSError) and error.errno == errno.EADDRNOTAVAIL:
+                # Else it reads as if the other side were at fault.
+                reason = f"our source address {source} is not on this machine ({reason})"
+            raise ConnectFailed(reason) from error
         return connection
