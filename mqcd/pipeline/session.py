@@ -70,6 +70,13 @@ SHORT: Mapping[str, str] = {
 tasks take longer to begin than to end (a tenth less)."""
 LITTLE = 16 << 20
 """Octets of event files up to which work is little: some 400,000 events."""
+FIRST = (
+    "spark-catalyst_", "spark-sql_", "spark-core_", "scala-library-", "spark-sql-api_", "scala-reflect-",
+    "parquet-column-", "log4j-core-", "jackson-databind-", "hadoop-client-api-", "parquet-jackson-",
+    "janino-", "arrow-vector-", "spark-config_", "parquet-encoding-", "hadoop-client-runtime-",
+)  # fmt: skip
+"""How the jars begin that most classes come from. Java looks into all 280, one after the other, in whatever
+order the disk has them: with these in front a small batch takes a twentieth less time."""
 
 
 class PipelineUnavailable(MqcdError):
@@ -160,10 +167,21 @@ def _start(master: str | None, settings: Mapping[str, str], name: str) -> SparkS
         return _as_submitted(builder.getOrCreate(), settings)
     address = os.environ["SPARK_LOCAL_IP"]
     builder = builder.master(master or "local[*]")
+    if not {"SPARK_HOME", "SPARK_CONF_DIR"} & os.environ.keys():
+        # Spark is the package's own: nobody has put anything in front.
+        settings = {"spark.driver.extraClassPath": os.pathsep.join(map(str, in_front()))} | dict(settings)
     builder = builder.config("spark.driver.host", address).config("spark.driver.bindAddress", address)
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def in_front() -> list[Path]:
+    """Jars of the package's own Spark, for Java to look into first."""
+    import pyspark
+
+    jars = Path(pyspark.__file__).parent / "jars"
+    return [jar for name in FIRST for jar in jars.glob(f"{name}*.jar")]
 
 
 def _as_submitted(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
