@@ -69,7 +69,7 @@ SHORT: Mapping[str, str] = {
 """For little work: what Java's better compiler gains it never earns (a quarter less processor time), and more
 tasks take longer to begin than to end (a tenth less)."""
 LITTLE = 16 << 20
-"""Octets of event files up to which work is little: some 400,000 events."""
+"""Octets of event files up to which work is little: some 300,000 events."""
 FIRST = (
     "spark-catalyst_", "spark-sql_", "spark-core_", "scala-library-", "spark-sql-api_", "scala-reflect-",
     "parquet-column-", "log4j-core-", "jackson-databind-", "hadoop-client-api-", "parquet-jackson-",
