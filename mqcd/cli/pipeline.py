@@ -16,7 +16,6 @@ from mqcd.cli.options import Command, Place, as_json, json_line, pass_place, tak
 if TYPE_CHECKING:
     from mqcd.config.load import Loaded
     from mqcd.config.settings import Settings
-    from mqcd.pipeline.ledger import Account
     from mqcd.pipeline.session import SparkSession
     from mqcd.pipeline.store import Store
     from mqcd.queue.admin.findings import Progress
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 NAMES = ("events", "damaged", "recipients", "ledger", "sites", "senders", "replies", "queue_age")
 _DAYS = 30
 """How far back a report and outages go."""
-_SHOWN = 20
-"""Recipients of a kind that people are shown."""
 
 
 @click.group()
@@ -87,7 +84,8 @@ def run(place: Place, master: str | None, settings: dict[str, str], as_json: boo
         batch, new = last.batch, waiting_octets(store, loaded.settings.ops.events.rootpath) > 0
     counts = {"files": 0, "events": 0, "damaged": 0}
     if new:
-        with _spark(place, master, settings) as (spark, store, told, progress):
+        # Who comes a second time will come again: from then on Java is to start quickly.
+        with _spark(place, master, settings, keeps=batch > 0) as (spark, store, told, progress):
             done = run_batch(spark, store, told.ops.events.rootpath, tell=progress)
         batch, counts = done.batch, counts | done.counts
     counts = {"batch": batch} | counts
@@ -173,6 +171,7 @@ def _ending() -> Iterator[threading.Event]:
 @pass_place
 def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: bool) -> int:
     """Account for every recipient that was ever accepted."""
+    from mqcd.cli.account import show
     from mqcd.cli.upkeep import options_at
     from mqcd.net.clock import SystemClock
 
@@ -193,7 +192,7 @@ def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: 
     if as_json:
         click.echo(json_line(fields(sums)), nl=False)
     else:
-        _show(sums)
+        show(sums)
     return 1 if sums.imbalance else 0
 
 
@@ -336,7 +335,13 @@ def _tables(place: Place) -> tuple[Loaded, Store]:
 
 @contextmanager
 def _spark(
-    place: Place, master: str | None, settings: dict[str, str], *, lasts: bool = False, streams: bool = False
+    place: Place,
+    master: str | None,
+    settings: dict[str, str],
+    *,
+    lasts: bool = False,
+    streams: bool = False,
+    keeps: bool = False,
 ) -> Iterator[tuple[SparkSession, Store, Settings, Progress]]:
     """A session, the tables, the server's settings, and whom to tell of progress."""
     from mqcd.cli.progress import waiting
@@ -352,45 +357,7 @@ def _spark(
         little = not lasts and waiting_octets(store, loaded.settings.ops.events.rootpath) <= LITTLE
         chosen = {**SHORT, **settings} if little and not master else settings
         # Of the commands the stream alone reads through a data source.
-        with running(master=master, settings=chosen, sources=streams) as spark:
+        started = running(master=master, settings=chosen, sources=streams, classes=store.classes, keep=keeps)
+        with started as spark:
             yield spark, store, loaded.settings, progress
-
-
-def _show(sums: Account) -> None:
-    from mqcd.core.words import printable
-
-    ends = (
-        "delivered", "bounced", "expired", "removed", "queued", "quarantined",
-    )  # fmt: skip
-    rows = [("accepted", sums.accepted), *((name, getattr(sums, name)) for name in ends)]
-    width = max(len(str(number)) for _, number in rows)
-    for name, number in rows:
-        click.echo(f"{name:12} {number:{width}}")
-    click.echo(f"{'imbalance':12} {sums.imbalance:{width}}")
-    click.echo(f"{sums.unknown} outcomes unknown, {sums.duplicates} delivered after one")
-    if sums.possible_duplicates:
-        click.echo(f"{sums.possible_duplicates} delivered after a connection that broke behind the final dot")
-    if sums.doubled or sums.damaged:
-        click.echo(f"{sums.doubled} events with an id twice, {sums.damaged} lines that cannot be read")
-    if sums.others:
-        click.echo(f"left out, for their queues are not here: {', '.join(map(printable, sums.others))}")
-    twice = [*sums.duplicated, *sums.possibly_duplicated]
-    lists = {"missing": sums.missing, "in excess": sums.excess, "maybe twice": twice}
-    for what, ids in lists.items():
-        for each in ids[:_SHOWN]:
-            click.echo(f"{what}: {each}")
-        if len(ids) > _SHOWN:
-            click.echo(f"{what}: and others; --json names {len(ids)}")
-    _show_stuck(sums)
-
-
-def _show_stuck(sums: Account) -> None:
-    from mqcd.core.events import format_time
-    from mqcd.core.words import printable
-
-    for each in sums.overdue[:_SHOWN]:
-        said = f": {each.status or ''} {each.reply}" if each.reply else ""
-        when = f"due {format_time(each.due)}, {each.attempts} attempts"
-        click.echo(printable(f"stuck: {each.id} to {each.recipient}, {when}{said}"))
-    if sums.stuck > _SHOWN:
-        click.echo(f"stuck: {sums.stuck} in all; --json names {len(sums.overdue)}")
+            progress("ending Spark", 0, 0)

@@ -18,11 +18,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mqcd.core.errors import MqcdError
+from mqcd.pipeline.classes import MACHINE, Archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession as SparkSession
@@ -35,6 +37,8 @@ _NEEDS = {"pyspark": (4, 5), "pyarrow": (15, None), "pandas": (2, 3)}
 _LOOPBACK = "127.0.0.1"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set in what spark-submit starts: its Java runs already."""
+_OPTIONS = "spark.driver.extraJavaOptions"
+_CLASS_PATH = "spark.driver.extraClassPath"
 
 
 def _java(options: str) -> str:
@@ -46,7 +50,7 @@ DEFAULTS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.memory": "1536m",
-    "spark.driver.extraJavaOptions": _java("-XX:+UseParallelGC"),
+    _OPTIONS: _java("-XX:+UseParallelGC"),
     "spark.sql.shuffle.partitions": "8",
     "spark.default.parallelism": "4",
     "spark.sql.maxConcurrentOutputFileWriters": "64",
@@ -62,7 +66,7 @@ DEFAULTS: Mapping[str, str] = {
 }
 """For 2 processors and less than 4 GB, Python workers included; `--set NAME=VALUE` overrides."""
 SHORT: Mapping[str, str] = {
-    "spark.driver.extraJavaOptions": _java("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+    _OPTIONS: _java("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "2",
 }
@@ -117,10 +121,13 @@ def running(
     settings: Mapping[str, str] | None = None,
     name: str = "mqcd",
     sources: bool = True,
+    classes: Path | None = None,
+    keep: bool = False,
 ) -> Iterator[SparkSession]:
     """The same for as long as the block lasts: a session that was there before outlives it.
 
-    Also raises WorkFailed, for what Spark throws in the block.
+    `classes`: where Java's classes are kept, to start with. `keep`: where nothing is kept yet, have it keep
+    them, which takes some seconds at the end. Also raises WorkFailed, for what Spark throws in the block.
     """
     check_packages()
     from py4j.protocol import Py4JError
@@ -128,6 +135,10 @@ def running(
     from pyspark.sql import SparkSession
 
     lent = SparkSession.getActiveSession() is not None
+    settings = dict(settings or {})
+    archive = None if lent or master or classes is None else _archive(classes, settings)
+    if archive is not None and (options := archive.options(make=keep)):
+        settings[_OPTIONS] = f"{settings.get(_OPTIONS, DEFAULTS[_OPTIONS])} {options}"
     spark = session(master=master, settings=settings, name=name, sources=sources)
     try:
         yield spark
@@ -136,6 +147,9 @@ def running(
     finally:
         if not lent:
             spark.stop()
+    # Who was interrupted does not wait for it.
+    if archive is not None:
+        archive.close(_end_java)
 
 
 def reason(text: str) -> str:
@@ -167,21 +181,53 @@ def _start(master: str | None, settings: Mapping[str, str], name: str) -> SparkS
         return _as_submitted(builder.getOrCreate(), settings)
     address = os.environ["SPARK_LOCAL_IP"]
     builder = builder.master(master or "local[*]")
-    if not {"SPARK_HOME", "SPARK_CONF_DIR"} & os.environ.keys():
-        # Spark is the package's own: nobody has put anything in front.
-        settings = {"spark.driver.extraClassPath": os.pathsep.join(map(str, in_front()))} | dict(settings)
+    if _is_the_packages():
+        # Nobody has put anything in front.
+        settings = {_CLASS_PATH: os.pathsep.join(map(str, in_front()))} | dict(settings)
     builder = builder.config("spark.driver.host", address).config("spark.driver.bindAddress", address)
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
 
-def in_front() -> list[Path]:
-    """Jars of the package's own Spark, for Java to look into first."""
+def _is_the_packages() -> bool:
+    """Whether Spark is the one that came with the package."""
+    return not {"SPARK_HOME", "SPARK_CONF_DIR"} & os.environ.keys()
+
+
+def _jars() -> Path:
     import pyspark
 
-    jars = Path(pyspark.__file__).parent / "jars"
-    return [jar for name in FIRST for jar in jars.glob(f"{name}*.jar")]
+    return Path(pyspark.__file__).parent / "jars"
+
+
+def in_front() -> list[Path]:
+    """Jars of the package's own Spark, for Java to look into first."""
+    return [jar for name in FIRST for jar in _jars().glob(f"{name}*.jar")]
+
+
+def _archive(directory: Path, settings: Mapping[str, str]) -> Archive | None:
+    """What is kept for the Java and the Spark that would start now; None where others say how they start."""
+    ours = settings.get(_OPTIONS) in (None, SHORT[_OPTIONS]) and _CLASS_PATH not in settings
+    if not ours or not _is_the_packages() or _SUBMITTED in os.environ:
+        return None
+    machine = find_java(os.environ) / MACHINE
+    if not machine.exists():
+        # Another Java than OpenJDK's, which may not know how.
+        return None
+    return Archive(directory, [machine, *in_front(), *sorted(_jars().iterdir())])
+
+
+def _end_java() -> int:
+    """Have the Java of a session that was stopped end now, not with this process; gives its exit code."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    code: int = gateway.proc.wait()
+    return code
 
 
 def _as_submitted(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
@@ -242,6 +288,7 @@ def find_java(environ: Mapping[str, str]) -> Path:
     return java.parent.parent
 
 
+@cache
 def java_version(java: Path) -> int:
     """Its major version; 0 when it does not say."""
     try:

@@ -6,6 +6,7 @@
     ROOT/_stream/                           Spark's own notes while a stream runs
     ROOT/_lock                              one writer at a time
     ROOT/_moves                             no move while somebody reads
+    ROOT/_java/                             what Java starts quicker with (`classes`)
 
 A batch writes into staging; then its commit is written, whole and durable: which files move where, which
 go, and which event files are in the tables from now on. Only then is anything moved. So whoever is killed
@@ -43,6 +44,7 @@ _SCRATCH = "_stream"
 _MOVES = "_moves"
 _ACCOUNT = "_ledger"
 _ACCOUNT_LOCK = "_ledger.lock"
+_JAVA = "_java"
 _LOOK = 0.05
 """Seconds between two looks at whether a lock is free."""
 _PATIENCE = 60.0
@@ -104,6 +106,11 @@ class Store:
         self._disk = disk or Disk()
         self._looked = False
         """Whether the tables are known to be of this format."""
+
+    @property
+    def classes(self) -> Path:
+        """Where Java's classes are kept; it may not exist yet."""
+        return self.root / _JAVA
 
     # ------------------------------------------------------------ reading
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from mqcd.cli.pipeline import _show
+from mqcd.cli.account import show
 from mqcd.core.events import format_time
 from mqcd.core.model import Area
 from mqcd.pipeline.ledger import Account, account, fields
@@ -116,14 +116,14 @@ def test_people_are_told_who_is_stuck_and_who_may_have_mail_twice(capsys: pytest
         reply="Greylisted",
     )
     maybe = {"duplicates": 1, "duplicated": ["A/1"], "possible_duplicates": 1, "possibly_duplicated": ["B/2"]}
-    _show(even_account(**maybe, stuck=1, overdue=[each]))
+    show(even_account(**maybe, stuck=1, overdue=[each]))
     said = capsys.readouterr().out
     assert "1 delivered after a connection that broke behind the final dot\n" in said
     assert "maybe twice: A/1\nmaybe twice: B/2\n" in said
     assert said.endswith("due 2026-11-18T11:07:00.000Z, 4 attempts: 4.7.1 Greylisted\n")
     assert "stuck: 0000000000000002/1 to a" in said
     assert "\x1b" not in said
-    _show(even_account(stuck=1200, overdue=[each] * 1000))
+    show(even_account(stuck=1200, overdue=[each] * 1000))
     said = capsys.readouterr().out
     assert said.count("Greylisted") == 20
     assert said.endswith("stuck: 1200 in all; --json names 1000\n")

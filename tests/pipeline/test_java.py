@@ -1,0 +1,54 @@
+"""Java's classes, kept by a real one for the next (`mqcd.pipeline.classes`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.kit.server import ROOT
+
+pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
+
+_STARTS = """
+import json, sys
+from pathlib import Path
+from mqcd.pipeline.session import SHORT, _end_java, running
+
+kept, mapped = Path(sys.argv[1]), []
+def start():
+    with running(settings=SHORT, sources=False, classes=kept, keep=True) as spark:
+        pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+        mapped.append(str(kept) in Path(f"/proc/{pid}/maps").read_text())
+
+start()
+start()
+_end_java()
+(archive,) = kept.glob("*.jsa")
+archive.chmod(0o600)
+with archive.open("r+b") as file:
+    file.seek(archive.stat().st_size // 3)
+    file.write(bytes(archive.stat().st_size // 3))
+start()
+print(json.dumps(mapped))
+"""
+
+
+def test_java_starts_with_what_it_kept_and_without_what_is_damaged(tmp_path: Path) -> None:
+    kept = tmp_path / "my tables" / "_java"
+    done = subprocess.run(
+        [sys.executable, "-c", _STARTS, str(kept)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=400,
+        check=False,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    # Nothing of Java's on standard output, where `--json` is.
+    assert json.loads(done.stdout) == [False, True, False]
