@@ -1,27 +1,29 @@
-"""All of the crash matrix, as far as time allows, and the table of what it covered.
+"""All of the crash matrix, and the table of what it covered.
 
     python -m tests.crash.full [--seed N] [--minutes M] [--jobs N] [--docs]
 
 First each sync's mutant; then each prefix of each story and of the lives after a SIGKILL and after power
-cuts, with the four baselines and every single deviation; then pairs of deviations by chance, until the time
-is up.
-Ends with the table and, if anything was wrong, with what and how it comes again; `--docs` puts the table into
-docs/internals.md.
+cuts, with the four baselines and every single deviation, however long that takes (two hours of a processor);
+then, for M minutes, pairs of deviations by chance. Ends, or is ended by Ctrl-C, with the table and, if
+anything was wrong, with what and how it comes again; `--docs` puts the table into docs/internals.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import multiprocessing
 import os
 import random
 import re
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -47,7 +49,7 @@ Wrong = tuple[str, Violation]
 """Where, and what."""
 DOCS = Path(__file__).parents[2] / "docs" / "internals.md"
 BEGIN, END = "<!-- crash matrix -->\n", "<!-- end of crash matrix -->\n"
-_STEP = 12
+_STEP = 48
 """Prefixes in one piece of work: what came of their images is kept that long."""
 _CUTS = 12
 """Power cuts of each story whose aftermath is cut again."""
@@ -120,17 +122,24 @@ def _work(piece: _Piece) -> tuple[_Piece, Tally, set[bytes]]:
     return piece, tally, keys
 
 
-def _pieces(deadline: float) -> Iterator[_Piece]:
-    """All there is to do, the stories themselves first, until the time is up; a round after another."""
-    for number in count():
-        order = [
-            _Piece(told, start, start + _STEP, number)
-            for told, each in enumerate(_everything)
-            for start in range(each.first, len(each.trace.ops) + 1, _STEP)
-        ]
-        random.Random(_seed + number).shuffle(order)
-        order.sort(key=lambda piece: _everything[piece.told].name != _everything[piece.told].story)
-        for piece in order:
+def _round(number: int) -> list[_Piece]:
+    """All there is to do in a round, the stories themselves first."""
+    order = [
+        _Piece(told, start, start + _STEP, number)
+        for told, each in enumerate(_everything)
+        for start in range(each.first, len(each.trace.ops) + 1, _STEP)
+    ]
+    random.Random(_seed + number).shuffle(order)
+    order.sort(key=lambda piece: _everything[piece.told].name != _everything[piece.told].story)
+    return order
+
+
+def _pieces(singles: list[_Piece], seconds: float) -> Iterator[_Piece]:
+    """First all of those; from then on rounds of pairs, until the time is up."""
+    yield from singles
+    deadline = time.monotonic() + seconds
+    for number in count(1):
+        for piece in _round(number):
             if time.monotonic() > deadline:
                 return
             yield piece
@@ -193,38 +202,45 @@ def put_into_docs(text: str) -> None:
 
 
 def _cover(
-    deadline: float, jobs: int, rows: dict[str, _Row], progress: Progress
+    seconds: float, jobs: int, rows: dict[str, _Row], progress: Progress
 ) -> list[tuple[str, Violation]]:
-    """All crashes that time allows; fills the rows and returns what was wrong."""
+    """All single deviations, then pairs for some time; fills the rows and returns what was wrong."""
     violations: list[tuple[str, Violation]] = []
-    began = time.monotonic()
-    bar = progress.add_task("crashes", total=max(1.0, deadline - began))
+    singles = _round(0)
+    bars = progress.add_task("single deviations", total=len(singles)), progress.add_task("pairs", total=None)
     # The pool takes from its source as fast as it can; ours has no end.
     pace = threading.Semaphore(3 * jobs)
 
     def paced() -> Iterator[_Piece]:
-        for piece in _pieces(deadline):
+        for piece in _pieces(singles, seconds):
             pace.acquire()
             yield piece
 
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+    # What was told is never freed: without it a look for garbage in a child has less to look at.
+    gc.collect()
+    gc.freeze()
+    with multiprocessing.get_context("fork").Pool(jobs, _undisturbed) as pool, suppress(KeyboardInterrupt):
         for piece, tally, keys in pool.imap_unordered(_work, paced()):
             pace.release()
             told = _everything[piece.told]
             rows[told.story].add(tally, keys)
             violations += [(told.name, each) for each in tally.violations]
             done = sum(row.points for row in rows.values())
-            label = f"crashes: {done:,}, round {piece.round}, {len(violations)} wrong"
-            progress.update(bar, completed=time.monotonic() - began, description=label)
+            what = "pairs" if piece.round else "single deviations"
+            label = f"{what}: {done:,} crashes, {len(violations)} wrong"
+            progress.update(bars[piece.round > 0], advance=1, description=label)
     return violations
+
+
+def _undisturbed() -> None:
+    """A child of a program that somebody may end from the keyboard: that one says so itself."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.full")
     parser.add_argument("--seed", type=int, default=1, help="what the chances begin with")
-    parser.add_argument(
-        "--minutes", type=float, default=60, help="for the crashes; the mutants take about one"
-    )
+    parser.add_argument("--minutes", type=float, default=15, help="for pairs of deviations, at the end")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--docs", action="store_true", help="put the table into docs/internals.md")
     return parser.parse_args()
@@ -244,8 +260,7 @@ def main() -> int:
     with Progress() as progress:
         bar = progress.add_task("mutants", total=len(sites()))
         mutants = asyncio.run(_mutants(_everything, lambda: progress.advance(bar)))
-        deadline = time.monotonic() + chosen.minutes * 60
-        violations = _cover(deadline, chosen.jobs, rows, progress)
+        violations = _cover(chosen.minutes * 60, chosen.jobs, rows, progress)
     text = table(rows, mutants)
     print(text)
     if chosen.docs:
