@@ -11,11 +11,13 @@ raises only DecodeError; what it gives encodes to the same line again.
 from __future__ import annotations
 
 import re
+import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from sys import intern
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mqcd.core.address import normal_domain
 from mqcd.core.errors import DecodeError
@@ -23,6 +25,8 @@ from mqcd.core.model import Area, Body, Envelope, Origin, Recipient
 from mqcd.queue import names
 
 FIELDS = 24
+_OWN = 13
+"""Fields of a recipient's own. What stands behind them most lines share with one before."""
 _SPECIAL = re.compile(r"[|%\x00-\x1f\x7f]")
 _find_special = _SPECIAL.search
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
@@ -46,43 +50,17 @@ _BODIES = {
 _BODY_OF = {word: pair for pair, word in _BODIES.items()}
 _crc32 = zlib.crc32
 
-_new = object.__new__
+
+def _draft(owner: type) -> Any:
+    """A class of the same slots that is not frozen, to be filled in and then made an `owner`.
+
+    A frozen class assigns its fields through object.__setattr__, which would take half the time of decoding.
+    """
+    return type("_Draft", (), {"__slots__": vars(owner)["__slots__"]})
 
 
-def _setter(owner: type, field: str) -> Callable[[object, object], None]:
-    """What assigns a field of a frozen class. Its own way, through object.__setattr__, would take half the
-    time of decoding."""
-    setter: Callable[[object, object], None] = vars(owner)[field].__set__
-    return setter
-
-
-_set_envelope = _setter(Recipient, "envelope")
-_set_size = _setter(Recipient, "size")
-_set_qid = _setter(Recipient, "qid")
-_set_address = _setter(Recipient, "address")
-_set_area = _setter(Recipient, "area")
-_set_due = _setter(Recipient, "due")
-_set_attempts = _setter(Recipient, "attempts")
-_set_unknowns = _setter(Recipient, "unknowns")
-_set_code = _setter(Recipient, "code")
-_set_status = _setter(Recipient, "status")
-_set_reply = _setter(Recipient, "reply")
-_set_remote = _setter(Recipient, "remote")
-_set_recipient_dsn = _setter(Recipient, "dsn")
-_set_linked = _setter(Recipient, "linked")
-_set_warned = _setter(Recipient, "warned")
-_set_spid = _setter(Envelope, "spid")
-_set_sender = _setter(Envelope, "sender")
-_set_received = _setter(Envelope, "received")
-_set_origin = _setter(Envelope, "origin")
-_set_body = _setter(Envelope, "body")
-_set_smtputf8 = _setter(Envelope, "smtputf8")
-_set_zone = _setter(Envelope, "zone")
-_set_listener = _setter(Envelope, "listener")
-_set_client = _setter(Envelope, "client")
-_set_user = _setter(Envelope, "user")
-_set_tls = _setter(Envelope, "tls")
-_set_envelope_dsn = _setter(Envelope, "dsn")
+_RecipientDraft = _draft(Recipient)
+_EnvelopeDraft = _draft(Envelope)
 
 
 def escape(text: str) -> str:
@@ -157,6 +135,26 @@ def verify(line: bytes) -> str:
         raise _impossible(line) from error
 
 
+def verify_all(lines: Sequence[bytes]) -> Sequence[str | None]:
+    """The same of lines without line feeds; None where `verify` would raise.
+
+    All checksums are compared at once, which takes half the time: only where one differs, each is.
+    """
+    bodies = [line[:-8] for line in lines]
+    sums = struct.pack(f">{len(bodies)}I", *map(_crc32, bodies)).hex().encode()
+    if sums == b"".join([line[-8:] for line in lines]):
+        with suppress(UnicodeDecodeError):
+            return [body.decode() for body in bodies]
+    return [_verified(line) for line in lines]
+
+
+def _verified(line: bytes) -> str | None:
+    try:
+        return verify(line)
+    except DecodeError:
+        return None
+
+
 def _impossible(line: bytes | str) -> DecodeError:
     return DecodeError(f"record line holds a field that cannot be: {line[:120]!r}")
 
@@ -217,51 +215,53 @@ def decode(line: bytes) -> Recipient:
 
 def parse(text: str) -> Recipient:
     """The recipient in what `verify` gave. Raises DecodeError."""
+    draft = _RecipientDraft()
     try:
-        # Two steps, because most lines share what stands behind the thirteenth bar with the one before.
-        spid, qid, area, due, size, attempts, unknowns, code, *words, part = text.split("|", 13)
-        status, remote, reply, address, dsn = map(unescape, words) if "%" in text else words
-        recipient = _new(Recipient)
-        _set_envelope(recipient, _envelope(int(spid, 16), part))
-        rests, linked, warned = _AREA_OF[area]
-        _set_area(recipient, rests)
-        _set_linked(recipient, linked)
-        _set_warned(recipient, warned)
-        _set_qid(recipient, int(qid))
-        _set_due(recipient, int(due))
-        _set_size(recipient, int(size))
-        _set_attempts(recipient, int(attempts))
-        _set_unknowns(recipient, int(unknowns))
-        _set_code(recipient, int(code))
+        (
+            spid, qid, area, due, size, attempts, unknowns, code, status, remote, reply, address, dsn, part
+        ) = text.split("|", _OWN)  # fmt: skip
+        draft.envelope = _envelope(spid, part)
+        draft.area, draft.linked, draft.warned = _AREA_OF[area]
+        draft.qid = int(qid)
+        draft.due = int(due)
+        draft.size = int(size)
+        draft.attempts = int(attempts)
+        draft.unknowns = int(unknowns)
+        draft.code = int(code)
     except (ValueError, KeyError) as error:
         raise _impossible(text) from error
-    _set_status(recipient, status)
-    _set_remote(recipient, remote)
-    _set_reply(recipient, reply)
-    _set_address(recipient, address)
-    _set_recipient_dsn(recipient, dsn)
+    if "%" in text:
+        status, remote, reply, address, dsn = map(unescape, (status, remote, reply, address, dsn))
+    draft.status = status
+    draft.remote = remote
+    draft.reply = reply
+    draft.address = address
+    draft.dsn = dsn
+    draft.__class__ = Recipient
+    recipient: Recipient = draft
     return recipient
 
 
 @lru_cache(maxsize=1024)
-def _envelope(spid: int, part: str) -> Envelope:
+def _envelope(spid: str, part: str) -> Envelope:
+    draft = _EnvelopeDraft()
     received, origin, body, *words, nothing = part.split("|")
     zone, listener, client, user, tls, dsn, sender = map(unescape, words) if "%" in part else words
     if nothing:
         raise ValueError("a field too many")
-    envelope = _new(Envelope)
-    _set_spid(envelope, spid)
-    _set_received(envelope, int(received))
-    _set_origin(envelope, ORIGIN_OF[origin])
-    _set_body(envelope, _BODY_OF[body][0])
-    _set_smtputf8(envelope, _BODY_OF[body][1])
-    _set_zone(envelope, zone)
-    _set_listener(envelope, listener)
-    _set_client(envelope, client)
-    _set_user(envelope, user)
-    _set_tls(envelope, tls)
-    _set_envelope_dsn(envelope, dsn)
-    _set_sender(envelope, sender)
+    draft.spid = int(spid, 16)
+    draft.received = int(received)
+    draft.origin = ORIGIN_OF[origin]
+    draft.body, draft.smtputf8 = _BODY_OF[body]
+    draft.zone = zone
+    draft.listener = listener
+    draft.client = client
+    draft.user = user
+    draft.tls = tls
+    draft.dsn = dsn
+    draft.sender = sender
+    draft.__class__ = Envelope
+    envelope: Envelope = draft
     return envelope
 
 

@@ -28,7 +28,7 @@ from mqcd.queue.durable import Disk
 from mqcd.queue.eventtext import EventText
 from mqcd.queue.frame import Locator
 from mqcd.queue.manifest import ManifestState
-from mqcd.queue.record import Glance, area_of, fields, parse, verify
+from mqcd.queue.record import Glance, area_of, fields, parse, verify_all
 from mqcd.queue.replay import Walk
 from mqcd.queue.ring import Segment
 from mqcd.queue.spool import file_path
@@ -153,11 +153,13 @@ class Snapshot:
         """
         left = selection.limit
         chosen = _chooser(selection)
-        for lines in self._lines(selection):
+        for lines, flags in self._lines(selection):
             made = []
-            for line, begun in lines:
+            for text, begun in zip(verify_all(lines), flags, strict=False):
+                if text is None:
+                    self.damaged_lines += 1
+                    continue
                 try:
-                    text = verify(line)
                     if chosen is None or chosen(text):
                         made.append(make(text, begun))
                 except DecodeError:
@@ -170,18 +172,20 @@ class Snapshot:
             if left == 0:
                 return
 
-    def _lines(self, selection: Selection) -> Iterator[Iterable[tuple[bytes, bool]]]:
-        """The record lines that may match, a part at a time, each with whether an attempt had begun."""
+    def _lines(self, selection: Selection) -> Iterator[tuple[list[bytes], Iterable[bool]]]:
+        """The record lines that may match, without line feeds, a part at a time; of each, whether an
+        attempt had begun."""
         if selection.limit == 0:
             return
         wanted = b"%016X" % selection.spid if selection.spid is not None else b""
         for lines in self._cluster_lines(selection):
             if wanted:
                 lines = [line for line in lines if line.startswith(wanted)]
-            yield zip(lines, repeat(False))
+            yield lines, repeat(False)
         for homes in self._census.homes.values():
             for part in homes.lines(self._disk):
-                yield [(line, begun) for _, line, begun in part if line.startswith(wanted)]
+                found = [(line, begun) for _, line, begun in part if line.startswith(wanted)]
+                yield [line.removesuffix(b"\n") for line, _ in found], [begun for _, begun in found]
 
     def _cluster_lines(self, selection: Selection) -> Iterator[list[bytes]]:
         before = selection.received_before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mqcd.core.address import check_address
 from mqcd.core.errors import DecodeError
-from mqcd.core.model import Area, Recipient
+from mqcd.core.model import Area, Envelope, Recipient
 from mqcd.queue import record
 from tests.unit.queue.support import addresses, recipient, recipients, texts
 
@@ -191,3 +191,44 @@ def test_decoding_sets_each_field(given_record: Recipient) -> None:
     decoded = record.decode(record.encode(given_record))
     assert hash(decoded) == hash(given_record)
     assert repr(decoded) == repr(given_record)
+
+
+def sealed(body: bytes) -> bytes:
+    return body + b"%08x" % zlib.crc32(body)
+
+
+def verified(line: bytes) -> str | None:
+    try:
+        return record.verify(line)
+    except DecodeError:
+        return None
+
+
+GOOD = record.encode(recipient(address="грета@bücher.example")).rstrip(b"\n")
+BAD = (
+    b"",
+    b"|",
+    b"00000000",
+    GOOD[:-1],
+    GOOD + b"0",
+    GOOD.replace(b"example", b"Example"),
+    sealed(b"\xff|"),
+    sealed(b"7e|")[:-8] + sealed(b"7e|")[-8:].upper(),
+)
+
+
+@given(st.lists(st.sampled_from((GOOD, *BAD))))
+def test_many_lines_verify_as_each_does(lines: list[bytes]) -> None:
+    assert list(record.verify_all(lines)) == [verified(line) for line in lines]
+
+
+def test_octets_between_two_lines_cannot_make_up_for_each_other() -> None:
+    one, two = GOOD[:-1], GOOD[-1:]
+    assert list(record.verify_all([one, two, GOOD])) == [None, None, GOOD[:-8].decode()]
+
+
+def test_a_decoded_recipient_is_as_frozen_as_any() -> None:
+    found = record.decode(record.encode(recipient()))
+    assert (type(found), type(found.envelope)) == (Recipient, Envelope)
+    with pytest.raises(FrozenInstanceError):
+        found.qid = 2  # type: ignore[misc]
