@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
 
 from mqcd.cli.options import json_line
@@ -17,21 +18,29 @@ def recipient_line(text: str, in_flight: bool) -> str:
 
     Raises DecodeError. A million may be listed at once, so nothing is made of the record but this line.
     """
-    each = record.fields(text)
+    spid, qid, area, due, size, attempts, _, code, status, _, reply, address, _, part = record.halves(text)
     try:
-        due, code = int(each.due), int(each.code)
+        shown, sender, received = _message(spid, part)
+        due_ms, code_number = int(due), int(code)
         return (
-            f'{{"spid":"{int(each.spid, 16):016X}","qid":{int(each.qid)},'
-            f'"area":"{record.area_of(each.area).value}","inflight":{"true" if in_flight else "false"},'
-            f'"sender":{quoted(each.sender)},"recipient":{quoted(each.address)},'
-            f'"received":"{format_time(int(each.received))}",'
-            f'"due":{_time(due) if due else "null"},'
-            f'"attempts":{int(each.attempts)},"size":{int(each.size)},'
-            f'"status":{quoted(each.status) if each.status else "null"},'
-            f'"reply":{quoted(f"{code} {each.reply}".rstrip()) if code else "null"}}}\n'
+            f'{{"spid":"{shown}","qid":{int(qid)},'
+            f'"area":"{record.area_of(area).value}","inflight":{"true" if in_flight else "false"},'
+            f'"sender":{sender},"recipient":{quoted(address)},'
+            f'"received":"{received}",'
+            f'"due":{_time(due_ms) if due_ms else "null"},'
+            f'"attempts":{int(attempts)},"size":{int(size)},'
+            f'"status":{quoted(status) if status else "null"},'
+            f'"reply":{quoted(f"{code_number} {reply}".rstrip()) if code_number else "null"}}}\n'
         )
     except (ValueError, KeyError, OverflowError) as error:
         raise DecodeError(f"record line holds a field that cannot be: {text[:120]!r}") from error
+
+
+@lru_cache(maxsize=1024)
+def _message(spid: str, part: str) -> tuple[str, str, str]:
+    """What the lines of a message's recipients share: SPID, sender, time of acceptance."""
+    each = record.shared_fields(part)
+    return f"{int(spid, 16):016X}", quoted(each.sender), format_time(int(each.received))
 
 
 def _time(ms: int) -> str:

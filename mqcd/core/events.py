@@ -60,11 +60,17 @@ def format_time(ms: int) -> str:
 
     A time that cannot be, as damage leaves it, is told as the nearest that can: nothing stops for it.
     """
-    ms = min(max(ms, 0), _LAST_MS)
-    return f"{_second(ms // 1000)}.{ms % 1000:03d}Z"
+    if not 0 <= ms <= _LAST_MS:
+        ms = min(max(ms, 0), _LAST_MS)
+    return _second(ms // 1000) + _fraction(ms % 1000)
 
 
 @lru_cache(maxsize=4096)
 def _second(seconds: int) -> str:
     """Times come close together: thousands share a second, and writing one out costs more than the rest."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+@lru_cache(maxsize=1000)
+def _fraction(ms: int) -> str:
+    return f".{ms:03d}Z"

@@ -203,6 +203,24 @@ def fields(text: str) -> Fields:
         raise DecodeError(f"record line has {len(parts)} fields, not {FIELDS}: {text[:120]!r}") from error
 
 
+def halves(text: str) -> list[str]:
+    """A recipient's own fields in what `verify` gave, escapes undone, and the shared part as it stands.
+
+    For one who remembers what he made of a shared part, see `shared_fields`. Raises DecodeError.
+    """
+    parts = text.split("|", _OWN)
+    if "%" in text:
+        parts[:_OWN] = map(unescape, parts[:_OWN])
+    if len(parts) <= _OWN:
+        raise DecodeError(f"record line has {len(parts)} fields, not {FIELDS}: {text[:120]!r}")
+    return parts
+
+
+def shared_fields(part: str) -> Fields:
+    """The fields of a shared part; those of a recipient's own are empty. Raises DecodeError."""
+    return fields("|" * _OWN + part)
+
+
 def area_of(word: str) -> Area:
     """The area that a line's field names. Raises KeyError."""
     return _AREA_OF[word][0]

@@ -227,6 +227,19 @@ def test_octets_between_two_lines_cannot_make_up_for_each_other() -> None:
     assert list(record.verify_all([one, two, GOOD])) == [None, None, GOOD[:-8].decode()]
 
 
+@given(recipients)
+def test_the_halves_of_a_record_are_its_fields(given_record: Recipient) -> None:
+    text = record.verify(record.encode(given_record))
+    *own, part = record.halves(text)
+    each = record.fields(text)
+    assert [*own, *record.shared_fields(part)[len(own) :]] == [*each]
+
+
+def test_a_record_without_a_shared_part_has_no_halves() -> None:
+    with pytest.raises(DecodeError, match="13 fields, not 24"):
+        record.halves("|" * 12)
+
+
 def test_a_decoded_recipient_is_as_frozen_as_any() -> None:
     found = record.decode(record.encode(recipient()))
     assert (type(found), type(found.envelope)) == (Recipient, Envelope)
