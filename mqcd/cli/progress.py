@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from mqcd.core.ports import Clock
-
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from mqcd.core.ports import Clock
     from mqcd.queue.admin.findings import Progress as Tell
 
 PATIENCE_MS = 2_000

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, repeat
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from mqcd.core.clockwatch import Reading
 from mqcd.core.errors import DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
@@ -25,15 +25,16 @@ from mqcd.queue.census import MOVED_ON, Census, Homes, check_same, open_segment
 from mqcd.queue.chain import find_chain
 from mqcd.queue.cluster import HEAD, OtherVersion, check_first_line
 from mqcd.queue.durable import Disk
-from mqcd.queue.eventtext import EventText
 from mqcd.queue.frame import Locator
 from mqcd.queue.manifest import ManifestState
 from mqcd.queue.record import Glance, area_of, fields, parse, verify_all
 from mqcd.queue.replay import Walk
 from mqcd.queue.ring import Segment
-from mqcd.queue.spool import file_path
 from mqcd.queue.timekeeper import seen_in
 from mqcd.queue.window import Window
+
+if TYPE_CHECKING:
+    from mqcd.queue.eventtext import EventText
 
 Made = TypeVar("Made")
 _CHUNK = 1 << 18
@@ -248,7 +249,7 @@ class Snapshot:
         if recipient is None and is_several(spid):
             file = self._any_name(spid)
         try:
-            fd = self._disk.open(file_path(self._spool_root, file), os.O_RDONLY)
+            fd = self._disk.open(self._spool_root / names.path_of(file), os.O_RDONLY)
         except FileNotFoundError as error:
             raise StoreUnavailable(f"message {spid:016X} is not in the queue (any more)") from error
         try:
@@ -262,7 +263,7 @@ class Snapshot:
     def _any_name(self, spid: int) -> int:
         """The file number of any of a content's names."""
         shared = names.number(spid)
-        silo = file_path(self._spool_root, shared).parent
+        silo = (self._spool_root / names.path_of(shared)).parent
         found = (names.parse(name) for name in self._disk.names(silo) if name.endswith(".msg"))
         return next((file for file in found if file is not None and names.spid_of(file) == spid), shared)
 

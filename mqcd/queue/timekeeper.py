@@ -11,12 +11,14 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from mqcd.core.clockwatch import HOLD_MS, Change, ClockWatch, Reading
-from mqcd.core.ports import Clock
 from mqcd.queue.durable import Disk
 from mqcd.queue.manifest import ManifestState
+
+if TYPE_CHECKING:
+    from mqcd.core.ports import Clock
 
 log = logging.getLogger(__name__)
 
