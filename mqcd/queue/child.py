@@ -9,7 +9,6 @@ Messages are a length and a pickled value; both ends are this program, over an u
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ctypes
 import os
@@ -21,7 +20,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BufferedRWPair
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
 
 _LENGTH = struct.Struct("<I")
 _PR_SET_PDEATHSIG = 1
@@ -72,6 +74,9 @@ async def start(module: str, *inherited: int, buffer: int) -> Child:
 
     Of what it sends, about `buffer` octets are held before it has to wait.
     """
+    # Here, because the children import this module too, and most of their start would be asyncio's.
+    import asyncio
+
     ours, theirs = socket.socketpair()
     with theirs:
         process = await asyncio.create_subprocess_exec(

@@ -1,31 +1,24 @@
-"""Scans of the queue for the server itself, each in a process of its own, and the end that the loop holds.
+"""Scans of the queue for the server itself, each in a process of its own: the end that the loop holds.
 
 A scan reads every cluster. As a thread it would take the processor from the commits; in the shard's helper,
 exports and evacuations would wait for it, or it for them with its pin held. So it is a process that lives as
-long as the scan: it takes a snapshot, sends the records that match, and waits while nobody wants more. It has
-a low priority, and the loop is left to others between two batches; for a while when they have committed
-something meanwhile, so that a scan's share of a busy server is small, and an idle one scans at full speed.
-Its memory does not grow with the queue.
+long as the scan (see `scanner`). It has a low priority, and the loop is left to others between two batches;
+for a while when they have committed something meanwhile, so that a scan's share of a busy server is small,
+and an idle one scans at full speed. Its memory does not grow with the queue.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from pathlib import Path
 from typing import Any, Protocol
 
-from mqcd.core.errors import DecodeError, MqcdError, StoreUnavailable
+from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Recipient
-from mqcd.core.selection import Selection
-from mqcd.queue import child
-from mqcd.queue.durable import Disk
+from mqcd.queue import child, scanner
 from mqcd.queue.record import parse
-from mqcd.queue.snapshot import Snapshot
+from mqcd.queue.scanner import Answer, Request
 
 log = logging.getLogger(__name__)
 
@@ -35,13 +28,6 @@ REST = 0.005
 """Seconds that a scan leaves to others when they have committed something since its last batch: some ten
 times what the server takes for one."""
 _BUFFER = 1 << 16
-_NICE = 10
-
-
-Request = tuple[Path, Path, Selection]
-"""Queue root, spool root, and which recipients."""
-Answer = bytes | int | Exception
-"""A batch of records' texts, a line each; at the end how many were damaged, or why there are no more."""
 
 
 class Process(Protocol):
@@ -98,8 +84,10 @@ class Scans:
             await process.send(request)
             answer: Answer
             while isinstance(answer := await process.receive(), bytes):
-                yield _decoded(answer)
-                await pause()
+                texts = answer.decode().split("\n")
+                for start in range(0, len(texts), _BATCH):
+                    yield _decoded(texts[start : start + _BATCH])
+                    await pause()
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise StoreUnavailable("the scan was cut off; try again") from error
         finally:
@@ -113,7 +101,7 @@ class Scans:
             log.error("%d damaged records were left out of a scan; `mqcd fsck` tells which", answer)
 
     async def _start(self) -> Process:
-        return await child.start(__name__, buffer=_BUFFER)
+        return await child.start(scanner.__name__, buffer=_BUFFER)
 
     async def stop(self) -> None:
         """Cut off those that are under way."""
@@ -121,8 +109,7 @@ class Scans:
             await self._running.pop().kill()
 
 
-def _decoded(batch: bytes) -> list[Recipient]:
-    texts = batch.decode().split("\n")
+def _decoded(texts: list[str]) -> list[Recipient]:
     try:
         return [parse(text) for text in texts]
     except DecodeError:
@@ -135,33 +122,3 @@ def _decoded_alone(text: str) -> Recipient | None:
     except DecodeError as error:
         log.error("a record was left out of a scan: %s", error)
         return None
-
-
-def _text(text: str, _begun: bool) -> str:
-    return text
-
-
-def scan(disk: Disk, request: Request, send: Callable[[Answer], None]) -> None:
-    """The process's work. Raises ConnectionError from `send` when nobody wants more."""
-    queue_root, spool_root, selection = request
-    try:
-        with contextlib.closing(Snapshot(disk, queue_root, spool_root)) as snapshot:
-            for texts in snapshot.project(selection, _text):
-                for start in range(0, len(texts), _BATCH):
-                    send("\n".join(texts[start : start + _BATCH]).encode())
-            send(snapshot.damaged_lines)
-    except ConnectionError:
-        raise
-    except (OSError, MqcdError) as error:
-        send(error)
-
-
-def _work(channel: child.Channel) -> None:
-    os.nice(_NICE)
-    request = channel.receive()
-    if request is not None:
-        scan(Disk(), request, channel.send)
-
-
-if __name__ == "__main__":
-    sys.exit(child.serve(sys.argv[1:], _work))

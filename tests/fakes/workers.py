@@ -16,7 +16,8 @@ from mqcd.queue import tasks
 from mqcd.queue.committer import Committer, Write, perform
 from mqcd.queue.durable import Disk
 from mqcd.queue.helper import Helper
-from mqcd.queue.scanning import Process, Request, Scans, scan
+from mqcd.queue.scanner import Request, scan
+from mqcd.queue.scanning import Process, Scans
 from mqcd.queue.workers import Workers
 
 P = ParamSpec("P")

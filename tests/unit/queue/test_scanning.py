@@ -15,7 +15,8 @@ from mqcd.core.errors import StoreBusy, StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.core.selection import Selection
 from mqcd.queue.child import Child
-from mqcd.queue.scanning import REST, Precedence, Process, Request, Scans, next_turn
+from mqcd.queue.scanner import Request
+from mqcd.queue.scanning import REST, Precedence, Process, Scans, next_turn
 from tests.fakes.workers import InlineScans
 from tests.unit.queue.support import Rig
 
