@@ -76,12 +76,12 @@ def _counted(counts: dict[str, int]) -> str:
 def run(place: Place, master: str | None, settings: dict[str, str], as_json: bool) -> None:
     """Take the event files that are new into the tables."""
     loaded, store = _tables(place)
+    from mqcd.pipeline.run import is_waiting
     from mqcd.pipeline.run import run as run_batch
-    from mqcd.pipeline.run import waiting_octets
 
     with store.writing() as last:
         # This finishes what a batch that was killed had committed; Spark's start takes seconds.
-        batch, new = last.batch, waiting_octets(store, loaded.settings.ops.events.rootpath) > 0
+        batch, new = last.batch, is_waiting(store, loaded.settings.ops.events.rootpath)
     counts = {"files": 0, "events": 0, "damaged": 0}
     if new:
         # Who comes a second time will come again: from then on Java is to start quickly.
@@ -133,7 +133,7 @@ def stream(
         else:
             click.echo(f"batch {commit.batch}: {_counted(commit.counts)}")
 
-    opened = _spark(place, where["master"], where["settings"], lasts=not once, streams=True)
+    opened = _spark(place, where["master"], where["settings"], streams=True)
     with store.writing("mqcd pipeline stream") as last, opened as (spark, _, told, progress):
         from mqcd.pipeline.stream import Pace, Stream
 
@@ -339,7 +339,6 @@ def _spark(
     master: str | None,
     settings: dict[str, str],
     *,
-    lasts: bool = False,
     streams: bool = False,
     keeps: bool = False,
 ) -> Iterator[tuple[SparkSession, Store, Settings, Progress]]:
@@ -348,16 +347,15 @@ def _spark(
     from mqcd.net.clock import SystemClock
 
     loaded, store = _tables(place)
-    from mqcd.pipeline.run import waiting_octets
-    from mqcd.pipeline.session import LITTLE, SHORT, running
+    from mqcd.pipeline.session import running
 
     place.give_way()
     with waiting(SystemClock()) as progress:
         progress("starting Spark", 0, 0)
-        little = not lasts and waiting_octets(store, loaded.settings.ops.events.rootpath) <= LITTLE
-        chosen = {**SHORT, **settings} if little and not master else settings
         # Of the commands the stream alone reads through a data source.
-        started = running(master=master, settings=chosen, sources=streams, classes=store.classes, keep=keeps)
+        started = running(
+            master=master, settings=settings, sources=streams, classes=store.classes, keep=keeps
+        )
         with started as spark:
             yield spark, store, loaded.settings, progress
             progress("ending Spark", 0, 0)

@@ -36,7 +36,7 @@ def show(screen: Screen, directory: Path, clock: Clock) -> list[Finding]:
     """
     from mqcd.pipeline.report.make import Subject, make, write
     from mqcd.pipeline.report.summary import summary
-    from mqcd.pipeline.session import SHORT, running
+    from mqcd.pipeline.session import running
     from mqcd.pipeline.store import Store
 
     screen.title("What Spark makes of the events: mqcd pipeline report")
@@ -54,7 +54,7 @@ def show(screen: Screen, directory: Path, clock: Clock) -> list[Finding]:
     with warnings.catch_warnings():
         # Spark leaves the pipe to its Java to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
-        with running(settings=SHORT, name="mqcd demo") as spark:
+        with running(name="mqcd demo") as spark:
             figures = make(spark, Store(loaded.var / "pipeline"), subject, made=clock.now(), tell=_silent)
     write(figures, directory / NAME)
     screen.say()

@@ -6,6 +6,7 @@ import itertools
 import shutil
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import date, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from mqcd.pipeline import frames
 from mqcd.pipeline.schema import EVENT_TABLE, NEVER, spark_schema
+from mqcd.pipeline.session import little_work
 from mqcd.pipeline.sources.segments import EventFile, joined, parse_name
 from mqcd.pipeline.store import Commit, Store, overlaps, with_files
 from mqcd.pipeline.tables.events import doubled
@@ -36,6 +38,8 @@ _AGE = timedelta(days=7)
 """For so long recipients may stay unfinished and be written anew by each batch."""
 _ADDED_TO = ("events", "damaged", "recipients")
 _SMALL = 16 << 20
+_LITTLE, _LITTLE_OPEN = 300_000, 16 << 20
+"""Events of a batch, and octets of unfinished recipients, up to which it is little work."""
 _WHOLE = "whole-"
 """How the staging directories of files that were put together begin."""
 
@@ -78,7 +82,9 @@ class Batch:
         ]
         counts = self._look(told)
         if counts["events"]:
-            self._tables()
+            little = is_little(counts["events"], map(Path, self._existing(OPEN)))
+            with little_work(self._spark) if little else nullcontext():
+                self._tables()
         self._step("putting small files together")
         self._compact()
         commit = Commit(
@@ -388,6 +394,11 @@ class Batch:
                 prefix = parts[2].partition("=")[2] if table == "recipients" else ""
             name = f"{prefix}{self._number:010d}-{index:05d}.parquet"
             yield self._relative(str(path)), f"{table}/{day}/{name}"
+
+
+def is_little(events: int, unfinished: Iterable[Path]) -> bool:
+    """Whether a batch is little work. Who is unfinished is work too: after an outage they are millions."""
+    return events <= _LITTLE and sum(path.stat().st_size for path in unfinished) <= _LITTLE_OPEN
 
 
 def _is(path: str | Path, prefix: str) -> bool:

@@ -29,8 +29,8 @@ MACHINE = "lib/server/libjvm.so"
 _ROOM = 2 << 30
 """Octets that must be free on disk: the queue may lie on the same one."""
 _SUFFIX = ".jsa"
-_QUIET = "-Xlog:cds*=off"
-"""Else Java tells on standard output of each class that it cannot keep."""
+_QUIET = "-Xlog:cds*=off:stderr"
+"""Else Java tells of each class that it cannot keep."""
 
 
 class Archive:

@@ -11,7 +11,6 @@ the new events touch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -20,7 +19,6 @@ from mqcd.pipeline import frames
 from mqcd.pipeline.batch import Batch
 from mqcd.pipeline.sources.segments import EventFile, closed_files, without
 from mqcd.pipeline.store import Commit, Store
-from mqcd.pipeline.workers.parts import OPEN
 
 Tell = Callable[[str, int, int], None]
 
@@ -48,16 +46,6 @@ def run(
         return Batch(spark, store, last, tell).take(frames.files_of(spark, files))
 
 
-def waiting_octets(store: Store, directory: Path) -> int:
-    """What a batch would have to take in, packed: new event files, of which an empty one counts for one, and
-    with them the unfinished recipients, millions after an outage. 0 = there is nothing new.
-
-    Raises OSError, TablesOfAnotherFormat.
-    """
-    waiting = sum(max(1, file.size) for file in closed_files(directory, but=store.last().taken))
-    if waiting:
-        for path in map(Path, store.files("recipients")):
-            # Another process may be writing them anew.
-            with suppress(FileNotFoundError):
-                waiting += path.stat().st_size if path.name.startswith(OPEN) else 0
-    return waiting
+def is_waiting(store: Store, directory: Path) -> bool:
+    """Whether there are event files that no batch has taken. Raises OSError, TablesOfAnotherFormat."""
+    return any(True for _ in closed_files(directory, but=store.last().taken))

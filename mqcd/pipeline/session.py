@@ -39,19 +39,26 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set in what spark-submit starts: its Java runs already."""
 _OPTIONS = "spark.driver.extraJavaOptions"
 _CLASS_PATH = "spark.driver.extraClassPath"
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_FEW: Mapping[str, str] = {_PARTITIONS: "1", "spark.sql.files.minPartitionNum": "2"}
 
 
-def _java(options: str) -> str:
-    return f"{options} -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
-
-
+_JAVA = (
+    # Spark makes new code for each job, and the better compiler never earns what it costs: without it a small
+    # batch takes half the processor time, five million events three quarters. But then Java leaves room for a
+    # fifth of the code that it leaves room for else, and stops compiling when that is full.
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC"
+    # What Java has to say itself: standard output is ours.
+    " -Xlog:disable -Xlog:all=warning:stderr"
+    f" -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+)
 DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.memory": "1536m",
-    _OPTIONS: _java("-XX:+UseParallelGC"),
-    "spark.sql.shuffle.partitions": "8",
+    _OPTIONS: _JAVA,
+    _PARTITIONS: "8",
     "spark.default.parallelism": "4",
     "spark.sql.maxConcurrentOutputFileWriters": "64",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -65,15 +72,6 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
 }
 """For 2 processors and less than 4 GB, Python workers included; `--set NAME=VALUE` overrides."""
-SHORT: Mapping[str, str] = {
-    _OPTIONS: _java("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
-    "spark.sql.shuffle.partitions": "1",
-    "spark.default.parallelism": "2",
-}
-"""For little work: what Java's better compiler gains it never earns (a quarter less processor time), and more
-tasks take longer to begin than to end (a tenth less)."""
-LITTLE = 16 << 20
-"""Octets of event files up to which work is little: some 300,000 events."""
 FIRST = (
     "spark-catalyst_", "spark-sql_", "spark-core_", "scala-library-", "spark-sql-api_", "scala-reflect-",
     "parquet-column-", "log4j-core-", "jackson-databind-", "hadoop-client-api-", "parquet-jackson-",
@@ -138,7 +136,7 @@ def running(
     settings = dict(settings or {})
     archive = None if lent or master or classes is None else _archive(classes, settings)
     if archive is not None and (options := archive.options(make=keep)):
-        settings[_OPTIONS] = f"{settings.get(_OPTIONS, DEFAULTS[_OPTIONS])} {options}"
+        settings[_OPTIONS] = f"{_JAVA} {options}"
     spark = session(master=master, settings=settings, name=name, sources=sources)
     try:
         yield spark
@@ -150,6 +148,25 @@ def running(
     # Who was interrupted does not wait for it.
     if archive is not None:
         archive.close(_end_java)
+
+
+@contextmanager
+def little_work(spark: SparkSession) -> Iterator[None]:
+    """In the block jobs have few tasks, unless somebody chose how many: more of them take longer to begin
+    than to end."""
+    if spark.conf.get(_PARTITIONS) != DEFAULTS[_PARTITIONS]:
+        yield
+        return
+    for name, number in _FEW.items():
+        spark.conf.set(name, number)
+    try:
+        yield
+    finally:
+        for name in _FEW:
+            if name in DEFAULTS:
+                spark.conf.set(name, DEFAULTS[name])
+            else:
+                spark.conf.unset(name)
 
 
 def reason(text: str) -> str:
@@ -208,8 +225,7 @@ def in_front() -> list[Path]:
 
 def _archive(directory: Path, settings: Mapping[str, str]) -> Archive | None:
     """What is kept for the Java and the Spark that would start now; None where others say how they start."""
-    ours = settings.get(_OPTIONS) in (None, SHORT[_OPTIONS]) and _CLASS_PATH not in settings
-    if not ours or not _is_the_packages() or _SUBMITTED in os.environ:
+    if {_OPTIONS, _CLASS_PATH} & settings.keys() or not _is_the_packages() or _SUBMITTED in os.environ:
         return None
     machine = find_java(os.environ) / MACHINE
     if not machine.exists():

@@ -120,14 +120,14 @@ def measured(command: Sequence[str]) -> tuple[str, dict[str, object]]:
 
 
 _NOTHING = """
-from mqcd.pipeline.session import SHORT, running
-with running(settings=SHORT, sources=False):
+from mqcd.pipeline.session import running
+with running(sources=False):
     pass
 """
 
 
 def spark_alone() -> dict[str, object]:
-    """Spark's start and end, as for a small batch."""
+    """Spark's start and end."""
     return measured([sys.executable, "-c", _NOTHING])[1]
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from mqcd.pipeline.session import SHORT, session
+from mqcd.pipeline.session import session
 from mqcd.pipeline.store import Store
 from tests.e2e.conftest import loop_thread, make_receiver, make_server
 
 __all__ = ["loop_thread", "make_receiver", "make_server", "spark", "store"]
 
-SPLIT = {**SHORT, "spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "4"}
+SPLIT = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "4"}
 """Little work in several tasks all the same: what must come together is then not together by chance."""
 SETTINGS = {**SPLIT, "spark.driver.maxResultSize": "16m"}
 

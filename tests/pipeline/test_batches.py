@@ -20,6 +20,7 @@ from mqcd.pipeline import frames
 from mqcd.pipeline.export import export
 from mqcd.pipeline.run import run
 from mqcd.pipeline.schema import ARROW
+from mqcd.pipeline.session import little_work
 from mqcd.pipeline.sources.decode import DOUBLED, decode
 from mqcd.pipeline.store import Commit, Store
 from mqcd.pipeline.tables.ledger import off_balance, with_homes
@@ -166,6 +167,28 @@ def test_a_second_batch_adds_to_the_first(world: World) -> None:
         assert row["recipients"] == 1
         waited[row["node"]].append(row["hour"].hour)
     assert waited == {"n1": [11, 12, 0], "n2": [*range(11, 24), 0]}
+
+
+def test_a_little_batch_is_one_task_unless_somebody_chose_more(spark: SparkSession, tmp_path: Path) -> None:
+    name, store = "spark.sql.shuffle.partitions", Store(tmp_path / "pipeline")
+    chosen = spark.conf.get(name)
+    seen: dict[str, str | None] = {}
+
+    def tell(what: str, _done: int, _total: int) -> None:
+        seen[what] = spark.conf.get(name)
+
+    try:
+        spark.conf.set(name, "8")
+        log = Log("n1")
+        log.deliver(T0)
+        log.seal(tmp_path / "events")
+        run(spark, store, tmp_path / "events", tell=tell)
+        assert (seen["recipients"], seen["sites"]) == ("1", "1")
+        assert spark.conf.get(name) == "8", "for whoever comes next"
+    finally:
+        spark.conf.set(name, str(chosen))
+    with little_work(spark):
+        assert spark.conf.get(name) == chosen
 
 
 def test_what_cannot_be_read_is_put_aside(world: World) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from mqcd.pipeline.run import waiting_octets
+from mqcd.pipeline.run import is_waiting
 from mqcd.pipeline.store import Store
 from mqcd.pipeline.workers.intake import TOGETHER, intake
 from mqcd.pipeline.workers.parts import PART
@@ -92,19 +92,7 @@ def test_times_that_no_server_has_are_damage_and_stop_nothing(tmp_path: Path, na
 def test_an_empty_file_waits_too(tmp_path: Path) -> None:
     """Else nobody would ever take it, and it would be called waiting for ever."""
     write(tmp_path / "events" / "n1-0-0000000001.jsonl.gz", []).write_bytes(b"")
-    assert waiting_octets(Store(tmp_path / "pipeline"), tmp_path / "events") == 1
-
-
-def test_who_is_unfinished_is_work_where_there_is_a_batch(tmp_path: Path) -> None:
-    """After an outage they are millions, and settings for little work would not hold them."""
-    store, events = Store(tmp_path / "pipeline"), tmp_path / "events"
-    for name in ("open-0000000001-00000.parquet", "done-0000000001-00000.parquet"):
-        path = store.table("recipients") / "day=2026-11-18" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"x" * 1000)
-    assert waiting_octets(store, events) == 0
-    size = write(events / "n1-0-0000000001.jsonl.gz", []).stat().st_size
-    assert waiting_octets(store, events) == size + 1000
+    assert is_waiting(Store(tmp_path / "pipeline"), tmp_path / "events")
 
 
 def test_a_file_that_is_gone_fails_the_task_and_names_nothing(tmp_path: Path) -> None:

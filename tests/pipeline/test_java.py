@@ -17,11 +17,11 @@ pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(6
 _STARTS = """
 import json, sys
 from pathlib import Path
-from mqcd.pipeline.session import SHORT, _end_java, running
+from mqcd.pipeline.session import _end_java, running
 
 kept, mapped = Path(sys.argv[1]), []
 def start():
-    with running(settings=SHORT, sources=False, classes=kept, keep=True) as spark:
+    with running(sources=False, classes=kept, keep=True) as spark:
         pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
         mapped.append(str(kept) in Path(f"/proc/{pid}/maps").read_text())
 

@@ -17,7 +17,6 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from mqcd.pipeline.session import SHORT
 from mqcd.pipeline.store import Store
 from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.server import ROOT
@@ -51,8 +50,7 @@ class Place:
     @contextmanager
     def stream(self, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
         """A stream in a process group of its own."""
-        settings = [word for name, value in SHORT.items() for word in ("--set", f"{name}={value}")]
-        command = self.command("pipeline", "stream", *flags, *settings)
+        command = self.command("pipeline", "stream", *flags)
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
         try:
             yield process
@@ -157,7 +155,7 @@ from mqcd.pipeline.export import export
 from mqcd.pipeline.ledger import account
 from mqcd.pipeline.notebook import Tables
 from mqcd.pipeline.run import run, silent
-from mqcd.pipeline.session import SHORT, session
+from mqcd.pipeline.session import session
 from mqcd.pipeline.store import Store
 from mqcd.pipeline.stream import Pace, Stream
 from mqcd.queue.eventfiles import Source
@@ -169,7 +167,7 @@ quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 split = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "4"}
 spark = session(
     master="local-cluster[2,1,1024]",
-    settings={**SHORT, **split, "spark.executor.memory": "512m", "spark.executor.extraJavaOptions": quick},
+    settings={**split, "spark.executor.memory": "512m", "spark.executor.extraJavaOptions": quick},
 )
 told["run"] = run(spark, store, events).counts
 for path in place.glob("*.jsonl.gz"):
