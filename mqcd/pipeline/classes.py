@@ -1,6 +1,6 @@
 """The classes that Java loads for Spark, kept in a form that it maps into memory when it starts again.
 
-    DIRECTORY/KEY-SIZE.jsa      200 MB, for one Java and one Spark; another of either takes its place
+    DIRECTORY/KEY-SIZE.jsa      190 MB, for one Java and one Spark; another of either takes its place
     DIRECTORY/lock              one process at a time makes one
 
 To look some 20,000 classes up in 280 jars and to check them takes a small batch a fifth of its time (Java's

@@ -2,14 +2,16 @@
 
     python -m tests.bench.pipeline [--events 1000000,5000000] [--set NAME=VALUE]
 
-runs `mqcd pipeline run` as a person would, with default settings, Java's start included; how long Spark takes
-to start and to end, with nothing to do, is told first. Some segments are held back. To another run each come
-afterwards, by itself, an older one of the first node and the newest of the second; then a stream is started,
-given the last but one of the third, and when it has taken that, the newest. Each of these comes to a machine
-that was idle for a minute, as it does where segments are closed now and then: rented processors often are
-slower behind some minutes of full load. Memory is the greatest sum of what Java and all Python workers have
-resident at one time, so pages that workers share count for each of them. Processor time is that of all of
-them, and does not depend on who else is busy as much as the time on the wall does.
+runs `mqcd pipeline run` as a person would, with default settings, Java's start included; how long Spark
+takes to start and to end, with nothing to do, is told first. Some segments are held back. To another run
+each come afterwards, by itself, an older one of the first node and the newest of the second. The first of
+these two is the second run of these tables, and has Java keep its classes: that is in its time. Then a
+stream is started, given the last but one of the third, and when it has taken that, the newest. Each of
+these comes to a machine that was idle for a minute, as it does where segments are closed now and then:
+rented processors often are slower behind some minutes of full load. Memory is the greatest sum of what Java
+and all Python workers have resident at one time, so pages that workers share count for each of them.
+Processor time is that of all of them, and does not depend on who else is busy as much as the time on the
+wall does.
 """
 
 from __future__ import annotations
