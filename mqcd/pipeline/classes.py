@@ -1,6 +1,6 @@
 """The classes that Java loads for Spark, kept in a form that it maps into memory when it starts again.
 
-    DIRECTORY/KEY-SIZE.jsa      190 MB, for one Java and one Spark; another of either takes its place
+    DIRECTORY/KEY-SIZE.jsa      190 MB, for one Java and one Spark; that of another takes its place
     DIRECTORY/lock              one process at a time makes one
 
 To look some 20,000 classes up in 280 jars and to check them takes a small batch a fifth of its time (Java's
@@ -12,10 +12,10 @@ alone. Nothing depends on an archive: where none can be made, a warning says why
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -37,12 +37,18 @@ class Archive:
     """What is kept in a directory for one Java and its class path."""
 
     def __init__(
-        self, directory: Path, files: Iterable[Path], *, room: int = _ROOM, disk: Disk | None = None
+        self,
+        directory: Path,
+        files: Iterable[Path],
+        memory: str = "",
+        *,
+        room: int = _ROOM,
+        disk: Disk | None = None,
     ) -> None:
-        """`files`: the virtual machine, and all jars in the order of the class path. Raises OSError for one
-        that is not there."""
+        """`files`: what Java's own archive is made of, and all jars in the order of the class path. Raises
+        OSError for one that is not there. `memory`: what was chosen for Java, if anything was."""
         self._directory = directory
-        self._key = _key(files)
+        self._key = _key(files, memory)
         self._new = directory / f"{self._key}-{os.getpid()}.new"
         self._room = room
         self._disk = disk or Disk()
@@ -51,19 +57,20 @@ class Archive:
     def options(self, *, make: bool = False) -> str:
         """What to start Java with; nothing where nothing is kept. `make`: then have it keep what it loads.
 
-        Whoever asked calls `close` when Java is not needed any more.
+        Whoever asked calls `close` or `abandon` when Java is not needed any more.
         """
         if os.pathsep in str(self._directory):
             # Java would take it for two.
             return ""
-        kept = self._kept()
+        try:
+            if make and self._kept() is None:
+                self._begin()
+            kept = self._kept()
+        except OSError as error:
+            self._give_up(told(error))
+            return ""
         if kept is not None:
             return f"-XX:SharedArchiveFile={_quoted(kept)} -XX:+VerifySharedSpaces {_QUIET}"
-        if make:
-            try:
-                self._begin()
-            except OSError as error:
-                self._give_up(told(error))
         return f"-XX:ArchiveClassesAtExit={_quoted(self._new)} {_QUIET}" if self.making else ""
 
     @property
@@ -78,46 +85,23 @@ class Archive:
             return
         try:
             code = end()
-            if code:
-                self._give_up(f"it ended with {code}")
-            elif self._new.exists():
-                self._disk.sync_filesystem(self._directory)
-                self._disk.rename(self._new, self._path(self._new.stat().st_size))
-                self._disk.sync_dir(self._directory)
+            if code or not self._new.exists():
+                self._give_up(f"Java ended with {code} and made nothing to use")
+                return
+            self._disk.sync_filesystem(self._directory)
+            path = self._path(self._new.stat().st_size)
+            self._disk.rename(self._new, path)
+            self._disk.sync_dir(self._directory)
+            # Those of another Java or Spark.
+            for other in set(self._directory.glob(f"*{_SUFFIX}")) - {path}:
+                self._disk.unlink(other)
         except OSError as error:
             self._give_up(told(error))
         finally:
-            self._let_go()
+            self.abandon()
 
-    def _path(self, size: int) -> Path:
-        return self._directory / f"{self._key}-{size}{_SUFFIX}"
-
-    def _kept(self) -> Path | None:
-        for path in self._directory.glob(f"{self._key}-*{_SUFFIX}"):
-            if path == self._path(path.stat().st_size):
-                return path
-        return None
-
-    def _begin(self) -> None:
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        if not self._disk.lock(self._lock, exclusive=True):
-            # Another process is making one.
-            os.close(self._lock)
-            self._lock = -1
-            return
-        # Those of another Java or Spark, and what was left half made.
-        for path in (*self._directory.glob(f"*{_SUFFIX}"), *self._directory.glob("*.new")):
-            path.unlink(missing_ok=True)
-        free = shutil.disk_usage(self._directory).free
-        if free < self._room:
-            self._give_up(f"only {free >> 20} MB are free on disk, {self._room >> 20} are wanted")
-
-    def _give_up(self, why: str) -> None:
-        log.warning("%s: Java's classes are not kept, so it starts no quicker: %s", self._directory, why)
-        self._let_go()
-
-    def _let_go(self) -> None:
+    def abandon(self) -> None:
+        """Make none after all; whoever asked has seen to it that Java makes none."""
         if self.making:
             with suppress(OSError):
                 # The next one does away with it.
@@ -125,9 +109,44 @@ class Archive:
             os.close(self._lock)
             self._lock = -1
 
+    def _path(self, size: int) -> Path:
+        return self._directory / f"{self._key}-{size}{_SUFFIX}"
 
-def _key(files: Iterable[Path]) -> str:
-    known = hashlib.sha256()
+    def _kept(self) -> Path | None:
+        """The one there is, whole and nobody else's: Java runs what is in there."""
+        if not self._directory.is_dir():
+            return None
+        here = self._directory.stat()
+        if here.st_uid != os.geteuid() or here.st_mode & 0o022:
+            raise PermissionError(errno.EPERM, "others may write there", str(self._directory))
+        for path in self._directory.glob(f"{self._key}-*{_SUFFIX}"):
+            with suppress(FileNotFoundError):
+                if path == self._path(path.stat().st_size):
+                    return path
+        return None
+
+    def _begin(self) -> None:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if not self._disk.lock(self._lock, exclusive=True) or self._kept() is not None:
+            # Another process is making one, or just has.
+            os.close(self._lock)
+            self._lock = -1
+            return
+        # What was left half made, or was cut off since.
+        for path in (*self._directory.glob(f"{self._key}-*{_SUFFIX}"), *self._directory.glob("*.new")):
+            self._disk.unlink(path)
+        free, _ = self._disk.free(self._directory)
+        if free < self._room:
+            self._give_up(f"only {free >> 20} MB are free on disk, {self._room >> 20} are wanted")
+
+    def _give_up(self, why: str) -> None:
+        log.warning("%s: Java's classes are not kept, so it starts no quicker: %s", self._directory, why)
+        self.abandon()
+
+
+def _key(files: Iterable[Path], memory: str) -> str:
+    known = hashlib.sha256(memory.encode())
     for path in files:
         found = path.stat()
         known.update(f"{path}\n{found.st_size} {found.st_mtime_ns}\n".encode(errors="surrogateescape"))

@@ -11,6 +11,7 @@ Raises PipelineUnavailable, whose text names the package to install, and WorkFai
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -25,9 +26,12 @@ from typing import TYPE_CHECKING, Any
 
 from mqcd.core.errors import MqcdError
 from mqcd.pipeline.classes import MACHINE, Archive
+from mqcd.queue.durable import told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession as SparkSession
+
+log = logging.getLogger(__name__)
 
 JAVA_PACKAGE = "default-jre-headless"
 """Debian's name of a Java that Spark runs on."""
@@ -39,14 +43,19 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set in what spark-submit starts: its Java runs already."""
 _OPTIONS = "spark.driver.extraJavaOptions"
 _CLASS_PATH = "spark.driver.extraClassPath"
+_MEMORY = "spark.driver.memory"
+"""Above 32 GB Java keeps addresses in another form, and classes too."""
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _FEW: Mapping[str, str] = {_PARTITIONS: "1", "spark.sql.files.minPartitionNum": "2"}
+"""What little work gets by with."""
+_PATIENCE = 120
+"""Seconds for Java to end in, with what it keeps."""
 
 
 _JAVA = (
-    # Spark makes new code for each job, and the better compiler never earns what it costs: without it a small
-    # batch takes half the processor time, five million events three quarters. But then Java leaves room for a
-    # fifth of the code that it leaves room for else, and stops compiling when that is full.
+    # Spark makes new code for each job, and the better compiler did not earn what it costs: without it a
+    # batch of a stream takes two thirds of the processor time, five million events three quarters to four
+    # fifths. But then Java leaves room for a fifth of the code only, and stops compiling when that is full.
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC"
     # What Java has to say itself: standard output is ours.
     " -Xlog:disable -Xlog:all=warning:stderr"
@@ -56,7 +65,7 @@ DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.driver.memory": "1536m",
+    _MEMORY: "1536m",
     _OPTIONS: _JAVA,
     _PARTITIONS: "8",
     "spark.default.parallelism": "4",
@@ -137,36 +146,42 @@ def running(
     archive = None if lent or master or classes is None else _archive(classes, settings)
     if archive is not None and (options := archive.options(make=keep)):
         settings[_OPTIONS] = f"{_JAVA} {options}"
-    spark = session(master=master, settings=settings, name=name, sources=sources)
     try:
-        yield spark
-    except (PySparkException, Py4JError) as error:
-        raise WorkFailed(f"Spark gave up: {reason(str(error))}") from error
-    finally:
-        if not lent:
-            spark.stop()
-    # Who was interrupted does not wait for it.
+        spark = session(master=master, settings=settings, name=name, sources=sources)
+        try:
+            yield spark
+        finally:
+            if not lent:
+                spark.stop()
+    except BaseException as error:
+        if archive is not None and archive.making:
+            # Else it would write one that nobody waits for.
+            _kill_java()
+            archive.abandon()
+        if isinstance(error, PySparkException | Py4JError):
+            raise WorkFailed(f"Spark gave up: {reason(str(error))}") from error
+        raise
     if archive is not None:
         archive.close(_end_java)
 
 
 @contextmanager
 def little_work(spark: SparkSession) -> Iterator[None]:
-    """In the block jobs have few tasks, unless somebody chose how many: more of them take longer to begin
-    than to end."""
-    if spark.conf.get(_PARTITIONS) != DEFAULTS[_PARTITIONS]:
-        yield
-        return
-    for name, number in _FEW.items():
-        spark.conf.set(name, number)
+    """In the block jobs have few tasks, unless others than these were chosen: more of them take longer to
+    begin than to end."""
+    before = {name: spark.conf.get(name, None) for name in _FEW}
+    ours = [name for name, value in before.items() if value == DEFAULTS.get(name)]
+    for name in ours:
+        spark.conf.set(name, _FEW[name])
     try:
         yield
     finally:
-        for name in _FEW:
-            if name in DEFAULTS:
-                spark.conf.set(name, DEFAULTS[name])
-            else:
+        for name in ours:
+            value = before[name]
+            if value is None:
                 spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
 
 
 def reason(text: str) -> str:
@@ -227,11 +242,19 @@ def _archive(directory: Path, settings: Mapping[str, str]) -> Archive | None:
     """What is kept for the Java and the Spark that would start now; None where others say how they start."""
     if {_OPTIONS, _CLASS_PATH} & settings.keys() or not _is_the_packages() or _SUBMITTED in os.environ:
         return None
-    machine = find_java(os.environ) / MACHINE
+    machine = (find_java(os.environ) / MACHINE).resolve()
     if not machine.exists():
         # Another Java than OpenJDK's, which may not know how.
         return None
-    return Archive(directory, [machine, *in_front(), *sorted(_jars().iterdir())])
+    base = sorted(machine.parent.glob("classes*.jsa"))
+    try:
+        # What Java finds on its class path it lists in the order of the directory.
+        return Archive(
+            directory, [machine, *base, *in_front(), *_jars().iterdir()], settings.get(_MEMORY, "")
+        )
+    except OSError as error:
+        log.warning("Java starts no quicker: %s", told(error))
+        return None
 
 
 def _end_java() -> int:
@@ -242,8 +265,23 @@ def _end_java() -> int:
     SparkContext._gateway = SparkContext._jvm = None
     gateway.shutdown()
     gateway.proc.stdin.close()
-    code: int = gateway.proc.wait()
+    try:
+        code: int = gateway.proc.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        code = gateway.proc.wait()
     return code
+
+
+def _kill_java() -> None:
+    """End the Java that this process has started, if it did, whatever it does."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    if gateway is not None:
+        gateway.proc.kill()
+        gateway.proc.wait()
+        SparkContext._gateway = SparkContext._jvm = None
 
 
 def _as_submitted(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:

@@ -3,9 +3,10 @@
     python -m tests.crash.full [--seed N] [--minutes M] [--jobs N] [--docs]
 
 First each sync's mutant; then each prefix of each story and of the lives after a SIGKILL and after power
-cuts, with the four baselines and every single deviation, however long that takes (two hours of a processor);
-then, for M minutes, pairs of deviations by chance. Ends, or is ended by Ctrl-C, with the table and, if
-anything was wrong, with what and how it comes again; `--docs` puts the table into docs/internals.md.
+cuts, with the four baselines and every single deviation, however long that takes (two hours of a
+processor); then, for M minutes, pairs of deviations by chance. Ends, or from then on is ended by Ctrl-C,
+with the table and, if anything was wrong, with what and how it comes again; `--docs` puts the table of a
+whole run into docs/internals.md.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -203,33 +203,42 @@ def put_into_docs(text: str) -> None:
 
 def _cover(
     seconds: float, jobs: int, rows: dict[str, _Row], progress: Progress
-) -> list[tuple[str, Violation]]:
-    """All single deviations, then pairs for some time; fills the rows and returns what was wrong."""
+) -> tuple[list[tuple[str, Violation]], bool]:
+    """All single deviations, then pairs for some time; fills the rows and returns what was wrong, and whether
+    all was tried."""
     violations: list[tuple[str, Violation]] = []
     singles = _round(0)
     bars = progress.add_task("single deviations", total=len(singles)), progress.add_task("pairs", total=None)
     # The pool takes from its source as fast as it can; ours has no end.
-    pace = threading.Semaphore(3 * jobs)
+    pace, over = threading.Semaphore(3 * jobs), threading.Event()
 
     def paced() -> Iterator[_Piece]:
         for piece in _pieces(singles, seconds):
             pace.acquire()
+            if over.is_set():
+                return
             yield piece
 
     # What was told is never freed: without it a look for garbage in a child has less to look at.
     gc.collect()
     gc.freeze()
-    with multiprocessing.get_context("fork").Pool(jobs, _undisturbed) as pool, suppress(KeyboardInterrupt):
-        for piece, tally, keys in pool.imap_unordered(_work, paced()):
+    with multiprocessing.get_context("fork").Pool(jobs, _undisturbed) as pool:
+        try:
+            for piece, tally, keys in pool.imap_unordered(_work, paced()):
+                pace.release()
+                told = _everything[piece.told]
+                rows[told.story].add(tally, keys)
+                violations += [(told.name, each) for each in tally.violations]
+                done = sum(row.points for row in rows.values())
+                what = "pairs" if piece.round else "single deviations"
+                label = f"{what}: {done:,} crashes, {len(violations)} wrong"
+                progress.update(bars[piece.round > 0], advance=1, description=label)
+        except KeyboardInterrupt:
+            # The pool waits for whoever gives it work.
+            over.set()
             pace.release()
-            told = _everything[piece.told]
-            rows[told.story].add(tally, keys)
-            violations += [(told.name, each) for each in tally.violations]
-            done = sum(row.points for row in rows.values())
-            what = "pairs" if piece.round else "single deviations"
-            label = f"{what}: {done:,} crashes, {len(violations)} wrong"
-            progress.update(bars[piece.round > 0], advance=1, description=label)
-    return violations
+            return violations, False
+    return violations, True
 
 
 def _undisturbed() -> None:
@@ -260,16 +269,18 @@ def main() -> int:
     with Progress() as progress:
         bar = progress.add_task("mutants", total=len(sites()))
         mutants = asyncio.run(_mutants(_everything, lambda: progress.advance(bar)))
-        violations = _cover(chosen.minutes * 60, chosen.jobs, rows, progress)
+        violations, whole = _cover(chosen.minutes * 60, chosen.jobs, rows, progress)
     text = table(rows, mutants)
     print(text)
-    if chosen.docs:
+    if chosen.docs and whole:
         put_into_docs(text)
     for name, violation in violations[:20]:
         print(f"seed {chosen.seed}, {name}: {violation}")
     survivors = [site for site, caught in mutants.items() if caught is None]
     print(f"{len(violations)} violations; mutants not caught: {', '.join(survivors) or 'none'}")
-    return 1 if violations or survivors else 0
+    if not whole:
+        print("cut short: not all of it was tried, and the docs are as they were")
+    return 1 if violations or survivors or not whole else 0
 
 
 if __name__ == "__main__":

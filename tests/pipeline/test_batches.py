@@ -187,8 +187,14 @@ def test_a_little_batch_is_one_task_unless_somebody_chose_more(spark: SparkSessi
         assert spark.conf.get(name) == "8", "for whoever comes next"
     finally:
         spark.conf.set(name, str(chosen))
-    with little_work(spark):
-        assert spark.conf.get(name) == chosen
+    few = "spark.sql.files.minPartitionNum"
+    spark.conf.set(few, "16")
+    try:
+        with little_work(spark):
+            assert (spark.conf.get(name), spark.conf.get(few)) == (chosen, "16"), "somebody's choice"
+        assert spark.conf.get(few) == "16"
+    finally:
+        spark.conf.unset(few)
 
 
 def test_what_cannot_be_read_is_put_aside(world: World) -> None:

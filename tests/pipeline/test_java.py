@@ -20,11 +20,19 @@ from pathlib import Path
 from mqcd.pipeline.session import _end_java, running
 
 kept, mapped = Path(sys.argv[1]), []
-def start():
+def start(fails=False):
     with running(sources=False, classes=kept, keep=True) as spark:
         pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+        if fails:
+            raise RuntimeError(pid)
         mapped.append(str(kept) in Path(f"/proc/{pid}/maps").read_text())
 
+try:
+    start(fails=True)
+except RuntimeError as error:
+    # Nobody would wait for what it writes.
+    assert not Path(f"/proc/{error.args[0]}").exists()
+    assert [path.name for path in kept.iterdir()] == ["lock"]
 start()
 start()
 _end_java()

@@ -81,11 +81,12 @@ def test_nothing_is_made_unasked(place: Place) -> None:
     assert not place.kept.exists()
 
 
-def test_a_java_that_failed_keeps_nothing(place: Place) -> None:
+def test_a_java_that_failed_keeps_nothing(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     for octets, code in ((b"half", 1), (b"", 0)):
         archive = place.archive()
         archive.close(java(archive.options(make=True), octets, code))
         assert [path.name for path in place.kept.iterdir()] == ["lock"]
+        assert f"Java ended with {code} and made nothing to use" in caplog.text
     assert made(place).exists(), "and the next one may"
 
 
@@ -103,15 +104,55 @@ def test_another_java_or_spark_takes_its_place(place: Place, which: int) -> None
     before = made(place)
     place.files[which].write_bytes(b"22")
     assert place.archive().options() == ""
+    archive = place.archive()
+    options = archive.options(make=True)
     assert before.exists(), "until there is another"
-    assert made(place) != before
+    archive.close(java(options))
     assert len(place.archives()) == 1
+    assert not before.exists()
 
 
 def test_another_order_of_the_class_path_is_another_one(place: Place) -> None:
     made(place)
     place.files.reverse()
     assert place.archive().options() == ""
+
+
+def test_another_size_of_memory_is_another_one(place: Place) -> None:
+    """Java keeps classes in another form where it has more than 32 GB."""
+    made(place)
+    assert Archive(place.kept, place.files, "40g").options() == ""
+
+
+def test_one_that_was_made_meanwhile_is_used(place: Place) -> None:
+    """Between a look and the lock another process may be done."""
+
+    class Late(Disk):
+        def lock(self, fd: int, *, exclusive: bool) -> bool:
+            made(place)
+            return super().lock(fd, exclusive=exclusive)
+
+    archive = Archive(place.kept, place.files, room=1, disk=Late())
+    assert str(place.kept) in archive.options(make=True)
+    (path,) = place.archives()
+    assert "SharedArchiveFile" in archive.options()
+    archive.close(never)
+    assert path.exists()
+
+
+def test_where_others_may_write_nothing_is_used(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    made(place)
+    place.kept.chmod(0o770)
+    assert place.archive().options(make=True) == ""
+    assert "others may write there" in caplog.text
+
+
+def test_one_given_up_leaves_nothing(place: Place) -> None:
+    archive = place.archive()
+    java(archive.options(make=True))()
+    archive.abandon()
+    assert [path.name for path in place.kept.iterdir()] == ["lock"]
+    assert made(place).exists(), "the lock was let go of"
 
 
 def test_what_was_left_half_made_goes(place: Place) -> None:
