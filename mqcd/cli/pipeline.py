@@ -84,16 +84,19 @@ def run(place: Place, master: str | None, settings: dict[str, str], as_json: boo
         batch, new = last.batch, is_waiting(store, loaded.settings.ops.events.rootpath)
     counts = {"files": 0, "events": 0, "damaged": 0}
     if not new:
-        click.echo(json_line({"batch": batch} | counts) if as_json else "nothing new", nl=not as_json)
+        _tell_run(batch, counts, as_json=as_json)
         return
     # Who comes a second time will come again: from then on Java is to start quickly.
     with _spark(place, master, settings, keeps=batch > 0) as (spark, store, told, progress):
         done = run_batch(spark, store, told.ops.events.rootpath, tell=progress)
-        counts |= done.counts
-        if as_json:
-            click.echo(json_line({"batch": done.batch} | counts), nl=False)
-        else:
-            click.echo(_counted(counts) if counts["files"] else "nothing new")
+        _tell_run(done.batch, counts | done.counts, as_json=as_json)
+
+
+def _tell_run(batch: int, counts: dict[str, int], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json_line({"batch": batch} | counts), nl=False)
+    else:
+        click.echo(_counted(counts) if counts["files"] else "nothing new")
 
 
 @pipeline.command("stream")

@@ -82,7 +82,7 @@ class Batch:
         ]
         counts = self._look(told)
         if counts["events"]:
-            little = is_little(counts["events"], map(Path, self._existing(OPEN)))
+            little = is_little(counts["events"], map(Path, self._unfinished))
             with little_work(self._spark) if little else nullcontext():
                 self._tables()
         self._step("putting small files together")
@@ -210,7 +210,7 @@ class Batch:
 
     def _recipients(self) -> None:
         told = self._told()
-        unfinished = self._existing(OPEN)
+        unfinished = list(self._unfinished)
         # Of old ones those whose lives this batch may have found whole.
         unfinished += [file for file in self._store.files("recipients", self._days) if _is(file, AGED)]
         if unfinished:
@@ -274,8 +274,10 @@ class Batch:
         newest = max(self._last.last_hour, *self._hours)
         return frames.EPOCH + timedelta(hours=newest) - _AGE
 
-    def _existing(self, prefix: str) -> list[str]:
-        return [file for file in self._store.files("recipients") if _is(file, prefix)]
+    @cached_property
+    def _unfinished(self) -> list[str]:
+        """Files of those who were unfinished before this batch."""
+        return [file for file in self._store.files("recipients") if _is(file, OPEN)]
 
     def _made(self) -> list[str]:
         """Files of recipients that this batch has made so far."""

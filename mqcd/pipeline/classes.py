@@ -63,9 +63,7 @@ class Archive:
             # Java would take it for two.
             return ""
         try:
-            if make and self._kept() is None:
-                self._begin()
-            kept = self._kept()
+            kept = self._kept() or (self._begin() if make else None)
         except OSError as error:
             self._give_up(told(error))
             return ""
@@ -125,20 +123,22 @@ class Archive:
                     return path
         return None
 
-    def _begin(self) -> None:
+    def _begin(self) -> Path | None:
+        """Prepare for one that Java makes; gives the one that another process has made meanwhile."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        if not self._disk.lock(self._lock, exclusive=True) or self._kept() is not None:
-            # Another process is making one, or just has.
+        kept = None
+        if not self._disk.lock(self._lock, exclusive=True) or (kept := self._kept()) is not None:
             os.close(self._lock)
             self._lock = -1
-            return
+            return kept
         # What was left half made, or was cut off since.
         for path in (*self._directory.glob(f"{self._key}-*{_SUFFIX}"), *self._directory.glob("*.new")):
             self._disk.unlink(path)
         free, _ = self._disk.free(self._directory)
         if free < self._room:
             self._give_up(f"only {free >> 20} MB are free on disk, {self._room >> 20} are wanted")
+        return None
 
     def _give_up(self, why: str) -> None:
         log.warning("%s: Java's classes are not kept, so it starts no quicker: %s", self._directory, why)
