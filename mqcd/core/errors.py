@@ -46,3 +46,8 @@ class ResolveFailed(MqcdError):
 
 class ConnectFailed(MqcdError):
     """A connection could not be opened or broke. Fault: the remote side or the network. Temporary."""
+
+
+class SourceUnavailable(ConnectFailed):
+    """The own address that a connection was to come from cannot be used. Fault: this machine, or the
+    configuration; another own address may do."""

@@ -2,7 +2,8 @@
 
 Guarantees: at most `MAX_ADDRESSES` are tried. Where TLS is opportunistic (policy `may`, RFC 7435) a host
 whose TLS fails is tried again without it at once, and not asked for it for a while (see `tls_failures`);
-where TLS is required (encrypt, verify) nothing goes without it (4.7.5). The outcome when none will do is
+where TLS is required (encrypt, verify) nothing goes without it (4.7.5). Where an own address cannot be used
+its zone's next one of the family is. The outcome when none will do is
 permanent only if DNS is certain that no MX host exists (5.4.4).
 """
 
@@ -12,13 +13,13 @@ import logging
 from dataclasses import dataclass, replace
 
 from mqcd.config.settings import ClientSettings, TlsPolicy
-from mqcd.core.errors import ConnectFailed, NameNotFound, ResolveFailed
+from mqcd.core.errors import ConnectFailed, NameNotFound, ResolveFailed, SourceUnavailable
 from mqcd.core.model import Attempt, Phase
 from mqcd.core.reply import Reply
 from mqcd.deliver.exchange import Manners, State
 from mqcd.deliver.link import Link
 from mqcd.deliver.manners import client_for, manners_for
-from mqcd.deliver.policy import Hop, source_for
+from mqcd.deliver.policy import Hop, sources_for
 from mqcd.deliver.routing import Destination, order
 from mqcd.deliver.shop import Shop
 
@@ -42,6 +43,8 @@ class NoHost:
     """Our own address on it; "" = it was not made. The same of what follows."""
     tls: str = ""
     connect_ms: int = 0
+    ours: bool = False
+    """The own address that it was tried from was at fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +104,28 @@ def _telling(found: NoHost) -> int:
 
 
 async def _reach(shop: Shop, hop: Hop, host: str, address: str, turn: int) -> Link | NoHost:
-    """One address; in clear where TLS may be done without and does not work."""
+    """One address, from the first of our own that can be used."""
     policy = hop.policy
-    source = source_for(policy.sources, address, turn)
-    if source is None:
-        text = f"zone {policy.zone} has no address of its own to reach {host} [{address}] from"
-        reply = Reply(code=451, status="4.4.1", text=text)
-        return NoHost(reply=reply, phase=Phase.CONNECT, host=host, address=address)
+    sources = sources_for(policy.sources, address, turn)
+    text = f"zone {policy.zone} has no address of its own to reach {host} [{address}] from"
+    reply = Reply(code=451, status="4.4.1", text=text)
+    found: Link | NoHost = NoHost(reply=reply, phase=Phase.CONNECT, host=host, address=address)
+    for source in sources:
+        found = await _reach_from(shop, hop, host, address, source)
+        if isinstance(found, Link) or not found.ours:
+            break
+    return found
+
+
+async def _reach_from(shop: Shop, hop: Hop, host: str, address: str, source: str) -> Link | NoHost:
+    """In clear where TLS may be done without and does not work."""
     usual = shop.settings.client
     client = client_for(usual, address) if usual.remotenets else usual
     manners = manners_for(client, usual, hop)
     opportunistic = manners.tls is TlsPolicy.MAY and not manners.implicit_tls
     if opportunistic and address in shop.tls_failures:
         manners, opportunistic = replace(manners, tls=TlsPolicy.NONE), False
-    road = _Road(hop.destination, client, host, address, source, policy.zone)
+    road = _Road(hop.destination, client, host, address, source, hop.policy.zone)
     found = await _try(shop, road, manners)
     if opportunistic and isinstance(found, NoHost) and _tls_failed(found):
         _log.info(
@@ -152,7 +163,7 @@ async def _open(shop: Shop, road: _Road, link: Link) -> Link | NoHost:
     except ConnectFailed as error:
         shop.observer.connect_failed(shop.clock.now(), _told(road, link), str(error))
         reply = Reply(code=451, status="4.4.1", text=f"no connection to {host} [{address}]: {error}")
-        return _failed(link, reply, Phase.CONNECT)
+        return _failed(link, reply, Phase.CONNECT, ours=isinstance(error, SourceUnavailable))
     shop.observer.connected(shop.clock.now(), _told(road, link))
     try:
         state = await link.greet()
@@ -165,7 +176,7 @@ async def _open(shop: Shop, road: _Road, link: Link) -> Link | NoHost:
     return _failed(link, reply, link.phase)
 
 
-def _failed(link: Link, reply: Reply, phase: Phase) -> NoHost:
+def _failed(link: Link, reply: Reply, phase: Phase, *, ours: bool = False) -> NoHost:
     return NoHost(
         reply=reply,
         phase=phase,
@@ -175,6 +186,7 @@ def _failed(link: Link, reply: Reply, phase: Phase) -> NoHost:
         source=link.source,
         tls=link.tls,
         connect_ms=link.connect_ms,
+        ours=ours,
     )
 
 

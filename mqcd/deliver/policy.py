@@ -125,20 +125,20 @@ def _login(settings: AuthSettings) -> Login:
     )
 
 
-def source_for(sources: Sequence[Source], address: str, turn: int) -> str | None:
-    """The own address to connect from to `address`: those of its family lead in turns, by weight.
+def sources_for(sources: Sequence[Source], address: str, turn: int) -> list[str]:
+    """The own addresses to connect from to `address`, the others for when one cannot be used: those of its
+    family lead in turns, by weight.
 
-    "" is the system's choice; None: the zone has addresses, but none of this family.
+    "" is the system's choice; nothing: the zone has addresses, but none of this family.
     """
     if not sources:
-        return ""
+        return [""]
     family = [each for each in sources if (":" in each.address) == (":" in address)]
     place = turn % max(sum(each.weight for each in family), 1)
-    for each in family:
-        place -= each.weight
-        if place < 0:
-            return each.address
-    return None
+    lead = 0
+    while family and (place := place - family[lead].weight) >= 0:
+        lead += 1
+    return [each.address for each in (*family[lead:], *family[:lead])]
 
 
 class Policies:

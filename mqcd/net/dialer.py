@@ -13,7 +13,7 @@ import os
 import ssl
 from typing import cast
 
-from mqcd.core.errors import ConnectFailed
+from mqcd.core.errors import ConnectFailed, SourceUnavailable
 from mqcd.core.ports import TlsTerms
 from mqcd.net.tls import client_context
 
@@ -189,7 +189,8 @@ class SystemDialer:
     """`mqcd.core.ports.Dialer` by the running loop."""
 
     async def dial(self, address: str, port: int, source: str) -> StreamConnection:
-        """Connect to an IP address, from `source` ("" = the system's choice). Raises ConnectFailed."""
+        """Connect to an IP address, from `source` ("" = the system's choice). Raises ConnectFailed, for the
+        source's fault SourceUnavailable."""
         loop = asyncio.get_running_loop()
         local = (source, 0) if source else None
         try:
@@ -201,5 +202,6 @@ class SystemDialer:
             if source and isinstance(error, OSError) and error.errno == errno.EADDRNOTAVAIL:
                 # Else it reads as if the other side were at fault.
                 reason = f"our source address {source} is not on this machine ({reason})"
+                raise SourceUnavailable(reason) from error
             raise ConnectFailed(reason) from error
         return connection

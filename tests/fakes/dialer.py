@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from mqcd.core.errors import ConnectFailed
+from mqcd.core.errors import ConnectFailed, SourceUnavailable
 from mqcd.core.ports import TlsTerms
 
 SOURCE = "192.0.2.250"
@@ -281,12 +281,16 @@ class FakeDialer:
     def __init__(self, hosts: Mapping[str, Callable[[], Peer] | str | None] | None = None) -> None:
         self.hosts: dict[str, Callable[[], Peer] | str | None] = dict(hosts or {})
         self.dialled: list[tuple[str, int]] = []
+        self.missing: set[str] = set()
+        """Own addresses that this machine does not have."""
         self.peers: list[Peer] = []
 
     async def dial(self, address: str, port: int, source: str) -> FakeConnection:
         """Connect in memory. Raises ConnectFailed as told."""
         self.dialled.append((address, port))
         await asyncio.sleep(0)
+        if source in self.missing:
+            raise SourceUnavailable(f"{source} is not on this machine")
         host = self.hosts.get(address, "Connection refused")
         if host is None:
             await asyncio.get_running_loop().create_future()

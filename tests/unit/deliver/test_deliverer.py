@@ -688,6 +688,34 @@ async def test_a_zone_without_an_address_of_the_family_waits() -> None:
         assert not kit.dialer.dialled
 
 
+@pytest.mark.parametrize("missing", ["192.0.2.66", "192.0.2.67"])
+async def test_an_own_address_that_cannot_be_used_is_no_failure_of_the_destination(missing: str) -> None:
+    sources = (Source(address="192.0.2.66"), Source(address="192.0.2.67"))
+    zone = ZoneSettings(name="two", sources=sources, matches=(ZoneMatchSettings(),))
+    async with Kit(replace(RELAYED, zones=(zone,), maxserverconnections=1)) as kit:
+        kit.dialer.missing.add(missing)
+        for _ in range(2):
+            await kit.submit("to@example.com")
+        await kit.heard(Verb.DELIVERED, 2)
+        assert not kit.observer.of(Verb.DEFERRED)
+        verdict = verdict_of(kit, Verb.DELIVERED)
+        assert isinstance(verdict, Delivered)
+        assert {"192.0.2.66", "192.0.2.67"} - {missing} == {verdict.attempt.source_addr}
+
+
+async def test_a_zone_none_of_whose_addresses_can_be_used_says_so() -> None:
+    sources = (Source(address="192.0.2.66"), Source(address="192.0.2.67"))
+    zone = ZoneSettings(name="two", sources=sources, matches=(ZoneMatchSettings(),))
+    async with Kit(replace(RELAYED, zones=(zone,))) as kit:
+        kit.dialer.missing.update(each.address for each in sources)
+        await kit.submit("to@example.com")
+        await kit.heard(Verb.DEFERRED)
+        verdict = verdict_of(kit, Verb.DEFERRED)
+        assert isinstance(verdict, Deferred)
+        assert "is not on this machine" in verdict.reply.text
+        assert len(kit.dialer.dialled) == 2, "each was tried once"
+
+
 async def test_a_zone_passes_over_all_addresses_of_the_family_that_it_lacks() -> None:
     zone = ZoneSettings(name="four", sources=(Source(address="192.0.2.66"),), matches=(ZoneMatchSettings(),))
     beyond = [f"2001:db8::{number}" for number in range(1, 9)]

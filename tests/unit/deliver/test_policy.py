@@ -16,7 +16,7 @@ from mqcd.config.settings import (
 from mqcd.core.address import fits_name, sent_by
 from mqcd.core.model import Envelope
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.policy import Policies, hop, source_for
+from mqcd.deliver.policy import Policies, hop, sources_for
 from mqcd.deliver.routing import Destination
 
 SCHEDULE = RetrySchedule(delays=(900, 1800), maxtime=9000, maxtime_reports=9000, jitter=0.1)
@@ -187,11 +187,12 @@ def test_own_addresses_take_turns_by_their_weights_within_the_family() -> None:
         Source(address="2001:db8::1"),
         Source(address="192.0.2.2"),
     )
-    chosen = [source_for(sources, "198.51.100.1", turn) for turn in range(6)]
-    assert chosen == ["192.0.2.1", "192.0.2.1", "192.0.2.2"] * 2
-    assert source_for(sources, "2001:db8::9", 5) == "2001:db8::1"
-    assert source_for(sources[:1], "2001:db8::9", 0) is None
-    assert source_for((), "198.51.100.1", 0) == ""
+    chosen = [sources_for(sources, "198.51.100.1", turn) for turn in range(6)]
+    first, second = "192.0.2.1", "192.0.2.2"
+    assert chosen == [[first, second], [first, second], [second, first]] * 2
+    assert sources_for(sources, "2001:db8::9", 5) == ["2001:db8::1"]
+    assert sources_for(sources[:1], "2001:db8::9", 0) == []
+    assert sources_for((), "198.51.100.1", 0) == [""]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -49,6 +51,15 @@ def only(scans: Scans) -> Child:
     [process] = scans._running
     assert isinstance(process, Child)
     return process
+
+
+def test_its_process_loads_no_more_than_reading_takes() -> None:
+    probe = (
+        "import sys, mqcd.queue.scanner;"
+        "print([name for name in ('asyncio', 'uvloop', 'lxml', 'dns', 'rich') if name in sys.modules])"
+    )
+    asked = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert asked.stdout == "[]\n"
 
 
 async def test_it_waits_for_who_reads_and_holds_its_pin_until_the_end(big: Rig) -> None:
