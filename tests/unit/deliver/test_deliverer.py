@@ -269,6 +269,20 @@ async def test_no_content_is_sent_before_the_store_knows_of_the_attempt() -> Non
         await kit.heard(Verb.DELIVERED)
 
 
+async def test_no_verdict_is_given_before_the_store_knows_of_the_attempt() -> None:
+    refusing = {"192.0.2.1": lambda: Peer(replies={"RCPT": "550 5.1.1 no"})}
+    async with Kit(store=SlowStore, hosts=refusing) as kit:
+        [recipient] = await kit.submit("to@example.com")
+        await kit.until(lambda: bool(kit.dialer.peers) and kit.dialer.peers[0].log[-1:] == ["DATA"])
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert kit.observer.verbs(recipient.key) == [Verb.ACCEPTED]
+        assert isinstance(kit.store, SlowStore)
+        kit.store.noted.set()
+        await kit.heard(Verb.BOUNCED)
+        assert kit.observer.verbs(recipient.key) == [Verb.ACCEPTED, Verb.ATTEMPTED, Verb.BOUNCED]
+
+
 async def test_whoever_tampers_with_the_beginning_of_tls_gets_no_mail_in_clear() -> None:
     spoken = {"STARTTLS": "220 go on\r\n250 injected"}
     peers = {"192.0.2.1": lambda: Peer(extensions=("STARTTLS",), replies=spoken)}
