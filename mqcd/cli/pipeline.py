@@ -125,7 +125,8 @@ def _tell_run(batch: int, counts: dict[str, int], *, as_json: bool) -> None:
 def stream(
     place: Place, /, once: bool, every: int, maxfiles: int | None, maxsize: int, as_json: bool, **where: Any
 ) -> None:
-    """Take event files into the tables as they are closed, until a signal comes."""
+    """Take event files into the tables as they are closed, until a signal comes; others may read the tables
+    and account for all mail meanwhile."""
     _, store = _tables(place)
     from mqcd.pipeline.store import Commit
 
@@ -136,14 +137,14 @@ def stream(
             click.echo(f"batch {commit.batch}: {_counted(commit.counts)}")
 
     opened = _spark(place, where["master"], where["settings"], streams=True)
-    with store.writing("mqcd pipeline stream") as last, opened as (spark, _, told, progress):
+    with store.streaming(), opened as (spark, _, told, progress):
         from mqcd.pipeline.stream import Pace, Stream
 
         pace = Pace(once=once, every=every, files=maxfiles, octets=maxsize)
         directory = told.ops.events.rootpath
         # After Spark's start, which has a handler of its own for SIGINT.
         with _ending() as stop:
-            Stream(spark, store, last, directory, pace=pace, done=told_of, tell=progress).follow(stop)
+            Stream(spark, store, directory, pace=pace, done=told_of, tell=progress).follow(stop)
 
 
 @contextmanager

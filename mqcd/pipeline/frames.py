@@ -17,7 +17,7 @@ from pyspark.sql.types import DateType, StructField, StructType
 
 from mqcd.pipeline.schema import DAMAGED, EVENT_FIELDS, EVENTS, spark_schema
 from mqcd.pipeline.sources.decode import decode
-from mqcd.pipeline.sources.segments import PARTITION, EventFile, grouped
+from mqcd.pipeline.sources.segments import PARTITION, EventFile, Sets, grouped, parse_name, without
 from mqcd.pipeline.store import Store
 from mqcd.pipeline.tables.folding import RECIPIENT
 from mqcd.pipeline.tables.ledger import ledger
@@ -137,9 +137,16 @@ def files_of(spark: SparkSession, files: Iterable[EventFile]) -> Files:
     return Files(spark.range(0, len(groups), 1, max(1, len(groups))), paths)
 
 
-def files_named(frame: DataFrame) -> Files:
-    """Files that the source `mqcd-events` names, with the option `unread`."""
-    return Files(frame.select("file"), lambda batch: batch.column("file").to_pylist())
+def files_named(frame: DataFrame, but: Sets) -> Files:
+    """Files that the source `mqcd-events` names, with the option `unread`, but those that are in a set."""
+
+    def paths(batch: pa.RecordBatch) -> list[str]:
+        named = (
+            EventFile(*parse_name(Path(path).name), path, 0) for path in batch.column("file").to_pylist()
+        )
+        return [file.path for file in without(named, but)]
+
+    return Files(frame.select("file"), paths)
 
 
 def events_in(files: Files) -> DataFrame:

@@ -10,7 +10,6 @@ those of this queue are left out: where their mail is only their own queues can 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -22,17 +21,18 @@ from mqcd.core.model import Area
 from mqcd.pipeline import frames
 from mqcd.pipeline.homes import Recorded, record
 from mqcd.pipeline.overdue import Stuck, listed, overdue
-from mqcd.pipeline.run import run
+from mqcd.pipeline.run import take_new
 from mqcd.pipeline.settling import settle
 from mqcd.pipeline.sources.decode import DOUBLED
 from mqcd.pipeline.sources.segments import closed_files, without
-from mqcd.pipeline.store import Store
+from mqcd.pipeline.store import Commit, Store
 from mqcd.pipeline.tables.folding import ENDS, KEY, LIFE, STATE
 from mqcd.pipeline.tables.ledger import HOMES, off_balance, with_homes
 from mqcd.pipeline.tables.recipients import merge, of_events
 from mqcd.queue.eventfiles import Source
 
 Tell = Callable[[str, int, int], None]
+_NAME = "mqcd pipeline ledger"
 LISTED = 1000
 """Recipients that are named at most, of each kind."""
 
@@ -95,23 +95,22 @@ def account(
 ) -> Account:
     """Bring the tables up to date, add everything up, and put what was found into the table `ledger`.
 
-    `due_before`: who waits and was due before that, ms, is stuck. Raises what `run` and `record` raise.
+    `due_before`: who waits and was due before that, ms, is stuck. Nobody else writes meanwhile: events of a
+    time after the queue was read would make it uneven. A batch that is being made is waited for. Raises
+    what `run` and `record` raise.
     """
-    with store.accounting() as own:
+    tell("waiting for the tables", 0, 0)
+    with store.writing(_NAME, patience=store.patience) as last, store.accounting() as own:
         tell("reading the queue", 0, 0)
         recorded = record(*roots, source, own)
-        batch = run(spark, store, events, admits=recorded.is_earlier, tell=tell).batch
+        last = take_new(spark, store, last, events, admits=recorded.is_earlier, tell=tell)
         tell("adding up", 0, 0)
-        with ExitStack() as still:
-            still.enter_context(store.still())
-            return _add_up(spark, store, recorded, batch, due_before, still)
+        return _add_up(spark, store, last, recorded, due_before)
 
 
-def _add_up(
-    spark: SparkSession, store: Store, recorded: Recorded, batch: int, due_before: int, still: ExitStack
-) -> Account:
+def _add_up(spark: SparkSession, store: Store, last: Commit, recorded: Recorded, due_before: int) -> Account:
     known = frames.read(spark, store, "recipients")
-    fresh = _fresh_events(spark, store, recorded)
+    fresh = _fresh_events(spark, last, recorded)
     others = _others(known, fresh, recorded.node)
     elsewhere = known.where(F.col("node").isin(others))
     known = known.where(~F.col("node").isin(others))
@@ -125,9 +124,7 @@ def _add_up(
     recipients = recipients.persist()
     try:
         sums = _sums(spark, store, recipients, recorded.damaged)
-        # All that is needed of the tables is at hand, and now they are written.
-        still.close()
-        settle(store, batch, recipients, elsewhere)
+        settle(store, last, recipients, elsewhere)
         late = overdue(frames.reader(spark).parquet(str(recorded.homes)), due_before)
         stuck = late.count() if due_before else 0
         named = listed(late, recipients, LISTED) if stuck else []
@@ -153,9 +150,9 @@ def _others(known: DataFrame, fresh: DataFrame | None, own: str) -> list[str]:
     return sorted(row["node"] for row in spans if row["node"] != own and row["last"] > began)
 
 
-def _fresh_events(spark: SparkSession, store: Store, recorded: Recorded) -> DataFrame | None:
+def _fresh_events(spark: SparkSession, last: Commit, recorded: Recorded) -> DataFrame | None:
     """Those of segments whose files are not in the tables."""
-    files = list(without(closed_files(recorded.events), store.last().taken))
+    files = list(without(closed_files(recorded.events), last.taken))
     if not files:
         return None
     return frames.events_in(frames.files_of(spark, files))

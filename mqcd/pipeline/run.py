@@ -32,7 +32,6 @@ def run(
     store: Store,
     directory: Path,
     *,
-    admits: Callable[[EventFile], bool] = lambda _file: True,
     tell: Tell = silent,
 ) -> Commit:
     """Take the new files of a directory; gives the commit, whose counts are all 0 when there were none.
@@ -40,10 +39,27 @@ def run(
     Raises PipelineBusy, OSError, and what Spark raises: then nothing has changed.
     """
     with store.writing() as last:
-        files = [file for file in without(closed_files(directory), last.taken) if admits(file)]
-        if not files:
-            return Commit(batch=last.batch, taken=last.taken)
-        return Batch(spark, store, last, tell).take(frames.files_of(spark, files))
+        done = take_new(spark, store, last, directory, tell=tell)
+        return done if done is not last else Commit(batch=last.batch, taken=last.taken)
+
+
+def take_new(
+    spark: SparkSession,
+    store: Store,
+    last: Commit,
+    directory: Path,
+    *,
+    admits: Callable[[EventFile], bool] = lambda _file: True,
+    tell: Tell = silent,
+) -> Commit:
+    """The same below the lock of `Store.writing`, which gave `last`; and gives that where nothing is new.
+
+    `admits`: which of the new files.
+    """
+    files = [file for file in without(closed_files(directory), last.taken) if admits(file)]
+    if not files:
+        return last
+    return Batch(spark, store, last, tell).take(frames.files_of(spark, files))
 
 
 def is_waiting(store: Store, directory: Path) -> bool:

@@ -13,36 +13,29 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.pipeline import frames
-from mqcd.pipeline.store import PipelineBusy, Store
+from mqcd.pipeline.store import Commit, Store
 from mqcd.pipeline.tables.ledger import ledger
 from mqcd.pipeline.tables.times import day_of, hour_of, spid_ms
 
 _COUNTS = {"files": 0, "events": 0, "damaged": 0}
 
 
-def settle(store: Store, batch: int, recipients: DataFrame, elsewhere: DataFrame) -> bool:
-    """Write the table anew, unless another process has made a batch after this one, or is at it.
+def settle(store: Store, last: Commit, recipients: DataFrame, elsewhere: DataFrame) -> None:
+    """Write the table anew, below the lock of `Store.writing`; `last` is the last commit.
 
     `recipients`: with `queued` and `quarantined`, see `with_homes`; `elsewhere`: those of other nodes, of
     whom that is not known. Raises OSError, and what Spark raises.
     """
-    try:
-        with store.writing("mqcd pipeline ledger") as last:
-            if last.batch != batch:
-                return False
-            number = last.batch + 1
-            staging = store.staging(number)
-            frames.write(ledger(_dated(recipients)).unionByName(ledger(elsewhere)), staging)
-            made = sorted(staging.rglob("*.parquet"))
-            known = [_below(store, Path(file)) for file in store.files("ledger")]
-            move = [
-                [_below(store, path), f"ledger/{path.parent.name}/{number:010d}-{index:05d}.parquet"]
-                for index, path in enumerate(made)
-            ]
-            store.commit(replace(last, batch=number, move=move, remove=known, counts=_COUNTS))
-            return True
-    except PipelineBusy:
-        return False
+    number = last.batch + 1
+    staging = store.staging(number)
+    frames.write(ledger(_dated(recipients)).unionByName(ledger(elsewhere)), staging)
+    made = sorted(staging.rglob("*.parquet"))
+    known = [_below(store, Path(file)) for file in store.files("ledger")]
+    move = [
+        [_below(store, path), f"ledger/{path.parent.name}/{number:010d}-{index:05d}.parquet"]
+        for index, path in enumerate(made)
+    ]
+    store.commit(replace(last, batch=number, move=move, remove=known, counts=_COUNTS))
 
 
 def _dated(recipients: DataFrame) -> DataFrame:

@@ -4,7 +4,8 @@
     ROOT/_staging/<batch>-<token>/          what a batch has made so far
     ROOT/_log/<batch>.json                  its commit
     ROOT/_stream/                           Spark's own notes while a stream runs
-    ROOT/_lock                              one writer at a time
+    ROOT/_lock                              one batch at a time
+    ROOT/_stream.lock                       one stream at a time
     ROOT/_moves                             no move while somebody reads
     ROOT/_java/                             what Java starts quicker with (`classes`)
 
@@ -19,8 +20,8 @@ that, for a minute at most. A writer that is killed between two moves leaves the
 readers see what it had done.
 
 The directory may lie on any file system that all processes of the cluster share.
-Raises PipelineBusy when another process writes, and TablesOfAnotherFormat for tables that mean something else
-to the mqcd that made them.
+Raises PipelineBusy when another process writes and does not end in time, and TablesOfAnotherFormat for tables
+that mean something else to the mqcd that made them.
 """
 
 from __future__ import annotations
@@ -43,12 +44,14 @@ _LOCK = "_lock"
 _SCRATCH = "_stream"
 _MOVES = "_moves"
 _ACCOUNT = "_ledger"
-_ACCOUNT_LOCK = "_ledger.lock"
+_STREAM_LOCK = "_stream.lock"
+STREAM = "mqcd pipeline stream"
+"""The name by which others hear of one."""
 _JAVA = "_java"
 _LOOK = 0.05
 """Seconds between two looks at whether a lock is free."""
 _PATIENCE = 60.0
-"""Seconds for which a commit waits for readers."""
+"""Seconds for which a commit waits for readers, and whoever waits for a batch for its end."""
 _KEPT = 100
 """Commits that stay in the log; the last one says all, the others are for people."""
 
@@ -63,7 +66,7 @@ class NoTables(MqcdError):
 
 
 class PipelineBusy(MqcdError):
-    """Another process writes the tables. Try again when it is done."""
+    """Another process writes the tables, and has not ended in time. Try again when it is done."""
 
 
 class TablesOfAnotherFormat(MqcdError):
@@ -100,7 +103,7 @@ class Store:
     ) -> None:
         # Java takes `a/link/../b` for `a/b`, the system does not: without `..` both mean the same.
         self.root = root.resolve() if ".." in root.parts else root.absolute()
-        self._looks = round(patience / _LOOK)
+        self.patience = patience
         self.many = many
         """So many files of a day are put together."""
         self._disk = disk or Disk()
@@ -165,27 +168,34 @@ class Store:
         fd = os.open(self.root / _MOVES, os.O_RDONLY)
         try:
             # Moves take no longer than it takes to rename some files and to sync them.
-            self._await(fd, exclusive=False)
+            self._await(fd, self.patience, exclusive=False)
             yield
         finally:
             os.close(fd)
 
-    def _await(self, fd: int, *, exclusive: bool) -> None:
-        pause = threading.Event()
-        for _ in range(self._looks):
-            if self._disk.lock(fd, exclusive=exclusive):
-                return
-            pause.wait(_LOOK)
+    def _await(
+        self, fd: int, patience: float, *, exclusive: bool, stop: threading.Event | None = None
+    ) -> bool:
+        """Whether the lock was had in so many seconds, and before it was told to stop."""
+        pause = stop or threading.Event()
+        while not self._disk.lock(fd, exclusive=exclusive):
+            if patience <= 0 or pause.wait(_LOOK):
+                return False
+            patience -= _LOOK
+        return True
 
     # ------------------------------------------------------------ writing
 
     @contextmanager
-    def writing(self, what: str = "a batch") -> Iterator[Commit]:
-        """Hold the lock, finish what was left, and give the last commit. Raises PipelineBusy, OSError.
+    def writing(
+        self, what: str = "a batch", *, patience: float = 0, stop: threading.Event | None = None
+    ) -> Iterator[Commit]:
+        """Hold the lock, finish what was left, and give the last commit.
 
-        `what` is told to others who come meanwhile.
+        `what` is told to others who come meanwhile. Raises PipelineBusy when another process has held it for
+        all of `patience`, seconds, or until `stop` was set; OSError.
         """
-        with self._held(_LOCK, what):
+        with self._held(_LOCK, what, patience, stop):
             (self.root / LOG).mkdir(exist_ok=True)
             last = self.last()
             self._apply(last)
@@ -197,24 +207,34 @@ class Store:
                 raise
 
     @contextmanager
-    def accounting(self) -> Iterator[Path]:
-        """Where whoever adds everything up puts what the queue says: a path with nothing there yet, for one
-        at a time. Raises PipelineBusy, OSError."""
-        path = self.root / _ACCOUNT
-        with self._held(_ACCOUNT_LOCK, "an account of all mail"):
-            shutil.rmtree(path, ignore_errors=True)
-            try:
-                yield path
-            finally:
-                shutil.rmtree(path, ignore_errors=True)
+    def streaming(self) -> Iterator[None]:
+        """Be the one stream, with what was left finished; each of its batches is then made in `writing`, and
+        others may write in between. Raises PipelineBusy, OSError."""
+        with self._held(_STREAM_LOCK, STREAM):
+            with self.writing(STREAM, patience=self.patience):
+                pass
+            yield
 
     @contextmanager
-    def _held(self, lock: str, what: str) -> Iterator[None]:
+    def accounting(self) -> Iterator[Path]:
+        """Where whoever adds everything up, in `writing`, puts what the queue says: a path with nothing there
+        yet."""
+        path = self.root / _ACCOUNT
+        shutil.rmtree(path, ignore_errors=True)
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    @contextmanager
+    def _held(
+        self, lock: str, what: str, patience: float = 0, stop: threading.Event | None = None
+    ) -> Iterator[None]:
         # The tables name everybody whom mail went to.
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(self.root / lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            if not self._disk.lock(fd, exclusive=True):
+            if not self._await(fd, patience, exclusive=True, stop=stop):
                 raise PipelineBusy(f"{self._holder(fd)} writes the tables in {self.root}; try again later")
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{what} (process {os.getpid()})".encode(), 0)
@@ -241,7 +261,7 @@ class Store:
         return path
 
     def scratch(self) -> Path:
-        """An empty directory for whoever holds the lock; what is in it means nothing to the next one."""
+        """An empty directory for whoever streams; what is in it means nothing to the next one."""
         path = self.root / _SCRATCH
         shutil.rmtree(path, ignore_errors=True)
         return path
@@ -269,7 +289,7 @@ class Store:
     def _move(self, move: Iterable[tuple[Path, Path]], remove: Iterable[Path]) -> None:
         fd = os.open(self.root / _MOVES, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            self._await(fd, exclusive=True)
+            self._await(fd, self.patience, exclusive=True)
             for source, target in move:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 source.rename(target)

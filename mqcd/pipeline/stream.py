@@ -1,17 +1,19 @@
 """Event files into the tables as they are closed, by Structured Streaming.
 
-    with store.writing("a stream") as last:
-        Stream(spark, store, last, EVENTS_DIRECTORY).follow(ended)
+    with store.streaming():
+        Stream(spark, store, EVENTS_DIRECTORY).follow(ended)
 
 A micro-batch is a batch as `run` makes them, of the same tables and in the same log, and that log alone says
 what was taken: a stream begins behind it, whether a stream or a run came before, and however it ended. So
 what Spark notes at its checkpoint is of use to one stream only and is thrown away. A batch that was killed
-is not begun, or is finished by whoever writes next; the stream holds the tables' lock for as long as it runs.
+is not begun, or is finished by whoever writes next. The tables' lock is held for each batch alone: whoever
+writes in between, such as an account of all mail, is waited for, and what it took is not taken again.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from mqcd.pipeline import frames
 from mqcd.pipeline.batch import Batch, Tell
 from mqcd.pipeline.run import silent
-from mqcd.pipeline.store import Commit, Store
+from mqcd.pipeline.store import STREAM, Commit, PipelineBusy, Store
 
 _LOOK = 0.5
 """Seconds between two looks at whether Spark has ended the query by itself."""
@@ -49,13 +51,12 @@ class Pace:
 
 
 class Stream:
-    """One stream, below the lock of `Store.writing`."""
+    """One stream, below the lock of `Store.streaming`."""
 
     def __init__(
         self,
         spark: SparkSession,
         store: Store,
-        last: Commit,
         directory: Path,
         *,
         pace: Pace,
@@ -65,13 +66,12 @@ class Stream:
         """`done` is told of each batch that was committed, from a thread of Spark's."""
         self._spark = spark
         self._store = store
-        self._last = last
         self._directory = directory
         self._pace = pace
         self._done = done
         self._tell = tell
         self._busy = threading.Lock()
-        self._ending = False
+        self._stop = threading.Event()
         self._failed: Exception | None = None
 
     def follow(self, stop: threading.Event) -> None:
@@ -80,9 +80,10 @@ class Stream:
         while not stop.wait(_LOOK):
             if not query.isActive:
                 break
+        # From now on no batch begins, nor waits for who writes; the one in hand is not cut off.
+        self._stop.set()
         with self._busy:
-            # Outside of a batch, so that none is cut off; from now on none begins.
-            self._ending = True
+            pass
         try:
             query.stop()
             if self._failed is not None:
@@ -97,7 +98,7 @@ class Stream:
     def _start(self) -> StreamingQuery:
         pace = self._pace
         reader = self._spark.readStream.format("mqcd-events").option("unread", "true")
-        reader = reader.option("after", json.dumps(self._last.taken))
+        reader = reader.option("after", json.dumps(self._store.last().taken))
         if pace.files is not None:
             reader = reader.option("maxfiles", pace.files)
         elif pace.octets is not None:
@@ -111,18 +112,20 @@ class Stream:
     def _take(self, unread: DataFrame, _number: int) -> None:
         """A micro-batch, in a thread of Spark's."""
         with self._busy:
-            if self._ending:
+            if self._stop.is_set():
                 return
             try:
-                taken = Batch(self._spark, self._store, self._last, self._tell).take(
-                    frames.files_named(unread)
-                )
+                with self._store.writing(STREAM, patience=math.inf, stop=self._stop) as last:
+                    # What others took between two batches Spark does not know of.
+                    files = frames.files_named(unread, last.taken)
+                    taken = Batch(self._spark, self._store, last, self._tell).take(files)
+            except PipelineBusy:
+                # Told to stop while it waited.
+                return
             except Exception as error:
                 # Spark would tell of it as text of its own.
                 self._failed = error
                 raise
-            # Spark begins with a batch also where there is nothing to take.
-            if taken is self._last:
-                return
-            self._last = taken
-        self._done(taken)
+        # Spark begins with a batch also where there is nothing to take.
+        if taken is not last:
+            self._done(taken)

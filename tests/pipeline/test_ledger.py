@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -44,9 +45,11 @@ class Watched(Store):
             self.kept.remove("still")
 
     @contextmanager
-    def writing(self, what: str = "a batch") -> Iterator[Commit]:
+    def writing(
+        self, what: str = "a batch", *, patience: float = 0, stop: threading.Event | None = None
+    ) -> Iterator[Commit]:
         assert not self.kept, "a writer waits for readers"
-        with super().writing(what) as last:
+        with super().writing(what, patience=patience, stop=stop) as last:
             self.kept.append("writing")
             yield last
             self.kept.remove("writing")

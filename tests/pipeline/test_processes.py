@@ -172,9 +172,9 @@ spark = session(
 told["run"] = run(spark, store, events).counts
 for path in place.glob("*.jsonl.gz"):
     path.rename(events / path.name)
-with store.writing() as last:
+with store.streaming():
     done = lambda commit: told.update(stream=commit.counts)
-    Stream(spark, store, last, events, pace=Pace(once=True), done=done).follow(threading.Event())
+    Stream(spark, store, events, pace=Pace(once=True), done=done).follow(threading.Event())
 roots, source = (var / "queue", var / "spool"), Source(*json.loads(sys.argv[2]))
 sums = account(spark, store, events=events, roots=roots, source=source, tell=silent)
 told["ledger"] = asdict(sums)

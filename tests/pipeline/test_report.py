@@ -125,7 +125,7 @@ def test_without_queue_events_or_the_lock_there_is_a_report_all_the_same(
 
     busy(subject.events)
     with store.writing():
-        locked = make(spark, store, subject, made=T0, tell=silent)
+        locked = make(spark, Store(store.root, patience=0.1), subject, made=T0, tell=silent)
     assert locked.coverage.unasked == "another process is writing the tables"
     assert write(locked, tmp_path / "r.html") == (tmp_path / "r.html").stat().st_size
     assert [path.name for path in tmp_path.glob("r.html*")] == ["r.html"]

@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mqcd.cli.main import main
-from mqcd.pipeline.run import run
+from mqcd.pipeline.run import run, take_new
 from mqcd.pipeline.store import Commit, PipelineBusy, Store
 from mqcd.pipeline.stream import Pace, Stream
 from tests.e2e.kit.plan import Plan
@@ -25,12 +27,28 @@ from tests.pipeline.making import HOUR, T0, Log, ids_in
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
 
 
+class Waiting(Store):
+    """Tells when somebody begins to wait for a batch."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.begun = threading.Event()
+
+    @contextmanager
+    def writing(
+        self, what: str = "a batch", *, patience: float = 0, stop: threading.Event | None = None
+    ) -> Iterator[Commit]:
+        self.begun.set()
+        with super().writing(what, patience=patience, stop=stop) as last:
+            yield last
+
+
 def streamed(spark: SparkSession, store: Store, events: Path, files: int | None = None) -> list[Commit]:
     """What there is, by a stream that ends by itself."""
     commits: list[Commit] = []
-    with store.writing("a stream") as last:
+    with store.streaming():
         pace = Pace(once=True, files=files)
-        Stream(spark, store, last, events, pace=pace, done=commits.append).follow(threading.Event())
+        Stream(spark, store, events, pace=pace, done=commits.append).follow(threading.Event())
     return commits
 
 
@@ -73,7 +91,7 @@ def test_streams_and_runs_follow_one_another(spark: SparkSession, tmp_path: Path
         assert len(store.files(name)) < 3 * 3, f"{name}: small files of a day are put together"
 
 
-def test_a_stream_keeps_others_out_and_ends_when_told(
+def test_others_write_between_a_streams_batches_and_it_ends_when_told(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The command itself, and a signal to the process that it runs in."""
@@ -86,13 +104,24 @@ def test_a_stream_keeps_others_out_and_ends_when_told(
     met: list[str] = []
     ended = threading.Event()
 
+    def until(batch: int) -> None:
+        poll(lambda: store.last().batch == batch or ended.is_set(), f"batch {batch}", seconds=300)
+
     def meet() -> None:
-        poll(lambda: store.last().batch or ended.is_set(), "a batch", seconds=300)
+        until(1)
         try:
-            run(spark, store, var / "events")
+            with store.streaming():
+                pass
         except PipelineBusy as error:
             met.append(str(error))
-            os.kill(os.getpid(), signal.SIGTERM)
+        with store.writing("a test", patience=300) as last:
+            log.deliver(T0 + HOUR)
+            log.seal(var / "events")
+            take_new(spark, store, last, var / "events")
+        log.deliver(T0 + 2 * HOUR)
+        log.seal(var / "events")
+        until(3)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)
     thread = threading.Thread(target=meet)
@@ -104,8 +133,29 @@ def test_a_stream_keeps_others_out_and_ends_when_told(
     assert signal.getsignal(signal.SIGTERM) == before
     (met_once,) = met
     assert "mqcd pipeline stream" in met_once
-    assert json.loads(capsys.readouterr().out) == {"batch": 1, "files": 1, "events": 3, "damaged": 0}
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert told == [{"batch": batch, "files": 1, "events": 3, "damaged": 0} for batch in (1, 3)]
+    assert ids(store) == ids_in(var / "events")
     assert run(spark, store, var / "events").counts == {}
+
+
+def test_a_stream_that_waits_for_another_writer_ends_when_told(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    log, events, stop = Log(), tmp_path / "events", threading.Event()
+    log.deliver(T0)
+    log.seal(events)
+    taken: list[Commit] = []
+    waits = Waiting(store.root)
+    stream = Stream(spark, waits, events, pace=Pace(every=100), done=taken.append)
+    with store.writing("a test"):
+        following = threading.Thread(target=stream.follow, args=(stop,))
+        following.start()
+        assert waits.begun.wait(300)
+        stop.set()
+        following.join()
+    assert not taken
+    assert len(streamed(spark, store, events)) == 1
 
 
 def test_a_batch_that_fails_changes_nothing_and_its_reason_is_told(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 from dataclasses import replace
@@ -202,16 +203,60 @@ def test_what_failed_before_its_commit_takes_no_room(tmp_path: Path) -> None:
     assert len(list((tmp_path / "_staging").glob("*/new.parquet"))) == 1
 
 
-def test_accounts_are_made_one_at_a_time_and_leave_nothing(tmp_path: Path) -> None:
+def test_an_account_begins_with_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "_ledger").mkdir()
+    (tmp_path / "_ledger" / "left").write_bytes(b"")
     with Store(tmp_path).accounting() as own:
+        assert not own.exists()
         own.mkdir()
+    assert not own.exists()
+
+
+def test_who_has_patience_writes_when_the_other_one_is_done(tmp_path: Path) -> None:
+    written: list[Commit] = []
+
+    def write() -> None:
+        with Store(tmp_path).writing(patience=60) as last:
+            written.append(last)
+
+    store = Store(tmp_path)
+    waiting = threading.Thread(target=write)
+    with store.writing():
+        waiting.start()
+        with pytest.raises(PipelineBusy), Store(tmp_path).writing(patience=0.1):
+            pass
+        assert not written
+        done = commit(store)
+        store.commit(done)
+    waiting.join()
+    assert written == [done], "and knows what that one did"
+
+
+def test_who_is_told_to_stop_waits_no_longer(tmp_path: Path) -> None:
+    stop = threading.Event()
+    stop.set()
+    with (
+        Store(tmp_path).writing(),
+        pytest.raises(PipelineBusy),
+        Store(tmp_path).writing(patience=math.inf, stop=stop),
+    ):
+        pass
+
+
+def test_there_is_one_stream_which_keeps_out_nobody_between_its_batches(tmp_path: Path) -> None:
+    store = DiesAfterCommit(tmp_path)
+    old_file(store)
+    with pytest.raises(Killed), store.writing():
+        store.commit(commit(store))
+    with Store(tmp_path).streaming():
+        assert table(store) == {"new.parquet": b"new"}, "what was left is finished"
         with (
-            pytest.raises(PipelineBusy, match=rf"^an account of all mail \(process {os.getpid()}\)"),
-            Store(tmp_path).accounting(),
+            pytest.raises(PipelineBusy, match=rf"^mqcd pipeline stream \(process {os.getpid()}\) writes the"),
+            Store(tmp_path).streaming(),
         ):
             pass
-        assert own.exists()
-    assert not own.exists()
+        with Store(tmp_path).writing() as last:
+            assert last.batch == 1
 
 
 def test_java_and_the_system_mean_the_same_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
