@@ -19,6 +19,7 @@ from mqcd.core.model import Area
 from mqcd.pipeline.ledger import Account, account, fields
 from mqcd.pipeline.overdue import Stuck
 from mqcd.pipeline.store import Commit, Store
+from mqcd.pipeline.stream import Pace, Stream
 from mqcd.queue.admin.findings import silent
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import bounced, deferred, delivered
@@ -183,6 +184,33 @@ async def test_a_queue_at_work_is_even_and_a_cluster_line_deleted_by_hand_is_nam
     (rig.queue / "quarantine" / "a-1.bad").write_bytes(b"\0\0\0\0 nothing to be read\n")
     found = accounted(spark, store, rig)
     assert (found.imbalance, found.quarantined) == (0, 1)
+
+
+async def test_an_account_is_made_beside_a_stream(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    """Whichever of the two takes a file, it is taken once."""
+    rig = await Rig(tmp_path / "q").open()
+    stop, taken = threading.Event(), list[Commit]()
+    pace = Pace(every=100)
+    with store.streaming():
+        stream = Stream(spark, store, rig.root / "events", pace=pace, done=taken.append)
+        following = threading.Thread(target=stream.follow, args=(stop,))
+        following.start()
+        try:
+            for accepted in (7, 14):
+                await busy(rig)
+                await rig.evacuate()
+                found = accounted(spark, store, rig)
+                assert (found.accepted, found.imbalance) == (accepted, 0)
+                assert (found.missing, found.excess) == ([], [])
+        finally:
+            stop.set()
+            following.join()
+    await rig.close()
+    last = accounted(spark, store, rig)
+    assert (last.accepted, last.imbalance, last.doubled, last.damaged) == (14, 0, 0, 0)
+    assert store.last().batch > len(taken)
 
 
 async def test_the_source_gives_what_waits_and_takes_conditions(spark: SparkSession, tmp_path: Path) -> None:
