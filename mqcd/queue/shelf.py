@@ -34,7 +34,7 @@ class Taken:
     """Stretches of lines that do not check, each with its octet in the cluster; their home ends with this
     take, so they must be put aside first."""
     bad: int
-    """How many lines that is."""
+    """How many records that is, by the cluster's count: damage splits lines and joins them."""
 
     @property
     def head(self) -> Take:
@@ -115,7 +115,7 @@ class Shelf:
         latest = self._latest.get(name, state.due_last)
         lines: list[tuple[bytes, record.Glance]] = []
         damaged: list[tuple[int, bytes]] = []
-        bad = used = octets = 0
+        used = octets = 0
         next_due = latest
         for raw in split_lines(data):
             try:
@@ -123,7 +123,6 @@ class Shelf:
                 glance = record.Glance(raw)
             except DecodeError:
                 _extend(damaged, state.cursor + used, raw)
-                bad += 1
                 used += len(raw)
                 continue
             glance.due = min(glance.due, latest)
@@ -133,15 +132,17 @@ class Shelf:
             lines.append((raw, glance))
             used += len(raw)
             octets += glance.size
+        rest = data[used:]
+        left = _count(state, state.cursor + used, len(lines), bool(damaged), rest)
         following = replace(
             state,
             cursor=state.cursor + used,
-            left=max(0, state.left - len(lines) - bad) if used < len(data) else 0,
-            octets=max(0, state.octets - octets),
+            left=left,
+            octets=max(0, state.octets - octets) if left else 0,
             due=next_due if deferred else 0,
         )
-        self._keep(name, following, data[used:])
-        return Taken(following, lines, damaged, bad)
+        self._keep(name, following, rest)
+        return Taken(following, lines, damaged, max(0, state.left - left - len(lines)))
 
     def _keep(self, name: str, state: ClusterState, rest: bytes) -> None:
         self._rest.pop(name, None)
@@ -172,6 +173,19 @@ class Shelf:
         for name, state in changed.items():
             if self.clusters.get(name) in (None, state):
                 self.changed.discard(name)
+
+
+def _count(state: ClusterState, cursor: int, taken: int, damaged: bool, rest: bytes) -> int:
+    """Records from `cursor` on, of which `rest` has the lines. Only the end of the file ends a cluster.
+
+    How many records a damaged stretch was, its lines do not tell; but those behind it do.
+    """
+    if cursor >= state.size:
+        return 0
+    left = state.left - taken
+    if damaged:
+        left = min(left - 1, sum(1 for _ in split_lines(rest)))
+    return max(1, left)
 
 
 def _extend(stretches: list[tuple[int, bytes]], offset: int, raw: bytes) -> None:

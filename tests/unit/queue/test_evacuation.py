@@ -395,6 +395,45 @@ async def test_a_damaged_line_is_put_aside_and_the_others_are_claimed(rig: Rig) 
     assert before - sum(area.recipients for area in rig.store.stats().values()) == 1
 
 
+@pytest.mark.parametrize(
+    "harm",
+    [
+        (b"a@example", b"a\nexample"),
+        (b"a@example.org", b"a\n\n\n\n\n\n\n\n\n\n\n\n"),
+        (b"|c@example", b"|c\nexample"),
+    ],
+    ids=["the first is split", "the first is in many pieces", "one that follows is split"],
+)
+@pytest.mark.parametrize("room", [1, 2, 10])
+async def test_a_line_that_is_split_takes_no_other_with_it(
+    rig: Rig, harm: tuple[bytes, bytes], room: int
+) -> None:
+    for name in "abcde":
+        await rig.post.send(f"{name}@example.org")
+    await rig.evacuate()
+    path = rig.queue / rig.clusters()[0]
+    path.write_bytes(path.read_bytes().replace(*harm))
+    claimed = await rig.post.claim_all(step=room)
+    assert len(claimed) == 4
+    assert rig.shard.figures.quarantined == 1
+    assert held(dict(rig.store.stats())) == {"incoming": (4, sum(each.size for each in claimed))}
+
+
+async def test_lines_that_run_together_count_as_those_that_they_were(rig: Rig) -> None:
+    for name in "abcd":
+        await rig.post.send(f"{name}@example.org")
+    await rig.evacuate()
+    path = rig.queue / rig.clusters()[0]
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:2], lines[2][:-1], b"X", *lines[3:]]))
+    first = await rig.store.claim(1, rig.clock.now())
+    assert rig.shard.shelf.clusters[rig.clusters()[0]].left == 1
+    second = await rig.store.claim(1, rig.clock.now())
+    assert [each.address for each in (*first, *second)] == ["a@example.org", "d@example.org"]
+    assert rig.shard.figures.quarantined == 2
+    assert held(dict(rig.store.stats()))["incoming"][0] == 2
+
+
 async def test_a_claim_that_is_cancelled_keeps_nothing(rig: Rig) -> None:
     await rig.post.send("a@example.org")
     await rig.evacuate()
