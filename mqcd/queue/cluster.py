@@ -111,7 +111,8 @@ def check_first_line(data: bytes, path: Path, writer: str = "") -> None:
 
 
 def read_from(disk: Disk, path: Path, cursor: int, size: int) -> bytes:
-    """The octets of a cluster from `cursor` up to `size`. Raises OSError, DecodeError."""
+    """The octets of a cluster from `cursor` up to `size`, fewer if the file is shorter. Raises OSError,
+    DecodeError."""
     fd = disk.open(path, os.O_RDONLY)
     try:
         check_first_line(disk.pread(fd, HEAD, 0), path)

@@ -103,20 +103,18 @@ class Shelf:
         """Up to `room` records from the cluster's cursor that are due at `now`, in not much more than `most`
         octets. Blocks for the disk.
 
-        Raises OSError or DecodeError when the cluster cannot be read at all.
+        Raises OSError or DecodeError when nothing of it can be read.
         """
         state = self.clusters[name]
-        kept = self._rest.get(name)
-        if kept is None or kept[0] != state.cursor:
-            data = read_from(self._disk, self._root / name, state.cursor, state.size)
-        else:
-            data = kept[1]
+        data = self._lines_of(state)
+        short = len(data) < state.size - state.cursor
         deferred = state.area is Area.DEFERRED
         latest = self._latest.get(name, state.due_last)
         lines: list[tuple[bytes, record.Glance]] = []
         damaged: list[tuple[int, bytes]] = []
         used = octets = 0
-        next_due = latest
+        # Whoever claims next shall meet the end of a file that is too short.
+        next_due = state.due if short else latest
         for raw in split_lines(data):
             try:
                 record.check(raw)
@@ -143,6 +141,19 @@ class Shelf:
         )
         self._keep(name, following, rest)
         return Taken(following, lines, damaged, max(0, state.left - left - len(lines)))
+
+    def _lines_of(self, state: ClusterState) -> bytes:
+        """The lines from the cursor on. Of a file that is too short the whole ones: the others stay behind
+        the cursor, for who puts the file back. Raises OSError, DecodeError."""
+        kept = self._rest.get(state.name)
+        if kept is not None and kept[0] == state.cursor:
+            return kept[1]
+        data = read_from(self._disk, self._root / state.name, state.cursor, state.size)
+        if len(data) < state.size - state.cursor:
+            data = data[: data.rfind(b"\n") + 1]
+        if not data:
+            raise DecodeError("it is shorter than it should be")
+        return data
 
     def _keep(self, name: str, state: ClusterState, rest: bytes) -> None:
         self._rest.pop(name, None)
@@ -176,15 +187,16 @@ class Shelf:
 
 
 def _count(state: ClusterState, cursor: int, taken: int, damaged: bool, rest: bytes) -> int:
-    """Records from `cursor` on, of which `rest` has the lines. Only the end of the file ends a cluster.
+    """Records from `cursor` on, where `rest` stands. Only the end of the file ends a cluster, as the MANIFEST
+    tells it.
 
     How many records a damaged stretch was, its lines do not tell; but those behind it do.
     """
     if cursor >= state.size:
         return 0
-    left = state.left - taken
-    if damaged:
-        left = min(left - 1, sum(1 for _ in split_lines(rest)))
+    left = state.left - taken - damaged
+    if damaged and cursor + len(rest) >= state.size:
+        left = min(left, sum(1 for _ in split_lines(rest)))
     return max(1, left)
 
 

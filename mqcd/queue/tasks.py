@@ -251,6 +251,8 @@ def resolve(disk: Disk, task: Resolve) -> frozenset[int]:
             data = cluster.read_from(disk, task.queue_root / name, cursor, size)
         except (OSError, DecodeError):
             return task.spids
+        if len(data) < size - cursor:
+            return task.spids
         for line in cluster.split_lines(data):
             try:
                 record.verify(line)

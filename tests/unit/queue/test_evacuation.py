@@ -360,7 +360,9 @@ async def test_a_cluster_that_was_partly_taken_holds_up_no_other_after_a_kill(ri
     assert again.store.next_due() == now + HOUR
 
 
-@pytest.mark.parametrize("left", [None, 0, len(FIRST_LINE)], ids=["gone", "empty", "without lines"])
+@pytest.mark.parametrize(
+    "left", [None, 0, len(FIRST_LINE), -1], ids=["gone", "empty", "without lines", "cut off"]
+)
 async def test_a_damaged_cluster_holds_up_no_other(rig: Rig, left: int | None) -> None:
     now = rig.clock.now()
     await rig.post.defer_new("damaged@example.org", now + MINUTE)
@@ -377,6 +379,36 @@ async def test_a_damaged_cluster_holds_up_no_other(rig: Rig, left: int | None) -
     [claimed] = await rig.post.claim_all()
     assert claimed.address == "fine@example.org"
     assert held(dict(rig.store.stats()))["deferred"][0] == 2
+
+
+@pytest.mark.parametrize("due", [False, True], ids=["new", "deferred"])
+@pytest.mark.parametrize("octets", [0, 30], ids=["between two lines", "within a line"])
+async def test_a_cluster_that_is_cut_off_gives_what_is_there_and_counts_the_rest(
+    rig: Rig, caplog: pytest.LogCaptureFixture, due: bool, octets: int
+) -> None:
+    for name in "abcd":
+        await rig.post.send(f"{name}@example.org")
+    if due:
+        await rig.post.settle(deferred(rig.clock.now() + MINUTE), *await rig.post.claim_all())
+        rig.clock.advance(MINUTE)
+    await rig.evacuate()
+    [name] = rig.clusters()
+    path = rig.queue / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(b"".join(whole.splitlines(keepends=True)[:3])) + octets])
+    claimed = await rig.post.claim_all()
+    assert [each.address for each in claimed] == ["a@example.org", "b@example.org"]
+    assert f"cluster {name} cannot be read: it is shorter than it should be" in caplog.text
+    await rig.post.settle(delivered(), *claimed)
+    await rig.evacuate()
+    assert sum(count for count, _ in held(dict(rig.store.stats())).values()) == 2
+    assert rig.shard.figures.quarantined == 0
+    assert rig.clusters() == [name]
+    path.write_bytes(whole)
+    again = await rig.reopened()
+    claimed = await again.post.claim_all()
+    assert [each.address for each in claimed] == ["c@example.org", "d@example.org"]
+    assert [await again.post.read(each) for each in claimed] == [BODY, BODY]
 
 
 async def test_a_damaged_line_is_put_aside_and_the_others_are_claimed(rig: Rig) -> None:

@@ -153,14 +153,16 @@ async def test_nothing_goes_while_the_quarantine_holds_anything(rig: Rig) -> Non
     assert all(path.exists() for path in paths)
 
 
-@pytest.mark.parametrize("damage", ["gone", "line"])
+@pytest.mark.parametrize("damage", ["gone", "cut off", "line"])
 async def test_a_cluster_that_cannot_be_read_keeps_all_files_of_messages(rig: Rig, damage: str) -> None:
-    await rested(rig, "a@example.org")
+    await rested(rig, "a@example.org", "b@example.org")
     [name] = rig.clusters()
     cluster = rig.queue / name
     data = cluster.read_bytes()
     if damage == "gone":
         cluster.unlink()
+    elif damage == "cut off":
+        cluster.write_bytes(b"".join(data.splitlines(keepends=True)[:-1]))
     else:
         cluster.write_bytes(data.replace(b"a@example.org", b"A@example.org"))
     path = put(spool_path(rig.spool, OLD_SPID))
