@@ -74,7 +74,7 @@ class Findings:
     notes: list[Problem] = field(default_factory=list)
     """Legal, but worth knowing: orphans, strays, what is in quarantine."""
     damaged: list[str] = field(default_factory=list)
-    """Clusters with lines that do not check."""
+    """Clusters with lines that do not check, of which nothing is missing."""
 
     @property
     def ok(self) -> bool:

@@ -232,7 +232,8 @@ class _Survey:
         except DecodeError as error:
             self._wrong(Kind.CLUSTER, path, str(error), 1)
             self._found.damaged.append(state.name)
-        if len(data) < state.size:
+        short = len(data) < state.size
+        if short:
             text = f"is {state.size - len(data)} octets shorter than it should be; put it back from a copy"
             self._wrong(Kind.CLUSTER, path, text)
         lines = data[state.cursor : state.size]
@@ -240,6 +241,9 @@ class _Survey:
         for number, raw in enumerate(cluster.split_lines(lines), data.count(b"\n", 0, state.cursor) + 1):
             found += 1
             self._take_line(path, number, raw, state.name)
+        if short and state.name in self._found.damaged:
+            # To mend it would end it, and what is missing could not be put back.
+            self._found.damaged.remove(state.name)
         if found != state.left and len(self._found.problems) == before:
             self._wrong(Kind.COUNT, path, f"holds {found} records, and should hold {state.left}")
 

@@ -74,6 +74,29 @@ async def test_no_message_goes_while_its_owner_may_lie_in_quarantine(rig: Rig) -
     assert sorted(rig.spool.rglob("*.msg")) == messages
 
 
+@pytest.mark.parametrize("harm", ["gone", "cut off between lines", "cut off within a line", "damaged, too"])
+async def test_what_is_missing_of_a_cluster_can_be_put_back_after_a_repair(rig: Rig, harm: str) -> None:
+    path = cluster_of(await filled(rig), "deferred")
+    whole = path.read_bytes()
+    kept, messages = rig.listed(), sorted(rig.spool.rglob("*.msg"))
+    lines = whole.splitlines(keepends=True)
+    if harm == "gone":
+        path.unlink()
+    elif harm == "cut off between lines":
+        path.write_bytes(b"".join(lines[:-1]))
+    elif harm == "cut off within a line":
+        path.write_bytes(whole[:-20])
+    else:
+        path.write_bytes(b"".join([lines[0], lines[1].replace(b"|d|", b"|X|"), *lines[2:-1]]))
+    found = await mend(rig)
+    assert Kind.CLUSTER in {each.kind for each in found.problems}
+    assert sorted(rig.spool.rglob("*.msg")) == messages
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(whole)
+    assert (await mend(rig)).ok
+    assert addresses(rig.listed()) == addresses(kept)
+
+
 async def test_a_missing_content_stays_a_problem(rig: Rig) -> None:
     await filled(rig)
     (file, *_) = sorted(rig.spool.rglob("*.msg"))
