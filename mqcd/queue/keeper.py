@@ -252,13 +252,18 @@ class Keeper:
         try:
             await self._carrying.run(segment, move.frozen)
             task = await move.task()
-            clusters = cast("list[ClusterState]", await shard.helper.run(task)) if task is not None else []
-            await self._commit(segment, clusters)
+            done = tasks.Evacuated()
+            if task is not None:
+                done = cast("tasks.Evacuated", await shard.helper.run(task))
+            await self._commit(segment, done.clusters)
         except BaseException:
             await self._until_certain()
             move.thaw()
             raise
-        await move.moved(clusters)
+        if done.bad:
+            log.error("segment %d: %d records did not check and were put aside", segment.number, done.bad)
+        shard.figures.quarantined += done.bad
+        await move.moved(done.clusters)
         await self._free(segment)
         shard.figures.evacuations += 1
         shard.figures.evacuation_ms += shard.clock.monotonic() - begun

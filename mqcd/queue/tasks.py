@@ -11,10 +11,10 @@ import os
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from mqcd.core.errors import DecodeError
+from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.core.model import Area
 from mqcd.core.transition import parked
 from mqcd.queue import cluster, record, slot
@@ -22,7 +22,7 @@ from mqcd.queue.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.eventfiles import Source
 from mqcd.queue.export import Exported, export
 from mqcd.queue.manifest import ClusterState
-from mqcd.queue.quarantine import QUARANTINE
+from mqcd.queue.quarantine import QUARANTINE, put_aside
 from mqcd.queue.retention import Retain, Retained, retain
 from mqcd.queue.ring import Segment
 from mqcd.queue.spool import place, spool_path
@@ -62,6 +62,15 @@ class Evacuate:
     """ms."""
 
 
+@dataclass(slots=True)
+class Evacuated:
+    """What has become of a segment's record lines."""
+
+    clusters: list[ClusterState] = field(default_factory=list)
+    bad: int = 0
+    """Lines that did not check, and were put aside."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prepare:
     """Make a slot's file and fill it, so that syncs on it are cheap."""
@@ -89,7 +98,7 @@ class Resolve:
 
 
 Task = Export | Evacuate | Prepare | TakeBallast | Resolve | Sweep | FindStrays | Retain
-Result = Exported | list[ClusterState] | frozenset[int] | list[Stray] | Swept | Retained | None
+Result = Exported | Evacuated | frozenset[int] | list[Stray] | Swept | Retained | None
 
 
 def run(disk: Disk, task: Task) -> Result:
@@ -117,14 +126,14 @@ def run(disk: Disk, task: Task) -> Result:
             return retain(disk, task)
 
 
-def evacuate(disk: Disk, task: Evacuate) -> list[ClusterState]:
-    """Steps C2 and C3; returns the clusters for the MANIFEST."""
+def evacuate(disk: Disk, task: Evacuate) -> Evacuated:
+    """Steps C2 and C3; tells the clusters for the MANIFEST."""
     fd = disk.open(task.path, os.O_RDONLY)
     temps: list[Path] = []
     try:
         _spool_contents(disk, fd, task, temps)
         return _write_clusters(disk, fd, task, temps)
-    except OSError:
+    except (OSError, MqcdError):
         # On a full disk others need the room.
         _drop(disk, temps)
         raise
@@ -168,16 +177,19 @@ def _triples(numbers: array[int]) -> Iterator[tuple[int, int, int]]:
     return zip(each, each, each, strict=True)
 
 
-def _write_clusters(disk: Disk, fd: int, task: Evacuate, temps: list[Path]) -> list[ClusterState]:
+def _write_clusters(disk: Disk, fd: int, task: Evacuate, temps: list[Path]) -> Evacuated:
+    done = Evacuated()
     areas: dict[Area, list[cluster.Line]] = defaultdict(list)
     for offset, length, due in _triples(task.lines):
         raw = disk.pread(fd, length, offset)
-        glance = record.Glance(raw)
-        if glance.due != due and glance.area is not Area.BOUNCES:
-            # It was passed over, or brought forward.
-            raw = record.encode(parked(record.decode(raw), due))
-            glance = record.Glance(raw)
-        areas[glance.area].append(cluster.Line(glance.due, glance.received, glance.size, raw))
+        try:
+            area, line = _line(raw, due)
+        except DecodeError:
+            # Its home ends with the segment.
+            put_aside(disk, task.queue_root, f"segment-{task.number}", offset, raw)
+            done.bad += 1
+        else:
+            areas[area].append(line)
     plans = [
         plan
         for area, lines in areas.items()
@@ -201,7 +213,19 @@ def _write_clusters(disk: Disk, fd: int, task: Evacuate, temps: list[Path]) -> l
         disk.rename(temp, path)
     for directory in directories:
         disk.sync_dir(directory)
-    return [plan.state for plan in plans]
+    done.clusters = [plan.state for plan in plans]
+    return done
+
+
+def _line(raw: bytes, due: int) -> tuple[Area, cluster.Line]:
+    """A line as its cluster takes it, and which area that is in. Raises DecodeError."""
+    record.verify(raw)
+    glance = record.Glance(raw)
+    if glance.due != due and glance.area is not Area.BOUNCES:
+        # It was passed over, or brought forward.
+        raw = record.encode(parked(record.decode(raw), due))
+        glance = record.Glance(raw)
+    return glance.area, cluster.Line(glance.due, glance.received, glance.size, raw)
 
 
 def prepare(disk: Disk, task: Prepare) -> None:

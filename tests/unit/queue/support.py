@@ -293,6 +293,11 @@ class Rig:
         """Names in the silos."""
         return sorted(path.name for path in self.spool.glob("s??/*"))
 
+    def temporary(self) -> list[str]:
+        """Names of files that are being written, or were left half-way, for an evacuation."""
+        roots = [*(self.queue / area for area in Area), self.spool]
+        return sorted(path.name for root in roots for path in root.rglob("*.tmp"))
+
     def snapshot(self) -> Snapshot:
         """A snapshot as another process takes it."""
         return Snapshot(FaultyDisk(), self.queue, self.spool)

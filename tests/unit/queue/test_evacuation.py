@@ -15,7 +15,7 @@ from mqcd.core.events import Verb
 from mqcd.queue import slot
 from mqcd.queue.cluster import FIRST_LINE, split_lines
 from mqcd.queue.record import decode
-from mqcd.queue.ring import State
+from mqcd.queue.ring import Resident, Segment, State
 from mqcd.queue.slices import AT_ONCE
 from mqcd.queue.spool import spool_path
 from tests.contract.harness import HOUR, MINUTE
@@ -187,6 +187,7 @@ async def test_a_failure_at_any_call_leaves_the_queue_as_it_was(tmp_path: Path) 
         assert tally(rig.listed()) == tally(before)
         if failed:
             failures += 1
+            assert rig.temporary() == []
             assert held(dict(rig.store.stats())) == figures
             if passes % 4 == 0:
                 again = await rig.killed()
@@ -220,6 +221,62 @@ async def test_new_mail_is_claimed_again_after_a_failed_evacuation(rig: Rig) -> 
     again = await rig.reopened()
     await turns()
     assert again.clusters() == []
+
+
+def spoil(segment: Segment, resident: Resident) -> None:
+    """An octet of a record in the journal goes bad at rest."""
+    with segment.path.open("r+b") as file:
+        file.seek(resident.offset)
+        line = file.read(resident.length)
+        file.seek(resident.offset + line.index(b"|d|") + 1)
+        file.write(b"X")
+
+
+async def test_a_record_that_went_bad_in_the_journal_is_put_aside_and_the_others_go_on(rig: Rig) -> None:
+    for name in "abc":
+        await rig.post.defer_new(f"{name}@example.org", rig.clock.now() + HOUR)
+    segment = await rig.seal()
+    [bad] = [each for each in segment.residents.values() if b"b@example" in rig.shard.raw_line(each)]
+    spoil(segment, bad)
+    before = held(dict(rig.store.stats()))
+    await rig.evacuate()
+    assert [record.address for record in rig.listed()] == ["a@example.org", "c@example.org"]
+    [aside] = (rig.queue / "quarantine").iterdir()
+    assert aside.name == f"segment-{segment.number}-{bad.offset}.bad"
+    assert b"b@example.org" in aside.read_bytes()
+    assert rig.shard.figures.quarantined == 1
+    recipients, octets = before["deferred"]
+    assert held(dict(rig.store.stats())) == {"deferred": (recipients - 1, octets - bad.size)}
+    assert spool_path(rig.spool, bad.spid).read_bytes() == BODY
+    again = await rig.killed()
+    assert held(dict(again.store.stats())) == held(dict(rig.store.stats()))
+    again.clock.advance(HOUR)
+    assert len(await again.post.claim_all()) == 2
+
+
+async def test_a_segment_whose_records_all_went_bad_is_let_go(rig: Rig) -> None:
+    await rig.post.defer_new("a@example.org", rig.clock.now() + HOUR)
+    segment = await rig.seal()
+    for each in segment.residents.values():
+        spoil(segment, each)
+    await rig.evacuate()
+    assert (rig.clusters(), rig.listed(), held(dict(rig.store.stats()))) == ([], [], {})
+    assert rig.shard.figures.quarantined == 1
+    assert not rig.shard.ring.segments
+
+
+async def test_a_record_is_put_aside_durably_or_stays(rig: Rig) -> None:
+    await rig.post.defer_new("a@example.org", rig.clock.now() + HOUR)
+    segment = await rig.seal()
+    for each in segment.residents.values():
+        spoil(segment, each)
+    rig.disk.fail("datasync", "*/quarantine/*")
+    with pytest.raises(OSError, match="Input/output error"):
+        await rig.evacuate()
+    assert rig.shard.figures.quarantined == 0
+    assert held(dict(rig.store.stats()))["deferred"][0] == 1
+    await rig.evacuate()
+    assert rig.shard.figures.quarantined == 1
 
 
 # ---------------------------------------------------------------- what is in flight
