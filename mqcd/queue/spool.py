@@ -17,6 +17,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from pathlib import Path
 
 from mqcd.core.errors import ConfigError, ContentUnavailable
@@ -73,9 +74,14 @@ def _copy(disk: Disk, source: Path, path: Path) -> None:
             disk.datasync(copy)
         finally:
             disk.close(copy)
+        disk.rename(temp, path)
+    except OSError:
+        # On a full disk others need the room.
+        with suppress(OSError):
+            disk.unlink(temp)
+        raise
     finally:
         disk.close(fd)
-    disk.rename(temp, path)
 
 
 def check_links(disk: Disk, root: Path) -> None:

@@ -160,6 +160,20 @@ async def test_where_links_are_gone_mail_in_the_queue_is_copied(tmp_path: Path, 
     await rig.close()
 
 
+@pytest.mark.parametrize("operation", ["pwritev", "datasync", "rename"])
+async def test_a_copy_that_fails_leaves_nothing_half_written(tmp_path: Path, operation: str) -> None:
+    rig = await opened(tmp_path / "q")
+    await rig.post.send("a@example.org", "b@example.org")
+    await rig.seal()
+    await turns()
+    rig.disk.fail("link", "*.msg", times=None, code=errno.EMLINK)
+    rig.disk.fail(operation, "*-1.*")
+    with pytest.raises(OSError, match="Input/output"):
+        await rig.evacuate()
+    assert rig.temporary() == []
+    await rig.close()
+
+
 def test_a_file_with_no_more_links_is_copied_once(tmp_path: Path) -> None:
     disk = FaultyDisk()
     temp = tmp_path / "A.tmp"
