@@ -43,14 +43,3 @@ class References:
             return False
         del self._counts[spid]
         return in_spool
-
-    def moved_to_spool(self, spid: int) -> bool:
-        """The content of a message some of whose recipients finished meanwhile now lies in the spool.
-
-        True when nobody needs it any more.
-        """
-        if not is_several(spid):
-            return True
-        if spid not in self._counts:
-            self.batch.add(spid)
-        return False
