@@ -186,9 +186,7 @@ async def test_a_queue_at_work_is_even_and_a_cluster_line_deleted_by_hand_is_nam
     assert (found.imbalance, found.quarantined) == (0, 1)
 
 
-async def test_an_account_is_made_beside_a_stream(
-    spark: SparkSession, store: Store, tmp_path: Path
-) -> None:
+async def test_an_account_is_made_beside_a_stream(spark: SparkSession, store: Store, tmp_path: Path) -> None:
     """Whichever of the two takes a file, it is taken once."""
     rig = await Rig(tmp_path / "q").open()
     stop, taken = threading.Event(), list[Commit]()
