@@ -88,7 +88,7 @@ async def owned(
 ) -> AsyncIterator[Owned]:
     """Own a queue for a while; one that is not there is made.
 
-    Raises StoreBusy when a server runs, StoreDamaged, OSError.
+    Raises StoreBusy when a server runs or the journal could not be emptied, StoreDamaged, OSError.
     """
     disk = disk or Disk()
     store = ClusterStore(options, clock, observer, disk, workers)
@@ -108,7 +108,8 @@ async def owned(
         replay = Replay()
         for segment in chain:
             replay.read(disk, segment, last=segment is chain[-1])
-        if any(True for _ in replay.settle_in({segment.number: segment for segment in chain})):
+        # Not residents alone: it also tells what was taken from clusters, and of events in no file yet.
+        if replay.damage or any(segment.next_ordinal for segment in chain):
             raise StoreBusy(f"{root}: the journal could not be emptied; is the disk full? The log says why")
         number = max([state.first_live, *(segment.number + 1 for segment in chain)])
         manifest = Manifest(disk, path, state)

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
 import pytest
 
 from mqcd.core.errors import StoreBusy, StoreDamaged
+from mqcd.queue import frame, slot
 from mqcd.queue.admin.findings import Kind
+from mqcd.queue.admin.ownership import Owned, owned
+from mqcd.queue.admin.repair import repair
+from tests.contract.mail import delivered
+from tests.fakes.killed import copy_as_killed
+from tests.fakes.workers import LocalWorkers
 from tests.unit.queue.admin.kit import (
     DUE,
     addresses,
@@ -17,6 +26,11 @@ from tests.unit.queue.admin.kit import (
     state_of,
 )
 from tests.unit.queue.support import Rig
+
+
+def owned_by(rig: Rig) -> AbstractAsyncContextManager[Owned]:
+    """The stopped queue, for one whose disk is the rig's."""
+    return owned(rig.options, rig.clock, rig.observer, rig.disk, LocalWorkers(rig.disk))
 
 
 async def test_damaged_lines_go_to_quarantine_and_the_others_on(rig: Rig) -> None:
@@ -116,6 +130,47 @@ async def test_a_whole_queue_stays_as_it_is(rig: Rig) -> None:
 async def test_beside_a_server_it_is_refused(rig: Rig) -> None:
     with pytest.raises(StoreBusy, match="stop that server first"):
         await mend(rig)
+
+
+async def test_what_the_journal_still_tells_is_not_forgotten(rig: Rig, tmp_path: Path) -> None:
+    for name in "xyz":
+        await rig.post.defer_new(f"{name}@a.example", DUE)
+    await rig.evacuate()
+    rig.clock.advance(DUE - rig.clock.now())
+    [taken] = await rig.store.claim(1, rig.clock.now())
+    await rig.post.settle(delivered(), taken)
+    killed = Rig(tmp_path / "killed", rig.clock)
+    copy_as_killed(rig.root, killed.root)
+    path = next((killed.queue / "deferred").rglob("*.mqc"))
+    path.write_bytes(path.read_bytes().replace(b"z@a.example", b"Z@a.example"))
+    before = path.read_bytes()
+    # The stop that comes before the repair can export nothing, so it leaves the journal as it is.
+    killed.disk.fail("*", "*/events/*.tmp", times=None)
+    with pytest.raises(StoreBusy, match="could not be emptied"):
+        async with owned_by(killed) as ours:
+            repair(ours)
+    assert path.read_bytes() == before
+    killed.disk.mend()
+    async with owned_by(killed) as ours:
+        assert repair(ours).ok
+    await killed.open()
+    assert [each.address for each in await killed.post.claim_all()] == ["y@a.example"]
+    await killed.close()
+    told = [event["recipient"] for event in killed.events() if event["event"] == "delivered"]
+    assert told == [taken.address]
+
+
+async def test_a_journal_that_tells_of_nothing_is_no_hindrance(rig: Rig) -> None:
+    await filled(rig)
+    state = state_of(rig)
+    epoch, number = state.epoch + 1, max(state.first_live, state.last_segment + 1)
+    note = frame.pack_header(frame.salt(epoch, number), frame.Kind.NOTE, [], 0, 0, state.sequence, 0, 0)
+    header = slot.SlotHeader(epoch, number, state.sequence, 0, 0, 0, 0)
+    (rig.queue / "journal" / "00").write_bytes(slot.pack(header) + note)
+    rig.disk.fail("*", "*/events/*.tmp", times=None)
+    async with owned_by(rig) as ours:
+        assert ours.number > number
+        assert repair(ours).ok
 
 
 async def test_a_damaged_manifest_is_refused_and_kept(rig: Rig) -> None:
