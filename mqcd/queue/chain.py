@@ -7,7 +7,7 @@ program does not know.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError, StoreDamaged
@@ -26,13 +26,12 @@ def find_chain(disk: Disk, directory: Path, state: ManifestState) -> list[Segmen
     first_live, must_hold = state.first_live, state.last_segment
     headers: dict[int, tuple[slot.SlotHeader, Path]] = {}
     twins: dict[int, Path] = {}
-    # The greater name last: one beyond the slots is where a file that has failed was put.
-    for name in sorted(filter(str.isdigit, disk.names(directory)), key=int):
-        header = _read_slot_header(disk, directory / name, state.writer)
+    for path in _files(disk, directory):
+        header = _read_slot_header(disk, path, state.writer)
         if header is not None and header.number >= first_live:
             if header.number in headers:
                 twins[header.number] = headers[header.number][1]
-            headers[header.number] = header, directory / name
+            headers[header.number] = header, path
     chain: list[Segment] = []
     number = max(headers, default=0)
     while number >= first_live and number in headers:
@@ -53,6 +52,29 @@ def find_chain(disk: Disk, directory: Path, state: ManifestState) -> list[Segmen
         chain[0].must_reach = state.sequence
         chain[0].must_hold = state.last_size if chain[0].number == state.last_segment else 0
     return chain[::-1]
+
+
+def _files(disk: Disk, directory: Path) -> list[Path]:
+    """By number: one beyond the slots, where a file that has failed was put, comes behind its other name."""
+    return [directory / name for name in sorted(filter(str.isdigit, disk.names(directory)), key=int)]
+
+
+def leftovers(disk: Disk, directory: Path, chain: Sequence[Segment], slots: int) -> list[Path]:
+    """Files that are to go, because the chain does not need them and nothing may be written to them.
+
+    They lie beyond the configured slots: spare ones, those of a larger ring, second names of files that have
+    failed. And before these the slots that such a file also is. To be removed in this order: while a slot's
+    file that has failed is there, so is the name that tells of it. Raises OSError, StoreDamaged.
+    """
+    needed = {path for segment in chain for path in (segment.path, segment.twin)}
+    free = [path for path in _files(disk, directory) if path not in needed and disk.measure(path) is not None]
+    beyond = [path for path in free if int(path.name) >= slots]
+    if not beyond:
+        return []
+    # Two names of one file have one header, which no other file has.
+    headers = {_read_slot_header(disk, path, "") for path in beyond} - {None}
+    twins = [path for path in free[: -len(beyond)] if _read_slot_header(disk, path, "") in headers]
+    return twins + beyond
 
 
 def _read_slot_header(disk: Disk, path: Path, writer: str) -> slot.SlotHeader | None:

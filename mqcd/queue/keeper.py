@@ -308,10 +308,13 @@ class Keeper:
         return self._stopping or ring.free_slots * 2 <= ring.slots
 
     def _remove_names(self, segment: Segment) -> None:
-        """Before the slot is free, for then its file may be in use again."""
+        """Before the slot is free, for then its file may be in use again.
+
+        As long as the slot has a file that has failed, its other name tells a later start of it.
+        """
         ring, untouchable = self._shard.ring, self._shard.journal.untouchable
         taken = {each.path for each in ring if each is not segment}
-        for path in (segment.path, segment.twin):
+        for path in (segment.twin, segment.path):
             if path is None or path in taken or not (ring.is_spare(path) or path in untouchable):
                 continue
             try:
@@ -319,6 +322,7 @@ class Keeper:
                 untouchable.discard(path)
             except OSError as error:
                 log.error("%s could not be removed: %s", path, error.strerror)
+                return
 
     async def _free(self, segment: Segment) -> None:
         """Step C5: the slot and what ended may go, once no reader holds a pin."""

@@ -26,8 +26,8 @@ from mqcd.core.ports import Clock, Observer
 from mqcd.core.spid import EPOCH_MS, SpidSource, spid_at
 from mqcd.queue import manifest as manifests
 from mqcd.queue.backlog import Backlog
-from mqcd.queue.chain import find_chain, irregular_slots
-from mqcd.queue.durable import Disk
+from mqcd.queue.chain import find_chain, irregular_slots, leftovers
+from mqcd.queue.durable import Disk, told
 from mqcd.queue.figures import Figures
 from mqcd.queue.identity import check_roots, take_lock
 from mqcd.queue.imports import name_events
@@ -68,6 +68,8 @@ class _Image:
 
     manifest: Manifest
     chain: list[Segment]
+    untouchable: list[Path]
+    """Journal files that nothing may be written to."""
     watch: ClockWatch
 
 
@@ -109,7 +111,8 @@ async def recover(
 def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]) -> _Image:
     """R1 and R2, off the event loop; `opened` gets the segments whose files the caller closes."""
     now = clock.now()
-    queue_root, spool_root = options.settings.rootpath, options.settings.spool.rootpath
+    settings = options.settings
+    queue_root, spool_root = settings.rootpath, settings.spool.rootpath
     path = queue_root / "MANIFEST"
     state = manifests.read(disk, path)
     new = state is None
@@ -122,12 +125,13 @@ def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]
         state = ManifestState(first_live=max(1, since // 1000), sequence=max(1, since * 1000))
     name_events(disk, options, state)
     make_silos(disk, spool_root)
-    if options.settings.spool.hardlinks:
+    if settings.spool.hardlinks:
         check_links(disk, spool_root)
-    slots = options.settings.journal.segments + SPARE_SLOTS
+    slots = settings.journal.segments + SPARE_SLOTS
     for path in irregular_slots(disk, queue_root / "journal", slots):
         raise StoreDamaged(f"{path} is no regular file, and stands where one of the journal's belongs")
     chain = find_chain(disk, queue_root / "journal", state)
+    kept = _remove(disk, leftovers(disk, queue_root / "journal", chain, settings.journal.segments))
     opened += chain
     for segment in chain:
         segment.fd = disk.open(segment.path, os.O_RDWR)
@@ -151,7 +155,19 @@ def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]
     watch = _follow_clock(state, Reading(now, clock.monotonic(), boot_id(disk)))
     manifest = Manifest(disk, path, state)
     manifest.write_anew()
-    return _Image(manifest, chain, watch)
+    twins = [segment.twin for segment in chain if segment.twin is not None]
+    return _Image(manifest, chain, kept + twins, watch)
+
+
+def _remove(disk: Disk, paths: list[Path]) -> list[Path]:
+    """Remove files, and none behind one that cannot be; returns those that are still there."""
+    for index, path in enumerate(paths):
+        try:
+            disk.unlink(path)
+        except OSError as error:
+            log.error("a journal file that is not needed could not be removed: %s", told(error))
+            return paths[index:]
+    return []
 
 
 def _find_end(disk: Disk, newest: Segment, state: ManifestState) -> int:
@@ -220,7 +236,7 @@ def _assemble(
         figures=figures,
         on_sealed=on_sealed,
     )
-    journal.untouchable.update(segment.twin for segment in image.chain if segment.twin is not None)
+    journal.untouchable.update(image.untouchable)
     shard = Shard(
         options=options,
         disk=disk,

@@ -20,7 +20,7 @@ from mqcd.core.spid import SILOS, format_spid
 from mqcd.queue import cluster, names, record
 from mqcd.queue import manifest as manifests
 from mqcd.queue.admin.findings import Findings, Kind, Problem, Progress, silent
-from mqcd.queue.chain import find_chain, irregular_slots
+from mqcd.queue.chain import find_chain, irregular_slots, leftovers
 from mqcd.queue.durable import TEMP_SUFFIX, Disk, told
 from mqcd.queue.identity import check_roots
 from mqcd.queue.imports import pending_events
@@ -167,14 +167,16 @@ class _Survey:
         directory = self._queue_root / "journal"
         replay = Replay()
         segments: dict[int, Segment] = {}
-        slots = self._options.settings.journal.segments + SPARE_SLOTS
-        for path in irregular_slots(self._disk, directory, slots):
+        slots = self._options.settings.journal.segments
+        for path in irregular_slots(self._disk, directory, slots + SPARE_SLOTS):
             self._wrong(Kind.JOURNAL, path, "is no regular file; move it away")
         try:
             chain = find_chain(self._disk, directory, state)
         except StoreDamaged as error:
             self._wrong(Kind.JOURNAL, directory, str(error))
             return
+        for path in leftovers(self._disk, directory, chain, slots):
+            self._note(Kind.ORPHAN, path, "is a journal file that is not used any more")
         for index, segment in enumerate(chain):
             self._progress("journal", index, len(chain))
             replay.read(self._disk, segment, last=segment is chain[-1])

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from mqcd.config.settings import JournalSettings
+from mqcd.core.errors import StoreUnavailable
+from mqcd.queue.admin.survey import survey
+from mqcd.queue.durable import Disk
 from mqcd.queue.spool import spool_path
 from tests.contract.harness import MINUTE
 from tests.contract.mail import BODY, chunks, deferred, delivered
 from tests.fakes.clock import START_MS
-from tests.unit.queue.support import Rig, tally
+from tests.fakes.killed import copy_as_killed
+from tests.unit.queue.support import SEGMENT_SIZE, Rig, tally
 
 
 async def swept(rig: Rig) -> Rig:
@@ -191,6 +197,86 @@ async def test_a_stop_that_comes_before_the_sweep_sweeps(rig: Rig) -> None:
     again = await rig.killed()
     await again.close()
     assert again.spooled() == []
+
+
+# ---------------------------------------------------------------- journal files
+
+
+def waste(rig: Rig) -> list[Path]:
+    """What fsck says of the journal's files."""
+    return [path for path in survey(Disk(), rig.options).orphans if path.parent.name == "journal"]
+
+
+async def with_a_failed_file(rig: Rig, stays: str) -> Rig:
+    """A stopped queue whose slot 00 had failed, and of whose two names some could not be removed."""
+    await rig.post.send("a@example.org")
+    await rig.enrolled()
+    rig.disk.fail("datasync", "*/journal/*")
+    with suppress(StoreUnavailable):
+        await rig.post.send("b@example.org")
+    await rig.post.send("c@example.org")
+    rig.disk.fail("unlink", stays, times=None)
+    await rig.evacuate()
+    left = Rig(rig.root.with_name("left"), rig.clock)
+    copy_as_killed(rig.root, left.root)
+    slot, aside = left.queue / "journal" / "00", left.queue / "journal" / "10000"
+    if slot.exists() and aside.exists():
+        aside.unlink()
+        aside.hardlink_to(slot)
+    return left
+
+
+@pytest.mark.parametrize("stays", ["*/journal/*", "*/journal/00", "*/journal/10000"])
+async def test_a_journal_file_that_has_failed_is_not_used_again_after_a_kill(rig: Rig, stays: str) -> None:
+    left = await with_a_failed_file(rig, stays)
+    slot, aside = left.queue / "journal" / "00", left.queue / "journal" / "10000"
+    with aside.open("rb") as failed:
+        assert slot.exists() is (stays != "*/journal/10000")
+        assert waste(left) == [slot, aside] if slot.exists() else [aside]
+        await left.open()
+        assert not aside.exists()
+        await left.post.send("d@example.org")
+        segment = left.shard.ring.current
+        assert segment is not None
+        assert not os.path.sameopenfile(segment.fd, failed.fileno())
+        assert not slot.exists() or not os.path.samestat(slot.stat(), os.fstat(failed.fileno()))
+        await left.close()
+    assert waste(left) == []
+
+
+async def test_a_failed_file_that_cannot_be_removed_is_left_alone(rig: Rig) -> None:
+    left = await with_a_failed_file(rig, "*/journal/*")
+    slot, aside = left.queue / "journal" / "00", left.queue / "journal" / "10000"
+    before = slot.read_bytes()
+    left.disk.fail("unlink", "*/journal/00")
+    await left.open()
+    await left.post.send("d@example.org")
+    assert slot.read_bytes() == before
+    assert aside.samefile(slot)
+    await left.close()
+
+
+async def test_journal_files_beyond_a_smaller_ring_go(rig: Rig) -> None:
+    for number in range(3):
+        await rig.post.send(f"u{number}@example.org")
+        await rig.seal()
+    journal = JournalSettings(segmentsize=SEGMENT_SIZE, segments=4)
+    left = Rig(rig.root.with_name("left"), rig.clock, journal=journal)
+    copy_as_killed(rig.root, left.root)
+    directory = left.queue / "journal"
+    # What holds mail stays until it has left it, wherever it lies.
+    (directory / "02").rename(directory / "07")
+    for free in ("03", "04", "05", "06"):
+        put(directory / free, bytes(SEGMENT_SIZE))
+    (directory / "09").mkdir()
+    await left.open()
+    assert not {path.name for path in directory.iterdir()} & {"04", "05", "06"}
+    assert len(left.listed()) == 3
+    await left.close()
+    await left._next(left.root)
+    await left.close()
+    assert {path.name for path in directory.iterdir()} <= {"00", "01", "02", "03", "09"}
+    assert (directory / "09").is_dir()
 
 
 async def test_a_message_that_is_arriving_is_left_alone(rig: Rig) -> None:
