@@ -288,7 +288,7 @@ class Keeper:
             exported=segment.number,
             spid=shard.spids.last,
             swept=shard.spids.last,
-            drafts=tuple(shard.drafts),
+            drafts=shard.drafts.current(),
             counted=batch.counted,
             doubtful=batch.doubtful,
             **shard.time.to_record(),

@@ -20,6 +20,7 @@ from mqcd.core.schedule import RetrySchedule
 from mqcd.core.spid import SpidSource
 from mqcd.queue import record
 from mqcd.queue.accounts import Accounts
+from mqcd.queue.drafts import Drafts
 from mqcd.queue.durable import Disk
 from mqcd.queue.editing import Editing
 from mqcd.queue.eventfiles import Source
@@ -84,14 +85,14 @@ class Shard:
     accounts: Accounts = field(default_factory=Accounts)
     active: dict[Key, Resident] = field(default_factory=dict)
     """Claimed recipients."""
-    drafts: set[int] = field(default_factory=set)
-    """Messages with a spool file that are being accepted."""
+    drafts: Drafts = field(init=False)
     watchers: list[Callable[[], None]] = field(default_factory=list)
     chores: set[asyncio.Task[None]] = field(default_factory=set)
     """What is to be done later."""
 
     def __post_init__(self, watch: ClockWatch) -> None:
         self.time = Timekeeper(self.clock, watch, self.bring_forward)
+        self.drafts = Drafts(self.clock)
         self.editing = Editing(self.manifest, self.journal, self.executor, self.clock)
         self.journal.on_begun = self.editing.begun
 
@@ -117,9 +118,9 @@ class Shard:
         return self.options.settings.rootpath
 
     def in_journal(self) -> frozenset[int]:
-        """Messages with a resident, and those with a spool file that are being accepted."""
+        """Messages with a resident, and those that are on their way in."""
         residents = {each.spid for segment in self.ring for each in segment.residents.values()}
-        return frozenset(residents | self.drafts)
+        return frozenset(residents.union(self.drafts.current()))
 
     def later(self, ms: int, callback: Callable[[], None]) -> None:
         """Call back after so much monotonic time, unless the shard is closed before."""

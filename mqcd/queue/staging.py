@@ -44,6 +44,15 @@ class Staging:
 
     async def stage(self, submission: Submission) -> Staged:
         """Take the content in. What its iterator raises passes through; StoreUnavailable for the disk."""
+        spid = submission.envelope.spid
+        self._shard.drafts.begin(spid)
+        try:
+            return await self._stage(submission)
+        except BaseException:
+            self._shard.drafts.end(spid)
+            raise
+
+    async def _stage(self, submission: Submission) -> Staged:
         content = submission.content
         if isinstance(content, bytes):
             return self.in_memory(submission) or await self._to_spool(submission, [content], None)
@@ -67,31 +76,24 @@ class Staging:
             draft = Draft(shard.disk, shard.executor, spool.rootpath, spid, links, spool.bufsize)
         except OSError as error:
             raise StoreUnavailable(told(error)) from error
-        shard.drafts.add(spid)
         try:
             await draft.fill(start, rest)
             await draft.commit()
         except BaseException as error:
-            shard.drafts.discard(spid)
             draft.discard()
             if isinstance(error, OSError):
                 raise StoreUnavailable(told(error)) from error
             raise
         return Staged(submission, None, draft.size, draft)
 
-    def recorded(self, staged: Staged) -> None:
-        """Its frame is durable: the file has an owner."""
-        self._shard.drafts.discard(staged.submission.envelope.spid)
-
     def dropped(self, staged: Staged) -> None:
         """It was not recorded: nothing of it stays, once that is certain."""
         draft = staged.draft
-        if draft is None:
-            return
 
         def discard() -> None:
-            self.recorded(staged)
-            draft.discard()
+            self._shard.drafts.end(staged.submission.envelope.spid)
+            if draft is not None:
+                draft.discard()
 
         # A frame that failed counts if a kill brings it to light, and must then find its content.
         self._shard.journal.when_certain(discard)

@@ -165,7 +165,9 @@ class ClusterStore:
     def reserve(self, several: bool) -> int:
         """A SPID; see the port."""
         shard = self._live.shard
-        return shard.spids.next(shard.time.wall(), several)
+        spid = shard.spids.next(shard.time.wall(), several)
+        shard.drafts.reserve(spid)
+        return spid
 
     def refusing(self) -> str:
         """Why no mail is taken now; "" when it is. Space is looked at once a second at most."""
@@ -191,14 +193,18 @@ class ClusterStore:
         """Take responsibility for a message."""
         live = self._live
         pressure = live.pressure
-        if pressure.high:
-            await pressure.ease()
-        if why := self.refusing():
-            raise StoreUnavailable(why)
-        small = live.staging.in_memory(submission)
-        if small is not None:
-            return await pressure.through(lambda: live.writer.accept(small))
-        staged = await live.staging.stage(submission)
+        try:
+            if pressure.high:
+                await pressure.ease()
+            if why := self.refusing():
+                raise StoreUnavailable(why)
+            small = live.staging.in_memory(submission)
+            if small is not None:
+                return await pressure.through(lambda: live.writer.accept(small))
+            staged = await live.staging.stage(submission)
+        except BaseException:
+            live.shard.drafts.end(submission.envelope.spid)
+            raise
         return await self._see_through([staged], lambda: pressure.through(lambda: live.writer.accept(staged)))
 
     async def _see_through(
@@ -215,8 +221,6 @@ class ClusterStore:
                 for each in staged:
                     live.staging.dropped(each)
                 raise
-            for each in staged:
-                live.staging.recorded(each)
             return result
 
         task = asyncio.ensure_future(written())

@@ -133,6 +133,7 @@ class Writer:
         """The message's recipients become residents. Returns where its content ends."""
         shard = self._shard
         recipients, lines, octets, _, size, inline = message
+        shard.drafts.end(recipients[0].envelope.spid)
         content_at = at + octets
         content = Locator(segment.number, content_at, size) if inline else IN_SPOOL
         hot = shard.ring.residents < _KEPT_HOT

@@ -12,6 +12,7 @@ import pytest
 from mqcd.config.settings import JournalSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.queue.admin.survey import survey
+from mqcd.queue.drafts import KEPT_MS
 from mqcd.queue.durable import Disk
 from mqcd.queue.spool import spool_path
 from tests.contract.harness import MINUTE
@@ -197,6 +198,48 @@ async def test_a_stop_that_comes_before_the_sweep_sweeps(rig: Rig) -> None:
     again = await rig.killed()
     await again.close()
     assert again.spooled() == []
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+async def test_only_an_accepted_message_keeps_its_file_however_old_its_spid(rig: Rig, accepted: bool) -> None:
+    await rig.post.send("a@example.org")
+    large = rig.post.submission("large@example.org", content=chunks(b"x" * 40_000))
+    await rig.evacuate()
+    gate = rig.disk.block("pwritev", "*/journal/*")
+    arriving = asyncio.ensure_future(rig.store.enqueue(large))
+    assert await asyncio.to_thread(gate.reached.wait, 30)
+    if accepted:
+        gate.release()
+        await arriving
+        await rig.evacuate()
+    again = await swept(rig)
+    gate.release()
+    await arriving
+    assert spool_path(again.spool, large.envelope.spid).exists() is accepted
+    assert ("large@example.org" in [each.address for each in again.listed()]) is accepted
+
+
+async def test_what_was_refused_or_never_came_is_not_waited_for(rig: Rig) -> None:
+    drafts = rig.shard.drafts
+    await rig.post.send("taken@example.org")
+    await rig.post.send("taken@example.org", content=b"x" * 40_000)
+    assert drafts.current() == ()
+    rig.disk.fail("open", "*/s??/*")
+    rig.disk.fail("datasync", "*/journal/*", times=2)
+    for octets in (40_000, 40_000, 100):
+        with pytest.raises(StoreUnavailable):
+            await rig.post.send("refused@example.org", content=b"x" * octets)
+    # The second frame may still come to light, and must then find its content.
+    assert len(drafts.current()) == 1
+    while rig.shard.journal.failing:
+        rig.clock.advance(1000)
+        await asyncio.to_thread(lambda: None)
+    assert drafts.current() == ()
+    spid = rig.store.reserve(several=False)
+    rig.clock.advance(KEPT_MS)
+    assert drafts.current() == (spid,)
+    rig.clock.advance(1)
+    assert drafts.current() == ()
 
 
 # ---------------------------------------------------------------- journal files
