@@ -394,6 +394,49 @@ async def test_a_slow_reader_gets_its_own_octets(tmp_path: Path) -> None:
     await rig.close()
 
 
+async def test_a_slot_is_not_used_again_while_a_reader_holds_its_pin(rig: Rig) -> None:
+    await rig.post.defer_new("a@example.org", rig.clock.now() + HOUR)
+    sealed = await rig.seal()
+    await turns()
+    sleepers = rig.clock.sleepers
+    reader = rig.snapshot()
+    evacuation = asyncio.ensure_future(rig.store._live.keeper.evacuate(sealed))
+    while rig.clock.sleepers == sleepers and not evacuation.done():
+        await asyncio.to_thread(lambda: None)
+    # The evacuation is committed, and waits for the reader.
+    assert rig.shard.ring.first_live > sealed.number
+    for name in "bc":
+        await rig.post.send(f"{name}@example.org")
+        await rig.seal()
+    header = slot.unpack(sealed.path.read_bytes()[: slot.HEADER_SIZE])
+    assert header == sealed.header
+    assert not evacuation.done()
+    reader.close()
+    while not evacuation.done():
+        rig.clock.advance(100)
+        await asyncio.to_thread(lambda: None)
+    await rig.post.send("d@example.org")
+    assert rig.shard.ring.current is not None
+    assert rig.shard.ring.current.path == sealed.path
+
+
+async def test_what_ended_is_removed_before_the_frames_go_that_tell_so(rig: Rig) -> None:
+    await rig.post.send("large@example.org", content=b"x" * 40_000)
+    [claimed] = await rig.post.claim_all()
+    [name] = rig.spooled()
+    rig.disk.fail("unlink", f"*/{name}")
+    await rig.post.settle(delivered(), claimed)
+    await rig.shard.reaper.settled()
+    assert rig.spooled() == [name]
+    sealed = await rig.seal()
+    await turns()
+    # It could not be removed. A start could not tell whose it was, once the verdict's segment has gone.
+    await rig.store._live.keeper.evacuate(sealed)
+    again = await rig.killed()
+    await turns()
+    assert again.spooled() == []
+
+
 # ---------------------------------------------------------------- clusters after a kill
 
 
