@@ -362,7 +362,7 @@ class Journal:
             if segment.empty:
                 self._disk.unlink(path)
             else:
-                aside = self.ring.aside(path)
+                aside = self.ring.aside(self.untouchable)
                 # No segment has this name: what does was free, and came back with a power cut.
                 self._disk.unlink(aside)
                 self._disk.link(path, aside)

@@ -322,6 +322,7 @@ class Keeper:
                 untouchable.discard(path)
             except OSError as error:
                 log.error("%s could not be removed: %s", path, error.strerror)
+                untouchable.add(segment.path)
                 return
 
     async def _free(self, segment: Segment) -> None:

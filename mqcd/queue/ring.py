@@ -8,7 +8,7 @@ it still holds. So what a segment must hand on before its slot is used again can
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from pathlib import Path
 
@@ -212,9 +212,10 @@ class Ring:
         names = (self.directory / slot.slot_name(index) for index in range(count))
         return [path for path in names if path not in used]
 
-    def aside(self, path: Path) -> Path:
-        """A name for a slot's file that is not to be used again: behind all slots, spare ones too."""
-        used = {int(segment.path.name) for segment in self}
+    def aside(self, others: Iterable[Path]) -> Path:
+        """A name for a slot's file that is not to be used again: behind all slots, spare ones too, and behind
+        `others` that have a name."""
+        used = {int(path.name) for path in (*others, *(segment.path for segment in self))}
         return self.directory / str(max(_ASIDE, *used) + 1)
 
     def is_spare(self, path: Path) -> bool:

@@ -299,6 +299,21 @@ async def test_a_failed_file_that_cannot_be_removed_is_left_alone(rig: Rig) -> N
     await left.close()
 
 
+async def test_the_name_that_tells_of_a_failed_file_is_given_to_no_other(rig: Rig) -> None:
+    await with_a_failed_file(rig, "*/journal/*")
+    rig.disk.mend()
+    await rig.post.send("d@example.org")
+    await rig.enrolled()
+    rig.disk.fail("datasync", "*/journal/*")
+    with suppress(StoreUnavailable):
+        await rig.post.send("e@example.org")
+    await rig.post.send("f@example.org")
+    journal = rig.queue / "journal"
+    assert (journal / "10000").samefile(journal / "00")
+    assert sorted(path.name for path in journal.glob("?????")) == ["10000", "10001"]
+    assert not (journal / "10001").samefile(journal / "00")
+
+
 async def test_journal_files_beyond_a_smaller_ring_go(rig: Rig) -> None:
     for number in range(3):
         await rig.post.send(f"u{number}@example.org")
