@@ -8,6 +8,8 @@ The CRC (zlib.crc32) covers epoch and segment number, which are not written, so 
 earlier use of the slot never checks; then the header from the kind on, and the body. A frame holds for
 ever or not at all. Each entry has a sequence of its own; each entry that leaves a record alive has its
 ordinal in the segment: (segment, ordinal) is the record's home until a later entry names it as old home.
+A frame without entries has a sequence too, and its header names the one behind it: so the sequence that a
+later frame knows to be synced tells of it as of any other. (Such frames of older versions took none.)
 
 Decoders raise only DecodeError.
 """

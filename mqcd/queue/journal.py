@@ -252,6 +252,9 @@ class Journal:
             if offset + item.octets > capacity or (residents + count > most and residents):
                 break
             pending.popleft()
+            if not count:
+                # Its own sequence is the one before: what takes none could be lost unnoticed.
+                sequence += 1
             item.ordinal, item.body, item.sequence = ordinal, offset + HEADER_SIZE, sequence
             header = pack_header(
                 segment.salt, item.kind, item.parts, count, ordinal, sequence, synced, item.at

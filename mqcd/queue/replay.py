@@ -147,11 +147,10 @@ class Walk:
         if length is None or start + length != end:
             return False
         header = claimed_header(window.data, at)
-        return (
-            header is not None
-            and header.kind is not Kind.BEGUN
-            and (header.ordinal, header.sequence) == (self.ordinal, self.sequence)
-        )
+        if header is None or header.kind is Kind.BEGUN or header.ordinal != self.ordinal:
+            return False
+        # Without entries it names the sequence behind its own; one of an older version took none.
+        return header.sequence in (self.sequence, self.sequence + (not header.entries))
 
     def _next_durable(self, offset: int, limit: int) -> int | None:
         """The next frame that proves what stands at `offset` to have been durable, if there is one."""

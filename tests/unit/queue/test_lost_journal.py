@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import StoreDamaged
+from mqcd.core.events import Verb
 from mqcd.queue import manifest
-from mqcd.queue.admin.findings import Kind
+from mqcd.queue.admin.findings import Kind as Trouble
 from mqcd.queue.admin.survey import survey
 from mqcd.queue.durable import Disk
+from mqcd.queue.frame import Kind
 from mqcd.queue.slot import HEADER_SIZE
 from tests.fakes.killed import copy_as_killed
 from tests.unit.queue.support import Rig
@@ -58,7 +60,7 @@ async def test_the_newest_file_is_missed(rig: Rig, harm: Callable[[Path], None])
     harm(_newest(left))
     found = survey(Disk(), left.options)
     [problem] = found.problems
-    assert problem.kind is Kind.JOURNAL
+    assert problem.kind is Trouble.JOURNAL
     number = max(rig.shard.ring.segments)
     assert f"journal segment {number} is missing" in problem.text
     with pytest.raises(StoreDamaged, match=f"journal segment {number} is missing"):
@@ -83,7 +85,7 @@ async def test_a_newest_file_that_is_cut_off_counts_as_damage(
     end = rig.shard.ring.segments[max(rig.shard.ring.segments)].end
     path.write_bytes(path.read_bytes()[: end if left_over is None else left_over])
     [problem] = survey(Disk(), left.options).problems
-    assert (problem.kind, problem.path) == (Kind.FRAME, path)
+    assert (problem.kind, problem.path) == (Trouble.FRAME, path)
     await left.open()
     assert left.shard.figures.quarantined == 1
     assert f"{path} ends at octet {path.stat().st_size}" in caplog.text
@@ -100,12 +102,43 @@ async def test_a_last_frame_that_the_manifest_knows_to_be_durable_is_no_torn_tai
     path = _newest(left)
     path.write_bytes(path.read_bytes().replace(b"c@example.org", b"X@example.org"))
     [problem] = survey(Disk(), left.options).problems
-    assert problem.kind is Kind.FRAME
+    assert problem.kind is Trouble.FRAME
     await left.open()
     [aside] = (left.queue / "quarantine").iterdir()
     assert b"X@example.org" in aside.read_bytes()
     assert len(aside.read_bytes()) < 4096
     await left.close()
+
+
+async def test_a_bad_frame_without_entries_does_not_take_later_groups_along(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    await rig.enrolled()
+    await rig.shard.journal.append(Kind.CARRY, [b""], 0, rig.clock.now(), lambda *_: None)
+    segment = rig.shard.ring.current
+    assert segment is not None
+    end = segment.end
+    await rig.post.send("c@example.org")
+    left = _copy(rig)
+    path = _newest(left)
+    data = bytearray(path.read_bytes())
+    data[end - 1] ^= 1
+    path.write_bytes(data)
+    [problem] = survey(Disk(), left.options).problems
+    assert problem.kind is Trouble.FRAME
+    await left.open()
+    assert left.shard.figures.quarantined == 1
+    assert [each.address for each in await left.post.claim_all()] == ["a@example.org", "c@example.org"]
+    assert left.observer.of(Verb.OUTCOME_UNKNOWN) == []
+    await left.close()
+
+
+async def test_a_last_frame_without_entries_is_no_damage(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    await rig.shard.journal.append(Kind.CARRY, [b""], 0, rig.clock.now(), lambda *_: None)
+    await rig.shard.editing.commit(manifest.Edit())
+    again = await rig.killed()
+    assert again.shard.figures.quarantined == 0
+    assert again.shard.journal.sequence == rig.shard.journal.sequence
 
 
 async def test_a_segment_is_made_known_by_no_edit_before_its_first_group_is_durable(rig: Rig) -> None:

@@ -96,6 +96,23 @@ def test_a_bad_frame_below_a_later_synced_sequence_is_damage() -> None:
     assert walk.sequence == FIRST + 4
 
 
+def test_frames_without_entries_that_had_no_sequence_are_read() -> None:
+    """As older versions wrote them."""
+    salted = frame.salt(EPOCH, NUMBER)
+    parts = []
+    for index, (body, count) in enumerate([(b"", 0), (b"one", 1), (b"", 0), (b"", 0), (b"two", 1)]):
+        sequence = FIRST + (index > 1)
+        header = frame.pack_header(salted, Kind.CARRY, [body], count, index > 1, sequence, sequence - 1, 5)
+        parts.append(header + body)
+    bodies, walk = walked(laid(parts, tail=100))
+    assert bodies == [b"", b"one", b"", b"", b"two"]
+    assert walk.sequence == FIRST + 2
+    parts[1] = parts[1][:-1] + b"X"
+    bodies, walk = walked(laid(parts, tail=100))
+    assert bodies == [b"", b"", b"", b"two"]
+    assert [each.begins for each in walk.damage] == [False]
+
+
 def test_in_a_segment_whose_end_is_known_any_bad_frame_is_damage() -> None:
     *before, last = frames(BODIES, groups=4)
     data = laid([*before, bytes(len(last))])
