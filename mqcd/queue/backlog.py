@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from mqcd.core.events import Verb
 from mqcd.queue.cluster import check_version
+from mqcd.queue.cutoff import note_unknown
 from mqcd.queue.durable import Disk
 from mqcd.queue.frame import Take
 from mqcd.queue.quarantine import put_aside
@@ -23,7 +24,6 @@ from mqcd.queue.salvage import salvage
 from mqcd.queue.shard import Shard
 from mqcd.queue.sweep import Sweep
 from mqcd.queue.waiting import Waiting
-from mqcd.queue.writes import Writer
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class _Found:
     """The same of the others."""
 
 
-async def bring_in(shard: Shard, writer: Writer, backlog: Backlog) -> Sweep:
+async def bring_in(shard: Shard, backlog: Backlog) -> Sweep:
     """Bring it into the shard; returns what step R4 has to look for. Raises OSError, StoreDamaged."""
     loop = asyncio.get_running_loop()
     found = await loop.run_in_executor(shard.executor, _read, shard, backlog)
@@ -62,7 +62,7 @@ async def bring_in(shard: Shard, writer: Writer, backlog: Backlog) -> Sweep:
     cut_off = await _settle_in(shard, backlog, found.residents)
     _shelve(shard, replay.takes)
     cut_off += await salvage(shard, replay)
-    await writer.note_unknown(cut_off)
+    await note_unknown(shard, cut_off)
     totals = sum([segment.totals for segment in backlog.chain], shard.manifest.state.totals)
     shard.figures.hidden = totals[Verb.OUTCOME_UNKNOWN] + len(cut_off)
     return _sweep(shard, backlog, found)

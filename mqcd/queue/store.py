@@ -112,13 +112,13 @@ class ClusterStore:
         keeper = Keeper(shard, writer, recovered.totals, self._space)
         keepers.append(keeper)
         shard.time.look()
-        task = asyncio.ensure_future(self._bring_in(shard, writer, keeper, recovered.backlog))
+        task = asyncio.ensure_future(self._bring_in(shard, keeper, recovered.backlog))
         self._open = _Open(shard, writer, Claims(shard), keeper, task)
 
-    async def _bring_in(self, shard: Shard, writer: Writer, keeper: Keeper, backlog: Backlog) -> None:
+    async def _bring_in(self, shard: Shard, keeper: Keeper, backlog: Backlog) -> None:
         """What the last run left, while new mail is taken; then claims open."""
         try:
-            sweep = await bring_in(shard, writer, backlog)
+            sweep = await bring_in(shard, backlog)
         except OSError as error:
             raise StoreUnavailable(f"the journal cannot be read: {told(error)}") from error
         shard.ready = True

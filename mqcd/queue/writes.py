@@ -27,7 +27,7 @@ from mqcd.core.model import (
 from mqcd.core.ports import Observer
 from mqcd.core.reply import Refused, Reply
 from mqcd.core.spid import is_several
-from mqcd.core.transition import ENDS_OF_BOUNCES, after, parked, unknown
+from mqcd.core.transition import ENDS_OF_BOUNCES, after, parked
 from mqcd.queue import record, verdict
 from mqcd.queue.frame import (
     ALIVE,
@@ -49,10 +49,6 @@ from mqcd.queue.staging import Staged
 
 _KEPT_HOT = 4096
 """New residents whose decoded record is kept, because they are tried at once; others are read back."""
-
-
-_BATCH = 500
-"""Recipients in one UNKNOWN frame."""
 
 
 class _Message(NamedTuple):
@@ -194,13 +190,26 @@ class Writer:
                 attempt = recipient.attempts + 1
                 entries.append(BegunEntry(segment, ordinal, resident.spid, resident.qid, attempt))
 
-            def placed(_segment: Segment, _ordinal: int, _body: int, _sequence: int) -> None:
-                shard.observer.attempted(at, recipients, destination)
-
-            body = pack_begun(destination, entries)
-            return shard.journal.append(Kind.BEGUN, [body], len(entries), at, placed)
+            return self._append_begun(recipients, entries, destination, at)
 
         return self._when_carried(write)
+
+    def _append_begun(
+        self, recipients: Sequence[Recipient], entries: list[BegunEntry], destination: str, at: int
+    ) -> asyncio.Future[Any]:
+        shard = self._shard
+        body = pack_begun(destination, entries)
+        if len(body) > shard.journal.frame_room and len(entries) > 1:
+            middle = len(entries) // 2
+            return asyncio.gather(
+                self._append_begun(recipients[:middle], entries[:middle], destination, at),
+                self._append_begun(recipients[middle:], entries[middle:], destination, at),
+            )
+
+        def placed(_segment: Segment, _ordinal: int, _body: int, _sequence: int) -> None:
+            shard.observer.attempted(at, recipients, destination)
+
+        return shard.journal.append(Kind.BEGUN, [body], len(entries), at, placed)
 
     def settle(self, settlements: Sequence[Settlement], staged: Sequence[Staged]) -> Awaitable[None]:
         """Write a SETTLE or REPORT frame."""
@@ -244,33 +253,6 @@ class Writer:
 
         return self._when_carried(write)
 
-    async def note_unknown(self, cut_off: Sequence[Resident]) -> None:
-        """Write UNKNOWN frames for residents whose attempt a crash cut off, and let them wait again."""
-        for start in range(0, len(cut_off), _BATCH):
-            await self._note_batch(cut_off[start : start + _BATCH])
-
-    async def _note_batch(self, residents: Sequence[Resident]) -> None:
-        shard = self._shard
-        at = shard.clock.now()
-        moves = []
-        for resident in residents:
-            before = shard.load(resident)
-            following = unknown(before, shard.options.schedule, at)
-            home = resident.segment.number, resident.ordinal
-            entry = Entry(Mark.UNKNOWN, ALIVE, *home, resident.content, record.encode(following))
-            moves.append((resident, before, following, entry))
-
-        def placed(segment: Segment, ordinal: int, body_at: int, _sequence: int) -> None:
-            for resident, before, following, entry in moves:
-                shard.move(resident, segment, ordinal, body_at + ENTRY_HEAD, len(entry.line))
-                shard.rest(resident, following)
-                shard.observer.outcome_unknown(at, before)
-                ordinal += 1
-                body_at += ENTRY_HEAD + len(entry.line)
-
-        body = b"".join(pack_entry(entry) for *_, entry in moves)
-        await shard.journal.append(Kind.UNKNOWN, [body], len(moves), at, placed)
-
     def _change(
         self,
         resident: Resident,
@@ -292,7 +274,7 @@ class Writer:
         shard = self._shard
         at = shard.clock.now()
         body = b"".join([pack_entry(change.entry) for change in changes])
-        if len(body) > shard.journal.frame_room:
+        if len(body) > shard.journal.frame_room and len(changes) > 1:
             # Only small segments are too small for a whole call; each half is atomic then.
             middle = len(changes) // 2
             return asyncio.gather(
@@ -304,13 +286,29 @@ class Writer:
 
         return shard.journal.append(kind, [body], len(changes), at, placed)
 
-    def _append_report(self, changes: list[_Change], messages: list[_Message]) -> asyncio.Future[None]:
+    def _append_report(self, changes: list[_Change], messages: list[_Message]) -> asyncio.Future[Any]:
         shard = self._shard
-        at = shard.clock.now()
         parts = [len(messages).to_bytes(4, "little")]
         for message in messages:
             parts += message.parts
-        parts += [pack_entry(change.entry) for change in changes]
+        entries = [pack_entry(change.entry) for change in changes]
+        rest = sum(map(len, parts)) + sum(map(len, entries)) - shard.journal.frame_room
+        fitting = len(entries)
+        while rest > 0 and fitting:
+            fitting -= 1
+            rest -= len(entries[fitting])
+        written = self._append_whole_report(changes[:fitting], messages, parts + entries[:fitting])
+        if fitting == len(changes):
+            return written
+        # Only small segments are too small for a whole call. A power cut between the two has what is left
+        # reported once more: rather that than an end of which nobody hears.
+        return asyncio.gather(written, self._append_changes(Kind.SETTLE, changes[fitting:]))
+
+    def _append_whole_report(
+        self, changes: list[_Change], messages: list[_Message], parts: list[bytes]
+    ) -> asyncio.Future[None]:
+        shard = self._shard
+        at = shard.clock.now()
         count = sum(len(message.lines) for message in messages) + len(changes)
 
         def placed(segment: Segment, ordinal: int, body_at: int, _sequence: int) -> None:

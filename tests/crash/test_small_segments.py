@@ -13,13 +13,14 @@ from mqcd.net.clock import SystemClock
 from mqcd.queue.store import ClusterStore
 from tests.contract.mail import bounced, deferred, delivered, read_all
 from tests.crash.worker import SENDER, body_of, options
+from tests.fakes.killed import copy_as_killed
 from tests.fakes.observer import RecordingObserver
 
 pytestmark = pytest.mark.crash
 
 
-def _store(root: Path) -> ClusterStore:
-    return ClusterStore(options(root, 128 << 10, 6), SystemClock(), RecordingObserver())
+def _store(root: Path, segmentsize: int = 128 << 10, segments: int = 6) -> ClusterStore:
+    return ClusterStore(options(root, segmentsize, segments), SystemClock(), RecordingObserver())
 
 
 def _submission(store: ClusterStore, many: int, content: bytes, sender: str = SENDER) -> Submission:
@@ -57,6 +58,26 @@ async def test_more_verdicts_in_one_call_than_a_segment_holds(tmp_path: Path) ->
     await store.open()
     await store.recovered()
     assert not any(area.recipients for area in store.stats().values())
+    await store.close()
+
+
+async def test_more_attempts_are_cut_off_by_a_kill_than_a_segment_holds(tmp_path: Path) -> None:
+    store = _store(tmp_path / "a", 64 << 10, 12)
+    await store.open()
+    await store.recovered()
+    for _ in range(8):
+        await store.enqueue(_submission(store, 150, b"Subject: x\r\n\r\n"))
+    claimed = await _claim(store, 1200)
+    await store.begin(claimed, "example.org")
+    copy_as_killed(tmp_path / "a", tmp_path / "b")
+    await store.close()
+    store = _store(tmp_path / "b", 64 << 10, 12)
+    await store.open()
+    await store.recovered()
+    assert store.stats()[Area.DEFERRED].recipients == 1200
+    claimed = await _claim(store, 1200)
+    assert all(each.unknowns == 1 for each in claimed)
+    await store.settle([Settlement(recipient=each, verdict=delivered()) for each in claimed])
     await store.close()
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from mqcd.core.model import Origin, Reported, Settlement
-from mqcd.core.reply import Refused
+from mqcd.config.settings import JournalSettings
+from mqcd.core.events import Verb
+from mqcd.core.model import Bounced, Origin, Recipient, Reported, Settlement
+from mqcd.core.reply import Refused, Reply
 from mqcd.queue.frame import Kind
 from tests.contract.mail import bounced, chunks, delivered
 from tests.unit.queue.support import SEGMENT_SIZE, Rig, tally
@@ -41,6 +44,60 @@ async def test_a_report_that_does_not_fit_is_refused_and_its_bounce_stays(rig: R
 async def test_any_frame_larger_than_a_segment_is_refused(rig: Rig) -> None:
     with pytest.raises(ValueError, match=f"{SEGMENT_SIZE} octets fits in no segment"):
         await rig.shard.journal.append(Kind.PARK, [bytes(SEGMENT_SIZE)], 1, 0, lambda *_: None)
+
+
+@pytest.fixture
+async def small(tmp_path: Path) -> AsyncIterator[Rig]:
+    """With the smallest segments that the configuration allows."""
+    journal = JournalSettings(segmentsize=64 << 10, segments=32, inline_max=16 << 10)
+    made = await Rig(tmp_path / "s", journal=journal, memorybudget=64 << 20).open()
+    yield made
+    await made.close()
+
+
+def _address(number: int) -> str:
+    return f"{'u' * 60}{number}@{'d' * 60}.{'e' * 60}.example.org"
+
+
+async def _claimed(small: Rig, many: int) -> list[Recipient]:
+    found: list[Recipient] = []
+    for number in range(many):
+        await small.post.send(_address(number))
+        found += await small.store.claim(5, small.clock.now())
+    assert len(found) == many
+    return found
+
+
+async def test_attempts_that_a_kill_cut_off_are_told_of_in_as_many_frames_as_they_need(small: Rig) -> None:
+    found = await _claimed(small, 300)
+    await small.store.begin(found, "example.org")
+    again = await small.killed()
+    assert tally(again.listed()) == tally(found)
+    unknown = again.observer.of(Verb.OUTCOME_UNKNOWN)
+    assert tally([each.recipient for each in unknown if each.recipient is not None]) == tally(found)
+    assert len(await again.post.claim_all()) == 300
+
+
+async def test_more_attempts_begin_in_one_call_than_a_segment_has_room_for(small: Rig) -> None:
+    found = await _claimed(small, 40)
+    many = found * 100
+    await small.store.begin(many, "example.org")
+    assert len(small.observer.of(Verb.ATTEMPTED)) == len(many)
+    again = await small.killed()
+    assert len(again.observer.of(Verb.OUTCOME_UNKNOWN)) == 40
+
+
+async def test_a_report_ends_more_bounces_than_a_segment_has_room_for(small: Rig) -> None:
+    refusal = Bounced(reply=Reply(code=550, text="no such user " * 70), attempt=bounced().attempt)
+    for each in await _claimed(small, 100):
+        await small.post.settle(refusal, each)
+    bounces = await small.post.claim_bounces()
+    report = small.post.submission("s@example.com", sender="", content=b"x" * 8000, origin=Origin.REPORT)
+    verdict = Reported(report_spid=report.envelope.spid)
+    await small.store.settle([Settlement(recipient=each, verdict=verdict) for each in bounces], [report])
+    for rig in (small, await small.killed()):
+        assert [each.spid for each in rig.listed()] == [report.envelope.spid]
+    assert len(small.observer.of(Verb.REPORTED)) == 100
 
 
 async def test_a_segment_full_of_claimed_recipients_is_carried(rig: Rig) -> None:
