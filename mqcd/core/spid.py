@@ -19,6 +19,12 @@ _LATEST = (1 << 64 - _MS_SHIFT) - 1
 """Milliseconds since the epoch that a SPID can tell: until 2089. A clock beyond that is wrong."""
 
 
+_RESERVE_MS = 10_000
+"""How far ahead of the clock SPIDs are reserved: short, for after a crash they begin there."""
+_RESERVE_AHEAD_MS = 1000
+"""The same where SPIDs are ahead of the clock themselves: 16 million of them."""
+
+
 def format_spid(spid: int) -> str:
     """The SPID as its 16 upper-case hex digits."""
     return f"{spid:016X}"
@@ -78,6 +84,13 @@ class SpidSource:
     def rise(self, floor: int) -> None:
         """Hand out nothing up to `floor` from now on."""
         self._last = max(self._last, floor)
+
+    def ceiling(self, now_ms: int) -> int:
+        """Up to where SPIDs may be reserved at `now_ms`, which is above all that were handed out.
+
+        However often a reserve is lost, SPIDs run away from a clock that stands behind by a second each time.
+        """
+        return max(spid_at(now_ms + _RESERVE_MS), self._last + (_RESERVE_AHEAD_MS << _MS_SHIFT))
 
     def next(self, now_ms: int, several: bool) -> int:
         """A new SPID for a message accepted at `now_ms` (Unix time)."""

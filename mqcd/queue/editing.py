@@ -41,6 +41,19 @@ class Editing:
         self._one = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         """Tells of new segments."""
+        self._reserved = manifest.state.spid
+        """No later start hands out a SPID up to it."""
+
+    async def reserve(self, spid: int, ceiling: int) -> None:
+        """Have no later start hand out `spid`, nor any other up to `ceiling`. Raises OSError.
+
+        Mostly that has been done already. To be awaited before a file is named after the message.
+        """
+        if spid <= self._reserved:
+            return
+        async with self._one:
+            if spid > self._reserved:
+                await self._commit(Edit(spid=max(spid, ceiling)))
 
     async def commit(self, edit: Edit) -> None:
         """Make an edit durable, with what is known of the journal. Raises OSError: then it did not happen."""
@@ -48,11 +61,13 @@ class Editing:
             await self._commit(edit)
 
     async def _commit(self, edit: Edit) -> None:
-        edit = replace(edit, sequence=self._journal.sequence)
+        reserved = max(self._reserved, edit.spid or 0)
+        edit = replace(edit, sequence=self._journal.sequence, spid=reserved)
         newest = self._unknown()
         if newest is not None:
             edit = replace(edit, last_segment=newest.number, last_size=self._journal.capacity)
         await self._by_thread(partial(self._manifest.commit, edit))
+        self._reserved = reserved
 
     async def _by_thread(self, write: Callable[[], None]) -> None:
         """Have a thread write, and stay until it has: who is cancelled meanwhile must not let the next edit

@@ -72,15 +72,15 @@ class Staging:
         spid = submission.envelope.spid
         count = len(submission.recipients)
         links = count if count > 1 and spool.hardlinks else 0
+        draft: Draft | None = None
         try:
+            await shard.editing.reserve(spid, shard.spids.ceiling(shard.time.wall()))
             draft = Draft(shard.disk, shard.executor, spool.rootpath, spid, links, spool.bufsize)
-        except OSError as error:
-            raise StoreUnavailable(told(error)) from error
-        try:
             await draft.fill(start, rest)
             await draft.commit()
         except BaseException as error:
-            draft.discard()
+            if draft is not None:
+                draft.discard()
             if isinstance(error, OSError):
                 raise StoreUnavailable(told(error)) from error
             raise

@@ -156,11 +156,11 @@ def _spool_contents(disk: Disk, fd: int, task: Evacuate, temps: list[Path]) -> N
         temp = spool_path(task.spool_root, spid).with_suffix(TEMP_SUFFIX)
         silos.add(temp.parent)
         paths = [spool_path(task.spool_root, spid, qid) for qid in task.links.get(spid, (0,))]
+        data = disk.pread(fd, length, offset)
         # What exists is whole and synced, but who named it may have been killed before its directory was.
-        missing = [path for path in paths if not disk.exists(path)]
+        missing = [path for path in paths if not _is_done(disk, path, data)]
         if not missing:
             continue
-        data = disk.pread(fd, length, offset)
         temps.append(temp)
         disk.write_temp(temp, [data], sync=few)
         placements.append((temp, missing))
@@ -170,6 +170,21 @@ def _spool_contents(disk: Disk, fd: int, task: Evacuate, temps: list[Path]) -> N
         place(disk, temp, paths)
     for silo in silos:
         disk.sync_dir(silo)
+
+
+def _is_done(disk: Disk, path: Path, data: bytes) -> bool:
+    """Whether a content has its name already. A file of other octets that has it is nobody's, and goes."""
+    if not disk.exists(path):
+        return False
+    there = disk.measure(path)
+    if there is None:
+        # A directory, or another thing that is none of ours: whoever reads the content will name it.
+        return True
+    with contextlib.suppress(OSError):
+        if there.octets == len(data) and disk.read_file(path) == data:
+            return True
+    disk.unlink(path)
+    return False
 
 
 def _triples(numbers: array[int]) -> Iterator[tuple[int, int, int]]:

@@ -141,6 +141,10 @@ class _Admission:
 
     def _take(self, letter: Letter) -> None:
         spid = self._spids.next(self._now, letter.several or len(letter.recipients) > 1)
+        manifest = self._owned.manifest
+        if spid > manifest.state.spid:
+            # Of an import that is cut off files stay: no other message may get their names.
+            manifest.commit(Edit(spid=self._spids.ceiling(self._now)))
         size, eight = self._copy(letter, spid)
         body = Body.EIGHT if eight else letter.envelope.body
         envelope = replace(letter.envelope, spid=spid, body=body)
