@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -383,6 +384,44 @@ async def test_in_a_full_ring_a_segment_stays_open_beyond_its_age(tmp_path: Path
         del bench.ring.segments[1]
         await turns()
         assert bench.sealed == [SLOTS - KEPT_BACK]
+    finally:
+        bench.journal.stop()
+
+
+class Loop:
+    """The event loop as the journal knows it, but its timers go by a clock that the test moves."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        loop = asyncio.get_running_loop()
+        self._clock = clock
+        self.create_future, self.create_task, self.call_soon = (
+            loop.create_future,
+            loop.create_task,
+            loop.call_soon,
+        )
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.Task[None]:
+        async def wait() -> None:
+            await self._clock.sleep(round(seconds * 1000))
+            callback()
+
+        return self.create_task(wait())
+
+
+async def test_under_steady_mail_a_segment_is_sealed_at_the_age_of_its_first_entry(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "journal", seal_age=5000)
+    bench.journal._loop = cast("asyncio.AbstractEventLoop", Loop(bench.clock))
+    try:
+        for second in range(20):
+            await bench.append(b"mail", Kind.ACCEPT)
+            bench.clock.advance(999)
+            await turns()
+            assert len(bench.sealed) == second // 5
+            bench.clock.advance(1)
+            await turns()
+            assert len(bench.sealed) == (second + 1) // 5
+            for number in bench.sealed:
+                bench.ring.segments.pop(number, None)
     finally:
         bench.journal.stop()
 
