@@ -93,6 +93,8 @@ async def recover(
     try:
         loop = asyncio.get_running_loop()
         image = await loop.run_in_executor(executor, _read_disk, options, disk, clock, opened)
+        # Not before: an edit that was only found written may be gone after the next power cut.
+        await loop.run_in_executor(executor, name_events, disk, options, image.manifest.state)
         shard = _assemble(options, disk, clock, observer, workers, on_sealed, image, executor, lock_fd)
     except BaseException:
         executor.shutdown(wait=True)
@@ -123,7 +125,6 @@ def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]
         # Numbers begin at the time, so that a queue made anew never repeats the event ids of an old one.
         since = now - EPOCH_MS
         state = ManifestState(first_live=max(1, since // 1000), sequence=max(1, since * 1000))
-    name_events(disk, options, state)
     make_silos(disk, spool_root)
     if settings.spool.hardlinks:
         check_links(disk, spool_root)

@@ -335,6 +335,24 @@ async def test_the_next_start_names_the_events_of_an_import(tmp_path: Path) -> N
     await again.close()
 
 
+async def test_a_start_names_no_events_before_the_edit_that_it_found_is_durable(tmp_path: Path) -> None:
+    tree = made(tmp_path)
+    tree.cluster("incoming", record())
+    tree.content()
+    rig = stopped(tmp_path)
+    await bring(rig, tree.var)
+    (path,) = [p for p in (rig.root / "events").iterdir() if p.stat().st_size]
+    path.rename(path.with_name(path.name + ".tmp"))
+    again = Rig(rig.root)
+    again.disk.fail("rename", "*MANIFEST*")
+    with pytest.raises(StoreUnavailable, match="cannot be opened"):
+        await again.open()
+    assert not path.exists()
+    await again.open()
+    assert path.exists()
+    await again.close()
+
+
 async def test_lines_go_to_clusters_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "_SHELVED_AT_ONCE", 1000)
     tree = made(tmp_path)
