@@ -112,7 +112,10 @@ class QueueStore(Protocol):
     def settle(
         self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()
     ) -> Awaitable[None]:
-        """Record verdicts of claimed recipients and the messages that they give rise to, atomically."""
+        """Record verdicts of claimed recipients and the messages that they give rise to, atomically.
+
+        A due time further ahead than the schedule's longest delay becomes that, here and in `park`.
+        """
 
     def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
         """Give claimed recipients back untried, due at `until` (0 = at once); counts no attempt."""

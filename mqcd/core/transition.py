@@ -51,6 +51,13 @@ def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:
             return None
 
 
+def not_later(verdict: Verdict, latest: int) -> Verdict:
+    """The verdict with a due time of `latest` (ms) at most."""
+    if isinstance(verdict, Deferred) and verdict.due > latest:
+        return replace(verdict, due=latest)
+    return verdict
+
+
 def parked(recipient: Recipient, until: int) -> Recipient:
     """The record given back untried, due at `until`, ms (0 = at once).
 

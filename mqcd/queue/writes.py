@@ -27,7 +27,7 @@ from mqcd.core.model import (
 from mqcd.core.ports import Observer
 from mqcd.core.reply import Refused, Reply
 from mqcd.core.spid import is_several
-from mqcd.core.transition import ENDS_OF_BOUNCES, after, parked
+from mqcd.core.transition import ENDS_OF_BOUNCES, after, not_later, parked
 from mqcd.queue import record, verdict
 from mqcd.queue.frame import (
     ALIVE,
@@ -225,9 +225,14 @@ class Writer:
 
         def write() -> Awaitable[None]:
             changes = []
-            shared, of = "", None
+            shared, of, latest = "", None, 0
             for item, resident, following in moves:
                 why = item.verdict
+                if following is not None and following.due:
+                    latest = latest or self._shard.latest_due()
+                    if following.due > latest:
+                        why = not_later(why, latest)
+                        following = after(item.recipient, why)
                 if not isinstance(why, ENDS_OF_BOUNCES) and why.attempt is not of:
                     # Those who travelled together come together.
                     shared, of = verdict.attempt_part(why.attempt), why.attempt
@@ -245,8 +250,9 @@ class Writer:
         residents = [self.claimed(recipient) for recipient in recipients]
 
         def write() -> Awaitable[None]:
+            due = min(until, self._shard.latest_due()) if until else 0
             changes = [
-                self._change(resident, recipient, parked(recipient, until), None, Mark.PARKED, b"")
+                self._change(resident, recipient, parked(recipient, due), None, Mark.PARKED, b"")
                 for resident, recipient in zip(residents, recipients, strict=True)
             ]
             return self._append_changes(Kind.PARK, changes)

@@ -36,7 +36,7 @@ from mqcd.core.ports import Clock, Observer
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
 from mqcd.core.spid import SpidSource, accepted_by, format_spid
-from mqcd.core.transition import after, parked, unknown
+from mqcd.core.transition import after, not_later, parked, unknown
 from mqcd.stores.content import MemoryContent
 from mqcd.stores.submissions import check_submission, gather
 from mqcd.stores.tally import Key, Tally
@@ -193,6 +193,7 @@ class MemoryStore:
     def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
         """Give claimed recipients back untried; an attempt that had begun is taken back."""
         self._check_open()
+        until = min(until, self._latest_due())
         for record in self._claimed_records(recipients):
             self._release(record.key)
             self._put(parked(record, until))
@@ -259,9 +260,12 @@ class MemoryStore:
 
     def _bring_forward(self) -> None:
         """The clock may have been ahead when due times were set: none is too far ahead of it now."""
-        latest = self._clock.now() + self._schedule.longest
+        latest = self._latest_due()
         self._due = sorted((min(due, latest), key) for due, key in self._due)
         self._notify()
+
+    def _latest_due(self) -> int:
+        return self._clock.now() + self._schedule.longest
 
     def _believed(self) -> int:
         return self._watch.believes(self._clock.now(), self._clock.monotonic()).wall
@@ -295,8 +299,9 @@ class MemoryStore:
         self._check_room(submissions)
         for submission, octets in submissions:
             self._accept(submission, octets)
-        now = self._clock.now()
-        for settlement in settlements:
+        now, latest = self._clock.now(), self._latest_due()
+        for told in settlements:
+            settlement = replace(told, verdict=not_later(told.verdict, latest))
             record = self._records[settlement.recipient.key]
             self._release(record.key)
             self._replace(record, after(record, settlement.verdict))

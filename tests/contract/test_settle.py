@@ -27,7 +27,7 @@ from mqcd.core.model import (
 from mqcd.core.ports import QueueStore
 from mqcd.core.reply import Reply
 from mqcd.core.transition import LastAttempt, last_attempt
-from tests.contract.harness import HOUR, Harness, Restart
+from tests.contract.harness import HOUR, SCHEDULE, Harness, Restart
 from tests.contract.mail import ATTEMPT, BODY, Post, bounced, chunks, deferred, delivered, expired
 
 Restarting = tuple[Harness, Restart]
@@ -80,6 +80,26 @@ async def test_the_deferred_keep_what_was_said(store: QueueStore, post: Post, ha
     assert record.remote == "mx.example.org"
     assert record.envelope == claimed.envelope
     assert harness.observer.count(Verb.DEFERRED) == 1
+
+
+async def test_nobody_is_due_later_than_after_the_longest_delay(restarting: tuple[Harness, Restart]) -> None:
+    harness, how = restarting
+    store = await harness.start()
+    post = Post(store, harness.clock)
+    latest = harness.clock.now() + SCHEDULE.longest
+    for name in "abcd":
+        await post.send(f"{name}@example.org")
+    first, second, third, fourth = await post.claim_all()
+    await post.settle(deferred(latest + 1), first)
+    await post.settle(deferred(latest), second)
+    await store.park([third], latest + 1)
+    await store.park([fourth], latest)
+    assert [each.due for each in (await post.scan()).values()] == 4 * [latest]
+    told = [heard.verdict for heard in harness.observer.of(Verb.DEFERRED)]
+    assert [verdict.due for verdict in told if isinstance(verdict, Deferred)] == 2 * [latest]
+    post.store = await harness.restart(how)
+    assert post.store.next_due() == latest
+    assert len(await post.claim_all(latest)) == 4
 
 
 async def test_observers_hear_of_the_record_that_was_attempted(post: Post, harness: Harness) -> None:
