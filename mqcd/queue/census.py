@@ -27,6 +27,7 @@ from mqcd.queue.frame import (
     read_take,
 )
 from mqcd.queue.history import entries, submissions
+from mqcd.queue.manifest import ManifestState
 from mqcd.queue.replay import Damage, Frame, walk_through
 from mqcd.queue.ring import Segment
 from mqcd.queue.window import Window
@@ -142,7 +143,19 @@ class Census:
         """By segment, the oldest first."""
         self.takes: dict[str, Take] = {}
         """Last state of each cluster that was taken from."""
+        self._taken: dict[str, int] = {}
+        """By cluster, the sequence of that frame."""
         self.damage: list[Damage] = []
+
+    def takes_beyond(self, state: ManifestState) -> bool:
+        """Whether a cluster was taken from that came to be after this MANIFEST.
+
+        One that it does not list, because it has ended, was taken from before: each edit tells up to which
+        sequence all was durable.
+        """
+        return any(
+            sequence >= state.sequence for name, sequence in self._taken.items() if name not in state.clusters
+        )
 
     def read(self, disk: Disk, segment: Segment, *, last: bool) -> None:
         """Take one segment in; the oldest comes first. Sets the segment's end."""
@@ -159,6 +172,7 @@ class Census:
         if header.kind is Kind.TAKE:
             take = read_take(body)[0]
             self.takes[take.cluster] = take
+            self._taken[take.cluster] = header.sequence
         here = self.homes[segment.number]
         accepted, offset = submissions(header.kind, body)
         ordinal = header.ordinal

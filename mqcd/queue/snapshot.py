@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from mqcd.queue.eventtext import EventText
 
 Made = TypeVar("Made")
+_TRIES = 5
+"""So often MANIFEST and journal are read until both are of one moment. With a pin held only one evacuation
+can be committed, so the second is the last, unless the server needs room so much that it waits for nobody."""
 _CHUNK = 1 << 18
 _PART = 1 << 16
 """Octets of a cluster that are read at once. What is made of them fits a cache, and stays below the 128 KB
@@ -60,24 +63,46 @@ class Snapshot:
         self._spool_root = spool_root
         self._pin = self._take_pin()
         try:
-            state = manifests.read(disk, queue_root / "MANIFEST")
-            if state is None:
-                raise StoreUnavailable(f"{queue_root} holds no queue")
-            self._state: ManifestState = state
-            self._census = Census()
             self._inside: dict[int, tuple[Homes, int]] | None = None
             self.damaged_lines = 0
             """Record lines that do not check, of those that were read so far."""
-            try:
-                segments = self._read_journal()
-            except (StoreDamaged, FileNotFoundError):
-                self._check_not_overtaken([])
-                raise
-            if not segments or self._census.damage or segments[0].number > state.first_live:
-                self._check_not_overtaken(segments)
+            self._read_one_moment()
         except BaseException:
             self.close()
             raise
+
+    def _read_one_moment(self) -> None:
+        """Read MANIFEST and journal until no evacuation comes between them that the journal tells of.
+
+        A pin keeps what was evacuated from being removed, not from being committed: then records are in
+        clusters that our MANIFEST does not list, and when some are taken from there, the journal holds them
+        a second time. Any other edit leaves what was read true.
+        """
+        state = self._read_manifest()
+        for _ in range(_TRIES):
+            self._state, self._census = state, Census()
+            self._read_checked()
+            if not self._census.takes_beyond(state):
+                return
+            state = self._read_manifest()
+            if not _evacuated_between(self._state, state):
+                return
+        raise StoreBusy(MOVED_ON)
+
+    def _read_manifest(self) -> ManifestState:
+        state = manifests.read(self._disk, self._queue_root / "MANIFEST")
+        if state is None:
+            raise StoreUnavailable(f"{self._queue_root} holds no queue")
+        return state
+
+    def _read_checked(self) -> None:
+        try:
+            segments = self._read_journal()
+        except (StoreDamaged, FileNotFoundError):
+            self._check_not_overtaken([])
+            raise
+        if not segments or self._census.damage or segments[0].number > self._state.first_live:
+            self._check_not_overtaken(segments)
 
     def _read_journal(self) -> list[Segment]:
         state = self._state
@@ -294,6 +319,11 @@ class Snapshot:
                 yield data
         finally:
             self._disk.close(fd)
+
+
+def _evacuated_between(before: ManifestState, after: ManifestState) -> bool:
+    """Whether clusters have been added, by an evacuation or, while no server ran, by an import."""
+    return before.first_live != after.first_live or not after.clusters.keys() <= before.clusters.keys()
 
 
 def _item(text: str, begun: bool) -> Item:

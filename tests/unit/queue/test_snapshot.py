@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from mqcd.queue.reaper import PIN_MS
 from mqcd.queue.snapshot import Snapshot
 from mqcd.queue.window import STEP
 from tests.contract.harness import HOUR, MINUTE
-from tests.contract.mail import BODY, bounced, deferred
+from tests.contract.mail import BODY, bounced, deferred, delivered
 from tests.fakes.disk import FaultyDisk
 from tests.unit.queue.support import Rig
 
@@ -238,3 +239,86 @@ async def test_a_reader_that_was_overtaken_is_told_to_try_again(rig: Rig) -> Non
     with pytest.raises(StoreBusy, match="try again"):
         await reading
     assert [each.address for each in rig.listed()] == ["a@example.org", "b@example.org", "c@example.org"]
+
+
+class Meanwhile(FaultyDisk):
+    """Lets something happen on the loop when a reader has read the MANIFEST, and comes to the journal."""
+
+    def __init__(self, happens: Callable[[], Awaitable[None]], *, pinned: bool = True) -> None:
+        super().__init__()
+        self._happens = happens
+        self._pinned = pinned
+        self._loop = asyncio.get_running_loop()
+
+    def names(self, path: Path) -> list[str]:
+        if path.name == "journal":
+            asyncio.run_coroutine_threadsafe(self._wait(), self._loop).result(30)
+        return super().names(path)
+
+    async def _wait(self) -> None:
+        await self._happens()
+
+    def lock(self, fd: int, *, exclusive: bool) -> bool:
+        return super().lock(fd, exclusive=exclusive) if self._pinned else True
+
+
+async def begin_evacuation(rig: Rig) -> asyncio.Task[None]:
+    """Commit one: what it removes waits for the readers."""
+    first = rig.shard.ring.first_live
+    evacuation = asyncio.create_task(rig.evacuate())
+    while rig.shard.ring.first_live == first:
+        await asyncio.sleep(0)
+    return evacuation
+
+
+async def test_what_is_taken_from_a_cluster_that_came_while_it_read_is_not_seen_twice(rig: Rig) -> None:
+    for n in range(3):
+        await rig.post.defer_new(f"{n}@example.org", rig.clock.now() + HOUR + n)
+    evacuations: list[asyncio.Task[None]] = []
+
+    async def evacuate_and_deliver() -> None:
+        if not evacuations:
+            evacuations.append(await begin_evacuation(rig))
+            first, _ = await rig.post.claim_all(rig.clock.now() + HOUR + 1)
+            await rig.post.settle(delivered(), first)
+
+    disk = Meanwhile(evacuate_and_deliver)
+    snapshot = await asyncio.to_thread(Snapshot, disk, rig.queue, rig.spool)
+    found = [item.recipient.address for item in snapshot.items(Selection())]
+    stats = snapshot.stats()
+    snapshot.close()
+    assert sorted(found) == ["1@example.org", "2@example.org"]
+    assert stats == dict(rig.store.stats())
+    assert disk.count("names", "*/journal") == 2
+    await rig.clock.run_for(1000)
+    await evacuations[0]
+
+
+async def test_edits_that_it_need_not_know_of_do_not_hold_up_a_reader(rig: Rig) -> None:
+    found = await populate(rig)
+    evacuations: list[asyncio.Task[None]] = []
+
+    async def evacuate() -> None:
+        evacuations.append(await begin_evacuation(rig))
+
+    disk = Meanwhile(evacuate)
+    snapshot = await asyncio.to_thread(Snapshot, disk, rig.queue, rig.spool)
+    listed = {item.recipient.key for item in snapshot.items(Selection())}
+    snapshot.close()
+    assert listed == {each.key for each in found}
+    assert disk.count("names", "*/journal") == 1
+    await rig.clock.run_for(1000)
+    await evacuations[0]
+
+
+async def test_a_reader_that_is_overtaken_again_and_again_is_told_to_try_again(rig: Rig) -> None:
+    async def move_on() -> None:
+        await rig.post.send("a@example.org")
+        await rig.evacuate()
+        await rig.store.claim(1, rig.clock.now())
+
+    disk = Meanwhile(move_on, pinned=False)
+    with pytest.raises(StoreBusy, match="try again"):
+        await asyncio.to_thread(Snapshot, disk, rig.queue, rig.spool)
+    assert disk.count("names", "*/journal") < 10
+    assert disk.count("close") == disk.count("open")
