@@ -8,11 +8,14 @@ of that is done nothing may be claimed, exported or evacuated. Every step can be
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
+from mqcd.queue.ballast import ballast_paths, give_up, wants_room
 from mqcd.queue.cluster import check_version
 from mqcd.queue.cutoff import note_unknown
 from mqcd.queue.durable import Disk
@@ -29,6 +32,8 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE = 1000
 """Residents that are taken in before others have their turn on the event loop."""
+_MENDED_S = 5
+"""How long, s, a start waits for a journal that has been given room: it tries a new segment after 1 s."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +67,7 @@ async def bring_in(shard: Shard, backlog: Backlog) -> Sweep:
     cut_off = await _settle_in(shard, backlog, found.residents)
     _shelve(shard, replay.takes)
     cut_off += await salvage(shard, replay)
-    await note_unknown(shard, cut_off)
+    await _tell_unknown(shard, cut_off)
     totals = sum([segment.totals for segment in backlog.chain], shard.manifest.state.totals)
     shard.figures.hidden = totals[Verb.OUTCOME_UNKNOWN] + len(cut_off)
     return _sweep(shard, backlog, found)
@@ -134,6 +139,22 @@ async def _settle_in(shard: Shard, backlog: Backlog, residents: Sequence[Residen
                     waiting.add(resident)
     shard.waiting = waiting
     return cut_off
+
+
+async def _tell_unknown(shard: Shard, cut_off: Sequence[Resident]) -> None:
+    """Once more when they find no room and there is ballast, after the journal has tried a new segment."""
+    try:
+        await note_unknown(shard, cut_off)
+    except StoreUnavailable as error:
+        paths = ballast_paths(shard.queue_root, shard.spool_root)
+        if not (wants_room(error) and give_up(shard.disk, paths)):
+            raise
+        mended = asyncio.Event()
+        shard.journal.when_certain(mended.set)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_MENDED_S):
+                await mended.wait()
+        await note_unknown(shard, [resident for resident in cut_off if resident.begun])
 
 
 def _shelve(shard: Shard, takes: dict[str, Take]) -> None:

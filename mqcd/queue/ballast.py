@@ -28,8 +28,13 @@ def ballast_paths(queue_root: Path, spool_root: Path) -> list[Path]:
 
 
 def wants_room(error: BaseException) -> bool:
-    """Whether a failure is one that ballast may help with."""
-    return isinstance(error, OSError) and error.errno in _NO_ROOM
+    """Whether a failure is one that ballast may help with, or was caused by one (the journal's are)."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in _NO_ROOM:
+            return True
+        cause = cause.__cause__
+    return False
 
 
 def give_up(disk: Disk, paths: Sequence[Path]) -> bool:

@@ -96,6 +96,7 @@ class Journal:
         """Groups in a row that could not be written."""
         self.trouble = ""
         """Why the last of them could not; "" when writing goes well."""
+        self._cause: OSError | None = None
         self._when_certain: list[Callable[[], None]] = []
         self.on_mended: Callable[[], None] = lambda: None
         """Called when writing goes well again after it had been failing."""
@@ -125,7 +126,7 @@ class Journal:
             fail(item, "the queue has been closed")
             return future
         if self.failing and kind not in HAPPENED:
-            fail(item, self.trouble)
+            fail(item, self.trouble, self._cause)
             return future
         self._pending.append(item)
         if not (self._busy or self._scheduled):
@@ -327,17 +328,18 @@ class Journal:
         log.error("journal segment %d cannot be written: %s; a new one is begun", segment.number, error)
         self.failures += 1
         self.trouble = f"the journal cannot be written: {segment.path}: {error.strerror}"
+        self._cause = error
         self._put_by(segment)
         self._pending.extendleft(reversed(group))
         if self._stopped:
-            refuse(self._pending, ALL, self.trouble)
+            refuse(self._pending, ALL, self.trouble, error)
             return
         if self.failing:
-            refuse(self._pending, ALL - HAPPENED, self.trouble)
+            refuse(self._pending, ALL - HAPPENED, self.trouble, error)
         else:
             for item in group:
                 if item.kind is Kind.ACCEPT:
-                    fail(item, self.trouble)
+                    fail(item, self.trouble, error)
                     self._pending.remove(item)
         if all(item.kind is Kind.ACCEPT for item in self._pending):
             # What failed may stand whole in the page cache, and a kill would bring it to light: the next
@@ -391,7 +393,7 @@ class Journal:
         """A group has been written after some that could not be."""
         log.warning("the journal can be written again, after %d failures", self.failures)
         was_failing = self.failing
-        self.failures, self.trouble = 0, ""
+        self.failures, self.trouble, self._cause = 0, "", None
         certain, self._when_certain = self._when_certain, []
         for callback in certain:
             callback()

@@ -178,7 +178,11 @@ class Keeper:
     def _failed(self, error: OSError | MqcdError) -> None:
         """Try again: at once when ballast gives the room for it, else after a while."""
         if self._finds_room(error):
-            self._wake.set()
+            journal = self._shard.journal
+            # One that fails tries a new segment by itself, and moves nobody who is in flight before that.
+            journal.when_certain(self._wake.set)
+            if journal.failing:
+                self._shard.later(_RETRY_MS, self._wake.set)
             return
         self.trouble = told(error) if isinstance(error, OSError) else str(error)
         # Who waits for room need not wait for what has failed.

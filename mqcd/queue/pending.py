@@ -62,20 +62,24 @@ class Append:
         self.sequence: int
 
 
-def refuse(pending: deque[Append], kinds: frozenset[Kind], why: str) -> None:
+def refuse(
+    pending: deque[Append], kinds: frozenset[Kind], why: str, cause: BaseException | None = None
+) -> None:
     """Fail what waits of these kinds; the others stay in their order."""
     for _ in range(len(pending)):
         item = pending.popleft()
         if item.kind in kinds:
-            fail(item, why)
+            fail(item, why, cause)
         else:
             pending.append(item)
 
 
-def fail(item: Append, why: str) -> None:
-    """Tell who waits for it that it will not be written."""
+def fail(item: Append, why: str, cause: BaseException | None = None) -> None:
+    """Tell who waits for it that it will not be written; by the cause they see whether it is for want of room."""
     if item.kind is Kind.NOTE:
         # Nobody waits for it, so nobody would ever look at the exception.
         item.future.cancel()
     elif not item.future.done():
-        item.future.set_exception(JournalFull(why) if why == FULL else StoreUnavailable(why))
+        error = JournalFull(why) if why == FULL else StoreUnavailable(why)
+        error.__cause__ = cause
+        item.future.set_exception(error)

@@ -196,11 +196,18 @@ class OneFile(Disk):
 class Rig:
     """A store whose seals and evacuations happen when the test says so."""
 
-    def __init__(self, root: Path, clock: FakeClock | None = None, **changes: Any) -> None:
+    def __init__(
+        self,
+        root: Path,
+        clock: FakeClock | None = None,
+        *,
+        disk: FaultyDisk | None = None,
+        **changes: Any,
+    ) -> None:
         self.root = root
         self.clock = clock or FakeClock()
         self.observer = RecordingObserver()
-        self.disk = FaultyDisk()
+        self.disk = disk or FaultyDisk()
         self.changes = changes
         self.options = options(root, **changes)
         self.store = ClusterStore(self.options, self.clock, self.observer, self.disk, LocalWorkers(self.disk))

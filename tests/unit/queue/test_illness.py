@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
+from mqcd.core.events import Verb
 from mqcd.queue.admin.survey import survey
 from mqcd.queue.durable import Disk
 from mqcd.queue.ring import Segment
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import delivered
+from tests.fakes.disk import FaultyDisk
+from tests.fakes.killed import copy_as_killed
 from tests.unit.queue.support import Rig
 
 LARGE = b"x" * 20_000
@@ -227,6 +230,71 @@ async def test_without_ballast_the_evacuation_waits(rig: Rig) -> None:
     rig.disk.mend()
     await soon(rig, lambda: segment.number not in rig.shard.ring.segments)
     assert rig.store._live.keeper.trouble == ""
+
+
+def without_ready_slots(rig: Rig) -> None:
+    """The next segment has to make its file, for which there is room only where the ballast was."""
+    current = rig.shard.ring.current
+    for path in (rig.queue / "journal").iterdir():
+        if current is None or path != current.path:
+            path.unlink()
+
+
+class Full(FaultyDisk):
+    """A disk with room for another segment only when the ballast in the queue root has gone."""
+
+    def __init__(self, queue: Path) -> None:
+        super().__init__()
+        self.ballast = queue / "ballast"
+        self.full = True
+
+    def reserve(self, fd: int, octets: int) -> None:
+        if self.full and self.ballast.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().reserve(fd, octets)
+
+    def free(self, path: Path) -> tuple[int, int]:
+        return (10_000, 1 << 20) if self.full else super().free(path)
+
+
+async def test_ballast_goes_when_those_in_flight_find_no_room_in_the_journal(tmp_path: Path) -> None:
+    disk = Full(tmp_path / "q" / "queue")
+    disk.full = False
+    rig = await Rig(tmp_path / "q", disk=disk).open()
+    await made_ready(rig)
+    await rig.post.send("in-flight@example.org")
+    await rig.post.claim_all()
+    without_ready_slots(rig)
+    disk.full = True
+    segment = await sealed(rig)
+    await soon(rig, lambda: not any(path.exists() for path in ballast(rig)))
+    mended = asyncio.Event()
+    rig.shard.journal.when_certain(mended.set)
+    await rig.clock.run_for(1000)
+    await mended.wait()
+    while segment.number in rig.shard.ring.segments:
+        await asyncio.to_thread(lambda: None)
+    disk.full = False
+    await rig.close()
+
+
+async def test_ballast_goes_when_a_start_finds_no_room_for_unknown_outcomes(rig: Rig) -> None:
+    await made_ready(rig)
+    await rig.post.send("in-flight@example.org")
+    await rig.store.begin(await rig.post.claim_all(), "mx")
+    without_ready_slots(rig)
+    root = rig.root.with_name("cut")
+    copy_as_killed(rig.root, root)
+    disk = Full(root / "queue")
+    again = Rig(root, rig.clock, disk=disk)
+    opening = asyncio.create_task(again.open())
+    await soon(again, opening.done)
+    await opening
+    assert not any(path.exists() for path in ballast(again))
+    assert again.observer.verbs() == [Verb.OUTCOME_UNKNOWN]
+    assert len(await again.post.claim_all()) == 1
+    disk.full = False
+    await again.close()
 
 
 async def test_an_io_error_takes_no_ballast(rig: Rig) -> None:
