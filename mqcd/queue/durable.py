@@ -15,7 +15,7 @@ import ctypes
 import errno
 import fcntl
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import NamedTuple
@@ -121,15 +121,29 @@ class Disk:
         finally:
             os.close(fd)
 
-    def sync_filesystem(self, path: Path) -> None:
-        """Make everything written on the filesystem of `path` durable (syncfs)."""
+    @contextlib.contextmanager
+    def watching(self, path: Path) -> Iterator[int]:
+        """A descriptor for `sync_filesystem`, taken before the first write that it is to make durable.
+
+        A write that fails in the background is told once to each descriptor that was open by then; to one
+        that is opened later not at all, if anybody's sync has been told of it before.
+        """
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            _syncfs(fd)
-        except OSError as error:
-            raise _naming(error, fd) from error
+            yield fd
         finally:
             os.close(fd)
+
+    def sync_filesystem(self, path: Path, watch: int | None = None) -> None:
+        """Make everything written on the filesystem of `path` durable (syncfs).
+
+        `watch` is what `watching` gave; without it an error that came before this call may stay unknown.
+        """
+        with contextlib.nullcontext(watch) if watch is not None else self.watching(path) as fd:
+            try:
+                _syncfs(fd)
+            except OSError as error:
+                raise _naming(error, fd) from error
 
     def reserve(self, fd: int, octets: int) -> None:
         """Give a file its space, so that a later write within it needs none."""

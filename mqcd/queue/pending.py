@@ -75,7 +75,7 @@ def refuse(
 
 
 def fail(item: Append, why: str, cause: BaseException | None = None) -> None:
-    """Tell who waits for it that it will not be written; by the cause they see whether it is for want of room."""
+    """Tell who waits for it that it will not be written; the cause tells whether it is for want of room."""
     if item.kind is Kind.NOTE:
         # Nobody waits for it, so nobody would ever look at the exception.
         item.future.cancel()

@@ -131,8 +131,10 @@ def evacuate(disk: Disk, task: Evacuate) -> Evacuated:
     fd = disk.open(task.path, os.O_RDONLY)
     temps: list[Path] = []
     try:
-        _spool_contents(disk, fd, task, temps)
-        return _write_clusters(disk, fd, task, temps)
+        with disk.watching(task.spool_root) as watch:
+            _spool_contents(disk, fd, task, temps, watch)
+        with disk.watching(task.queue_root) as watch:
+            return _write_clusters(disk, fd, task, temps, watch)
     except (OSError, MqcdError):
         # On a full disk others need the room.
         _drop(disk, temps)
@@ -148,7 +150,7 @@ def _drop(disk: Disk, temps: Sequence[Path]) -> None:
             disk.unlink(temp)
 
 
-def _spool_contents(disk: Disk, fd: int, task: Evacuate, temps: list[Path]) -> None:
+def _spool_contents(disk: Disk, fd: int, task: Evacuate, temps: list[Path], watch: int) -> None:
     placements = []
     silos = set()
     few = len(task.contents) <= 3 * _FEW
@@ -165,7 +167,7 @@ def _spool_contents(disk: Disk, fd: int, task: Evacuate, temps: list[Path]) -> N
         disk.write_temp(temp, [data], sync=few)
         placements.append((temp, missing))
     if not few:
-        disk.sync_filesystem(task.spool_root)
+        disk.sync_filesystem(task.spool_root, watch)
     for temp, paths in placements:
         place(disk, temp, paths)
     for silo in silos:
@@ -192,7 +194,7 @@ def _triples(numbers: array[int]) -> Iterator[tuple[int, int, int]]:
     return zip(each, each, each, strict=True)
 
 
-def _write_clusters(disk: Disk, fd: int, task: Evacuate, temps: list[Path]) -> Evacuated:
+def _write_clusters(disk: Disk, fd: int, task: Evacuate, temps: list[Path], watch: int) -> Evacuated:
     done = Evacuated()
     areas: dict[Area, list[cluster.Line]] = defaultdict(list)
     for offset, length, due in _triples(task.lines):
@@ -223,7 +225,7 @@ def _write_clusters(disk: Disk, fd: int, task: Evacuate, temps: list[Path]) -> E
         # Parents too, whoever made them: an earlier try may have been killed before this.
         directories |= {path.parent, path.parent.parent, task.queue_root}
     if len(plans) > _FEW:
-        disk.sync_filesystem(task.queue_root)
+        disk.sync_filesystem(task.queue_root, watch)
     for temp, path in renames:
         disk.rename(temp, path)
     for directory in directories:

@@ -6,11 +6,12 @@ of the machine's, and can be cut off at any change. Locks are always free: a cra
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -227,7 +228,14 @@ class MemoryDisk(Disk):
         with self._lock:
             self._change(Op("sync_dir", self._node(path)))
 
-    def sync_filesystem(self, path: Path) -> None:
+    @contextlib.contextmanager
+    def watching(self, path: Path) -> Iterator[int]:
+        """No write fails here, so there is nothing to be told."""
+        with self._lock:
+            self._node(path)
+        yield -1
+
+    def sync_filesystem(self, path: Path, watch: int | None = None) -> None:
         with self._lock:
             around = [root for root in self._roots if path.is_relative_to(root)]
             node = self._node(max(around, key=lambda root: len(root.parts)))

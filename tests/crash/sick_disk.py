@@ -7,10 +7,11 @@ write or a sync is spoiled: `relapses` tells of each later write to it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -170,7 +171,13 @@ class SickDisk(Disk):
     def sync_dir(self, path: Path) -> None:
         self._meet(Kind.SYNC_DIR, path)
 
-    def sync_filesystem(self, path: Path) -> None:
+    @contextlib.contextmanager
+    def watching(self, path: Path) -> Iterator[int]:
+        self._meet(Kind.OPEN, path)
+        with super().watching(path) as watch:
+            yield watch
+
+    def sync_filesystem(self, path: Path, watch: int | None = None) -> None:
         self._meet(Kind.SYNC_ALL, path)
 
     def rename(self, source: Path, target: Path) -> None:

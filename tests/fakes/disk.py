@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -153,9 +154,15 @@ class FaultyDisk(Disk):
         self._meet("sync_dir", path)
         super().sync_dir(path)
 
-    def sync_filesystem(self, path: Path) -> None:
+    @contextlib.contextmanager
+    def watching(self, path: Path) -> Iterator[int]:
+        self._meet("watching", path)
+        with super().watching(path) as watch:
+            yield watch
+
+    def sync_filesystem(self, path: Path, watch: int | None = None) -> None:
         self._meet("sync_filesystem", path)
-        super().sync_filesystem(path)
+        super().sync_filesystem(path, watch)
 
     def reserve(self, fd: int, octets: int) -> None:
         self._meet("reserve", self._path(fd))

@@ -63,12 +63,13 @@ def admit(owned: Owned, kind: str, tree: Tree, progress: Progress) -> int:
     if not letters:
         return 0
     _check_room(owned, tree.octets, len(letters))
-    admission = _Admission(owned, kind)
-    try:
-        return admission.run(letters, progress)
-    except BaseException:
-        admission.tidy()
-        raise
+    with owned.disk.watching(owned.spool_root) as watch:
+        admission = _Admission(owned, kind, watch)
+        try:
+            return admission.run(letters, progress)
+        except BaseException:
+            admission.tidy()
+            raise
 
 
 def _check_room(owned: Owned, octets: int, files: int) -> None:
@@ -82,8 +83,10 @@ def _check_room(owned: Owned, octets: int, files: int) -> None:
 class _Admission:
     """One import."""
 
-    def __init__(self, owned: Owned, kind: str) -> None:
+    def __init__(self, owned: Owned, kind: str, watch: int) -> None:
+        """`watch` is the spool's, see `Disk.watching`."""
         self._owned = owned
+        self._watch = watch
         self._disk = owned.disk
         self._now = owned.clock.now()
         self._name = f"{kind}-{owned.number}"
@@ -186,7 +189,7 @@ class _Admission:
         return size, eight
 
     def _settle_contents(self) -> None:
-        self._disk.sync_filesystem(self._owned.spool_root)
+        self._disk.sync_filesystem(self._owned.spool_root, self._watch)
         silos = set()
         for spid in self._written:
             path = spool_path(self._owned.spool_root, spid)

@@ -131,19 +131,20 @@ class _Export:
         """All of them, in the order of their acceptance."""
         path = self._target / index.NAME
         temp = path.with_name(path.name + TEMP_SUFFIX)
-        fd = self._disk.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            at = before = 0
-            messages = sum(part.messages for part in parts)
-            for part in parts:
-                with closing(Snapshot(self._disk, *self._roots)) as snapshot:
-                    for count, lines in self._lines(snapshot, part):
-                        self._progress("exporting", before + count, messages)
-                        at += self._disk.pwritev(fd, [line.encode() for line in lines], at)
-                before += part.messages
-        finally:
-            self._disk.close(fd)
-        self._disk.sync_filesystem(self._target)
+        with self._disk.watching(self._target) as watch:
+            fd = self._disk.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            try:
+                at = before = 0
+                messages = sum(part.messages for part in parts)
+                for part in parts:
+                    with closing(Snapshot(self._disk, *self._roots)) as snapshot:
+                        for count, lines in self._lines(snapshot, part):
+                            self._progress("exporting", before + count, messages)
+                            at += self._disk.pwritev(fd, [line.encode() for line in lines], at)
+                    before += part.messages
+            finally:
+                self._disk.close(fd)
+            self._disk.sync_filesystem(self._target, watch)
         self._disk.rename(temp, path)
         self._disk.sync_dir(self._target)
 

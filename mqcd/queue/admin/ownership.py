@@ -58,17 +58,18 @@ class Owned:
         settings = self.options.settings
         states: list[ClusterState] = []
         renames: list[tuple[Path, Path]] = []
-        for area, lines in areas:
-            room = settings.maxclustersize
-            for plan in cluster.plan(area, lines, self.number, room, settings.retry_granularity, first):
-                path = self.queue_root / plan.state.name
-                self.disk.mkdir(path.parent, sync=False)
-                temp = path.with_suffix(TEMP_SUFFIX)
-                chunks = [cluster.FIRST_LINE, *(line.raw for line in plan.lines)]
-                self.disk.write_temp(temp, chunks, sync=False)
-                renames.append((temp, path))
-                states.append(plan.state)
-        self.disk.sync_filesystem(self.queue_root)
+        with self.disk.watching(self.queue_root) as watch:
+            for area, lines in areas:
+                room = settings.maxclustersize
+                for plan in cluster.plan(area, lines, self.number, room, settings.retry_granularity, first):
+                    path = self.queue_root / plan.state.name
+                    self.disk.mkdir(path.parent, sync=False)
+                    temp = path.with_suffix(TEMP_SUFFIX)
+                    chunks = [cluster.FIRST_LINE, *(line.raw for line in plan.lines)]
+                    self.disk.write_temp(temp, chunks, sync=False)
+                    renames.append((temp, path))
+                    states.append(plan.state)
+            self.disk.sync_filesystem(self.queue_root, watch)
         directories = {self.queue_root}
         for temp, path in renames:
             self.disk.rename(temp, path)

@@ -198,7 +198,7 @@ def test_words_and_quotes_in_a_path(tmp_path: Path) -> None:
 class Broken(Disk):
     """Nothing becomes durable."""
 
-    def sync_filesystem(self, path: Path) -> None:
+    def sync_filesystem(self, path: Path, watch: int | None = None) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from mqcd.core.errors import MqcdError
 from mqcd.core.events import Verb
 from mqcd.queue import slot
 from mqcd.queue.cluster import FIRST_LINE, split_lines
+from mqcd.queue.durable import Disk
 from mqcd.queue.record import decode
 from mqcd.queue.ring import Resident, Segment, State
 from mqcd.queue.slices import AT_ONCE
@@ -143,6 +145,36 @@ async def test_more_than_a_few_contents_are_synced_together(rig: Rig) -> None:
     assert len(messages) == 12
     assert together < min(messages)
     assert len(rig.spooled()) == 12
+
+
+async def test_no_error_of_a_write_escapes_the_sync_of_all(tmp_path: Path) -> None:
+    """The system tells of one to those who had the file system open by then."""
+    rig = await Rig(tmp_path / "q", maxclustersize=500).open()
+    for n in range(30):
+        await rig.post.send(f"u{n}@example.org")
+    for n, each in enumerate(await rig.post.claim_all()):
+        await rig.post.settle(deferred(rig.clock.now() + (n + 1) * MINUTE), each)
+    rig.disk.calls.clear()
+    await rig.evacuate()
+    for root, part in ((rig.spool, "s??"), (rig.queue, "deferred")):
+        calls = [
+            call.operation
+            for call in rig.disk.calls
+            if (call.operation == "pwritev" and fnmatch(str(call.path), f"{root}/{part}/*"))
+            or (call.operation in ("watching", "sync_filesystem") and call.path == root)
+        ]
+        assert calls == ["watching", *["pwritev"] * (len(calls) - 2), "sync_filesystem"]
+        assert len(calls) > 10
+    await rig.close()
+
+
+def test_a_sync_of_all_asks_by_the_descriptor_that_watched(tmp_path: Path) -> None:
+    disk = Disk()
+    with disk.watching(tmp_path) as watch:
+        disk.sync_filesystem(tmp_path, watch)
+    disk.sync_filesystem(tmp_path)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        disk.sync_filesystem(tmp_path, -1)
 
 
 async def test_each_step_is_durable_before_the_next(rig: Rig) -> None:

@@ -265,7 +265,7 @@ async def test_too_little_room_is_told_before_anything_is_written(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "operation", ["open", "pwritev", "datasync", "sync_dir", "sync_filesystem", "rename"]
+    "operation", ["open", "pwritev", "datasync", "sync_dir", "watching", "sync_filesystem", "rename"]
 )
 async def test_a_failure_at_any_call_takes_in_nothing_or_everything(tmp_path: Path, operation: str) -> None:
     tree = made(tmp_path)
