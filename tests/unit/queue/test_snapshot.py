@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from mqcd.core.errors import DecodeError, StoreBusy, StoreUnavailable
 from mqcd.core.model import Area, Recipient
 from mqcd.core.selection import Selection
 from mqcd.queue.reaper import PIN_MS
+from mqcd.queue.ring import Segment
 from mqcd.queue.snapshot import Snapshot
 from mqcd.queue.window import STEP
 from tests.contract.harness import HOUR, MINUTE
@@ -322,3 +324,36 @@ async def test_a_reader_that_is_overtaken_again_and_again_is_told_to_try_again(r
         await asyncio.to_thread(Snapshot, disk, rig.queue, rig.spool)
     assert disk.count("names", "*/journal") < 10
     assert disk.count("close") == disk.count("open")
+
+
+async def gone_or_waiting(rig: Rig, segment: Segment) -> bool:
+    """Whether a segment goes without waiting for anything that only the clock brings."""
+    while segment.number in rig.shard.ring.segments:
+        if rig.clock.next_wake() is not None:
+            return False
+        await asyncio.to_thread(lambda: None)
+    return True
+
+
+async def test_a_journal_that_is_half_full_waits_for_no_reader(rig: Rig) -> None:
+    half = rig.shard.ring.slots // 2
+    with closing(rig.snapshot()):
+        segments = []
+        for _ in range(half):
+            await rig.post.send("a@example.org")
+            segments.append(await rig.seal())
+        gone = await gone_or_waiting(rig, segments[0])
+    await rig.clock.run_for(1000)
+    assert gone
+
+
+async def test_until_then_it_waits(rig: Rig) -> None:
+    with closing(rig.snapshot()):
+        for _ in range(rig.shard.ring.slots // 2 - 1):
+            await rig.post.send("a@example.org")
+            segment = await rig.seal()
+        evacuation = asyncio.create_task(rig.store._live.keeper.evacuate(segment))
+        gone = await gone_or_waiting(rig, segment)
+    await rig.clock.run_for(1000)
+    await evacuation
+    assert not gone
