@@ -1,12 +1,16 @@
 """The committer: the thread that writes groups of frames and syncs them, one after another.
 
 It decides nothing: what to write and where is in a `Write`, and the error, if any, goes back to the loop.
+Also an error of its own: it ends the thread, which its process hears of, and fails this write and all later
+ones, so that nobody waits for what never comes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -17,6 +21,10 @@ from typing import Protocol
 from mqcd.queue import slot
 from mqcd.queue.durable import Disk
 from mqcd.queue.ring import Segment
+
+log = logging.getLogger(__name__)
+
+_BROKEN = "The thread that writes it has failed, the log says how; only a restart helps"
 
 
 @dataclass(slots=True)
@@ -49,12 +57,17 @@ class CommitterThread:
         self._disk = disk
         self._loop = loop
         self._jobs: SimpleQueue[tuple[Write, Callable[[OSError | None], None]] | None] = SimpleQueue()
+        self._broken: OSError | None = None
+        """What every write fails with since the thread has failed."""
         self._thread = threading.Thread(target=self._run, name="mqcd-committer", daemon=True)
         self._thread.start()
 
     def submit(self, write: Write, done: Callable[[OSError | None], None]) -> None:
         """See `Committer`."""
-        self._jobs.put((write, done))
+        if self._broken is None:
+            self._jobs.put((write, done))
+        else:
+            self._loop.call_soon(done, self._broken)
 
     def stop(self) -> None:
         """End the thread after what it has."""
@@ -69,6 +82,11 @@ class CommitterThread:
                 perform(self._disk, write)
             except OSError as caught:
                 error = caught
+            except BaseException:
+                log.critical("the journal's writer has failed", exc_info=True)
+                self._broken = OSError(errno.EIO, _BROKEN)
+                self._loop.call_soon_threadsafe(done, self._broken)
+                raise
             self._loop.call_soon_threadsafe(done, error)
 
 

@@ -73,6 +73,7 @@ class Keeper:
             self.sealed(segment)
         self._sweep = sweep
         self._task = self._loop.create_task(self._run())
+        self._task.add_done_callback(self._run_ended)
 
     def sealed(self, _segment: Segment) -> None:
         """A segment was sealed: it is to be exported, and evacuated when its age comes."""
@@ -126,6 +127,13 @@ class Keeper:
         if self._shard.time.in_doubt:
             # The next start goes on with the doubt, and with how long it has lasted.
             await self._shard.editing.commit(Edit(**self._shard.time.to_record()))
+
+    def _run_ended(self, task: asyncio.Task[None]) -> None:
+        """An error of ours has ended it, if nobody stopped it: nothing will be evacuated any more."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.trouble = f"the keeper has failed, the log says how: {error!r}"
+            self._relief.set()
+            log.critical("the journal's keeper has failed", exc_info=error)
 
     async def _sweep_once(self) -> None:
         """Step R4. Nothing is evacuated before: the journal alone tells which files lost their owner."""

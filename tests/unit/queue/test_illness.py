@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -200,6 +201,27 @@ async def test_a_resident_that_could_not_be_read_is_due_again_soon(rig: Rig) -> 
     assert await rig.post.claim_all() == []
     rig.clock.advance(PROBE_MS)
     assert len(await rig.post.claim_all()) == 1
+
+
+class Wrong(FaultyDisk):
+    """A disk with a mistake in the part that evacuations need."""
+
+    @contextmanager
+    def watching(self, path: Path) -> Iterator[int]:
+        yield 1 // 0
+
+
+async def test_a_mistake_in_the_keeper_is_told_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = await Rig(tmp_path / "q", disk=Wrong()).open()
+    await rig.post.send("a@example.org")
+    await sealed(rig)
+    await soon(rig, lambda: bool(rig.store._live.keeper.trouble))
+    assert "the keeper has failed" in rig.store._live.keeper.trouble
+    assert "ZeroDivisionError" in caplog.text
+    with pytest.raises(ZeroDivisionError):
+        await rig.close()
 
 
 # ---------------------------------------------------------------- ballast

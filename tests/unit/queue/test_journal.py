@@ -33,10 +33,10 @@ SLOTS = 4
 class Bench:
     """A journal alone, without a store around it."""
 
-    def __init__(self, directory: Path, seal_age: int = 3_600_000) -> None:
+    def __init__(self, directory: Path, seal_age: int = 3_600_000, disk: FaultyDisk | None = None) -> None:
         directory.mkdir()
         self.directory = directory
-        self.disk = FaultyDisk()
+        self.disk = disk or FaultyDisk()
         self.clock = FakeClock()
         self.figures = Figures()
         self.sealed: list[int] = []
@@ -459,3 +459,26 @@ async def test_a_stopped_journal_takes_nothing(bench: Bench) -> None:
     bench.journal.stop()
     [found] = await asyncio.wait_for(outcomes([bench.append(b"two")]), 10)
     assert isinstance(found, StoreUnavailable)
+
+
+class Wrong(FaultyDisk):
+    """A disk with a mistake in its program."""
+
+    def datasync(self, fd: int) -> None:
+        raise ZeroDivisionError
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_mistake_in_the_writing_thread_is_told_and_keeps_nobody_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(tmp_path / "journal", disk=Wrong())
+    async with asyncio.timeout(30):
+        with pytest.raises(StoreUnavailable, match="only a restart helps"):
+            await bench.append(b"first", Kind.ACCEPT)
+        assert "ZeroDivisionError" in caplog.text
+        with pytest.raises(StoreUnavailable, match="only a restart helps"):
+            await bench.append(b"second", Kind.TAKE)
+        await bench.journal.quiet()
+    assert bench.journal.failing
+    bench.journal.stop()
