@@ -38,7 +38,7 @@ from mqcd.core.model import (
 )
 from mqcd.core.ports import QueueStore
 from mqcd.core.selection import Selection
-from mqcd.core.transition import after, parked, unknown
+from mqcd.core.transition import after, not_later, parked, unknown
 from mqcd.ops.ledger import Ledger
 from tests.contract.harness import HARNESSES, HOUR, MINUTE, SCHEDULE, Harness, Restart
 from tests.contract.mail import Post, bounced, chunks, deferred, delivered, expired
@@ -202,7 +202,11 @@ class LedgerMachine(RuleBasedStateMachine):
         self.run(work())
         for each in picked:
             self._release(each.key)
-            self._records[each.key] = parked(each, until)
+            self._records[each.key] = parked(each, min(until, self._latest_due))
+
+    @property
+    def _latest_due(self) -> int:
+        return self.now + SCHEDULE.longest
 
     def _release(self, key: Key) -> None:
         self._claimed.discard(key)
@@ -273,7 +277,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def _end(self, recipient: Recipient, verdict: Verdict) -> None:
         self._release(recipient.key)
         self._ended[type(verdict).__name__.lower()] += 1
-        record = after(recipient, verdict)
+        record = after(recipient, not_later(verdict, self._latest_due))
         if record is None:
             del self._records[recipient.key]
         else:

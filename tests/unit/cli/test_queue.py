@@ -22,6 +22,7 @@ from tests.fakes.observer import RecordingObserver
 from tests.unit.daemon.support import settings_of, write_conf
 
 HOUR = 3_600_000
+MINUTE = 60_000
 CONTENT = b"Subject: \xe9t\xe9\r\n\r\n.dot\r\n"
 FIELDS = (
     "spid", "qid", "area", "inflight", "sender", "recipient",
@@ -57,7 +58,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     house = House(store=store, words=["-c", str(conf), "queue"], now=clock.now())
     await house.put("ann@slow.example", age=3 * HOUR)
     (ann,) = await store.claim(1, clock.now())
-    await store.settle([Settlement(recipient=ann, verdict=deferred(house.now + HOUR))])
+    await store.settle([Settlement(recipient=ann, verdict=deferred(house.now + 10 * MINUTE))])
     await house.put("bob@No.example", "cho@example.org")
     bob, cho = await store.claim(2, clock.now())
     await store.settle([Settlement(recipient=bob, verdict=bounced())])
@@ -120,7 +121,7 @@ async def test_an_attempt_under_way_is_told(house: House, capfd: pytest.CaptureF
 async def test_the_table_has_what_people_ask_for(house: House, capfd: pytest.CaptureFixture[str]) -> None:
     assert main([*house.words, "ls"]) == 0
     said = capfd.readouterr().out
-    for words in ("3h 00m ago", "in 59m", "ann@slow.example", "450 4.2.1 busy", "from <>", "4 recipients"):
+    for words in ("3h 00m ago", "in 9m", "ann@slow.example", "450 4.2.1 busy", "from <>", "4 recipients"):
         assert words in said
     assert max(map(len, said.splitlines())) <= 80
 

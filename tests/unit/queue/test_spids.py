@@ -98,7 +98,7 @@ async def test_without_a_reserved_name_no_file_is_written(rig: Rig) -> None:
     with pytest.raises(StoreUnavailable, match="MANIFEST"):
         await rig.store.enqueue(rig.post.submission("a@example.org", content=LARGE))
     assert rig.spooled() == []
-    assert not rig.shard.drafts
+    assert rig.shard.drafts.current() == ()
     rig.disk.mend()
     await rig.store.enqueue(rig.post.submission("a@example.org", content=LARGE))
 
@@ -111,9 +111,10 @@ async def test_an_import_that_is_cut_off_gives_no_name_to_another_message(tmp_pa
     disk = FaultyDisk()
     async with owned(rig.options, rig.clock, RecordingObserver(), disk) as ours:
         disk.fail("sync_filesystem", "*")
-        letters = admission._Admission(ours, "mailismus")
-        with pytest.raises(OSError, match="error"):
-            letters.run(read(tree.var).letters, silent)
+        with ours.disk.watching(rig.spool) as watch:
+            letters = admission._Admission(ours, "mailismus", watch)
+            with pytest.raises(OSError, match="error"):
+                letters.run(read(tree.var).letters, silent)
         [spid] = letters._written
     state = manifest.read(Disk(), rig.queue / "MANIFEST")
     assert state is not None
