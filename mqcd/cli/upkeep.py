@@ -116,6 +116,8 @@ def _show(findings: Findings, repaired: bool) -> None:
         click.echo(f"note: and {len(findings.notes) - _SHOWN} more; --json has them all")
     if findings.running and findings.orphans:
         click.echo("note: beside a running server a file without owner may just be coming or going")
+    if repaired and findings.orphans and findings.withheld:
+        click.echo(f"note: the orphans are kept: {findings.withheld}")
     counts = f"{findings.records} records, {findings.contents} contents, {findings.quarantined} quarantined"
     click.echo(f"{counts}, {len(findings.orphans)} orphans, {findings.missing} without content")
     if findings.ok:

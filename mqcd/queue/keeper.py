@@ -144,6 +144,9 @@ class Keeper:
             if found.strays:
                 text = "%d files that are none of the queue's lie among its own and are left alone, like %s"
                 log.warning(text, len(found.strays), found.strays[0])
+            if found.kept:
+                text = "%d clusters are missing, like %s; %d that the MANIFEST does not list stay, like %s"
+                log.error(text, len(found.missing), found.missing[0], len(found.kept), found.kept[0])
 
     async def _run(self) -> None:
         while not self._stopping:

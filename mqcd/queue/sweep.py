@@ -1,6 +1,7 @@
 """What the helper looks for and removes: what the last run left (step R4), and old files that nobody owns.
 
 Promise: whatever has a name that is none of ours is left alone, and told of; whatever may be needed stays.
+So do unlisted clusters while a listed one is missing.
 Every step can be repeated.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,14 +74,21 @@ class Swept:
     """Messages with several recipients whose file may be unneeded: their count must be taken."""
     strays: list[Path] = field(default_factory=list)
     """Files with names that are none of ours."""
+    missing: list[str] = field(default_factory=list)
+    """Listed clusters that are not in their place, looked for only where there are unlisted ones."""
+    kept: list[Path] = field(default_factory=list)
+    """Unlisted clusters: each may be one of the missing."""
 
 
 def sweep(disk: Disk, task: Sweep) -> Swept:
     """Remove what is waste. Raises OSError."""
     found = Swept()
-    for area in Area:
-        for directory in _directories(disk, task.queue_root / area):
-            _sweep_clusters(disk, directory, task, found)
+    directories = [each for area in Area for each in _directories(disk, task.queue_root / area)]
+    unlisted = [path for directory in directories for path in _look_at(disk, directory, task, found)]
+    _sweep_clusters(disk, unlisted, task, found)
+    for directory in directories:
+        if directory.name.startswith("T"):
+            disk.rmdir(directory)
     _sweep_temps(disk, task)
     for number in range(1, SILOS + 1):
         _sweep_silo(disk, task.spool_root / f"s{number:02d}", task, found)
@@ -100,15 +109,34 @@ def _sweep_temps(disk: Disk, task: Sweep) -> None:
             _remove(disk, task.events / name)
 
 
-def _sweep_clusters(disk: Disk, directory: Path, task: Sweep, found: Swept) -> None:
+def _look_at(disk: Disk, directory: Path, task: Sweep, found: Swept) -> Iterator[Path]:
+    """The clusters in a directory that nobody lists."""
     for name in disk.names(directory):
         path = directory / name
         if _CLUSTER.fullmatch(name) is None:
             _note_stray(disk, path, found)
-        elif str(path.relative_to(task.queue_root)) not in task.listed:
+        elif name.endswith(TEMP_SUFFIX):
             _remove(disk, path)
-    if directory.name.startswith("T"):
-        disk.rmdir(directory)
+        elif str(path.relative_to(task.queue_root)) not in task.listed:
+            yield path
+
+
+def _sweep_clusters(disk: Disk, unlisted: list[Path], task: Sweep, found: Swept) -> None:
+    """They go, unless one that is listed is missing: who renames a directory moves what is in it."""
+    if unlisted:
+        found.missing = sorted(name for name in task.listed if not _is_there(disk, task.queue_root / name))
+    if found.missing:
+        found.kept = unlisted
+        return
+    for path in unlisted:
+        _remove(disk, path)
+
+
+def _is_there(disk: Disk, path: Path) -> bool:
+    try:
+        return disk.measure(path) is not None
+    except OSError:
+        return False
 
 
 def _sweep_silo(disk: Disk, silo: Path, task: Sweep, found: Swept) -> None:

@@ -45,6 +45,10 @@ class Kind(StrEnum):
     QUARANTINE = "quarantine"
 
 
+_UNREAD = frozenset((Kind.JOURNAL, Kind.FRAME, Kind.CLUSTER, Kind.LINE, Kind.COUNT))
+"""Problems that hide records: nobody knows whose."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One finding and its place."""
@@ -80,6 +84,15 @@ class Findings:
     def ok(self) -> bool:
         """Whether nothing is wrong."""
         return not self.problems
+
+    @property
+    def withheld(self) -> str:
+        """Why what seems to belong to nobody may have an owner after all; empty when it has none."""
+        if any(problem.kind in _UNREAD for problem in self.problems):
+            return "records that cannot be read may need them; once those are put back, repair again"
+        if self.quarantined:
+            return "what lies in quarantine may need them; look at it, remove it, and repair again"
+        return ""
 
     @property
     def missing(self) -> int:

@@ -1,9 +1,10 @@
 """`mqcd fsck --repair`: what can be mended without guessing, on a queue that is ours.
 
 Damaged record lines go to the quarantine, and what is whole in their cluster to a new one, by one MANIFEST
-edit. Files that nothing refers to are removed; spool files only while nothing is in quarantine and no cluster
-is missing or short, for their owner may be among that. What is lost (a cluster or the end of one, a content,
-an edit in the middle of the MANIFEST) is left as it is: nothing here could bring it back. Raises OSError.
+edit. Files that nothing refers to are removed; but only half-written ones while anything is in quarantine, or
+a cluster is missing, short or cannot be read, for it may be what they belong to. What is lost (a cluster or
+the end of one, a content, an edit in the middle of the MANIFEST) is left as it is: nothing here could bring
+it back. Raises OSError.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area
 from mqcd.queue import cluster, record
-from mqcd.queue.admin.findings import Findings, Kind, Progress, silent
+from mqcd.queue.admin.findings import Findings, Progress, silent
 from mqcd.queue.admin.ownership import Owned
 from mqcd.queue.admin.survey import survey
 from mqcd.queue.durable import TEMP_SUFFIX
@@ -84,9 +85,6 @@ def _take_apart(owned: Owned, state: ClusterState) -> list[cluster.Line] | None:
 
 
 def _remove_orphans(owned: Owned, before: Findings) -> None:
-    missing = any(problem.kind is Kind.CLUSTER for problem in before.problems)
-    kept = bool(before.quarantined or before.damaged or missing)
     for path in before.orphans:
-        in_spool = path.is_relative_to(owned.spool_root) and not path.name.endswith(TEMP_SUFFIX)
-        if not (kept and in_spool):
+        if path.name.endswith(TEMP_SUFFIX) or not before.withheld:
             owned.disk.unlink(path)

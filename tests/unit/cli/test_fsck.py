@@ -102,6 +102,16 @@ def test_repair_mends_and_tells(tmp_path: Path, capfd: Capture) -> None:
     assert main(words(tmp_path, "--json")) == 0
 
 
+def test_repair_says_why_it_keeps_what_belongs_to_nobody(tmp_path: Path, capfd: Capture) -> None:
+    write_queue(tmp_path)
+    (cluster,) = (tmp_path / "var" / "queue").rglob("*.mqc")
+    cluster.rename(cluster.with_name("M999-0.mqc"))
+    assert main(words(tmp_path, "--repair")) == 1
+    said = capfd.readouterr().out
+    assert "put it back from a copy" in said
+    assert "the orphans are kept: records that cannot be read may need them" in said
+
+
 def test_a_manifest_that_cannot_be_mended_says_what_to_do(tmp_path: Path, capfd: Capture) -> None:
     write_queue(tmp_path)
     manifest = tmp_path / "var" / "queue" / "MANIFEST"

@@ -84,6 +84,30 @@ async def test_unlisted_clusters_and_temporary_files_go(rig: Rig, name: str) -> 
     assert len(again.clusters()) == 1
 
 
+@pytest.mark.parametrize("name", ["M999-0.mqc", "../Tsaved/M1-0.mqc", None])
+async def test_an_unlisted_cluster_stays_while_a_listed_one_is_missing(
+    rig: Rig, name: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    await rested(rig, "a@example.org")
+    await rested(rig, "b@example.org")
+    [missing, _] = rig.clusters()
+    path = rig.queue / missing
+    if name is None:
+        path.unlink()
+        elsewhere = put(rig.queue / "incoming/M7-0.mqc")
+    else:
+        elsewhere = path.parent / name
+        elsewhere.parent.mkdir(exist_ok=True)
+        path.rename(elsewhere)
+    half = put(rig.queue / "incoming/M7-0.tmp")
+    again = await swept(rig)
+    assert (again.root / elsewhere.resolve().relative_to(rig.root.resolve())).exists()
+    assert not (again.root / half.relative_to(rig.root)).exists()
+    [told] = [each.getMessage() for each in caplog.records if "does not list" in each.getMessage()]
+    assert missing in told
+    assert elsewhere.name in told
+
+
 @pytest.mark.parametrize("ending", ["tmp", "msg"])
 async def test_a_message_that_was_never_accepted_leaves_the_spool(rig: Rig, ending: str) -> None:
     await rested(rig, "a@example.org")

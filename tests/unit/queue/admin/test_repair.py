@@ -84,7 +84,9 @@ async def test_no_message_goes_while_its_owner_may_lie_in_quarantine(rig: Rig) -
     damage(path, 2)
     messages = sorted(rig.spool.rglob("*.msg"))
     assert (await mend(rig)).ok
-    assert (await mend(rig)).quarantined == 1
+    again = await mend(rig)
+    assert again.quarantined == 1
+    assert "quarantine" in again.withheld
     assert sorted(rig.spool.rglob("*.msg")) == messages
 
 
@@ -109,6 +111,50 @@ async def test_what_is_missing_of_a_cluster_can_be_put_back_after_a_repair(rig: 
     path.write_bytes(whole)
     assert (await mend(rig)).ok
     assert addresses(rig.listed()) == addresses(kept)
+
+
+def _spoil(path: Path, harm: str) -> Path | None:
+    """Have a cluster be out of reach; gives where it lies now, if it still does."""
+    if harm == "empty":
+        path.write_bytes(b"")
+        return None
+    if harm == "renamed":
+        return path.rename(path.with_name("M999-0.mqc"))
+    if harm == "its directory renamed":
+        return path.parent.rename(path.parent.with_name("Tsaved")) / path.name
+    path.unlink()
+    if harm == "unreadable":
+        path.mkdir()
+    return None
+
+
+@pytest.mark.parametrize("harm", ["gone", "unreadable", "empty", "renamed", "its directory renamed"])
+async def test_what_belongs_to_nobody_stays_while_a_cluster_is_out_of_reach(rig: Rig, harm: str) -> None:
+    path = cluster_of(await filled(rig), "deferred")
+    whole, kept = path.read_bytes(), addresses(rig.listed())
+    message = rig.spool / "s02" / f"{1 << 30:016X}.msg"
+    message.write_bytes(b"whose?")
+    half = rig.queue / "incoming" / "M1-8.tmp"
+    half.write_bytes(b"half")
+    messages = sorted(rig.spool.rglob("*.msg"))
+    elsewhere = _spoil(path, harm)
+    for _ in range(2):
+        found = await mend(rig)
+        assert Kind.CLUSTER in {each.kind for each in found.problems}
+        assert "put back" in found.withheld
+        assert found.quarantined == 0
+        assert sorted(rig.spool.rglob("*.msg")) == messages
+        assert elsewhere is None or elsewhere.read_bytes() == whole
+        assert not half.exists()
+    if harm == "unreadable":
+        path.rmdir()
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(whole)
+    found = await mend(rig)
+    assert (found.ok, found.orphans, found.withheld) == (True, [], "")
+    assert not message.exists()
+    assert elsewhere is None or not elsewhere.exists()
+    assert addresses(rig.listed()) == kept
 
 
 async def test_a_missing_content_stays_a_problem(rig: Rig) -> None:
