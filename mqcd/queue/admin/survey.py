@@ -349,13 +349,23 @@ class _Survey:
             try:
                 data = self._disk.read_file(directory / name)
             except OSError as error:
-                self._note(Kind.STRAY, directory / name, f"cannot be read: {error.strerror}")
+                self._note_unread(directory / name, f"cannot be read: {error.strerror}")
                 continue
             if name.startswith("segment-"):
                 self._note_aside(directory / name, None, f"a stretch of {len(data)} octets")
                 continue
+            if not data:
+                self._note_unread(directory / name, "is empty")
             for number, line in enumerate(cluster.split_lines(data), 1):
                 self._note_aside(directory / name, number, repr(line[:_SHOWN].decode("utf-8", "replace")))
+
+    def _note_unread(self, path: Path, text: str) -> None:
+        """A find of which nothing can be told; other names are nobody's finds."""
+        if path.name.endswith(".bad"):
+            self._found.quarantined += 1
+            self._note(Kind.QUARANTINE, path, f"was put aside, and {text}")
+        else:
+            self._note(Kind.STRAY, path, text)
 
     def _note_aside(self, path: Path, line: int | None, text: str) -> None:
         self._found.quarantined += 1

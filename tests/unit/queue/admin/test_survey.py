@@ -200,6 +200,17 @@ async def test_strays_and_quarantine_are_worth_a_note(rig: Rig) -> None:
     assert {each.path.name for each in found.notes if each.kind is Kind.STRAY} == {"notes.txt", "readme"}
 
 
+async def test_a_find_that_is_empty_or_cannot_be_read_counts(rig: Rig) -> None:
+    await filled(rig)
+    (rig.queue / "quarantine").mkdir()
+    (rig.queue / "quarantine" / "bounces-M1-0.mqc-15.bad").write_bytes(b"")
+    (rig.queue / "quarantine" / "segment-3-4096.bad").mkdir()
+    found = look(rig)
+    assert found.ok
+    assert found.quarantined == 2
+    assert [each.kind for each in found.notes] == [Kind.QUARANTINE, Kind.QUARANTINE]
+
+
 async def test_a_queue_that_is_being_tidied_is_tried_again(rig: Rig) -> None:
     await filled(rig)
     disk = Disk()
