@@ -28,6 +28,7 @@ def fsck(place: Place, repair: bool, as_json: bool) -> int:
     """Check every file of the queue against every other, with or without a running server."""
     from mqcd.core.errors import StoreDamaged
     from mqcd.net.clock import SystemClock
+    from mqcd.queue.admin.findings import plain
     from mqcd.queue.admin.survey import survey
     from mqcd.queue.durable import Disk
 
@@ -41,7 +42,7 @@ def fsck(place: Place, repair: bool, as_json: bool) -> int:
             refused = error
             findings = survey(Disk(), options, progress)
     if refused is not None:
-        click.echo(f"not repaired: {refused}", err=True)
+        click.echo(f"not repaired: {plain(refused)}", err=True)
     if as_json:
         click.echo(json_line(_as_fields(findings)), nl=False)
     else:

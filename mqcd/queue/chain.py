@@ -18,10 +18,15 @@ from mqcd.queue.ring import Segment
 from mqcd.queue.versions import unknown
 
 
+class SegmentMissing(StoreDamaged):
+    """A segment that must be there is not, and with it goes what nothing else tells of."""
+
+
 def find_chain(disk: Disk, directory: Path, state: ManifestState) -> list[Segment]:
     """The segments of the journal, oldest first; none is opened yet.
 
-    Raises StoreDamaged when one that the MANIFEST knows of, or that another one goes on from, is not there.
+    Raises SegmentMissing when one that the MANIFEST knows of, or that another one goes on from, is not there;
+    StoreDamaged.
     """
     first_live, must_hold = state.first_live, state.last_segment
     headers: dict[int, tuple[slot.SlotHeader, Path]] = {}
@@ -44,7 +49,7 @@ def find_chain(disk: Disk, directory: Path, state: ManifestState) -> list[Segmen
         number = header.previous
     missing = number if number >= first_live else must_hold
     if missing >= first_live and missing not in {segment.number for segment in chain}:
-        raise StoreDamaged(
+        raise SegmentMissing(
             f"{directory}: journal segment {missing} is missing, and with it mail that was accepted. "
             "Is the right disk mounted? Run `mqcd fsck`."
         )

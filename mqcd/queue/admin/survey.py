@@ -19,8 +19,8 @@ from mqcd.core.model import Area
 from mqcd.core.spid import SILOS, format_spid
 from mqcd.queue import cluster, names, record
 from mqcd.queue import manifest as manifests
-from mqcd.queue.admin.findings import Findings, Kind, Problem, Progress, silent
-from mqcd.queue.chain import find_chain, irregular_slots, leftovers
+from mqcd.queue.admin.findings import Findings, Kind, Problem, Progress, plain, silent
+from mqcd.queue.chain import SegmentMissing, find_chain, irregular_slots, leftovers
 from mqcd.queue.durable import TEMP_SUFFIX, Disk, told
 from mqcd.queue.identity import check_roots
 from mqcd.queue.imports import pending_events
@@ -34,10 +34,17 @@ from mqcd.queue.spool import file_path
 _SHOWN = 120
 """Octets of a damaged line that are told."""
 _CLUSTER = re.compile(r"M\d+-\d+\.mqc")
+_ADVICE = (
+    "Keep both roots as they are, put {} back from a copy of the same moment, or begin with empty roots and "
+    "keep these for looking up mail"
+)
 _MANIFEST_ADVICE = (
     "What this edit said is lost, and cannot be told from the files: a cluster that it added looks like one "
-    "that it ended. Keep both roots as they are, put the MANIFEST back from a copy of the same moment, or "
-    "begin with empty roots and keep these for looking up mail"
+    f"that it ended. {_ADVICE.format('the MANIFEST')}"
+)
+_JOURNAL_ADVICE = (
+    "If it is gone for good: what it said of the mail in the other files is lost, too. "
+    f"{_ADVICE.format('the journal')}"
 )
 
 
@@ -133,7 +140,7 @@ class _Survey:
         try:
             state = manifests.read(self._disk, path)
         except StoreDamaged as error:
-            self._read_manifest_by_line(path, str(error))
+            self._read_manifest_by_line(path, plain(error))
             return None
         except OSError as error:
             self._wrong(Kind.MANIFEST, path, told(error))
@@ -159,7 +166,7 @@ class _Survey:
             except DecodeError as error:
                 self._wrong(Kind.MANIFEST, path, f"{error}. {_MANIFEST_ADVICE}", number)
         if len(self._found.problems) == before:
-            self._wrong(Kind.MANIFEST, path, f"{told.removesuffix(' Run `mqcd fsck`.')} {_MANIFEST_ADVICE}")
+            self._wrong(Kind.MANIFEST, path, f"{told} {_MANIFEST_ADVICE}")
 
     # ------------------------------------------------------------ records
 
@@ -172,8 +179,11 @@ class _Survey:
             self._wrong(Kind.JOURNAL, path, "is no regular file; move it away")
         try:
             chain = find_chain(self._disk, directory, state)
+        except SegmentMissing as error:
+            self._wrong(Kind.JOURNAL, directory, f"{plain(error)} {_JOURNAL_ADVICE}")
+            return
         except StoreDamaged as error:
-            self._wrong(Kind.JOURNAL, directory, str(error))
+            self._wrong(Kind.JOURNAL, directory, plain(error))
             return
         for path in leftovers(self._disk, directory, chain, slots):
             self._note(Kind.ORPHAN, path, "is a journal file that is not used any more")

@@ -121,6 +121,7 @@ def test_a_manifest_that_cannot_be_mended_says_what_to_do(tmp_path: Path, capfd:
     said = capfd.readouterr()
     assert "not repaired" in said.err
     assert "from a copy" in said.out
+    assert "mqcd fsck" not in said.err + said.out
 
 
 def write_queue(tmp_path: Path) -> None:
