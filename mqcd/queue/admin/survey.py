@@ -46,6 +46,9 @@ _JOURNAL_ADVICE = (
     "If it is gone for good: what it said of the mail in the other files is lost, too. "
     f"{_ADVICE.format('the journal')}"
 )
+_TWICE_ADVICE = (
+    "A server goes on with both, one behind the other: nothing is lost, but the message may come twice"
+)
 
 
 def survey(disk: Disk, options: Options, progress: Progress = silent, *, ours: bool = False) -> Findings:
@@ -72,7 +75,8 @@ class _Survey:
         self._queue_root = options.settings.rootpath
         self._spool_root = options.settings.spool.rootpath
         self._found = Findings()
-        self._keys: set[tuple[int, int]] = set()
+        self._places: dict[tuple[int, int], Path] = {}
+        """Where each recipient was first found."""
         self._inside: set[int] = set()
         """Messages whose content lies in the journal."""
         self._sizes: dict[int, int] = {}
@@ -216,9 +220,12 @@ class _Survey:
 
     def _take(self, spid: int, qid: int, path: Path, line: int | None) -> None:
         self._found.records += 1
-        if (spid, qid) in self._keys:
-            self._wrong(Kind.HOME, path, f"recipient {format_spid(spid)}/{qid} is recorded twice", line)
-        self._keys.add((spid, qid))
+        first = self._places.get((spid, qid))
+        if first is None:
+            self._places[spid, qid] = path
+            return
+        text = f"recipient {format_spid(spid)}/{qid} is recorded twice, also in {first}. {_TWICE_ADVICE}"
+        self._wrong(Kind.HOME, path, text, line)
 
     def _need(self, file: int, size: int) -> None:
         self._sizes[file] = size
