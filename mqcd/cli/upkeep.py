@@ -25,7 +25,7 @@ _SHOWN = 20
 @takes_place()
 @pass_place
 def fsck(place: Place, repair: bool, as_json: bool) -> int:
-    """Check every file of the queue against every other, with or without a running server."""
+    """Check the files of the queue against each other, with or without a running server."""
     from mqcd.core.errors import StoreDamaged
     from mqcd.net.clock import SystemClock
     from mqcd.queue.admin.findings import plain

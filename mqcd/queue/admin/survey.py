@@ -352,6 +352,11 @@ class _Survey:
             self._note(Kind.STRAY, path, "is none of the queue's files")
         elif file not in self._sizes:
             self._note_orphan(path, "belongs to no unfinished recipient")
+        elif names.path_of(file) != f"{path.parent.name}/{path.name}":
+            right = file_path(self._spool_root, file)
+            self._note(
+                Kind.STRAY, path, f"lies in the wrong silo, where it counts for nothing; its place is {right}"
+            )
 
     def _look_for_events(self, state: ManifestState) -> None:
         for path in pending_events(self._disk, self._options, state):

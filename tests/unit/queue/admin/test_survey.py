@@ -79,6 +79,17 @@ async def test_a_missing_content_counts_each_recipient(rig: Rig) -> None:
     assert [(each.kind, each.path) for each in found.problems] == [(Kind.CONTENT, file)]
 
 
+async def test_a_content_in_the_wrong_silo_is_told_with_its_place(rig: Rig) -> None:
+    await filled(rig)
+    (file, *_) = sorted(rig.spool.rglob("*.msg"))
+    silo = "s08" if file.parent.name == "s09" else "s09"
+    moved = file.rename(rig.spool / silo / file.name)
+    found = look(rig)
+    assert [(each.kind, each.path) for each in found.problems] == [(Kind.CONTENT, file)]
+    assert [(each.kind, each.path) for each in found.notes] == [(Kind.STRAY, moved)]
+    assert str(file) in found.notes[0].text
+
+
 async def test_a_content_of_another_length_is_told(rig: Rig) -> None:
     await filled(rig)
     (file, *_) = sorted(rig.spool.rglob("*.msg"))
