@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 20
 """Recipients of a kind that are named."""
+_UNREAD = "of mail that was lost with them no event tells; `mqcd fsck` says where they lie"
 
 
 def show(sums: Account) -> None:
@@ -31,6 +32,8 @@ def show(sums: Account) -> None:
         click.echo(f"{sums.possible_duplicates} delivered after a connection that broke behind the final dot")
     if sums.doubled or sums.damaged:
         click.echo(f"{sums.doubled} events with an id twice, {sums.damaged} lines that cannot be read")
+    if sums.unread:
+        click.echo(f"up to {sums.unread} records name nobody, and stand for nobody who is missing: {_UNREAD}")
     if sums.others:
         click.echo(f"left out, for their queues are not here: {', '.join(map(printable, sums.others))}")
     twice = [*sums.duplicated, *sums.possibly_duplicated]

@@ -22,7 +22,7 @@ from mqcd.pipeline.sources.segments import EventFile
 from mqcd.queue.durable import Disk
 from mqcd.queue.eventfiles import Source
 from mqcd.queue.eventtext import EventText
-from mqcd.queue.quarantine import QUARANTINE
+from mqcd.queue.quarantine import QUARANTINE, stands_for
 from mqcd.queue.snapshot import Snapshot
 
 _IDENTITY = re.compile(rb"(?<![0-9A-F])([0-9A-F]{16})\|([1-9][0-9]{0,9})\|[idbh]l?w?\|")
@@ -97,7 +97,8 @@ def _write_events(snapshot: Snapshot, text: EventText, directory: Path, series: 
 
 
 def _write_quarantine(disk: Disk, directory: Path, target: Path) -> int:
-    """Whom the octets name; gives how many lines of clusters name nobody."""
+    """Whom the octets name; gives how many records name nobody. Where a file's name does not tell how many
+    it stands for, that is its lines, and none for a stretch of the journal."""
     unread = 0
     names = disk.names(directory) if disk.is_dir(directory) else []
     with pq.ParquetWriter(target, _KEYS) as writer:
@@ -112,7 +113,10 @@ def _write_quarantine(disk: Disk, directory: Path, target: Path) -> int:
                 writer.write_batch(
                     pa.record_batch([pa.array(spids), pa.array(qids, pa.int32())], schema=_KEYS)
                 )
-            if not name.startswith("segment-"):
+            records = stands_for(name)
+            if records is not None:
+                unread += max(0, records - len(found))
+            elif not name.startswith("segment-"):
                 lines = [line for line in data.split(b"\n") if line.strip()]
                 unread += sum(1 for line in lines if not _IDENTITY.search(line))
     return unread

@@ -70,6 +70,9 @@ class Account:
     """Recipients in the queue who were due long ago."""
     overdue: list[Stuck] = field(default_factory=list)
     """Those of them who have waited longest."""
+    unread: int = 0
+    """Records, at most, that cannot be read, do not say whose they are, and stand for nobody who is missing:
+    if mail was lost with them, no event tells of it."""
     others: list[str] = field(default_factory=list)
     """Nodes that were left out, for this is not their queue."""
 
@@ -221,6 +224,7 @@ def _sums(spark: SparkSession, store: Store, recipients: DataFrame, unread: int)
         if sums["possible_duplicates"]
         else [],
         overdue=[],
+        unread=unread - stands_for,
         others=[],
     )
 

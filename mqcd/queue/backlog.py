@@ -100,7 +100,7 @@ def _put_aside(shard: Shard, disk: Disk, stretch: Damage, files: dict[int, int])
         log.error(text, stretch.path, stretch.start + len(data), stretch.end)
     # At the journal's end it is mostly what was never written.
     data = data.rstrip(b"\0")
-    put_aside(disk, shard.queue_root, f"segment-{stretch.segment}", stretch.start, data)
+    put_aside(disk, shard.queue_root, f"segment-{stretch.segment}", stretch.start, data, stretch.records)
 
 
 def _make_residents(shard: Shard, backlog: Backlog, replay: Replay) -> _Found:

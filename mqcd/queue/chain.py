@@ -45,6 +45,7 @@ def find_chain(disk: Disk, directory: Path, state: ManifestState) -> list[Segmen
         segment.twin = twins.get(number)
         if chain:
             segment.end = chain[-1].header.previous_end
+            segment.must_reach = chain[-1].header.first_sequence
         chain.append(segment)
         number = header.previous
     missing = number if number >= first_live else must_hold

@@ -246,7 +246,7 @@ class Claims:
         most = shard.journal.frame_room // 2
         try:
             taken = await loop.run_in_executor(shard.executor, shard.shelf.read, name, want, now, most)
-            for find in taken.damaged:
+            for find in taken.finds:
                 await loop.run_in_executor(
                     shard.executor, put_aside, shard.disk, shard.queue_root, name, *find
                 )

@@ -76,6 +76,8 @@ class Damage:
     """All of it was written at this time at the latest, ms."""
     begins: bool
     """Whether an attempt may have begun in it."""
+    records: int
+    """How many it tells of, at most."""
 
 
 class Walk:
@@ -135,8 +137,11 @@ class Walk:
     def _note_damage(self, start: int, end: int, following: Header | None) -> None:
         until = following.at if following is not None else EVER
         begins = following is None or not self._is_harmless(start, end)
+        sequence = following.sequence if following is not None else self._segment.must_reach
+        records = max(1, sequence - self.sequence)
+        segment = self._segment
         self.damage.append(
-            Damage(self._segment.path, self._segment.number, start, end, self.ordinal, until, begins)
+            Damage(segment.path, segment.number, start, end, self.ordinal, until, begins, records)
         )
 
     def _is_harmless(self, start: int, end: int) -> bool:
@@ -182,10 +187,16 @@ def walk_through(
                 apply(segment, frame)
             except DecodeError:
                 start, header = frame.body_at - HEADER_SIZE, frame.header
-                begins = header.kind is Kind.BEGUN
                 damage.append(
                     Damage(
-                        segment.path, segment.number, start, frame.body_at, header.ordinal, header.at, begins
+                        segment.path,
+                        segment.number,
+                        start,
+                        frame.body_at,
+                        header.ordinal,
+                        header.at,
+                        header.kind is Kind.BEGUN,
+                        max(1, header.entries),
                     )
                 )
     finally:
@@ -333,9 +344,8 @@ class Replay:
                     glance = Glance(raw.line)
                 except DecodeError:
                     end = raw.offset + len(raw.line)
-                    self.damage.append(
-                        Damage(segments[number].path, number, raw.offset, end, ordinal, EVER, False)
-                    )
+                    path = segment.path
+                    self.damage.append(Damage(path, number, raw.offset, end, ordinal, EVER, False, 1))
                     continue
                 if lost and self._has_moved(glance, (number, ordinal)):
                     continue

@@ -69,7 +69,7 @@ async def _take(shard: Shard, replay: Replay, name: str, room: int, doubtful: li
     want = min(room, _BATCH, shard.journal.max_residents)
     most = shard.journal.frame_room // 2
     taken = await loop.run_in_executor(shard.executor, shard.shelf.read, name, want, _ALL, most)
-    for find in taken.damaged:
+    for find in taken.finds:
         await loop.run_in_executor(shard.executor, put_aside, shard.disk, shard.queue_root, name, *find)
     kept = [pair for pair in taken.lines if (pair[1].spid, pair[1].qid) not in replay.moved]
     parts = [pack_take(taken.head)]

@@ -18,6 +18,7 @@ from mqcd.queue.cluster import read_from, split_lines
 from mqcd.queue.durable import Disk
 from mqcd.queue.frame import IN_SPOOL, Take
 from mqcd.queue.manifest import ClusterState
+from mqcd.queue.quarantine import Stretch, extend, shared
 from mqcd.queue.ring import Resident
 
 _OPEN_MAX = 16
@@ -30,11 +31,15 @@ class Taken:
 
     state: ClusterState
     lines: list[tuple[bytes, record.Glance]]
-    damaged: list[tuple[int, bytes]]
-    """Stretches of lines that do not check, each with its octet in the cluster; their home ends with this
-    take, so they must be put aside first."""
+    damaged: list[Stretch]
+    """What does not check: its home ends with this take, so it must be put aside first."""
     bad: int
     """How many records that is, by the cluster's count: damage splits lines and joins them."""
+
+    @property
+    def finds(self) -> list[tuple[int, bytes, int]]:
+        """What is damaged, each stretch with how many records it stands for."""
+        return shared(self.damaged, self.bad)
 
     @property
     def head(self) -> Take:
@@ -111,7 +116,7 @@ class Shelf:
         deferred = state.area is Area.DEFERRED
         latest = self._latest.get(name, state.due_last)
         lines: list[tuple[bytes, record.Glance]] = []
-        damaged: list[tuple[int, bytes]] = []
+        damaged: list[Stretch] = []
         used = octets = 0
         # Whoever claims next shall meet the end of a file that is too short.
         next_due = state.due if short else latest
@@ -120,7 +125,7 @@ class Shelf:
                 record.check(raw)
                 glance = record.Glance(raw)
             except DecodeError:
-                _extend(damaged, state.cursor + used, raw)
+                extend(damaged, state.cursor + used, raw)
                 used += len(raw)
                 continue
             glance.due = min(glance.due, latest)
@@ -198,14 +203,6 @@ def _count(state: ClusterState, cursor: int, taken: int, damaged: bool, rest: by
     if damaged and cursor + len(rest) >= state.size:
         left = min(left, sum(1 for _ in split_lines(rest)))
     return max(1, left)
-
-
-def _extend(stretches: list[tuple[int, bytes]], offset: int, raw: bytes) -> None:
-    """Add a line to the stretch that it follows, or begin another."""
-    if stretches and stretches[-1][0] + len(stretches[-1][1]) == offset:
-        offset, before = stretches.pop()
-        raw = before + raw
-    stretches.append((offset, raw))
 
 
 def resident_of(glance: record.Glance) -> Resident:

@@ -203,7 +203,7 @@ def _write_clusters(disk: Disk, fd: int, task: Evacuate, temps: list[Path], watc
             area, line = _line(raw, due)
         except DecodeError:
             # Its home ends with the segment.
-            put_aside(disk, task.queue_root, f"segment-{task.number}", offset, raw)
+            put_aside(disk, task.queue_root, f"segment-{task.number}", offset, raw, records=1)
             done.bad += 1
         else:
             areas[area].append(line)

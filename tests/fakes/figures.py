@@ -23,6 +23,7 @@ T0 = 1_795_000_020_000
 _HOUR = 3_600_000
 _NONE = (
     "expired", "removed", "quarantined", "unknown", "duplicates", "possible_duplicates", "stuck", "imbalance",
+    "unread",
 )  # fmt: skip
 _NOBODY = ("missing", "excess", "duplicated", "possibly_duplicated", "overdue", "others")
 

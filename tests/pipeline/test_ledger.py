@@ -134,7 +134,7 @@ def test_people_are_told_who_is_stuck_and_who_may_have_mail_twice(capsys: pytest
 
 
 async def test_a_queue_at_work_is_even_and_a_cluster_line_deleted_by_hand_is_named(
-    spark: SparkSession, store: Store, tmp_path: Path
+    spark: SparkSession, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before and after its segments are exported, and with the server stopped."""
     rig = await Rig(tmp_path / "q").open()
@@ -176,14 +176,18 @@ async def test_a_queue_at_work_is_even_and_a_cluster_line_deleted_by_hand_is_nam
     assert found.missing == [f"{spid}/{qid}"]
     assert found.excess == []
 
-    # Put aside it is accounted for, and so is a line that does not even say whose it was.
+    # Put aside it is accounted for, and so is what does not even say whose it was. What that stands for
+    # besides, nobody knows.
     (rig.queue / "quarantine").mkdir(exist_ok=True)
     (rig.queue / "quarantine" / "a-1.bad").write_bytes(lines[-1].replace(b"example", b"damaged"))
     found = accounted(spark, store, rig)
     assert (found.imbalance, found.quarantined, found.missing) == (0, 1, [])
-    (rig.queue / "quarantine" / "a-1.bad").write_bytes(b"\0\0\0\0 nothing to be read\n")
+    (rig.queue / "quarantine" / "a-1.bad").rename(rig.queue / "quarantine" / "a-1+3.bad")
+    (rig.queue / "quarantine" / "a-1+3.bad").write_bytes(b"\0\0\0\0 nothing to be read\n")
     found = accounted(spark, store, rig)
-    assert (found.imbalance, found.quarantined) == (0, 1)
+    assert (found.imbalance, found.quarantined, found.unread) == (0, 1, 2)
+    show(found)
+    assert "up to 2 records name nobody" in capsys.readouterr().out
 
 
 async def test_an_account_is_made_beside_a_stream(spark: SparkSession, store: Store, tmp_path: Path) -> None:

@@ -66,6 +66,11 @@ def _notes(figures: Figures) -> list[str]:
     if account and account.quarantined:
         lie = plural(account.quarantined, "of them lies", "of them lie")
         notes.append(f"{lie} in quarantine: mqcd fsck tells where.")
+    if account and account.unread:
+        lost = plural(account.unread, "damaged record names", "damaged records name")
+        notes.append(
+            f"Up to {lost} nobody, and no event tells of mail that was lost with them: see mqcd fsck."
+        )
     if account and account.duplicates + account.possible_duplicates:
         twice = account.duplicates + account.possible_duplicates
         notes.append(f"{number(twice)} may have been delivered twice.")

@@ -18,7 +18,7 @@ from mqcd.queue.admin.survey import survey
 from mqcd.queue.durable import TEMP_SUFFIX
 from mqcd.queue.imports import name_events
 from mqcd.queue.manifest import ClusterState, Edit
-from mqcd.queue.quarantine import put_aside
+from mqcd.queue.quarantine import Stretch, extend, put_aside, shared
 
 
 def repair(owned: Owned, progress: Progress = silent) -> Findings:
@@ -70,17 +70,20 @@ def _take_apart(owned: Owned, state: ClusterState) -> list[cluster.Line] | None:
     except cluster.OtherVersion:
         return None
     except DecodeError:
-        put_aside(owned.disk, owned.queue_root, state.name, 0, head)
+        put_aside(owned.disk, owned.queue_root, state.name, 0, head, records=0)
     offset = state.cursor
+    stretches: list[Stretch] = []
     for raw in cluster.split_lines(data[state.cursor : state.size]):
         try:
             record.decode(raw)
         except DecodeError:
-            put_aside(owned.disk, owned.queue_root, state.name, offset, raw)
+            extend(stretches, offset, raw)
         else:
             glance = record.Glance(raw)
             whole.append(cluster.Line(glance.due, glance.received, glance.size, raw))
         offset += len(raw)
+    for find in shared(stretches, state.left - len(whole)):
+        put_aside(owned.disk, owned.queue_root, state.name, *find)
     return whole
 
 

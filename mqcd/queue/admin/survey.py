@@ -25,7 +25,7 @@ from mqcd.queue.durable import TEMP_SUFFIX, Disk, told
 from mqcd.queue.identity import check_roots
 from mqcd.queue.imports import pending_events
 from mqcd.queue.manifest import ClusterState, ManifestState
-from mqcd.queue.quarantine import QUARANTINE
+from mqcd.queue.quarantine import QUARANTINE, stands_for
 from mqcd.queue.replay import Replay
 from mqcd.queue.ring import SPARE_SLOTS, Resident, Segment
 from mqcd.queue.shard import Options
@@ -366,29 +366,34 @@ class _Survey:
     def _look_into_quarantine(self) -> None:
         directory = self._queue_root / QUARANTINE
         for name in self._disk.names(directory):
-            if name.endswith(TEMP_SUFFIX):
-                continue
-            try:
-                data = self._disk.read_file(directory / name)
-            except OSError as error:
-                self._note_unread(directory / name, f"cannot be read: {error.strerror}")
-                continue
-            if name.startswith("segment-"):
-                self._note_aside(directory / name, None, f"a stretch of {len(data)} octets")
-                continue
-            if not data:
-                self._note_unread(directory / name, "is empty")
-            for number, line in enumerate(cluster.split_lines(data), 1):
-                self._note_aside(directory / name, number, repr(line[:_SHOWN].decode("utf-8", "replace")))
+            if not name.endswith(TEMP_SUFFIX):
+                lines = self._note_find(directory / name)
+                records = stands_for(name)
+                self._found.quarantined += lines if records is None else records
 
-    def _note_unread(self, path: Path, text: str) -> None:
-        """A find of which nothing can be told; other names are nobody's finds."""
-        if path.name.endswith(".bad"):
-            self._found.quarantined += 1
-            self._note(Kind.QUARANTINE, path, f"was put aside, and {text}")
-        else:
+    def _note_find(self, path: Path) -> int:
+        """Tell of what was put aside; gives how many records its octets look like."""
+        try:
+            data = self._disk.read_file(path)
+        except OSError as error:
+            return self._note_unread(path, f"cannot be read: {error.strerror}")
+        if path.name.startswith("segment-"):
+            self._note_aside(path, None, f"a stretch of {len(data)} octets")
+            return 1
+        if not data:
+            return self._note_unread(path, "is empty")
+        lines = list(cluster.split_lines(data))
+        for number, line in enumerate(lines, 1):
+            self._note_aside(path, number, repr(line[:_SHOWN].decode("utf-8", "replace")))
+        return len(lines)
+
+    def _note_unread(self, path: Path, text: str) -> int:
+        """Other names are nobody's finds."""
+        if not path.name.endswith(".bad"):
             self._note(Kind.STRAY, path, text)
+            return 0
+        self._note(Kind.QUARANTINE, path, f"was put aside, and {text}")
+        return 1
 
     def _note_aside(self, path: Path, line: int | None, text: str) -> None:
-        self._found.quarantined += 1
         self._found.notes.append(Problem(Kind.QUARANTINE, path, line, f"was damaged and put aside: {text}"))

@@ -169,6 +169,7 @@ def test_it_says_what_is_missing() -> None:
         ({"imbalance": 2, "missing": ["A/1", "B/1"]}, "bad", "2 recipients are not accounted for"),
         ({"imbalance": 1, "excess": ["A/1"]}, "bad", "1 recipient is not accounted for"),
         ({"quarantined": 1, "queued": 4}, "warn", "All 100 recipients"),
+        ({"unread": 3}, "warn", "All 100 recipients"),
         ({"doubled": 3}, "warn", "All 100 recipients"),
         ({"accepted": 0}, "good", "Nothing was accepted"),
     ],

@@ -274,7 +274,7 @@ async def test_a_record_that_went_bad_in_the_journal_is_put_aside_and_the_others
     await rig.evacuate()
     assert [record.address for record in rig.listed()] == ["a@example.org", "c@example.org"]
     [aside] = (rig.queue / "quarantine").iterdir()
-    assert aside.name == f"segment-{segment.number}-{bad.offset}.bad"
+    assert aside.name == f"segment-{segment.number}-{bad.offset}+1.bad"
     assert b"b@example.org" in aside.read_bytes()
     assert rig.shard.figures.quarantined == 1
     recipients, octets = before["deferred"]

@@ -113,6 +113,39 @@ async def test_what_is_missing_of_a_cluster_can_be_put_back_after_a_repair(rig: 
     assert addresses(rig.listed()) == addresses(kept)
 
 
+@pytest.mark.parametrize(
+    ("harm", "quarantined", "files"), [("zeroed", 3, 2), ("one octet a line feed", 1, 1), ("all lines", 3, 1)]
+)
+async def test_what_is_put_aside_counts_as_the_records_that_it_was(
+    rig: Rig, harm: str, quarantined: int, files: int
+) -> None:
+    path = cluster_of(await filled(rig), "deferred")
+    data = path.read_bytes()
+    if harm == "zeroed":
+        path.write_bytes(bytes(len(data)))
+    elif harm == "all lines":
+        path.write_bytes(data.replace(b"|d|", b"|X|"))
+    else:
+        path.write_bytes(data.replace(b"|d|", b"|\n|", 1))
+    found = await mend(rig)
+    assert found.ok
+    assert (found.records, found.quarantined) == (5 - quarantined, quarantined)
+    assert len(list((rig.queue / "quarantine").iterdir())) == files
+    assert (await mend(rig)).quarantined == quarantined
+
+
+async def test_what_an_older_version_has_put_aside_keeps_its_name(rig: Rig) -> None:
+    path = cluster_of(await filled(rig), "deferred")
+    raw = damage(path, 2)
+    at = path.read_bytes().index(raw)
+    old = rig.queue / "quarantine" / f"{str(path.relative_to(rig.queue)).replace('/', '-')}-{at}.bad"
+    old.parent.mkdir()
+    old.write_bytes(b"cut o")
+    assert (await mend(rig)).quarantined == 1
+    assert [each.read_bytes() for each in old.parent.iterdir()] == [raw]
+    assert old.exists()
+
+
 def _spoil(path: Path, harm: str) -> Path | None:
     """Have a cluster be out of reach; gives where it lies now, if it still does."""
     if harm == "empty":

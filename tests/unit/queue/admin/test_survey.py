@@ -220,10 +220,11 @@ async def test_a_find_that_is_empty_or_cannot_be_read_counts(rig: Rig) -> None:
     (rig.queue / "quarantine").mkdir()
     (rig.queue / "quarantine" / "bounces-M1-0.mqc-15.bad").write_bytes(b"")
     (rig.queue / "quarantine" / "segment-3-4096.bad").mkdir()
+    (rig.queue / "quarantine" / "segment-3-8192+7.bad").mkdir()
     found = look(rig)
     assert found.ok
-    assert found.quarantined == 2
-    assert [each.kind for each in found.notes] == [Kind.QUARANTINE, Kind.QUARANTINE]
+    assert found.quarantined == 9
+    assert [each.kind for each in found.notes] == 3 * [Kind.QUARANTINE]
 
 
 async def test_a_queue_that_is_being_tidied_is_tried_again(rig: Rig) -> None:
