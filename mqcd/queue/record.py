@@ -25,6 +25,9 @@ from mqcd.core.model import Area, Body, Envelope, Origin, Recipient
 from mqcd.queue import names
 
 FIELDS = 24
+MAX_LINE = 16 << 10
+"""Octets of the longest line that goes from a cluster into the journal. No door lets anything in that makes
+one as long; an entry takes four times as much, and the smallest segment a frame that such a line ends."""
 _OWN = 13
 """Fields of a recipient's own. What stands behind them most lines share with one before."""
 _SPECIAL = re.compile(r"[|%\x00-\x1f\x7f]")
@@ -323,6 +326,18 @@ class Glance:
         """The recipient's domain in the form of `Recipient.domain`."""
         _, at, domain = self.fields[11].rpartition(b"@")
         return _domain(domain) if at else ""
+
+
+def sound(line: bytes) -> Glance:
+    """A glance at a line that checks and that the journal can hold: its length, its QID, its due time.
+
+    Raises DecodeError.
+    """
+    check(line)
+    glance = Glance(line)
+    if len(line) > MAX_LINE or glance.qid >> 32 or glance.due < 0:
+        raise _impossible(line)
+    return glance
 
 
 @lru_cache(maxsize=1024)

@@ -32,7 +32,7 @@ class Taken:
     state: ClusterState
     lines: list[tuple[bytes, record.Glance]]
     damaged: list[Stretch]
-    """What does not check: its home ends with this take, so it must be put aside first."""
+    """What is not sound: its home ends with this take, so it must be put aside first."""
     bad: int
     """How many records that is, by the cluster's count: damage splits lines and joins them."""
 
@@ -122,8 +122,7 @@ class Shelf:
         next_due = state.due if short else latest
         for raw in split_lines(data):
             try:
-                record.check(raw)
-                glance = record.Glance(raw)
+                glance = record.sound(raw)
             except DecodeError:
                 extend(damaged, state.cursor + used, raw)
                 used += len(raw)

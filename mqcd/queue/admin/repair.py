@@ -76,10 +76,10 @@ def _take_apart(owned: Owned, state: ClusterState) -> list[cluster.Line] | None:
     for raw in cluster.split_lines(data[state.cursor : state.size]):
         try:
             record.decode(raw)
+            glance = record.sound(raw)
         except DecodeError:
             extend(stretches, offset, raw)
         else:
-            glance = record.Glance(raw)
             whole.append(cluster.Line(glance.due, glance.received, glance.size, raw))
         offset += len(raw)
     for find in shared(stretches, state.left - len(whole)):

@@ -269,6 +269,7 @@ class _Survey:
     def _take_line(self, path: Path, number: int, raw: bytes, name: str) -> None:
         try:
             recipient = record.decode(raw)
+            record.sound(raw)
         except DecodeError as error:
             self._wrong(Kind.LINE, path, str(error), number)
             if self._found.damaged[-1:] != [name]:

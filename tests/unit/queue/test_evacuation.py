@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -596,6 +597,21 @@ async def test_lines_that_run_together_count_as_those_that_they_were(rig: Rig) -
     assert [each.address for each in (*first, *second)] == ["a@example.org", "d@example.org"]
     assert rig.shard.figures.quarantined == 2
     assert held(dict(rig.store.stats()))["incoming"][0] == 2
+
+
+async def test_a_line_that_no_entry_can_hold_is_put_aside_and_the_others_are_claimed(tmp_path: Path) -> None:
+    rig = await Rig(tmp_path / "q", journal=JournalSettings(segmentsize=1 << 20)).open()
+    await rig.post.send("a@example.org")
+    long = rig.post.submission("b@example.org")
+    await rig.store.enqueue(replace(long, envelope=replace(long.envelope, user="x" * 70_000)))
+    await rig.post.send("c@example.org")
+    await rig.evacuate()
+    claimed = await rig.post.claim_all()
+    assert [each.address for each in claimed] == ["a@example.org", "c@example.org"]
+    [aside] = (rig.queue / "quarantine").iterdir()
+    assert b"b@example.org" in aside.read_bytes()
+    assert rig.shard.figures.quarantined == 1
+    await rig.close()
 
 
 async def test_a_claim_that_is_cancelled_keeps_nothing(rig: Rig) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from contextlib import suppress
 from dataclasses import FrozenInstanceError, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -130,6 +131,15 @@ def test_a_glance_refuses_what_it_cannot_read(field: int) -> None:
     words[field] = b"?"
     with pytest.raises(DecodeError):
         record.Glance(b"|".join(words))
+
+
+@pytest.mark.parametrize("changes", [
+    {"reply": "x" * record.MAX_LINE}, {"qid": 1 << 32}, {"qid": -1}, {"due": -1},
+])  # fmt: skip
+def test_a_line_that_the_journal_cannot_hold_is_not_sound(changes: dict[str, Any]) -> None:
+    assert record.sound(record.encode(recipient())).qid == 1
+    with pytest.raises(DecodeError, match="cannot be"):
+        record.sound(record.encode(recipient(**changes)))
 
 
 @given(recipients)

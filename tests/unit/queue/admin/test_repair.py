@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,15 @@ async def test_damaged_lines_go_to_quarantine_and_the_others_on(rig: Rig) -> Non
     rig.clock.advance(4_000_000)
     assert len(await again.post.claim_all()) == 3
     await again.close()
+
+
+async def test_a_line_that_the_journal_cannot_hold_counts_as_damaged(rig: Rig) -> None:
+    too_long = rig.post.submission("long@d.example")
+    await rig.store.enqueue(replace(too_long, envelope=replace(too_long.envelope, user="x" * 20_000)))
+    await filled(rig)
+    assert [each.kind for each in look(rig).problems] == [Kind.LINE]
+    found = await mend(rig)
+    assert (found.ok, found.records, found.quarantined) == (True, 5, 1)
 
 
 async def test_a_damaged_first_line_costs_no_record(rig: Rig) -> None:
