@@ -21,6 +21,7 @@ _DEVIANT = re.compile("[ßς\u200c\u200d]")
 
 MAX_LOCAL = 64
 MAX_DOMAIN = 255
+MAX_ADDRESS = MAX_LOCAL + 1 + MAX_DOMAIN
 
 # ASCII that each class leaves out, and so all of UTF-8 let in: written as ranges up to U+10FFFF, these
 # patterns take 200 ms to compile, which every command line would wait for.
@@ -35,7 +36,7 @@ _ROUTE = re.compile(rf"@{_DOMAIN}(?:,@{_DOMAIN})*:")
 
 def check_address(text: str) -> str:
     """`text` if it is one mail address (local-part@domain); raises DecodeError that says why not."""
-    if len(text.encode()) > MAX_LOCAL + 1 + MAX_DOMAIN:
+    if len(text.encode()) > MAX_ADDRESS:
         raise DecodeError(f"mail address too long: {text[:80]!r}")
     match = _ADDRESS.fullmatch(text)
     if match is None:

@@ -57,6 +57,8 @@ class _Reader:
         self._now = now
         self._progress = progress
         self._letters: list[Letter] = []
+        self._indexed: set[str] = set()
+        """Keys of what the index has named so far."""
         self._tree = Tree(letters=self._letters)
 
     def read(self, known: Set[str]) -> Tree:
@@ -80,10 +82,11 @@ class _Reader:
         self._tree.damaged += count
         self._tree.problems.append(Problem(Kind.LINE if line else Kind.CONTENT, path, line, text))
 
-    def _take(self, letter: Letter, known: Set[str]) -> None:
+    def _take(self, letter: Letter, *known: Set[str]) -> None:
         """Keep those of its recipients that are new."""
         self._tree.found += len(letter.keys)
-        new = [pair for pair in zip(letter.recipients, letter.keys, strict=True) if pair[1] not in known]
+        pairs = zip(letter.recipients, letter.keys, strict=True)
+        new = [pair for pair in pairs if not any(pair[1] in each for each in known)]
         self._tree.skipped += len(letter.keys) - len(new)
         if new:
             recipients, keys = zip(*new, strict=True)
@@ -135,7 +138,8 @@ class _Reader:
             several=is_several(envelope.spid),
             content=partial(chunks_of, self._disk, file),
         )
-        self._take(letter, known)
+        self._take(letter, known, self._indexed)
+        self._indexed.update(letter.keys)
 
     # ------------------------------------------------------------ any message
 

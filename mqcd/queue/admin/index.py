@@ -1,28 +1,42 @@
 """`index.jsonl` beside exported messages: envelope and recipients of each, one message a line. Pure.
 
 Names and units are those of `queue ls --json`: times RFC 3339 UTC, SPIDs 16 hex digits, no due time null.
-Decoding raises only DecodeError; what it gives encodes to the same line again. How its queue kept the content
-(`linked`) is not told.
+Decoding raises only DecodeError; what it gives encodes to the same line again. It takes no more than a queue
+of ours can have: times, numbers and lengths in bounds, no control characters, each QID once. How its queue
+kept the content (`linked`) is not told.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from mqcd.core.address import check_address
+from mqcd.core.address import MAX_ADDRESS, check_address
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
-from mqcd.core.model import Area, Body, Envelope, Origin, Recipient
+from mqcd.core.model import MAX_LAST_WORDS, Area, Body, Envelope, Origin, Recipient
 from mqcd.core.spid import format_spid, parse_spid
 
 NAME = "index.jsonl"
-_WORDS = ("zone", "listener", "client", "user", "tls", "dsn")
-_NUMBERS = ("qid", "attempts", "unknowns", "code")
-_TEXTS = ("status", "remote", "reply", "dsn")
+_DSN = 700
+"""Octets of DSN parameters, of which those of RCPT are longer: ORCPT alone has 500 (RFC 3461, 4.2)."""
+_WORDS = {"zone": 64, "listener": 64, "client": 64, "user": 512, "tls": 16, "dsn": _DSN}
+_TEXTS = {"status": 16, "remote": 1100, "reply": MAX_LAST_WORDS, "dsn": _DSN}
+"""The longest of each, octets: a record line of them all is shorter than `record.MAX_LINE`."""
+_COUNTS = range(1 << 31)
+_NUMBERS: dict[str, Container[int]] = {
+    "qid": range(1, 1 << 31),
+    "attempts": _COUNTS,
+    "unknowns": _COUNTS,
+    "code": frozenset((0, *range(200, 600))),
+}
+_TIMES = range(1 << 43)
+_SIZES = range(1 << 63)
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,35 +81,37 @@ def decode(line: str) -> Entry:
     """The entry that a line holds. Raises DecodeError."""
     try:
         body: dict[str, Any] = json.loads(line)
-        file = _text(body["file"])
+        file = _text(body, "file", 255)
         envelope = Envelope(
-            spid=parse_spid(_text(body["spid"])),
-            sender=_address(body["sender"]) if body["sender"] else "",
-            received=_time(body["received"]),
-            origin=Origin(body["origin"]),
-            body=Body(body["body"]),
+            spid=parse_spid(_text(body, "spid", 16)),
+            sender=_address(body, "sender") if body["sender"] else "",
+            received=_time(body, "received"),
+            origin=Origin(_text(body, "origin", 16)),
+            body=Body(_text(body, "body", 16)),
             smtputf8=body["smtputf8"] is True,
-            **{name: _text(body[name]) for name in _WORDS},
+            **{name: _text(body, name, most) for name, most in _WORDS.items()},
         )
-        size = _number(body["size"])
+        size = _number(body, "size", _SIZES)
         recipients = tuple(_recipient(envelope, size, fields) for fields in body["recipients"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DecodeError(f"not a line of {NAME}: {error!r}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DecodeError(f"not a line of {NAME}: {error!r:.200}") from error
     if not recipients or "/" in file or not file.endswith(".eml"):
         raise DecodeError(f"not a line of {NAME}: no recipient, or no name of a file beside it")
+    if len({each.qid for each in recipients}) < len(recipients):
+        raise DecodeError(f"not a line of {NAME}: two recipients have the same qid")
     return Entry(file, recipients)
 
 
 def _recipient(envelope: Envelope, size: int, fields: dict[str, Any]) -> Recipient:
-    numbers = {name: _number(fields[name]) for name in _NUMBERS}
-    texts = {name: _text(fields[name]) for name in _TEXTS}
+    numbers = {name: _number(fields, name, allowed) for name, allowed in _NUMBERS.items()}
+    texts = {name: _text(fields, name, most) for name, most in _TEXTS.items()}
     return Recipient(
         envelope=envelope,
         size=size,
         qid=numbers["qid"],
-        address=_address(fields["recipient"]),
-        area=Area(fields["area"]),
-        due=_time(fields["due"]) if fields["due"] is not None else 0,
+        address=_address(fields, "recipient"),
+        area=Area(_text(fields, "area", 16)),
+        due=_time(fields, "due") if fields["due"] is not None else 0,
         attempts=numbers["attempts"],
         unknowns=numbers["unknowns"],
         code=numbers["code"],
@@ -108,25 +124,40 @@ def _recipient(envelope: Envelope, size: int, fields: dict[str, Any]) -> Recipie
     )
 
 
-def _address(value: object) -> str:
-    text = _text(value)
+def _address(fields: dict[str, Any], name: str) -> str:
+    text = _text(fields, name, MAX_ADDRESS)
     return text if text.lower() == "postmaster" else check_address(text)
 
 
-def _text(value: object) -> str:
+def _text(fields: dict[str, Any], name: str, most: int) -> str:
+    """A text of at most `most` octets, on one line."""
+    value = fields[name]
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{name} is no text")
+    if _CONTROLS.search(value):
+        raise ValueError(f"{name} has a control character")
+    try:
+        octets = len(value.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} is not Unicode: it has half a character") from error
+    if octets > most:
+        raise ValueError(f"{name} is longer than {most} octets")
     return value
 
 
-def _number(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise TypeError(f"{value!r} is no number")
+def _number(fields: dict[str, Any], name: str, allowed: Container[int]) -> int:
+    value = fields[name]
+    if type(value) is not int or value not in allowed:
+        raise ValueError(f"{name} cannot be {value!r:.40}")
     return value
 
 
-def _time(value: object) -> int:
-    at = datetime.fromisoformat(_text(value))
+def _time(fields: dict[str, Any], name: str) -> int:
+    text = _text(fields, name, 40)
+    at = datetime.fromisoformat(text)
     if at.tzinfo is None:
-        raise ValueError(f"{value!r} has no time zone")
-    return int(at.timestamp()) * 1000 + at.microsecond // 1000
+        raise ValueError(f"{name} {text!r} has no time zone")
+    ms = int(at.timestamp()) * 1000 + at.microsecond // 1000
+    if ms not in _TIMES:
+        raise ValueError(f"{name} cannot be {text!r}")
+    return ms

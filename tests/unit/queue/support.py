@@ -106,42 +106,46 @@ addresses = st.builds("{}@{}".format, st.one_of(_dot_atoms, _quoted), _domains)
 
 _times = st.integers(0, 1 << 42)
 _small = st.integers(0, 1 << 16)
-envelopes = st.builds(
-    Envelope,
-    spid=st.integers(0, (1 << 64) - 1),
-    sender=st.one_of(st.just(""), addresses),
-    received=_times,
-    origin=st.sampled_from(Origin),
-    body=st.sampled_from(Body),
-    smtputf8=st.booleans(),
-    zone=texts,
-    listener=texts,
-    client=st.ip_addresses().map(str),
-    user=texts,
-    tls=st.sampled_from(["", "TLSv1.2", "TLSv1.3"]),
-    dsn=texts,
-)
 
 
-recipients = st.builds(
-    Recipient,
-    envelope=envelopes,
-    size=st.integers(0, 1 << 40),
-    qid=st.integers(1, 1 << 31),
-    address=addresses,
-    area=st.sampled_from(Area),
-    due=_times,
-    attempts=_small,
-    unknowns=_small,
-    code=st.integers(200, 599),
-    status=st.sampled_from(["", "4.2.1", "5.1.1"]),
-    reply=texts,
-    remote=texts,
-    dsn=texts,
-    linked=st.booleans(),
-    warned=st.booleans(),
-)
-"""Records that have had a reply; one without carries no status, reply nor host."""
+def recipients_with(words: st.SearchStrategy[str]) -> st.SearchStrategy[Recipient]:
+    """Records that have had a reply; one without carries no status, reply nor host. `words` are all texts."""
+    envelopes = st.builds(
+        Envelope,
+        spid=st.integers(0, (1 << 64) - 1),
+        sender=st.one_of(st.just(""), addresses),
+        received=_times,
+        origin=st.sampled_from(Origin),
+        body=st.sampled_from(Body),
+        smtputf8=st.booleans(),
+        zone=words,
+        listener=words,
+        client=st.ip_addresses().map(str),
+        user=words,
+        tls=st.sampled_from(["", "TLSv1.2", "TLSv1.3"]),
+        dsn=words,
+    )
+    return st.builds(
+        Recipient,
+        envelope=envelopes,
+        size=st.integers(0, 1 << 40),
+        qid=st.integers(1, (1 << 31) - 1),
+        address=addresses,
+        area=st.sampled_from(Area),
+        due=_times,
+        attempts=_small,
+        unknowns=_small,
+        code=st.integers(200, 599),
+        status=st.sampled_from(["", "4.2.1", "5.1.1"]),
+        reply=words,
+        remote=words,
+        dsn=words,
+        linked=st.booleans(),
+        warned=st.booleans(),
+    )
+
+
+recipients = recipients_with(texts)
 
 _attempts = st.builds(
     Attempt,

@@ -16,6 +16,7 @@ from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Origin, Recipient
 from mqcd.core.selection import Selection
 from mqcd.core.spid import format_spid
+from mqcd.queue import record
 from mqcd.queue.admin import index
 from mqcd.queue.admin.bring import Import, Outcome
 from mqcd.queue.admin.eml import read_directory
@@ -26,7 +27,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.disk import FaultyDisk
 from tests.fakes.observer import RecordingObserver
 from tests.unit.queue.admin.kit import LARGE, addresses, fill, look
-from tests.unit.queue.support import Rig, recipients
+from tests.unit.queue.support import Rig, recipient, recipients_with
 from tests.unit.queue.support import addresses as any_address
 
 
@@ -196,7 +197,10 @@ def test_a_damaged_index_is_listed_and_its_files_are_not_guessed_at(tmp_path: Pa
     assert [each.line for each in tree.problems] == [1, 2, 3, None]
 
 
-@given(st.lists(recipients, min_size=1, max_size=3), any_address)
+_plain = recipients_with(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=16))
+
+
+@given(st.lists(_plain, min_size=1, max_size=3, unique_by=lambda each: each.qid), any_address)
 def test_index_lines_come_back_as_they_went(given_: list[Recipient], sender: str) -> None:
     envelope = replace(given_[0].envelope, sender=sender)
     same = [replace(each, envelope=envelope, size=given_[0].size, linked=False) for each in given_]
@@ -213,3 +217,67 @@ def test_the_index_decoder_raises_only_its_own_error(value: object) -> None:
     for line in (str(value), json.dumps(value), json.dumps({"file": value, "recipients": value})):
         with pytest.raises(DecodeError):
             index.decode(line)
+
+
+def line_of(**changes: Any) -> str:
+    """An index line with other values; what no message has goes to its recipient."""
+    body: dict[str, Any] = json.loads(index.encode("x.eml", [recipient()]))
+    for name, value in changes.items():
+        (body if name in body else body["recipients"][0])[name] = value
+    return json.dumps(body)
+
+
+@pytest.mark.parametrize("changes", [
+    {"qid": 0}, {"qid": 1 << 31}, {"qid": 10**30}, {"attempts": 10**25}, {"attempts": -1},
+    {"unknowns": 1 << 31}, {"code": 9999}, {"code": 199}, {"size": -1}, {"size": 1.5},
+    {"due": "0001-01-01T00:00:00Z"}, {"due": "9999-12-31T00:00:00Z"}, {"received": "1969-12-31T00:00:00Z"},
+    {"user": "x" * 70_000}, {"zone": "z" * 65}, {"reply": "\N{SNOWMAN}" * 334}, {"remote": "\ud800"},
+    {"status": "4.2.1\r\nX"}, {"reply": "a\nb"}, {"dsn": "RET=FULL\r\nDATA"}, {"tls": "\0"},
+    {"file": "\ud800.eml"}, {"sender": "a@" + "b" * 400}, {"area": ["held"]}, {"origin": {}},
+])  # fmt: skip
+def test_an_index_line_with_what_no_queue_of_ours_has_is_refused(changes: dict[str, Any]) -> None:
+    index.decode(line_of())
+    (name,) = changes
+    with pytest.raises(DecodeError, match=r"not a line of index\.jsonl") as caught:
+        index.decode(line_of(**changes))
+    assert name in str(caught.value) or "Area" in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_two_recipients_of_a_message_never_have_the_same_qid() -> None:
+    body = json.loads(line_of())
+    body["recipients"] *= 2
+    with pytest.raises(DecodeError, match="the same qid"):
+        index.decode(json.dumps(body))
+
+
+def test_the_longest_index_line_makes_a_record_that_the_journal_holds() -> None:
+    address = "%" * 64 + "@" + ".".join(["a" * 61] * 4)
+    texts = {name: "|" * most for name, most in (*index._WORDS.items(), *index._TEXTS.items())}
+    last = {"qid": (1 << 31) - 1, "attempts": (1 << 31) - 1, "unknowns": (1 << 31) - 1, "size": (1 << 63) - 1}
+    line = line_of(sender=address, recipient=address, **texts, **last)
+    (entry,) = index.decode(line).recipients
+    entry = replace(entry, dsn=texts["dsn"], envelope=replace(entry.envelope, dsn=texts["dsn"]))
+    assert record.sound(record.encode(entry)).qid == last["qid"]
+
+
+def exported(directory: Path, *lines: str) -> Path:
+    """A directory as an export leaves it, with index lines of one's own."""
+    directory.mkdir()
+    (directory / "x.eml").write_bytes(bytes(4096))
+    (directory / index.NAME).write_text("".join(f"{line}\n" for line in lines))
+    return directory
+
+
+def test_what_an_index_names_twice_is_brought_once(tmp_path: Path) -> None:
+    mail = exported(tmp_path / "mail", line_of(), line_of(), line_of(qid=2))
+    tree = read_directory(Disk(), mail, now=FakeClock().now())
+    assert (tree.found, tree.recipients, tree.skipped, tree.damaged) == (3, 2, 1, 0)
+
+
+async def test_an_index_line_that_is_refused_stops_no_other(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "q")
+    mail = exported(tmp_path / "mail", line_of(user="x" * 70_000), line_of(remote="\ud800"), line_of())
+    outcome = await bring(rig, mail)
+    assert (outcome.tree.found, outcome.imported, outcome.tree.damaged) == (3, 1, 2)
+    assert look(rig).ok
