@@ -29,7 +29,7 @@ from mqcd.core.model import Envelope, Origin, Recipient
 from mqcd.core.spid import is_several
 from mqcd.queue.admin import index
 from mqcd.queue.admin.findings import Kind, Problem, Progress, silent
-from mqcd.queue.admin.letters import Letter, Tree, chunks_of, key_of, size_of
+from mqcd.queue.admin.letters import Letter, Tree, chunks_of, files_below, key_of, size_of
 from mqcd.queue.durable import Disk
 
 _MAX_HEADER = 1 << 20
@@ -62,12 +62,8 @@ class _Reader:
         self._tree = Tree(letters=self._letters)
 
     def read(self, known: Set[str]) -> Tree:
-        files = sorted(
-            Path(directory) / name
-            for directory, _, names in os.walk(self._directory)
-            for name in names
-            if name.endswith(".eml")
-        )
+        below = files_below(self._disk, self._directory, self._tree.problems)
+        files = sorted(path for path in below if path.name.endswith(".eml"))
         path = self._directory / index.NAME
         if path.is_file():
             self._read_index(path, files, known)

@@ -8,10 +8,11 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from stat import S_ISDIR, S_ISLNK
 from typing import overload
 
 from mqcd.core.model import Envelope, Recipient
-from mqcd.queue.admin.findings import Problem
+from mqcd.queue.admin.findings import Kind, Problem
 from mqcd.queue.durable import Disk
 
 _CHUNK = 1 << 18
@@ -93,6 +94,28 @@ def size_of(disk: Disk, path: Path) -> int:
         return disk.size(fd)
     finally:
         disk.close(fd)
+
+
+def files_below(disk: Disk, directory: Path, problems: list[Problem]) -> Iterator[Path]:
+    """Every file below a directory, each directory's in order before those of the next.
+
+    A link to a directory is told of and not followed: it may lead back here, or to what is found anyway.
+    Raises OSError when a directory cannot be read, for nobody knows what it holds.
+    """
+    waiting = [directory]
+    while waiting:
+        here = waiting.pop()
+        below: list[Path] = []
+        for name in disk.names(here):
+            path = here / name
+            mode = path.lstat().st_mode
+            if S_ISDIR(mode):
+                below.append(path)
+            elif S_ISLNK(mode) and path.is_dir():
+                problems.append(Problem(Kind.STRAY, path, None, "is a link to a directory; left out"))
+            else:
+                yield path
+        waiting += reversed(below)
 
 
 def chunks_of(disk: Disk, path: Path, offset: int = 0) -> Iterator[bytes]:

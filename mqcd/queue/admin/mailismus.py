@@ -25,7 +25,7 @@ from mqcd.core.reply import Reply
 from mqcd.core.transition import stored_text
 from mqcd.core.transparency import unstuff
 from mqcd.queue.admin.findings import Kind, Problem, Progress, silent
-from mqcd.queue.admin.letters import Letter, Letters, Tree, chunks_of, key_of, size_of
+from mqcd.queue.admin.letters import Letter, Letters, Tree, chunks_of, files_below, key_of, size_of
 from mqcd.queue.admin.ndrdiag import Diagnosis, decode, last_reply
 from mqcd.queue.cluster import split_lines
 from mqcd.queue.durable import Disk
@@ -180,14 +180,13 @@ class _Reader:
     # ------------------------------------------------------------ records
 
     def _find_clusters(self, area: Path) -> Iterator[Path]:
-        for directory, below, names in os.walk(area):
-            below.sort()
-            for name in sorted(names):
-                path = Path(directory) / name
-                if name.startswith("M") and name.endswith(".mqc"):
-                    yield path
-                else:
-                    self._tree.problems.append(Problem(Kind.STRAY, path, None, "is no cluster; left out"))
+        if os.path.lexists(area) and not area.is_dir():
+            raise StoreUnavailable(f"{area} is no directory")
+        for path in files_below(self._disk, area, self._tree.problems):
+            if path.name.startswith("M") and path.name.endswith(".mqc"):
+                yield path
+            else:
+                self._tree.problems.append(Problem(Kind.STRAY, path, None, "is no cluster; left out"))
 
     def _read_cluster(self, area: Area, path: Path) -> None:
         data = self._disk.read_file(path)

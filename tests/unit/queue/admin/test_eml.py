@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area
 from mqcd.queue.admin.eml import read_directory, with_crlf
+from mqcd.queue.admin.findings import Kind
 from mqcd.queue.admin.letters import Letter, Tree
 from mqcd.queue.durable import Disk
 from tests.fakes.clock import START_MS
+from tests.fakes.disk import FaultyDisk
 
 
 def read(directory: Path) -> Tree:
@@ -112,6 +115,25 @@ def test_the_same_octets_in_two_files_are_two_messages(tmp_path: Path) -> None:
 def test_a_place_that_is_no_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="no directory"):
         read(tmp_path / "nowhere")
+
+
+def test_a_directory_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "secret").mkdir()
+    disk = FaultyDisk()
+    disk.fail("names", "*/secret", code=errno.EACCES)
+    with pytest.raises(PermissionError) as caught:
+        read_directory(disk, tmp_path, now=START_MS)
+    assert str(caught.value.filename) == str(tmp_path / "secret")
+
+
+def test_a_link_to_a_directory_is_told_of_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "mail").mkdir()
+    (tmp_path / "mail" / "a.eml").write_bytes(b"From: a@a.example\nTo: t@b.example\n\nx\n")
+    (tmp_path / "mail" / "b.eml").symlink_to("a.eml")
+    (tmp_path / "again").symlink_to("mail")
+    tree = read(tmp_path)
+    assert (tree.found, tree.damaged, len(tree.letters)) == (2, 0, 2)
+    assert [(each.kind, each.path.name) for each in tree.problems] == [(Kind.STRAY, "again")]
 
 
 @given(st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b"a", b""])), st.integers(1, 4))

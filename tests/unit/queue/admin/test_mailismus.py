@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import tracemalloc
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from mqcd.queue.admin.letters import Tree
 from mqcd.queue.admin.mailismus import read_tree
 from mqcd.queue.durable import Disk
 from tests.fakes.clock import START_MS
+from tests.fakes.disk import FaultyDisk
 from tests.unit.queue.admin.trees import CONTENT, RECEIVED, image, made, read, record
 
 
@@ -325,3 +327,44 @@ def test_what_is_kept_of_a_recipient_is_little_more_than_its_line(tmp_path: Path
     assert (got.recipients, len(got.letters)) == (3000, 3000)
     assert kept / got.recipients < 500
     assert [letter.keys for letter in got.letters] == [letter.keys for letter in got.letters]
+
+
+@pytest.mark.parametrize("place", ["queue/deferred", "queue/deferred/T1795187940", "spool", "spool/s01"])
+def test_a_directory_that_cannot_be_read_is_refused_by_name(tmp_path: Path, place: str) -> None:
+    tree = made(tmp_path)
+    tree.cluster("deferred/T1795187940", record(retries=1, code=450))
+    tree.content()
+    disk = FaultyDisk()
+    disk.fail("names", f"*/{place}", code=errno.EACCES)
+    with pytest.raises(PermissionError) as caught:
+        read_tree(disk, tree.var, now=START_MS)
+    assert str(caught.value.filename) == str(tree.var / place)
+
+
+def test_a_link_to_a_directory_is_told_of_and_not_followed(tmp_path: Path) -> None:
+    tree = made(tmp_path)
+    tree.cluster("deferred/T1795187940", record(retries=1, code=450))
+    tree.content()
+    deferred = tree.var / "queue" / "deferred"
+    (deferred / "T1795187999").symlink_to("T1795187940")
+    (deferred / "Mloop.mqc").symlink_to(deferred)
+    got = read(tree.var)
+    assert counts(got) == (1, 1, 0, 0)
+    assert [(each.kind, each.path.name) for each in got.problems] == [
+        (Kind.STRAY, "Mloop.mqc"), (Kind.STRAY, "T1795187999"),
+    ]  # fmt: skip
+
+
+def test_an_area_may_be_missing_and_may_be_a_link(tmp_path: Path) -> None:
+    tree = made(tmp_path)
+    tree.cluster("incoming", record())
+    tree.content()
+    area = tree.var / "queue" / "incoming"
+    area.rename(tmp_path / "elsewhere")
+    assert counts(read(tree.var)) == (0, 0, 0, 0)
+    area.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(StoreUnavailable, match=f"{area} is no directory"):
+        read(tree.var)
+    area.unlink()
+    area.symlink_to(tmp_path / "elsewhere")
+    assert counts(read(tree.var)) == (1, 1, 0, 0)
