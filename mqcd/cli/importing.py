@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mqcd.queue.admin.bring import Outcome
     from mqcd.queue.admin.findings import Progress
     from mqcd.queue.admin.letters import Tree
+    from mqcd.queue.shard import Options
 
 _directory = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 
@@ -42,13 +43,16 @@ def bring_in() -> None:
 def mailismus(place: Place, directory: Path, spool: Path | None, dry_run: bool, as_json: bool) -> int:
     """Take in a queue of Mailismus; DIR is its %DIRVAR%, which stays as it is."""
 
-    def read(progress: Progress, known: Set[str]) -> Tree:
+    def read(options: Options, progress: Progress, known: Set[str]) -> Tree:
         from mqcd.net.clock import SystemClock
         from mqcd.queue.admin.mailismus import read_tree
         from mqcd.queue.durable import Disk
 
         now = SystemClock().now()
-        return read_tree(Disk(), directory, spool=spool, now=now, known=known, progress=progress)
+        latest = now + options.schedule.longest
+        return read_tree(
+            Disk(), directory, spool=spool, now=now, latest=latest, known=known, progress=progress
+        )
 
     return _bring(place, "mailismus", read, dry_run, as_json)
 
@@ -62,18 +66,24 @@ def mailismus(place: Place, directory: Path, spool: Path | None, dry_run: bool, 
 def eml(place: Place, directory: Path, dry_run: bool, as_json: bool) -> int:
     """Take in the .eml files below DIR: as its index.jsonl says, else as their headers say."""
 
-    def read(progress: Progress, known: Set[str]) -> Tree:
+    def read(options: Options, progress: Progress, known: Set[str]) -> Tree:
         from mqcd.net.clock import SystemClock
         from mqcd.queue.admin.eml import read_directory
         from mqcd.queue.durable import Disk
 
-        return read_directory(Disk(), directory, now=SystemClock().now(), known=known, progress=progress)
+        now = SystemClock().now()
+        latest = now + options.schedule.longest
+        return read_directory(Disk(), directory, now=now, latest=latest, known=known, progress=progress)
 
     return _bring(place, "eml", read, dry_run, as_json)
 
 
 def _bring(
-    place: Place, kind: str, read: Callable[[Progress, Set[str]], Tree], dry_run: bool, as_json: bool
+    place: Place,
+    kind: str,
+    read: Callable[[Options, Progress, Set[str]], Tree],
+    dry_run: bool,
+    as_json: bool,
 ) -> int:
     import asyncio
 
@@ -89,7 +99,7 @@ def _bring(
             clock=clock,
             observer=Fanout(),
             kind=kind,
-            read=partial(read, progress),
+            read=partial(read, options, progress),
             progress=progress,
         )
         outcome = work.rehearse() if dry_run else asyncio.run(work.run())

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from mqcd.core.address import check_address
 from mqcd.core.errors import DecodeError, StoreUnavailable
+from mqcd.core.events import format_time
 from mqcd.core.model import Envelope, Origin, Recipient
 from mqcd.core.spid import is_several
 from mqcd.queue.admin import index
@@ -41,20 +42,24 @@ def read_directory(
     directory: Path,
     *,
     now: int,
+    latest: int,
     known: Set[str] = frozenset(),
     progress: Progress = silent,
 ) -> Tree:
-    """Read and check everything; `known` are keys that earlier imports have brought."""
+    """Read and check everything; `known` are keys that earlier imports have brought.
+
+    What is due later than `latest`, ms, is due then.
+    """
     if not directory.is_dir():
         raise StoreUnavailable(f"{directory} is no directory")
-    return _Reader(disk, directory, now, progress).read(known)
+    return _Reader(disk, directory, (now, latest), progress).read(known)
 
 
 class _Reader:
-    def __init__(self, disk: Disk, directory: Path, now: int, progress: Progress) -> None:
+    def __init__(self, disk: Disk, directory: Path, times: tuple[int, int], progress: Progress) -> None:
         self._disk = disk
         self._directory = directory
-        self._now = now
+        self._now, self._latest_due = times
         self._progress = progress
         self._letters: list[Letter] = []
         self._indexed: set[str] = set()
@@ -124,12 +129,16 @@ class _Reader:
             text = f"{entry.file} is {octets} octets long, and should be {first.size}"
             self._damaged(path, number, text, len(entry.recipients))
             return
+        recipients = [replace(each, due=min(each.due, self._latest_due)) for each in entry.recipients]
+        if recipients != [*entry.recipients]:
+            text = f"is due later than after the longest delay here: now at {format_time(self._latest_due)}"
+            self._tree.problems.append(Problem(Kind.LINE, path, number, text))
         envelope = first.envelope
         of_message = ("eml", envelope.spid, envelope.received, envelope.sender)
         letter = Letter(
             octets=octets,
             envelope=replace(envelope, origin=Origin.IMPORT),
-            recipients=entry.recipients,
+            recipients=tuple(recipients),
             keys=tuple(key_of(*of_message, each.qid, each.address) for each in entry.recipients),
             several=is_several(envelope.spid),
             content=partial(chunks_of, self._disk, file),

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from mqcd.core.address import check_address
 from mqcd.core.errors import DecodeError, StoreUnavailable
+from mqcd.core.events import format_time
 from mqcd.core.model import Area, Envelope, Origin, Recipient
 from mqcd.core.reply import Reply
 from mqcd.core.transition import stored_text
@@ -88,22 +89,27 @@ def read_tree(
     *,
     spool: Path | None = None,
     now: int,
+    latest: int,
     known: Set[str] = frozenset(),
     progress: Progress = silent,
 ) -> Tree:
-    """Read and check everything; `known` are keys that earlier imports have brought."""
+    """Read and check everything; `known` are keys that earlier imports have brought.
+
+    What is due later than `latest`, ms, is due then.
+    """
     queue_root, spool_root = places(directory, spool)
     if not spool_root.is_dir():
         raise StoreUnavailable(f"{spool_root} is missing: name the spool by --spool")
-    return _Reader(disk, queue_root, spool_root, now, progress).read(known)
+    return _Reader(disk, (queue_root, spool_root), (now, latest), progress).read(known)
 
 
 class _Reader:
-    def __init__(self, disk: Disk, queue_root: Path, spool_root: Path, now: int, progress: Progress) -> None:
+    def __init__(
+        self, disk: Disk, roots: tuple[Path, Path], times: tuple[int, int], progress: Progress
+    ) -> None:
         self._disk = disk
-        self._queue_root = queue_root
-        self._spool_root = spool_root
-        self._now = now
+        self._queue_root, self._spool_root = roots
+        self._now, self._latest_due = times
         self._progress = progress
         self._letters = Letters(self._make)
         self._tree = Tree(letters=self._letters)
@@ -208,7 +214,15 @@ class _Reader:
     def _due(self, path: Path) -> int:
         """When what lies in a directory is to be tried, ms; at once for one without a time."""
         match = _DUE.fullmatch(path.parent.name)
-        return int(match[1]) * 1000 if match is not None else self._now
+        due = int(match[1]) * 1000 if match is not None else self._now
+        if due <= self._latest_due:
+            return due
+        problems = self._tree.problems
+        if not problems or problems[-1].path != path.parent:
+            text = "is later than the longest delay here: what it holds is due at "
+            text += format_time(self._latest_due)
+            problems.append(Problem(Kind.CLUSTER, path.parent, None, text))
+        return self._latest_due
 
     def _read_line(self, area: Area, path: Path, number: int, line: bytes, due: int) -> None:
         if not line.strip():

@@ -20,7 +20,7 @@ from tests.fakes.disk import FaultyDisk
 
 
 def read(directory: Path) -> Tree:
-    return read_directory(Disk(), directory, now=START_MS)
+    return read_directory(Disk(), directory, now=START_MS, latest=START_MS)
 
 
 def only(directory: Path, octets: bytes) -> Letter:
@@ -109,7 +109,7 @@ def test_the_same_octets_in_two_files_are_two_messages(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"From: a@a.example\nTo: t@b.example\n\nx\n")
     keys = [key for letter in read(tmp_path).letters for key in letter.keys]
     assert len(set(keys)) == 2
-    assert read_directory(Disk(), tmp_path, now=START_MS, known=set(keys)).skipped == 2
+    assert read_directory(Disk(), tmp_path, now=START_MS, latest=START_MS, known=set(keys)).skipped == 2
 
 
 def test_a_place_that_is_no_directory_is_refused(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_directory_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> N
     disk = FaultyDisk()
     disk.fail("names", "*/secret", code=errno.EACCES)
     with pytest.raises(PermissionError) as caught:
-        read_directory(disk, tmp_path, now=START_MS)
+        read_directory(disk, tmp_path, now=START_MS, latest=START_MS)
     assert str(caught.value.filename) == str(tmp_path / "secret")
 
 

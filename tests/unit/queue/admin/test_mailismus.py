@@ -16,7 +16,7 @@ from mqcd.queue.admin.mailismus import read_tree
 from mqcd.queue.durable import Disk
 from tests.fakes.clock import START_MS
 from tests.fakes.disk import FaultyDisk
-from tests.unit.queue.admin.trees import CONTENT, RECEIVED, image, made, read, record
+from tests.unit.queue.admin.trees import CONTENT, LATEST, RECEIVED, image, made, read, record
 
 
 def recipients(tree: Tree) -> list[Recipient]:
@@ -293,7 +293,7 @@ def test_var_above_or_spool_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "home" / "var" / "spool").rename(elsewhere)
     with pytest.raises(StoreUnavailable, match="--spool"):
         read(tmp_path / "home")
-    got = read_tree(Disk(), tmp_path / "home", spool=elsewhere, now=START_MS)
+    got = read_tree(Disk(), tmp_path / "home", spool=elsewhere, now=START_MS, latest=LATEST)
     assert counts(got) == (1, 1, 0, 0)
 
 
@@ -337,7 +337,7 @@ def test_a_directory_that_cannot_be_read_is_refused_by_name(tmp_path: Path, plac
     disk = FaultyDisk()
     disk.fail("names", f"*/{place}", code=errno.EACCES)
     with pytest.raises(PermissionError) as caught:
-        read_tree(disk, tree.var, now=START_MS)
+        read_tree(disk, tree.var, now=START_MS, latest=LATEST)
     assert str(caught.value.filename) == str(tree.var / place)
 
 
@@ -368,3 +368,18 @@ def test_an_area_may_be_missing_and_may_be_a_link(tmp_path: Path) -> None:
     area.unlink()
     area.symlink_to(tmp_path / "elsewhere")
     assert counts(read(tree.var)) == (1, 1, 0, 0)
+
+
+def test_no_due_time_is_later_than_the_longest_delay(tmp_path: Path) -> None:
+    tree = made(tmp_path)
+    late = "T" + "9" * 23
+    tree.cluster(f"deferred/{late}", record(retries=1, code=450))
+    tree.cluster(f"deferred/{late}", record("F97BB3A2", retries=1, code=450), name="M000001A1F97BB4C6-2.mqc")
+    tree.cluster("deferred/T1795187940", record("F97BB3A4", retries=1, code=450))
+    for spid in ("F97BB3A0", "F97BB3A2", "F97BB3A4"):
+        tree.content(spid)
+    got = read_tree(Disk(), tree.var, now=START_MS, latest=1_795_188_000_000)
+    assert sorted(each.due for each in recipients(got)) == [1_795_187_940_000, *2 * [1_795_188_000_000]]
+    [problem] = got.problems
+    assert (problem.path.name, got.damaged) == (late, 0)
+    assert problem.text.endswith("what it holds is due at 2026-11-20T15:20:00.000Z")

@@ -23,10 +23,11 @@ from mqcd.queue.admin.eml import read_directory
 from mqcd.queue.admin.outgoing import Exported, export
 from mqcd.queue.durable import Disk
 from tests.contract.mail import delivered
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.disk import FaultyDisk
 from tests.fakes.observer import RecordingObserver
 from tests.unit.queue.admin.kit import LARGE, addresses, fill, look
+from tests.unit.queue.admin.trees import LATEST
 from tests.unit.queue.support import Rig, recipient, recipients_with
 from tests.unit.queue.support import addresses as any_address
 
@@ -40,12 +41,14 @@ def entries(target: Path) -> list[dict[str, Any]]:
 
 
 async def bring(rig: Rig, directory: Path) -> Outcome:
+    now = rig.clock.now()
+    latest = now + rig.options.schedule.longest
     return await Import(
         options=rig.options,
         clock=rig.clock,
         observer=RecordingObserver(),
         kind="eml",
-        read=lambda known: read_directory(Disk(), directory, now=rig.clock.now(), known=known),
+        read=lambda known: read_directory(Disk(), directory, now=now, latest=latest, known=known),
     ).run()
 
 
@@ -192,7 +195,7 @@ async def test_what_was_exported_comes_back_as_it_was(rig: Rig, tmp_path: Path) 
 def test_a_damaged_index_is_listed_and_its_files_are_not_guessed_at(tmp_path: Path) -> None:
     (tmp_path / "a.eml").write_bytes(b"From: a@b.example\n\nhi\n")
     (tmp_path / index.NAME).write_text('{"file":"a.eml"}\nnonsense\n[]\n')
-    tree = read_directory(Disk(), tmp_path, now=FakeClock().now())
+    tree = read_directory(Disk(), tmp_path, now=FakeClock().now(), latest=LATEST)
     assert (tree.found, tree.damaged, tree.letters) == (3, 3, [])
     assert [each.line for each in tree.problems] == [1, 2, 3, None]
 
@@ -271,7 +274,7 @@ def exported(directory: Path, *lines: str) -> Path:
 
 def test_what_an_index_names_twice_is_brought_once(tmp_path: Path) -> None:
     mail = exported(tmp_path / "mail", line_of(), line_of(), line_of(qid=2))
-    tree = read_directory(Disk(), mail, now=FakeClock().now())
+    tree = read_directory(Disk(), mail, now=FakeClock().now(), latest=LATEST)
     assert (tree.found, tree.recipients, tree.skipped, tree.damaged) == (3, 2, 1, 0)
 
 
@@ -281,3 +284,12 @@ async def test_an_index_line_that_is_refused_stops_no_other(tmp_path: Path) -> N
     outcome = await bring(rig, mail)
     assert (outcome.tree.found, outcome.imported, outcome.tree.damaged) == (3, 1, 2)
     assert look(rig).ok
+
+
+def test_no_due_time_of_an_index_is_later_than_the_longest_delay(tmp_path: Path) -> None:
+    late = line_of(due="2099-01-01T00:00:00Z")
+    mail = exported(tmp_path / "mail", late, line_of(spid="0" * 16))
+    tree = read_directory(Disk(), mail, now=FakeClock().now(), latest=START_MS + 1000)
+    assert [each.due for letter in tree.letters for each in letter.recipients] == [START_MS + 1000, START_MS]
+    [problem] = tree.problems
+    assert (problem.path.name, problem.line, tree.damaged) == (index.NAME, 1, 0)

@@ -19,6 +19,8 @@ from tests.unit.queue.support import Rig
 
 DATA = Path(__file__).parents[3] / "data" / "mailismus"
 RECEIVED = START_MS - 7_200_000
+LATEST = 1 << 42
+"""A longest delay of decades: the samples' own times come out as they are."""
 LOOPBACK = 2130706433
 CONTENT = b"Received: from client\r\n\tby old; now\r\nSubject: hello\r\n\r\nWorld\r\n"
 
@@ -95,7 +97,7 @@ def made(tmp_path: Path) -> Made:
 
 def read(var: Path) -> Tree:
     """What the reader makes of a tree."""
-    return read_tree(Disk(), var, now=START_MS)
+    return read_tree(Disk(), var, now=START_MS, latest=LATEST)
 
 
 def job(rig: Rig, var: Path) -> Import:
@@ -105,7 +107,7 @@ def job(rig: Rig, var: Path) -> Import:
         clock=rig.clock,
         observer=RecordingObserver(),
         kind="mailismus",
-        read=lambda known: read_tree(Disk(), var, now=rig.clock.now(), known=known),
+        read=lambda known: read_tree(Disk(), var, now=rig.clock.now(), latest=LATEST, known=known),
     )
 
 
