@@ -197,7 +197,11 @@ class _Reader:
     def _read_cluster(self, area: Area, path: Path) -> None:
         data = self._disk.read_file(path)
         offset = _OFFSET.search(path.name)
-        start = min(int(offset[1]), len(data)) if offset is not None else 0
+        start = int(offset[1]) if offset is not None else 0
+        if start > len(data):
+            text = f"octet {start} of its name lies behind its end ({len(data)}): all counts as done"
+            self._tree.problems.append(Problem(Kind.CLUSTER, path, None, text))
+            start = len(data)
         due = self._due(path) if area is Area.DEFERRED else 0
         self._clusters.append((area, path, due))
         number = data.count(b"\n", 0, start) + 1

@@ -383,3 +383,14 @@ def test_no_due_time_is_later_than_the_longest_delay(tmp_path: Path) -> None:
     [problem] = got.problems
     assert (problem.path.name, got.damaged) == (late, 0)
     assert problem.text.endswith("what it holds is due at 2026-11-20T15:20:00.000Z")
+
+
+def test_an_offset_behind_the_end_of_a_cluster_is_told_of(tmp_path: Path) -> None:
+    tree = made(tmp_path)
+    path = tree.cluster("incoming", record(), name="M000001A1F97BB4C6-1-p9999.mqc")
+    tree.cluster("incoming", record(), name=f"M000001A1F97BB4C6-2-p{len(record())}.mqc")
+    got = read(tree.var)
+    assert counts(got) == (0, 0, 0, 0)
+    [problem] = got.problems
+    assert problem.path == path
+    assert problem.text == f"octet 9999 of its name lies behind its end ({len(record())}): all counts as done"
