@@ -13,7 +13,7 @@ from mqcd.cli.progress import waiting
 from mqcd.cli.upkeep import options_at, problem_fields, problem_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Set
+    from collections.abc import Callable, Sequence, Set
 
     from mqcd.queue.admin.bring import Outcome
     from mqcd.queue.admin.findings import Progress
@@ -54,7 +54,9 @@ def mailismus(place: Place, directory: Path, spool: Path | None, dry_run: bool, 
             Disk(), directory, spool=spool, now=now, latest=latest, known=known, progress=progress
         )
 
-    return _bring(place, "mailismus", read, dry_run, as_json)
+    from mqcd.queue.admin.mailismus import places
+
+    return _bring(place, "mailismus", read, dry_run, as_json, places(directory, spool))
 
 
 @bring_in.command()
@@ -84,6 +86,7 @@ def _bring(
     read: Callable[[Options, Progress, Set[str]], Tree],
     dry_run: bool,
     as_json: bool,
+    roots: Sequence[Path] = (),
 ) -> int:
     import asyncio
 
@@ -100,6 +103,7 @@ def _bring(
             observer=Fanout(),
             kind=kind,
             read=partial(read, options, progress),
+            roots=roots,
             progress=progress,
         )
         outcome = work.rehearse() if dry_run else asyncio.run(work.run())

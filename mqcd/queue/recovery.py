@@ -29,7 +29,7 @@ from mqcd.queue.backlog import Backlog
 from mqcd.queue.chain import find_chain, irregular_slots, leftovers
 from mqcd.queue.durable import Disk, told
 from mqcd.queue.figures import Figures
-from mqcd.queue.identity import check_roots, take_lock
+from mqcd.queue.identity import check_maker, check_roots, take_lock
 from mqcd.queue.imports import name_events
 from mqcd.queue.journal import Journal
 from mqcd.queue.manifest import Manifest, ManifestState
@@ -118,6 +118,8 @@ def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]
     path = queue_root / "MANIFEST"
     state = manifests.read(disk, path)
     new = state is None
+    if new:
+        check_maker(disk, queue_root)
     if new and _holds_mail(disk, queue_root):
         raise StoreDamaged(f"{path} is missing though the queue holds files. Run `mqcd fsck`.")
     check_roots(disk, [queue_root, spool_root], new=new)

@@ -6,9 +6,11 @@ is nothing new in it. What was brought once is not brought again: the queue keep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from mqcd.core.errors import StoreUnavailable
 from mqcd.core.ports import Clock, Observer
 from mqcd.queue import manifest as manifests
 from mqcd.queue.admin.admission import admit, known_keys
@@ -16,6 +18,7 @@ from mqcd.queue.admin.findings import Progress, silent
 from mqcd.queue.admin.letters import Tree
 from mqcd.queue.admin.ownership import owned
 from mqcd.queue.durable import Disk
+from mqcd.queue.identity import check_maker
 from mqcd.queue.imports import name_events, pending_events
 from mqcd.queue.manifest import ManifestState
 from mqcd.queue.shard import Options
@@ -44,6 +47,8 @@ class Import:
     kind: str
     """Goes into its name in the MANIFEST: `mailismus` or `eml`."""
     read: Read
+    roots: Sequence[Path] = ()
+    """Of the source, if it is a queue: it must be another one."""
     progress: Progress = silent
     disk: Disk = field(default_factory=Disk)
     workers: Workers | None = None
@@ -70,7 +75,17 @@ class Import:
             return Outcome(tree, admit(ours, self.kind, tree, self.progress))
 
     def _state(self, disk: Disk) -> ManifestState | None:
-        return manifests.read(disk, self.options.settings.rootpath / "MANIFEST")
+        """What the MANIFEST says; None for a queue that is still to be made."""
+        settings = self.options.settings
+        state = manifests.read(disk, settings.rootpath / "MANIFEST")
+        if state is None:
+            check_maker(disk, settings.rootpath)
+        own = [settings.rootpath.resolve(), settings.spool.rootpath.resolve()]
+        for root in self.roots:
+            if root.resolve() in own:
+                text = "the queue's own: name the one that the mail is to come from, and ours with --var"
+                raise StoreUnavailable(f"{root} is {text}")
+        return state
 
     def _known(self, disk: Disk, state: ManifestState | None) -> Set[str]:
         return known_keys(disk, self.options.settings.rootpath, state) if state is not None else set()

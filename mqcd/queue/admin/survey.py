@@ -22,7 +22,7 @@ from mqcd.queue import manifest as manifests
 from mqcd.queue.admin.findings import Findings, Kind, Problem, Progress, plain, silent
 from mqcd.queue.chain import SegmentMissing, find_chain, irregular_slots, leftovers
 from mqcd.queue.durable import TEMP_SUFFIX, Disk, told
-from mqcd.queue.identity import check_roots
+from mqcd.queue.identity import check_maker, check_roots
 from mqcd.queue.imports import pending_events
 from mqcd.queue.manifest import ClusterState, ManifestState
 from mqcd.queue.quarantine import QUARANTINE, stands_for
@@ -150,7 +150,12 @@ class _Survey:
             self._wrong(Kind.MANIFEST, path, told(error))
             return None
         if state is None:
-            self._wrong(Kind.MANIFEST, path, "is missing: put it back from a copy of the same moment")
+            text = "is missing: put it back from a copy of the same moment"
+            try:
+                check_maker(self._disk, self._queue_root)
+            except StoreUnavailable as error:
+                text = str(error)
+            self._wrong(Kind.MANIFEST, path, text)
         elif state.dropped:
             text = (
                 f"its last {state.dropped} octets are an edit that a crash cut off, and that did not happen"

@@ -10,7 +10,7 @@ import pytest
 
 from mqcd.cli import main
 from tests.unit.daemon.support import write_conf
-from tests.unit.queue.admin.trees import made, record, unpack
+from tests.unit.queue.admin.trees import image, made, record, unpack
 
 Capture = pytest.CaptureFixture[str]
 
@@ -99,3 +99,34 @@ def test_a_missing_content_makes_an_export_fail(tmp_path: Path, capfd: Capture) 
     first.unlink()
     assert main(words(tmp_path, "queue", "export", "--to", str(tmp_path / "mail"))) == 1
     assert first.stem in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["real", "dry"])
+def test_a_queue_of_mailismus_is_not_imported_into_itself(
+    tmp_path: Path, capfd: Capture, more: tuple[str, ...]
+) -> None:
+    sample = unpack("mixed", tmp_path)
+    before = image(sample)
+    there = words(tmp_path, "--var", str(sample / "var"))
+    for directory in (sample / "var", sample):
+        assert main([*there, "import", "mailismus", str(directory), *more]) == 1
+        said = capfd.readouterr()
+        assert f"{sample}/var/queue is a queue of Mailismus: give mqcd a directory of its own" in said.err
+        assert said.out == ""
+    assert image(sample) == before
+    assert main([*there, "fsck"]) == 1
+    assert "give mqcd a directory of its own" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["real", "dry"])
+def test_a_queue_of_ours_is_not_imported_into_itself(
+    tmp_path: Path, capfd: Capture, more: tuple[str, ...]
+) -> None:
+    assert main(words(tmp_path, "import", "mailismus", str(unpack("mixed", tmp_path)))) == 0
+    capfd.readouterr()
+    assert main(words(tmp_path, "import", "mailismus", str(tmp_path / "var"), *more)) == 1
+    assert f"{tmp_path}/var/queue is the queue's own" in capfd.readouterr().err
+    elsewhere = str(made(tmp_path).var)
+    shared = ("--spool", str(tmp_path / "var" / "spool"))
+    assert main(words(tmp_path, "import", "mailismus", elsewhere, *shared, *more)) == 1
+    assert f"{tmp_path}/var/spool is the queue's own" in capfd.readouterr().err

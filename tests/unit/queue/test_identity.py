@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.core.errors import StoreBusy, StoreDamaged
+from mqcd.core.errors import StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.queue import identity
 from mqcd.queue.durable import Disk
 from tests.fakes.killed import copy_as_killed
@@ -86,6 +86,14 @@ async def test_a_missing_manifest_beside_mail_is_refused(rig: Rig, rest: str) ->
             path.unlink()
     with pytest.raises(StoreDamaged, match=r"MANIFEST is missing though the queue holds files.*mqcd fsck"):
         await Rig(rig.root).open()
+
+
+async def test_a_queue_of_mailismus_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    cluster = tmp_path / "q" / "queue" / "deferred" / "T1795187940" / "M000001A1F97BB4C6-1-p782.mqc"
+    cluster.parent.mkdir(parents=True)
+    cluster.write_text("")
+    with pytest.raises(StoreUnavailable, match=r"is a queue of Mailismus.*--var.*import mailismus"):
+        await Rig(tmp_path / "q").open()
 
 
 async def test_a_missing_segment_is_refused(rig: Rig) -> None:
