@@ -4,8 +4,10 @@ With an `index.jsonl`, as `mqcd queue export` writes it, each message has the en
 the octets that the index says, and files that it does not name are left out.
 
 Without one the envelope is taken from the header section (RFC 5322): Return-Path, else Sender, else From
-sends; To, Cc and Bcc receive. Then Bcc is dropped, as whoever submits such a message must, and lines end in
-CRLF whatever ended them in the file; such mail is new: accepted now, tried at once.
+sends; To, Cc and Bcc receive. Where the message was sent again (3.6.6), the first block of Resent- fields
+says so instead, and only a Return-Path above it counts. Then Bcc and Resent-Bcc are dropped, as whoever
+submits such a message must, and so is the line that an mbox puts first; lines end in CRLF whatever ended them
+in the file. Such mail is new: accepted now, tried at once.
 
 What cannot be taken is told with its place, and stops nothing.
 Raises StoreUnavailable when there is no such directory, OSError when it cannot be read.
@@ -17,13 +19,12 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
-from email.message import Message
 from email.parser import HeaderParser
 from email.utils import getaddresses
 from functools import partial
 from pathlib import Path
 
-from mqcd.core.address import check_address
+from mqcd.core.address import check_address, domain_of, split_address
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.events import format_time
 from mqcd.core.model import Envelope, Origin, Recipient
@@ -33,6 +34,9 @@ from mqcd.queue.admin.findings import Kind, Problem, Progress, silent
 from mqcd.queue.admin.letters import Letter, Tree, chunks_of, files_below, key_of, size_of
 from mqcd.queue.durable import Disk
 
+_RESENT = "resent-"
+Field = tuple[str, str]
+"""Name in lower case, and value."""
 _MAX_HEADER = 1 << 20
 """Octets within which the header section must end."""
 
@@ -68,7 +72,7 @@ class _Reader:
 
     def read(self, known: Set[str]) -> Tree:
         below = files_below(self._disk, self._directory, self._tree.problems)
-        files = sorted(path for path in below if path.name.endswith(".eml"))
+        files = sorted(path for path in below if path.name.lower().endswith(".eml"))
         path = self._directory / index.NAME
         if path.is_file():
             self._read_index(path, files, known)
@@ -152,8 +156,8 @@ class _Reader:
         try:
             octets = size_of(self._disk, path)
             head, at = _header_section(self._disk, path)
-            header = HeaderParser().parsestr(head.decode("utf-8", "replace"))
-            sender, recipients = _sender(header), _recipients(header)
+            prefix, fields = _latest(_fields(head))
+            sender, recipients = _sender(prefix, fields), _recipients(prefix, fields)
         except (OSError, DecodeError) as error:
             self._damaged(path, None, getattr(error, "strerror", None) or str(error))
             return
@@ -177,7 +181,7 @@ class _Reader:
             ),
             keys=tuple(key_of("eml", name, digest.hexdigest(), address) for address in recipients),
             several=len(recipients) > 1,
-            content=partial(_submitted, self._disk, path, _without_bcc(head), at),
+            content=partial(_submitted, self._disk, path, _cleaned(head), at),
         )
         self._take(letter, known)
 
@@ -201,36 +205,78 @@ def _header_section(disk: Disk, path: Path) -> tuple[bytes, int]:
     return data, len(data)
 
 
-def _without_bcc(head: bytes) -> bytes:
+def _cleaned(head: bytes) -> bytes:
+    """A header section without Bcc, and without the line that an mbox puts before it."""
+    if head.startswith(b"From "):
+        head = head[head.find(b"\n") + 1 :]
     kept: list[bytes] = []
     inside = False
     for line in head.splitlines(keepends=True):
         folded = line[:1] in (b" ", b"\t")
-        inside = inside if folded else line[:4].lower() == b"bcc:"
+        inside = inside if folded else line.lower().startswith((b"bcc:", b"resent-bcc:"))
         if not inside:
             kept.append(line)
     return b"".join(kept)
 
 
-def _sender(header: Message) -> str:
+def _fields(head: bytes) -> list[Field]:
+    """The fields of a header section. Octets that are not UTF-8 are half characters (PEP 383)."""
+    header = HeaderParser().parsestr(head.decode("utf-8", "surrogateescape"))
+    return [(name.lower(), value) for name, value in header.raw_items()]
+
+
+def _latest(fields: list[Field]) -> tuple[str, list[Field]]:
+    """The fields that say how the message went last, and what their names begin with there.
+
+    Each sending puts its fields above those of the ones before.
+    """
+    start = next((at for at, (name, _) in enumerate(fields) if name.startswith(_RESENT)), None)
+    if start is None:
+        return "", fields
+    found = [field for field in fields[:start] if field[0] == "return-path"]
+    names: set[str] = set()
+    for name, value in fields[start:]:
+        if not name.startswith(_RESENT) or name in names:
+            break
+        names.add(name)
+        found.append((name.removeprefix(_RESENT), value))
+    return _RESENT.title(), found
+
+
+def _sender(prefix: str, fields: list[Field]) -> str:
     """The reverse-path. Raises DecodeError when there is none."""
-    path = str(header.get("Return-Path", "")).strip()
-    if path == "<>":
+    paths = [value for name, value in fields if name == "return-path"]
+    if paths and paths[0].strip() == "<>":
         return ""
-    for name in ("Return-Path", "Sender", "From"):
-        for _, address in getaddresses([str(header.get(name, ""))]):
-            if address:
-                return check_address(address)
-    raise DecodeError("no header field says who sent it: Return-Path, Sender or From")
+    for wanted in ("return-path", "sender", "from"):
+        first = [value for name, value in fields if name == wanted][:1]
+        for address in _addresses(first):
+            return address
+    raise DecodeError(f"no header field says who sent it: Return-Path, {prefix}Sender or {prefix}From")
 
 
-def _recipients(header: Message) -> list[str]:
-    """The forward-paths, each once. Raises DecodeError when there is none."""
-    values = [str(value) for name in ("To", "Cc", "Bcc") for value in header.get_all(name, [])]
-    addresses = [check_address(address) for _, address in getaddresses(values) if address]
-    if not addresses:
-        raise DecodeError("no header field says who is to get it: To, Cc or Bcc")
-    return list(dict.fromkeys(addresses))
+def _recipients(prefix: str, fields: list[Field]) -> list[str]:
+    """The forward-paths, each mailbox once. Raises DecodeError when there is none."""
+    found: dict[tuple[str, str], str] = {}
+    for wanted in ("to", "cc", "bcc"):
+        for address in _addresses([value for name, value in fields if name == wanted]):
+            local, _ = split_address(address)
+            found.setdefault((local, domain_of(address)), address)
+    if not found:
+        text = f"{prefix}To, {prefix}Cc or {prefix}Bcc"
+        raise DecodeError(f"no header field says who is to get it: {text}")
+    return list(found.values())
+
+
+def _addresses(values: list[str]) -> Iterator[str]:
+    """The addresses in fields. Raises DecodeError."""
+    for _, address in getaddresses(values):
+        if address:
+            try:
+                address.encode()
+            except UnicodeEncodeError as error:
+                raise DecodeError(f"an address is not UTF-8: {ascii(address)[:80]}") from error
+            yield check_address(address)
 
 
 def _submitted(disk: Disk, path: Path, head: bytes, at: int) -> Iterator[bytes]:

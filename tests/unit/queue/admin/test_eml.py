@@ -70,6 +70,86 @@ def test_bcc_receives_and_is_dropped(tmp_path: Path) -> None:
     )
 
 
+RESENT = b"Resent-From: again@c.example\nResent-To: new@d.example\nResent-Bcc: hidden@d.example\n"
+FIRST = b"From: a@a.example\nTo: t@b.example\n"
+
+
+@pytest.mark.parametrize(("fields", "sender", "recipients"), [
+    (RESENT + FIRST, "again@c.example", ["new@d.example", "hidden@d.example"]),
+    (b"Resent-Sender: s@c.example\n" + RESENT + FIRST, "s@c.example", ["new@d.example", "hidden@d.example"]),
+    (b"Return-Path: <back@c.example>\nReceived: x\n" + RESENT + FIRST, "back@c.example",
+     ["new@d.example", "hidden@d.example"]),
+    (RESENT + b"Return-Path: <old@a.example>\n" + FIRST, "again@c.example",
+     ["new@d.example", "hidden@d.example"]),
+    (b"Resent-From: z@z.example\nResent-Cc: last@z.example\n" + RESENT + FIRST, "z@z.example",
+     ["last@z.example"]),
+    (b"Resent-From: z@z.example\nResent-To: last@z.example\nReceived: x\nResent-Cc: e@e.example\n" + FIRST,
+     "z@z.example", ["last@z.example"]),
+])  # fmt: skip
+def test_who_sent_it_again_and_to_whom(
+    tmp_path: Path, fields: bytes, sender: str, recipients: list[str]
+) -> None:
+    letter = only(tmp_path, fields + b"\nx\n")
+    assert letter.envelope.sender == sender
+    assert [each.address for each in letter.recipients] == recipients
+    content = b"".join(letter.content())
+    assert b"Resent-Bcc" not in content
+    assert b"To: t@b.example" in content
+
+
+@pytest.mark.parametrize("mbox", [b"", b"From x\n"])
+def test_bcc_is_dropped_also_at_the_top(tmp_path: Path, mbox: bytes) -> None:
+    letter = only(tmp_path, mbox + b"Bcc: hidden@d.example,\n other@d.example\n" + FIRST + b"\nx\n")
+    assert len(letter.recipients) == 3
+    assert b"".join(letter.content()) == (FIRST + b"\nx\n").replace(b"\n", b"\r\n")
+
+
+def test_what_was_sent_again_to_nobody_known_goes_to_nobody(tmp_path: Path) -> None:
+    (tmp_path / "a.eml").write_bytes(b"Resent-From: list@c.example\nResent-Date: x\n" + FIRST + b"\nx\n")
+    tree = read(tmp_path)
+    assert (tree.damaged, tree.letters) == (1, [])
+    assert tree.problems[0].text.endswith("Resent-To, Resent-Cc or Resent-Bcc")
+
+
+@pytest.mark.parametrize("fields", [
+    b"From: a@a.example\nTo: latin\xe9@b.example\n",
+    b"From: a\xe9@a.example\nTo: t@b.example\n",
+    b"From: a@a.example\nTo: t@b.example\nCc: x <\xff@c.example>\n",
+])  # fmt: skip
+def test_an_address_that_is_not_utf_8_is_refused(tmp_path: Path, fields: bytes) -> None:
+    (tmp_path / "a.eml").write_bytes(fields + b"\nx\n")
+    tree = read(tmp_path)
+    assert (tree.found, tree.damaged, tree.letters) == (1, 1, [])
+    assert "is not UTF-8" in tree.problems[0].text
+    tree.problems[0].text.encode()
+
+
+def test_octets_that_are_not_utf_8_beside_the_addresses_are_no_matter(tmp_path: Path) -> None:
+    octets = b"From: Ren\xe9 <a@a.example>\r\nTo: =?x?= \xff <t@b.example>\r\nSubject: caf\xe9\r\n\r\nx\r\n"
+    letter = only(tmp_path, octets)
+    assert (letter.envelope.sender, letter.recipients[0].address) == ("a@a.example", "t@b.example")
+    assert b"".join(letter.content()) == octets
+
+
+def test_the_line_that_an_mbox_puts_before_a_message_is_dropped(tmp_path: Path) -> None:
+    letter = only(tmp_path, b"From a@a.example Sat Jan  1 00:00:00 2022\n" + FIRST + b"\nFrom here on\n")
+    assert letter.envelope.sender == "a@a.example"
+    assert b"".join(letter.content()) == FIRST.replace(b"\n", b"\r\n") + b"\r\nFrom here on\r\n"
+
+
+def test_a_mailbox_gets_one_copy_however_its_domain_is_written(tmp_path: Path) -> None:
+    letter = only(
+        tmp_path, b"From: a@a.example\nTo: t@B.Example, t@b.example, T@b.example\nCc: t@b.example.\n\nx\n"
+    )
+    assert [each.address for each in letter.recipients] == ["t@B.Example", "T@b.example"]
+
+
+def test_the_end_of_a_name_may_be_written_in_any_case(tmp_path: Path) -> None:
+    for name in ("a.EML", "b.Eml", "c.eml", "d.txt"):
+        (tmp_path / name).write_bytes(FIRST + b"\nx\n")
+    assert read(tmp_path).found == 3
+
+
 def test_octets_with_crlf_stay_as_they_are(tmp_path: Path) -> None:
     octets = b"From: a@a.example\r\nTo: t@b.example\r\n\r\n.dot\r\n\xe9t\xe9\r\nno end"
     letter = only(tmp_path, octets)
