@@ -12,16 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqcd.config.names import LOGIN, NAME
 from mqcd.core.errors import DecodeError, StoreUnavailable
-from mqcd.core.model import Origin, Recipient
+from mqcd.core.model import Attempt, Bounced, Origin, Phase, Recipient
+from mqcd.core.reply import Reply
 from mqcd.core.selection import Selection
 from mqcd.core.spid import format_spid
+from mqcd.core.transition import with_last_words
 from mqcd.queue import record
 from mqcd.queue.admin import index
 from mqcd.queue.admin.bring import Import, Outcome
 from mqcd.queue.admin.eml import read_directory
 from mqcd.queue.admin.outgoing import Exported, export
 from mqcd.queue.durable import Disk
+from mqcd.submit.parameters import DSN_PARAMETERS, parse_mail, parse_rcpt
 from tests.contract.mail import delivered
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.disk import FaultyDisk
@@ -293,3 +297,21 @@ def test_no_due_time_of_an_index_is_later_than_the_longest_delay(tmp_path: Path)
     assert [each.due for letter in tree.letters for each in letter.recipients] == [START_MS + 1000, START_MS]
     [problem] = tree.problems
     assert (problem.path.name, problem.line, tree.damaged) == (index.NAME, 1, 0)
+
+
+def test_an_index_takes_the_longest_that_comes_by_smtp() -> None:
+    name = ".".join([*["\\255" * 63] * 3, "\\255" * 61])
+    words = {"dsn": parse_rcpt(f"NOTIFY=SUCCESS,FAILURE,DELAY ORCPT=rfc822;{'x' * 493}", DSN_PARAMETERS)}
+    tried = Attempt(destination=name, phase=Phase.DATA, remote_host=name, at=(1 << 43) - 1)
+    reply = Reply(code=550, status="5.123.123", text="\N{SNOWMAN}" * 1000)
+    last = with_last_words(recipient(**words), Bounced(reply=reply, attempt=tried))
+    envelope = replace(
+        last.envelope,
+        dsn=parse_mail(f"RET=FULL ENVID={'x' * 100}", DSN_PARAMETERS).dsn,
+        client=f"{'ffff:' * 7}ffff%eth0",
+        zone=NAME.parse("z" * 64),
+        listener=NAME.parse("n" * 64),
+        user=LOGIN.parse("\N{GRINNING FACE}" * 128),
+    )
+    last = replace(last, envelope=envelope)
+    assert index.decode(index.encode("x.eml", [last])).recipients == (last,)
