@@ -72,7 +72,7 @@ def queue() -> None:
 @as_json
 @takes_place()
 @pass_place
-def ls(place: Place, /, as_json: bool, **chosen: Any) -> None:
+def ls(place: Place, /, as_json: bool, **chosen: Any) -> int:
     """List recipients that wait."""
     from mqcd.net.clock import SystemClock
 
@@ -88,6 +88,7 @@ def ls(place: Place, /, as_json: bool, **chosen: Any) -> None:
             from mqcd.cli.tables import show_recipients
 
             show_recipients(snapshot.batches(selection), now)
+    return 1 if snapshot.left_out else 0
 
 
 @queue.command("stat")
@@ -149,6 +150,7 @@ def export(place: Place, /, target: Path, as_json: bool, **chosen: Any) -> int:
         done = export_to(Disk(), roots, _selection(clock.now(), **chosen), target, progress)
     for spid, text in done.failed.items():
         click.echo(f"{spid:016X}: {text}", err=True)
+    _tell_damaged(done.damaged)
     counts = {
         "messages": done.messages,
         "recipients": done.recipients,
@@ -175,11 +177,14 @@ def _snapshot(place: Place) -> Iterator[Snapshot]:
         if snapshot.damage:
             click.echo(f"{snapshot.damage} stretches of the journal are damaged and left out", err=True)
         yield snapshot
-        if snapshot.damaged_lines:
-            text = "records are damaged and left out; `mqcd fsck` tells which"
-            click.echo(f"{snapshot.damaged_lines} {text}", err=True)
+        _tell_damaged(snapshot.damaged_lines + snapshot.missing)
     finally:
         snapshot.close()
+
+
+def _tell_damaged(count: int) -> None:
+    if count:
+        click.echo(f"{count} records are damaged or missing, and left out; `mqcd fsck` tells which", err=True)
 
 
 def _selection(now: int, **chosen: Any) -> Selection:

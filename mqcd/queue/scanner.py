@@ -39,7 +39,8 @@ def scan(disk: Disk, request: Request, send: Callable[[Answer], None]) -> None:
         with contextlib.closing(Snapshot(disk, queue_root, spool_root)) as snapshot:
             for texts in snapshot.project(selection, _text):
                 send("\n".join(texts).encode())
-            send(snapshot.damaged_lines)
+            # What cannot be read now is asked for again, what is damaged is not.
+            send(snapshot.unread or snapshot.damaged_lines + snapshot.missing)
     except ConnectionError:
         raise
     except (OSError, MqcdError) as error:

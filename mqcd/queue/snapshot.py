@@ -2,8 +2,9 @@
 
 A snapshot holds a pin while it is open: the server removes and reuses nothing that it may still read,
 for a minute at most. A reader that is slower finds that the queue has moved on, and is told to try again.
-It writes nothing, and its memory does not grow with the queue: clusters and segments are read in parts, and
-of what lives in the journal it remembers where the lines are (see `census`).
+What is damaged is left out and counted, and so are the records of a cluster that the MANIFEST lists and that
+is not there. It writes nothing, and its memory does not grow with the queue: clusters and segments are read
+in parts, and of what lives in the journal it remembers where the lines are (see `census`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from mqcd.core.clockwatch import Reading
-from mqcd.core.errors import DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
+from mqcd.core.errors import ContentUnavailable, DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient
 from mqcd.core.selection import Selection
 from mqcd.core.spid import is_several
@@ -24,7 +25,7 @@ from mqcd.queue import names
 from mqcd.queue.census import MOVED_ON, Census, Homes, check_same, open_segment
 from mqcd.queue.chain import find_chain
 from mqcd.queue.cluster import HEAD, OtherVersion, check_first_line
-from mqcd.queue.durable import Disk
+from mqcd.queue.durable import Disk, told
 from mqcd.queue.frame import Locator
 from mqcd.queue.manifest import ManifestState
 from mqcd.queue.record import Glance, area_of, fields, parse, verify_all
@@ -66,6 +67,10 @@ class Snapshot:
             self._inside: dict[int, tuple[Homes, int]] | None = None
             self.damaged_lines = 0
             """Record lines that do not check, of those that were read so far."""
+            self.missing = 0
+            """Records that the clusters read so far lack: they are gone, short, or cannot be read."""
+            self.unread: OSError | None = None
+            """Why a cluster that is there could not be read."""
             self._read_one_moment()
         except BaseException:
             self.close()
@@ -140,6 +145,11 @@ class Snapshot:
     def seen(self) -> Reading | None:
         """The moment that the MANIFEST believes."""
         return seen_in(self._state)
+
+    @property
+    def left_out(self) -> int:
+        """Records and stretches of the journal that are damaged or missing, as far as it has been read."""
+        return self.damage + self.damaged_lines + self.missing
 
     @property
     def damage(self) -> int:
@@ -223,28 +233,42 @@ class Snapshot:
                 before is not None and cluster.received >= before
             ):
                 continue
-            take = self._census.takes.get(name)
-            cursor = take.cursor if take is not None else cluster.cursor
-            if cursor < cluster.size:
-                yield from self._read_cluster(name, cursor, cluster.size)
+            take = self._census.takes.get(name) or cluster
+            if take.cursor >= cluster.size:
+                continue
+            missing = take.left
+            try:
+                for lines in self._read_cluster(name, take.cursor, cluster.size):
+                    missing -= len(lines)
+                    yield lines
+            except FileNotFoundError as error:
+                if name not in self._read_manifest().clusters:
+                    # It had ended, and the server has removed it: only after the edit that says so.
+                    raise StoreBusy(MOVED_ON) from error
+            except OSError as error:
+                self.unread = error
+            self.missing += max(missing, 0)
 
     def _read_cluster(self, name: str, cursor: int, size: int) -> Iterator[list[bytes]]:
+        """Its lines from the cursor on, as many as there are. Raises OSError, StoreDamaged."""
         path = self._queue_root / name
-        try:
-            fd = self._disk.open(path, os.O_RDONLY)
-        except FileNotFoundError as error:
-            raise StoreBusy(MOVED_ON) from error
+        fd = self._disk.open(path, os.O_RDONLY)
         try:
             window = Window(self._disk, fd, size, _PART)
             window.reach(0, HEAD)
-            check_first_line(window.data, path, self._state.writer)
+            self._check_version(window.data, path)
             yield from window.lines(cursor, size)
-        except OtherVersion as error:
-            raise StoreDamaged(str(error)) from error
-        except DecodeError as error:
-            raise StoreBusy(MOVED_ON) from error
         finally:
             self._disk.close(fd)
+
+    def _check_version(self, head: bytes, path: Path) -> None:
+        try:
+            check_first_line(head, path, self._state.writer)
+        except OtherVersion as error:
+            raise StoreDamaged(str(error)) from error
+        except DecodeError:
+            # The lines behind it may be whole.
+            return
 
     def stats(self) -> dict[Area, AreaStats]:
         """What each area holds."""
@@ -265,21 +289,27 @@ class Snapshot:
         }
 
     def content(self, spid: int, recipient: Recipient | None = None) -> Iterator[bytes]:
-        """The octets of a message in chunks. Raises StoreUnavailable when it is not in the queue.
+        """The octets of a message in chunks.
 
-        Who knows one of its recipients says so: then no directory has to be searched for links.
+        Who knows one of its recipients says so: then no directory has to be searched for links. Raises
+        StoreUnavailable when it is not in the queue, ContentUnavailable when it is, StoreBusy.
         """
         content = self._in_journal(spid)
-        if content is not None:
-            yield from self._from_segment(content)
-            return
+        try:
+            if content is not None:
+                yield from self._from_segment(content)
+            else:
+                yield from self._from_spool(spid, recipient)
+        except OSError as error:
+            if recipient is None and not any(True for _ in self.items(Selection(spid=spid, limit=1))):
+                raise StoreUnavailable(f"message {spid:016X} is not in the queue (any more)") from error
+            raise ContentUnavailable(f"its content cannot be read: {told(error)}") from error
+
+    def _from_spool(self, spid: int, recipient: Recipient | None) -> Iterator[bytes]:
         file = names.number(spid) if recipient is None else names.number_of(recipient)
         if recipient is None and is_several(spid):
             file = self._any_name(spid)
-        try:
-            fd = self._disk.open(self._spool_root / names.path_of(file), os.O_RDONLY)
-        except FileNotFoundError as error:
-            raise StoreUnavailable(f"message {spid:016X} is not in the queue (any more)") from error
+        fd = self._disk.open(self._spool_root / names.path_of(file), os.O_RDONLY)
         try:
             offset = 0
             while data := self._disk.pread(fd, _CHUNK, offset):

@@ -169,7 +169,7 @@ class QueueReader(DataSourceReader):
 
 
 def homes(snapshot: Snapshot, selection: Selection, due: Due = _ALWAYS) -> Iterator[pa.RecordBatch]:
-    """The recipients of a snapshot as Arrow batches. Raises StoreBusy."""
+    """The recipients of a snapshot as Arrow batches. Raises StoreBusy, OSError."""
     least, greatest = due
     rows: list[dict[str, object]] = []
     for batch in snapshot.project(selection, _row):
@@ -181,6 +181,8 @@ def homes(snapshot: Snapshot, selection: Selection, due: Due = _ALWAYS) -> Itera
             rows = []
     if rows:
         yield pa.RecordBatch.from_pylist(rows, schema=HOMES)
+    if snapshot.unread is not None:
+        raise snapshot.unread
 
 
 def _row(text: str, begun: bool) -> tuple[dict[str, object], int]:

@@ -41,7 +41,8 @@ class Exported:
     gone: int = 0
     """Messages that left the queue meanwhile."""
     damaged: int = 0
-    """Record lines that do not check: whoever they are for is left out."""
+    """Records that do not check or are missing, and stretches of the journal that do not check: whoever they
+    are for is left out."""
     failed: dict[int, str] = field(default_factory=dict)
     """SPIDs of messages that are in the queue and could not be copied, and why."""
 
@@ -65,7 +66,7 @@ def export(
         spids = array("Q")
         for found in snapshot.project(selection, _spid):
             spids.extend(found)
-        done.damaged = snapshot.damaged_lines
+        done.damaged = snapshot.left_out
     disk.mkdir(target, sync=False)
     # A limit chooses by the order of reading: what it chose must not be parted.
     parts = list(_parts(array("Q", sorted(spids)), max(part, selection.limit or 0)))

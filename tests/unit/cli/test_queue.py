@@ -166,6 +166,24 @@ def test_without_a_queue_it_says_so(tmp_path: Path, capfd: pytest.CaptureFixture
     assert "holds no queue" in capfd.readouterr().err
 
 
+async def test_a_listing_that_lacks_something_is_exit_code_1(
+    house: House, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    await house.store.close()
+    clusters = list(tmp_path.rglob("*.mqc"))
+    clusters[0].unlink()
+    assert main([*house.words, "ls", "--json"]) == 1
+    said = capfd.readouterr()
+    lost = 4 - len(said.out.splitlines())
+    told = f"{lost} records are damaged or missing, and left out; `mqcd fsck` tells which\n"
+    assert lost in (1, 2)
+    assert said.err == told
+    assert main([*house.words, "export", "--to", str(tmp_path / "out")]) == 1
+    said = capfd.readouterr()
+    assert told in said.err
+    assert f"0 failed, {lost} damaged" in said.out
+
+
 async def test_stat_tells_of_a_clock_in_doubt(house: House, capfd: pytest.CaptureFixture[str]) -> None:
     assert main([*house.words, "stat"]) == 0
     assert "clock" not in capfd.readouterr().out

@@ -17,6 +17,7 @@ from mqcd.core.errors import StoreBusy, StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.core.selection import Selection
 from mqcd.queue.child import Child
+from mqcd.queue.manifest import Edit, encode
 from mqcd.queue.scanner import Request
 from mqcd.queue.scanning import REST, Precedence, Process, Scans, next_turn
 from tests.fakes.workers import InlineScans
@@ -160,11 +161,15 @@ async def test_a_queue_that_has_moved_on_is_told(big: Rig) -> None:
     stream = Scans().run(request_of(big))
     await anext(stream)
     names = big.clusters()
+    manifest = big.queue / "MANIFEST"
+    listed = manifest.read_bytes()
+    manifest.write_bytes(listed + encode(Edit(end=tuple(names))))
     for name in names:
         (big.queue / name).rename(big.queue / f"{name}.away")
     with pytest.raises(StoreBusy, match="try again"):
         async for _ in stream:
             pass
+    manifest.write_bytes(listed)
     for name in names:
         (big.queue / f"{name}.away").rename(big.queue / name)
 

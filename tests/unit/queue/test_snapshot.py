@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.config.settings import JournalSettings
-from mqcd.core.errors import DecodeError, StoreBusy, StoreUnavailable
+from mqcd.core.errors import ContentUnavailable, DecodeError, StoreBusy, StoreUnavailable
 from mqcd.core.model import Area, Recipient
 from mqcd.core.selection import Selection
 from mqcd.queue.reaper import PIN_MS
@@ -21,6 +21,21 @@ from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import BODY, bounced, deferred, delivered
 from tests.fakes.disk import FaultyDisk
 from tests.unit.queue.support import Rig
+
+
+def seen(rig: Rig, disk: FaultyDisk | None = None) -> tuple[int, int]:
+    """How many recipients a reader finds, and how many it misses."""
+    snapshot = Snapshot(disk or FaultyDisk(), rig.queue, rig.spool)
+    found = len(list(snapshot.items(Selection())))
+    snapshot.close()
+    return found, snapshot.damaged_lines + snapshot.missing
+
+
+class Unpinned(FaultyDisk):
+    """That of a reader whose pin has ended."""
+
+    def lock(self, fd: int, *, exclusive: bool) -> bool:
+        return True
 
 
 async def populate(rig: Rig) -> list[Recipient]:
@@ -141,6 +156,25 @@ async def test_contents_come_from_journal_and_spool(rig: Rig) -> None:
     snapshot.close()
 
 
+async def test_a_content_that_cannot_be_read_is_named(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    await rig.evacuate()
+    [recipient] = rig.listed()
+    [path] = rig.spool.glob("s??/*.msg")
+    snapshot = rig.snapshot()
+    data = path.read_bytes()
+    path.unlink()
+    for known in (None, recipient):
+        with pytest.raises(ContentUnavailable, match=f"{path.name}: No such file"):
+            next(snapshot.content(recipient.spid, known))
+    path.mkdir()
+    with pytest.raises(ContentUnavailable, match=f"{path.name}: Is a directory"):
+        next(snapshot.content(recipient.spid))
+    path.rmdir()
+    path.write_bytes(data)
+    snapshot.close()
+
+
 async def test_lines_that_do_not_check_are_left_out_and_counted(rig: Rig) -> None:
     every = await populate(rig)
     name = next(name for name in rig.clusters() if name.startswith("bounces/"))
@@ -153,6 +187,57 @@ async def test_lines_that_do_not_check_are_left_out_and_counted(rig: Rig) -> Non
     assert snapshot.damaged_lines == 1
     snapshot.close()
     path.write_bytes(data)
+
+
+async def test_records_of_a_cluster_that_is_gone_or_unreadable_are_left_out_and_counted(rig: Rig) -> None:
+    """Also beside the server: it removes no cluster that the MANIFEST lists."""
+    every = await populate(rig)
+    [half_taken] = [name for name in rig.clusters() if name.startswith("deferred/")]
+    path = rig.queue / half_taken
+    data = path.read_bytes()
+    path.unlink()
+    assert seen(rig) == (len(every) - 2, 2)
+    path.mkdir()
+    assert seen(rig) == (len(every) - 2, 2)
+    path.rmdir()
+    path.write_bytes(data)
+    disk = FaultyDisk()
+    disk.fail("pread", f"*/{half_taken}")
+    assert seen(rig, disk) == (len(every) - 2, 2)
+    assert seen(rig) == (len(every), 0)
+
+
+async def test_records_that_a_short_cluster_lacks_are_counted(rig: Rig) -> None:
+    for n in range(9):
+        await rig.post.send(f"{n}@example.org")
+    await rig.evacuate()
+    [name] = rig.clusters()
+    path = rig.queue / name
+    data = path.read_bytes()
+    lines = data.splitlines(keepends=True)
+    for kept in (b"".join(lines[:5]), b"".join(lines[:6])[:-9], data[:40], b""):
+        path.write_bytes(kept)
+        left = max(kept.count(b"\n") - 1, 0)
+        assert seen(rig) == (left, 9 - left)
+    path.write_bytes(data.replace(b"\n" + lines[3], b"|" + lines[3]))
+    assert seen(rig) == (7, 2)
+    path.write_bytes(b"M" + data[1:])
+    assert seen(rig) == (9, 0)
+    path.write_bytes(data)
+
+
+async def test_a_cluster_that_ended_while_it_read_makes_it_try_again(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    await rig.evacuate()
+    [name] = rig.clusters()
+    snapshot = Snapshot(Unpinned(), rig.queue, rig.spool)
+    await rig.post.settle(delivered(), *await rig.post.claim_all())
+    await rig.evacuate()
+    assert not (rig.queue / name).exists()
+    with pytest.raises(StoreBusy, match="try again"):
+        list(snapshot.items(Selection()))
+    assert snapshot.left_out == 0
+    snapshot.close()
 
 
 async def test_what_a_reader_cannot_use_counts_as_damaged(rig: Rig) -> None:

@@ -30,7 +30,7 @@ from tests.contract.mail import delivered
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.disk import FaultyDisk
 from tests.fakes.observer import RecordingObserver
-from tests.unit.queue.admin.kit import LARGE, addresses, fill, look
+from tests.unit.queue.admin.kit import LARGE, addresses, cluster_of, fill, look
 from tests.unit.queue.admin.trees import LATEST
 from tests.unit.queue.support import Rig, recipient, recipients_with
 from tests.unit.queue.support import addresses as any_address
@@ -152,6 +152,43 @@ async def test_a_content_that_is_missing_is_told(rig: Rig, tmp_path: Path) -> No
     assert {format_spid(spid) for spid in done.failed} == {spool_file.stem, other.stem}
     assert done.messages == 2
     assert not (tmp_path / "out" / f"{other.stem}.eml").exists()
+
+
+async def test_a_content_that_cannot_be_read_stops_no_other(rig: Rig, tmp_path: Path) -> None:
+    await fill(rig)
+    await rig.close()
+    (unreadable, failing, *others) = sorted(rig.spool.rglob("*.msg"))
+    unreadable.unlink()
+    unreadable.mkdir()
+    disk = FaultyDisk()
+    disk.fail("pread", f"*/{failing.name}", times=None)
+    done = export(disk, (rig.queue, rig.spool), Selection(), tmp_path / "out")
+    assert {format_spid(spid): text.split(": ")[-1] for spid, text in done.failed.items()} == {
+        unreadable.stem: "Is a directory",
+        failing.stem: "Input/output error",
+    }
+    assert sorted(line["file"] for line in entries(tmp_path / "out")) == [
+        f"{path.stem}.eml" for path in others
+    ]
+
+
+async def test_a_cluster_that_is_missing_is_counted_and_the_others_go(rig: Rig, tmp_path: Path) -> None:
+    await fill(rig)
+    await rig.close()
+    cluster_of(rig, "deferred").unlink()
+    done = out(rig, tmp_path / "out")
+    assert (done.recipients, done.damaged, done.failed) == (2, 3, {})
+
+
+async def test_a_damaged_stretch_of_the_journal_is_counted(rig: Rig, tmp_path: Path) -> None:
+    for n in range(3):
+        await rig.post.send(f"{n}@d.example")
+    segment = await rig.seal()
+    data = segment.path.read_bytes()
+    segment.path.write_bytes(data.replace(b"1@d.example", b"1@D.example"))
+    done = out(rig, tmp_path / "out")
+    assert (done.recipients, done.damaged) == (2, 1)
+    segment.path.write_bytes(data)
 
 
 async def test_what_is_delivered_meanwhile_is_gone_and_not_failed(rig: Rig, tmp_path: Path) -> None:
