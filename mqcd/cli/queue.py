@@ -40,6 +40,12 @@ def _spid(_context: click.Context, _parameter: click.Parameter, text: str | None
         raise click.BadParameter(str(error)) from error
 
 
+def _directory(_context: click.Context, _parameter: click.Parameter, text: str) -> Path:
+    if not text:
+        raise click.BadParameter("name a directory; . is the current one")
+    return Path(text)
+
+
 def selects(command: Command) -> Command:
     """The flags that choose recipients."""
     flags: tuple[Callable[[Command], Command], ...] = (
@@ -129,7 +135,7 @@ def cat(place: Place, spid: int) -> None:
 
 
 @queue.command("export")
-@click.option("--to", "target", metavar="DIR", type=click.Path(path_type=Path), required=True,
+@click.option("--to", "target", metavar="DIR", callback=_directory, required=True,
               help="A new or empty directory.")  # fmt: skip
 @selects
 @as_json

@@ -22,7 +22,7 @@ from mqcd.core.selection import Selection
 from mqcd.core.spid import format_spid
 from mqcd.queue.admin import index
 from mqcd.queue.admin.findings import Progress, silent
-from mqcd.queue.durable import TEMP_SUFFIX, Disk
+from mqcd.queue.durable import TEMP_SUFFIX, Disk, told
 from mqcd.queue.record import parse
 from mqcd.queue.snapshot import Snapshot
 
@@ -70,7 +70,13 @@ def export(
     disk.mkdir(target, sync=False)
     # A limit chooses by the order of reading: what it chose must not be parted.
     parts = list(_parts(array("Q", sorted(spids)), max(part, selection.limit or 0)))
-    _Export(disk, roots, selection, target, done, progress).run(parts)
+    try:
+        _Export(disk, roots, selection, target, done, progress).run(parts)
+    except (OSError, MqcdError) as error:
+        why = told(error) if isinstance(error, OSError) else str(error)
+        raise StoreUnavailable(
+            f"{why}. What {target} holds by now is a part, without its index: name another directory"
+        ) from error
     if done.failed:
         _tell_gone_from_failed(disk, roots, done)
     return done

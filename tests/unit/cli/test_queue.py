@@ -184,6 +184,13 @@ async def test_a_listing_that_lacks_something_is_exit_code_1(
     assert f"0 failed, {lost} damaged" in said.out
 
 
+async def test_an_export_goes_to_a_directory_that_is_named(
+    house: House, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*house.words, "export", "--to", ""]) == 2
+    assert "name a directory" in capfd.readouterr().err
+
+
 async def test_stat_tells_of_a_clock_in_doubt(house: House, capfd: pytest.CaptureFixture[str]) -> None:
     assert main([*house.words, "stat"]) == 0
     assert "clock" not in capfd.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -170,6 +171,14 @@ async def test_a_content_that_cannot_be_read_stops_no_other(rig: Rig, tmp_path: 
     assert sorted(line["file"] for line in entries(tmp_path / "out")) == [
         f"{path.stem}.eml" for path in others
     ]
+
+
+async def test_a_target_that_cannot_be_written_stops_it(rig: Rig, tmp_path: Path) -> None:
+    await fill(rig)
+    disk = FaultyDisk()
+    disk.fail("pwritev", "*.eml", passes=1, code=errno.ENOSPC)
+    with pytest.raises(StoreUnavailable, match=r"\.eml: No space left on device.* name another directory"):
+        export(disk, (rig.queue, rig.spool), Selection(), tmp_path / "out")
 
 
 async def test_a_cluster_that_is_missing_is_counted_and_the_others_go(rig: Rig, tmp_path: Path) -> None:
