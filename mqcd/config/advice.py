@@ -20,7 +20,7 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from mqcd.config.document import BadDocument, Tag, each_tag
-from mqcd.config.fields import BadValue, Count, Duration, Listed, RateKind
+from mqcd.config.fields import DELAY, BadValue, Count, Listed, RateKind
 from mqcd.config.problems import BadConfiguration, Remark
 from mqcd.config.settings import Rate
 from mqcd.core.address import check_address, normal_domain, split_address
@@ -33,7 +33,7 @@ MAX_ERRORS = 100
 MAX_TEXT = 1000
 """Characters of a reason, a reply or evidence that are kept."""
 
-_DELAYS = Listed(Duration(least=1))
+_DELAYS = Listed(DELAY)
 _RATE = RateKind()
 _CONNECTIONS = Count(least=1)
 

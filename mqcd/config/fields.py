@@ -76,11 +76,19 @@ def _units(value: int, units: dict[str, int]) -> tuple[int, str]:
     return value, ""
 
 
+def _bounds(kind: Kind[int], least: int, most: int) -> str:
+    """The end of the sentence that says what is expected."""
+    lower = f", at least {kind.show(least)}" if least else ""
+    upper = f", at most {kind.show(most)}" if most < LARGEST else ""
+    return lower + upper
+
+
 @dataclasses.dataclass(frozen=True)
 class Size(Kind[int]):
     """Octets."""
 
     least: int = 0
+    most: int = LARGEST
 
     @property
     def word(self) -> str:
@@ -88,15 +96,15 @@ class Size(Kind[int]):
 
     @property
     def expected(self) -> str:
-        least = f", at least {self.show(self.least)}" if self.least else ""
-        return f"a whole number of octets, or of K, M or G (256K is 262144){least}"
+        bounds = _bounds(self, self.least, self.most)
+        return f"a whole number of octets, or of K, M or G (256K is 262144){bounds}"
 
     def parse(self, text: str) -> int:
         form = _SIZE.fullmatch(text)
         if form is None:
             raise self.refuse(text)
         value = int(form[1]) * OCTETS.get(form[2].upper(), 1)
-        if not self.least <= value <= LARGEST:
+        if not self.least <= value <= self.most:
             raise self.refuse(text)
         return value
 
@@ -110,6 +118,7 @@ class Duration(Kind[int]):
     """Milliseconds."""
 
     least: int = 0
+    most: int = LARGEST
 
     @property
     def word(self) -> str:
@@ -117,10 +126,10 @@ class Duration(Kind[int]):
 
     @property
     def expected(self) -> str:
-        least = f", at least {self.show(self.least)}" if self.least else ""
+        bounds = _bounds(self, self.least, self.most)
         return (
             "whole numbers of w, d, h, m, s or ms, from large to small (1h30m), or a bare number "
-            f"of milliseconds{least}"
+            f"of milliseconds{bounds}"
         )
 
     def parse(self, text: str) -> int:
@@ -133,7 +142,7 @@ class Duration(Kind[int]):
             )
         else:
             raise self.refuse(text)
-        if not self.least <= value <= LARGEST:
+        if not self.least <= value <= self.most:
             raise self.refuse(text)
         return value
 
@@ -146,6 +155,10 @@ class Duration(Kind[int]):
             if count:
                 parts.append(f"{count}{unit}")
         return "".join(parts) or "0"
+
+
+DELAY = Duration(least=1, most=365 * DAY)
+"""The time between two attempts."""
 
 
 @dataclasses.dataclass(frozen=True)

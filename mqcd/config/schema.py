@@ -8,6 +8,7 @@ glosses come from the settings classes. What is not listed here is unknown, unle
 from mqcd.config import login, settings
 from mqcd.config.blocks import Block, Many, row
 from mqcd.config.fields import (
+    DELAY,
     Boolean,
     Choice,
     Count,
@@ -43,7 +44,7 @@ from mqcd.config.names import (
 )
 from mqcd.config.ops_settings import AdviceSettings, EventsSettings, MetricsSettings, OpsSettings
 from mqcd.config.remotenets import RemoteNetSettings
-from mqcd.config.units import KIB, MIB
+from mqcd.config.units import GIB, KIB, MIB
 
 PORT = Count(most=65535)
 YES_NO = Boolean()
@@ -67,7 +68,7 @@ SPOOL = Block(
     attribute="spool",
     entries=(
         row("rootpath", FilePath()),
-        row("bufsize", Size(least=512)),
+        row("bufsize", Size(least=512, most=16 * MIB)),
         row("maxspidcache", Count()),
         row("hardlinks", YES_NO),
         row("silofactor", Count(most=8)),
@@ -79,7 +80,8 @@ JOURNAL = Block(
     fills=settings.JournalSettings,
     attribute="journal",
     entries=(
-        row("segmentsize", Size(least=64 * KIB)),
+        # Places in a segment are told in 32 bits.
+        row("segmentsize", Size(least=64 * KIB, most=GIB)),
         row("segments", Count(least=4, most=1024)),
         row("inline_max", Size()),
         row("seal_age", Duration(least=1)),
@@ -93,11 +95,11 @@ QUEUE = Block(
     attribute="queue",
     entries=(
         row("rootpath", FilePath()),
-        row("maxclustersize", Size(least=4096)),
+        row("maxclustersize", Size(least=4096, most=256 * MIB)),
         row("maxmemoryqueue", Count()),
         row("retry_maxtime", Duration()),
         row("retry_maxtime_reports", Duration()),
-        row("retry_delays", Listed(Duration(least=1), least=1)),
+        row("retry_delays", Listed(DELAY, least=1)),
         row("retry_granularity", Duration()),
         row("retry_jitter", Percent()),
         row("deferred_maxignore", Duration()),
@@ -273,7 +275,7 @@ DELIVER = Block(
                     row("@helo", HOST_NAME),
                     row("@rate", Optional(RateKind())),
                     row("@maxserverconnections", Optional(Count(least=1))),
-                    row("@retry_delays", Listed(Duration(least=1))),
+                    row("@retry_delays", Listed(DELAY)),
                     row("@tls", Optional(Choice(settings.TlsPolicy))),
                     Many(
                         name="",
@@ -303,7 +305,7 @@ DELIVER = Block(
                     row("@match", DOMAIN_PATTERN, required=True),
                     row("@rate", Optional(RateKind())),
                     row("@maxserverconnections", Optional(Count(least=1))),
-                    row("@retry_delays", Listed(Duration(least=1))),
+                    row("@retry_delays", Listed(DELAY)),
                     row("@tls", Optional(Choice(settings.TlsPolicy))),
                     row("@probe_interval", Optional(Duration(least=1))),
                 ),

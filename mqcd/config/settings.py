@@ -93,7 +93,9 @@ class SpoolSettings:
     rootpath: pathlib.Path = setting(
         pathlib.Path("%DIRVAR%/spool"), "directory of the spool's silos", "absolute path"
     )
-    bufsize: int = setting(16 * KIB, "octets that are gathered before they are written to a spool file")
+    bufsize: int = setting(
+        16 * KIB, "octets that are gathered before they are written to a spool file; 512 to 16M"
+    )
     maxspidcache: int = setting(250_000, "messages whose recipients are counted in memory; 0 = no limit")
     hardlinks: bool = setting(False, "one hard link per recipient instead of counting a message's recipients")
     silofactor: int = setting(5, "the spool has 2 to this power of directories; 0 to 8")
@@ -103,7 +105,7 @@ class SpoolSettings:
 class JournalSettings:
     """The log that makes every change of the queue durable."""
 
-    segmentsize: int = setting(64 * MIB, "octets of one segment")
+    segmentsize: int = setting(64 * MIB, "octets of one segment; 64K to 1G")
     segments: int = setting(8, "segments in the ring; at least 4")
     inline_max: int = setting(
         64 * KIB, "octets of content up to which a message lies in the journal, not in the spool"
@@ -125,7 +127,7 @@ class QueueSettings:
         "directory of journal, manifest and clusters",
         "absolute path",
     )
-    maxclustersize: int = setting(256 * KIB, "octets that a cluster file may hold")
+    maxclustersize: int = setting(256 * KIB, "octets that a cluster file may hold; 4K to 256M")
     maxmemoryqueue: int = setting(
         0, "recipients that one claim may take into memory; 0 = as many as were asked for"
     )
@@ -137,7 +139,7 @@ class QueueSettings:
     )
     retry_delays: tuple[int, ...] = setting(
         (15 * MINUTE, 30 * MINUTE, 2 * HOUR, 4 * HOUR),
-        "waits after the first, second, ... failed attempt, the last repeats",
+        "waits after the first, second, ... failed attempt, the last repeats; each at most 365d",
         "milliseconds",
     )
     retry_granularity: int = setting(

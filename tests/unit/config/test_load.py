@@ -27,7 +27,7 @@ from mqcd.config.settings import (
 from mqcd.config.show import as_xml
 from mqcd.config.units import HOUR, MINUTE
 from mqcd.core.errors import MqcdError
-from tests.unit.config.samples import CONF, HOST, VAR, document, errors, loaded
+from tests.unit.config.samples import CONF, HOST, VAR, document, errors, loaded, without_indexes
 
 EMPTY = "<mailserver/>"
 
@@ -237,6 +237,26 @@ def test_a_value_beyond_its_cap_is_capped_with_a_warning(inner: str, path: str) 
     assert path in [warning.path for warning in result.warnings]
     assert result.settings.queue.retry_maxtime_reports <= result.settings.queue.retry_maxtime
     assert result.settings.queue.retry_granularity >= 1000
+
+
+@pytest.mark.parametrize(
+    ("path", "largest", "beyond", "bounds"),
+    [
+        ("mta/queue/journal/segmentsize", "1G", "1025M", "at least 64K, at most 1G"),
+        ("mta/queue/journal/segmentsize", "1G", "1000G", "at least 64K, at most 1G"),
+        ("mta/queue/maxclustersize", "256M", "1G", "at least 4K, at most 256M"),
+        ("mta/queue/spool/bufsize", "16M", "17M", "at least 512, at most 16M"),
+        ("mta/queue/retry_delays", "15m | 365d", "15m | 53w", "at least 1ms, at most 365d"),
+        ("mta/deliver/zones/zone@retry_delays", "365d", "99999w", "at least 1ms, at most 365d"),
+        ("mta/deliver/destinations/destination@retry_delays", "1h", "366d", "at least 1ms, at most 365d"),
+    ],
+)
+def test_what_no_queue_can_do_with_is_refused(path: str, largest: str, beyond: str, bounds: str) -> None:
+    assert not errors(document(path, largest))
+    [error] = errors(document(path, beyond))
+    assert without_indexes(error.path) == path
+    assert error.line == 1
+    assert error.text.endswith(bounds)
 
 
 def test_a_shorter_age_caps_that_of_reports_without_a_word() -> None:
