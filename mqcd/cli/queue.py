@@ -14,6 +14,7 @@ from mqcd.cli.options import Command, Place, as_json, json_line, pass_place, tak
 
 if TYPE_CHECKING:
     from mqcd.core.selection import Selection
+    from mqcd.queue.manifest import ManifestState
     from mqcd.queue.snapshot import Snapshot
 
 AREAS = ("incoming", "deferred", "bounces", "held")
@@ -137,11 +138,13 @@ def cat(place: Place, spid: int) -> None:
 @queue.command("export")
 @click.option("--to", "target", metavar="DIR", callback=_directory, required=True,
               help="A new or empty directory.")  # fmt: skip
+@click.option("--without-manifest", is_flag=True,
+              help="Guess what the queue consists of: mail that is done may be among it.")  # fmt: skip
 @selects
 @as_json
 @takes_place()
 @pass_place
-def export(place: Place, /, target: Path, as_json: bool, **chosen: Any) -> int:
+def export(place: Place, /, target: Path, without_manifest: bool, as_json: bool, **chosen: Any) -> int:
     """Copy messages into a directory: an .eml file for each, and index.jsonl for them all."""
     from mqcd.cli.progress import waiting
     from mqcd.net.clock import SystemClock
@@ -152,8 +155,10 @@ def export(place: Place, /, target: Path, as_json: bool, **chosen: Any) -> int:
     settings = place.load().settings.queue
     place.give_way()
     roots = settings.rootpath, settings.spool.rootpath
+    selection = _selection(clock.now(), **chosen)
+    state = _guess(settings.rootpath) if without_manifest else None
     with waiting(clock) as progress:
-        done = export_to(Disk(), roots, _selection(clock.now(), **chosen), target, progress)
+        done = export_to(Disk(), roots, selection, target, progress, state=state)
     for spid, text in done.failed.items():
         click.echo(f"{spid:016X}: {text}", err=True)
     _tell_damaged(done.damaged)
@@ -169,6 +174,20 @@ def export(place: Place, /, target: Path, as_json: bool, **chosen: Any) -> int:
     else:
         click.echo(", ".join(f"{n} {name}" for name, n in counts.items()))
     return 1 if done.failed or done.damaged else 0
+
+
+def _guess(queue_root: Path) -> ManifestState:
+    from mqcd.queue.admin.guess import guess
+    from mqcd.queue.durable import Disk
+
+    guessed = guess(Disk(), queue_root)
+    click.echo(
+        f"the MANIFEST has {guessed.damaged} damaged lines; {guessed.unlisted} clusters of which it does not "
+        f"tell are read from their beginning, {guessed.gone} that it tells of are not there. "
+        "Recipients who are done already may be among what is exported: look at it before you send it",
+        err=True,
+    )
+    return guessed.state
 
 
 @contextmanager

@@ -83,6 +83,22 @@ def leftovers(disk: Disk, directory: Path, chain: Sequence[Segment], slots: int)
     return twins + beyond
 
 
+def reach_back(disk: Disk, directory: Path, writer: str) -> int:
+    """The oldest segment that the newest one goes back to, each by the one before; 0 = there is none.
+
+    For one who does not know where the journal begins: old ones, which are part of it no more, are there too.
+    """
+    previous: dict[int, int] = {}
+    for path in _files(disk, directory):
+        header = _read_slot_header(disk, path, writer)
+        if header is not None:
+            previous[header.number] = header.previous
+    number = max(previous, default=0)
+    while previous.get(number, number) in previous and previous[number] < number:
+        number = previous[number]
+    return number
+
+
 def _read_slot_header(disk: Disk, path: Path, writer: str) -> slot.SlotHeader | None:
     try:
         fd = disk.open(path, os.O_RDONLY)

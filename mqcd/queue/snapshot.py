@@ -58,7 +58,11 @@ class Item(NamedTuple):
 class Snapshot:
     """A consistent view; close it when done. Raises StoreDamaged, StoreBusy, StoreUnavailable."""
 
-    def __init__(self, disk: Disk, queue_root: Path, spool_root: Path) -> None:
+    def __init__(
+        self, disk: Disk, queue_root: Path, spool_root: Path, state: ManifestState | None = None
+    ) -> None:
+        """`state` stands for a MANIFEST that cannot be read."""
+        self._given = state
         self._disk = disk
         self._queue_root = queue_root
         self._spool_root = spool_root
@@ -95,6 +99,8 @@ class Snapshot:
         raise StoreBusy(MOVED_ON)
 
     def _read_manifest(self) -> ManifestState:
+        if self._given is not None:
+            return self._given
         state = manifests.read(self._disk, self._queue_root / "MANIFEST")
         if state is None:
             raise StoreUnavailable(f"{self._queue_root} holds no queue")
@@ -119,8 +125,8 @@ class Snapshot:
 
     def _check_not_overtaken(self, segments: list[Segment]) -> None:
         """See that the server did not free the segments of our MANIFEST before they were read."""
-        state = manifests.read(self._disk, self._queue_root / "MANIFEST")
-        if state is None or state.first_live == self._state.first_live:
+        state = self._read_manifest()
+        if state.first_live == self._state.first_live:
             return
         if self._census.damage or not segments or segments[0].number >= state.first_live:
             raise StoreBusy(MOVED_ON)

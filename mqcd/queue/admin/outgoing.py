@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +23,12 @@ from mqcd.core.spid import format_spid
 from mqcd.queue.admin import index
 from mqcd.queue.admin.findings import Progress, silent
 from mqcd.queue.durable import TEMP_SUFFIX, Disk, told
+from mqcd.queue.manifest import ManifestState
 from mqcd.queue.record import parse
 from mqcd.queue.snapshot import Snapshot
 
+Look = Callable[[], "closing[Snapshot]"]
+"""Gives a view of the queue as it is at that moment."""
 _LINES = 500
 """Index lines that are written at once."""
 _PART = 100_000
@@ -54,13 +57,18 @@ def export(
     target: Path,
     progress: Progress = silent,
     part: int = _PART,
+    state: ManifestState | None = None,
 ) -> Exported:
     """Copy what is selected from the queue (queue root, spool root) to `target`, which is new or empty.
 
-    About `part` recipients are copied at a time.
+    About `part` recipients are copied at a time. `state` stands for a MANIFEST that cannot be read.
     """
     done = Exported()
-    with closing(Snapshot(disk, *roots)) as snapshot:
+
+    def look() -> closing[Snapshot]:
+        return closing(Snapshot(disk, *roots, state))
+
+    with look() as snapshot:
         if disk.names(target):
             raise StoreUnavailable(f"{target} is not empty: name a new directory")
         spids = array("Q")
@@ -71,14 +79,14 @@ def export(
     # A limit chooses by the order of reading: what it chose must not be parted.
     parts = list(_parts(array("Q", sorted(spids)), max(part, selection.limit or 0)))
     try:
-        _Export(disk, roots, selection, target, done, progress).run(parts)
+        _Export(disk, look, selection, target, done, progress).run(parts)
     except (OSError, MqcdError) as error:
         why = told(error) if isinstance(error, OSError) else str(error)
         raise StoreUnavailable(
             f"{why}. What {target} holds by now is a part, without its index: name another directory"
         ) from error
     if done.failed:
-        _tell_gone_from_failed(disk, roots, done)
+        _tell_gone_from_failed(look, done)
     return done
 
 
@@ -109,9 +117,9 @@ def _parts(spids: array[int], size: int) -> Iterator[_Part]:
         start = end
 
 
-def _tell_gone_from_failed(disk: Disk, roots: tuple[Path, Path], done: Exported) -> None:
+def _tell_gone_from_failed(look: Look, done: Exported) -> None:
     """What is no longer in the queue has not failed."""
-    with closing(Snapshot(disk, *roots)) as snapshot:
+    with look() as snapshot:
         left = {spid for found in snapshot.project(Selection(), _spid) for spid in found} & done.failed.keys()
     done.gone += len(done.failed) - len(left)
     done.failed = {spid: text for spid, text in done.failed.items() if spid in left}
@@ -121,14 +129,14 @@ class _Export:
     def __init__(
         self,
         disk: Disk,
-        roots: tuple[Path, Path],
+        look: Look,
         selection: Selection,
         target: Path,
         done: Exported,
         progress: Progress,
     ) -> None:
         self._disk = disk
-        self._roots = roots
+        self._look = look
         self._selection = selection
         self._target = target
         self._done = done
@@ -144,7 +152,7 @@ class _Export:
                 at = before = 0
                 messages = sum(part.messages for part in parts)
                 for part in parts:
-                    with closing(Snapshot(self._disk, *self._roots)) as snapshot:
+                    with self._look() as snapshot:
                         for count, lines in self._lines(snapshot, part):
                             self._progress("exporting", before + count, messages)
                             at += self._disk.pwritev(fd, [line.encode() for line in lines], at)
@@ -187,10 +195,12 @@ class _Export:
 
     def _recipients(self, texts: list[str]) -> list[Recipient]:
         try:
-            return sorted(map(parse, texts), key=lambda each: each.qid)
+            found = sorted(map(parse, texts), key=lambda each: (each.qid, each.attempts))
         except DecodeError as error:
             self._done.failed[int(texts[0][:16], 16)] = str(error)
             return []
+        # Where the MANIFEST is guessed, some may be there twice: who has more attempts is later.
+        return list({each.qid: each for each in found}.values())
 
     def _copy(self, snapshot: Snapshot, recipient: Recipient, path: Path) -> bool:
         """Copy a recipient's content; False when it cannot be had whole."""

@@ -36,7 +36,7 @@ _SHOWN = 120
 _CLUSTER = re.compile(r"M\d+-\d+\.mqc")
 _ADVICE = (
     "Keep both roots as they are, put {} back from a copy of the same moment, or begin with empty roots and "
-    "keep these for looking up mail"
+    "get the mail out of these by `mqcd queue export --without-manifest`"
 )
 _MANIFEST_ADVICE = (
     "What this edit said is lost, and cannot be told from the files: a cluster that it added looks like one "

@@ -184,6 +184,26 @@ async def test_a_listing_that_lacks_something_is_exit_code_1(
     assert f"0 failed, {lost} damaged" in said.out
 
 
+async def test_what_waits_can_be_had_without_a_manifest(
+    house: House, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = [*house.words, "export", "--json", "--without-manifest", "--to"]
+    assert main([*words, str(tmp_path / "none")]) == 1
+    assert "MANIFEST can be read" in capfd.readouterr().err
+    await house.store.close()
+    [manifest] = tmp_path.rglob("MANIFEST")
+    manifest.write_bytes(b"nonsense\n")
+    assert main([*house.words, "export", "--to", str(tmp_path / "none")]) == 1
+    assert "Run `mqcd fsck`" in capfd.readouterr().err
+    main([*house.words[:-1], "fsck"])
+    assert "mqcd queue export --without-manifest" in capfd.readouterr().out
+    assert main([*words, str(tmp_path / "out")]) == 0
+    said = capfd.readouterr()
+    assert json.loads(said.out)["recipients"] == 4
+    assert "1 damaged lines" in said.err
+    assert "done already" in said.err
+
+
 async def test_an_export_goes_to_a_directory_that_is_named(
     house: House, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,101 @@
+"""What a queue consists of, as far as its files tell, when the MANIFEST cannot be read or a segment of the
+journal is gone: for an export alone.
+
+A guess may be wrong in one way: mail that is done already may be in it. What a readable line of the MANIFEST
+says counts, also behind a damaged one; clusters that no such line tells of are read from their beginning,
+and the journal from the oldest segment that may be part of it. So recipients may be there twice, and
+whoever was done in a segment or cluster that had ended may be there again. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mqcd.core.errors import DecodeError, StoreDamaged, StoreUnavailable
+from mqcd.core.model import Area
+from mqcd.queue import manifest as manifests
+from mqcd.queue.chain import find_chain, reach_back
+from mqcd.queue.cluster import START
+from mqcd.queue.durable import Disk
+from mqcd.queue.manifest import ClusterState, ManifestState
+
+_CLUSTER = re.compile(r"M(\d{1,18})-\d+\.mqc")
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What the queue may consist of, and how much of it is guessed."""
+
+    state: ManifestState
+    damaged: int
+    """Lines of the MANIFEST that do not check."""
+    unlisted: int
+    """Clusters of which no line tells."""
+    gone: int
+    """Clusters that the lines tell of and that are not there."""
+
+
+def guess(disk: Disk, queue_root: Path) -> Guess:
+    """Raises StoreUnavailable when nothing has to be guessed, OSError."""
+    path = queue_root / "MANIFEST"
+    try:
+        whole = manifests.read(disk, path)
+        if whole is not None:
+            find_chain(disk, queue_root / "journal", whole)
+            raise StoreUnavailable(f"{path} can be read, and so can the journal: nothing has to be guessed")
+    except StoreDamaged:
+        data = disk.read_file(path)
+    else:
+        data = b""
+    state, ended, damaged = _read_lines(data)
+    there = dict(_clusters(disk, queue_root))
+    listed = {name: each for name, each in state.clusters.items() if name in there}
+    gone = len(state.clusters) - len(listed)
+    found = [_whole(disk, queue_root, name) for name in there if name not in listed and name not in ended]
+    state.clusters = listed | {each.name: each for each in found}
+    # Segments are evacuated one after another: where one has become clusters, those before it have ended.
+    evacuated = max(there.values(), default=0)
+    oldest = reach_back(disk, queue_root / "journal", state.writer)
+    state = replace(state, first_live=max(state.first_live, evacuated, oldest), last_segment=0)
+    return Guess(state, damaged, len(found), gone)
+
+
+def _read_lines(data: bytes) -> tuple[ManifestState, set[str], int]:
+    """What the lines that check amount to, the clusters that ended by them, and how many do not check."""
+    state = ManifestState()
+    ended: set[str] = set()
+    damaged = 0
+    for line in data.split(b"\n"):
+        try:
+            edit, _ = manifests.decode(line)
+        except DecodeError:
+            damaged += line.strip(b"\0") != b""
+            continue
+        state.apply(edit)
+        ended.update(edit.end)
+    return state, ended, damaged
+
+
+def _clusters(disk: Disk, queue_root: Path) -> Iterator[tuple[str, int]]:
+    """The clusters that are there, and the segment that each was made of."""
+    for area in Area:
+        for name in disk.names(queue_root / area):
+            inside = disk.names(queue_root / area / name)
+            for path in [f"{area}/{name}", *(f"{area}/{name}/{each}" for each in inside)]:
+                form = _CLUSTER.fullmatch(path.rpartition("/")[2])
+                if form is not None and disk.measure(queue_root / path) is not None:
+                    yield path, int(form[1])
+
+
+def _whole(disk: Disk, queue_root: Path, name: str) -> ClusterState:
+    """A cluster from its beginning; how many records it should have, nobody knows."""
+    fd = disk.open(queue_root / name, os.O_RDONLY)
+    try:
+        size = disk.size(fd)
+    finally:
+        disk.close(fd)
+    return ClusterState(name=name, size=size, cursor=START, left=0, octets=0, received=0)
