@@ -7,7 +7,7 @@ import errno
 import gzip
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -48,19 +48,16 @@ ATTEMPT = Attempt(
 )
 
 
-class Files(BestEffortFiles):
-    """Tells when it has written."""
+class Told(BestEffort):
+    """Tells when it has tried to write, and knows what came of it."""
 
-    def __init__(self, disk: Disk, directory: Path) -> None:
-        super().__init__(disk, directory, SOURCE, 0)
+    def __init__(self, files: BestEffortFiles, clock: FakeClock, key: bytes) -> None:
+        super().__init__(files, clock, key)
         self.tried = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
 
-    def write(self, lines: Sequence[Line], now: int) -> None:
-        try:
-            super().write(lines, now)
-        finally:
-            self._loop.call_soon_threadsafe(self.tried.set)
+    async def _flush(self) -> None:
+        await super()._flush()
+        self.tried.set()
 
 
 class Bench:
@@ -70,8 +67,8 @@ class Bench:
         self.directory = directory
         self.clock = FakeClock()
         self.disk = FaultyDisk()
-        self.files = Files(self.disk, directory)
-        self.log = BestEffort(self.files, self.clock, key)
+        self.files = BestEffortFiles(self.disk, directory, SOURCE, 0)
+        self.log = Told(self.files, self.clock, key)
 
     async def minute(self) -> None:
         """Let a minute pass for what waits, and wait until it has been tried to write."""
@@ -88,10 +85,8 @@ class Bench:
     async def written(self) -> None:
         """Wait for the next try to write."""
         async with asyncio.timeout(30):
-            await self.files.tried.wait()
-        self.files.tried.clear()
-        for _ in range(10):
-            await asyncio.sleep(0)
+            await self.log.tried.wait()
+        self.log.tried.clear()
 
 
 @asynccontextmanager
