@@ -40,7 +40,7 @@ class Carrying:
                     continue
                 line = shard.raw_line(resident)
                 room -= ENTRY_HEAD + len(line)
-                if room < 0 or len(carried) == AT_ONCE:
+                if carried and (room < 0 or len(carried) == AT_ONCE):
                     break
                 flags = ALIVE | (BEGUN if resident.begun else 0)
                 home = resident.segment.number, resident.ordinal

@@ -144,7 +144,7 @@ class Census:
         self.takes: dict[str, Take] = {}
         """Last state of each cluster that was taken from."""
         self._taken: dict[str, int] = {}
-        """By cluster, the sequence of that frame."""
+        """By cluster, the sequence behind that frame."""
         self.damage: list[Damage] = []
 
     def takes_beyond(self, state: ManifestState) -> bool:
@@ -154,7 +154,7 @@ class Census:
         sequence all was durable.
         """
         return any(
-            sequence >= state.sequence for name, sequence in self._taken.items() if name not in state.clusters
+            sequence > state.sequence for name, sequence in self._taken.items() if name not in state.clusters
         )
 
     def read(self, disk: Disk, segment: Segment, *, last: bool) -> None:
@@ -172,7 +172,7 @@ class Census:
         if header.kind is Kind.TAKE:
             take = read_take(body)[0]
             self.takes[take.cluster] = take
-            self._taken[take.cluster] = header.sequence
+            self._taken[take.cluster] = header.sequence + header.entries
         here = self.homes[segment.number]
         accepted, offset = submissions(header.kind, body)
         ordinal = header.ordinal

@@ -93,7 +93,7 @@ async def recover(
     try:
         loop = asyncio.get_running_loop()
         image = await loop.run_in_executor(executor, _read_disk, options, disk, clock, opened)
-        # Not before: an edit that was only found written may be gone after the next power cut.
+        # Not before the MANIFEST is durable, either.
         await loop.run_in_executor(executor, name_events, disk, options, image.manifest.state)
         shard = _assemble(options, disk, clock, observer, workers, on_sealed, image, executor, lock_fd)
     except BaseException:
@@ -134,7 +134,7 @@ def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]
     for path in irregular_slots(disk, queue_root / "journal", slots):
         raise StoreDamaged(f"{path} is no regular file, and stands where one of the journal's belongs")
     chain = find_chain(disk, queue_root / "journal", state)
-    kept = _remove(disk, leftovers(disk, queue_root / "journal", chain, settings.journal.segments))
+    waste = leftovers(disk, queue_root / "journal", chain, settings.journal.segments)
     opened += chain
     for segment in chain:
         segment.fd = disk.open(segment.path, os.O_RDWR)
@@ -158,6 +158,8 @@ def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]
     watch = _follow_clock(state, Reading(now, clock.monotonic(), boot_id(disk)))
     manifest = Manifest(disk, path, state)
     manifest.write_anew()
+    # Not before: an edit that was only found written may be gone after the next power cut.
+    kept = _remove(disk, waste)
     twins = [segment.twin for segment in chain if segment.twin is not None]
     return _Image(manifest, chain, kept + twins, watch)
 

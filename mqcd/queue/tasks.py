@@ -7,6 +7,7 @@ None of them commits anything; the shard's own process does, by one MANIFEST edi
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from array import array
 from collections import defaultdict
@@ -175,13 +176,15 @@ def _spool_contents(disk: Disk, fd: int, task: Evacuate, temps: list[Path], watc
 
 
 def _is_done(disk: Disk, path: Path, data: bytes) -> bool:
-    """Whether a content has its name already. A file of other octets that has it is nobody's, and goes."""
+    """Whether a content has its name already. A file of other octets that has it is nobody's, and goes.
+
+    Raises OSError, also for a directory or another thing that has it.
+    """
     if not disk.exists(path):
         return False
     there = disk.measure(path)
     if there is None:
-        # A directory, or another thing that is none of ours: whoever reads the content will name it.
-        return True
+        raise OSError(errno.EEXIST, "is no regular file, and stands where a content belongs", str(path))
     with contextlib.suppress(OSError):
         if there.octets == len(data) and disk.read_file(path) == data:
             return True

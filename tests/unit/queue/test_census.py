@@ -145,3 +145,33 @@ async def test_of_many_entries_little_is_remembered(rig: Rig) -> None:
     assert len(census._since) == 1
     assert len(list(snapshot.items(Selection()))) == len(names)
     snapshot.close()
+
+
+async def test_a_take_of_nobody_that_the_manifest_knows_starts_nothing_anew(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All lines of its cluster were put aside, so it ended with the sequence that the edit tells."""
+    await rig.post.send("a@example.org")
+    await rig.post.settle(deferred(rig.clock.now() + MINUTE), *await rig.post.claim_all())
+    await rig.evacuate()
+    [name] = rig.clusters()
+    harmed = bytearray((rig.queue / name).read_bytes())
+    harmed[-30] ^= 1
+    (rig.queue / name).write_bytes(harmed)
+    await rig.post.send("b@example.org")
+    await rig.post.settle(deferred(rig.clock.now() + HOUR), *await rig.post.claim_all())
+    first = await rig.seal()
+    # The keeper would evacuate it by itself as well, for its age.
+    monkeypatch.setattr(rig.store._live.keeper, "_to_evacuate", lambda: None)
+    rig.clock.advance(MINUTE)
+    assert await rig.post.claim_all() == []
+    await rig.enrolled()
+    await rig.store._live.keeper.evacuate(first)
+    state = rig.shard.manifest.state
+    assert name not in state.clusters
+    snapshot = rig.snapshot()
+    try:
+        assert name in snapshot._census.takes
+        assert not snapshot._census.takes_beyond(state)
+    finally:
+        snapshot.close()

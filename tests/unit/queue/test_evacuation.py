@@ -14,10 +14,11 @@ import pytest
 from mqcd.config.settings import JournalSettings
 from mqcd.core.errors import MqcdError
 from mqcd.core.events import Verb
+from mqcd.core.model import Envelope, Recipient, Submission
 from mqcd.queue import slot
 from mqcd.queue.cluster import FIRST_LINE, split_lines
 from mqcd.queue.durable import Disk
-from mqcd.queue.record import decode
+from mqcd.queue.record import decode, encode
 from mqcd.queue.ring import Resident, Segment, State
 from mqcd.queue.slices import AT_ONCE
 from mqcd.queue.spool import spool_path
@@ -644,3 +645,36 @@ async def test_records_whose_edit_is_in_doubt_are_not_claimed(rig: Rig) -> None:
     with pytest.raises(OSError, match="Input/output error"):
         await evacuation
     assert len(await rig.post.claim_all()) == 1
+
+
+async def test_what_stands_where_a_content_belongs_holds_the_evacuation_up(rig: Rig) -> None:
+    """Else the segment would go, and the message's octets with it."""
+    await rig.post.send("a@example.org")
+    [waiting] = rig.listed()
+    path = spool_path(rig.spool, waiting.spid)
+    path.mkdir()
+    segment = await rig.seal()
+    with pytest.raises(OSError, match="no regular file"):
+        await rig.store._live.keeper.evacuate(segment)
+    path.rmdir()
+    await rig.store._live.keeper.evacuate(segment)
+    [claimed] = await rig.post.claim_all()
+    assert await rig.post.read(claimed) == BODY
+
+
+async def test_a_record_as_long_as_a_frame_is_carried(tmp_path: Path) -> None:
+    journal = JournalSettings(segmentsize=64 << 10, segments=8, inline_max=16 << 10)
+    rig = await Rig(tmp_path / "q", journal=journal).open()
+    room = rig.shard.journal.largest_frame
+    envelope = Envelope(spid=rig.store.reserve(False), sender="s@example.com", received=rig.clock.now())
+    short = encode(Recipient(envelope=envelope, size=4, qid=1, address="a@example.org"))
+    # As long as ACCEPT takes it, so that with an entry's head it has no room.
+    envelope = replace(envelope, user="u" * (room - len(short) - 10))
+    await rig.store.enqueue(Submission(envelope=envelope, recipients=("a@example.org",), content=b"abcd"))
+    [claimed] = await rig.post.claim_all()
+    before = rig.shard.journal.sequence
+    segment = await rig.seal()
+    await rig.store._live.keeper.evacuate(segment)
+    assert rig.shard.journal.sequence == before + 1
+    await rig.post.settle(delivered(), claimed)
+    await rig.close()
