@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from mqcd.pipeline.sources.segments import EventFile
 from mqcd.queue.durable import Disk
 from mqcd.queue.eventfiles import Source
 from mqcd.queue.eventtext import EventText
-from mqcd.queue.quarantine import QUARANTINE, stands_for
+from mqcd.queue.quarantine import QUARANTINE, places, stands_for
 from mqcd.queue.snapshot import Snapshot
 
 _IDENTITY = re.compile(rb"(?<![0-9A-F])([0-9A-F]{16})\|([1-9][0-9]{0,9})\|[idbh]l?w?\|")
@@ -70,10 +71,17 @@ def record(queue_root: Path, spool_root: Path, source: Source, target: Path) -> 
                 writer.write_batch(batch)
         series = f"{source.node}-{source.shard}-"
         _write_events(snapshot, EventText(source), events, series)
-        first, damaged = snapshot.first_segment(), snapshot.damaged_lines
+        first, damaged, stretches = snapshot.first_segment(), snapshot.damaged_lines, snapshot.stretches()
     finally:
         snapshot.close()
-    unread = _write_quarantine(disk, queue_root / QUARANTINE, target / "quarantine.parquet")
+    directory = queue_root / QUARANTINE
+    names = (
+        [name for name in disk.names(directory) if name.endswith(".bad")] if disk.is_dir(directory) else []
+    )
+    unread = _write_quarantine(disk, directory, names, target / "quarantine.parquet")
+    # The next start puts aside what no start has found yet.
+    aside = places(names)
+    unread += sum(max(1, records) for place, records in stretches.items() if place not in aside)
     return Recorded(
         homes=target / "homes.parquet",
         quarantine=target / "quarantine.parquet",
@@ -96,15 +104,12 @@ def _write_events(snapshot: Snapshot, text: EventText, directory: Path, series: 
             file.write("".join(lines).encode())
 
 
-def _write_quarantine(disk: Disk, directory: Path, target: Path) -> int:
+def _write_quarantine(disk: Disk, directory: Path, names: Iterable[str], target: Path) -> int:
     """Whom the octets name; gives how many records name nobody. Where a file's name does not tell how many
     it stands for, that is its lines, and none for a stretch of the journal."""
     unread = 0
-    names = disk.names(directory) if disk.is_dir(directory) else []
     with pq.ParquetWriter(target, _KEYS) as writer:
         for name in names:
-            if not name.endswith(".bad"):
-                continue
             data = disk.read_file(directory / name)
             found = [(spid.decode(), int(qid)) for spid, qid in _IDENTITY.findall(data)]
             found = [(spid, qid) for spid, qid in found if qid < 1 << 31]

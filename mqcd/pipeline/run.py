@@ -32,13 +32,15 @@ def run(
     store: Store,
     directory: Path,
     *,
+    patience: float = 0,
     tell: Tell = silent,
 ) -> Commit:
     """Take the new files of a directory; gives the commit, whose counts are all 0 when there were none.
 
-    Raises PipelineBusy, OSError, and what Spark raises: then nothing has changed.
+    Raises PipelineBusy when another process has written for all of `patience`, seconds; OSError, and what
+    Spark raises: then nothing has changed.
     """
-    with store.writing() as last:
+    with store.writing(patience=patience) as last:
         done = take_new(spark, store, last, directory, tell=tell)
         return done if done is not last else Commit(batch=last.batch, taken=last.taken)
 

@@ -27,6 +27,7 @@ that mean something else to the mqcd that made them.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import threading
@@ -37,6 +38,8 @@ from pathlib import Path
 
 from mqcd.core.errors import MqcdError
 from mqcd.queue.durable import Disk
+
+log = logging.getLogger(__name__)
 
 STAGING = "_staging"
 LOG = "_log"
@@ -199,7 +202,8 @@ class Store:
             (self.root / LOG).mkdir(exist_ok=True)
             last = self.last()
             self._apply(last)
-            shutil.rmtree(self.root / STAGING, ignore_errors=True)
+            for left in (STAGING, _ACCOUNT):
+                shutil.rmtree(self.root / left, ignore_errors=True)
             try:
                 yield last
             except BaseException:
@@ -208,11 +212,9 @@ class Store:
 
     @contextmanager
     def streaming(self) -> Iterator[None]:
-        """Be the one stream, with what was left finished; each of its batches is then made in `writing`, and
-        others may write in between. Raises PipelineBusy, OSError."""
+        """Be the one stream; each of its batches is made in `writing`, and others may write in between.
+        Raises PipelineBusy, OSError."""
         with self._held(_STREAM_LOCK, STREAM):
-            with self.writing(STREAM, patience=self.patience):
-                pass
             yield
 
     @contextmanager
@@ -220,7 +222,6 @@ class Store:
         """Where whoever adds everything up, in `writing`, puts what the queue says: a path with nothing there
         yet."""
         path = self.root / _ACCOUNT
-        shutil.rmtree(path, ignore_errors=True)
         try:
             yield path
         finally:
@@ -234,7 +235,11 @@ class Store:
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(self.root / lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            if not self._await(fd, patience, exclusive=True, stop=stop):
+            got = self._await(fd, min(patience, self.patience), exclusive=True, stop=stop)
+            if not got and patience > self.patience and not (stop is not None and stop.is_set()):
+                log.warning("%s waits, for %s writes the tables in %s", what, self._holder(fd), self.root)
+                got = self._await(fd, patience - self.patience, exclusive=True, stop=stop)
+            if not got:
                 raise PipelineBusy(f"{self._holder(fd)} writes the tables in {self.root}; try again later")
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{what} (process {os.getpid()})".encode(), 0)

@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,6 +77,11 @@ class Stream:
 
     def follow(self, stop: threading.Event) -> None:
         """Take files until told to stop, then finish the batch in hand. Raises what `run` raises."""
+        with suppress(PipelineBusy), self._writing(stop):
+            # What a batch that was killed had committed is finished now, not with the next file.
+            pass
+        if stop.is_set():
+            return
         query = self._start()
         while not stop.wait(_LOOK):
             if not query.isActive:
@@ -109,13 +115,20 @@ class Stream:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{pace.every} milliseconds").start()
 
+    @contextmanager
+    def _writing(self, stop: threading.Event) -> Iterator[Commit]:
+        """Raises PipelineBusy when it was told to stop while another process wrote."""
+        self._tell("waiting for the tables", 0, 0)
+        with self._store.writing(STREAM, patience=math.inf, stop=stop) as last:
+            yield last
+
     def _take(self, unread: DataFrame, _number: int) -> None:
         """A micro-batch, in a thread of Spark's."""
         with self._busy:
             if self._stop.is_set():
                 return
             try:
-                with self._store.writing(STREAM, patience=math.inf, stop=self._stop) as last:
+                with self._writing(self._stop) as last:
                     # What others took between two batches Spark does not know of.
                     files = frames.files_named(unread, last.taken)
                     taken = Batch(self._spark, self._store, last, self._tell).take(files)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mqcd.queue.durable import Disk
@@ -31,7 +31,7 @@ def put_aside(disk: Disk, queue_root: Path, source: str, offset: int, data: byte
     with it the number. Raises OSError: then nothing may be dropped.
     """
     directory = queue_root / QUARANTINE
-    place = f"{source.replace('/', '-')}-{offset}"
+    place = place_of(source, offset)
     disk.mkdir(directory)
     finds = ((name, _FIND.fullmatch(name)) for name in disk.names(directory))
     before = next((name for name, find in finds if find is not None and find[1] == place), None)
@@ -39,6 +39,16 @@ def put_aside(disk: Disk, queue_root: Path, source: str, offset: int, data: byte
     disk.replace_file(path, [data])
     log.error("%d damaged octets were put aside in %s; run `mqcd fsck`", len(data), path)
     return path
+
+
+def place_of(source: str, offset: int) -> str:
+    """How the name of what was found there begins."""
+    return f"{source.replace('/', '-')}-{offset}"
+
+
+def places(names: Iterable[str]) -> set[str]:
+    """The places at which finds of these names were made."""
+    return {find[1] for name in names if (find := _FIND.fullmatch(name)) is not None}
 
 
 def stands_for(name: str) -> int | None:

@@ -28,6 +28,7 @@ from mqcd.queue.cluster import HEAD, OtherVersion, check_first_line
 from mqcd.queue.durable import Disk, told
 from mqcd.queue.frame import Locator
 from mqcd.queue.manifest import ManifestState
+from mqcd.queue.quarantine import place_of
 from mqcd.queue.record import Glance, area_of, fields, parse, verify_all
 from mqcd.queue.replay import Walk
 from mqcd.queue.ring import Segment
@@ -161,6 +162,10 @@ class Snapshot:
     def damage(self) -> int:
         """Stretches of the journal that do not check."""
         return len(self._census.damage)
+
+    def stretches(self) -> dict[str, int]:
+        """By the place under which each is put aside at a start: how many records it tells of, at most."""
+        return {place_of(f"segment-{each.segment}", each.start): each.records for each in self._census.damage}
 
     def first_segment(self) -> int:
         """The oldest segment of the journal that is part of this view; those before it have event files."""

@@ -61,7 +61,7 @@ def _account(
     """The account, or why there is none; the tables are brought up to date either way."""
     try:
         if not subject.roots[0].is_dir():
-            run(spark, store, subject.events, tell=tell)
+            run(spark, store, subject.events, patience=store.patience, tell=tell)
             return None, f"there is no queue in {subject.roots[0]}"
         try:
             sums = account(
@@ -73,8 +73,9 @@ def _account(
                 tell=tell,
                 due_before=made - subject.overdue_ms if subject.overdue_ms else 0,
             )
-        except StoreDamaged as error:
-            run(spark, store, subject.events, tell=tell)
+        except (StoreDamaged, OSError) as error:
+            # If it is not the queue, this fails as well.
+            run(spark, store, subject.events, patience=store.patience, tell=tell)
             return None, f"the queue cannot be read: {error}"
         return sums, ""
     except PipelineBusy:

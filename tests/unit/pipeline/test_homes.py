@@ -19,8 +19,8 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     await made.close()
 
 
-def recorded(rig: Rig) -> Recorded:
-    return record(rig.queue, rig.spool, rig.options.source, rig.root / "account")
+def recorded(rig: Rig, target: str = "account") -> Recorded:
+    return record(rig.queue, rig.spool, rig.options.source, rig.root / target)
 
 
 async def test_a_stretch_of_the_journal_counts_for_what_it_may_have_told_of(rig: Rig) -> None:
@@ -34,12 +34,14 @@ async def test_a_stretch_of_the_journal_counts_for_what_it_may_have_told_of(rig:
     data = path.read_bytes()
     end = data.index(b"behind@a.example") - 500
     path.write_bytes(data[:at] + bytes(end - at) + data[end:])
+    before = recorded(rig, "before").damaged
     left = await rig.killed()
     found = recorded(left)
     names = [each.address for each in left.listed()]
     assert "lost0@a.example" not in names
     assert {"before@a.example", "behind@a.example"} <= set(names)
     assert found.damaged >= 7 - len(names)
+    assert before == found.damaged, "also before a start has put it aside"
     assert look(left).quarantined >= 7 - len(names)
 
 
