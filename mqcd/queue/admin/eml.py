@@ -71,6 +71,7 @@ class _Reader:
         self._tree = Tree(letters=self._letters)
 
     def read(self, known: Set[str]) -> Tree:
+        self._progress("looking for files", 0, 0)
         below = files_below(self._disk, self._directory, self._tree.problems)
         files = sorted(path for path in below if path.name.lower().endswith(".eml"))
         path = self._directory / index.NAME

@@ -122,6 +122,7 @@ class _Reader:
 
     def read(self, known: Set[str]) -> Tree:
         self._known = known
+        self._progress("looking for files", 0, 0)
         clusters = [(area, path) for area in _AREAS for path in self._find_clusters(self._queue_root / area)]
         for index, (area, path) in enumerate(clusters):
             self._progress("reading", index, len(clusters))
