@@ -3,24 +3,19 @@
 The lock (`queue/lock`, its text the owner's process id) keeps two servers off one queue; the operating
 system lets go of it when the owner and its helper are gone, however they went. The uuid that lies in
 queue and spool root tells that they belong together: a spool disk that is not mounted, or another
-queue's, must never look like mail that has lost its content. A queue of Mailismus has the same directories,
-and is not ours until it has been imported.
+queue's, must never look like mail that has lost its content.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
 import uuid
 from pathlib import Path
 
-from mqcd.core.errors import StoreBusy, StoreDamaged, StoreUnavailable
-from mqcd.core.model import Area
+from mqcd.core.errors import StoreBusy, StoreDamaged
 from mqcd.queue.durable import Disk
 
-_MAILISMUS = re.compile(r"M[0-9A-F]{16}-\d+(-p\d+)?\.mqc")
-"""Its clusters; ours never have so many digits."""
 _WAITS = 40
 _WAIT_SECONDS = 0.05
 """A killed owner's helper holds the lock until the kernel has ended it too: some milliseconds."""
@@ -42,18 +37,6 @@ async def take_lock(disk: Disk, queue_root: Path) -> int:
     owner = disk.pread(fd, 20, 0).decode("ascii", "replace").strip()
     disk.close(fd)
     raise StoreBusy(f"{queue_root} is in use by process {owner or 'unknown'}; stop that server first")
-
-
-def check_maker(disk: Disk, queue_root: Path) -> None:
-    """See that a root without a MANIFEST is no queue of Mailismus. Raises StoreUnavailable, OSError."""
-    for area in Area:
-        for top in disk.names(queue_root / area):
-            for name in (top, *disk.names(queue_root / area / top)):
-                if _MAILISMUS.fullmatch(name):
-                    text = "give mqcd a directory of its own with --var, and bring this mail there"
-                    raise StoreUnavailable(
-                        f"{queue_root} is a queue of Mailismus: {text} with `mqcd import mailismus`"
-                    )
 
 
 def check_roots(disk: Disk, roots: list[Path], *, new: bool) -> None:

@@ -21,7 +21,6 @@ from pathlib import Path
 from mqcd.core.clockwatch import ClockWatch, Reading
 from mqcd.core.errors import StoreDamaged
 from mqcd.core.events import Verb
-from mqcd.core.model import Area
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.spid import EPOCH_MS, SpidSource, spid_at
 from mqcd.queue import manifest as manifests
@@ -29,7 +28,7 @@ from mqcd.queue.backlog import Backlog
 from mqcd.queue.chain import find_chain, irregular_slots, leftovers
 from mqcd.queue.durable import Disk, told
 from mqcd.queue.figures import Figures
-from mqcd.queue.identity import check_maker, check_roots, take_lock
+from mqcd.queue.identity import check_roots, take_lock
 from mqcd.queue.imports import name_events
 from mqcd.queue.journal import Journal
 from mqcd.queue.manifest import Manifest, ManifestState
@@ -41,6 +40,7 @@ from mqcd.queue.shard import Options, Shard
 from mqcd.queue.shelf import Shelf
 from mqcd.queue.spool import check_links, make_silos
 from mqcd.queue.timekeeper import boot_id, fields_of, seen_in
+from mqcd.queue.vacancy import check_vacant
 from mqcd.queue.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -119,9 +119,7 @@ def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]
     state = manifests.read(disk, path)
     new = state is None
     if new:
-        check_maker(disk, queue_root)
-    if new and _holds_mail(disk, queue_root):
-        raise StoreDamaged(f"{path} is missing though the queue holds files. Run `mqcd fsck`.")
+        check_vacant(disk, queue_root)
     check_roots(disk, [queue_root, spool_root], new=new)
     if state is None:
         # Numbers begin at the time, so that a queue made anew never repeats the event ids of an old one.
@@ -193,18 +191,6 @@ def _follow_clock(state: ManifestState, now: Reading) -> ClockWatch:
     for name, value in fields_of(watch.believes(now.wall, now.monotonic)).items():
         setattr(state, name, value)
     return watch
-
-
-def _holds_mail(disk: Disk, queue_root: Path) -> bool:
-    """Whether there is anything that a MANIFEST should have known."""
-    if any(name.isdigit() for name in disk.names(queue_root / "journal")):
-        return True
-    return any(
-        name.endswith(".mqc")
-        for area in Area
-        for top in disk.names(queue_root / area)
-        for name in (top, *disk.names(queue_root / area / top))
-    )
 
 
 def _assemble(

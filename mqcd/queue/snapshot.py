@@ -33,6 +33,7 @@ from mqcd.queue.record import Glance, area_of, fields, parse, verify_all
 from mqcd.queue.replay import Walk
 from mqcd.queue.ring import Segment
 from mqcd.queue.timekeeper import seen_in
+from mqcd.queue.vacancy import check_vacant
 from mqcd.queue.window import Window
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class Snapshot:
             return self._given
         state = manifests.read(self._disk, self._queue_root / "MANIFEST")
         if state is None:
+            check_vacant(self._disk, self._queue_root)
             raise StoreUnavailable(f"{self._queue_root} holds no queue")
         return state
 
@@ -136,6 +138,9 @@ class Snapshot:
         try:
             fd = self._disk.open(self._queue_root / "pin", os.O_RDONLY)
         except FileNotFoundError as error:
+            self._read_manifest()
+            if self._given is not None:
+                return -1
             raise StoreUnavailable(f"{self._queue_root} holds no queue") from error
         if not self._disk.lock(fd, exclusive=False):
             self._disk.close(fd)

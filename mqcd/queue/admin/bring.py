@@ -18,10 +18,10 @@ from mqcd.queue.admin.findings import Progress, silent
 from mqcd.queue.admin.letters import Tree
 from mqcd.queue.admin.ownership import owned
 from mqcd.queue.durable import Disk
-from mqcd.queue.identity import check_maker
 from mqcd.queue.imports import name_events, pending_events
 from mqcd.queue.manifest import ManifestState
 from mqcd.queue.shard import Options
+from mqcd.queue.vacancy import check_vacant
 from mqcd.queue.workers import Workers
 
 Read = Callable[[Set[str]], Tree]
@@ -79,7 +79,7 @@ class Import:
         settings = self.options.settings
         state = manifests.read(disk, settings.rootpath / "MANIFEST")
         if state is None:
-            check_maker(disk, settings.rootpath)
+            check_vacant(disk, settings.rootpath)
         own = [settings.rootpath.resolve(), settings.spool.rootpath.resolve()]
         for root in self.roots:
             if root.resolve() in own:

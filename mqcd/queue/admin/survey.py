@@ -22,7 +22,7 @@ from mqcd.queue import manifest as manifests
 from mqcd.queue.admin.findings import Findings, Kind, Problem, Progress, plain, silent
 from mqcd.queue.chain import SegmentMissing, find_chain, irregular_slots, leftovers
 from mqcd.queue.durable import TEMP_SUFFIX, Disk, told
-from mqcd.queue.identity import check_maker, check_roots
+from mqcd.queue.identity import check_roots
 from mqcd.queue.imports import pending_events
 from mqcd.queue.manifest import ClusterState, ManifestState
 from mqcd.queue.quarantine import QUARANTINE, stands_for
@@ -30,6 +30,7 @@ from mqcd.queue.replay import Replay
 from mqcd.queue.ring import SPARE_SLOTS, Resident, Segment
 from mqcd.queue.shard import Options
 from mqcd.queue.spool import file_path
+from mqcd.queue.vacancy import check_maker
 
 _SHOWN = 120
 """Octets of a damaged line that are told."""
@@ -150,7 +151,7 @@ class _Survey:
             self._wrong(Kind.MANIFEST, path, told(error))
             return None
         if state is None:
-            text = "is missing: put it back from a copy of the same moment"
+            text = f"is missing. {_ADVICE.format('it')}"
             try:
                 check_maker(self._disk, self._queue_root)
             except StoreUnavailable as error:

@@ -130,3 +130,15 @@ def test_a_queue_of_ours_is_not_imported_into_itself(
     shared = ("--spool", str(tmp_path / "var" / "spool"))
     assert main(words(tmp_path, "import", "mailismus", elsewhere, *shared, *more)) == 1
     assert f"{tmp_path}/var/spool is the queue's own" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["real", "dry"])
+def test_nothing_is_imported_into_a_queue_that_has_lost_its_manifest(
+    tmp_path: Path, capfd: Capture, more: tuple[str, ...]
+) -> None:
+    sample = str(unpack("mixed", tmp_path))
+    assert main(words(tmp_path, "import", "mailismus", sample)) == 0
+    (tmp_path / "var" / "queue" / "MANIFEST").unlink()
+    capfd.readouterr()
+    assert main(words(tmp_path, "import", "mailismus", sample, *more)) == 1
+    assert "MANIFEST is missing though the queue holds files. Run `mqcd fsck`." in capfd.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.config.settings import JournalSettings
-from mqcd.core.errors import ContentUnavailable, DecodeError, StoreBusy, StoreUnavailable
+from mqcd.core.errors import ContentUnavailable, DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Area, Recipient
 from mqcd.core.selection import Selection
 from mqcd.queue.reaper import PIN_MS
@@ -300,11 +301,24 @@ async def test_a_closed_snapshot_may_be_closed_again(rig: Rig) -> None:
 async def test_where_there_is_no_queue_it_says_so(rig: Rig) -> None:
     with pytest.raises(StoreUnavailable, match="holds no queue"):
         Snapshot(FaultyDisk(), rig.root / "nowhere", rig.spool)
-    (rig.queue / "MANIFEST").rename(rig.queue / "elsewhere")
+
+@pytest.mark.parametrize("rest", ["journal", "clusters"])
+@pytest.mark.parametrize("pin", [True, False])
+async def test_a_queue_that_has_lost_its_manifest_is_still_one(rig: Rig, rest: str, pin: bool) -> None:
+    await rig.post.send("a@example.org")
+    await rig.close()
+    if rest == "clusters":
+        shutil.rmtree(rig.queue / "journal")
+    else:
+        for name in rig.clusters():
+            (rig.queue / name).unlink()
+    (rig.queue / "MANIFEST").unlink()
+    if not pin:
+        (rig.queue / "pin").unlink()
     disk = FaultyDisk()
-    with pytest.raises(StoreUnavailable, match="holds no queue"):
+    with pytest.raises(StoreDamaged, match=r"MANIFEST is missing though the queue holds files.*mqcd fsck"):
         Snapshot(disk, rig.queue, rig.spool)
-    assert disk.count("close") == disk.count("open") - 1
+    assert disk.count("close") == disk.count("open") - (1 if pin else 2)
 
 
 async def test_a_reader_that_was_overtaken_is_told_to_try_again(rig: Rig) -> None:

@@ -166,7 +166,10 @@ async def test_an_edit_that_a_crash_cut_off_is_worth_a_note(rig: Rig) -> None:
 async def test_a_missing_manifest_is_not_an_empty_queue(rig: Rig) -> None:
     await filled(rig)
     (rig.queue / "MANIFEST").unlink()
-    assert [each.kind for each in look(rig).problems] == [Kind.MANIFEST]
+    (problem,) = look(rig).problems
+    assert problem.kind is Kind.MANIFEST
+    assert problem.text.startswith("is missing. Keep both roots as they are")
+    assert "mqcd queue export --without-manifest" in problem.text
 
 
 async def test_a_missing_segment_and_a_damaged_frame(rig: Rig) -> None:
