@@ -14,7 +14,7 @@ from mqcd.cli.options import Command, Place, as_json, json_line, pass_place, tak
 
 if TYPE_CHECKING:
     from mqcd.core.selection import Selection
-    from mqcd.queue.manifest import ManifestState
+    from mqcd.queue.admin.guess import Guess
     from mqcd.queue.snapshot import Snapshot
 
 AREAS = ("incoming", "deferred", "bounces", "held")
@@ -156,9 +156,12 @@ def export(place: Place, /, target: Path, without_manifest: bool, as_json: bool,
     place.give_way()
     roots = settings.rootpath, settings.spool.rootpath
     selection = _selection(clock.now(), **chosen)
-    state = _guess(settings.rootpath) if without_manifest else None
+    guessed = _guess(settings.rootpath) if without_manifest else None
+    state = guessed.state if guessed is not None else None
     with waiting(clock) as progress:
         done = export_to(Disk(), roots, selection, target, progress, state=state)
+    if guessed is not None and guessed.lost:
+        done.damaged += 1
     for spid, text in done.failed.items():
         click.echo(f"{spid:016X}: {text}", err=True)
     _tell_damaged(done.damaged)
@@ -176,18 +179,19 @@ def export(place: Place, /, target: Path, without_manifest: bool, as_json: bool,
     return 1 if done.failed or done.damaged else 0
 
 
-def _guess(queue_root: Path) -> ManifestState:
+def _guess(queue_root: Path) -> Guess:
     from mqcd.queue.admin.guess import guess
     from mqcd.queue.durable import Disk
 
     guessed = guess(Disk(), queue_root)
+    lost = f"{guessed.lost} " if guessed.lost else ""
     click.echo(
-        f"the MANIFEST has {guessed.damaged} damaged lines; {guessed.unlisted} clusters of which it does not "
+        f"{lost}the MANIFEST has {guessed.damaged} damaged lines; {guessed.unlisted} clusters of which it does not "
         f"tell are read from their beginning, {guessed.gone} that it tells of are not there. "
         "Recipients who are done already may be among what is exported: look at it before you send it",
         err=True,
     )
-    return guessed.state
+    return guessed
 
 
 @contextmanager

@@ -5,6 +5,9 @@ A guess may be wrong in one way: mail that is done already may be in it. What a 
 says counts, also behind a damaged one; clusters that no such line tells of are read from their beginning,
 and the journal from the oldest segment that may be part of it. So recipients may be there twice, and
 whoever was done in a segment or cluster that had ended may be there again. Nothing is written.
+
+What is known to be lost is told. A cluster that a line tells of and that is not there stays in the guess, so that
+its readers count its records as missing; that it had ended by a line that does not check, nobody knows.
 """
 
 from __future__ import annotations
@@ -18,10 +21,12 @@ from pathlib import Path
 from mqcd.core.errors import DecodeError, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Area
 from mqcd.queue import manifest as manifests
-from mqcd.queue.chain import find_chain, reach_back
+from mqcd.queue.admin.findings import plain
+from mqcd.queue.chain import SegmentMissing, find_chain, reach_back
 from mqcd.queue.cluster import START
 from mqcd.queue.durable import Disk
 from mqcd.queue.manifest import ClusterState, ManifestState
+from mqcd.queue.vacancy import check_vacant
 
 _CLUSTER = re.compile(r"M(\d{1,18})-\d+\.mqc")
 
@@ -36,32 +41,57 @@ class Guess:
     unlisted: int
     """Clusters of which no line tells."""
     gone: int
-    """Clusters that the lines tell of and that are not there."""
+    """Clusters that the lines tell of and that are not there; the state has them, too."""
+    lost: str
+    """What there is to say of a segment that is known to be missing; empty when none is."""
 
 
 def guess(disk: Disk, queue_root: Path) -> Guess:
-    """Raises StoreUnavailable when nothing has to be guessed, OSError."""
-    path = queue_root / "MANIFEST"
+    """Raises StoreUnavailable when nothing has to be guessed or there is no queue, StoreDamaged, OSError."""
+    path, journal = queue_root / "MANIFEST", queue_root / "journal"
+    lost = ""
     try:
         whole = manifests.read(disk, path)
         if whole is not None:
-            find_chain(disk, queue_root / "journal", whole)
+            find_chain(disk, journal, whole)
             raise StoreUnavailable(f"{path} can be read, and so can the journal: nothing has to be guessed")
+    except SegmentMissing as error:
+        lost = plain(error)
+        data = disk.read_file(path)
     except StoreDamaged:
         data = disk.read_file(path)
     else:
+        _check_there(disk, queue_root)
         data = b""
     state, ended, damaged = _read_lines(data)
     there = dict(_clusters(disk, queue_root))
-    listed = {name: each for name, each in state.clusters.items() if name in there}
-    gone = len(state.clusters) - len(listed)
-    found = [_whole(disk, queue_root, name) for name in there if name not in listed and name not in ended]
-    state.clusters = listed | {each.name: each for each in found}
+    found = [_whole(disk, queue_root, name) for name in there if name not in state.clusters.keys() | ended]
+    gone = len(state.clusters.keys() - there.keys())
+    state.clusters |= {each.name: each for each in found}
     # Segments are evacuated one after another: where one has become clusters, those before it have ended.
     evacuated = max(there.values(), default=0)
-    oldest = reach_back(disk, queue_root / "journal", state.writer)
-    state = replace(state, first_live=max(state.first_live, evacuated, oldest), last_segment=0)
-    return Guess(state, damaged, len(found), gone)
+    oldest = reach_back(disk, journal, state.writer)
+    state = replace(state, first_live=max(state.first_live, evacuated, oldest))
+    lost = lost or _newest_missing(disk, journal, state)
+    return Guess(replace(state, last_segment=0), damaged, len(found), gone, lost)
+
+
+def _check_there(disk: Disk, queue_root: Path) -> None:
+    """See that there is a queue where no MANIFEST is."""
+    try:
+        check_vacant(disk, queue_root)
+    except StoreDamaged:
+        return
+    raise StoreUnavailable(f"{queue_root} holds no queue")
+
+
+def _newest_missing(disk: Disk, journal: Path, state: ManifestState) -> str:
+    """What there is to say when a line tells of a segment that no other one goes on from."""
+    try:
+        find_chain(disk, journal, state)
+    except SegmentMissing as error:
+        return plain(error)
+    return ""
 
 
 def _read_lines(data: bytes) -> tuple[ManifestState, set[str], int]:

@@ -45,7 +45,7 @@ class Exported:
     """Messages that left the queue meanwhile."""
     damaged: int = 0
     """Records that do not check or are missing, and stretches of the journal that do not check: whoever they
-    are for is left out."""
+    are for is left out. A caller that knows of a whole segment that is gone counts it as one."""
     failed: dict[int, str] = field(default_factory=dict)
     """SPIDs of messages that are in the queue and could not be copied, and why."""
 

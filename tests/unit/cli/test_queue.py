@@ -204,6 +204,40 @@ async def test_what_waits_can_be_had_without_a_manifest(
     assert "done already" in said.err
 
 
+@pytest.mark.parametrize("left", [None, 0, 4096])
+async def test_a_segment_that_is_gone_is_told_by_an_export_without_manifest(
+    house: House, tmp_path: Path, capfd: pytest.CaptureFixture[str], left: int | None
+) -> None:
+    [segment] = [path for path in tmp_path.rglob("journal/*") if path.read_bytes()[:4096].strip(b"\0")]
+    data = segment.read_bytes()
+    if left is None:
+        segment.unlink()
+    else:
+        segment.write_bytes(bytes(left or len(data)) + data[left or len(data) :])
+    words = [*house.words, "export", "--json", "--without-manifest", "--to"]
+    assert main([*words, str(tmp_path / "out")]) == 1
+    said = capfd.readouterr()
+    assert json.loads(said.out)["damaged"] == 1
+    assert "is missing, and with it mail that was accepted" in said.err
+    if left is not None:
+        segment.write_bytes(data)
+
+
+async def test_a_cluster_that_is_gone_is_told_by_an_export_without_manifest(
+    house: House, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    await house.store.close()
+    [manifest] = tmp_path.rglob("MANIFEST")
+    manifest.write_bytes(manifest.read_bytes() + b"nonsense\n" * 2)
+    next(tmp_path.rglob("*.mqc")).unlink()
+    assert main([*house.words, "export", "--json", "--without-manifest", "--to", str(tmp_path / "out")]) == 1
+    said = capfd.readouterr()
+    counts = json.loads(said.out)
+    assert counts["damaged"] > 0
+    assert counts["damaged"] + counts["recipients"] == 4
+    assert "1 that it tells of are not there" in said.err
+
+
 async def test_an_export_goes_to_a_directory_that_is_named(
     house: House, capfd: pytest.CaptureFixture[str]
 ) -> None:
