@@ -184,10 +184,12 @@ def _guess(queue_root: Path) -> Guess:
     from mqcd.queue.durable import Disk
 
     guessed = guess(Disk(), queue_root)
+    for text in guessed.unread:
+        click.echo(f"{text}: what it holds is not known", err=True)
     lost = f"{guessed.lost} " if guessed.lost else ""
     click.echo(
-        f"{lost}the MANIFEST has {guessed.damaged} damaged lines; {guessed.unlisted} clusters of which it does not "
-        f"tell are read from their beginning, {guessed.gone} that it tells of are not there. "
+        f"{lost}the MANIFEST has {guessed.damaged} damaged lines; {guessed.unlisted} clusters of which it "
+        f"does not tell are read from their beginning, {guessed.gone} that it tells of are not there. "
         "Recipients who are done already may be among what is exported: look at it before you send it",
         err=True,
     )

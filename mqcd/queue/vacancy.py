@@ -1,4 +1,4 @@
-"""Whether a queue root without a MANIFEST is vacant: there alone a queue may be made, or is there none to read.
+"""Whether a queue root without a MANIFEST is vacant: only there a queue may be made, and is there none.
 
 A queue of Mailismus has the same directories, and is not ours until it has been imported. Where a journal or
 clusters lie, the MANIFEST was lost, and what they hold is mail that was accepted.

@@ -6,8 +6,8 @@ says counts, also behind a damaged one; clusters that no such line tells of are 
 and the journal from the oldest segment that may be part of it. So recipients may be there twice, and
 whoever was done in a segment or cluster that had ended may be there again. Nothing is written.
 
-What is known to be lost is told. A cluster that a line tells of and that is not there stays in the guess, so that
-its readers count its records as missing; that it had ended by a line that does not check, nobody knows.
+What is known to be lost is told. A cluster that a line tells of and that is not there stays in the guess, so
+that its readers count its records as missing; that it had ended by a line that does not check, nobody knows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mqcd.queue import manifest as manifests
 from mqcd.queue.admin.findings import plain
 from mqcd.queue.chain import SegmentMissing, find_chain, reach_back
 from mqcd.queue.cluster import START
-from mqcd.queue.durable import Disk
+from mqcd.queue.durable import Disk, told
 from mqcd.queue.manifest import ClusterState, ManifestState
 from mqcd.queue.vacancy import check_vacant
 
@@ -44,36 +44,51 @@ class Guess:
     """Clusters that the lines tell of and that are not there; the state has them, too."""
     lost: str
     """What there is to say of a segment that is known to be missing; empty when none is."""
+    unread: list[str]
+    """What there is to say of a MANIFEST, and of unlisted clusters, that are there and cannot be read."""
 
 
 def guess(disk: Disk, queue_root: Path) -> Guess:
     """Raises StoreUnavailable when nothing has to be guessed or there is no queue, StoreDamaged, OSError."""
     path, journal = queue_root / "MANIFEST", queue_root / "journal"
-    lost = ""
-    try:
-        whole = manifests.read(disk, path)
-        if whole is not None:
-            find_chain(disk, journal, whole)
-            raise StoreUnavailable(f"{path} can be read, and so can the journal: nothing has to be guessed")
-    except SegmentMissing as error:
-        lost = plain(error)
-        data = disk.read_file(path)
-    except StoreDamaged:
-        data = disk.read_file(path)
-    else:
-        _check_there(disk, queue_root)
-        data = b""
+    data, lost, unread = _look(disk, path, journal)
     state, ended, damaged = _read_lines(data)
     there = dict(_clusters(disk, queue_root))
-    found = [_whole(disk, queue_root, name) for name in there if name not in state.clusters.keys() | ended]
+    unlisted = there.keys() - state.clusters.keys() - ended
     gone = len(state.clusters.keys() - there.keys())
-    state.clusters |= {each.name: each for each in found}
+    for name in sorted(unlisted):
+        try:
+            state.clusters[name] = _whole(disk, queue_root, name)
+        except OSError as error:
+            state.clusters[name] = _cluster(name, START + 1)
+            unread.append(told(error))
     # Segments are evacuated one after another: where one has become clusters, those before it have ended.
     evacuated = max(there.values(), default=0)
     oldest = reach_back(disk, journal, state.writer)
     state = replace(state, first_live=max(state.first_live, evacuated, oldest))
     lost = lost or _newest_missing(disk, journal, state)
-    return Guess(replace(state, last_segment=0), damaged, len(found), gone, lost)
+    return Guess(replace(state, last_segment=0), damaged, len(unlisted), gone, lost, unread)
+
+
+def _look(disk: Disk, path: Path, journal: Path) -> tuple[bytes, str, list[str]]:
+    """What the MANIFEST holds; what there is to say of a segment that is missing; of a MANIFEST that cannot
+    be read."""
+    try:
+        data = disk.read_file(path)
+    except FileNotFoundError:
+        _check_there(disk, path.parent)
+        return b"", "", []
+    except OSError as error:
+        return b"", "", [told(error)]
+    try:
+        whole = manifests.read(disk, path)
+        if whole is not None:
+            find_chain(disk, journal, whole)
+    except SegmentMissing as error:
+        return data, plain(error), []
+    except StoreDamaged:
+        return data, "", []
+    raise StoreUnavailable(f"{path} can be read, and so can the journal: nothing has to be guessed")
 
 
 def _check_there(disk: Disk, queue_root: Path) -> None:
@@ -122,10 +137,15 @@ def _clusters(disk: Disk, queue_root: Path) -> Iterator[tuple[str, int]]:
 
 
 def _whole(disk: Disk, queue_root: Path, name: str) -> ClusterState:
-    """A cluster from its beginning; how many records it should have, nobody knows."""
+    """A cluster from its beginning. Raises OSError."""
     fd = disk.open(queue_root / name, os.O_RDONLY)
     try:
-        size = disk.size(fd)
+        return _cluster(name, disk.size(fd))
     finally:
         disk.close(fd)
-    return ClusterState(name=name, size=size, cursor=START, left=0, octets=0, received=0)
+
+
+def _cluster(name: str, size: int) -> ClusterState:
+    """One of which no line tells; how many records it should have, nobody knows, but one at least: so one is
+    missing where it turns out that none can be read."""
+    return ClusterState(name=name, size=size, cursor=START, left=1, octets=0, received=0)

@@ -302,6 +302,7 @@ async def test_where_there_is_no_queue_it_says_so(rig: Rig) -> None:
     with pytest.raises(StoreUnavailable, match="holds no queue"):
         Snapshot(FaultyDisk(), rig.root / "nowhere", rig.spool)
 
+
 @pytest.mark.parametrize("rest", ["journal", "clusters"])
 @pytest.mark.parametrize("pin", [True, False])
 async def test_a_queue_that_has_lost_its_manifest_is_still_one(rig: Rig, rest: str, pin: bool) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from mqcd.queue.admin.guess import Guess, guess
 from mqcd.queue.admin.outgoing import Exported, export
 from mqcd.queue.durable import Disk
 from tests.contract.mail import deferred, delivered
+from tests.fakes.disk import FaultyDisk
 from tests.unit.queue.admin.kit import DUE, LARGE, addresses, cluster_of, fill
 from tests.unit.queue.support import Rig
 
@@ -171,3 +175,31 @@ def test_where_there_is_no_queue_nothing_is_guessed(tmp_path: Path) -> None:
     for root in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(StoreUnavailable, match="holds no queue"):
             guess(Disk(), root)
+
+
+async def test_an_unlisted_cluster_that_cannot_be_read_stops_nothing(rig: Rig, tmp_path: Path) -> None:
+    await fill(rig)
+    await rig.close()
+    (rig.queue / "MANIFEST").unlink()
+    shutil.rmtree(rig.queue / "journal")
+    path = cluster_of(rig, "deferred")
+    for operation, told in (("open", [f"{path}: {os.strerror(errno.EIO)}"]), ("pread", [])):
+        disk = FaultyDisk()
+        disk.fail(operation, str(path), times=None)
+        guessed = guess(disk, rig.queue)
+        assert guessed.unread == told
+        target = tmp_path / operation
+        done = export(disk, (rig.queue, rig.spool), Selection(), target, state=guessed.state)
+        assert done.damaged == 1
+        assert exported(target) == ["bounces@a.example", "new@c.example"]
+
+
+async def test_a_manifest_that_cannot_be_read_is_as_good_as_none(rig: Rig, tmp_path: Path) -> None:
+    waiting = await at_work(rig)
+    disk = FaultyDisk()
+    disk.fail("*", f"{rig.queue}/MANIFEST", code=errno.EACCES, times=None)
+    guessed = guess(disk, rig.queue)
+    assert guessed.unread == [f"{rig.queue}/MANIFEST: {os.strerror(errno.EACCES)}"]
+    done = export(disk, (rig.queue, rig.spool), Selection(), tmp_path / "out", state=guessed.state)
+    assert done.damaged == 0
+    assert set(waiting) <= set(exported(tmp_path / "out"))
