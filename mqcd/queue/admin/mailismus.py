@@ -98,6 +98,10 @@ def read_tree(
     What is due later than `latest`, ms, is due then.
     """
     queue_root, spool_root = places(directory, spool)
+    if disk.measure(queue_root / "MANIFEST") is not None:
+        raise StoreUnavailable(
+            f"{queue_root} is a queue of mqcd: `mqcd queue export` there, `mqcd import eml` here"
+        )
     if not spool_root.is_dir():
         raise StoreUnavailable(f"{spool_root} is missing: name the spool by --spool")
     return _Reader(disk, (queue_root, spool_root), (now, latest), progress).read(known)

@@ -142,3 +142,13 @@ def test_nothing_is_imported_into_a_queue_that_has_lost_its_manifest(
     capfd.readouterr()
     assert main(words(tmp_path, "import", "mailismus", sample, *more)) == 1
     assert "MANIFEST is missing though the queue holds files. Run `mqcd fsck`." in capfd.readouterr().err
+
+
+def test_a_queue_of_mqcd_is_not_read_as_one_of_mailismus(tmp_path: Path, capfd: Capture) -> None:
+    assert main(words(tmp_path, "import", "mailismus", str(unpack("mixed", tmp_path)))) == 0
+    capfd.readouterr()
+    there = words(tmp_path, "--var", str(tmp_path / "other"))
+    assert main([*there, "import", "mailismus", str(tmp_path / "var")]) == 1
+    said = capfd.readouterr()
+    assert "is a queue of mqcd: `mqcd queue export` there, `mqcd import eml` here" in said.err
+    assert said.out == ""
