@@ -206,7 +206,8 @@ def _snapshot(place: Place) -> Iterator[Snapshot]:
     snapshot = Snapshot(Disk(), settings.rootpath, settings.spool.rootpath)
     try:
         if snapshot.damage:
-            click.echo(f"{snapshot.damage} stretches of the journal are damaged and left out", err=True)
+            text = "stretches of the journal are damaged and left out; `mqcd fsck` tells which"
+            click.echo(f"{snapshot.damage} {text}", err=True)
         yield snapshot
         _tell_damaged(snapshot.damaged_lines + snapshot.missing)
     finally:

@@ -20,20 +20,18 @@ from mqcd.core.spid import SILOS, format_spid
 from mqcd.queue import cluster, names, record
 from mqcd.queue import manifest as manifests
 from mqcd.queue.admin.findings import Findings, Kind, Problem, Progress, plain, silent
+from mqcd.queue.admin.finds import look_into_quarantine
 from mqcd.queue.chain import SegmentMissing, find_chain, irregular_slots, leftovers
 from mqcd.queue.durable import TEMP_SUFFIX, Disk, told
 from mqcd.queue.identity import check_roots
 from mqcd.queue.imports import pending_events
 from mqcd.queue.manifest import ClusterState, ManifestState
-from mqcd.queue.quarantine import QUARANTINE, stands_for
 from mqcd.queue.replay import Replay
 from mqcd.queue.ring import SPARE_SLOTS, Resident, Segment
 from mqcd.queue.shard import Options
 from mqcd.queue.spool import file_path
 from mqcd.queue.vacancy import check_maker
 
-_SHOWN = 120
-"""Octets of a damaged line that are told."""
 _CLUSTER = re.compile(r"M\d+-\d+\.mqc")
 _ADVICE = (
     "Keep both roots as they are, put {} back from a copy of the same moment, or begin with empty roots and "
@@ -98,7 +96,7 @@ class _Survey:
                 self._check_contents()
                 self._look_for_orphans(state)
                 self._look_for_events(state)
-            self._look_into_quarantine()
+            look_into_quarantine(self._disk, self._queue_root, self._found)
         finally:
             if pin >= 0:
                 self._disk.close(pin)
@@ -145,10 +143,10 @@ class _Survey:
         try:
             state = manifests.read(self._disk, path)
         except StoreDamaged as error:
-            self._read_manifest_by_line(path, plain(error))
+            self._read_manifest_by_line(path, _pathless(error, path))
             return None
         except OSError as error:
-            self._wrong(Kind.MANIFEST, path, told(error))
+            self._wrong(Kind.MANIFEST, path, _out_of_reach(error, "what the queue consists of"))
             return None
         if state is None:
             text = f"is missing. {_ADVICE.format('it')}"
@@ -190,10 +188,10 @@ class _Survey:
         try:
             chain = find_chain(self._disk, directory, state)
         except SegmentMissing as error:
-            self._wrong(Kind.JOURNAL, directory, f"{plain(error)} {_JOURNAL_ADVICE}")
+            self._wrong(Kind.JOURNAL, directory, f"{_pathless(error, directory)} {_JOURNAL_ADVICE}")
             return
         except StoreDamaged as error:
-            self._wrong(Kind.JOURNAL, directory, plain(error))
+            self._wrong(Kind.JOURNAL, directory, _pathless(error, directory))
             return
         for path in leftovers(self._disk, directory, chain, slots):
             self._note(Kind.ORPHAN, path, "is a journal file that is not used any more")
@@ -248,8 +246,8 @@ class _Survey:
         try:
             data = self._disk.read_file(path)
         except OSError as error:
-            text = f"{error.strerror}: {state.left} records are lost with it; put it back from a copy"
-            self._wrong(Kind.CLUSTER, path, text)
+            lost = " are lost with it" if isinstance(error, FileNotFoundError) else ""
+            self._wrong(Kind.CLUSTER, path, _out_of_reach(error, f"{state.left} records{lost}"))
             return
         before = len(self._found.problems)
         try:
@@ -297,7 +295,7 @@ class _Survey:
             except OSError as error:
                 count = self._recipients[file]
                 self._found.bereft[path] = count
-                text = f"{error.strerror}: content of {count} unfinished recipients; put it back from a copy"
+                text = _out_of_reach(error, f"content of {count} unfinished recipients")
                 self._wrong(Kind.CONTENT, path, text)
                 continue
             present.add(names.spid_of(file))
@@ -370,37 +368,14 @@ class _Survey:
             text = "the events of an import that was cut off; `mqcd fsck --repair` gives them their name"
             self._wrong(Kind.EVENTS, path, text)
 
-    def _look_into_quarantine(self) -> None:
-        directory = self._queue_root / QUARANTINE
-        for name in self._disk.names(directory):
-            if not name.endswith(TEMP_SUFFIX):
-                lines = self._note_find(directory / name)
-                records = stands_for(name)
-                self._found.quarantined += lines if records is None else records
 
-    def _note_find(self, path: Path) -> int:
-        """Tell of what was put aside; gives how many records its octets look like."""
-        try:
-            data = self._disk.read_file(path)
-        except OSError as error:
-            return self._note_unread(path, f"cannot be read: {error.strerror}")
-        if path.name.startswith("segment-"):
-            self._note_aside(path, None, f"a stretch of {len(data)} octets")
-            return 1
-        if not data:
-            return self._note_unread(path, "is empty")
-        lines = list(cluster.split_lines(data))
-        for number, line in enumerate(lines, 1):
-            self._note_aside(path, number, repr(line[:_SHOWN].decode("utf-8", "replace")))
-        return len(lines)
+def _out_of_reach(error: OSError, what: str) -> str:
+    """What there is to say of a file that is not there, or that is and cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        return f"{error.strerror}: {what}; put it back from a copy"
+    return f"cannot be read: {error.strerror}: {what}; make it readable, or put it back from a copy"
 
-    def _note_unread(self, path: Path, text: str) -> int:
-        """Other names are nobody's finds."""
-        if not path.name.endswith(".bad"):
-            self._note(Kind.STRAY, path, text)
-            return 0
-        self._note(Kind.QUARANTINE, path, f"was put aside, and {text}")
-        return 1
 
-    def _note_aside(self, path: Path, line: int | None, text: str) -> None:
-        self._found.notes.append(Problem(Kind.QUARANTINE, path, line, f"was damaged and put aside: {text}"))
+def _pathless(error: StoreDamaged, path: Path) -> str:
+    """What an error says, for one who tells the path."""
+    return plain(error).removeprefix(f"{path}: ")

@@ -184,6 +184,20 @@ async def test_a_listing_that_lacks_something_is_exit_code_1(
     assert f"0 failed, {lost} damaged" in said.out
 
 
+async def test_a_listing_that_lacks_a_stretch_of_the_journal_names_fsck(
+    house: House, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    [segment] = [path for path in tmp_path.rglob("journal/*") if path.read_bytes()[:4096].strip(b"\0")]
+    data = bytearray(segment.read_bytes())
+    data[4096 + 60] ^= 1
+    segment.write_bytes(data)
+    assert main([*house.words, "ls"]) == 1
+    said = capfd.readouterr().err
+    assert said == "1 stretches of the journal are damaged and left out; `mqcd fsck` tells which\n"
+    data[4096 + 60] ^= 1
+    segment.write_bytes(data)
+
+
 async def test_what_waits_can_be_had_without_a_manifest(
     house: House, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

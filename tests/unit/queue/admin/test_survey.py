@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from mqcd.core.spid import EPOCH_MS
 from mqcd.queue.admin.findings import Kind
 from mqcd.queue.admin.survey import survey
 from mqcd.queue.durable import Disk
+from tests.fakes.disk import FaultyDisk
 from tests.unit.queue.admin.kit import cluster_of, damage, fill, filled, look
 from tests.unit.queue.support import Rig, options
 
@@ -115,6 +117,23 @@ async def test_clusters_that_are_gone_or_short_or_strange(rig: Rig) -> None:
     assert len(found.orphans) == 1
 
 
+async def test_what_is_there_and_cannot_be_read_is_not_told_as_lost(rig: Rig) -> None:
+    await filled(rig)
+    path = cluster_of(rig, "incoming")
+    [content, *_] = sorted(rig.spool.rglob("*.msg"))
+    text = {}
+    for file in (path, content, rig.queue / "MANIFEST"):
+        disk = FaultyDisk()
+        disk.fail("open", str(file), code=errno.EACCES, times=None)
+        text[file] = "".join(each.text for each in survey(disk, rig.options).problems if each.path == file)
+        assert text[file].startswith("cannot be read: Permission denied: ")
+        assert text[file].endswith("; make it readable, or put it back from a copy")
+        assert str(file) not in text[file]
+        assert "lost" not in text[file]
+    assert "1 records" in text[path]
+    assert "unfinished recipients" in text[content]
+
+
 async def test_a_record_too_many_is_told(rig: Rig) -> None:
     path = cluster_of(await filled(rig), "deferred")
     data = path.read_bytes()
@@ -186,6 +205,7 @@ async def test_a_missing_segment_and_a_damaged_frame(rig: Rig) -> None:
     path.write_bytes(bytes(len(data)))
     [text] = [each.text for each in survey(Disk(), options(copy)).problems if each.kind is Kind.JOURNAL]
     assert "put the journal back from a copy" in text
+    assert text.startswith("journal segment")
     assert "mqcd fsck" not in text
 
 
