@@ -26,6 +26,7 @@ from tests.fakes.observer import RecordingObserver
 from tests.unit.queue.admin.kit import look, mend, state_of
 from tests.unit.queue.admin.trees import (
     CONTENT,
+    Made,
     bring,
     image,
     job,
@@ -306,7 +307,8 @@ async def test_a_failure_at_any_call_takes_in_nothing_or_everything(tmp_path: Pa
     assert not failed
 
 
-async def test_a_kill_between_the_edit_and_the_name_of_the_events(tmp_path: Path) -> None:
+async def unnamed(tmp_path: Path) -> tuple[Made, Rig, Path]:
+    """A source, the queue into which it was brought, and the name that its events were not given yet."""
     tree = made(tmp_path)
     tree.cluster("incoming", record())
     tree.content()
@@ -314,6 +316,11 @@ async def test_a_kill_between_the_edit_and_the_name_of_the_events(tmp_path: Path
     await bring(rig, tree.var)
     (path,) = [p for p in (rig.root / "events").iterdir() if p.stat().st_size]
     path.rename(path.with_name(path.name + ".tmp"))
+    return tree, rig, path
+
+
+async def test_a_kill_between_the_edit_and_the_name_of_the_events(tmp_path: Path) -> None:
+    tree, rig, path = await unnamed(tmp_path)
     assert [each.kind for each in look(rig).problems] == [Kind.EVENTS]
     assert pending_events(Disk(), rig.options, state_of(rig)) != []
     assert (await bring(rig, tree.var)).imported == 0
@@ -323,26 +330,14 @@ async def test_a_kill_between_the_edit_and_the_name_of_the_events(tmp_path: Path
 
 
 async def test_the_next_start_names_the_events_of_an_import(tmp_path: Path) -> None:
-    tree = made(tmp_path)
-    tree.cluster("incoming", record())
-    tree.content()
-    rig = stopped(tmp_path)
-    await bring(rig, tree.var)
-    (path,) = [p for p in (rig.root / "events").iterdir() if p.stat().st_size]
-    path.rename(path.with_name(path.name + ".tmp"))
+    _, rig, path = await unnamed(tmp_path)
     again = await Rig(rig.root).open()
     assert path.exists()
     await again.close()
 
 
 async def test_a_start_names_no_events_before_the_edit_that_it_found_is_durable(tmp_path: Path) -> None:
-    tree = made(tmp_path)
-    tree.cluster("incoming", record())
-    tree.content()
-    rig = stopped(tmp_path)
-    await bring(rig, tree.var)
-    (path,) = [p for p in (rig.root / "events").iterdir() if p.stat().st_size]
-    path.rename(path.with_name(path.name + ".tmp"))
+    _, rig, path = await unnamed(tmp_path)
     again = Rig(rig.root)
     again.disk.fail("rename", "*MANIFEST*")
     with pytest.raises(StoreUnavailable, match="cannot be opened"):
