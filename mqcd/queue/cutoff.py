@@ -11,7 +11,7 @@ from typing import NamedTuple
 from mqcd.core.model import Recipient
 from mqcd.core.transition import unknown
 from mqcd.queue import record
-from mqcd.queue.frame import ALIVE, ENTRY_HEAD, Entry, Kind, Mark, pack_entry
+from mqcd.queue.frame import ALIVE, ENTRY_HEAD, Entry, Kind, Mark, in_frames, pack_entry
 from mqcd.queue.ring import Resident, Segment
 from mqcd.queue.shard import Shard
 
@@ -35,7 +35,9 @@ async def note_unknown(shard: Shard, cut_off: Sequence[Resident]) -> None:
     """
     for start in range(0, len(cut_off), _BATCH):
         at = shard.clock.now()
-        await _append(shard, [_move(shard, each, at) for each in cut_off[start : start + _BATCH]], at)
+        moves = [_move(shard, each, at) for each in cut_off[start : start + _BATCH]]
+        for part, body in in_frames(moves, _pack, shard.journal.frame_room):
+            await _append(shard, part, body, at)
 
 
 def _move(shard: Shard, resident: Resident, at: int) -> _Move:
@@ -46,15 +48,11 @@ def _move(shard: Shard, resident: Resident, at: int) -> _Move:
     return _Move(resident, before, following, entry)
 
 
-async def _append(shard: Shard, moves: list[_Move], at: int) -> None:
-    body = b"".join(pack_entry(move.entry) for move in moves)
-    if len(body) > shard.journal.frame_room and len(moves) > 1:
-        # Only small segments are too small for all of them.
-        middle = len(moves) // 2
-        await _append(shard, moves[:middle], at)
-        await _append(shard, moves[middle:], at)
-        return
+def _pack(moves: Sequence[_Move]) -> bytes:
+    return b"".join([pack_entry(move.entry) for move in moves])
 
+
+async def _append(shard: Shard, moves: Sequence[_Move], body: bytes, at: int) -> None:
     def placed(segment: Segment, ordinal: int, body_at: int, _sequence: int) -> None:
         for resident, before, following, entry in moves:
             shard.move(resident, segment, ordinal, body_at + ENTRY_HEAD, len(entry.line))

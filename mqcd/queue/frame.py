@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from mqcd.core.errors import DecodeError
+
+Item = TypeVar("Item")
 
 MAGIC = b"mqF\x01"
 _HEADER = struct.Struct("<4sIIB3xIIQQQ")
@@ -292,6 +294,22 @@ def pack_begun(destination: str, entries: Sequence[BegunEntry]) -> bytes:
     name = destination.encode()[:65535]
     packed = [_BEGUN.pack(e.segment, e.ordinal, e.spid, e.qid, min(e.attempt, 65535)) for e in entries]
     return len(name).to_bytes(2, "little") + name + b"".join(packed)
+
+
+def in_frames(
+    items: Sequence[Item], pack: Callable[[Sequence[Item]], bytes], room: int
+) -> Iterator[tuple[Sequence[Item], bytes]]:
+    """Parts of `items`, in order, with the body that each makes: halved until it fits in `room` octets.
+
+    Only small segments are too small for a whole call; each part is atomic by itself then.
+    """
+    body = pack(items)
+    if len(body) > room and len(items) > 1:
+        middle = len(items) // 2
+        yield from in_frames(items[:middle], pack, room)
+        yield from in_frames(items[middle:], pack, room)
+    else:
+        yield items, body
 
 
 def read_begun(body: memoryview, count: int) -> tuple[str, list[BegunEntry]]:

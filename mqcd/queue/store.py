@@ -201,10 +201,10 @@ class ClusterStore:
             small = live.staging.in_memory(submission)
             if small is not None:
                 return await pressure.through(lambda: live.writer.accept(small))
-            staged = await live.staging.stage(submission)
         except BaseException:
             live.shard.drafts.end(submission.envelope.spid)
             raise
+        staged = await live.staging.stage(submission)
         return await self._see_through([staged], lambda: pressure.through(lambda: live.writer.accept(staged)))
 
     async def _see_through(

@@ -39,6 +39,7 @@ from mqcd.queue.frame import (
     Kind,
     Locator,
     Mark,
+    in_frames,
     pack_begun,
     pack_entry,
     pack_submission,
@@ -73,6 +74,10 @@ class _Change(NamedTuple):
     following: Recipient | None
     verdict: Verdict | None
     entry: Entry
+
+
+_Begun = tuple[Recipient, BegunEntry]
+"""One recipient's part of a BEGUN frame."""
 
 
 class Writer:
@@ -183,33 +188,30 @@ class Writer:
         def write() -> Awaitable[None]:
             shard = self._shard
             at = shard.clock.now()
-            entries = []
+            pairs = []
             for resident, recipient in zip(residents, recipients, strict=True):
                 resident.begun = True
                 segment, ordinal = resident.segment.number, resident.ordinal
                 attempt = recipient.attempts + 1
-                entries.append(BegunEntry(segment, ordinal, resident.spid, resident.qid, attempt))
+                entry = BegunEntry(segment, ordinal, resident.spid, resident.qid, attempt)
+                pairs.append((recipient, entry))
+            frames = in_frames(pairs, pack, shard.journal.frame_room)
+            return _together([self._append_begun(part, body, destination, at) for part, body in frames])
 
-            return self._append_begun(recipients, entries, destination, at)
+        def pack(pairs: Sequence[_Begun]) -> bytes:
+            return pack_begun(destination, [entry for _, entry in pairs])
 
         return self._when_carried(write)
 
     def _append_begun(
-        self, recipients: Sequence[Recipient], entries: list[BegunEntry], destination: str, at: int
-    ) -> asyncio.Future[Any]:
+        self, pairs: Sequence[_Begun], body: bytes, destination: str, at: int
+    ) -> asyncio.Future[None]:
         shard = self._shard
-        body = pack_begun(destination, entries)
-        if len(body) > shard.journal.frame_room and len(entries) > 1:
-            middle = len(entries) // 2
-            return asyncio.gather(
-                self._append_begun(recipients[:middle], entries[:middle], destination, at),
-                self._append_begun(recipients[middle:], entries[middle:], destination, at),
-            )
 
         def placed(_segment: Segment, _ordinal: int, _body: int, _sequence: int) -> None:
-            shard.observer.attempted(at, recipients, destination)
+            shard.observer.attempted(at, [recipient for recipient, _ in pairs], destination)
 
-        return shard.journal.append(Kind.BEGUN, [body], len(entries), at, placed)
+        return shard.journal.append(Kind.BEGUN, [body], len(pairs), at, placed)
 
     def settle(self, settlements: Sequence[Settlement], staged: Sequence[Staged]) -> Awaitable[None]:
         """Write a SETTLE or REPORT frame."""
@@ -277,20 +279,17 @@ class Writer:
         return _Change(resident, before, following, why, entry)
 
     def _append_changes(self, kind: Kind, changes: list[_Change]) -> asyncio.Future[Any]:
-        shard = self._shard
-        at = shard.clock.now()
-        body = b"".join([pack_entry(change.entry) for change in changes])
-        if len(body) > shard.journal.frame_room and len(changes) > 1:
-            # Only small segments are too small for a whole call; each half is atomic then.
-            middle = len(changes) // 2
-            return asyncio.gather(
-                self._append_changes(kind, changes[:middle]), self._append_changes(kind, changes[middle:])
-            )
+        at = self._shard.clock.now()
+        frames = in_frames(changes, _pack, self._shard.journal.frame_room)
+        return _together([self._append_part(kind, part, body, at) for part, body in frames])
 
+    def _append_part(
+        self, kind: Kind, changes: Sequence[_Change], body: bytes, at: int
+    ) -> asyncio.Future[None]:
         def placed(segment: Segment, ordinal: int, body_at: int, _sequence: int) -> None:
             self._change_all(changes, segment, ordinal, body_at, at)
 
-        return shard.journal.append(kind, [body], len(changes), at, placed)
+        return self._shard.journal.append(kind, [body], len(changes), at, placed)
 
     def _append_report(self, changes: list[_Change], messages: list[_Message]) -> asyncio.Future[Any]:
         shard = self._shard
@@ -329,7 +328,7 @@ class Writer:
         return shard.journal.append(Kind.REPORT, parts, count, at, placed)
 
     def _change_all(
-        self, changes: list[_Change], segment: Segment, ordinal: int, body_at: int, at: int
+        self, changes: Sequence[_Change], segment: Segment, ordinal: int, body_at: int, at: int
     ) -> None:
         shard = self._shard
         waits = False
@@ -348,6 +347,14 @@ class Writer:
                 tell(shard.observer, at, before, why)
         if waits:
             shard.notify()
+
+
+def _pack(changes: Sequence[_Change]) -> bytes:
+    return b"".join([pack_entry(change.entry) for change in changes])
+
+
+def _together(frames: list[asyncio.Future[None]]) -> asyncio.Future[Any]:
+    return frames[0] if len(frames) == 1 else asyncio.gather(*frames)
 
 
 def tell(observer: Observer, at: int, recipient: Recipient, why: Verdict) -> None:
