@@ -10,7 +10,8 @@ from tests.crash.lab import ROOTS, Actor
 
 
 async def damaged(actor: Actor) -> None:
-    """The disk loses octets of a record in a cluster, of a cluster that fsck mends, and of frames."""
+    """The disk loses octets of a record in a cluster, of a cluster that fsck mends, of frames that a start
+    reads, and of one that is evacuated."""
     await actor.start()
     for many, size in ((3, 200), (1, 300), (2, 250), (1, 280), (1, 260)):
         await actor.accept(many, size)
@@ -39,6 +40,23 @@ async def damaged(actor: Actor) -> None:
     await actor.try_all(delivered())
     await actor.stop()
     await _lose_a_take(actor)
+    await _spoil_a_segment(actor)
+
+
+async def _spoil_a_segment(actor: Actor) -> None:
+    """A record goes bad in a sealed segment: it is put aside at the evacuation, and the others move on."""
+    await actor.start()
+    spids = [await actor.accept(1, size) for size in (330, 340, 350)]
+    segment = actor.shard.ring.current
+    assert segment is not None
+    await actor.seal()
+    at = actor.disk.read_file(segment.path).find(b"%016X" % spids[1])
+    assert at > HEADER_SIZE
+    actor.disk.mark("Q", spids[1], 1)
+    actor.disk.damage(segment.path, at + 20, b"\xff")
+    await actor.evacuate()
+    await actor.try_all(delivered(), delivered())
+    await actor.stop()
 
 
 async def _lose_a_take(actor: Actor) -> None:
