@@ -1,7 +1,8 @@
 """A directory of `.eml` files, read whole, checked, and turned into letters. It is never written to.
 
 With an `index.jsonl`, as `mqcd queue export` writes it, each message has the envelope, the recipients and
-the octets that the index says, and files that it does not name are left out.
+the octets that the index says, and files that it does not name are left out. Messages of an export whose
+index is elsewhere, or not there yet, are refused: their headers do not tell who still waits.
 
 Without one the envelope is taken from the header section (RFC 5322): Return-Path, else Sender, else From
 sends; To, Cc and Bcc receive. Where the message was sent again (3.6.6), the first block of Resent- fields
@@ -10,7 +11,8 @@ submits such a message must, and so is the line that an mbox puts first; lines e
 in the file. Such mail is new: accepted now, tried at once.
 
 What cannot be taken is told with its place, and stops nothing.
-Raises StoreUnavailable when there is no such directory, OSError when it cannot be read.
+Raises StoreUnavailable when there is no such directory or an export without its index, OSError when it cannot
+be read.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from mqcd.core.spid import is_several
 from mqcd.queue.admin import index
 from mqcd.queue.admin.findings import Kind, Problem, Progress, silent
 from mqcd.queue.admin.letters import Letter, Tree, chunks_of, files_below, key_of, size_of
-from mqcd.queue.durable import Disk
+from mqcd.queue.durable import TEMP_SUFFIX, Disk
 
 _RESENT = "resent-"
 Field = tuple[str, str]
@@ -72,12 +74,13 @@ class _Reader:
 
     def read(self, known: Set[str]) -> Tree:
         self._progress("looking for files", 0, 0)
-        below = files_below(self._disk, self._directory, self._tree.problems)
+        below = list(files_below(self._disk, self._directory, self._tree.problems))
         files = sorted(path for path in below if path.name.lower().endswith(".eml"))
         path = self._directory / index.NAME
         if path.is_file():
             self._read_index(path, files, known)
             return self._tree
+        _check_not_exported(below)
         for count, file in enumerate(files):
             self._progress("reading", count, len(files))
             self._read_file(file, known)
@@ -185,6 +188,18 @@ class _Reader:
             content=partial(_submitted, self._disk, path, _cleaned(head), at),
         )
         self._take(letter, known)
+
+
+def _check_not_exported(files: list[Path]) -> None:
+    """Raises StoreUnavailable when an index, or the beginning of one, lies among them."""
+    for path in files:
+        if path.name == index.NAME:
+            raise StoreUnavailable(f"{path.parent} has an index of its own: import that directory by itself")
+        if path.name == index.NAME + TEMP_SUFFIX:
+            raise StoreUnavailable(
+                f"{path.parent} holds a part of an export, without its index: it is still being written or "
+                "broke off, and nobody knows whom its messages are for. Export again to another directory"
+            )
 
 
 def _header_section(disk: Disk, path: Path) -> tuple[bytes, int]:

@@ -197,6 +197,18 @@ def test_a_place_that_is_no_directory_is_refused(tmp_path: Path) -> None:
         read(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize(
+    ("name", "says"), [("index.jsonl", "by itself"), ("index.jsonl.tmp", "a part of an export")]
+)
+def test_messages_of_an_export_are_never_taken_by_their_headers(tmp_path: Path, name: str, says: str) -> None:
+    exported = tmp_path / "mail"
+    exported.mkdir()
+    (exported / "a.eml").write_bytes(b"From: a@a.example\nTo: done@b.example, waits@b.example\n\nx\n")
+    (exported / name).write_bytes(b"")
+    with pytest.raises(StoreUnavailable, match=f"{exported} .*{says}"):
+        read(tmp_path)
+
+
 def test_a_directory_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "secret").mkdir()
     disk = FaultyDisk()
