@@ -10,7 +10,7 @@ import click
 
 from mqcd.cli.options import Command, Place, as_json, json_line, pass_place, takes_place
 from mqcd.cli.progress import waiting
-from mqcd.cli.upkeep import options_at, problem_fields, problem_line
+from mqcd.cli.upkeep import interruptible, options_at, problem_fields, problem_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Set
@@ -88,8 +88,6 @@ def _bring(
     as_json: bool,
     roots: Sequence[Path] = (),
 ) -> int:
-    import asyncio
-
     from mqcd.net.clock import SystemClock
     from mqcd.ops.fanout import Fanout
     from mqcd.queue.admin.bring import Import
@@ -106,7 +104,7 @@ def _bring(
             roots=roots,
             progress=progress,
         )
-        outcome = work.rehearse() if dry_run else asyncio.run(work.run())
+        outcome = work.rehearse() if dry_run else interruptible(work.run())
     if as_json:
         click.echo(json_line(_as_fields(outcome, dry_run)), nl=False)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -10,11 +10,12 @@ from mqcd.cli.options import Place, as_json, json_line, pass_place, takes_place
 from mqcd.cli.progress import waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Coroutine, Iterable
 
     from mqcd.queue.admin.findings import Findings, Problem, Progress
     from mqcd.queue.shard import Options
 
+Result = TypeVar("Result")
 _SHOWN = 20
 """Notes of one kind that people are shown."""
 
@@ -59,9 +60,19 @@ def options_at(place: Place) -> Options:
     return options_of(settings, schedule_of(settings), hash_key(settings.ops.events, place.conf))
 
 
-def _repair(options: Options, progress: Progress) -> Findings:
+def interruptible(work: Coroutine[object, object, Result]) -> Result:
+    """What `work` gives. Ctrl-C ends it where it is, by KeyboardInterrupt.
+
+    By `asyncio.run` it would go on until it waits for something, and be told as interrupted whatever it has
+    done by then: all of it, mostly.
+    """
     import asyncio
 
+    with asyncio.Runner() as runner:
+        return runner.get_loop().run_until_complete(work)
+
+
+def _repair(options: Options, progress: Progress) -> Findings:
     from mqcd.net.clock import SystemClock
     from mqcd.ops.fanout import Fanout
     from mqcd.queue.admin.ownership import owned
@@ -75,7 +86,7 @@ def _repair(options: Options, progress: Progress) -> Findings:
 
     # Where there is no queue, none is made.
     survey(Disk(), options, progress)
-    return asyncio.run(mend())
+    return interruptible(mend())
 
 
 def problem_fields(problems: Iterable[Problem]) -> list[dict[str, object]]:

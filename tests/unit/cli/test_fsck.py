@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from mqcd.cli import main
+from mqcd.cli.upkeep import interruptible
 from mqcd.core.model import Envelope, Submission
 from mqcd.daemon.derived import options_of, schedule_of
 from mqcd.net.clock import SystemClock
@@ -138,3 +140,32 @@ def write_queue(tmp_path: Path) -> None:
         await made.close()
 
     asyncio.run(write())
+
+
+def test_an_interrupt_ends_work_that_waits_for_nothing() -> None:
+    done: list[str] = []
+
+    async def work() -> None:
+        signal.raise_signal(signal.SIGINT)
+        done.append("all")
+
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(work())
+    assert done == []
+
+
+def test_an_interrupt_lets_work_that_waits_put_its_things_away() -> None:
+    done: list[str] = []
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(signal.raise_signal, signal.SIGINT)
+        try:
+            await loop.create_future()
+        finally:
+            await asyncio.sleep(0)
+            done.append("closed")
+
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(work())
+    assert done == ["closed"]
