@@ -17,14 +17,16 @@ be read.
 
 from __future__ import annotations
 
+import email.utils
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
 from email.parser import HeaderParser
-from email.utils import getaddresses
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from mqcd.core.address import check_address, domain_of, split_address
 from mqcd.core.errors import DecodeError, StoreUnavailable
@@ -39,6 +41,11 @@ from mqcd.queue.durable import TEMP_SUFFIX, Disk
 _RESENT = "resent-"
 Field = tuple[str, str]
 """Name in lower case, and value."""
+_LENIENT: dict[str, Any] = {"strict": False} if hasattr(email.utils, "supports_strict_parsing") else {}
+"""For newer Pythons, which else make nothing of a whole field with one slip in it, and say nothing."""
+_SEPARATOR = re.compile("[,;]")
+_NOBODY = re.compile(r"(^|:)\s*;?\s*$")
+"""A field that is empty, or ends in a group without members."""
 _MAX_HEADER = 1 << 20
 """Octets within which the header section must end."""
 
@@ -286,8 +293,12 @@ def _recipients(prefix: str, fields: list[Field]) -> list[str]:
 
 def _addresses(values: list[str]) -> Iterator[str]:
     """The addresses in fields. Raises DecodeError."""
-    for _, address in getaddresses(values):
-        if address:
+    for value in values:
+        found = [address for _, address in email.utils.getaddresses([value], **_LENIENT) if address]
+        # More than the separators leave room for: of `a@b.example <c@d.example>` one is no address.
+        if len(set(found)) > 1 + len(_SEPARATOR.findall(value)) or not (found or _NOBODY.search(value)):
+            raise DecodeError(f"a field is no list of addresses: {ascii(value)[:80]}")
+        for address in found:
             try:
                 address.encode()
             except UnicodeEncodeError as error:

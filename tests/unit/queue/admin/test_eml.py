@@ -124,6 +124,33 @@ def test_an_address_that_is_not_utf_8_is_refused(tmp_path: Path, fields: bytes) 
     tree.problems[0].text.encode()
 
 
+@pytest.mark.parametrize("fields", [
+    b"From: a@a.example\nTo: not-me@b.example <t@b.example>\nCc: c@c.example\n",
+    b"From: a@a.example\nTo: <>\nCc: c@c.example\n",
+    b"From: not-me@a.example <a@a.example>\nTo: t@b.example\n",
+])  # fmt: skip
+def test_no_address_is_invented_or_passed_over_where_a_field_is_no_list(
+    tmp_path: Path, fields: bytes
+) -> None:
+    (tmp_path / "a.eml").write_bytes(fields + b"\nx\n")
+    tree = read(tmp_path)
+    assert (tree.found, tree.damaged, tree.letters) == (1, 1, [])
+    assert tree.problems[0].text.startswith("a field is no list of addresses: ")
+
+
+@pytest.mark.parametrize("field", [
+    b"t@b.example <t@b.example>",
+    b"t@b.example;",
+    b'"Tom, Tim <x>" (t, t) <t@b.example>, ,',
+    b"All: t@b.example;, None:;",
+    b"None:;\nCc: t@b.example",
+    b"\nCc: t@b.example",
+])  # fmt: skip
+def test_what_a_list_of_addresses_may_look_like(tmp_path: Path, field: bytes) -> None:
+    letter = only(tmp_path, b"From: a@a.example\nTo: " + field + b"\n\nx\n")
+    assert [each.address for each in letter.recipients] == ["t@b.example"]
+
+
 def test_octets_that_are_not_utf_8_beside_the_addresses_are_no_matter(tmp_path: Path) -> None:
     octets = b"From: Ren\xe9 <a@a.example>\r\nTo: =?x?= \xff <t@b.example>\r\nSubject: caf\xe9\r\n\r\nx\r\n"
     letter = only(tmp_path, octets)
