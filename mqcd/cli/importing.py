@@ -10,7 +10,7 @@ import click
 
 from mqcd.cli.options import Command, Place, as_json, json_line, pass_place, takes_place
 from mqcd.cli.progress import waiting
-from mqcd.cli.upkeep import interruptible, options_at, problem_fields, problem_line
+from mqcd.cli.upkeep import interruptible, options_at, problem_fields, problem_line, tell_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Set
@@ -105,6 +105,7 @@ def _bring(
             progress=progress,
         )
         outcome = work.rehearse() if dry_run else interruptible(work.run())
+    tell_owner(options)
     if as_json:
         click.echo(json_line(_as_fields(outcome, dry_run)), nl=False)
     else:

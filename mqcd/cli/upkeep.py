@@ -44,6 +44,7 @@ def fsck(place: Place, repair: bool, as_json: bool) -> int:
             findings = survey(Disk(), options, progress)
     if refused is not None:
         click.echo(f"not repaired: {plain(refused)}", err=True)
+    tell_owner(options)
     if as_json:
         click.echo(json_line(_as_fields(findings)), nl=False)
     else:
@@ -70,6 +71,23 @@ def interruptible(work: Coroutine[object, object, Result]) -> Result:
 
     with asyncio.Runner() as runner:
         return runner.get_loop().run_until_complete(work)
+
+
+def tell_owner(options: Options) -> None:
+    """Say so if root changed the queue of another user, whose server cannot open root's files."""
+    import shlex
+
+    queue_root = options.settings.rootpath
+    manifest = queue_root / "MANIFEST"
+    try:
+        roots_own = manifest.stat().st_uid == 0 != queue_root.stat().st_uid
+    except OSError:
+        return
+    if roots_own:
+        roots = (queue_root, queue_root, options.settings.spool.rootpath, options.events)
+        command = "chown -R --reference={} {} {} {}".format(*(shlex.quote(str(root)) for root in roots))
+        text = "belongs to root now, and its directory to another user, whose server cannot open it"
+        click.echo(f"{manifest} {text}; mend it by: {command}", err=True)
 
 
 def _repair(options: Options, progress: Progress) -> Findings:
