@@ -23,6 +23,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
+from email.errors import MissingHeaderBodySeparatorDefect
 from email.parser import HeaderParser
 from functools import partial
 from pathlib import Path
@@ -243,8 +244,14 @@ def _cleaned(head: bytes) -> bytes:
 
 
 def _fields(head: bytes) -> list[Field]:
-    """The fields of a header section. Octets that are not UTF-8 are half characters (PEP 383)."""
+    """The fields of a header section. Octets that are not UTF-8 are half characters (PEP 383).
+
+    Raises DecodeError for a line that is none: what stands below it would not be read, recipients too.
+    """
     header = HeaderParser().parsestr(head.decode("utf-8", "surrogateescape"))
+    if any(isinstance(defect, MissingHeaderBodySeparatorDefect) for defect in header.defects):
+        line = str(header.get_payload()).split("\n", 1)[0]
+        raise DecodeError(f"a line of its header section is no field: {ascii(line)[:80]}")
     return [(name.lower(), value) for name, value in header.raw_items()]
 
 

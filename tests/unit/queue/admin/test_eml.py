@@ -138,6 +138,14 @@ def test_no_address_is_invented_or_passed_over_where_a_field_is_no_list(
     assert tree.problems[0].text.startswith("a field is no list of addresses: ")
 
 
+@pytest.mark.parametrize("line", [b">From a@a.example Sat Jan  1 2022", b"Bcc : hidden@b.example", b"hello"])
+def test_no_recipient_below_a_line_that_is_no_field_is_passed_over(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "a.eml").write_bytes(FIRST + line + b"\nCc: c@c.example\n\nx\n")
+    tree = read(tmp_path)
+    assert (tree.found, tree.damaged, tree.letters) == (1, 1, [])
+    assert tree.problems[0].text == f"a line of its header section is no field: {line.decode()!r}"
+
+
 @pytest.mark.parametrize("field", [
     b"t@b.example <t@b.example>",
     b"t@b.example;",
