@@ -170,12 +170,12 @@ class _Reader:
             head, at = _header_section(self._disk, path)
             prefix, fields = _latest(_fields(head))
             sender, recipients = _sender(prefix, fields), _recipients(prefix, fields)
+            digest = hashlib.sha256()
+            for chunk in chunks_of(self._disk, path):
+                digest.update(chunk)
         except (OSError, DecodeError) as error:
             self._damaged(path, None, getattr(error, "strerror", None) or str(error))
             return
-        digest = hashlib.sha256()
-        for chunk in chunks_of(self._disk, path):
-            digest.update(chunk)
         name = str(path.relative_to(self._directory))
         envelope = Envelope(
             spid=0,

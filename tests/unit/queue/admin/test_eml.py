@@ -253,6 +253,16 @@ def test_a_directory_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> N
     assert str(caught.value.filename) == str(tmp_path / "secret")
 
 
+def test_a_file_that_cannot_be_read_to_its_end_stops_no_other(tmp_path: Path) -> None:
+    for name in ("a.eml", "b.eml"):
+        (tmp_path / name).write_bytes(FIRST + b"\nx\n")
+    disk = FaultyDisk()
+    disk.fail("pread", "*/a.eml", passes=2, code=errno.EIO)
+    tree = read_directory(disk, tmp_path, now=START_MS, latest=START_MS)
+    assert (tree.found, tree.damaged, len(tree.letters)) == (2, 1, 1)
+    assert [(each.path.name, each.text) for each in tree.problems] == [("a.eml", "Input/output error")]
+
+
 def test_a_link_to_a_directory_is_told_of_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "mail").mkdir()
     (tmp_path / "mail" / "a.eml").write_bytes(b"From: a@a.example\nTo: t@b.example\n\nx\n")
