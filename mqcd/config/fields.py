@@ -15,7 +15,7 @@ import re
 from typing import Generic, TypeVar
 
 from mqcd.config.settings import Rate
-from mqcd.config.units import DAY, GIB, HOUR, KIB, MIB, MINUTE, SECOND
+from mqcd.config.units import DAY, GIB, HOUR, KIB, MIB, MINUTE, SECOND, YEAR
 from mqcd.core.errors import ConfigError
 
 Value = TypeVar("Value")
@@ -157,7 +157,7 @@ class Duration(Kind[int]):
         return "".join(parts) or "0"
 
 
-DELAY = Duration(least=1, most=365 * DAY)
+DELAY = Duration(least=1, most=YEAR)
 """The time between two attempts."""
 
 

@@ -44,7 +44,7 @@ from mqcd.config.names import (
 )
 from mqcd.config.ops_settings import AdviceSettings, EventsSettings, MetricsSettings, OpsSettings
 from mqcd.config.remotenets import RemoteNetSettings
-from mqcd.config.units import GIB, KIB, MIB
+from mqcd.config.units import GIB, KIB, MIB, YEAR
 
 PORT = Count(most=65535)
 YES_NO = Boolean()
@@ -97,10 +97,11 @@ QUEUE = Block(
         row("rootpath", FilePath()),
         row("maxclustersize", Size(least=4096, most=256 * MIB)),
         row("maxmemoryqueue", Count()),
-        row("retry_maxtime", Duration()),
-        row("retry_maxtime_reports", Duration()),
+        # Senders are told of the date, and years have four digits there.
+        row("retry_maxtime", Duration(most=YEAR)),
+        row("retry_maxtime_reports", Duration(most=YEAR)),
         row("retry_delays", Listed(DELAY, least=1)),
-        row("retry_granularity", Duration()),
+        row("retry_granularity", Duration(most=YEAR)),
         row("retry_jitter", Percent()),
         row("deferred_maxignore", Duration()),
         row("prune_graceperiod", Duration()),

@@ -132,7 +132,7 @@ class QueueSettings:
         0, "recipients that one claim may take into memory; 0 = as many as were asked for"
     )
     retry_maxtime: int = setting(
-        72 * HOUR, "age at which a failing recipient is given up and reported", "milliseconds"
+        72 * HOUR, "age at which a failing recipient is given up and reported; at most 365d", "milliseconds"
     )
     retry_maxtime_reports: int = setting(
         24 * HOUR, "the same for reports; never more than retry_maxtime", "milliseconds"
@@ -143,7 +143,7 @@ class QueueSettings:
         "milliseconds",
     )
     retry_granularity: int = setting(
-        MINUTE, "deferred recipients due within this span share files; at least 1s", "milliseconds"
+        MINUTE, "deferred recipients due within this span share files; 1s to 365d", "milliseconds"
     )
     retry_jitter: int = setting(10, "share of its delay by which a retry is spread at random", "percent")
     deferred_maxignore: int = setting(
