@@ -17,6 +17,7 @@ from mqcd.pipeline.report.page import page
 from mqcd.pipeline.run import run
 from mqcd.pipeline.store import Store
 from mqcd.queue.admin.findings import silent
+from mqcd.queue.durable import Disk
 from mqcd.queue.eventfiles import Source
 from tests.fakes.figures import figures
 from tests.pipeline.asking import ask
@@ -129,6 +130,40 @@ def test_without_queue_events_or_the_lock_there_is_a_report_all_the_same(
     assert locked.coverage.unasked == "another process is writing the tables"
     assert write(locked, tmp_path / "r.html") == (tmp_path / "r.html").stat().st_size
     assert [path.name for path in tmp_path.glob("r.html*")] == ["r.html"]
+
+
+class Contended(Disk):
+    """Each time that the tables are wanted somebody else has them, and is done when they are wanted again."""
+
+    def __init__(self) -> None:
+        self.held = False
+
+    def lock(self, fd: int, *, exclusive: bool) -> bool:
+        self.held = not self.held
+        return not self.held and super().lock(fd, exclusive=exclusive)
+
+
+@pytest.mark.needs("java")
+@pytest.mark.parametrize(
+    ("queue", "why"),
+    [("gone", "there is no queue in"), ("sick", "the queue cannot be read: [Errno 40] Too many levels")],
+)
+def test_without_an_account_it_waits_for_the_tables_and_has_what_is_new(
+    spark: SparkSession, store: Store, tmp_path: Path, queue: str, why: str
+) -> None:
+    (tmp_path / "sick").mkdir()
+    (tmp_path / "sick/pin").symlink_to("pin")
+    events = tmp_path / "events"
+    log = Log()
+    log.deliver(T0)
+    log.seal(events)
+    subject = Subject(
+        events=events, roots=(tmp_path / queue, tmp_path / "spool"), source=Source(node="n1", shard=0)
+    )
+    found = make(spark, Store(store.root, Contended()), subject, made=T0 + HOUR, tell=silent)
+    assert found.account is None
+    assert found.coverage.unasked.startswith(why)
+    assert (found.coverage.batch, found.total.delivered) == (1, 1)
 
 
 @pytest.mark.needs("chromium")
