@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import re
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from mqcd.config.settings import JournalSettings
 from mqcd.core.events import TRANSITIONS, Verb, format_time
 from mqcd.core.model import (
     Attempt,
@@ -37,7 +39,7 @@ from mqcd.queue.frame import IN_SPOOL, Entry, Kind, Mark, pack_entry
 from tests.contract import schema
 from tests.contract.harness import MINUTE
 from tests.contract.mail import ATTEMPT, BODY, bounced, deferred, delivered, expired
-from tests.unit.queue.support import Rig
+from tests.unit.queue.support import SEGMENT_SIZE, Rig
 
 
 def number(event: dict[str, object]) -> int:
@@ -311,3 +313,21 @@ async def test_a_frame_that_cannot_be_told_is_counted_and_named(
     assert [event["recipient"] for event in rig.events()] == ["a@example.org", "b@example.org"]
     assert rig.store.engine().unreadable_frames == 1
     assert f"sequence {sequence}, SETTLE" in caplog.text
+
+
+async def test_what_is_sealed_beside_an_evacuation_is_told_before_it_goes(tmp_path: Path) -> None:
+    journal = JournalSettings(segmentsize=SEGMENT_SIZE, segments=8, evacuate_age=0)
+    rig = await Rig(tmp_path / "q", journal=journal).open()
+    gate = rig.disk.block("datasync", "*/MANIFEST*")
+    await rig.post.send("first@example.org")
+    await rig.seal()
+    await asyncio.to_thread(gate.reached.wait, 30)
+    await rig.post.send("second@example.org")
+    last = await rig.seal()
+    gate.release()
+    async with asyncio.timeout(30):
+        while last.number in rig.shard.ring.segments:
+            await asyncio.sleep(0)
+    told = [event["recipient"] for event in rig.events()]
+    assert told == ["first@example.org", "second@example.org"]
+    await rig.close()

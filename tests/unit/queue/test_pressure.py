@@ -78,3 +78,12 @@ async def test_who_waits_is_refused_as_soon_as_the_evacuation_fails(rig: Rig) ->
     with pytest.raises(StoreUnavailable, match=r"journal is full.*MANIFEST"):
         await sending
     gate.release()
+
+
+async def test_who_waits_goes_on_when_a_segment_is_free_however_long_it_would_wait(rig: Rig) -> None:
+    gate = await held_up(rig)
+    rig.store._live.pressure.patience_ms = 600_000
+    sending = asyncio.ensure_future(rig.post.send("new@example.org"))
+    await turns()
+    gate.release()
+    await asyncio.wait_for(sending, 30)

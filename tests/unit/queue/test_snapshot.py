@@ -456,3 +456,10 @@ async def test_until_then_it_waits(rig: Rig) -> None:
     await rig.clock.run_for(1000)
     await evacuation
     assert not gone
+
+
+async def test_a_stop_waits_for_no_reader(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    with closing(rig.snapshot()):
+        await asyncio.wait_for(rig.store.close(), 30)
+    assert [each.address for each in rig.listed()] == ["a@example.org"]
