@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import json
 import random
+import shutil
 import sys
 import time
 from bisect import bisect_right
@@ -28,6 +29,8 @@ from tests.bench import kit
 from tests.bench.build import fill
 
 PRODUCERS = 16
+OCTETS = 4096
+"""Of a message whose time is taken."""
 DEFERRED_BY_MS = 4 * kit.HOUR
 
 
@@ -62,16 +65,21 @@ class Evacuations:
         return during, without
 
 
-async def produce(made: ClusterStore, until: float, gap: float, waits: list[tuple[float, float]]) -> None:
-    """One producer with a message every `gap` seconds, or at once when it is behind."""
+async def produce(
+    made: ClusterStore, until: float, gap: float, waits: list[tuple[float, float]]
+) -> list[int]:
+    """One producer with a message every `gap` seconds, or at once when behind; what was acknowledged."""
+    taken = []
     following = time.perf_counter() + random.random() * gap
     while following < until:
         await asyncio.sleep(max(0.0, following - time.perf_counter()))
-        submission = kit.message(made, 4096)
+        submission = kit.message(made, OCTETS)
         begun = time.perf_counter()
         await made.enqueue(submission)
         waits.append((begun, time.perf_counter()))
+        taken.append(submission.envelope.spid)
         following += gap
+    return taken
 
 
 async def deliver(made: ClusterStore) -> None:
@@ -104,13 +112,15 @@ async def latency(root: Path, given: dict[str, Any]) -> None:
     tasks = [asyncio.create_task(evacuations.watch()), asyncio.create_task(deliver(made))]
     until = time.perf_counter() + given["seconds"]
     gap = PRODUCERS / given["rate"]
-    await asyncio.gather(*(produce(made, until, gap, waits) for _ in range(PRODUCERS)))
+    lists = await asyncio.gather(*(produce(made, until, gap, waits) for _ in range(PRODUCERS)))
     for task in tasks:
         task.cancel()
     during, without = evacuations.split(waits)
     kit.say_and_die(
         {
+            "promised": [spid for taken in lists for spid in taken],
             "messages": len(waits),
+            "syncs": made.figures.syncs / len(waits),
             "evacuations": len(evacuations.spans),
             "evacuating_s": sum(end - start for start, end in evacuations.spans),
             "during": len(during),
@@ -132,6 +142,7 @@ async def cost(root: Path, given: dict[str, Any]) -> None:
     begun = time.perf_counter()
     built = await fill(made, given["recipients"], given["octets"])
     deferred = time.perf_counter() - begun
+    figures = made.figures
     # The helper is gone after the stop, and what it wrote with it.
     evacuator = asyncio.create_task(made.close())
     written = kit.written()
@@ -146,9 +157,10 @@ async def cost(root: Path, given: dict[str, Any]) -> None:
     of_both = sum(written) - before
     kit.say_and_die(
         {
-            "recipients": given["recipients"],
-            "deferred_per_s": given["recipients"] / deferred,
-            "with_evacuation_per_s": given["recipients"] / total,
+            "recipients": built.recipients,
+            "syncs": figures.syncs / built.recipients,
+            "deferred_per_s": built.recipients / deferred,
+            "with_evacuation_per_s": built.recipients / total,
             "content_mb": built.content / 1e6,
             "records_mb": built.records / 1e6,
             "written_mb": of_both / 1e6,
@@ -158,6 +170,18 @@ async def cost(root: Path, given: dict[str, Any]) -> None:
             "without_slots_per_octet": (of_both - slots) / payload,
         }
     )
+
+
+def measure(root: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """One round."""
+    figures = kit.child(__file__, root=str(root), **given)
+    if given["what"] == "latency":
+        kit.reopen(root, given["segment"])
+        figures["lost"] = kit.lost(root, figures.pop("promised"), OCTETS)
+    else:
+        figures["lost"] = figures["recipients"] - kit.waiting(root)
+    shutil.rmtree(root)
+    return figures
 
 
 def main() -> None:
@@ -180,7 +204,7 @@ def main() -> None:
         print(given)
         rounds = []
         for number in range(options.rounds):
-            rounds.append(kit.child(__file__, root=str(base / str(number)), **given))
+            rounds.append(measure(base / str(number), given))
             kit.show("", rounds[-1])
     kit.show("median", kit.medians(rounds))
 

@@ -1,6 +1,6 @@
 """What memory an outage takes: every destination is suspended while recipients arrive, in one and several.
 
-    python tests/bench/engine_outage.py [--recipients 500000] [--budget 67108864] [--claims]
+    python tests/bench/engine_outage.py [--recipients 500000] [--budget 67108864] [--rounds 1] [--claims]
 
 Nothing is ever delivered. With --claims somebody asks for mail all the time, as delivery does, with all
 domains suspended; without, nobody does, as when delivery's active set is full of mail that hangs. Memory is
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -53,6 +54,7 @@ async def arrive(root: Path, given: dict[str, Any]) -> None:
     kit.say_and_die(
         {
             "recipients": arrived,
+            "syncs": made.figures.syncs / arrived,
             "seconds": seconds,
             "messages_refused": refused,
             "most_residents": most,
@@ -79,6 +81,7 @@ def main() -> None:
     parser.add_argument("--recipients", type=int, default=500_000)
     parser.add_argument("--octets", type=int, default=1024, help="of a message's content")
     parser.add_argument("--budget", type=int, default=64 << 20, help="memorybudget")
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--claims", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -87,7 +90,14 @@ def main() -> None:
         kit.run(arrive(Path(given["root"]), given))
     given = {key: getattr(options, key) for key in ("recipients", "octets", "budget", "claims")}
     with kit.workplace() as base:
-        kit.show("outage", kit.child(__file__, root=str(base), **given))
+        rounds = []
+        for number in range(options.rounds):
+            root = base / str(number)
+            figures = kit.child(__file__, root=str(root), **given)
+            rounds.append(figures | {"lost": figures["recipients"] - kit.waiting(root)})
+            kit.show("", rounds[-1])
+            shutil.rmtree(root)
+    kit.show("median", kit.medians(rounds))
 
 
 if __name__ == "__main__":

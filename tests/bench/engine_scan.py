@@ -138,19 +138,28 @@ async def loaded(root: Path, given: dict[str, Any]) -> None:
     await made.open()
     await made.recovered()
     delivery = asyncio.create_task(deliver(made))
-    await asyncio.gather(*(produce(made, time.perf_counter() + 1) for _ in range(PRODUCERS)))
-    begun, worked = time.perf_counter(), time.process_time()
+    first = await asyncio.gather(*(produce(made, time.perf_counter() + 1) for _ in range(PRODUCERS)))
+    syncs, begun, worked = made.figures.syncs, time.perf_counter(), time.process_time()
     until = begun + given["seconds"]
     reader = asyncio.create_task(_read_on(made, root, given["read"], until))
     counts = await asyncio.gather(*(produce(made, until) for _ in range(PRODUCERS)))
     seconds, worked = time.perf_counter() - begun, time.process_time() - worked
+    syncs = made.figures.syncs - syncs
     read = await reader
     # In order, for the next run is to begin with an empty journal.
     while made.stats()[Area.INCOMING].recipients:
         await asyncio.sleep(0.01)
     delivery.cancel()
     await made.close()
-    kit.say_and_die({"rate": sum(counts) / seconds, "us": worked / sum(counts) * 1e6, "read": read})
+    kit.say_and_die(
+        {
+            "rate": sum(counts) / seconds,
+            "us": worked / sum(counts) * 1e6,
+            "syncs": syncs / sum(counts),
+            "read": read,
+            "accepted": sum(first) + sum(counts),
+        }
+    )
 
 
 async def _read_on(made: ClusterStore, root: Path, how: str, until: float) -> int:
@@ -198,12 +207,14 @@ def measure_files(root: Path) -> dict[str, Any]:
 def measure(root: Path, seconds: float) -> dict[str, Any]:
     """One round."""
     files = measure_files(root)
+    rested, before = kit.waiting(root), kit.delivered_so_far(root)
     scanned = kit.child(__file__, step="scan", root=str(root))
     load = {
         how: kit.child(__file__, step="load", root=str(root), read=how, seconds=seconds)
         for how in ("alone", "ls", "scan")
     }
     alone = load["alone"]["rate"]
+    gone = kit.delivered_so_far(root) - before
     return {
         **files,
         "scanned_per_s": scanned["rate"],
@@ -218,6 +229,8 @@ def measure(root: Path, seconds: float) -> dict[str, Any]:
         "beside_scan_per_s": load["scan"]["rate"],
         "kept_beside_scan": load["scan"]["rate"] / alone,
         "scanned_meanwhile": load["scan"]["read"],
+        "syncs": load["alone"]["syncs"],
+        "lost": sum(each["accepted"] for each in load.values()) - gone + rested - kit.waiting(root),
     }
 
 
@@ -244,8 +257,7 @@ def main() -> None:
     if options.child:
         child(json.loads(options.child))
     given = {"recipients": options.recipients, "octets": options.octets}
-    with kit.workplace() as base:
-        root = options.keep or base
+    with kit.workplace(options.keep) as root:
         if not (root / "queue/MANIFEST").exists():
             kit.show("made", kit.child(__file__, step="make", root=str(root), **given))
         if options.full_ring:

@@ -114,6 +114,7 @@ async def start(root: Path, _given: dict[str, Any]) -> None:
             "server_mb": memory[0] / 1e6,
             "helper_mb": sum(memory[1:]) / 1e6,
             "both_mb": sum(memory) / 1e6,
+            "syncs": made.figures.syncs,
         }
     )
 
@@ -141,15 +142,21 @@ def main() -> None:
         steps = {"make": make, "fill": fill_ring, "start": start}
         kit.run(steps[given["step"]](Path(given["root"]), given))
     given = {"recipients": options.recipients, "octets": options.octets}
-    with kit.workplace() as base:
-        root = options.keep or base
+    with kit.workplace(options.keep) as root:
         if not (root / "queue/MANIFEST").exists():
-            kit.show("made", kit.child(__file__, step="make", root=str(root), **given))
+            built = kit.child(__file__, step="make", root=str(root), **given)
+            kit.show("made", built | {"lost": built["recipients"] - kit.waiting(root)})
         rounds = []
+        promised = kit.waiting(root)
         for _ in range(options.rounds):
             if options.full_ring:
-                kit.show("filled", kit.child(__file__, step="fill", root=str(root), **given))
-            rounds.append(kit.child(__file__, step="start", root=str(root), **given))
+                filled = kit.child(__file__, step="fill", root=str(root), **given)
+                kit.show("filled", filled)
+                promised += filled["recipients_in_ring"]
+            # The message that the start takes, and nobody leaves.
+            promised += 1
+            figures = kit.child(__file__, step="start", root=str(root), **given)
+            rounds.append(figures | {"lost": promised - kit.waiting(root)})
             kit.show("", rounds[-1])
     kit.show("median", kit.medians(rounds))
 

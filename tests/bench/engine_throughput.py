@@ -29,7 +29,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mqcd.core.model import Recipient
-from mqcd.core.spid import format_spid
 from mqcd.queue.store import ClusterStore
 from tests.bench import kit
 
@@ -120,26 +119,6 @@ async def engine(root: Path, given: dict[str, Any]) -> None:
     kit.say_and_die(answer)
 
 
-async def reopen(root: Path, given: dict[str, Any]) -> None:
-    """A start after the kill, and an orderly stop, which exports all events."""
-    made = kit.store(kit.options(root, segmentsize=given["segment"]))
-    await made.open()
-    await made.recovered()
-    await made.close()
-
-
-def lost(root: Path, promised: list[int], octets: int) -> int:
-    """Promised messages that were neither delivered nor are in the queue, whole."""
-    told = kit.events(root)
-    kept = kit.kept(root)
-    missing = 0
-    for spid in promised:
-        name = format_spid(spid)
-        whole = told["delivered", name] == 1 or kept.get(spid) == kit.content_of(spid, octets)
-        missing += not (whole and told["accepted", name] == 1)
-    return missing
-
-
 def pool(root: Path, given: dict[str, Any], threads: int) -> float:
     """Messages a second of so many threads that write and sync a file for each."""
     root.mkdir()
@@ -180,7 +159,7 @@ def measure(base: Path, given: dict[str, Any], number: int) -> dict[str, float]:
     root = base / f"engine{number}"
     answer = kit.child(__file__, root=str(root), threads=0, **given)
     seals = len(list((root / "events").glob("*.jsonl.gz")))
-    kit.run(reopen(root, given))
+    kit.reopen(root, given["segment"])
     figures = {
         "engine": answer["rate"],
         "accepted": answer["accepted_rate"],
@@ -191,7 +170,7 @@ def measure(base: Path, given: dict[str, Any], number: int) -> dict[str, float]:
         "helper_cpu_s": answer["processor"][1],
         "p50": answer["p50_ms"],
         "p99": answer["p99_ms"],
-        "lost": lost(root, answer["promised"], given["octets"]),
+        "lost": kit.lost(root, answer["promised"], given["octets"]),
     }
     shutil.rmtree(root)
     for threads in (8, 32, 64):

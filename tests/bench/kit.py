@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
+from mqcd.core.events import Verb
 from mqcd.core.model import (
     Attempt,
     Deferred,
@@ -42,8 +43,10 @@ from mqcd.core.model import (
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
+from mqcd.core.spid import format_spid
 from mqcd.daemon.process import tune_interpreter
 from mqcd.net.clock import SystemClock
+from mqcd.queue import manifest
 from mqcd.queue.durable import Disk
 from mqcd.queue.eventfiles import Source
 from mqcd.queue.shard import Options
@@ -185,16 +188,19 @@ def run(main: Coroutine[Any, Any, Result]) -> Result:
 
 
 @contextlib.contextmanager
-def workplace() -> Iterator[Path]:
-    """A directory below TMPDIR (or /var/tmp) that is gone afterwards. Refuses tmpfs."""
-    base = Path(tempfile.mkdtemp(prefix="mqcd-bench-", dir=os.environ.get("TMPDIR", "/var/tmp")))
+def workplace(keep: Path | None = None) -> Iterator[Path]:
+    """A directory below TMPDIR (or /var/tmp) that goes afterwards, or `keep`, which stays. Refuses tmpfs."""
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+    base = keep or Path(tempfile.mkdtemp(prefix="mqcd-bench-", dir=os.environ.get("TMPDIR", "/var/tmp")))
     try:
         kind = filesystem(base)
         load = " ".join(f"{number:.1f}" for number in os.getloadavg())
         print(f"filesystem {kind}, {os.cpu_count()} processors, load {load}", flush=True)
         yield base
     finally:
-        shutil.rmtree(base, ignore_errors=True)
+        if keep is None:
+            shutil.rmtree(base, ignore_errors=True)
 
 
 def filesystem(path: Path) -> str:
@@ -303,6 +309,45 @@ def events(root: Path) -> Counter[tuple[str, str]]:
                 event = json.loads(line)
                 found[event["event"], event["spid"]] += 1
     return found
+
+
+def reopen(root: Path, segment: int) -> None:
+    """A start after a kill, and an orderly stop, which exports all events."""
+
+    async def once() -> None:
+        made = store(options(root, segmentsize=segment))
+        await made.open()
+        await made.recovered()
+        await made.close()
+
+    run(once())
+
+
+def lost(root: Path, promised: Sequence[int], octets: int) -> int:
+    """Promised messages that were neither delivered nor are in the queue, whole; after `reopen`."""
+    told = events(root)
+    still = kept(root)
+    missing = 0
+    for spid in promised:
+        name = format_spid(spid)
+        whole = told["delivered", name] == 1 or still.get(spid) == content_of(spid, octets)
+        missing += not (whole and told["accepted", name] == 1)
+    return missing
+
+
+def waiting(root: Path) -> int:
+    """How many recipients a queue holds that nobody has open."""
+    snapshot = Snapshot(Disk(), root / "queue", root / "spool")
+    try:
+        return sum(map(len, snapshot.batches(Selection())))
+    finally:
+        snapshot.close()
+
+
+def delivered_so_far(root: Path) -> int:
+    """How many recipients of a queue were ever delivered, as its MANIFEST tells after an orderly stop."""
+    state = manifest.read(Disk(), root / "queue/MANIFEST")
+    return state.totals[Verb.DELIVERED] if state is not None else 0
 
 
 def kept(root: Path) -> dict[int, bytes]:
