@@ -77,6 +77,20 @@ async def test_a_cluster_that_cannot_be_read_keeps_all_files(rig: Rig) -> None:
     assert len(rig.spooled()) == 1
 
 
+async def test_a_record_that_was_put_aside_keeps_the_content_that_it_names(rig: Rig) -> None:
+    await later(rig, 1, 1)
+    rig = await rig.reopened()
+    await turns()
+    [name] = rig.clusters()
+    path = rig.queue / name
+    path.write_bytes(path.read_bytes().replace(b"u1@example.org", b"U1@example.org", 1))
+    rig.clock.advance(MINUTE)
+    await deliver_due(rig)
+    assert rig.shard.figures.quarantined == 1
+    assert rig.shard.shelf.left() == []
+    assert len(rig.spooled()) == 1
+
+
 async def test_a_snapshots_pin_delays_removal(rig: Rig) -> None:
     await later(rig, 1)
     rig.clock.advance(MINUTE)
