@@ -91,6 +91,23 @@ async def test_a_record_that_was_put_aside_keeps_the_content_that_it_names(rig: 
     assert len(rig.spooled()) == 1
 
 
+async def test_a_scan_that_failed_is_made_again(rig: Rig) -> None:
+    await later(rig, 1, 2)
+    rig = await rig.reopened()
+    await turns()
+    rig.clock.advance(2 * MINUTE)
+    for each in await rig.post.claim_all():
+        await rig.post.settle(delivered(), each)
+    counting = rig.store._live.keeper.counting
+    rig.disk.fail("names", "*/quarantine")
+    with pytest.raises(OSError, match="quarantine"):
+        await counting.run()
+    assert len(rig.spooled()) == 1
+    await counting.run()
+    await rig.shard.reaper.settled()
+    assert rig.spooled() == []
+
+
 async def test_a_snapshots_pin_delays_removal(rig: Rig) -> None:
     await later(rig, 1)
     rig.clock.advance(MINUTE)
