@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+
+import pytest
 
 from mqcd.queue.durable import Disk
 from mqcd.queue.space import Space
@@ -53,6 +57,20 @@ def test_a_root_that_cannot_be_asked_is_short() -> None:
     disk = Filling()
     disk.left[ROOTS[1]] = OSError(5, "Input/output error", "spool")
     assert space(disk, FakeClock()).short() == "spool: Input/output error"
+
+
+def test_a_file_system_that_has_become_read_only_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel makes it so after an error of its disk; room is still told of."""
+    clock = FakeClock()
+    watched = Space(Disk(), clock, {"spool": tmp_path}, octets=0, inodes=0)
+    assert watched.short() == ""
+    values = list(os.statvfs(tmp_path))
+    values[8] |= os.ST_RDONLY
+    monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result(values))
+    clock.advance(1000)
+    assert watched.short() == f"{tmp_path}: {os.strerror(errno.EROFS)}"
 
 
 def test_it_looks_once_a_second_and_opens_by_itself() -> None:
