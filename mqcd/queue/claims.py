@@ -19,6 +19,7 @@ from mqcd.core.model import Area, Recipient
 from mqcd.core.spid import format_spid
 from mqcd.queue.durable import told
 from mqcd.queue.frame import ALIVE, ENTRY_HEAD, IN_SPOOL, Entry, Kind, Mark, pack_entry, pack_take
+from mqcd.queue.patience import outlast
 from mqcd.queue.quarantine import put_aside
 from mqcd.queue.ring import Resident, Segment, State
 from mqcd.queue.shard import Shard
@@ -319,5 +320,5 @@ class Claims:
         except asyncio.CancelledError:
             cancelled = True
             # The turn goes on until the shelf knows of this take: the next one would read the same lines.
-            await asyncio.wait([durable])
+            await outlast(durable)
             raise

@@ -20,6 +20,7 @@ from mqcd.core.ports import Clock
 from mqcd.queue.durable import told
 from mqcd.queue.journal import Journal
 from mqcd.queue.manifest import Edit, Manifest
+from mqcd.queue.patience import outlast
 from mqcd.queue.ring import Segment
 
 log = logging.getLogger(__name__)
@@ -73,17 +74,11 @@ class Editing:
         """Have a thread write, and stay until it has: who is cancelled meanwhile must not let the next edit
         be written beside this one."""
         future = asyncio.get_running_loop().run_in_executor(self._executor, write)
-        cancelled: asyncio.CancelledError | None = None
-        while not future.done():
-            try:
-                await asyncio.wait([future])
-            except asyncio.CancelledError as error:
-                cancelled = error
-        failure = future.exception()
-        if cancelled is not None:
-            raise cancelled
-        if failure is not None:
-            raise failure
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await outlast(future)
+            raise
 
     def _unknown(self) -> Segment | None:
         """The newest segment, unless the MANIFEST knows of it."""

@@ -24,6 +24,7 @@ from mqcd.core.errors import ConfigError, ContentUnavailable
 from mqcd.core.spid import SILOS
 from mqcd.queue import names
 from mqcd.queue.durable import TEMP_SUFFIX, Disk, told
+from mqcd.queue.patience import outlast
 from mqcd.queue.ring import Segment
 
 log = logging.getLogger(__name__)
@@ -265,5 +266,5 @@ class Draft:
             await asyncio.shield(future)
         except asyncio.CancelledError:
             # A descriptor must not be closed under the thread that writes to it.
-            await asyncio.wait([future])
+            await outlast(future)
             raise

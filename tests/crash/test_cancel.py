@@ -15,6 +15,7 @@ from mqcd.queue.durable import Disk
 from mqcd.queue.store import ClusterStore
 from tests.contract.mail import ATTEMPT, delivered
 from tests.crash.worker import INLINE_MAX, SENDER, body_of, options
+from tests.fakes.disk import FaultyDisk
 from tests.fakes.observer import RecordingObserver
 
 pytestmark = pytest.mark.crash
@@ -67,7 +68,8 @@ class GateDisk(Disk):
         super().datasync(fd)
 
 
-async def test_a_cancelled_claim_from_a_cluster_takes_no_line_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_cancelled_claim_from_a_cluster_takes_no_line_twice(tmp_path: Path, times: int) -> None:
     store = _store(tmp_path)
     await store.open()
     await store.recovered()
@@ -81,7 +83,9 @@ async def test_a_cancelled_claim_from_a_cluster_takes_no_line_twice(tmp_path: Pa
     disk.shut()
     first = asyncio.ensure_future(store.claim(7, SystemClock().now()))
     await disk.reached()
-    first.cancel()
+    for _ in range(times):
+        first.cancel()
+        await asyncio.sleep(0)
     second = asyncio.ensure_future(store.claim(7, SystemClock().now()))
     for _ in range(100):
         await asyncio.sleep(0)
@@ -121,6 +125,26 @@ async def test_a_cancelled_large_message_is_in_the_queue_whole_or_not_at_all(
     await store.recovered()
     assert len(await _drain(store)) == len(files)
     await store.close()
+
+
+async def test_a_file_stays_open_as_long_as_a_thread_writes_to_it(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    gate = disk.block("datasync", "*/s??/*.tmp")
+    store = _store(tmp_path, disk)
+    await store.open()
+    await store.recovered()
+    enqueue = asyncio.ensure_future(store.enqueue(_submission(store, 1, bytes(INLINE_MAX + 1))))
+    await asyncio.to_thread(gate.reached.wait)
+    for _ in range(3):
+        enqueue.cancel()
+        await asyncio.sleep(0)
+    open_until_now = not disk.count("close", "*/s??/*.tmp")
+    gate.release()
+    [outcome] = await asyncio.gather(enqueue, return_exceptions=True)
+    assert isinstance(outcome, asyncio.CancelledError)
+    await store.close()
+    assert open_until_now
+    assert not [path for path in (tmp_path / "spool").rglob("*") if path.suffix in (".msg", ".tmp")]
 
 
 async def test_a_cancelled_settle_is_settled_all_the_same(tmp_path: Path) -> None:
