@@ -227,7 +227,7 @@ class Keeper:
                 await self._shard.helper.run(tasks.TakeBallast(path, size))
                 self._ballast[path] = True
 
-    def _finds_room(self, error: OSError | MqcdError) -> bool:
+    def _finds_room(self, error: BaseException) -> bool:
         """Whether ballast went, so that what failed for want of room may be tried again at once."""
         if not wants_room(error):
             return False
@@ -271,8 +271,8 @@ class Keeper:
             if task is not None:
                 done = cast("tasks.Evacuated", await shard.helper.run(task))
             await self._commit(segment, done.clusters)
-        except BaseException:
-            await self._until_certain()
+        except BaseException as error:
+            await self._until_certain(error)
             move.thaw()
             raise
         if done.bad:
@@ -283,9 +283,12 @@ class Keeper:
         shard.figures.evacuations += 1
         shard.figures.evacuation_ms += shard.clock.monotonic() - begun
 
-    async def _until_certain(self) -> None:
+    async def _until_certain(self, error: BaseException) -> None:
         """Wait until the disk says whether the edit happened. Until then the frozen records may have a home
         in clusters already, and must not be claimed. A stop leaves the question to the next start."""
+        if self._shard.manifest.uncertain and self._finds_room(error):
+            # To take it back needs room, too; what is tried after that need not wait.
+            self._wake.set()
         if not await self._shard.editing.certain(lambda: self._stopping):
             raise StoreUnavailable("a MANIFEST edit could neither be made nor taken back")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.queue.admin.survey import survey
-from mqcd.queue.durable import Disk
+from mqcd.queue.durable import Buffer, Disk
 from mqcd.queue.ring import Segment
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import delivered
@@ -317,6 +317,38 @@ async def test_ballast_goes_when_a_start_finds_no_room_for_unknown_outcomes(rig:
     assert len(await again.post.claim_all()) == 1
     disk.full = False
     await again.close()
+
+
+class FullForEdits(FaultyDisk):
+    """A disk with room for anything in the MANIFEST only when the ballast in the queue root has gone."""
+
+    def __init__(self, queue: Path) -> None:
+        super().__init__()
+        self.ballast = queue / "ballast"
+        self.full = False
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+        if self.full and self._path(fd).name.startswith("MANIFEST") and self.ballast.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().pwritev(fd, buffers, offset)
+
+    def free(self, path: Path) -> tuple[int, int]:
+        return (10_000, 1 << 20) if self.full else super().free(path)
+
+
+async def test_ballast_goes_when_an_edit_finds_no_room_nor_can_be_taken_back(tmp_path: Path) -> None:
+    disk = FullForEdits(tmp_path / "q" / "queue")
+    rig = await Rig(tmp_path / "q", disk=disk).open()
+    await made_ready(rig)
+    await rig.post.send("a@example.org")
+    await rig.enrolled()
+    segment = await sealed(rig)
+    disk.full = True
+    await soon(rig, lambda: segment.number not in rig.shard.ring.segments)
+    assert not any(path.exists() for path in ballast(rig))
+    assert len(await rig.post.claim_all()) == 1
+    disk.full = False
+    await rig.close()
 
 
 async def test_an_io_error_takes_no_ballast(rig: Rig) -> None:
