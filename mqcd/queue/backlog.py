@@ -88,9 +88,20 @@ def _read(shard: Shard, backlog: Backlog) -> _Found:
         replay.read(disk, segment, last=segment is backlog.chain[-1])
         segment.totals = replay.totals[segment.number]
     found = _make_residents(shard, backlog, replay)
+    files = {segment.number: segment.fd for segment in backlog.chain}
     for stretch in replay.damage:
-        _put_aside(shard, disk, stretch, {segment.number: segment.fd for segment in backlog.chain})
+        try:
+            _put_aside(shard, disk, stretch, files)
+        except OSError as error:
+            if not _finds_room(shard, error):
+                raise
+            _put_aside(shard, disk, stretch, files)
     return found
+
+
+def _finds_room(shard: Shard, error: BaseException) -> bool:
+    """Whether ballast went, so that what failed for want of room may be tried once more."""
+    return wants_room(error) and give_up(shard.disk, ballast_paths(shard.queue_root, shard.spool_root))
 
 
 def _put_aside(shard: Shard, disk: Disk, stretch: Damage, files: dict[int, int]) -> None:
@@ -146,8 +157,7 @@ async def _tell_unknown(shard: Shard, cut_off: Sequence[Resident]) -> None:
     try:
         await note_unknown(shard, cut_off)
     except StoreUnavailable as error:
-        paths = ballast_paths(shard.queue_root, shard.spool_root)
-        if not (wants_room(error) and give_up(shard.disk, paths)):
+        if not _finds_room(shard, error):
             raise
         mended = asyncio.Event()
         shard.journal.when_certain(mended.set)

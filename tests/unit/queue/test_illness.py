@@ -16,6 +16,7 @@ from mqcd.core.events import Verb
 from mqcd.queue.admin.survey import survey
 from mqcd.queue.durable import Buffer, Disk
 from mqcd.queue.ring import Segment
+from mqcd.queue.slot import HEADER_SIZE
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import delivered
 from tests.fakes.disk import FaultyDisk
@@ -349,6 +350,25 @@ async def test_ballast_goes_when_an_edit_finds_no_room_nor_can_be_taken_back(tmp
     assert len(await rig.post.claim_all()) == 1
     disk.full = False
     await rig.close()
+
+
+async def test_ballast_gives_a_start_room_for_what_is_damaged(rig: Rig) -> None:
+    await made_ready(rig)
+    await rig.post.send("damaged@example.org")
+    await rig.post.send("whole@example.org")
+    segment = rig.shard.ring.current
+    assert segment is not None
+    root = rig.root.with_name("cut")
+    copy_as_killed(rig.root, root)
+    with (root / "queue" / "journal" / segment.path.name).open("r+b") as file:
+        file.seek(HEADER_SIZE + 100)
+        file.write(b"?")
+    again = Rig(root, rig.clock)
+    again.disk.fail("pwritev", "*/quarantine/*", code=errno.ENOSPC)
+    await again.open()
+    assert again.disk.count("unlink", "*/ballast") == 2
+    assert [each.address for each in await again.post.claim_all()] == ["whole@example.org"]
+    await again.close()
 
 
 async def test_an_io_error_takes_no_ballast(rig: Rig) -> None:
