@@ -62,7 +62,7 @@ def find_chain(disk: Disk, directory: Path, state: ManifestState) -> list[Segmen
 
 def _files(disk: Disk, directory: Path) -> list[Path]:
     """By number: one beyond the slots, where a file that has failed was put, comes behind its other name."""
-    return [directory / name for name in sorted(filter(str.isdigit, disk.names(directory)), key=int)]
+    return [directory / name for name in sorted(filter(str.isdecimal, disk.names(directory)), key=int)]
 
 
 def leftovers(disk: Disk, directory: Path, chain: Sequence[Segment], slots: int) -> list[Path]:

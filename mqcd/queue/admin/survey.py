@@ -320,7 +320,7 @@ class _Survey:
             elif path.parent.parent == self._spool_root:
                 self._look_at_message(path)
             elif path.parent.name == "journal":
-                if not name.isdigit():
+                if not name.isdecimal():
                     self._note(Kind.STRAY, path, "is none of the queue's files")
             elif _CLUSTER.fullmatch(name) is None:
                 self._note(Kind.STRAY, path, "is none of the queue's files")

@@ -122,3 +122,9 @@ async def test_a_newer_cluster_is_refused_at_the_start_by_file_and_version(rig: 
     [problem] = look(rig).problems
     assert (problem.kind, problem.path) == (Kind.CLUSTER, path)
     assert path.read_bytes().startswith(b"mqcd-cluster 2")
+
+
+async def test_a_name_that_only_looks_like_a_number_is_no_journal_file(rig: Rig) -> None:
+    await filled(rig)
+    (rig.queue / "journal" / "²").touch()
+    await (await rig.killed()).close()
