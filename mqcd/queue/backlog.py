@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from mqcd.core.errors import StoreUnavailable
@@ -18,7 +18,6 @@ from mqcd.core.events import Verb
 from mqcd.queue.ballast import ballast_paths, give_up, wants_room
 from mqcd.queue.cluster import check_version
 from mqcd.queue.cutoff import note_unknown
-from mqcd.queue.durable import Disk
 from mqcd.queue.frame import Take
 from mqcd.queue.quarantine import put_aside
 from mqcd.queue.replay import Damage, Replay
@@ -63,11 +62,16 @@ async def bring_in(shard: Shard, backlog: Backlog) -> Sweep:
     loop = asyncio.get_running_loop()
     found = await loop.run_in_executor(shard.executor, _read, shard, backlog)
     replay = found.replay
+    await _with_ballast(
+        shard, lambda: loop.run_in_executor(shard.executor, _put_aside, shard, backlog, replay.damage)
+    )
     shard.figures.quarantined += len(replay.damage)
     cut_off = await _settle_in(shard, backlog, found.residents)
     _shelve(shard, replay.takes)
-    cut_off += await salvage(shard, replay)
-    await _tell_unknown(shard, cut_off)
+    await _with_ballast(shard, lambda: salvage(shard, replay, cut_off))
+    await _with_ballast(
+        shard, lambda: note_unknown(shard, [resident for resident in cut_off if resident.begun])
+    )
     totals = sum([segment.totals for segment in backlog.chain], shard.manifest.state.totals)
     shard.figures.hidden = totals[Verb.OUTCOME_UNKNOWN] + len(cut_off)
     return _sweep(shard, backlog, found)
@@ -87,31 +91,21 @@ def _read(shard: Shard, backlog: Backlog) -> _Found:
         disk.datasync(segment.fd)
         replay.read(disk, segment, last=segment is backlog.chain[-1])
         segment.totals = replay.totals[segment.number]
-    found = _make_residents(shard, backlog, replay)
+    return _make_residents(shard, backlog, replay)
+
+
+def _put_aside(shard: Shard, backlog: Backlog, damage: Sequence[Damage]) -> None:
+    """Off the event loop, too."""
     files = {segment.number: segment.fd for segment in backlog.chain}
-    for stretch in replay.damage:
-        try:
-            _put_aside(shard, disk, stretch, files)
-        except OSError as error:
-            if not _finds_room(shard, error):
-                raise
-            _put_aside(shard, disk, stretch, files)
-    return found
-
-
-def _finds_room(shard: Shard, error: BaseException) -> bool:
-    """Whether ballast went, so that what failed for want of room may be tried once more."""
-    return wants_room(error) and give_up(shard.disk, ballast_paths(shard.queue_root, shard.spool_root))
-
-
-def _put_aside(shard: Shard, disk: Disk, stretch: Damage, files: dict[int, int]) -> None:
-    data = disk.pread(files[stretch.segment], stretch.end - stretch.start, stretch.start)
-    if stretch.start + len(data) < stretch.end:
-        text = "%s ends at octet %d, and had %d: what was recorded there is lost"
-        log.error(text, stretch.path, stretch.start + len(data), stretch.end)
-    # At the journal's end it is mostly what was never written.
-    data = data.rstrip(b"\0")
-    put_aside(disk, shard.queue_root, f"segment-{stretch.segment}", stretch.start, data, stretch.records)
+    for stretch in damage:
+        data = shard.disk.pread(files[stretch.segment], stretch.end - stretch.start, stretch.start)
+        if stretch.start + len(data) < stretch.end:
+            text = "%s ends at octet %d, and had %d: what was recorded there is lost"
+            log.error(text, stretch.path, stretch.start + len(data), stretch.end)
+        # At the journal's end it is mostly what was never written.
+        data = data.rstrip(b"\0")
+        name = f"segment-{stretch.segment}"
+        put_aside(shard.disk, shard.queue_root, name, stretch.start, data, stretch.records)
 
 
 def _make_residents(shard: Shard, backlog: Backlog, replay: Replay) -> _Found:
@@ -152,19 +146,20 @@ async def _settle_in(shard: Shard, backlog: Backlog, residents: Sequence[Residen
     return cut_off
 
 
-async def _tell_unknown(shard: Shard, cut_off: Sequence[Resident]) -> None:
-    """Once more when they find no room and there is ballast, after the journal has tried a new segment."""
+async def _with_ballast(shard: Shard, work: Callable[[], Awaitable[None]]) -> None:
+    """Do `work`; once more when it finds no room and there is ballast, after the journal has tried a new
+    segment, if it was the journal's."""
     try:
-        await note_unknown(shard, cut_off)
-    except StoreUnavailable as error:
-        if not _finds_room(shard, error):
+        await work()
+    except (OSError, StoreUnavailable) as error:
+        if not (wants_room(error) and give_up(shard.disk, ballast_paths(shard.queue_root, shard.spool_root))):
             raise
         mended = asyncio.Event()
         shard.journal.when_certain(mended.set)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_MENDED_S):
                 await mended.wait()
-        await note_unknown(shard, [resident for resident in cut_off if resident.begun])
+        await work()
 
 
 def _shelve(shard: Shard, takes: dict[str, Take]) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import NamedTuple
 
-IRREGULAR = (errno.EISDIR, errno.EINVAL)
+IRREGULAR = (errno.EISDIR, errno.EINVAL, errno.ENXIO)
 """Errors of `Disk.open` that say: no regular file."""
 _IOV_MAX = 1024
 _ZEROS = bytes(1 << 20)

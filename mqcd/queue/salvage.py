@@ -29,11 +29,11 @@ _BATCH = 500
 """Lines in one TAKE frame."""
 
 
-async def salvage(shard: Shard, replay: Replay) -> list[Resident]:
-    """Take such lines; gives the recipients whose outcome is unknown. Raises OSError, StoreUnavailable."""
+async def salvage(shard: Shard, replay: Replay, doubtful: list[Resident]) -> None:
+    """Take such lines; `doubtful` grows by the recipients whose outcome is unknown. What it has done before
+    it fails need not be done again. Raises OSError, StoreUnavailable."""
     if not (replay.damage and (replay.moved or replay.tried)):
-        return []
-    doubtful: list[Resident] = []
+        return
     for name in [name for name, state in shard.shelf.clusters.items() if state.left]:
         try:
             lost = await asyncio.get_running_loop().run_in_executor(
@@ -47,7 +47,6 @@ async def salvage(shard: Shard, replay: Replay) -> list[Resident]:
             log.error("%s: the frame that took its first %d records is lost", name, lost)
         while lost > 0:
             lost -= await _take(shard, replay, name, lost, doubtful)
-    return doubtful
 
 
 def _why(error: DecodeError | OSError) -> str:

@@ -320,6 +320,36 @@ async def test_ballast_goes_when_a_start_finds_no_room_for_unknown_outcomes(rig:
     await again.close()
 
 
+async def test_ballast_gives_a_start_room_for_what_a_lost_frame_took(rig: Rig) -> None:
+    await made_ready(rig)
+    for name in ("quiet", "done", "rests"):
+        await rig.post.send(f"{name}@example.org")
+    await rig.evacuate()
+    _, done = await rig.store.claim(2, rig.clock.now())
+    await rig.post.settle(delivered(), done)
+    await rig.post.send("later@example.org")
+    segment = rig.shard.ring.current
+    assert segment is not None
+    without_ready_slots(rig)
+    root = rig.root.with_name("cut")
+    copy_as_killed(rig.root, root)
+    with (root / "queue" / "journal" / segment.path.name).open("r+b") as file:
+        # The frame that took two from the cluster is the first.
+        file.seek(HEADER_SIZE + 100)
+        file.write(b"?")
+    disk = Full(root / "queue")
+    again = Rig(root, rig.clock, disk=disk)
+    opening = asyncio.create_task(again.open())
+    await soon(again, opening.done)
+    await opening
+    assert not any(path.exists() for path in ballast(again))
+    assert again.observer.verbs() == [Verb.OUTCOME_UNKNOWN]
+    claimed = await again.post.claim_all()
+    assert sorted(each.address.partition("@")[0] for each in claimed) == ["later", "quiet", "rests"]
+    disk.full = False
+    await again.close()
+
+
 class FullForEdits(FaultyDisk):
     """A disk with room for anything in the MANIFEST only when the ballast in the queue root has gone."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +29,15 @@ def _device(path: Path) -> None:
     path.symlink_to("/dev/null")
 
 
-HARM = pytest.mark.parametrize("make", [_fifo, _directory, _device])
+def _socket(path: Path) -> None:
+    here = os.open(path.parent, os.O_RDONLY)
+    # Names of sockets are short; this one may lie deep.
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(f"/proc/self/fd/{here}/{path.name}")
+    os.close(here)
+
+
+HARM = pytest.mark.parametrize("make", [_fifo, _directory, _device, _socket])
 
 
 @HARM
@@ -36,7 +45,7 @@ HARM = pytest.mark.parametrize("make", [_fifo, _directory, _device])
 def test_only_a_regular_file_is_opened(tmp_path: Path, make: Callable[[Path], None], flags: int) -> None:
     path = tmp_path / "name"
     make(path)
-    with pytest.raises(OSError, match=r"Is a directory|Not a regular file") as caught:
+    with pytest.raises(OSError, match=r"Is a directory|Not a regular file|No such device") as caught:
         Disk().open(path, flags)
     assert caught.value.filename in (path, str(path))
 
