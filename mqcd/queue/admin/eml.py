@@ -23,7 +23,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
-from email.errors import MissingHeaderBodySeparatorDefect
 from email.parser import HeaderParser
 from functools import partial
 from pathlib import Path
@@ -44,9 +43,10 @@ Field = tuple[str, str]
 """Name in lower case, and value."""
 _LENIENT: dict[str, Any] = {"strict": False} if hasattr(email.utils, "supports_strict_parsing") else {}
 """For newer Pythons, which else make nothing of a whole field with one slip in it, and say nothing."""
-_SEPARATOR = re.compile("[,;]")
-_NOBODY = re.compile(r"(^|:)\s*;?\s*$")
-"""A field that is empty, or ends in a group without members."""
+_MARK = re.compile(r'\\.|[",;()]', re.DOTALL)
+"""What parts addresses, or keeps them together."""
+_NOBODY = re.compile(r"(^|:)\s*$")
+"""Stands where an address may be missing, or a group without members begins."""
 _MAX_HEADER = 1 << 20
 """Octets within which the header section must end."""
 
@@ -246,12 +246,15 @@ def _cleaned(head: bytes) -> bytes:
 def _fields(head: bytes) -> list[Field]:
     """The fields of a header section. Octets that are not UTF-8 are half characters (PEP 383).
 
-    Raises DecodeError for a line that is none: what stands below it would not be read, recipients too.
+    Raises DecodeError where the parser ends it early: what stands below would not be read, recipients too.
     """
     header = HeaderParser().parsestr(head.decode("utf-8", "surrogateescape"))
-    if any(isinstance(defect, MissingHeaderBodySeparatorDefect) for defect in header.defects):
-        line = str(header.get_payload()).split("\n", 1)[0]
-        raise DecodeError(f"a line of its header section is no field: {ascii(line)[:80]}")
+    if rest := str(header.get_payload()):
+        line = ascii(rest.split("\n", 1)[0])[:80]
+        if header.defects:
+            raise DecodeError(f"a line of its header section is no field: {line}")
+        # CR CR LF: for the parser that is the end of a line, and an empty one.
+        raise DecodeError(f"an empty line parts its fields: {line}")
     return [(name.lower(), value) for name, value in header.raw_items()]
 
 
@@ -301,16 +304,39 @@ def _recipients(prefix: str, fields: list[Field]) -> list[str]:
 def _addresses(values: list[str]) -> Iterator[str]:
     """The addresses in fields. Raises DecodeError."""
     for value in values:
-        found = [address for _, address in email.utils.getaddresses([value], **_LENIENT) if address]
-        # More than the separators leave room for: of `a@b.example <c@d.example>` one is no address.
-        if len(set(found)) > 1 + len(_SEPARATOR.findall(value)) or not (found or _NOBODY.search(value)):
-            raise DecodeError(f"a field is no list of addresses: {ascii(value)[:80]}")
-        for address in found:
-            try:
-                address.encode()
-            except UnicodeEncodeError as error:
-                raise DecodeError(f"an address is not UTF-8: {ascii(address)[:80]}") from error
-            yield check_address(address)
+        for part in _parts(value):
+            found = {address for _, address in email.utils.getaddresses([part], **_LENIENT) if address}
+            # Of `a@b.example <c@d.example>` it makes two, of which one is no address.
+            if len(found) > 1 or not (found or _NOBODY.search(part)):
+                raise DecodeError(f"a field is no list of addresses: {ascii(value)[:80]}")
+            yield from map(_checked, found)
+
+
+def _parts(value: str) -> Iterator[str]:
+    """What commas and semicolons part, but for those in quotes and comments: an address each."""
+    start = depth = 0
+    quoted = False
+    for mark in _MARK.finditer(value):
+        match mark[0]:
+            case '"' if not depth:
+                quoted = not quoted
+            case "(" if not quoted:
+                depth += 1
+            case ")" if not quoted:
+                depth = max(0, depth - 1)
+            case "," | ";" if not (quoted or depth):
+                yield value[start : mark.start()]
+                start = mark.end()
+    yield value[start:]
+
+
+def _checked(address: str) -> str:
+    """Raises DecodeError."""
+    try:
+        address.encode()
+    except UnicodeEncodeError as error:
+        raise DecodeError(f"an address is not UTF-8: {ascii(address)[:80]}") from error
+    return check_address(address)
 
 
 def _submitted(disk: Disk, path: Path, head: bytes, at: int) -> Iterator[bytes]:

@@ -128,6 +128,12 @@ def test_an_address_that_is_not_utf_8_is_refused(tmp_path: Path, fields: bytes) 
     b"From: a@a.example\nTo: not-me@b.example <t@b.example>\nCc: c@c.example\n",
     b"From: a@a.example\nTo: <>\nCc: c@c.example\n",
     b"From: not-me@a.example <a@a.example>\nTo: t@b.example\n",
+    b"From: a@a.example\nTo: not-me@b.example <t@b.example>,\n",
+    b"From: a@a.example\nTo: All: not-me@b.example <t@b.example>;\n",
+    b'From: a@a.example\nTo: "Tom, Tim" <c@c.example>, not-me@b.example <t@b.example>\n',
+    b"From: a@a.example\nTo: c@c.example (Tom, Tim), not-me@b.example <t@b.example>\n",
+    b"From: a@a.example\nTo: <>, t@b.example\n",
+    b"From: a@a.example\nTo: t@b.example, (c@c.example\n",
 ])  # fmt: skip
 def test_no_address_is_invented_or_passed_over_where_a_field_is_no_list(
     tmp_path: Path, fields: bytes
@@ -146,10 +152,19 @@ def test_no_recipient_below_a_line_that_is_no_field_is_passed_over(tmp_path: Pat
     assert tree.problems[0].text == f"a line of its header section is no field: {line.decode()!r}"
 
 
+@pytest.mark.parametrize("end", [b"\r\r\n", b"\r\r"])
+def test_no_recipient_below_a_line_that_ends_twice_is_passed_over(tmp_path: Path, end: bytes) -> None:
+    (tmp_path / "a.eml").write_bytes(FIRST.rstrip() + end + b"Cc: c@c.example\r\n\r\nx\r\n")
+    tree = read(tmp_path)
+    assert (tree.found, tree.damaged, tree.letters) == (1, 1, [])
+    assert tree.problems[0].text == "an empty line parts its fields: 'Cc: c@c.example\\r'"
+
+
 @pytest.mark.parametrize("field", [
     b"t@b.example <t@b.example>",
     b"t@b.example;",
     b'"Tom, Tim <x>" (t, t) <t@b.example>, ,',
+    b'"Tom \\", Tim" (t (t, t), \\), t) <t@b.example>',
     b"All: t@b.example;, None:;",
     b"None:;\nCc: t@b.example",
     b"\nCc: t@b.example",
