@@ -10,7 +10,7 @@ import click
 
 from mqcd.cli.options import Command, Place, as_json, json_line, pass_place, takes_place
 from mqcd.cli.progress import waiting
-from mqcd.cli.upkeep import interruptible, options_at, problem_fields, problem_line, tell_owner
+from mqcd.cli.upkeep import interruptible, options_at, problem_fields, problem_line, telling_owner, until_told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Set
@@ -94,22 +94,23 @@ def _bring(
 
     options = options_at(place)
     clock = SystemClock()
-    with waiting(clock) as progress:
-        work = Import(
-            options=options,
-            clock=clock,
-            observer=Fanout(),
-            kind=kind,
-            read=partial(read, options, progress),
-            roots=roots,
-            progress=progress,
-        )
-        outcome = work.rehearse() if dry_run else interruptible(work.run())
-    tell_owner(options)
-    if as_json:
-        click.echo(json_line(_as_fields(outcome, dry_run)), nl=False)
-    else:
-        _show(outcome, dry_run)
+    with until_told() as decide:
+        with telling_owner(options), waiting(clock) as progress:
+            work = Import(
+                options=options,
+                clock=clock,
+                observer=Fanout(),
+                kind=kind,
+                read=partial(read, options, progress),
+                roots=roots,
+                progress=progress,
+                decide=decide,
+            )
+            outcome = work.rehearse() if dry_run else interruptible(work.run())
+        if as_json:
+            click.echo(json_line(_as_fields(outcome, dry_run)), nl=False)
+        else:
+            _show(outcome, dry_run)
     return 0
 
 

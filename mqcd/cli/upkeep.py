@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -10,7 +11,7 @@ from mqcd.cli.options import Place, as_json, json_line, pass_place, takes_place
 from mqcd.cli.progress import waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Iterator
 
     from mqcd.queue.admin.findings import Findings, Problem, Progress
     from mqcd.queue.shard import Options
@@ -35,7 +36,7 @@ def fsck(place: Place, repair: bool, as_json: bool) -> int:
 
     options = options_at(place)
     place.give_way()
-    with waiting(SystemClock()) as progress:
+    with telling_owner(options), waiting(SystemClock()) as progress:
         refused: StoreDamaged | None = None
         try:
             findings = _repair(options, progress) if repair else survey(Disk(), options, progress)
@@ -44,7 +45,6 @@ def fsck(place: Place, repair: bool, as_json: bool) -> int:
             findings = survey(Disk(), options, progress)
     if refused is not None:
         click.echo(f"not repaired: {plain(refused)}", err=True)
-    tell_owner(options)
     if as_json:
         click.echo(json_line(_as_fields(findings)), nl=False)
     else:
@@ -73,8 +73,33 @@ def interruptible(work: Coroutine[object, object, Result]) -> Result:
         return runner.get_loop().run_until_complete(work)
 
 
-def tell_owner(options: Options) -> None:
-    """Say so if root changed the queue of another user, whose server cannot open root's files."""
+@contextmanager
+def until_told() -> Iterator[Callable[[], None]]:
+    """Gives what makes Ctrl-C end nothing any more, until the block ends: what is done by then is told."""
+    import signal
+
+    def decide() -> None:
+        # Not SIG_IGN: Python writes about a signal that came just before it.
+        signal.signal(signal.SIGINT, lambda *_: None)
+
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield decide
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def telling_owner(options: Options) -> Iterator[None]:
+    """Say at the end, also of what failed, if root changed the queue of another user, whose server cannot
+    open root's files."""
+    try:
+        yield
+    finally:
+        _tell_owner(options)
+
+
+def _tell_owner(options: Options) -> None:
     import shlex
 
     queue_root = options.settings.rootpath

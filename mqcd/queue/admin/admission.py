@@ -15,7 +15,7 @@ import gzip
 import io
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,8 +57,13 @@ def known_keys(disk: Disk, queue_root: Path, state: ManifestState) -> set[str]:
     return known
 
 
-def admit(owned: Owned, kind: str, tree: Tree, progress: Progress) -> int:
-    """Take its letters in by one edit named after `kind`; returns how many recipients that were."""
+def admit(
+    owned: Owned, kind: str, tree: Tree, progress: Progress, decide: Callable[[], None] = lambda: None
+) -> int:
+    """Take its letters in by one edit named after `kind`; returns how many recipients that were.
+
+    `decide` is called right before the edit.
+    """
     letters = tree.letters
     if not letters:
         return 0
@@ -66,7 +71,7 @@ def admit(owned: Owned, kind: str, tree: Tree, progress: Progress) -> int:
     with owned.disk.watching(owned.spool_root) as watch:
         admission = _Admission(owned, kind, watch)
         try:
-            return admission.run(letters, progress)
+            return admission.run(letters, progress, decide)
         except BaseException:
             admission.tidy()
             raise
@@ -103,7 +108,7 @@ class _Admission:
         self._events = _Events(owned, state.sequence, self._now)
         self._committing = False
 
-    def run(self, letters: Sequence[Letter], progress: Progress) -> int:
+    def run(self, letters: Sequence[Letter], progress: Progress, decide: Callable[[], None]) -> int:
         """All steps."""
         for index, letter in enumerate(letters):
             progress("copying", index, len(letters))
@@ -115,6 +120,7 @@ class _Admission:
         self._events.write(events_temp(self._owned.options, self._owned.number))
         state = self._owned.manifest.state
         totals = state.totals + self._events.totals
+        decide()
         self._committing = True
         self._owned.manifest.commit(
             Edit(

@@ -50,6 +50,8 @@ class Import:
     roots: Sequence[Path] = ()
     """Of the source, if it is a queue: it must be another one."""
     progress: Progress = silent
+    decide: Callable[[], None] = lambda: None
+    """Called right before the edit that takes it all in: what raises later than that cannot undo it."""
     disk: Disk = field(default_factory=Disk)
     workers: Workers | None = None
 
@@ -72,7 +74,7 @@ class Import:
             if state.imports != (before.imports if before is not None else ()):
                 # Another import came between the look and the lock.
                 tree = self.read(self._known(disk, state))
-            return Outcome(tree, admit(ours, self.kind, tree, self.progress))
+            return Outcome(tree, admit(ours, self.kind, tree, self.progress, self.decide))
 
     def _state(self, disk: Disk) -> ManifestState | None:
         """What the MANIFEST says; None for a queue that is still to be made."""

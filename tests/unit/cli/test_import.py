@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mqcd.cli import main
+from mqcd.queue.admin import admission
+from mqcd.queue.imports import name_events
 from tests.unit.daemon.support import write_conf
 from tests.unit.queue.admin.trees import image, made, record, unpack
 
@@ -171,3 +174,43 @@ def test_root_is_told_that_the_queue_of_another_user_is_not_his_any_more(
     os.chown(queue, 0, 0)
     assert main(words(tmp_path, "fsck")) == 0
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the queue of another user")
+def test_root_is_told_so_also_of_an_import_that_failed(tmp_path: Path, capfd: Capture) -> None:
+    var = str(unpack("mixed", tmp_path) / "var")
+    queue = tmp_path / "var" / "queue"
+    queue.mkdir(parents=True)
+    os.chown(queue, 12345, 12345)
+    conf = write_conf(tmp_path, queue="<minfree>1000000G</minfree>")
+    assert main(["-c", str(conf), "import", "mailismus", var]) == 1
+    said = capfd.readouterr().err
+    assert "too little room" in said
+    assert f"chown -R --reference={queue} {queue} " in said
+
+
+@pytest.mark.parametrize("when", ["before", "behind"])
+def test_an_interrupt_is_told_only_where_nothing_was_taken_in(
+    tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    def interrupt(*args: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        name_events(*args)
+
+    monkeypatch.setattr(admission, {"before": "events_temp", "behind": "name_events"}[when], interrupt)
+    var = str(unpack("mixed", tmp_path) / "var")
+    found = main(words(tmp_path, "import", "mailismus", var))
+    said = capfd.readouterr()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    monkeypatch.undo()
+    assert main(words(tmp_path, "import", "mailismus", var, "--dry-run", "--json")) == 0
+    left = told(capfd)["imported"]
+    if when == "before":
+        assert (found, said.out, said.err.strip(), left) == (1, "", "interrupted", 17)
+    else:
+        assert (found, said.out, said.err, left) == (
+            0,
+            "17 found, 17 imported, 0 skipped, 0 damaged\n",
+            "",
+            0,
+        )
