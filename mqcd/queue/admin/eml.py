@@ -306,6 +306,8 @@ def _addresses(values: list[str]) -> Iterator[str]:
     for value in values:
         for part in _parts(value):
             found = {address for _, address in email.utils.getaddresses([part], **_LENIENT) if address}
+            # Outlook lets an address in quotes of its own go before the address.
+            found -= {f"'{address}'" for address in found}
             # Of `a@b.example <c@d.example>` it makes two, of which one is no address.
             if len(found) > 1 or not (found or _NOBODY.search(part)):
                 raise DecodeError(f"a field is no list of addresses: {ascii(value)[:80]}")

@@ -162,6 +162,7 @@ def test_no_recipient_below_a_line_that_ends_twice_is_passed_over(tmp_path: Path
 
 @pytest.mark.parametrize("field", [
     b"t@b.example <t@b.example>",
+    b"'t@b.example' <t@b.example>",
     b"t@b.example;",
     b'"Tom, Tim <x>" (t, t) <t@b.example>, ,',
     b'"Tom \\", Tim" (t (t, t), \\), t) <t@b.example>',
