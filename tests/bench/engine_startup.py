@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import random
@@ -63,14 +62,20 @@ async def fill_ring(root: Path, given: dict[str, Any]) -> None:
     await _sweep_over()
     for pid in kit.processes()[1:]:
         os.kill(pid, signal.SIGSTOP)
-    count = 0
-    with contextlib.suppress(StoreUnavailable):
-        while True:
-            # Many at once, for a ring that is three quarters full makes each wait.
-            several = ([1] * 18 + [SEVERAL] * 2) * 50
-            octets = given["octets"]
-            await asyncio.gather(*(made.enqueue(kit.message(made, octets, size)) for size in several))
-            count += sum(several)
+    count, refused = 0, False
+    while not refused:
+        # Many at once, for a ring that is three quarters full makes each wait.
+        several = ([1] * 18 + [SEVERAL] * 2) * 50
+        octets = given["octets"]
+        came = [made.enqueue(kit.message(made, octets, size)) for size in several]
+        for taken in await asyncio.gather(*came, return_exceptions=True):
+            match taken:
+                case StoreUnavailable():
+                    refused = True
+                case BaseException():
+                    raise taken
+                case _:
+                    count += len(taken)
     fill_ratio = made.engine().journal_fill_ratio
     # Stopped processes are not sure to end with their parent.
     for pid in kit.processes()[1:]:
