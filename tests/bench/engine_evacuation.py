@@ -138,7 +138,7 @@ async def cost(root: Path, given: dict[str, Any]) -> None:
     made = kit.store(kit.options(root))
     await made.open()
     await made.recovered()
-    before = kit.written()[0]
+    before, device = kit.written()[0], kit.device_written(root)
     begun = time.perf_counter()
     built = await fill(made, given["recipients"], given["octets"])
     deferred = time.perf_counter() - begun
@@ -155,6 +155,7 @@ async def cost(root: Path, given: dict[str, Any]) -> None:
     slots = sum(path.stat().st_size for path in (root / "queue/journal").iterdir())
     payload = built.content + built.records
     of_both = sum(written) - before
+    on_device = kit.device_written(root) - device
     kit.say_and_die(
         {
             "recipients": built.recipients,
@@ -168,6 +169,8 @@ async def cost(root: Path, given: dict[str, Any]) -> None:
             "slots_mb": slots / 1e6,
             "written_per_octet": of_both / payload,
             "without_slots_per_octet": (of_both - slots) / payload,
+            "device_mb": on_device / 1e6,
+            "device_per_octet": on_device / payload,
         }
     )
 
