@@ -114,7 +114,7 @@ async def test_an_import_that_is_cut_off_gives_no_name_to_another_message(tmp_pa
         with ours.disk.watching(rig.spool) as watch:
             letters = admission._Admission(ours, "mailismus", watch)
             with pytest.raises(OSError, match="error"):
-                letters.run(read(tree.var).letters, silent)
+                letters.run(read(tree.var).letters, silent, lambda: None)
         [spid] = letters._written
     state = manifest.read(Disk(), rig.queue / "MANIFEST")
     assert state is not None
