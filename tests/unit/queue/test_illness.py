@@ -301,6 +301,17 @@ async def test_ballast_goes_when_those_in_flight_find_no_room_in_the_journal(tmp
     await rig.close()
 
 
+async def started_full(rig: Rig, root: Path) -> tuple[Rig, Full]:
+    """A start on a copy of the queue that has the room of its ballast alone, and takes that."""
+    disk = Full(root / "queue")
+    again = Rig(root, rig.clock, disk=disk)
+    opening = asyncio.create_task(again.open())
+    await soon(again, opening.done)
+    await opening
+    assert not any(path.exists() for path in ballast(again))
+    return again, disk
+
+
 async def test_ballast_goes_when_a_start_finds_no_room_for_unknown_outcomes(rig: Rig) -> None:
     await made_ready(rig)
     await rig.post.send("in-flight@example.org")
@@ -308,12 +319,7 @@ async def test_ballast_goes_when_a_start_finds_no_room_for_unknown_outcomes(rig:
     without_ready_slots(rig)
     root = rig.root.with_name("cut")
     copy_as_killed(rig.root, root)
-    disk = Full(root / "queue")
-    again = Rig(root, rig.clock, disk=disk)
-    opening = asyncio.create_task(again.open())
-    await soon(again, opening.done)
-    await opening
-    assert not any(path.exists() for path in ballast(again))
+    again, disk = await started_full(rig, root)
     assert again.observer.verbs() == [Verb.OUTCOME_UNKNOWN]
     assert len(await again.post.claim_all()) == 1
     disk.full = False
@@ -337,12 +343,7 @@ async def test_ballast_gives_a_start_room_for_what_a_lost_frame_took(rig: Rig) -
         # The frame that took two from the cluster is the first.
         file.seek(HEADER_SIZE + 100)
         file.write(b"?")
-    disk = Full(root / "queue")
-    again = Rig(root, rig.clock, disk=disk)
-    opening = asyncio.create_task(again.open())
-    await soon(again, opening.done)
-    await opening
-    assert not any(path.exists() for path in ballast(again))
+    again, disk = await started_full(rig, root)
     assert again.observer.verbs() == [Verb.OUTCOME_UNKNOWN]
     claimed = await again.post.claim_all()
     assert sorted(each.address.partition("@")[0] for each in claimed) == ["later", "quiet", "rests"]
