@@ -103,7 +103,12 @@ class Walk:
                 found = self._next_durable(offset, limit)
                 if found is None:
                     break
-                self._note_damage(offset, found, self._header_at(found, salt))
+                following = self._header_at(found, salt)
+                # Where a server writes, what was read here may be older than what was found.
+                window.forget()
+                if self._header_at(offset, salt) is not None:
+                    continue
+                self._note_damage(offset, found, following)
                 offset = found
                 continue
             start = offset + HEADER_SIZE

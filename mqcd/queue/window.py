@@ -52,6 +52,11 @@ class Window:
                 self.size = offset + len(self.data)
         return at
 
+    def forget(self) -> None:
+        """Read anew what is wanted next."""
+        if self._fd >= 0:
+            self.base, self.data = 0, b""
+
     def find(self, octets: bytes, start: int, end: int) -> int:
         """Where `octets` stand first between two offsets of the file; -1 = nowhere."""
         while start + len(octets) <= min(end, self.size):

@@ -207,3 +207,52 @@ def test_a_slot_of_another_version_is_refused_by_file_and_name(tmp_path: Path) -
     (tmp_path / "00").write_bytes(block)
     with pytest.raises(StoreDamaged, match=r"00: journal format 'mqcdseg9'"):
         chain(tmp_path)
+
+
+class Beside(OneFile):
+    """A file to which a server writes while it is read: what stands behind `when` is read after that."""
+
+    def __init__(self, before: bytes, after: bytes, when: int) -> None:
+        super().__init__(before)
+        self._after = after
+        self._when = when
+
+    def pread(self, fd: int, octets: int, offset: int) -> bytes:
+        if offset >= self._when:
+            self._data = self._after
+        return super().pread(fd, octets, offset)
+
+
+@pytest.mark.parametrize("whole", [1, 2, 3])
+@pytest.mark.parametrize("torn", [0, 20])
+def test_what_is_written_while_it_is_read_is_not_taken_for_damage(whole: int, torn: int) -> None:
+    made = frames([b"%04d" % number * 10 for number in range(20)])
+    after = laid(made)
+    seen = laid(made[:whole])
+    before = (seen + after[len(seen) : len(seen) + torn]).ljust(len(after), b"\0")
+    walk = Walk(Window(Beside(before, after, len(seen) + 300), 0, len(after), 512), segment(), bound=None)
+    assert len(list(walk)) == 20
+    assert walk.damage == []
+
+
+class Torn(OneFile):
+    """A file of which the first read meets a write half done, behind which another one is done already."""
+
+    def __init__(self, before: bytes, after: bytes) -> None:
+        super().__init__(before)
+        self._after = after
+
+    def pread(self, fd: int, octets: int, offset: int) -> bytes:
+        data = super().pread(fd, octets, offset)
+        self._data = self._after
+        return data
+
+
+def test_what_is_half_written_while_it_is_read_is_not_taken_for_damage() -> None:
+    made = frames([b"%04d" % number * 10 for number in range(5)])
+    after = laid(made)
+    at = len(laid(made[:2]))
+    before = after[: at + 50] + bytes(30) + after[at + 80 :]
+    walk = Walk(Window(Torn(before, after), 0, len(after)), segment(), bound=None)
+    assert len(list(walk)) == 5
+    assert walk.damage == []
