@@ -263,26 +263,32 @@ def without_ready_slots(rig: Rig) -> None:
             path.unlink()
 
 
-class Full(FaultyDisk):
-    """A disk with room for another segment only when the ballast in the queue root has gone."""
+class Tight(FaultyDisk):
+    """A disk that has no room, when it is `full`, until the ballast in the queue root has gone."""
 
-    def __init__(self, queue: Path) -> None:
+    def __init__(self, queue: Path, *, full: bool) -> None:
         super().__init__()
         self.ballast = queue / "ballast"
-        self.full = True
+        self.full = full
 
-    def reserve(self, fd: int, octets: int) -> None:
+    def want_room(self) -> None:
         if self.full and self.ballast.exists():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        super().reserve(fd, octets)
 
     def free(self, path: Path) -> tuple[int, int]:
         return (10_000, 1 << 20) if self.full else super().free(path)
 
 
+class TightForSegments(Tight):
+    """For another segment it has none."""
+
+    def reserve(self, fd: int, octets: int) -> None:
+        self.want_room()
+        super().reserve(fd, octets)
+
+
 async def test_ballast_goes_when_those_in_flight_find_no_room_in_the_journal(tmp_path: Path) -> None:
-    disk = Full(tmp_path / "q" / "queue")
-    disk.full = False
+    disk = TightForSegments(tmp_path / "q" / "queue", full=False)
     rig = await Rig(tmp_path / "q", disk=disk).open()
     await made_ready(rig)
     await rig.post.send("in-flight@example.org")
@@ -301,9 +307,9 @@ async def test_ballast_goes_when_those_in_flight_find_no_room_in_the_journal(tmp
     await rig.close()
 
 
-async def started_full(rig: Rig, root: Path) -> tuple[Rig, Full]:
+async def started_full(rig: Rig, root: Path) -> tuple[Rig, TightForSegments]:
     """A start on a copy of the queue that has the room of its ballast alone, and takes that."""
-    disk = Full(root / "queue")
+    disk = TightForSegments(root / "queue", full=True)
     again = Rig(root, rig.clock, disk=disk)
     opening = asyncio.create_task(again.open())
     await soon(again, opening.done)
@@ -351,25 +357,17 @@ async def test_ballast_gives_a_start_room_for_what_a_lost_frame_took(rig: Rig) -
     await again.close()
 
 
-class FullForEdits(FaultyDisk):
-    """A disk with room for anything in the MANIFEST only when the ballast in the queue root has gone."""
-
-    def __init__(self, queue: Path) -> None:
-        super().__init__()
-        self.ballast = queue / "ballast"
-        self.full = False
+class TightForEdits(Tight):
+    """For anything in the MANIFEST it has none."""
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
-        if self.full and self._path(fd).name.startswith("MANIFEST") and self.ballast.exists():
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self._path(fd).name.startswith("MANIFEST"):
+            self.want_room()
         return super().pwritev(fd, buffers, offset)
-
-    def free(self, path: Path) -> tuple[int, int]:
-        return (10_000, 1 << 20) if self.full else super().free(path)
 
 
 async def test_ballast_goes_when_an_edit_finds_no_room_nor_can_be_taken_back(tmp_path: Path) -> None:
-    disk = FullForEdits(tmp_path / "q" / "queue")
+    disk = TightForEdits(tmp_path / "q" / "queue", full=False)
     rig = await Rig(tmp_path / "q", disk=disk).open()
     await made_ready(rig)
     await rig.post.send("a@example.org")
