@@ -149,8 +149,9 @@ async def test_an_export_that_failed_leaves_no_file_and_is_repeated(rig: Rig, tm
     target = tmp_path / "out"
     target.mkdir()
     path = events_path(target, rig.options.source, segment.number)
+    # Beside this, a thread tells the MANIFEST of the segment: each failure is for the export's own calls.
     for operation in ("open", "pread", "pwritev", "datasync", "rename"):
-        rig.disk.fail(operation)
+        rig.disk.fail(operation, str(segment.path if operation == "pread" else target / "*"))
         with pytest.raises(OSError, match="Input/output error"):
             export(rig.disk, segment, target, rig.options.source)
         assert not path.exists()
