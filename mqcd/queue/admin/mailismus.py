@@ -184,7 +184,7 @@ class _Reader:
         kept = self._kept.get(spid)
         self._kept[spid] = line if kept is None else b"%b\n%b" % (kept, line)
 
-    def _damaged(self, path: Path, line: int, text: str, kind: Kind = Kind.LINE) -> None:
+    def _damaged(self, path: Path, line: int | None, text: str, kind: Kind = Kind.LINE) -> None:
         self._tree.damaged += 1
         self._tree.problems.append(Problem(kind, path, line, text))
 
@@ -200,7 +200,12 @@ class _Reader:
                 self._tree.problems.append(Problem(Kind.STRAY, path, None, "is no cluster; left out"))
 
     def _read_cluster(self, area: Area, path: Path) -> None:
-        data = self._disk.read_file(path)
+        try:
+            data = self._disk.read_file(path)
+        except OSError as error:
+            self._tree.found += 1
+            self._damaged(path, None, f"cannot be read, with all its records: {error.strerror}", Kind.CLUSTER)
+            return
         offset = _OFFSET.search(path.name)
         start = int(offset[1]) if offset is not None else 0
         if start > len(data):

@@ -341,6 +341,22 @@ def test_a_directory_that_cannot_be_read_is_refused_by_name(tmp_path: Path, plac
     assert str(caught.value.filename) == str(tree.var / place)
 
 
+def test_a_cluster_that_cannot_be_read_stops_no_other(tmp_path: Path) -> None:
+    tree = made(tmp_path)
+    tree.cluster("incoming", record())
+    tree.cluster("deferred/T1795187940", record("0A1B2C3E", 1, retries=1, code=450), record("0A1B2C3E", 2))
+    tree.content()
+    tree.content("0A1B2C3E")
+    disk = FaultyDisk()
+    disk.fail("pread", "*/deferred/*.mqc", code=errno.EIO)
+    got = read_tree(disk, tree.var, now=START_MS, latest=LATEST)
+    assert counts(got) == (2, 1, 0, 1)
+    [problem] = got.problems
+    assert (problem.kind, problem.path.parent.name) == (Kind.CLUSTER, "T1795187940")
+    assert problem.text == "cannot be read, with all its records: Input/output error"
+    assert counts(read(tree.var)) == (3, 3, 0, 0)
+
+
 def test_a_link_to_a_directory_is_told_of_and_not_followed(tmp_path: Path) -> None:
     tree = made(tmp_path)
     tree.cluster("deferred/T1795187940", record(retries=1, code=450))
