@@ -181,8 +181,7 @@ def test_a_sync_of_all_asks_by_the_descriptor_that_watched(tmp_path: Path) -> No
 
 async def test_each_step_is_durable_before_the_next(rig: Rig) -> None:
     await rig.post.send("a@example.org")
-    await rig.seal()
-    await turns()
+    await rig.enrolled()
     rig.disk.calls.clear()
     await rig.evacuate()
     steps = rig.disk.order("datasync", "rename", "sync_dir")
@@ -207,6 +206,7 @@ async def test_a_failure_at_any_call_leaves_the_queue_as_it_was(tmp_path: Path) 
     for passes in range(200):
         rig = await Rig(tmp_path / f"q{passes}").open()
         await mixed(rig)
+        await rig.enrolled()
         await rig.seal()
         await turns()
         before, figures = rig.listed(), held(dict(rig.store.stats()))

@@ -36,6 +36,7 @@ async def at_work(rig: Rig) -> list[str]:
     await rig.post.settle(delivered(), one)
     await rig.post.settle(deferred(rig.clock.now() + DUE), other)
     await rig.post.send("late@d.example", content=b"in the journal\r\n")
+    await rig.enrolled()
     return addresses(rig.listed())
 
 
@@ -161,7 +162,6 @@ async def test_nothing_is_guessed_where_the_manifest_can_be_read(rig: Rig) -> No
 
 async def test_a_segment_that_a_line_tells_of_is_missed_beside_a_damaged_line(rig: Rig) -> None:
     await at_work(rig)
-    await rig.enrolled()
     newest = rig.shard.ring.current
     assert newest is not None
     with (rig.queue / "MANIFEST").open("ab") as manifest:
