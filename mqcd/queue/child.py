@@ -2,7 +2,7 @@
 
 Work that would take processor time from the event loop and its commits is done by them. A child dies with its
 parent: the kernel kills it, and it also sees the end of its socket. A terminal's signals do not reach
-it, for its parent decides when it ends.
+it, from its first moment on, for its parent decides when it ends.
 
 Messages are a length and a pickled value; both ends are this program, over an unnamed socket pair.
 """
@@ -87,6 +87,7 @@ async def start(module: str, *inherited: int, buffer: int) -> Child:
             str(os.getpid()),
             pass_fds=(theirs.fileno(), *inherited),
             stdin=asyncio.subprocess.DEVNULL,
+            process_group=0,
         )
     ours.setblocking(False)
     return Child(process, *await asyncio.open_connection(sock=ours, limit=buffer))
@@ -117,6 +118,7 @@ def serve(arguments: list[str], work: Callable[[Channel], None]) -> int:
     """The child's life: what `start` gave it as arguments, and what it does. Returns its exit code."""
     fd, parent = int(arguments[0]), int(arguments[1])
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # What a service manager sends goes to all processes of the service, each in whichever group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if os.getppid() != parent:

@@ -43,20 +43,26 @@ class Helper:
         """
         async with self._turn:
             try:
-                answer = await self._ask(task)
-            except (asyncio.IncompleteReadError, ConnectionError):
-                await self._reap()
-                try:
-                    answer = await self._ask(task)
-                except (asyncio.IncompleteReadError, ConnectionError) as error:
-                    await self._reap()
-                    raise StoreUnavailable("the helper process has died twice of one task") from error
+                answer = await self._answer(task)
             except asyncio.CancelledError:
-                await self._reap()
+                # What it sends now would be taken for the answer to the next task.
+                await self._end()
                 raise
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    async def _answer(self, task: tasks.Task) -> tasks.Result | Exception:
+        """What a helper says to it: the next one, when the first dies."""
+        try:
+            return await self._ask(task)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            await self._reap()
+        try:
+            return await self._ask(task)
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            await self._reap()
+            raise StoreUnavailable("the helper process has died twice of one task") from error
 
     async def _ask(self, task: tasks.Task) -> tasks.Result | Exception:
         process = self._process or await self._start()
@@ -85,10 +91,15 @@ class Helper:
                     log.error("the helper process cannot be started, the next task tries again: %s", error)
 
     async def _reap(self) -> None:
-        if self._process is not None:
-            process, self._process = self._process, None
-            status = await process.kill()
+        """Tell of one that is gone, and forget it."""
+        status = await self._end()
+        if status is not None:
             log.error("the helper process has ended with status %d; a new one is started", status)
+
+    async def _end(self) -> int | None:
+        """Let go of the process, at once; its exit status, None when there is none."""
+        process, self._process = self._process, None
+        return None if process is None else await process.kill()
 
     async def stop(self) -> None:
         """End the process after the task that it is at."""

@@ -52,6 +52,13 @@ async def test_one_that_dies_at_rest_is_there_again_without_being_asked(
     assert (tmp_path / "01").stat().st_size == SIZE
 
 
+async def test_a_terminals_signals_do_not_reach_it_even_while_it_begins(helper: Helper) -> None:
+    """They go to the whole process group of the command that is typed."""
+    process = await helper._start()
+    assert process.pid is not None
+    assert os.getpgid(process.pid) == process.pid != os.getpgrp()
+
+
 async def test_one_that_cannot_even_begin_is_not_started_again_without_need(helper: Helper) -> None:
     await helper._start()
     kill(helper.pid)
@@ -72,6 +79,28 @@ async def test_a_task_whose_helper_is_killed_is_done_by_the_next(helper: Helper,
     await asyncio.wait_for(running, 60)
     assert helper.pid not in (None, first)
     assert (tmp_path / "01").stat().st_size == SIZE
+
+
+@pytest.mark.parametrize("deaths", [0, 1])
+async def test_the_answer_to_a_cancelled_task_is_nobodys(
+    helper: Helper, tmp_path: Path, caplog: pytest.LogCaptureFixture, deaths: int
+) -> None:
+    running = asyncio.ensure_future(helper.run(tasks.Prepare(tmp_path / "00", SIZE)))
+    at_work = await another(helper, None)
+    for _ in range(deaths):
+        kill(at_work)
+        at_work = await another(helper, at_work)
+    # It has the task, and does not come to it.
+    os.kill(at_work, signal.SIGSTOP)
+    caplog.clear()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert helper.pid is None
+    assert caplog.text == "", "it has done nothing wrong"
+    missing = tasks.Prepare(tmp_path / "nowhere" / "01", SIZE)
+    with pytest.raises(FileNotFoundError):
+        await helper.run(missing)
 
 
 async def test_a_task_that_kills_twice_is_given_up(helper: Helper, tmp_path: Path) -> None:
