@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -142,11 +141,11 @@ def write_queue(tmp_path: Path) -> None:
     asyncio.run(write())
 
 
-def test_an_interrupt_ends_work_that_waits_for_nothing() -> None:
+def test_an_interrupt_ends_work_that_waits_for_nothing(ctrl_c: Callable[[], None]) -> None:
     done: list[str] = []
 
     async def work() -> None:
-        signal.raise_signal(signal.SIGINT)
+        ctrl_c()
         done.append("all")
 
     with pytest.raises(KeyboardInterrupt):
@@ -154,12 +153,12 @@ def test_an_interrupt_ends_work_that_waits_for_nothing() -> None:
     assert done == []
 
 
-def test_an_interrupt_lets_work_that_waits_put_its_things_away() -> None:
+def test_an_interrupt_lets_work_that_waits_put_its_things_away(ctrl_c: Callable[[], None]) -> None:
     done: list[str] = []
 
     async def work() -> None:
         loop = asyncio.get_running_loop()
-        loop.call_soon(signal.raise_signal, signal.SIGINT)
+        loop.call_soon(ctrl_c)
         try:
             await loop.create_future()
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -191,10 +192,10 @@ def test_root_is_told_so_also_of_an_import_that_failed(tmp_path: Path, capfd: Ca
 
 @pytest.mark.parametrize("when", ["before", "behind"])
 def test_an_interrupt_is_told_only_where_nothing_was_taken_in(
-    tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch, when: str
+    tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch, ctrl_c: Callable[[], None], when: str
 ) -> None:
     def interrupt(*args: Any) -> None:
-        signal.raise_signal(signal.SIGINT)
+        ctrl_c()
         name_events(*args)
 
     monkeypatch.setattr(admission, {"before": "events_temp", "behind": "name_events"}[when], interrupt)
