@@ -59,6 +59,16 @@ async def test_a_terminals_signals_do_not_reach_it_even_while_it_begins(helper: 
     assert os.getpgid(process.pid) == process.pid != os.getpgrp()
 
 
+async def test_no_signal_of_a_terminal_or_a_service_manager_ends_or_stops_it(
+    helper: Helper, tmp_path: Path
+) -> None:
+    await helper.run(tasks.Prepare(tmp_path / "00", SIZE))
+    status = Path(f"/proc/{helper.pid}/status").read_text()
+    [ignored] = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigIgn:")]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTTOU):
+        assert ignored >> number - 1 & 1
+
+
 async def test_one_that_cannot_even_begin_is_not_started_again_without_need(helper: Helper) -> None:
     await helper._start()
     kill(helper.pid)
