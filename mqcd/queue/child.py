@@ -87,7 +87,7 @@ async def start(module: str, *inherited: int, buffer: int) -> Child:
             str(os.getpid()),
             pass_fds=(theirs.fileno(), *inherited),
             stdin=asyncio.subprocess.DEVNULL,
-            process_group=0,
+            start_new_session=True,
         )
     ours.setblocking(False)
     return Child(process, *await asyncio.open_connection(sock=ours, limit=buffer))
@@ -118,10 +118,9 @@ def serve(arguments: list[str], work: Callable[[Channel], None]) -> int:
     """The child's life: what `start` gave it as arguments, and what it does. Returns its exit code."""
     fd, parent = int(arguments[0]), int(arguments[1])
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # A service manager's go to each process, whatever its group. A terminal may stop who writes to it from
-    # another group than its own (`stty tostop`).
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTTOU):
-        signal.signal(number, signal.SIG_IGN)
+    # What a service manager sends goes to all processes of the service, each in whichever session.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if os.getppid() != parent:
         return 0
     # A parent that was killed leaves half a task behind, or nobody to answer: its end, not a fault.

@@ -53,20 +53,10 @@ async def test_one_that_dies_at_rest_is_there_again_without_being_asked(
 
 
 async def test_a_terminals_signals_do_not_reach_it_even_while_it_begins(helper: Helper) -> None:
-    """They go to the whole process group of the command that is typed."""
+    """They go to processes of the terminal's own session."""
     process = await helper._start()
     assert process.pid is not None
-    assert os.getpgid(process.pid) == process.pid != os.getpgrp()
-
-
-async def test_no_signal_of_a_terminal_or_a_service_manager_ends_or_stops_it(
-    helper: Helper, tmp_path: Path
-) -> None:
-    await helper.run(tasks.Prepare(tmp_path / "00", SIZE))
-    status = Path(f"/proc/{helper.pid}/status").read_text()
-    [ignored] = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigIgn:")]
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTTOU):
-        assert ignored >> number - 1 & 1
+    assert os.getsid(process.pid) == process.pid != os.getsid(0)
 
 
 async def test_one_that_cannot_even_begin_is_not_started_again_without_need(helper: Helper) -> None:
