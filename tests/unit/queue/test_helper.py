@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import StoreUnavailable
+from mqcd.daemon.process import loop_factory
 from mqcd.queue import tasks
 from mqcd.queue.helper import Helper
 
@@ -57,6 +58,23 @@ async def test_a_terminals_signals_do_not_reach_it_even_while_it_begins(helper: 
     process = await helper._start()
     assert process.pid is not None
     assert os.getsid(process.pid) == process.pid != os.getsid(0)
+
+
+def test_the_loop_of_the_server_can_start_it(tmp_path: Path) -> None:
+    """Loops differ in what they know of processes."""
+
+    async def prepare(lock: int) -> None:
+        helper = Helper(lock)
+        try:
+            await helper.run(tasks.Prepare(tmp_path / "00", SIZE))
+        finally:
+            await helper.stop()
+
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(prepare(lock))
+    os.close(lock)
+    assert (tmp_path / "00").stat().st_size == SIZE
 
 
 async def test_one_that_cannot_even_begin_is_not_started_again_without_need(helper: Helper) -> None:
