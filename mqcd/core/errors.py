@@ -51,3 +51,8 @@ class ConnectFailed(MqcdError):
 class SourceUnavailable(ConnectFailed):
     """The own address that a connection was to come from cannot be used. Fault: this machine, or the
     configuration; another own address may do."""
+
+
+class LocalShortage(ConnectFailed):
+    """This machine has no descriptor, port or buffer left for a connection. Fault: this machine; it says
+    nothing of the other side."""

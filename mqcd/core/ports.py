@@ -226,8 +226,8 @@ class Connection(Protocol):
 
 
 class Dialer(Protocol):
-    """Opens connections. Raises ConnectFailed, SourceUnavailable where our own address is at fault; time
-    limits are set by the caller."""
+    """Opens connections. Raises ConnectFailed, SourceUnavailable where our own address is at fault and
+    LocalShortage where this machine has no room for one more; time limits are set by the caller."""
 
     async def dial(self, address: str, port: int, source: str) -> Connection:
         """Connect to an IP address, from `source` ("" = the system's choice)."""

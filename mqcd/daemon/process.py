@@ -25,6 +25,7 @@ from mqcd.config.load import Loaded
 from mqcd.config.problems import BadConfiguration
 from mqcd.config.settings import Settings
 from mqcd.core.errors import MqcdError
+from mqcd.daemon.descriptors import divide, raise_limit
 from mqcd.daemon.privileges import Identity, SystemIdentity, settle_in
 from mqcd.daemon.server import Server
 from mqcd.net.clock import SystemClock
@@ -110,8 +111,11 @@ class Process:
         for warning in self._loaded.warnings:
             log.warning("%s", warning)
         settings = self._loaded.settings
+        shares = divide(raise_limit(), settings.queue.journal.segments)
         try:
-            server = self._server = Server(settings, clock=self._clock, log_to=self._log, conf=self._conf)
+            server = self._server = Server(
+                settings, clock=self._clock, log_to=self._log, conf=self._conf, shares=shares
+            )
         except MqcdError as error:
             log.error("the server cannot start: %s", error)
             self._log.flush()

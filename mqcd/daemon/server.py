@@ -34,6 +34,7 @@ from mqcd.daemon.derived import (
     schedule_of,
     suppressions_of,
 )
+from mqcd.daemon.descriptors import Shares, divide, limit
 from mqcd.daemon.explaining import Explanations, explain_live
 from mqcd.daemon.guard import Guard
 from mqcd.daemon.hashkey import hash_key
@@ -92,9 +93,12 @@ class Server:
         log_to: Log,
         observers: Sequence[Observer] = (),
         conf: Path | None = None,
+        shares: Shares | None = None,
     ) -> None:
-        """`observers` hear of each event besides metrics and log; `conf` is the file for errors to name."""
+        """`observers` hear of each event besides metrics and log; `conf` is the file for errors to name;
+        `shares` divide the descriptors, None = as many as the process has now."""
         self.settings = settings
+        self.shares = shares or divide(limit(), settings.queue.journal.segments)
         self._clock = clock
         self._log = log_to
         self._conf = conf

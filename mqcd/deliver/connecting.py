@@ -3,8 +3,8 @@
 Guarantees: at most `MAX_ADDRESSES` are tried. Where TLS is opportunistic (policy `may`, RFC 7435) a host
 whose TLS fails is tried again without it at once, and not asked for it for a while (see `tls_failures`);
 where TLS is required (encrypt, verify) nothing goes without it (4.7.5). Where an own address cannot be used
-its zone's next one of the family is. The outcome when none will do is
-permanent only if DNS is certain that no MX host exists (5.4.4).
+its zone's next one of the family is. A shortage of this machine's ends the search. The outcome when none
+will do is permanent only if DNS is certain that no MX host exists (5.4.4).
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ import logging
 from dataclasses import dataclass, replace
 
 from mqcd.config.settings import ClientSettings, TlsPolicy
-from mqcd.core.errors import ConnectFailed, NameNotFound, ResolveFailed, SourceUnavailable
+from mqcd.core.errors import (
+    ConnectFailed,
+    LocalShortage,
+    NameNotFound,
+    ResolveFailed,
+    SourceUnavailable,
+)
 from mqcd.core.model import Attempt, Phase
 from mqcd.core.reply import Reply
 from mqcd.deliver.exchange import Manners, State
@@ -45,6 +51,8 @@ class NoHost:
     connect_ms: int = 0
     ours: bool = False
     """The own address that it was tried from was at fault."""
+    shortage: bool = False
+    """This machine had no descriptor, port or buffer left: no destination is at fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +97,7 @@ async def connect(shop: Shop, hop: Hop, turn: int) -> Link | NoHost:
             if tried == MAX_ADDRESSES:
                 return worst
             found = await _reach(shop, hop, host, address, turn)
-            if isinstance(found, Link):
+            if isinstance(found, Link) or found.shortage:
                 return found
             # An address of a family that its zone has none of was not tried.
             tried += bool(found.session)
@@ -160,6 +168,10 @@ async def _open(shop: Shop, road: _Road, link: Link) -> Link | NoHost:
     destination, host, address = road.destination, road.host, road.address
     try:
         await link.open(shop.dialer, destination.port, road.source)
+    except LocalShortage as error:
+        # Not told as a failure of the destination: whoever counts those would find all of them dead.
+        reply = Reply(code=451, status="4.3.0", text=f"no connection can be opened here: {error}")
+        return replace(_failed(link, reply, Phase.CONNECT), shortage=True)
     except ConnectFailed as error:
         shop.observer.connect_failed(shop.clock.now(), _told(road, link), str(error))
         reply = Reply(code=451, status="4.4.1", text=f"no connection to {host} [{address}]: {error}")

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 
 from mqcd.core.model import Attempt, Phase
+from mqcd.core.reply import Reply
 from mqcd.core.spid import format_spid
 from mqcd.deliver.connecting import NoHost, connect
 from mqcd.deliver.exchange import Outcome
@@ -20,6 +21,9 @@ from mqcd.deliver.link import Link
 from mqcd.deliver.shop import Shop
 from mqcd.deliver.transaction import End, transact
 from mqcd.deliver.verdicts import BROKEN, INTERNAL, failure, feedback_of
+
+SHORTAGE_MS = 10_000
+"""After which mail is tried again that this machine could open no connection for."""
 
 _log = logging.getLogger("mqcd.deliver")
 
@@ -131,6 +135,9 @@ class Session:
 
         Where other connections work, the server has enough of them, and the job goes over those.
         """
+        if found.shortage:
+            self._no_room(job, found.reply)
+            return
         now = self._shop.clock.monotonic()
         if (
             self._lane.working
@@ -156,6 +163,12 @@ class Session:
         self._settle_all(job, failure(found.reply, found.phase), attempt)
         if not found.reply.permanent:
             self._shop.give(self._shop.table.failed(self._lane, now, found.reply))
+
+    def _no_room(self, job: Job, reply: Reply) -> None:
+        """Nobody was asked: no verdict, no attempt, and nothing against the destination."""
+        shop = self._shop
+        shop.shortage(reply)
+        shop.settler.park(job.recipients, shop.clock.now() + SHORTAGE_MS)
 
     async def _next_job(self) -> Job | None:
         shop = self._shop

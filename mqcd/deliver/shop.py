@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,6 +10,7 @@ from functools import partial
 from mqcd.config.settings import DeliverSettings
 from mqcd.core.model import Attempt, Deferred, Phase, Recipient, Settlement, Submission
 from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resolver
+from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.exchange import Outcome
 from mqcd.deliver.lanes import Give
@@ -22,6 +24,10 @@ from mqcd.deliver.verdicts import failure, verdict_on
 
 MOST_ON_ONE = 100
 """Recipients on one report: it and their verdicts are one record, and a record has its bounds."""
+
+_SILENT_MS = 60_000
+
+_log = logging.getLogger("mqcd.deliver")
 
 Reporting = Callable[[Notifier, Sequence[Settlement]], Awaitable[Sequence[Submission]]]
 """Which of the notifier's reports it is."""
@@ -52,12 +58,21 @@ class Shop:
 
     sessions: int = 0
     """Connections named so far."""
+    silent_until: int = 0
+    """Until when a shortage is not logged again, monotonic."""
 
     def new_session(self) -> str:
         """A name for a connection in the log; no two runs give the same one."""
         # Runs begin at different times, and connections are not opened by thousands a second.
         self.sessions = self.sessions + 1 if self.sessions else self.clock.now()
         return f"out-{self.sessions:x}"
+
+    def shortage(self, reply: Reply) -> None:
+        """Log that this machine has no room for a connection, at most once a minute."""
+        now = self.clock.monotonic()
+        if now >= self.silent_until:
+            self.silent_until = now + _SILENT_MS
+            _log.warning("%s; mail waits, and no destination is suspended for it", reply.text)
 
     @property
     def uptime(self) -> int:

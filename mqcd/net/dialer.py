@@ -13,12 +13,13 @@ import os
 import ssl
 from typing import cast
 
-from mqcd.core.errors import ConnectFailed, SourceUnavailable
+from mqcd.core.errors import ConnectFailed, LocalShortage, SourceUnavailable
 from mqcd.core.ports import TlsTerms
 from mqcd.net.tls import client_context
 
 MAX_UNREAD = 64 * 1024
 """Octets received and not yet read at which the peer is paused."""
+_SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
 def reason_of(error: BaseException) -> str:
@@ -190,7 +191,7 @@ class SystemDialer:
 
     async def dial(self, address: str, port: int, source: str) -> StreamConnection:
         """Connect to an IP address, from `source` ("" = the system's choice). Raises ConnectFailed, for the
-        source's fault SourceUnavailable."""
+        source's fault SourceUnavailable, for the machine's LocalShortage."""
         loop = asyncio.get_running_loop()
         local = (source, 0) if source else None
         try:
@@ -203,5 +204,14 @@ class SystemDialer:
                 # Else it reads as if the other side were at fault.
                 reason = f"our source address {source} is not on this machine ({reason})"
                 raise SourceUnavailable(reason) from error
+            if isinstance(error, OSError) and _is_shortage(error, address):
+                raise LocalShortage(reason) from error
             raise ConnectFailed(reason) from error
         return connection
+
+
+def _is_shortage(error: OSError, address: str) -> bool:
+    """Whether it would have been the same with any other address."""
+    # All ports in use; for IPv6 it may mean that the machine has none, and IPv4 does.
+    no_port = error.errno == errno.EADDRNOTAVAIL and ":" not in address
+    return no_port or error.errno in _SHORTAGES

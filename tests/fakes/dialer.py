@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from mqcd.core.errors import ConnectFailed, SourceUnavailable
+from mqcd.core.errors import ConnectFailed, LocalShortage, SourceUnavailable
 from mqcd.core.ports import TlsTerms
 
 SOURCE = "192.0.2.250"
@@ -283,12 +283,16 @@ class FakeDialer:
         self.dialled: list[tuple[str, int]] = []
         self.missing: set[str] = set()
         """Own addresses that this machine does not have."""
+        self.shortage = ""
+        """Why this machine can open no connection; "" = it can."""
         self.peers: list[Peer] = []
 
     async def dial(self, address: str, port: int, source: str) -> FakeConnection:
         """Connect in memory. Raises ConnectFailed as told."""
         self.dialled.append((address, port))
         await asyncio.sleep(0)
+        if self.shortage:
+            raise LocalShortage(self.shortage)
         if source in self.missing:
             raise SourceUnavailable(f"{source} is not on this machine")
         host = self.hosts.get(address, "Connection refused")

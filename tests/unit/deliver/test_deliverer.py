@@ -21,6 +21,7 @@ from mqcd.core.ports import MxHost
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.spid import format_spid
 from mqcd.deliver.deliverer import CLAIMED_AT_ONCE
+from mqcd.deliver.session import SHORTAGE_MS
 from mqcd.stores.memory import MemoryStore
 from tests.fakes.dialer import FakeDialer, Peer
 from tests.fakes.resolver import FakeResolver
@@ -737,3 +738,18 @@ async def test_a_zone_passes_over_all_addresses_of_the_family_that_it_lacks() ->
     async with Kit(replace(BY_DNS, zones=(zone,)), resolver=resolver) as kit:
         await kit.submit("to@example.com")
         await kit.heard(Verb.DELIVERED)
+
+
+async def test_a_shortage_here_is_held_against_nobody() -> None:
+    async with Kit() as kit:
+        kit.dialer.shortage = "Too many open files"
+        await kit.submit("a@example.com")
+        await kit.submit("b@example.com")
+        await kit.until(lambda: len(kit.dialer.dialled) >= 2)
+        await kit.until(lambda: not kit.deliverer.active)
+        assert kit.deliverer.suspended == 0
+        assert kit.observer.count(Verb.DEFERRED) == 0
+        assert kit.observer.count(Verb.CONNECT_FAILED) == 0
+        kit.dialer.shortage = ""
+        await kit.clock.run_for(SHORTAGE_MS + 1000)
+        await kit.heard(Verb.DELIVERED, 2)

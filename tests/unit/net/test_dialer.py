@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import resource
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mqcd.core.errors import ConnectFailed
+from mqcd.core.errors import ConnectFailed, LocalShortage
 from mqcd.core.ports import TlsTerms
 from mqcd.net.dialer import MAX_UNREAD, StreamConnection, SystemDialer
 from mqcd.net.tls import client_context
@@ -312,3 +313,15 @@ async def test_files_of_our_own_that_will_not_do_are_named_as_such(terms: TlsTer
 def test_contexts_are_made_once() -> None:
     assert client_context(TlsTerms()) is client_context(TlsTerms())
     assert client_context(TlsTerms(verify=True)).verify_mode is ssl.CERT_REQUIRED
+
+
+async def test_a_shortage_of_descriptors_is_ours() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = os.open(os.devnull, os.O_RDONLY)
+    os.close(spare)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare, limits[1]))
+    try:
+        with pytest.raises(LocalShortage):
+            await SystemDialer().dial("127.0.0.1", 9, "")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
