@@ -175,9 +175,11 @@ class ServerSettings:
     announcehost: str = setting("", "host name in greeting and Received header; empty = the application's")
     smtpgreet: str = setting("", "text of the 220 greeting after the host name; empty = the server's own")
     maxhops: int = setting(50, "Received headers from which a message counts as looping")
-    maxpeerconnections: int = setting(0, "connections at once from one address; 0 = no limit")
-    maxmsgsize: int = setting(0, "octets of a message, announced as SIZE; 0 = no limit")
-    maxrecips: int = setting(0, "recipients of one message; 0 = no limit")
+    maxpeerconnections: int = setting(
+        50, "connections at once from one address (IPv6: /64) outside relay_clients; 0 = no limit"
+    )
+    maxmsgsize: int = setting(50 * MIB, "octets of a message, announced as SIZE; 0 = no limit")
+    maxrecips: int = setting(1000, "recipients of one message; 0 = no limit")
     maxmessages: int = setting(0, "messages over one connection; 0 = no limit")
     maxbadreqs: int = setting(
         2, "bad commands that a connection survives, the next one ends it; 0 = no limit"
@@ -196,7 +198,7 @@ class ListenerSettings:
     name: str = setting("SMTP", "name of the listener in logs, metrics and events")
     interface: str = setting(
         "127.0.0.1",
-        "IP address to bind, 0.0.0.0 or :: for all; left out = loopback, with a warning",
+        "IP address to bind, 0.0.0.0 = all of IPv4, :: = all of both; left out = loopback, with a warning",
     )
     port: int = setting(25, "TCP port; 0 = any free one")
     server: ServerSettings = ServerSettings()

@@ -59,6 +59,7 @@ from mqcd.queue.durable import Disk
 from mqcd.queue.onlooker import Onlooker
 from mqcd.queue.store import ClusterStore
 from mqcd.report.task import ReportTask
+from mqcd.submit.capacity import Capacity
 from mqcd.submit.door import Door
 
 log = logging.getLogger("mqcd.daemon")
@@ -145,6 +146,7 @@ class Server:
 
     def _make_doors(self, observer: Observer, resolver: Resolver) -> Sequence[Door]:
         settings = self.settings
+        capacity = Capacity(self.shares.inbound, self.shares.trusted)
         return [
             Door(
                 listener,
@@ -154,6 +156,7 @@ class Server:
                 inline_max=settings.queue.journal.inline_max,
                 resolver=resolver,
                 zones=settings.deliver.zones,
+                capacity=capacity,
             )
             for listener in settings.submit.listeners
         ]

@@ -1,6 +1,10 @@
 """A door: one listening socket, its sessions, their deadlines, its opening and closing.
 
 * `start` binds; port 0 takes any free one, `port` tells which. OSError when it cannot be bound.
+* Clients beyond the capacity that all doors share, or beyond maxpeerconnections from one address (IPv6: from
+  one /64), get 421 before a session is made. relay_clients have a part of the capacity for themselves, and
+  no limit for one address.
+* A session lasts an hour at most, besides a message under way; see `Session.check_deadline`.
 * `stop` closes the socket, gives every session its 421 as soon as it is not committing, and waits for
   the replies to messages that are being committed. What is not done after `grace` ms is cut off.
 * `close_door` and `open_door` refuse and admit new mail (4xx at MAIL) while sessions go on.
@@ -21,16 +25,20 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections import Counter
+import socket
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from mqcd.config.settings import ListenerSettings, ServerSettings, ZoneSettings
 from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.ports import Clock, Observer, QueueStore, Refusal, Resolver
 from mqcd.core.reply import Reply
+from mqcd.net.listening import Acceptor, listen
+from mqcd.submit.capacity import Capacity, Peers
 from mqcd.submit.dialogue import Gate, Rules, Suppressed
-from mqcd.submit.engine import Session
+from mqcd.submit.engine import Session, client_address
 from mqcd.submit.intake import Intake
 from mqcd.submit.policy import DoorRefused, Reason, host_names, relay_policy
 from mqcd.submit.received import DateCache
@@ -47,6 +55,7 @@ _LOOKUP_SOON_MS = 30_000
 _TIMEOUT = Reply(code=421, status="4.4.2", text="Timeout, closing")
 _STOPPING = Reply(code=421, status="4.3.2", text="Server is stopping, try again later")
 _TOO_MANY = Reply(code=421, status="4.7.0", text="Too many connections from your address")
+_FULL = Reply(code=421, status="4.3.2", text="Too many connections, try again later")
 
 
 class Door:
@@ -62,9 +71,11 @@ class Door:
         inline_max: int,
         resolver: Resolver | None = None,
         zones: Sequence[ZoneSettings] = (),
+        capacity: Capacity | None = None,
     ) -> None:
         """`inline_max`: octets up to which content goes to the store whole. `resolver` looks up the host
-        names in relay_clients. `zones`: those whose headers choose the zone of a message."""
+        names in relay_clients. `zones`: those whose headers choose the zone of a message. `capacity`: the
+        connections of all doors; None = no limit."""
         self.settings = settings
         self._clock = clock
         self._observer = observer
@@ -80,11 +91,13 @@ class Door:
             dates=DateCache(),
             zoning=Zoning(zones),
         )
-        self._server: asyncio.Server | None = None
+        self._capacity = capacity or Capacity(sys.maxsize)
+        self._acceptor: Acceptor | None = None
+        self._opening: set[asyncio.Task[None]] = set()
         # From the time on, so that no two runs give the same name.
         self._numbers = itertools.count(clock.now())
         self._sessions: set[Session] = set()
-        self._peers: Counter[str] = Counter()
+        self._peers = Peers()
         self._deadlines: asyncio.Task[None] | None = None
         self._lookups: asyncio.Task[None] | None = None
         self._stopping = False
@@ -106,21 +119,19 @@ class Door:
         """Listen. Raises OSError when the interface or port cannot be had."""
         loop = asyncio.get_running_loop()
         await self._look_up()
-        self._server = await loop.create_server(
-            lambda: Session(self, f"{self.settings.name}-{next(self._numbers):x}", loop),
-            self.settings.interface,
-            self.settings.port,
-            backlog=_BACKLOG,
-        )
-        self.port = self._server.sockets[0].getsockname()[1]
+        sockets = await listen(self.settings.interface, self.settings.port, _BACKLOG)
+        self._acceptor = Acceptor(sockets, self._take, self._clock)
+        self.port = self._acceptor.port
         self._deadlines = loop.create_task(self._watch_deadlines())
         self._lookups = loop.create_task(self._keep_looking_up(at_once=False))
 
     async def stop(self, grace: int = 8000) -> None:
         """Take nobody in, let commits end, tell all others 421. Returns when all sessions are gone."""
         self._stopping = True
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
+        if self._opening:
+            await asyncio.wait(self._opening)
         for session in list(self._sessions):
             session.interrupt(_STOPPING)
         if self._sessions:
@@ -160,30 +171,65 @@ class Door:
         """Refuse these recipients from now on; None = nobody."""
         self._gate.suppressed = suppressed
 
-    def admit(self, session: Session) -> None:
-        """Note a new session. Raises DoorRefused when it may not stay."""
-        client = session.client
-        self._sessions.add(session)
-        self._peers[client] += 1
+    def receive(self, client: str) -> Session:
+        """A session for a new client, who is counted from now on. Raises DoorRefused when it may not stay."""
+        trusted = self.intake.rules.policy.trusts(client)
+        limit = self.settings.server.maxpeerconnections
         if self._stopping:
             raise DoorRefused(Reason.CLOSED, _STOPPING)
-        limit = self.settings.server.maxpeerconnections
-        if limit and self._peers[client] > limit:
+        if self._capacity.full(trusted):
+            raise DoorRefused(Reason.CONNECTIONS, _FULL)
+        if limit and not trusted and self._peers[client] >= limit:
             raise DoorRefused(Reason.CONNECTIONS, _TOO_MANY)
+        self._capacity.taken += 1
+        self._peers.add(client)
+        name = f"{self.settings.name}-{next(self._numbers):x}"
+        return Session(self, name, client, asyncio.get_running_loop())
+
+    def enter(self, session: Session) -> None:
+        """Its connection is there."""
+        self._sessions.add(session)
 
     def leave(self, session: Session) -> None:
         """Its connection is gone, and nothing is being committed for it."""
-        client = session.client
         self._sessions.discard(session)
-        self._peers[client] -= 1
-        if not self._peers[client]:
-            del self._peers[client]
+        self._forget(session.client)
         if self._stopping and not self._sessions:
             self._empty.set()
 
     def refused(self, refusal: Refusal) -> None:
         """Pass a refusal on."""
         self._observer.refused(self._clock.now(), refusal)
+
+    def _forget(self, client: str) -> None:
+        self._capacity.taken -= 1
+        self._peers.remove(client)
+
+    def _take(self, connection: socket.socket, peer: object) -> None:
+        """A client has come."""
+        client = client_address(peer)
+        try:
+            session = self.receive(client)
+        except DoorRefused as error:
+            with suppress(OSError):
+                connection.send(error.reply.encode())
+            connection.close()
+            self.refused(
+                Refusal(reason=error.reason, reply=error.reply, listener=self.settings.name, client=client)
+            )
+            return
+        opening = asyncio.get_running_loop().create_task(self._open(session, connection))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+
+    async def _open(self, session: Session, connection: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: session, connection)
+        except OSError as error:
+            log.debug("from %s: gone before it was greeted: %s", session.client, error)
+            connection.close()
+            if session not in self._sessions:
+                self._forget(session.client)
 
     async def _await_empty(self, grace: int) -> None:
         waiters = [asyncio.ensure_future(self._clock.sleep(grace)), asyncio.ensure_future(self._empty.wait())]
@@ -201,7 +247,7 @@ class Door:
             await self._clock.sleep(_LOOK_MS)
             timeout = self.settings.server.timeout
             now = self._clock.monotonic()
-            for session in list(self._sessions) if timeout else ():
+            for session in list(self._sessions):
                 session.check_deadline(now, timeout, _TIMEOUT)
 
     async def _keep_looking_up(self, at_once: bool) -> None:

@@ -29,14 +29,17 @@ from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
 from mqcd.submit.dialogue import Dialogue, Then
 from mqcd.submit.intake import FAULT, Intake, Peer, take_message
-from mqcd.submit.policy import DoorRefused, Reason
+from mqcd.submit.policy import Reason
 from mqcd.submit.wire import BadLine, Interrupted, Wire
 
 log = logging.getLogger(__name__)
 
+SESSION_MS = 3_600_000
+"""How long a session may last, besides a message under way."""
 _TURN = 64
 """Commands answered in a row before other sessions get their turn."""
 _TOO_EARLY = Reply(code=421, status="4.5.0", text="Content sent ahead of 354, closing")
+_OVER = Reply(code=421, status="4.4.2", text="This session has lasted long enough, closing")
 _FAULT_CLOSING = Reply(code=421, status="4.3.0", text="Local error, closing")
 
 
@@ -45,8 +48,8 @@ class Host(Protocol):
 
     intake: Intake
 
-    def admit(self, session: Session) -> None:
-        """Note a new session. Raises DoorRefused when it may not stay."""
+    def enter(self, session: Session) -> None:
+        """Its connection is there."""
 
     def leave(self, session: Session) -> None:
         """Its connection is gone, and nothing is being committed for it."""
@@ -59,16 +62,17 @@ class Session(SMTP):
     """One client at the door."""
 
     transport: asyncio.Transport
-    client: str
-    """IP address of the client."""
     wire: Wire
     _dialogue: Dialogue
+    _began: int
 
-    def __init__(self, host: Host, name: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, host: Host, name: str, client: str, loop: asyncio.AbstractEventLoop) -> None:
         # Past every base's __init__ on purpose, see above: no reader, no writer, `Wire` is ours, and each
         # callback of the transport is overridden.
         self.loop = loop
         self._host = host
+        self.client = client
+        """IP address of the client."""
         self._told = {"session": name}
         """What log lines carry."""
         self._out: list[bytes] = []
@@ -78,21 +82,17 @@ class Session(SMTP):
         self._gone = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has come: greet it, or send it away."""
+        """A client has come: greet it."""
         self.transport = cast("asyncio.Transport", transport)
-        self.client = client_address(transport.get_extra_info("peername"))
         intake = self._host.intake
         self.wire = Wire(self.loop, self.transport, intake.clock)
         self._dialogue = Dialogue(
             intake.rules, intake.listener, self.client, self._host.refused, self._told["session"]
         )
-        try:
-            self._host.admit(self)
-        except DoorRefused as refusal:
-            self._end(refusal.reason, refusal.reply)
-            return
+        self._host.enter(self)
         self.transport.write(intake.rules.greeting)
         self.wire.owe()
+        self._began = self.wire.owing_since
 
     def data_received(self, data: bytes) -> None:
         """Octets came."""
@@ -123,17 +123,23 @@ class Session(SMTP):
         self._pump()
 
     def check_deadline(self, now: int, timeout: int, reply: Reply) -> None:
-        """End the session when the client has owed us something for `timeout` ms at `now` (monotonic).
+        """End the session when the client has taken too much of our time at `now` (monotonic).
 
-        A client that does not even take the final reply loses its connection after as long again.
+        That is `timeout` ms (0 = any) in which nothing came that we wait for; an hour, when no content is
+        under way; or, waiting for one message's content, ten minutes and its size at 1 KB/s: octets that
+        drip hold no session for ever. What we make the client wait for does not count. A client that does
+        not even take the final reply loses its connection after `timeout` more.
         """
         since = self.wire.owing_since
-        if not since or now - since < timeout:
-            return
+        silent = 0 < timeout <= now - since if since else False
         if self._replies_unread or self._ended:
-            self.cut()
-        else:
+            if silent or self._is_over(now):
+                self.cut()
+        elif silent or (self._is_over(now) if self._content is None else self.wire.is_slow(now)):
             self._interrupt(Interrupted(Reason.TIMEOUT, reply))
+
+    def _is_over(self, now: int) -> bool:
+        return now - self._began >= SESSION_MS
 
     def interrupt(self, reply: Reply) -> None:
         """End the session as soon as it is not committing a message."""
@@ -211,12 +217,15 @@ class Session(SMTP):
     async def _take_content(self) -> None:
         dialogue = self._dialogue
         peer = Peer(session=self._told["session"], client=self.client)
+        self.wire.begin()
         try:
             self._out.append(await take_message(self._host.intake, dialogue, self.wire, peer))
             dialogue.sent()
             # Answered at once, whatever the client has sent behind it.
             self._write()
             self.wire.check()
+            if self._is_over(self._host.intake.clock.monotonic()):
+                raise Interrupted(Reason.TIMEOUT, _OVER)
         except ConnectFailed:
             self._end()
         except Interrupted as stop:

@@ -7,6 +7,7 @@
 * `fail` ends every present and future `take` with an error, which is how a message is interrupted: by
   the client's leaving (ConnectFailed), by a timeout, by a stop (Interrupted). Work that is not waiting
   for the client, such as a commit, is not disturbed.
+* `begin` and `is_slow` measure how long one message's octets were waited for, whatever came meanwhile.
 * `owing_since` tells since when the client has been owing us a line, or the next chunk.
 """
 
@@ -21,6 +22,8 @@ from mqcd.core.reply import Reply
 from mqcd.submit.policy import Reason
 
 HIGH_WATER = 64 * 1024
+MESSAGE_MS = 600_000
+"""How long a message's content is waited for, and 1 ms more for each octet of it."""
 MAX_LINE = 2048
 """Octets of a command line with its CRLF. RFC 5321, 4.5.3.1.4 has 512, and each extension adds to it:
 DSN alone 500 for ORCPT (RFC 3461, 4.2)."""
@@ -61,7 +64,9 @@ class Wire:
         "_overlong",
         "_paused",
         "_position",
+        "_taken",
         "_transport",
+        "_waited",
         "_waiter",
         "at_end",
         "held",
@@ -79,6 +84,8 @@ class Wire:
         self._overlong = False
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._waited = 0
+        self._taken = 0
         self.held = 0
         """Octets that nobody has read yet."""
         self.at_end = False
@@ -140,6 +147,7 @@ class Wire:
         self._current = b""
         self._position = 0
         self._consumed(len(data))
+        self._taken += len(data)
         self.owing_since = 0
         return data
 
@@ -153,6 +161,15 @@ class Wire:
         """Raise what `fail` was called with, if it was."""
         if self._error is not None:
             raise self._error
+
+    def begin(self) -> None:
+        """A message's content comes now."""
+        self._waited = self._taken = 0
+
+    def is_slow(self, now: int) -> bool:
+        """Whether the octets of this message have been waited for too long at `now` (monotonic)."""
+        waiting = now - self.owing_since if self.owing_since else 0
+        return self._waited + waiting >= MESSAGE_MS + self._taken
 
     def owe(self) -> None:
         """From now on the client owes us something, unless it already does."""
@@ -169,6 +186,8 @@ class Wire:
             await self._waiter
         finally:
             self._waiter = None
+            if self.owing_since:
+                self._waited += self._clock.monotonic() - self.owing_since
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -34,6 +34,8 @@ class Server:
         self.lines: Board[Line] = Board()
         """The log lines of the run under way."""
         self.ports: dict[str, int] = {}
+        self.descriptors = 0
+        """The limit that the process starts under; 0 = that of the tests."""
         self.faults_expected: Callable[[Line], bool] = lambda line: False
         """Which lines of level error belong to the test; any other fails it."""
         self._earlier: list[Line] = []
@@ -60,7 +62,7 @@ class Server:
         lines = self.lines = Board()
         self.ports = {}
         process = self._process = subprocess.Popen(
-            [*_MQCD, "run", "-c", str(self.conf), "--var", str(self.var)],
+            [*self._limited(), *_MQCD, "run", "-c", str(self.conf), "--var", str(self.var)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -69,6 +71,10 @@ class Server:
         )
         self._reader = threading.Thread(target=self._read, args=(process, lines), daemon=True)
         self._reader.start()
+
+    def _limited(self) -> Sequence[str]:
+        script = f'ulimit -n {self.descriptors}; exec "$@"'
+        return ("sh", "-c", script, "sh") if self.descriptors else ()
 
     def _read(self, process: subprocess.Popen[str], lines: Board[Line]) -> None:
         if process.stderr is not None:

@@ -14,6 +14,7 @@ from mqcd.core.ports import Clock
 from mqcd.core.selection import Selection
 from mqcd.stores.memory import MemoryStore
 from mqcd.submit import Door
+from mqcd.submit.capacity import Capacity
 from tests.fakes.clock import FakeClock
 from tests.fakes.observer import RecordingObserver
 
@@ -35,12 +36,15 @@ class House:
         store: MemoryStore | None = None,
         clock: Clock | None = None,
         inline_max: int = 65536,
+        capacity: Capacity | None = None,
     ) -> None:
         self.clock = clock or FakeClock()
         self.observer = RecordingObserver()
         self.store = store or MemoryStore(self.clock, self.observer)
         listener = ListenerSettings(name="test", port=0, server=settings)
-        self.door = Door(listener, self.store, self.clock, self.observer, inline_max=inline_max)
+        self.door = Door(
+            listener, self.store, self.clock, self.observer, inline_max=inline_max, capacity=capacity
+        )
 
     async def queued(self) -> list[Recipient]:
         """All recipients in the store."""

@@ -18,6 +18,7 @@ from mqcd.core.reply import Refused, Reply
 from mqcd.core.spid import format_spid
 from mqcd.stores.memory import MemoryStore
 from mqcd.submit import Door
+from mqcd.submit.capacity import Capacity
 from mqcd.submit.engine import client_address
 from mqcd.submit.intake import STEP
 from mqcd.submit.wire import HIGH_WATER
@@ -379,15 +380,83 @@ async def test_connections_from_one_address_are_limited() -> None:
     house = House(server(maxpeerconnections=1))
     async with open_house(house):
         async with visit(house):
-            reader, writer = await asyncio.open_connection("127.0.0.1", house.door.port)
-            second = Client(reader, writer)
-            assert (await second.reply()).startswith("421 4.7.0 ")
-            assert await second.reply() == ""
-            await second.close()
+            assert (await turned_away(house)).startswith("421 4.7.0 ")
         await until_gone(house)
         async with visit(house) as third:
             assert (await third.say("NOOP")).startswith("250 ")
     assert house.reasons() == ["connections"]
+
+
+async def test_relay_clients_connect_as_often_as_they_like() -> None:
+    house = House(server(maxpeerconnections=1, relay_clients=(LOOPBACK,)))
+    async with open_house(house), visit(house), visit(house) as second:
+        assert (await second.say("NOOP")).startswith("250 ")
+
+
+async def test_beyond_the_capacity_clients_get_421() -> None:
+    house = House(server(), capacity=Capacity(2))
+    async with open_house(house):
+        async with visit(house), visit(house):
+            assert (await turned_away(house)).startswith("421 4.3.2 ")
+        await until_gone(house)
+        async with visit(house) as third:
+            assert (await third.say("NOOP")).startswith("250 ")
+    assert house.reasons() == ["connections"]
+
+
+async def test_a_part_of_the_capacity_is_for_relay_clients() -> None:
+    capacity = Capacity(2, kept=1)
+    strangers = House(server(), capacity=capacity)
+    ours = House(server(relay_clients=(LOOPBACK,)), capacity=capacity)
+    async with open_house(strangers), open_house(ours), visit(strangers):
+        assert (await turned_away(strangers)).startswith("421 4.3.2 ")
+        async with visit(ours) as trusted:
+            assert (await trusted.say("NOOP")).startswith("250 ")
+            assert (await turned_away(ours)).startswith("421 4.3.2 ")
+    assert capacity.taken == 0
+
+
+async def test_octets_that_drip_hold_no_message_for_ever() -> None:
+    clock = FakeClock()
+    house = House(server(timeout=120_000), clock=clock)
+    async with open_house(house), visit(house) as client:
+        await client.begin()
+        passed = 0
+        while house.door.sessions and passed < 700_000:
+            client.writer.write(b"a")
+            await came(house)
+            await clock.run_for(10_000)
+            passed += 10_000
+        assert 590_000 <= passed <= 620_000
+        assert (await client.reply()).startswith("421 4.4.2 ")
+    assert house.reasons() == ["timeout"]
+
+
+async def test_noops_hold_no_session_for_ever() -> None:
+    clock = FakeClock()
+    house = House(server(timeout=120_000), clock=clock)
+    async with open_house(house), visit(house) as client:
+        for _ in range(36):
+            assert (await client.say("NOOP")).startswith("250 ")
+            await clock.run_for(99_000)
+        assert house.door.sessions == 1
+        await clock.run_for(40_000)
+        assert (await client.reply()).startswith("421 4.4.2 ")
+        assert await client.reply() == ""
+
+
+async def test_an_old_session_ends_behind_its_message() -> None:
+    clock = FakeClock()
+    house = House(server(timeout=0), clock=clock)
+    async with open_house(house), visit(house) as client:
+        await clock.run_for(3_590_000)
+        await client.begin()
+        client.writer.write(b"a\r\n")
+        await came(house)
+        await clock.run_for(60_000)
+        assert (await client.send(b".\r\n")).startswith("250 ")
+        assert (await client.reply()).startswith("421 4.4.2 ")
+        assert await client.reply() == ""
 
 
 @pytest.mark.parametrize("lines", [["EHLO c"], ["EHLO c", "MAIL FROM:<>", "RCPT TO:<a@example.com>", "DATA"]])
@@ -475,6 +544,23 @@ class Names:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
+
+
+async def turned_away(house: House) -> str:
+    """What a client reads that is not let in."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", house.door.port)
+    client = Client(reader, writer)
+    said = await client.reply()
+    assert await client.reply() == ""
+    await client.close()
+    return said
+
+
+async def came(house: House) -> None:
+    """Wait until the door has read what its only client sent."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not house.door.held
 
 
 async def relays(house: House) -> str:

@@ -27,7 +27,7 @@ class BrokenPolicy(RelayPolicy):
 def connect(house: House) -> tuple[Session, Transport]:
     """A session that has greeted its client."""
     transport = Transport()
-    session = Session(house.door, "smtp-1", asyncio.get_running_loop())
+    session = house.door.receive("192.0.2.1")
     session.connection_made(cast("asyncio.Transport", transport))
     transport.written = b""
     return session, transport
@@ -90,5 +90,5 @@ async def test_a_fault_of_ours_is_answered_and_logged(caplog: pytest.LogCaptureF
     session.data_received(b"MAIL FROM:<a@example.net>\r\nNOOP\r\n")
     assert transport.written == b"451 4.3.0 Local error, try again later\r\n250 2.0.0 Ok\r\n"
     assert [record.getMessage() for record in caplog.records] == ["a command failed because of a fault"]
-    assert [record.__dict__["session"] for record in caplog.records] == ["smtp-1"]
+    assert [record.__dict__["session"].partition("-")[0] for record in caplog.records] == ["test"]
     assert house.reasons() == ["fault"]

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqcd.core.reply import parse_line
-from mqcd.submit.engine import Session
 from tests.unit.submit.support import House, Transport, server
 
 
@@ -72,7 +71,7 @@ async def converse(pieces: list[bytes], cuts: list[int], inline_max: int) -> Non
     house = House(server(maxbadreqs=30, maxmsgsize=5000), inline_max=inline_max)
     await house.store.open()
     transport = Transport()
-    session = Session(house.door, "smtp-1", asyncio.get_running_loop())
+    session = house.door.receive("192.0.2.1")
     session.connection_made(cast("asyncio.Transport", transport))
     wire = b"".join(pieces)
     edges = sorted({min(cut, len(wire)) for cut in cuts} | {0, len(wire)})
@@ -115,7 +114,7 @@ def test_any_octets(pieces: list[bytes], cuts: list[int], inline_max: int) -> No
 def test_each_command_has_one_reply(commands: list[bytes]) -> None:
     async def talk() -> list[tuple[int, str]]:
         transport = Transport()
-        session = Session(House(server(maxbadreqs=0)).door, "smtp-1", asyncio.get_running_loop())
+        session = House(server(maxbadreqs=0)).door.receive("192.0.2.1")
         session.connection_made(cast("asyncio.Transport", transport))
         session.data_received(b"".join(commands))
         return replies(transport.written)[1:]

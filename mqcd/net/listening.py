@@ -1,0 +1,118 @@
+"""Listening TCP sockets, and the loop over `accept` for them.
+
+`::` takes IPv4 as well, as administrators expect of it; any other address takes its own family alone.
+
+Each connection is handed over at once, as a socket, so that its taker can count it or close it before the
+next one is accepted: a burst holds no more descriptors than the taker allows. When the process has no
+descriptor left, the others wait in the kernel's queue and are looked at again after `REST_MS`; asyncio's own
+server reports each of them, and uvloop's may close its socket for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+
+from mqcd.core.ports import Clock
+
+log = logging.getLogger(__name__)
+
+REST_MS = 1000
+"""Pause after a connection that could not be accepted."""
+_AT_ONCE = 64
+"""Connections accepted in a row before the loop does anything else."""
+_SILENT_MS = 60_000
+_ITS_OWN = frozenset(
+    (
+        *(errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EHOSTUNREACH, errno.EHOSTDOWN),
+        *(errno.ENETDOWN, errno.ENETUNREACH, errno.ENOPROTOOPT, errno.EOPNOTSUPP),
+    )
+)
+"""Failures of one connection that say nothing of the next (accept(2))."""
+
+Take = Callable[[socket.socket, object], None]
+"""Gets the socket of a new connection, not blocking, and its peer's name; the socket is its own then."""
+
+
+async def listen(interface: str, port: int, backlog: int) -> Sequence[socket.socket]:
+    """The sockets that listen on an interface's addresses. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(
+        interface, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
+    )
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            made = socket.socket(family, kind, protocol)
+            sockets.append(made)
+            made.setblocking(False)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, interface != "::")
+            made.bind(address)
+            made.listen(backlog)
+    except OSError:
+        for made in sockets:
+            made.close()
+        raise
+    return sockets
+
+
+class Acceptor:
+    """Accepts from `sockets`, which are its own, until `close`."""
+
+    def __init__(self, sockets: Sequence[socket.socket], take: Take, clock: Clock) -> None:
+        self._sockets = sockets
+        self._take = take
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._rests: set[asyncio.Task[None]] = set()
+        self._silent_until = 0
+        self.port: int = sockets[0].getsockname()[1]
+        for each in sockets:
+            self._loop.add_reader(each, self._accept, each)
+
+    def close(self) -> None:
+        """Listen no more. Twice is harmless."""
+        for rest in self._rests:
+            rest.cancel()
+        for each in self._sockets:
+            if each.fileno() >= 0:
+                self._loop.remove_reader(each)
+                each.close()
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                connection, peer = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _ITS_OWN:
+                    continue
+                self._pause(listening, error)
+                return
+            connection.setblocking(False)
+            self._take(connection, peer)
+
+    def _pause(self, listening: socket.socket, error: OSError) -> None:
+        now = self._clock.monotonic()
+        if now >= self._silent_until:
+            self._silent_until = now + _SILENT_MS
+            log.warning(
+                "port %d: connections wait, none can be accepted now: %s",
+                self.port,
+                os.strerror(error.errno or 0),
+            )
+        self._loop.remove_reader(listening)
+        rest = self._loop.create_task(self._rest(listening))
+        self._rests.add(rest)
+        rest.add_done_callback(self._rests.discard)
+
+    async def _rest(self, listening: socket.socket) -> None:
+        await self._clock.sleep(REST_MS)
+        self._loop.add_reader(listening, self._accept, listening)

@@ -1,0 +1,59 @@
+"""How many clients may be connected: over all doors, and from one address. Pure.
+
+A part of the connections is kept for clients that the policy trusts, so that strangers cannot keep a site's
+own mail out; trusted clients have no limit of their own. Clients with IPv6 count by their /64, which is what
+one of them has of addresses.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from functools import lru_cache
+
+
+class Capacity:
+    """The connections that all doors have together."""
+
+    __slots__ = ("_kept", "_total", "taken")
+
+    def __init__(self, total: int, kept: int = 0) -> None:
+        """`total` connections, `kept` of them for trusted clients alone."""
+        self._total = total
+        self._kept = kept
+        self.taken = 0
+        """Connections that are open."""
+
+    def full(self, trusted: bool) -> bool:
+        """Whether there is no room for one more."""
+        return self.taken >= (self._total if trusted else self._total - self._kept)
+
+
+class Peers:
+    """The connections of one door by client."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self) -> None:
+        self._count: Counter[str] = Counter()
+
+    def __getitem__(self, client: str) -> int:
+        return self._count[_network(client)]
+
+    def add(self, client: str) -> None:
+        """One more."""
+        self._count[_network(client)] += 1
+
+    def remove(self, client: str) -> None:
+        """One less."""
+        network = _network(client)
+        self._count[network] -= 1
+        if not self._count[network]:
+            del self._count[network]
+
+
+@lru_cache(maxsize=1024)
+def _network(client: str) -> str:
+    if ":" not in client:
+        return client
+    return str(ipaddress.ip_network(f"{client}/64", strict=False))
