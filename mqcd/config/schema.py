@@ -130,6 +130,7 @@ SERVER = Block(
         row("maxmessages", Count()),
         row("maxbadreqs", Count()),
         row("timeout", Duration(least=1)),
+        row("bare_newline", Choice(settings.BareNewline)),
         row("omitreceivedheader", YES_NO),
         row("extPIPELINING", YES_NO, "ext_pipelining"),
         row("extSIZE", YES_NO, "ext_size"),

@@ -46,6 +46,15 @@ class Suppressing(enum.Enum):
     """It goes like any other."""
 
 
+class BareNewline(enum.Enum):
+    """What a line end without CR is in what a client sends."""
+
+    NORMALIZE = "normalize"
+    """A line end like any other: it becomes CRLF. It never ends the data."""
+    REJECT = "reject"
+    """An error, in commands and in content."""
+
+
 class TlsPolicy(enum.Enum):
     """What a next hop's TLS has to be."""
 
@@ -185,6 +194,9 @@ class ServerSettings:
         2, "bad commands that a connection survives, the next one ends it; 0 = no limit"
     )
     timeout: int = setting(2 * MINUTE, "time that a peer may be silent before it is cut off", "milliseconds")
+    bare_newline: BareNewline = setting(
+        BareNewline.NORMALIZE, "LF without CR from a client: normalize (it becomes CRLF) or reject"
+    )
     omitreceivedheader: bool = setting(False, "add no Received header")
     ext_pipelining: bool = setting(True, "offer PIPELINING (RFC 2920)")
     ext_size: bool = setting(True, "offer SIZE (RFC 1870)")

@@ -3,7 +3,7 @@
 RFC 5321, 4.1.1.4 and 4.5.2:
 
 * The end is CRLF "." CRLF and nothing else: a bare CR or LF is content like any other octet, and so is what
-  looks like an end with one.
+  looks like an end with one. No chunk that is given ends between a line end and what follows it.
 * A dot that opens a line is taken off. Nothing else is changed or lost.
 * The CRLF before the final dot belongs to the content; an empty one is b"".
 
@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator
 
 _END = b"\r\n.\r\n"
 _STUFFED = b"\r\n."
-_PREFIXES = (b"\r\n.\r", b"\r\n.", b"\r\n", b"\r")
+_PREFIXES = (b"\r\n.\r", b"\r\n.", b"\r\n", b"\r", b"\n")
+"""The last one for readers to whom a bare LF ends a line as well: a dot may follow it."""
 
 
 class Unstuffer:

@@ -1,9 +1,17 @@
 """The octets between 354 and the final dot: what may not stand there, and what must be counted. Pure.
 
-The end and its doubled dots are `mqcd.core.transparency`'s. Bare CR or LF in content is noted in `bare`: some
-server on the way would read a line that ends in one as the end, and what follows as commands. The caller
-refuses the message after its real end, so the session stays in step. NUL, 8-bit octets and lines beyond the
-limit of 1000 octets pass, since refusing them loses mail that the next hop may well take.
+The end and its doubled dots are `mqcd.core.transparency`'s: only CRLF.CRLF ends the data.
+
+* A bare LF ends a line: it becomes CRLF (`bare_newline` = normalize), and the line behind it is a line like
+  any other, of which a first dot is taken off. A lone dot between other line ends is therefore no end here,
+  and an empty line in what is sent on, so that no next hop can see an end in it either. With `reject` it is
+  a fault.
+* A bare CR is always a fault: some server on the way would read a line that ends in one as the end, and what
+  follows as commands. So is NUL, at which others cut a line.
+
+A fault is noted; the caller refuses the message after its real end, so the session stays in step. 8-bit
+octets and lines beyond the limit of 1000 octets pass, since refusing them loses mail that the next hop may
+well take.
 """
 
 from __future__ import annotations
@@ -13,6 +21,9 @@ import io
 from mqcd.core.transparency import Unstuffer
 
 _GOOD_ENDS = (None, "\r\n")
+_BARE_CR = "Bare CR in the message, lines end in CRLF"
+_BARE_LF = "Bare LF in the message, lines end in CRLF"
+_NUL = "NUL in the message"
 _RECEIVED = b"\r\nreceived:"
 _MAX_FIELD_NAME = len(_RECEIVED)
 
@@ -20,22 +31,34 @@ _MAX_FIELD_NAME = len(_RECEIVED)
 class BodyReader(Unstuffer):
     """Turns what comes over the wire into content, chunk by chunk, and looks at its line ends."""
 
-    __slots__ = ("_ends", "bare")
+    __slots__ = ("_ends", "_normalize", "fault")
 
-    def __init__(self) -> None:
+    def __init__(self, *, normalize: bool = True) -> None:
+        """`normalize`: a bare LF becomes CRLF; else it is a fault."""
         super().__init__()
         self._ends = io.IncrementalNewlineDecoder(None, translate=False)
-        self.bare = False
-        """A CR without LF, or LF without CR, was in the content."""
+        self._normalize = normalize
+        self.fault = ""
+        """What the content has that may not stand there; "" = nothing so far."""
 
-    def feed(self, data: bytes) -> bytes:
-        """The content that `data` completes; may be empty while an end is being awaited."""
-        content = super().feed(data)
+    def _plain(self, work: bytes, dots: bool = True) -> bytes:
         # Its business is text, but it tells line ends apart in a quarter of the time that any count of octets
         # takes. No pair is ever cut, so each chunk is the last for it.
-        self._ends.decode(content.decode("latin-1"), final=True)
-        self.bare = self._ends.newlines not in _GOOD_ENDS
-        return content
+        self._ends.decode(work.decode("latin-1"), final=True)
+        if self._ends.newlines not in _GOOD_ENDS:
+            work = self._mend(work)
+            dots = True
+        if not self.fault and b"\0" in work:
+            self.fault = _NUL
+        return super()._plain(work, dots)
+
+    def _mend(self, work: bytes) -> bytes:
+        """`work` with good line ends; some that came so far were not."""
+        if "\r" in (self._ends.newlines or ()):
+            self.fault = self.fault or _BARE_CR
+        elif not self._normalize:
+            self.fault = self.fault or _BARE_LF
+        return work.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
 
 
 class HopCounter:

@@ -24,6 +24,7 @@ from typing import Protocol, cast
 
 from aiosmtpd.smtp import SMTP
 
+from mqcd.config.settings import BareNewline
 from mqcd.core.errors import ConnectFailed
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
@@ -85,7 +86,8 @@ class Session(SMTP):
         """A client has come: greet it."""
         self.transport = cast("asyncio.Transport", transport)
         intake = self._host.intake
-        self.wire = Wire(self.loop, self.transport, intake.clock)
+        bare_lf = intake.rules.settings.bare_newline is BareNewline.NORMALIZE
+        self.wire = Wire(self.loop, self.transport, intake.clock, bare_lf=bare_lf)
         self._dialogue = Dialogue(
             intake.rules, intake.listener, self.client, self._host.refused, self._told["session"]
         )

@@ -5,11 +5,12 @@ A message whose content is at most `inline_max` octets goes to the store whole. 
 reply only once `enqueue` has returned. Whatever goes wrong, the content is read up to its real end
 before the reply, so that the session stays in step; only a client that leaves, or a stop, ends that.
 
-Failures and replies: bare CR or LF 554 5.6.0; maxmsgsize 552 5.3.4; maxhops 554 5.4.6; StoreUnavailable
-451 4.3.1; Refused: its own reply; anything else 451 4.3.0, and the log has it.
+Failures and replies: bare CR, NUL, or bare LF where it is not normalised, 554 5.6.0; maxmsgsize 552 5.3.4;
+maxhops 554 5.4.6; StoreUnavailable 451 4.3.1; Refused: its own reply; anything else 451 4.3.0, and the log
+has it.
 
-Settings read: maxmsgsize, maxhops, omitreceivedheader, announcehost, inline_max, and zones that go by
-headers.
+Settings read: maxmsgsize, maxhops, bare_newline, omitreceivedheader, announcehost, inline_max, and zones that
+go by headers.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+from mqcd.config.settings import BareNewline
 from mqcd.core.errors import ConnectFailed, StoreUnavailable
 from mqcd.core.model import Envelope, Submission
 from mqcd.core.ports import Clock, QueueStore
@@ -32,7 +34,6 @@ from mqcd.submit.zoning import MAX_SECTION, Zoning
 
 log = logging.getLogger(__name__)
 
-_BARE = Reply(code=554, status="5.6.0", text="Bare CR or LF in the message, lines end in CRLF")
 _LOOP = Reply(code=554, status="5.4.6", text="Too many hops, the message is looping")
 _STORE = Reply(code=451, status="4.3.1", text="The queue cannot take mail now, try again later")
 _HEADER_ROOM = 2048
@@ -78,11 +79,11 @@ class Stream(AsyncIterator[bytes]):
 
     __slots__ = ("_body", "_hops", "_limit", "_maxhops", "_ready", "_wire", "refused")
 
-    def __init__(self, wire: Wire, maxmsgsize: int, maxhops: int) -> None:
+    def __init__(self, wire: Wire, maxmsgsize: int, maxhops: int, *, normalize: bool = True) -> None:
         self._wire = wire
         self._limit = maxmsgsize
         self._maxhops = maxhops
-        self._body = BodyReader()
+        self._body = BodyReader(normalize=normalize)
         self._hops = HopCounter()
         self._ready: list[bytes] = []
         self.refused: DoorRefused | None = None
@@ -146,8 +147,9 @@ class Stream(AsyncIterator[bytes]):
         return part
 
     def _judge(self, part: bytes) -> DoorRefused | None:
-        if self._body.bare:
-            return DoorRefused(Reason.CONTENT, _BARE)
+        if self._body.fault:
+            reply = Reply(code=554, status="5.6.0", text=self._body.fault)
+            return DoorRefused(Reason.CONTENT, reply)
         if self._limit and self._body.size > self._limit:
             return DoorRefused(Reason.SIZE, TOO_LARGE)
         if self._maxhops and self._hops.feed(part) >= self._maxhops:
@@ -169,7 +171,8 @@ async def take_message(intake: Intake, dialogue: Dialogue, wire: Wire, peer: Pee
     if transaction is None:
         raise ValueError("content without a transaction")
     settings = intake.rules.settings
-    stream = Stream(wire, settings.maxmsgsize, settings.maxhops)
+    normalize = settings.bare_newline is BareNewline.NORMALIZE
+    stream = Stream(wire, settings.maxmsgsize, settings.maxhops, normalize=normalize)
     try:
         spid = await _accept(intake, dialogue, transaction, stream, peer)
     except (ConnectFailed, Interrupted):

@@ -56,7 +56,7 @@ class Reason(StrEnum):
     TIMEOUT = "timeout"
     """The client was silent for too long: disconnected."""
     CONTENT = "content"
-    """Bare CR or LF in the content: it may hide a second message from other servers."""
+    """Bare CR, NUL or, unless it is normalised, bare LF in the content: others may see two messages in it."""
     LOOP = "loop"
     """maxhops Received headers."""
     SUPPRESSED = "suppressed"

@@ -3,7 +3,8 @@
 * At most HIGH_WATER octets, plus the one delivery of the event loop that exceeds them, are held: then
   the socket is not read until less than half is left.
 * A command line ends in LF; `next_line` gives it without its CRLF, or raises BadLine when it is too
-  long or the LF has no CR before it. Such a line is gone then, and the next one can be read.
+  long, or, unless `bare_lf`, when the LF has no CR before it. Such a line is gone then, and the next one
+  can be read.
 * `fail` ends every present and future `take` with an error, which is how a message is interrupted: by
   the client's leaving (ConnectFailed), by a timeout, by a stop (Interrupted). Work that is not waiting
   for the client, such as a commit, is not disturbed.
@@ -56,6 +57,7 @@ class Wire:
     """The unread octets of one connection. One reader at a time."""
 
     __slots__ = (
+        "_bare_lf",
         "_chunks",
         "_clock",
         "_current",
@@ -73,10 +75,19 @@ class Wire:
         "owing_since",
     )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, transport: Pausable, clock: Clock) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: Pausable,
+        clock: Clock,
+        *,
+        bare_lf: bool = False,
+    ) -> None:
+        """`bare_lf`: a command line may end in LF alone."""
         self._loop = loop
         self._transport = transport
         self._clock = clock
+        self._bare_lf = bare_lf
         self._current = b""
         self._position = 0
         self._chunks: list[bytes] = []
@@ -131,9 +142,11 @@ class Wire:
         if self._overlong or end + 1 - start > MAX_LINE:
             self._overlong = False
             raise BadLine("Line too long")
-        if end == start or self._current[end - 1] != 13:
+        if end > start and self._current[end - 1] == 13:
+            return self._current[start : end - 1]
+        if not self._bare_lf:
             raise BadLine("Line does not end in CRLF")
-        return self._current[start : end - 1]
+        return self._current[start:end]
 
     async def take(self) -> bytes:
         """All that has come, at least one octet. Raises ConnectFailed when the client has left."""

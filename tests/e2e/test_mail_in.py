@@ -48,7 +48,7 @@ def test_there_are_samples() -> None:
 def test_messages_of_cpythons_email_tests(server: Server, receiver: Receiver, sample: Path) -> None:
     content = mail.with_crlf(sample.read_bytes())
     recipient = f"{sample.stem}@example.test"
-    if mail.has_bare(content):
+    if mail.has_bare(content) or b"\0" in content:
         with pytest.raises(smtplib.SMTPDataError, match=r"5\.6\.0"):
             mail.send(server.port, content, recipient)
         return
@@ -62,7 +62,7 @@ def test_messages_of_cpythons_email_tests(server: Server, receiver: Receiver, sa
 
 CONTENTS = {
     "eight-bit": b"Subject: latin\r\n\r\n" + bytes(range(128, 256)) * 3 + b"\r\n",
-    "all-octets": b"Subject: octets\r\n\r\n" + bytes(n for n in range(256) if n not in b"\r\n") + b"\r\n",
+    "all-octets": b"Subject: octets\r\n\r\n" + bytes(n for n in range(1, 256) if n not in b"\r\n") + b"\r\n",
     "dot-lines": b"Subject: dots\r\n\r\n.\r\n..\r\n...\r\n.a\r\n..b\r\n \r\n.\r\n",
     "dot-first": b".Subject: dot\r\n\r\nx\r\n",
     "only-a-dot": b".\r\n",
@@ -164,23 +164,56 @@ def test_a_large_message_never_lies_in_memory(server: Server, receiver: Receiver
     assert server.peak_memory() - before < MEMORY_FOR_LARGE
 
 
-@pytest.mark.parametrize(
-    "inside",
-    [b"bare\rCR\r\n", b"bare\nLF\r\n", b"\n.\r\n", b"\r\n.\n", b"\n.\n", b"\r.\r", b"\r\n.\r", b"\n\n.\r\n"],
-)
+SMUGGLED = b"MAIL FROM:<evil@origin.test>\r\nRCPT TO:<smuggled@example.test>\r\nDATA\r\nevil\r\n"
+
+
+@pytest.mark.parametrize("inside", [b"bare\rCR\r\n", b"\r.\r", b"\r\n.\r", b"\n.\r\r\n", b"\0"])
 def test_smuggled_ends_are_refused_and_the_session_stays_in_step(
     server: Server, receiver: Receiver, inside: bytes
 ) -> None:
-    smuggled = b"MAIL FROM:<evil@origin.test>\r\nRCPT TO:<smuggled@example.test>\r\nDATA\r\nevil\r\n.\r\n"
     with Client(server.port) as client:
         client.greet()
         client.envelope("sender@origin.test", "carrier@example.test")
         # Whatever a look-alike of the end is taken for, only one message ends here: the last one.
-        client.send(b"Subject: s\r\n\r\ntext" + inside + smuggled)
+        client.send(b"Subject: s\r\n\r\ntext" + inside + SMUGGLED + b".\r\n")
         assert client.reply().startswith("554 5.6.0")
         assert client.ask("NOOP").startswith("250 ")
     assert receiver.count("smuggled@example.test") == receiver.count("carrier@example.test") == 0
     assert server.queue_ls("--domain", "example.test") == []
+
+
+LOOK_ALIKES = [b"\n.\n", b"\n.\r\n", b"\r\n.\n", b"\n\n.\r\n"]
+
+
+@pytest.mark.parametrize("number", range(len(LOOK_ALIKES)))
+def test_an_end_with_a_bare_lf_is_content_for_every_hop(
+    server: Server, receiver: Receiver, number: int
+) -> None:
+    inside, recipient = LOOK_ALIKES[number], f"carrier-{number}@example.test"
+    with Client(server.port) as client:
+        client.greet()
+        client.envelope("sender@origin.test", recipient)
+        client.send(b"Subject: s\r\n\r\ntext" + inside + SMUGGLED + b".\r\n")
+        assert client.reply().startswith("250 ")
+        assert client.ask("NOOP").startswith("250 ")
+    empty = inside.count(b"\n") * b"\r\n"
+    assert mail.sent_part(receiver.to(recipient).content) == b"Subject: s\r\n\r\ntext" + empty + SMUGGLED
+    assert receiver.count("smuggled@example.test") == 0
+
+
+@pytest.mark.needs("curl")
+def test_curl_sends_a_unix_file(server: Server, receiver: Receiver, tmp_path: Path) -> None:
+    file = tmp_path / "message"
+    file.write_bytes(b"From: <sender@origin.test>\nSubject: curl\n\none\n\ntwo\n")
+    done = subprocess.run(
+        ["curl", "--silent", "--show-error", f"smtp://127.0.0.1:{server.port}/{mail.HELO}",
+         "--mail-from", "sender@origin.test", "--mail-rcpt", "curl@example.test", "--upload-file", str(file)],
+        capture_output=True, text=True, timeout=DEADLINE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    arrived = mail.sent_part(receiver.to("curl@example.test").content)
+    assert mail.has_bare(arrived) is False
+    assert arrived.startswith(b"From: <sender@origin.test>\r\nSubject: curl\r\n\r\none\r\n\r\ntwo\r\n")
 
 
 @pytest.mark.needs("swaks")

@@ -10,7 +10,7 @@ from hashlib import sha256
 
 import pytest
 
-from mqcd.config.settings import ServerSettings
+from mqcd.config.settings import BareNewline, ServerSettings
 from mqcd.core.errors import ConnectFailed, NameNotFound, ResolveFailed, StoreUnavailable
 from mqcd.core.model import Recipient, Submission
 from mqcd.core.ports import MxHost
@@ -135,7 +135,7 @@ async def test_no_received_header_where_it_is_unwanted() -> None:
         (b".\r\n", b""),
         (b"no newline\r\n.\r\n", b"no newline\r\n"),
         (b"..\r\n.\r\n", b".\r\n"),
-        (b"\0\r\n.\r\n", b"\0\r\n"),
+        (b"\1\xff\r\n.\r\n", b"\1\xff\r\n"),
     ],
 )
 @pytest.mark.parametrize("inline_max", [65536, 0])
@@ -228,13 +228,36 @@ async def test_many_commands_at_once_are_all_answered() -> None:
 )
 @pytest.mark.parametrize("inline_max", [65536, 0])
 async def test_smuggling_is_refused_and_the_session_stays_in_step(attack: bytes, inline_max: int) -> None:
-    house = House(server(), inline_max=inline_max)
+    house = House(server(bare_newline=BareNewline.REJECT), inline_max=inline_max)
     async with open_house(house), visit(house) as client:
         await client.begin()
         assert (await client.send(attack + b"\r\n.\r\n")).startswith("554 5.6.0 ")
         assert (await client.say("NOOP")).startswith("250 ")
         assert await house.queued() == []
         assert house.reasons() == ["content"]
+
+
+@pytest.mark.parametrize("inline_max", [65536, 0])
+@pytest.mark.parametrize("end", [b"\n.\n", b"\n.\r\n", b"\r\n.\n"])
+async def test_what_looks_like_an_end_stays_in_its_message(end: bytes, inline_max: int) -> None:
+    house = House(server(), inline_max=inline_max)
+    async with open_house(house), visit(house) as client:
+        await client.begin()
+        assert (await client.send(b"a" + end + b"MAIL FROM:<x@y.example>\n.\r\n\r\n.\r\n"))[:3] == "250"
+        assert (await client.say("NOOP")).startswith("250 ")
+        [recipient] = await house.queued()
+        assert await house.content(recipient) == b"a\r\n\r\nMAIL FROM:<x@y.example>\r\n\r\n\r\n"
+
+
+async def test_a_session_with_bare_newlines_is_a_session() -> None:
+    house = House(server())
+    async with open_house(house), visit(house) as client:
+        for line in (b"EHLO c\n", b"MAIL FROM:<>\n", b"RCPT TO:<b@example.com>\n", b"DATA\n"):
+            client.writer.write(line)
+            assert (await client.reply())[0] in "23"
+        assert (await client.send(b"Subject: a\n\nb\n\r\n.\r\n")).startswith("250 ")
+        [recipient] = await house.queued()
+        assert await house.content(recipient) == b"Subject: a\r\n\r\nb\r\n\r\n"
 
 
 async def test_content_ahead_of_354_ends_the_session() -> None:
@@ -365,7 +388,7 @@ async def test_the_door_can_be_closed_and_opened() -> None:
 
 
 async def test_bad_lines() -> None:
-    house = House(server(maxbadreqs=3))
+    house = House(server(maxbadreqs=3, bare_newline=BareNewline.REJECT))
     async with open_house(house), visit(house) as client:
         client.writer.write(b"NOOP\n")
         assert (await client.reply()).startswith("500 5.5.2 ")

@@ -46,7 +46,11 @@ COMMANDS = st.sampled_from(
         b".\r\n",
         b"..\r\n",
         b"\n.\n",
+        b"\n.\r\n",
+        b"\r\n.\n",
         b"\r.\r",
+        b"NOOP\n",
+        b"MA\xc4\xb1L FROM:<>\r\n",
         b"Received: a\r\n\r\n",
         b"x" * 3000 + b"\r\n",
     ]
@@ -88,7 +92,11 @@ async def converse(pieces: list[bytes], cuts: list[int], inline_max: int) -> Non
     session.connection_lost(None)
     assert house.door.sessions == 0
     said = replies(transport.written)
-    queued = {recipient.spid for recipient in await house.queued()}
+    waiting = await house.queued()
+    for recipient in waiting:
+        whole = (await house.content(recipient)).replace(b"\r\n", b"")
+        assert not any(octet in whole for octet in b"\r\n\0")
+    queued = {recipient.spid for recipient in waiting}
     assert len(queued) == sum("queued as" in text for _, text in said)
     assert all(text[:2] in (f"{code // 100}.", "") or code in (220, 250, 354) for code, text in said)
 

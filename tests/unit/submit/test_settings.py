@@ -21,6 +21,7 @@ TESTS = {
     SERVER + "maxmessages": "test_dialogue::test_messages_are_limited",
     SERVER + "maxbadreqs": "test_dialogue::test_bad_commands_are_limited",
     SERVER + "timeout": "test_door::test_a_silent_client_is_cut_off",
+    SERVER + "bare_newline": "test_door::test_smuggling_is_refused_and_the_session_stays_in_step",
     SERVER + "omitreceivedheader": "test_door::test_no_received_header_where_it_is_unwanted",
     SERVER + "extPIPELINING": OFFERS,
     SERVER + "extSIZE": OFFERS,
