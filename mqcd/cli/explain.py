@@ -9,7 +9,7 @@ import click
 from mqcd.cli.options import Place, as_json, pass_place, takes_place
 
 
-@click.command()
+@click.command(short_help="Say where mail goes and what it waits for.")
 @click.argument("asked", metavar="ADDRESS|SPID")
 @click.option("--sender", metavar="ADDRESS", default="", help="Mail of this sender; some rules look at it.")
 @as_json

@@ -27,13 +27,13 @@ def _dry_run(command: Command) -> Command:
     return click.option("--dry-run", is_flag=True, help="Only read and check; change nothing.")(command)
 
 
-@click.group("import")
+@click.group("import", short_help="Take mail from elsewhere into the queue.")
 @takes_place()
 def bring_in() -> None:
     """Take mail from elsewhere into the queue; no server may run."""
 
 
-@bring_in.command()
+@bring_in.command(short_help="Take in a queue of Mailismus.")
 @_directory
 @click.option("--spool", metavar="DIR", type=click.Path(path_type=Path), help="Its spool.  [DIR/spool]")
 @_dry_run
@@ -59,7 +59,7 @@ def mailismus(place: Place, directory: Path, spool: Path | None, dry_run: bool, 
     return _bring(place, "mailismus", read, dry_run, as_json, places(directory, spool))
 
 
-@bring_in.command()
+@bring_in.command(short_help="Take in the .eml files of a directory.")
 @_directory
 @_dry_run
 @as_json

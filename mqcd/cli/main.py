@@ -8,6 +8,7 @@ import sys
 import click
 
 from mqcd import __version__
+from mqcd.cli.conf import conf
 from mqcd.cli.explain import explain
 from mqcd.cli.importing import bring_in
 from mqcd.cli.options import Place, takes_place
@@ -27,7 +28,7 @@ def cli() -> None:
     """A mail queue server: takes responsibility for mail on disk and delivers it, or says why not."""
 
 
-for command in (run, check, top, queue, explain, fsck, bring_in, sink, demo, pipeline):
+for command in (run, check, conf, top, queue, explain, fsck, bring_in, sink, demo, pipeline):
     cli.add_command(command)
 
 

@@ -25,7 +25,7 @@ _DAYS = 30
 """How far back a report and outages go."""
 
 
-@click.group()
+@click.group(short_help="Analyse the event log with Spark.")
 @takes_place()
 def pipeline() -> None:
     """Make tables of the event log with Spark; needs mqcd[pipeline] and Java."""
@@ -99,7 +99,7 @@ def _tell_run(batch: int, counts: dict[str, int], *, as_json: bool) -> None:
         click.echo(_counted(counts) if counts["files"] else "nothing new")
 
 
-@pipeline.command("stream")
+@pipeline.command("stream", short_help="Take event files into the tables as they come.")
 @click.option("--once", is_flag=True, help="End when what there is now has been taken.")
 @click.option(
     "--every",
@@ -224,7 +224,7 @@ def export(
         click.echo(f"{out}: {size} octets")
 
 
-@pipeline.command("report")
+@pipeline.command("report", short_help="Show the tables as one HTML page.")
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), required=True,
               help="The HTML file; one that exists is replaced.")  # fmt: skip
 @click.option("--days", metavar="N", type=click.IntRange(1, 3650), default=_DAYS, show_default=True,
@@ -274,7 +274,7 @@ def _parsed_delays(_context: click.Context, _parameter: click.Parameter, text: s
         raise click.BadParameter(str(error)) from None
 
 
-@pipeline.command("advise")
+@pipeline.command("advise", short_help="Make advice, look through it, put it in effect.")
 @click.option("--list", "listing", is_flag=True, help="Show what is in effect, proposed and cancelled.")
 @click.option("--apply", "applying", is_flag=True, help="Put what is proposed in effect, without a restart.")
 @click.option("--cancel", "cancelled", metavar="ID", help="Take one piece back until its end.")

@@ -123,7 +123,7 @@ def stat(place: Place, as_json: bool) -> None:
             click.echo(told)
 
 
-@queue.command("cat")
+@queue.command("cat", short_help="Print the content of a message.")
 @click.argument("spid", callback=_spid)
 @takes_place()
 @pass_place
@@ -135,7 +135,7 @@ def cat(place: Place, spid: int) -> None:
         sys.stdout.buffer.flush()
 
 
-@queue.command("export")
+@queue.command("export", short_help="Copy messages into a directory.")
 @click.option("--to", "target", metavar="DIR", callback=_directory, required=True,
               help="A new or empty directory.")  # fmt: skip
 @click.option("--without-manifest", is_flag=True,

@@ -19,7 +19,7 @@ def run(place: Place) -> int:
     return run_server(place.load, place.conf)
 
 
-@click.command()
+@click.command(short_help="Check the configuration and show it whole.")
 @takes_place()
 @pass_place
 def check(place: Place) -> int:

@@ -118,6 +118,11 @@ class _Reader:
         lines = self._disk.read_file(path).decode("utf-8", "replace").split("\n")
         if not lines[-1]:
             lines.pop()
+        if lines and all(map(index.is_foreign, lines)):
+            raise StoreUnavailable(
+                f"{path} is no index of `mqcd queue export` (`mqcd sink --store` uses that name, too); "
+                "move it away, and the .eml files are taken by their headers"
+            )
         for number, line in enumerate(lines, 1):
             self._progress("reading", number, len(lines))
             try:

@@ -102,6 +102,15 @@ def decode(line: str) -> Entry:
     return Entry(file, recipients)
 
 
+def is_foreign(line: str) -> bool:
+    """Whether a line comes from an index of another program: it names no message of a queue."""
+    try:
+        body = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return not (isinstance(body, dict) and "spid" in body)
+
+
 def _recipient(envelope: Envelope, size: int, fields: dict[str, Any]) -> Recipient:
     numbers = {name: _number(fields, name, allowed) for name, allowed in _NUMBERS.items()}
     texts = {name: _text(fields, name, most) for name, most in _TEXTS.items()}

@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area
+from mqcd.queue.admin import index
 from mqcd.queue.admin.eml import read_directory, with_crlf
 from mqcd.queue.admin.findings import Kind
 from mqcd.queue.admin.letters import Letter, Tree
 from mqcd.queue.durable import Disk
+from mqcd.sink.lines import message_fields, to_line
+from mqcd.sink.mail import Received
 from tests.fakes.clock import START_MS
 from tests.fakes.disk import FaultyDisk
 
@@ -29,6 +32,28 @@ def only(directory: Path, octets: bytes) -> Letter:
     assert tree.problems == []
     (letter,) = tree.letters
     return letter
+
+
+def test_an_index_of_the_sink_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.eml").write_bytes(b"From: a@a.example\r\nTo: b@b.example\r\n\r\nx\r\n")
+    message = Received(
+        sender="a@a.example",
+        recipients=("b@b.example",),
+        content=b"x\r\n",
+        helo="h.example",
+        peer="",
+        at_ms=0,
+    )
+    (tmp_path / index.NAME).write_text(to_line(message_fields(message, file="a.eml")))
+    with pytest.raises(StoreUnavailable, match="is no index of `mqcd queue export`"):
+        read(tmp_path)
+
+
+def test_a_damaged_line_of_an_index_is_no_foreign_one() -> None:
+    assert not index.is_foreign('{"file": "a.eml", "spid": "00')
+    assert not index.is_foreign('{"file": "a.eml", "spid": 7}')
+    assert index.is_foreign('{"file": "a.eml"}')
+    assert index.is_foreign("[]")
 
 
 def test_headers_make_the_envelope(tmp_path: Path) -> None:
