@@ -11,12 +11,14 @@ number of pieces, never with the size of the text. No file is written here: `doc
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import pathlib
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, BinaryIO
 from xml.sax.saxutils import quoteattr
 
 from mqcd.config.document import BadDocument, Tag, each_tag
@@ -161,7 +163,7 @@ def read_advice(path: pathlib.Path) -> Advice:
     """The advice of a file. Raises BadConfiguration, also when it cannot be read."""
     reading = _Reading(str(path))
     try:
-        with path.open("rb") as file:
+        with _open(path) as file:
             for tag in each_tag(file):
                 reading.take(tag)
                 if len(reading.errors) >= MAX_ERRORS:
@@ -171,6 +173,13 @@ def read_advice(path: pathlib.Path) -> Advice:
     except BadDocument as error:
         reading.wrong(error.line, "", str(error))
     return reading.advice()
+
+
+def _open(path: pathlib.Path) -> BinaryIO:
+    """A FIFO is not waited for: the server looks at this file while it runs. Raises OSError."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return path.open("rb")
 
 
 class _Reading:
@@ -226,7 +235,7 @@ class _Reading:
                 self.wrong(tag.line, f"{tag.name}@{name}", f"unknown: expected {', '.join(kind.parse)}")
                 continue
             try:
-                values[name] = parse(text)
+                values[name] = parse(_line(text))
             except (ValueError, BadValue, DecodeError) as error:
                 self.wrong(tag.line, f"{tag.name}@{name}", str(error))
         given = tag.attributes
@@ -245,6 +254,14 @@ def _time(text: str) -> int:
     except (ValueError, OverflowError):
         pass
     raise ValueError(f'"{text}" does not fit: expected a time such as 2026-01-31T09:00:00.000Z')
+
+
+def _line(text: str) -> str:
+    """Reasons and replies stand in what this server answers: a line end in them would begin another reply."""
+    hidden = next((char for char in text if not char.isprintable()), None)
+    if hidden is not None:
+        raise ValueError(f"holds U+{ord(hidden):04X}: write one line without control characters")
+    return text
 
 
 def _text(text: str) -> str:

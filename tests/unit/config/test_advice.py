@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import tempfile
 from collections.abc import Callable
@@ -135,6 +136,27 @@ def test_what_is_no_advice_is_refused_with_its_line(
 def test_each_attribute_that_does_not_fit_is_named(write: Write, element: str, path: str) -> None:
     found = errors_of(write(f'<advice version="1">\n{element}\n</advice>'.encode()))
     assert (2, path) in found
+
+
+@pytest.mark.parametrize(
+    "hidden", ["&#13;&#10;", "&#10;", "&#9;", "&#127;", "&#x85;", "&#x2028;", "&#x202E;"]
+)
+@pytest.mark.parametrize("name", ["reason", "evidence", "reply", "status", "id", "recipient"])
+def test_control_characters_are_refused(write: Write, name: str, hidden: str) -> None:
+    known = {"id": "s-1", "recipient": "a@b.org", "reason": "r"} | {name: f"550 no{hidden}250 ok"}
+    told = " ".join(f'{key}="{value}"' for key, value in known.items())
+    times = 'since="2026-01-01T00:00:00Z" until="2026-02-01T00:00:00Z"'
+    found = errors_of(write(f'<advice version="1">\n<suppress {told} {times}/></advice>'.encode()))
+    assert found == [(2, f"suppress@{name}")]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("make", [os.mkfifo, pathlib.Path.mkdir])
+def test_what_is_no_file_is_not_waited_for(
+    tmp_path: pathlib.Path, make: Callable[[pathlib.Path], None]
+) -> None:
+    make(tmp_path / "active.xml")
+    assert errors_of(tmp_path / "active.xml") == [(0, "")]
 
 
 def test_all_errors_come_at_once(write: Write) -> None:
