@@ -76,6 +76,7 @@ def _counted(counts: dict[str, int]) -> str:
 def run(place: Place, master: str | None, settings: dict[str, str], as_json: bool) -> None:
     """Take the event files that are new into the tables."""
     loaded, store = _tables(place)
+    from mqcd.net.clock import SystemClock
     from mqcd.pipeline.run import is_waiting
     from mqcd.pipeline.run import run as run_batch
 
@@ -88,7 +89,7 @@ def run(place: Place, master: str | None, settings: dict[str, str], as_json: boo
         return
     # Who comes a second time will come again: from then on Java is to start quickly.
     with _spark(place, master, settings, keeps=batch > 0) as (spark, store, told, progress):
-        done = run_batch(spark, store, told.ops.events.rootpath, tell=progress)
+        done = run_batch(spark, store, told.ops.events.rootpath, now=SystemClock().now(), tell=progress)
         _tell_run(done.batch, counts | done.counts, as_json=as_json)
 
 
@@ -138,13 +139,17 @@ def stream(
 
     opened = _spark(place, where["master"], where["settings"], streams=True)
     with store.streaming(), opened as (spark, _, told, progress):
+        from mqcd.net.clock import SystemClock
         from mqcd.pipeline.stream import Pace, Stream
 
         pace = Pace(once=once, every=every, files=maxfiles, octets=maxsize)
         directory = told.ops.events.rootpath
         # After Spark's start, which has a handler of its own for SIGINT.
         with _ending() as stop:
-            Stream(spark, store, directory, pace=pace, done=told_of, tell=progress).follow(stop)
+            followed = Stream(
+                spark, store, directory, clock=SystemClock(), pace=pace, done=told_of, tell=progress
+            )
+            followed.follow(stop)
 
 
 @contextmanager
@@ -182,7 +187,7 @@ def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: 
     with _spark(place, master, settings) as (spark, store, told, progress):
         from mqcd.pipeline.ledger import account, fields
 
-        patience = told.deliver.watchdog
+        patience, now = told.deliver.watchdog, SystemClock().now()
         sums = account(
             spark,
             store,
@@ -190,7 +195,8 @@ def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: 
             roots=(told.queue.rootpath, told.queue.spool.rootpath),
             source=options.source,
             tell=progress,
-            due_before=SystemClock().now() - patience if patience else 0,
+            now=now,
+            due_before=now - patience if patience else 0,
         )
     if as_json:
         click.echo(json_line(fields(sums)), nl=False)

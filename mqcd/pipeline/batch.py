@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from mqcd.pipeline import frames
 from mqcd.pipeline.schema import EVENT_TABLE, NEVER, spark_schema
 from mqcd.pipeline.session import little_work
+from mqcd.pipeline.sources.decode import AHEAD
 from mqcd.pipeline.sources.segments import EventFile, joined, parse_name
 from mqcd.pipeline.store import Commit, Store, overlaps, with_files
 from mqcd.pipeline.tables.events import doubled
@@ -53,11 +54,16 @@ class Batch:
         store: Store,
         last: Commit,
         tell: Tell,
+        *,
+        now: int,
     ) -> None:
+        """`now`: ms. What happened later than a server's clock may be ahead goes to `damaged`, and what the
+        tables say of the present is of this moment."""
         self._spark = spark
         self._store = store
         self._last = last
         self._tell = tell
+        self._now = now
         self._number = last.batch + 1
         self._staging = store.staging(self._number)
         self._remove: list[str] = []
@@ -93,7 +99,7 @@ class Batch:
             sequences=self._sequences,
             move=[list(pair) for pair in self._moves()],
             remove=self._remove,
-            last_hour=max(self._last.last_hour, *self._hours, 0),
+            last_hour=self._last_hour,
             counts={"files": len(taken), **counts},
         )
         self._step("committing")
@@ -115,7 +121,7 @@ class Batch:
         """Have the workers write what is in the files; gives what they tell of it."""
         with ThreadPoolExecutor(1) as threads:
             ahead = threads.submit(self._look_ahead)
-            told = files.map(intake(self._staging), TOLD_DDL).collect()
+            told = files.map(intake(self._staging, before=self._now + AHEAD), TOLD_DDL).collect()
             ahead.result()
         self._name(told)
         return told
@@ -271,8 +277,12 @@ class Batch:
     def _aged(self) -> date:
         """Whose message was made before this day is old. Most of those who are unfinished still are whom the
         log does not tell all of: what came before it began, or a file of it, is gone, and will never come."""
-        newest = max(self._last.last_hour, *self._hours)
-        return frames.EPOCH + timedelta(hours=newest) - _AGE
+        return frames.EPOCH + timedelta(hours=self._last_hour) - _AGE
+
+    @cached_property
+    def _last_hour(self) -> int:
+        """The last hour in which anything happened; never one to come, whatever a clock said."""
+        return min(max(self._last.last_hour, *self._hours, 0), self._now // HOUR_MS)
 
     @cached_property
     def _unfinished(self) -> list[str]:
@@ -320,13 +330,16 @@ class Batch:
         self._replace("ledger", ledger(rows), F.lit(False), self._days)
 
     def _queue_age(self) -> None:
-        first, last = self._hours[0], max(self._hours[-1], self._last.last_hour)
+        first, last = min(self._hours[0], self._last_hour), self._last_hour
         if self._last.last_hour:
-            # Who waited through hours in which nothing happened waited all the same.
-            first = min(first, self._last.last_hour + 1)
+            # Who waited through hours in which nothing happened waited all the same; and what was said of the
+            # last one may have been said before its end.
+            first = min(first, self._last.last_hour)
         before = F.unix_millis("hour") < F.lit(first * HOUR_MS)
-        rows = queue_age(self._waited(first), first, last)
-        self._replace("queue_age", rows, before, frames.days_of(range(first, last + 1)))
+        rows = queue_age(self._waited(first), first, last, self._now)
+        days = frames.days_of(range(first, last + 1))
+        known = {Path(file).parent.name.removeprefix("day=") for file in self._store.files("queue_age")}
+        self._replace("queue_age", rows, before, [*days, *sorted(day for day in known if day > days[-1])])
 
     def _waited(self, first: int) -> DataFrame:
         """All who may have waited in that hour or later. Who ended before is most of the history: Parquet

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import DateType, StructField, StructType
 
 from mqcd.pipeline.schema import DAMAGED, EVENT_FIELDS, EVENTS, spark_schema
-from mqcd.pipeline.sources.decode import decode
+from mqcd.pipeline.sources.decode import read_events
 from mqcd.pipeline.sources.segments import PARTITION, EventFile, Sets, grouped, parse_name, without
 from mqcd.pipeline.store import Store
 from mqcd.pipeline.tables.folding import RECIPIENT
@@ -63,7 +63,7 @@ def _schema(spark: SparkSession, table: str) -> StructType:
     if table == "recipients":
         return spark_schema(RECIPIENT)
     recipients = nothing(spark, schema_of(spark, "recipients"))
-    return ledger(recipients).schema if table == "ledger" else queue_age(recipients, 0, 0).schema
+    return ledger(recipients).schema if table == "ledger" else queue_age(recipients, 0, 0, 0).schema
 
 
 def _with_day(schema: StructType) -> StructType:
@@ -149,11 +149,12 @@ def files_named(frame: DataFrame, but: Sets) -> Files:
     return Files(frame.select("file"), paths)
 
 
-def events_in(files: Files) -> DataFrame:
-    """What the files hold, as the source `mqcd-events` gives it."""
-    return files.map(_decoded, EVENTS)
+def events_in(files: Files, before: int) -> DataFrame:
+    """What the files hold, as the source `mqcd-events` gives it; events that did not happen `before`, ms, are
+    damage."""
 
+    def read(paths: Iterator[str]) -> Iterator[pa.RecordBatch]:
+        for path in map(Path, paths):
+            yield from read_events(path, before)
 
-def _decoded(paths: Iterator[str]) -> Iterator[pa.RecordBatch]:
-    for path in map(Path, paths):
-        yield from decode(path.name, path.read_bytes())
+    return files.map(read, EVENTS)

@@ -23,7 +23,7 @@ from mqcd.pipeline.homes import Recorded, record
 from mqcd.pipeline.overdue import Stuck, listed, overdue
 from mqcd.pipeline.run import take_new
 from mqcd.pipeline.settling import settle
-from mqcd.pipeline.sources.decode import DOUBLED
+from mqcd.pipeline.sources.decode import AHEAD, DOUBLED
 from mqcd.pipeline.sources.segments import closed_files, without
 from mqcd.pipeline.store import Commit, Store
 from mqcd.pipeline.tables.folding import ENDS, KEY, LIFE, STATE
@@ -94,26 +94,29 @@ def account(
     roots: tuple[Path, Path],
     source: Source,
     tell: Tell,
+    now: int,
     due_before: int = 0,
 ) -> Account:
     """Bring the tables up to date, add everything up, and put what was found into the table `ledger`.
 
-    `due_before`: who waits and was due before that, ms, is stuck. Nobody else writes meanwhile: events of a
-    time after the queue was read would make it uneven. A batch that is being made is waited for. Raises
+    Times are ms; who waits and was due before `due_before` is stuck. Nobody else writes meanwhile: events of
+    a time after the queue was read would make it uneven. A batch that is being made is waited for. Raises
     what `run` and `record` raise.
     """
     tell("waiting for the tables", 0, 0)
     with store.writing(_NAME, patience=store.patience) as last, store.accounting() as own:
         tell("reading the queue", 0, 0)
         recorded = record(*roots, source, own)
-        last = take_new(spark, store, last, events, admits=recorded.is_earlier, tell=tell)
+        last = take_new(spark, store, last, events, now=now, admits=recorded.is_earlier, tell=tell)
         tell("adding up", 0, 0)
-        return _add_up(spark, store, last, recorded, due_before)
+        return _add_up(spark, store, last, recorded, now, due_before)
 
 
-def _add_up(spark: SparkSession, store: Store, last: Commit, recorded: Recorded, due_before: int) -> Account:
+def _add_up(
+    spark: SparkSession, store: Store, last: Commit, recorded: Recorded, now: int, due_before: int
+) -> Account:
     known = frames.read(spark, store, "recipients")
-    fresh = _fresh_events(spark, last, recorded)
+    fresh = _fresh_events(spark, last, recorded, now)
     others = _others(known, fresh, recorded.node)
     elsewhere = known.where(F.col("node").isin(others))
     known = known.where(~F.col("node").isin(others))
@@ -153,12 +156,13 @@ def _others(known: DataFrame, fresh: DataFrame | None, own: str) -> list[str]:
     return sorted(row["node"] for row in spans if row["node"] != own and row["last"] > began)
 
 
-def _fresh_events(spark: SparkSession, last: Commit, recorded: Recorded) -> DataFrame | None:
+def _fresh_events(spark: SparkSession, last: Commit, recorded: Recorded, now: int) -> DataFrame | None:
     """Those of segments whose files are not in the tables."""
     files = list(without(closed_files(recorded.events), last.taken))
     if not files:
         return None
-    return frames.events_in(frames.files_of(spark, files))
+    events = frames.events_in(frames.files_of(spark, files), now + AHEAD)
+    return events.where(F.col("damage").isNull())
 
 
 def _homes(spark: SparkSession, recorded: Recorded) -> DataFrame:

@@ -1,7 +1,7 @@
 """A batch: event files that were not taken yet go into all tables, at once or not at all.
 
     store = Store(ROOT)
-    run(spark, store, EVENTS_DIRECTORY)
+    run(spark, store, EVENTS_DIRECTORY, now=clock.now())
 
 What a batch costs depends on the batch and on what is unfinished, not on the history: `events` and finished
 recipients are added to, unfinished ones are written anew, and of the other tables the hours and days that
@@ -32,16 +32,17 @@ def run(
     store: Store,
     directory: Path,
     *,
+    now: int,
     patience: float = 0,
     tell: Tell = silent,
 ) -> Commit:
     """Take the new files of a directory; gives the commit, whose counts are all 0 when there were none.
 
-    Raises PipelineBusy when another process has written for all of `patience`, seconds; OSError, and what
-    Spark raises: then nothing has changed.
+    `now`: ms. Raises PipelineBusy when another process has written for all of `patience`, seconds; OSError,
+    and what Spark raises: then nothing has changed.
     """
     with store.writing(patience=patience) as last:
-        done = take_new(spark, store, last, directory, tell=tell)
+        done = take_new(spark, store, last, directory, now=now, tell=tell)
         return done if done is not last else Commit(batch=last.batch, taken=last.taken)
 
 
@@ -51,6 +52,7 @@ def take_new(
     last: Commit,
     directory: Path,
     *,
+    now: int,
     admits: Callable[[EventFile], bool] = lambda _file: True,
     tell: Tell = silent,
 ) -> Commit:
@@ -61,7 +63,7 @@ def take_new(
     files = [file for file in without(closed_files(directory), last.taken) if admits(file)]
     if not files:
         return last
-    return Batch(spark, store, last, tell).take(frames.files_of(spark, files))
+    return Batch(spark, store, last, tell, now=now).take(frames.files_of(spark, files))
 
 
 def is_waiting(store: Store, directory: Path) -> bool:

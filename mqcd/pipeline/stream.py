@@ -25,6 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from mqcd.core.ports import Clock
 from mqcd.pipeline import frames
 from mqcd.pipeline.batch import Batch, Tell
 from mqcd.pipeline.run import silent
@@ -60,6 +61,7 @@ class Stream:
         store: Store,
         directory: Path,
         *,
+        clock: Clock,
         pace: Pace,
         done: Callable[[Commit], None],
         tell: Tell = silent,
@@ -68,6 +70,7 @@ class Stream:
         self._spark = spark
         self._store = store
         self._directory = directory
+        self._clock = clock
         self._pace = pace
         self._done = done
         self._tell = tell
@@ -130,8 +133,9 @@ class Stream:
             try:
                 with self._writing(self._stop) as last:
                     # What others took between two batches Spark does not know of.
+                    batch = Batch(self._spark, self._store, last, self._tell, now=self._clock.now())
                     files = frames.files_named(unread, last.taken)
-                    taken = Batch(self._spark, self._store, last, self._tell).take(files)
+                    taken = batch.take(files)
             except PipelineBusy:
                 # Told to stop while it waited.
                 return

@@ -10,8 +10,10 @@ from pathlib import Path
 from mqcd.core.events import format_time
 from mqcd.core.spid import format_spid, spid_at
 
-T0 = 1_795_000_020_000
-"""2026-11-18T11:07:00Z."""
+T0 = 1_763_464_020_000
+"""2025-11-18T11:07:00Z."""
+NOW = 1_900_000_000_000
+"""When all that tests tell of is long past."""
 MINUTE, HOUR = 60_000, 3_600_000
 Event = dict[str, object]
 

@@ -24,6 +24,7 @@ from mqcd.queue.admin.findings import silent
 from tests.bench.eventlogs.generate import generate
 from tests.bench.eventlogs.truth import Told
 from tests.bench.eventlogs.world import Plan
+from tests.pipeline.making import NOW
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -52,7 +53,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     root = tmp_path_factory.mktemp("advice")
     told = generate(PLAN, root / "log", processes=1)
     store = Store(root / "pipeline")
-    run(spark, store, root / "log" / "events")
+    run(spark, store, root / "log" / "events", now=NOW)
     return World(told, spark, store, max(node["end"] for node in told.nodes) + 1)
 
 

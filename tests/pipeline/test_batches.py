@@ -8,13 +8,15 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.pipeline import frames
 from mqcd.pipeline.export import export
@@ -24,13 +26,14 @@ from mqcd.pipeline.session import little_work
 from mqcd.pipeline.sources.decode import DOUBLED, decode
 from mqcd.pipeline.store import Commit, Store
 from mqcd.pipeline.tables.ledger import off_balance, with_homes
+from mqcd.pipeline.tables.replies import LONGEST, shape, suggested, words_of
 from tests.pipeline.asking import table
-from tests.pipeline.making import HOUR, MINUTE, T0, Event, Log, write
+from tests.pipeline.making import HOUR, MINUTE, NOW, T0, Event, Log, write
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
 
 Rows = list[dict[str, Any]]
-BEST = {"v": 1, "event": "refused", "at": "2026-11-18T11:07:00.000Z", "code": 550, "class": "policy"}
+BEST = {"v": 1, "event": "refused", "at": "2025-11-18T11:07:00.000Z", "code": 550, "class": "policy"}
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ def first_events(log: Log, other: Log) -> tuple[Event, Event, Event]:
     """One is delivered, one waits, one bounces, one of another node waits; gives whom more is told of."""
     slow = log.accept(T0, "b@slow.example")
     log.attempt(slow, T0 + 10)
-    log.verdict(slow, "deferred", T0 + 50, due="2026-11-18T11:30:00.000Z")
+    log.verdict(slow, "deferred", T0 + 50, due="2025-11-18T11:30:00.000Z")
     told = log.deliver(T0 + MINUTE)
     dead = log.accept(T0 + MINUTE, "c@dead.example")
     log.verdict(dead, "bounced", T0 + MINUTE + 60)
@@ -91,7 +94,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     first = log.seal(events)
     other.seal(events)
     steps: list[tuple[str, int, int]] = []
-    commits = [run(spark, store, events, tell=lambda *step: steps.append(step))]
+    commits = [run(spark, store, events, now=NOW, tell=lambda *step: steps.append(step))]
     tables = [{name: table(store, name) for name in frames.TABLES}]
 
     later_events(log, told, slow)
@@ -103,12 +106,12 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     # Hours and days are UTC whatever the session's zone is: what is expected says so.
     spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
     try:
-        commits.append(run(spark, store, events))
+        commits.append(run(spark, store, events, now=NOW))
         export(frames.read(spark, store, "sites"), root / "sites.csv")
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     tables.append({name: table(store, name) for name in frames.TABLES})
-    commits.append(run(spark, store, events))
+    commits.append(run(spark, store, events, now=NOW))
     return World(store, tuple(commits), tuple(tables), str(slow["spid"]), root / "sites.csv", steps)
 
 
@@ -182,7 +185,7 @@ def test_a_little_batch_is_one_task_unless_somebody_chose_more(spark: SparkSessi
         log = Log("n1")
         log.deliver(T0)
         log.seal(tmp_path / "events")
-        run(spark, store, tmp_path / "events", tell=tell)
+        run(spark, store, tmp_path / "events", now=NOW, tell=tell)
         assert (seen["recipients"], seen["sites"]) == ("1", "1")
         assert spark.conf.get(name) == "8", "for whoever comes next"
     finally:
@@ -243,14 +246,57 @@ def test_two_nodes_may_make_the_same_spid(spark: SparkSession, world: World) -> 
 
 def test_the_time_zone_of_the_session_changes_nothing(world: World) -> None:
     """Half past five in the morning there is midnight's hour here."""
-    midnight = datetime(2026, 11, 19, tzinfo=UTC)
+    midnight = datetime(2025, 11, 19, tzinfo=UTC)
     for name in ("sites", "senders", "ledger"):
         assert max(row["hour"] for row in world.tables[1][name]) == midnight, name
         days = sorted(Path(path).parent.name for path in world.store.files(name))
-        assert set(days) == {"day=2026-11-18", "day=2026-11-19"}, name
+        assert set(days) == {"day=2025-11-18", "day=2025-11-19"}, name
     told = list(csv.DictReader(world.sites.read_text().splitlines()))
     hours = {row["hour"] for row in told if row["site"] == "site.example"}
-    assert hours == {"2026-11-18T11:00:00.000Z", "2026-11-19T00:00:00.000Z"}
+    assert hours == {"2025-11-18T11:00:00.000Z", "2025-11-19T00:00:00.000Z"}
+
+
+def test_a_clock_ahead_distorts_nothing(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+    """Nor does what an earlier mqcd made of one."""
+    log, events = Log(), tmp_path / "events"
+    log.accept(T0 - 2 * HOUR)
+    log.accept(T0 + 2 * HOUR, "ahead@site.example")
+    log.accept(T0 + 400 * 24 * HOUR, "future@site.example")
+    log.seal(events)
+    commit = run(spark, store, events, now=T0)
+    assert (commit.last_hour, commit.counts["damaged"]) == (T0 // HOUR, 1)
+    assert ages(store) == {9: (1, "5m-1h"), 10: (1, "1h-4h"), 11: (1, "1h-4h")}
+
+    store.commit(replace(commit, batch=2, last_hour=T0 // HOUR + 9000, move=[], remove=[]))
+    poisoned = store.table("queue_age") / "day=2026-10-01" / "x.parquet"
+    poisoned.parent.mkdir()
+    poisoned.write_bytes(Path(store.files("queue_age")[0]).read_bytes())
+    log.deliver(T0 + 50 * MINUTE)
+    log.seal(events)
+    assert run(spark, store, events, now=T0 + HOUR).last_hour == T0 // HOUR + 1
+    assert not poisoned.exists()
+    assert ages(store)[12] == (1, "1h-4h")
+
+
+def test_the_running_hour_has_ages_of_now(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+    """And once it is over, of its end, even if nothing has happened since."""
+    log, events = Log(), tmp_path / "events"
+    log.accept(T0)
+    log.seal(events)
+    run(spark, store, events, now=T0 + 26_000)
+    assert ages(store) == {11: (1, "0-5m")}
+    (row,) = table(store, "queue_age")
+    assert row["oldest_ms"] == 26_000
+
+    log.deliver(T0 + HOUR)
+    log.seal(events)
+    run(spark, store, events, now=T0 + HOUR + MINUTE)
+    assert ages(store) == {11: (1, "5m-1h"), 12: (1, "1h-4h")}
+
+
+def ages(store: Store) -> dict[int, tuple[int, str]]:
+    """By the hour of the day: who waits."""
+    return {row["hour"].hour: (row["recipients"], row["age"]) for row in table(store, "queue_age")}
 
 
 def test_whom_the_log_does_not_tell_all_of_is_not_written_anew_for_ever(
@@ -266,9 +312,9 @@ def test_whom_the_log_does_not_tell_all_of_is_not_written_anew_for_ever(
     log.deliver(now)
     log.seal(events)
     best = write(events / "n1-0-b17.jsonl.gz", [BEST | {"id": "n1/0/b17-1"}])
-    run(spark, store, events)
+    run(spark, store, events, now=NOW)
     kept = {Path(path).parent.name: Path(path).name[:5] for path in store.files("recipients")}
-    assert kept == {"day=2026-11-18": "aged-", "day=2026-11-26": "done-"}
+    assert kept == {"day=2025-11-18": "aged-", "day=2025-11-26": "done-"}
 
     (tmp_path / "late").rename(acceptance)
     whole = log.accept(now + MINUTE, "whole@site.example")
@@ -277,7 +323,7 @@ def test_whom_the_log_does_not_tell_all_of_is_not_written_anew_for_ever(
     log.verdict(whole, "deferred", now + 2 * MINUTE)
     log.verdict(gone, "delivered", now + 2 * MINUTE, 2)
     log.seal(events)
-    run(spark, store, events)
+    run(spark, store, events, now=NOW)
 
     row, *_ = sorted(table(store, "recipients"), key=lambda each: each["spid"])
     assert (row["recipient"], row["accepts"], row["outcome"], row["open"]) == (
@@ -291,14 +337,51 @@ def test_whom_the_log_does_not_tell_all_of_is_not_written_anew_for_ever(
     (tmp_path / "late").rename(acceptance)
     log.verdict(whole, "delivered", now + 3 * MINUTE, 2)
     log.seal(events)
-    run(spark, store, events)
+    run(spark, store, events, now=NOW)
     *_, row = sorted(table(store, "recipients"), key=lambda each: each["spid"])
     assert (row["recipient"], row["deferrals"], row["open"]) == ("whole@site.example", 1, False)
     assert len(table(store, "recipients")) == 3
     assert {Path(path).name[:5] for path in store.files("recipients")} == {"done-"}
 
     best.with_name("copy-0-b18.jsonl.gz").write_bytes(best.read_bytes())
-    assert run(spark, store, events).counts == {"files": 1, "events": 0, "damaged": 1}
+    assert run(spark, store, events, now=NOW).counts == {"files": 1, "events": 0, "damaged": 1}
+
+
+@pytest.mark.timeout(120)
+def test_a_long_reply_is_cut_before_it_is_searched(spark: SparkSession) -> None:
+    """Uncut, each of these takes minutes."""
+    hostile = ["a." * 50_000, "0-" * 50_000, "@" * 100_000, "a@" * 50_000, "1:" * 50_000, "1.1.1." * 20_000]
+    said = "Try again later, <someone@there.example> " * 6
+    rows = spark.createDataFrame([(each,) for each in (said, *hostile)], "reply string")
+    reply = F.col("reply")
+    found = rows.select(
+        shape(reply), suggested(shape(reply)), words_of(reply).rlike(r"\brate\b.{0,20}\blimit")
+    ).collect()
+    assert all(len(row[0]) <= LONGEST for row in found)
+    # Its last address is cut in two, and left out.
+    assert found[0][0] == "Try again later, ADDRESS " * 4 + "Try again later,"
+    assert found[0][1] == "greylisted"
+
+
+def test_an_export_holds_no_formula_and_can_be_undone(spark: SparkSession, tmp_path: Path) -> None:
+    texts = [f"{first}1+1" for first in "=+-@\t\r\n\uff1d'a "] + ["", "'", "a=1", '=x",y\n']
+    rows = [(n, -n, text) for n, text in enumerate(texts)]
+    frame = spark.createDataFrame(rows, "n int, negative int, text string").orderBy("n")
+    target = tmp_path / "x.csv"
+    target.touch(0o644)
+    before = os.umask(0)
+    try:
+        export(frame, target)
+    finally:
+        os.umask(before)
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [target]
+    with target.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    cells = [row["text"] for row in found]
+    assert not [cell for cell in cells if cell[:1] in tuple("=+-@\t\r\n\uff1d")]
+    assert [cell.removeprefix("'") for cell in cells] == texts
+    assert found[3]["negative"] == "-3"
 
 
 def test_a_stream_takes_each_file_once(spark: SparkSession, tmp_path: Path) -> None:

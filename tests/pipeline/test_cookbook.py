@@ -12,7 +12,7 @@ from mqcd.pipeline.notebook import open_tables
 from mqcd.pipeline.run import run
 from mqcd.pipeline.store import Store
 from tests.e2e.kit.server import ROOT
-from tests.pipeline.making import MINUTE, T0, Log
+from tests.pipeline.making import MINUTE, NOW, T0, Log
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -48,7 +48,7 @@ def test_every_snippet_runs_and_finds_something(
     events = tmp_path / "events"
     spid = life(events)
     store = Store(tmp_path / "var" / "pipeline")
-    run(spark, store, events)
+    run(spark, store, events, now=NOW)
     monkeypatch.chdir(tmp_path)
     tables = open_tables("var/pipeline")
     assert tables.taken == {"n1-0-": "1", "x-bad.jsonl.gz": "0"}

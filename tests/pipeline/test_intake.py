@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from mqcd.pipeline.run import is_waiting
+from mqcd.pipeline.sources.decode import LATEST
+from mqcd.pipeline.sources.segments import closed_files
 from mqcd.pipeline.store import Store
 from mqcd.pipeline.workers.intake import TOGETHER, intake
 from mqcd.pipeline.workers.parts import PART
@@ -18,8 +23,11 @@ from tests.pipeline.making import HOUR, T0, Log, write
 _DAY = 24 * HOUR
 
 
-def told_of(target: Path, *paths: Path, together: int = TOGETHER) -> list[dict[str, Any]]:
-    return [row for batch in intake(target, together)(map(str, paths)) for row in batch.to_pylist()]
+def told_of(
+    target: Path, *paths: Path, before: int = LATEST, together: int = TOGETHER
+) -> list[dict[str, Any]]:
+    work = intake(target, before=before, together=together)
+    return [row for batch in work(map(str, paths)) for row in batch.to_pylist()]
 
 
 def test_each_file_tells_its_ids_hours_and_days(tmp_path: Path) -> None:
@@ -42,16 +50,16 @@ def test_each_file_tells_its_ids_hours_and_days(tmp_path: Path) -> None:
         (second.name, 6, 8, 3),
     ]
     assert series[0]["hours"] == [T0 // HOUR, T0 // HOUR + 1]
-    assert [row["days"] for row in told if row["days"]] == [["2026-11-15", "2026-11-18", "2026-11-19"]]
+    assert [row["days"] for row in told if row["days"]] == [["2025-11-15", "2025-11-18", "2025-11-19"]]
     parts = [Path(row["part"]) for row in told if row["part"]]
     assert all(path.name.endswith(PART) for path in parts)
     rows = {str(path.parent.relative_to(tmp_path / "in")): pq.read_table(path).num_rows for path in parts}
     assert rows == {
-        "in/into=events/day=2026-11-18": 4,
-        "in/into=events/day=2026-11-19": 3,
+        "in/into=events/day=2025-11-18": 4,
+        "in/into=events/day=2025-11-19": 3,
         # Of the one who was accepted in a file that is not here more is to be known.
-        "in/into=recipients/kept=done-/day=2026-11-18": 1,
-        "in/into=recipients/kept=done-/day=2026-11-19": 1,
+        "in/into=recipients/kept=done-/day=2025-11-18": 1,
+        "in/into=recipients/kept=done-/day=2025-11-19": 1,
         "told": 1,
     }
 
@@ -87,6 +95,63 @@ def test_times_that_no_server_has_are_damage_and_stop_nothing(tmp_path: Path, na
     assert [(row["events"], row["hours"]) for row in told if row["events"]] == [(3, [T0 // HOUR])]
     (damaged,) = (row["part"] for row in told if row["part"] and "into=damaged" in row["part"])
     assert pq.read_table(damaged)["damage"].to_pylist() == [f"{name} is no time of a server"]
+
+
+@pytest.mark.parametrize("nonsense", [b"", b"{nonsense\n"])
+def test_an_event_of_the_future_is_damage(tmp_path: Path, nonsense: bytes) -> None:
+    log = Log()
+    waits = log.accept(T0)
+    log.verdict(waits, "deferred", T0 + 1, due="2025-11-30T00:00:00.000Z")
+    log.deliver(T0 + _DAY)
+    path = log.seal(tmp_path / "events")
+    path.write_bytes(path.read_bytes() + gzip.compress(nonsense))
+    told = told_of(tmp_path / "in", path, before=T0 + _DAY)
+    assert [(row["events"], row["hours"]) for row in told if row["events"]] == [(2, [T0 // HOUR])]
+    (damaged,) = (row["part"] for row in told if row["part"] and "into=damaged" in row["part"])
+    why = ["at lies in the future"] * 3
+    assert pq.read_table(damaged)["damage"].to_pylist()[:3] == why
+
+
+def _make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "make",
+    [
+        Path.mkdir,
+        os.mkfifo,
+        _make_socket,
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.symlink_to(path.name),
+    ],
+    ids=["directory", "fifo", "socket", "device", "loop"],
+)
+def test_what_is_no_regular_file_is_damage(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    log, events = Log(), tmp_path / "events"
+    log.deliver(T0)
+    good = log.seal(events)
+    odd = events / "n1-0-0000000002.jsonl.gz"
+    make(odd)
+    files = closed_files(events)
+    assert [(Path(file.path), file.size) for file in files] == [(good, good.stat().st_size), (odd, 0)]
+
+    told = told_of(tmp_path / "in", *(Path(file.path) for file in files))
+
+    assert [(row["file"], row["damaged"]) for row in told if row["damaged"] is not None] == [
+        (good.name, 0),
+        (odd.name, 1),
+    ]
+    (damaged,) = (row["part"] for row in told if row["part"] and "into=damaged" in row["part"])
+    ((why,),) = (table.values() for table in pq.read_table(damaged, columns=["damage"]).to_pylist())
+    assert why.startswith("no regular file: ")
+
+
+def test_a_link_to_nothing_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "n1-0-0000000001.jsonl.gz").symlink_to("gone")
+    assert closed_files(tmp_path) == []
 
 
 def test_an_empty_file_waits_too(tmp_path: Path) -> None:

@@ -23,9 +23,10 @@ from mqcd.pipeline.stream import Pace, Stream
 from mqcd.queue.admin.findings import silent
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import bounced, deferred, delivered
+from tests.fakes.clock import FakeClock
 from tests.fakes.figures import account as even_account
 from tests.pipeline.asking import table
-from tests.pipeline.making import Log
+from tests.pipeline.making import NOW, Log
 from tests.unit.queue.support import Rig
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
@@ -68,6 +69,7 @@ def accounted(spark: SparkSession, store: Store, rig: Rig, due_before: int = 0) 
         roots=(rig.queue, rig.spool),
         source=rig.options.source,
         tell=silent,
+        now=NOW,
         due_before=due_before,
     )
 
@@ -114,7 +116,7 @@ def test_people_are_told_who_is_stuck_and_who_may_have_mail_twice(capsys: pytest
         recipient="a\x1b[2J@site.example",
         site="site.example",
         accepted=None,
-        due=1_795_000_020_000,
+        due=1_763_464_020_000,
         attempts=4,
         status="4.7.1",
         reply="Greylisted",
@@ -124,7 +126,7 @@ def test_people_are_told_who_is_stuck_and_who_may_have_mail_twice(capsys: pytest
     said = capsys.readouterr().out
     assert "1 delivered after a connection that broke behind the final dot\n" in said
     assert "maybe twice: A/1\nmaybe twice: B/2\n" in said
-    assert said.endswith("due 2026-11-18T11:07:00.000Z, 4 attempts: 4.7.1 Greylisted\n")
+    assert said.endswith("due 2025-11-18T11:07:00.000Z, 4 attempts: 4.7.1 Greylisted\n")
     assert "stuck: 0000000000000002/1 to a" in said
     assert "\x1b" not in said
     show(even_account(stuck=1200, overdue=[each] * 1000))
@@ -196,7 +198,7 @@ async def test_an_account_is_made_beside_a_stream(spark: SparkSession, store: St
     stop, taken = threading.Event(), list[Commit]()
     pace = Pace(every=100)
     with store.streaming():
-        stream = Stream(spark, store, rig.root / "events", pace=pace, done=taken.append)
+        stream = Stream(spark, store, rig.root / "events", clock=FakeClock(NOW), pace=pace, done=taken.append)
         following = threading.Thread(target=stream.follow, args=(stop,))
         following.start()
         try:

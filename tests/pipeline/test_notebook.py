@@ -14,7 +14,7 @@ from mqcd.pipeline.notebook import open_tables
 from mqcd.pipeline.run import run
 from mqcd.pipeline.session import WorkFailed, running
 from mqcd.pipeline.store import Store
-from tests.pipeline.making import MINUTE, T0, Log
+from tests.pipeline.making import MINUTE, NOW, T0, Log
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -27,13 +27,13 @@ def test_tables_that_do_not_exist_yet_are_empty(spark: SparkSession, tmp_path: P
     tables = open_tables(tmp_path / "pipeline")
     with tables.still():
         assert [tables[name].count() for name in TABLES] == [0] * len(TABLES)
-    assert run(spark, store, events).counts == {"files": 1, "events": 0, "damaged": 0}
+    assert run(spark, store, events, now=NOW).counts == {"files": 1, "events": 0, "damaged": 0}
     assert tables.taken == {"n1-0-": "1"}
     assert [tables[name].count() for name in TABLES] == [0] * len(TABLES)
     size = export(tables["sites"], tmp_path / "sites.csv")
     assert (tmp_path / "sites.csv").read_text().startswith("hour,site,")
     assert size == (tmp_path / "sites.csv").stat().st_size
-    assert run(spark, store, events).counts == {}
+    assert run(spark, store, events, now=NOW).counts == {}
     with pytest.raises(WorkFailed, match=r"^Spark gave up: .*nobody"), running() as lent:
         lent.sql("SELECT nobody").collect()
 
@@ -47,7 +47,7 @@ def test_columns_that_older_files_lack_are_null_and_those_they_have_too_many_are
     said = '  =1+1, "no"\r\nand\\ '
     log.verdict(slow, "deferred", T0 + 50, reply=said)
     log.seal(events)
-    run(spark, store, events)
+    run(spark, store, events, now=NOW)
     for table, *lacks in (("events", "left_out"), ("recipients", "zone", "removed"), ("sites", "tls_share")):
         for path in map(Path, store.files(table)):
             older = spark.read.parquet(str(path)).drop(*lacks).selectExpr("*", "1 AS was_called_something")
@@ -56,7 +56,7 @@ def test_columns_that_older_files_lack_are_null_and_those_they_have_too_many_are
             part.replace(path)
     log.verdict(slow, "delivered", T0 + MINUTE, 2, zone="z1", left_out=3)
     log.seal(events)
-    run(spark, store, events)
+    run(spark, store, events, now=NOW)
     tables = open_tables(tmp_path / "pipeline")
     with tables.still(), pytest.raises(KeyError, match="nonsense"):
         tables["nonsense"]

@@ -73,7 +73,7 @@ def test_killed_in_the_middle_of_batches_nothing_is_lost_and_nothing_comes_twice
     """Python and Java together: while events are staged, when tables are staged, and behind a commit."""
     place, log, other = Place(tmp_path), Log(), Log("n2")
     waits = log.accept(T0, "waits@site.example")
-    log.verdict(waits, "deferred", T0 + 100, due="2026-11-18T11:30:00.000Z")
+    log.verdict(waits, "deferred", T0 + 100, due="2025-11-18T11:30:00.000Z")
     for hour in range(7):
         log.deliver(T0 + hour * HOUR)
         log.seal(place.events)
@@ -149,6 +149,7 @@ def spark_home(directory: Path) -> Path:
 
 _JOBS = """
 import json, sys, threading
+from mqcd.net.clock import SystemClock
 from dataclasses import asdict
 from pathlib import Path
 from mqcd.pipeline.export import export
@@ -160,7 +161,7 @@ from mqcd.pipeline.store import Store
 from mqcd.pipeline.stream import Pace, Stream
 from mqcd.queue.eventfiles import Source
 
-place, told = Path(sys.argv[1]), {}
+place, told, clock = Path(sys.argv[1]), {}, SystemClock()
 var = place / "var"
 events, store = var / "events", Store(var / "pipeline")
 quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -169,14 +170,15 @@ spark = session(
     master="local-cluster[2,1,1024]",
     settings={**split, "spark.executor.memory": "512m", "spark.executor.extraJavaOptions": quick},
 )
-told["run"] = run(spark, store, events).counts
+told["run"] = run(spark, store, events, now=clock.now()).counts
 for path in place.glob("*.jsonl.gz"):
     path.rename(events / path.name)
 with store.streaming():
     done = lambda commit: told.update(stream=commit.counts)
-    Stream(spark, store, events, pace=Pace(once=True), done=done).follow(threading.Event())
+    pace = Pace(once=True)
+    Stream(spark, store, events, clock=clock, pace=pace, done=done).follow(threading.Event())
 roots, source = (var / "queue", var / "spool"), Source(*json.loads(sys.argv[2]))
-sums = account(spark, store, events=events, roots=roots, source=source, tell=silent)
+sums = account(spark, store, events=events, roots=roots, source=source, tell=silent, now=clock.now())
 told["ledger"] = asdict(sums)
 told["waiting"] = spark.read.format("mqc").load(str(var / "queue")).count()
 told["export"] = export(Tables(spark, store)["recipients"], place / "recipients.csv")

@@ -21,8 +21,9 @@ from mqcd.pipeline.store import Commit, PipelineBusy, Store
 from mqcd.pipeline.stream import Pace, Stream
 from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.waiting import poll
+from tests.fakes.clock import FakeClock
 from tests.pipeline.asking import table
-from tests.pipeline.making import HOUR, T0, Log, ids_in
+from tests.pipeline.making import HOUR, NOW, T0, Log, ids_in
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -48,7 +49,9 @@ def streamed(spark: SparkSession, store: Store, events: Path, files: int | None 
     commits: list[Commit] = []
     with store.streaming():
         pace = Pace(once=True, files=files)
-        Stream(spark, store, events, pace=pace, done=commits.append).follow(threading.Event())
+        Stream(spark, store, events, clock=FakeClock(NOW), pace=pace, done=commits.append).follow(
+            threading.Event()
+        )
     return commits
 
 
@@ -70,7 +73,7 @@ def test_streams_and_runs_follow_one_another(spark: SparkSession, tmp_path: Path
 
     log.deliver(T0 + 4 * HOUR)
     log.seal(events)
-    assert run(spark, store, events).counts == {"files": 1, "events": 3, "damaged": 0}
+    assert run(spark, store, events, now=NOW).counts == {"files": 1, "events": 3, "damaged": 0}
 
     (tmp_path / "later").rename(late)
     copy = events / "x-copy.jsonl.gz"
@@ -83,7 +86,7 @@ def test_streams_and_runs_follow_one_another(spark: SparkSession, tmp_path: Path
     assert [row["damage"] for row in table(store, "damaged")].count("doubled id") == 3
     assert ids(store) == ids_in(events)
     assert streamed(spark, store, events) == []
-    assert run(spark, store, events).counts == {}
+    assert run(spark, store, events, now=NOW).counts == {}
 
     assert [row["outcome"] for row in table(store, "recipients")] == ["delivered"] * 5
     assert sum(row["accepted"] for row in table(store, "ledger")) == 5
@@ -117,7 +120,7 @@ def test_others_write_between_a_streams_batches_and_it_ends_when_told(
         with store.writing("a test", patience=300) as last:
             log.deliver(T0 + HOUR)
             log.seal(var / "events")
-            take_new(spark, store, last, var / "events")
+            take_new(spark, store, last, var / "events", now=NOW)
         log.deliver(T0 + 2 * HOUR)
         log.seal(var / "events")
         until(3)
@@ -136,7 +139,7 @@ def test_others_write_between_a_streams_batches_and_it_ends_when_told(
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert told == [{"batch": batch, "files": 1, "events": 3, "damaged": 0} for batch in (1, 3)]
     assert ids(store) == ids_in(var / "events")
-    assert run(spark, store, var / "events").counts == {}
+    assert run(spark, store, var / "events", now=NOW).counts == {}
 
 
 def test_a_stream_that_waits_for_another_writer_ends_when_told(
@@ -147,7 +150,7 @@ def test_a_stream_that_waits_for_another_writer_ends_when_told(
     log.seal(events)
     taken: list[Commit] = []
     waits = Waiting(store.root)
-    stream = Stream(spark, waits, events, pace=Pace(every=100), done=taken.append)
+    stream = Stream(spark, waits, events, clock=FakeClock(NOW), pace=Pace(every=100), done=taken.append)
     with store.writing("a test"):
         following = threading.Thread(target=stream.follow, args=(stop,))
         following.start()
@@ -165,12 +168,13 @@ def test_a_batch_that_fails_changes_nothing_and_its_reason_is_told(
     log.deliver(T0)
     log.seal(events)
     unreadable = events / "n1-0-0000000009.jsonl.gz"
-    unreadable.mkdir()
-    with pytest.raises(PySparkException, match="Is a directory"):
+    # A file like others, until it is read.
+    unreadable.symlink_to("/proc/self/mem")
+    with pytest.raises(PySparkException, match="Input/output error"):
         streamed(spark, store, events)
     assert store.last() == Commit()
     assert store.files("events") == []
-    unreadable.rmdir()
+    unreadable.unlink()
     (done,) = streamed(spark, store, events)
     assert done.batch == 1
     assert ids(store) == ids_in(events)

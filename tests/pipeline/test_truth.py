@@ -23,6 +23,7 @@ from tests.bench.eventlogs import damage
 from tests.bench.eventlogs.generate import generate
 from tests.bench.eventlogs.truth import Told
 from tests.bench.eventlogs.world import HOUR, Plan
+from tests.pipeline.making import NOW
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -65,9 +66,9 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     damage.add_broken_lines(max(events.glob("mail1-0-0*"), key=lambda path: path.stat().st_size))
     damage.add_empty(events, "mail1")
     damage.add_newer(events, "mail1")
-    run(spark, store, events)
+    run(spark, store, events, now=NOW)
     late.rename(events / late.name)
-    run(spark, store, events)
+    run(spark, store, events, now=NOW)
     return World(told, spark, store, gzip.decompress(source.read_bytes()).count(b"\n"))
 
 

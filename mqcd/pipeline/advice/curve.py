@@ -15,6 +15,7 @@ from mqcd.core.events import Verb
 from mqcd.pipeline.advice.decisions import STEPS, Rules
 from mqcd.pipeline.advice.pressure import TAKEN_UP, asks_for_less
 from mqcd.pipeline.tables.folding import KEY
+from mqcd.pipeline.tables.replies import words_of
 from mqcd.pipeline.tables.times import DAY_MS
 
 _VERDICTS = (Verb.DELIVERED, Verb.DEFERRED, Verb.EXPIRED)
@@ -23,7 +24,7 @@ _PASSING = r"gr[ae]y.?list|try again|come back|temporarily"
 
 def curves(events: DataFrame, rules: Rules, since: int) -> DataFrame:
     """Rows of `site`, `step` (its number), `least` (ms), `retries`, `taken`, of sites with enough of it."""
-    words = F.lower(F.coalesce("reply", F.lit("")))
+    words = words_of(F.col("reply"))
     passing = words.rlike(_PASSING) & F.col("phase").isin(*TAKEN_UP) & ~asks_for_less()
     told = events.where(
         F.col("event").isin(*(verb.value for verb in _VERDICTS))

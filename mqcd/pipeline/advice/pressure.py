@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.core.events import Verb
 from mqcd.pipeline.advice.decisions import HOUR, MINUTE, Rules
+from mqcd.pipeline.tables.replies import words_of
 from mqcd.pipeline.tables.times import DAY_MS
 
 _VERDICTS = (Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
@@ -33,7 +34,7 @@ _BUCKETS = {"minutes": MINUTE, "hours": HOUR}
 
 def asks_for_less() -> Column:
     """Whether a verdict's reply is one of throttling: by its words, or 421 4.7.x; greylisting is none."""
-    words = F.lower(F.coalesce("reply", F.lit("")))
+    words = words_of(F.col("reply"))
     status = F.coalesce("status", F.lit(""))
     code = (F.col("code") == 421) & status.startswith("4.7.")
     put_off = F.col("event").isin(Verb.DEFERRED.value, Verb.EXPIRED.value) & F.col("code").between(400, 499)
@@ -64,7 +65,7 @@ def pressed(tried: DataFrame, rules: Rules) -> DataFrame:
 
     `of_connections` and `of_rate`: how many of the replies speak of the one and not of the other.
     """
-    words = F.lower(F.coalesce("reply", F.lit("")))
+    words = words_of(F.col("reply"))
     connections, rate = words.rlike(_OF_CONNECTIONS), words.rlike(_OF_RATE)
     found = (
         tried.where("off")

@@ -61,7 +61,7 @@ def _account(
     """The account, or why there is none; the tables are brought up to date either way."""
     try:
         if not subject.roots[0].is_dir():
-            run(spark, store, subject.events, patience=store.patience, tell=tell)
+            run(spark, store, subject.events, now=made, patience=store.patience, tell=tell)
             return None, f"there is no queue in {subject.roots[0]}"
         try:
             sums = account(
@@ -71,11 +71,12 @@ def _account(
                 roots=subject.roots,
                 source=subject.source,
                 tell=tell,
+                now=made,
                 due_before=made - subject.overdue_ms if subject.overdue_ms else 0,
             )
         except (StoreDamaged, OSError) as error:
             # If it is not the queue, this fails as well.
-            run(spark, store, subject.events, patience=store.patience, tell=tell)
+            run(spark, store, subject.events, now=made, patience=store.patience, tell=tell)
             return None, f"the queue cannot be read: {error}"
         return sums, ""
     except PipelineBusy:

@@ -1,21 +1,25 @@
 """An event file's octets as Arrow batches; what cannot be read becomes rows that say so.
 
 A file whose lines are all good is parsed by Arrow at once. Any doubt (a torn file, a line that is no
-object, a field of another type, a newer version, an id that is not one or comes twice) sends the file's
-lines one by one through Python, and each bad line becomes a row with `damage` and `raw` and nothing else
-but its file.
+object, a field of another type, a newer version, a time that cannot be, an id that is not one or comes twice)
+sends the file's lines one by one through Python, and each bad line becomes a row with `damage` and `raw` and
+nothing else but its file.
 So no line vanishes: rows given = lines in the file, empty lines left out; a file that ends early gives one
-row more.
+row more. What is no regular file gives one row as well, and is never waited for.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
+import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -46,17 +50,54 @@ _KINDS: dict[pa.DataType, type] = {
 }
 _LIMITS = {pa.int32(): 1 << 31, pa.int64(): 1 << 63}
 _TIMES = tuple(name for name, kind in FIELDS if kind == TIME)
-_EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
-"""Between these a server's clock may be. SPIDs end before; and times that only some calendars know would
-fail every batch that meets them."""
+_EARLIEST, LATEST = 0, 4_102_444_800_000
+"""1970 and 2100, ms: between these a server's clock may be. SPIDs end before; and times that only some
+calendars know would fail every batch that meets them."""
+AHEAD = 86_400_000
+"""Ms that a server's clock may be ahead of ours. One event of next year would be the newest for a year."""
+_KINDS_OF_FILE = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
-def decode(name: str, data: bytes) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, given its name and its octets as they lie on disk."""
+def read_events(path: Path, before: int = LATEST) -> Iterator[pa.RecordBatch]:
+    """The rows of a file; see `decode`. Raises OSError for one that is gone or may not be read."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode):
+            # Should a FIFO take its place meanwhile: to open that must not wait for a writer.
+            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(fd, "rb") as file:
+                data = file.read()
+        else:
+            what = _KINDS_OF_FILE.get(stat.S_IFMT(mode), "of another kind")
+            yield _damaged(path.name, f"no regular file: {what}")
+            return
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        yield _damaged(path.name, "no regular file: a loop of symbolic links")
+        return
+    yield from decode(path.name, data, before)
+
+
+def _damaged(name: str, damage: str) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"file": name, "damage": damage}], schema=ARROW)
+
+
+def decode(name: str, data: bytes, before: int = LATEST) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, given its name and its octets as they lie on disk.
+
+    An event that did not happen `before`, ms, is damage.
+    """
     text, torn = unpack(data)
-    table = None if torn else _at_once(text)
+    table = None if torn else _at_once(text, before)
     if table is None:
-        table = _line_by_line(text, torn)
+        table = _line_by_line(text, torn, before)
     count = table.num_rows
     file = pa.array([name], pa.string()).take(pa.array([0] * count, pa.int8()))
     table = table.set_column(table.schema.get_field_index("file"), "file", file)
@@ -93,7 +134,7 @@ def _salvage(data: bytes) -> bytes:
     return bytes(found)
 
 
-def _at_once(text: bytes) -> pa.Table | None:
+def _at_once(text: bytes, before: int) -> pa.Table | None:
     """All lines; None when one of them is in doubt."""
     if not text:
         return _complete(LINE.empty_table(), "", 0)
@@ -105,7 +146,9 @@ def _at_once(text: bytes) -> pa.Table | None:
         return None
     if table.num_rows != text.count(b"\n") or any(table[name].null_count for name in _MUST):
         return None
-    if pc.max(table["v"]).as_py() > SCHEMA_VERSION or not all(_possible(table[name]) for name in _TIMES):
+    if pc.max(table["v"]).as_py() > SCHEMA_VERSION or not all(
+        _possible(table[name], _end(name, before)) for name in _TIMES
+    ):
         return None
     match = _ID.fullmatch(table["id"][0].as_py())
     if match is None or not pc.all(pc.starts_with(table["id"], match["prefix"])).as_py():
@@ -119,10 +162,14 @@ def _at_once(text: bytes) -> pa.Table | None:
     return _complete(table, match["node"], int(match["shard"]), None if match["file"] else numbers)
 
 
-def _possible(times: pa.ChunkedArray) -> bool:
+def _end(name: str, before: int) -> int:
+    """What a time must lie before, ms. When mail is due may be far away."""
+    return before if name == "at" else LATEST
+
+
+def _possible(times: pa.ChunkedArray, end: int) -> bool:
     span = pc.min_max(times.cast(pa.int64())).as_py()
-    first, last = (int(each.timestamp()) * 1_000_000 for each in (_EARLIEST, _LATEST))
-    return span["min"] is None or (first <= span["min"] and span["max"] < last)
+    return span["min"] is None or (span["min"] >= _EARLIEST * 1000 and span["max"] < end * 1000)
 
 
 def _complete(table: pa.Table, node: str, shard: int, sequence: pa.ChunkedArray | None = None) -> pa.Table:
@@ -141,13 +188,13 @@ def _complete(table: pa.Table, node: str, shard: int, sequence: pa.ChunkedArray 
     return table
 
 
-def _line_by_line(text: bytes, torn: str) -> pa.Table:
+def _line_by_line(text: bytes, torn: str, before: int) -> pa.Table:
     rows = []
     seen: set[str] = set()
     lines = text.split(b"\n")
     last = lines.pop()
     for line in filter(bytes.strip, lines):
-        row = _row(line)
+        row = _row(line, before)
         name = row.get("id", "")
         if name in seen:
             row = {"damage": DOUBLED, "raw": _text(line)}
@@ -165,14 +212,14 @@ def _text(line: bytes) -> str:
     return line.decode("utf-8", "replace")[:_RAW]
 
 
-def _row(line: bytes) -> dict[str, Any]:
+def _row(line: bytes, before: int) -> dict[str, Any]:
     try:
-        return _event(json.loads(line))
+        return _event(json.loads(line), before)
     except (ValueError, RecursionError) as error:
         return {"damage": str(error)[:_RAW], "raw": _text(line)}
 
 
-def _event(event: object) -> dict[str, Any]:
+def _event(event: object, before: int) -> dict[str, Any]:
     """The row of one event. Raises ValueError."""
     if not isinstance(event, dict):
         raise ValueError("not an object")
@@ -181,7 +228,11 @@ def _event(event: object) -> dict[str, Any]:
             raise ValueError(f"no {name}")
     if isinstance(event["v"], int) and event["v"] > SCHEMA_VERSION:
         raise ValueError(f"version {event['v']} is not known here; a newer mqcd reads it")
-    row = {name: _value(name, kind, event[name]) for name, kind in FIELDS if event.get(name) is not None}
+    row = {
+        name: _value(name, kind, event[name], _end(name, before))
+        for name, kind in FIELDS
+        if event.get(name) is not None
+    }
     match = _ID.fullmatch(str(row["id"]))
     if match is None:
         raise ValueError(f"id {row['id']!r:.80} is not node/shard/sequence")
@@ -189,15 +240,18 @@ def _event(event: object) -> dict[str, Any]:
     return row | {"node": match["node"], "shard": int(match["shard"]), "sequence": sequence}
 
 
-def _value(name: str, kind: pa.DataType, value: object) -> object:
+def _value(name: str, kind: pa.DataType, value: object, end: int) -> object:
     wanted = _KINDS.get(kind)
     if wanted is None:
         if not isinstance(value, str):
             raise ValueError(f"{name} is not a time")
         at = datetime.fromisoformat(value)
         at = at if at.tzinfo else at.replace(tzinfo=UTC)
-        if not _EARLIEST <= at < _LATEST:
+        ms = at.timestamp() * 1000
+        if not _EARLIEST <= ms < LATEST:
             raise ValueError(f"{name} is no time of a server")
+        if ms >= end:
+            raise ValueError(f"{name} lies in the future")
         return at
     if type(value) is not wanted:
         raise ValueError(f"{name} is not of its type")

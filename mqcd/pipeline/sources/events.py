@@ -42,7 +42,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from mqcd.pipeline.schema import EVENTS
-from mqcd.pipeline.sources.decode import decode, unread_file
+from mqcd.pipeline.sources.decode import read_events, unread_file
 from mqcd.pipeline.sources.segments import PARTITION, EventFile, closed_files, grouped, joined, within
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 def read_files(partition: InputPartition, unread: bool) -> Iterator[pa.RecordBatch]:
     """The rows of a task's files, a file at a time."""
     for path in map(Path, partition.value):
-        yield from [unread_file(str(path))] if unread else decode(path.name, path.read_bytes())
+        yield from [unread_file(str(path))] if unread else read_events(path)
 
 
 def plan(files: Sequence[EventFile], most: int) -> list[InputPartition]:

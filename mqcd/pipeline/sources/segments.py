@@ -7,9 +7,11 @@ there were; a file that comes late, with a number below those that were taken, i
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import re
+import stat
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -49,7 +51,8 @@ def closed_files(directory: Path, but: Sets | None = None) -> list[EventFile]:
     """All closed files that are not in a set, by series and number; none where there is no directory.
 
     A busy server closes one every five seconds and keeps them for a month, and a stream looks every second:
-    only what is new is asked for its size. Raises OSError.
+    only what is new is asked for its size. What is no regular file has none, and whoever reads it finds out.
+    Raises OSError.
     """
     found = []
     known = _holding(but or {})
@@ -61,10 +64,20 @@ def closed_files(directory: Path, but: Sets | None = None) -> list[EventFile]:
                     continue
                 # The server keeps them for so long only.
                 with suppress(FileNotFoundError):
-                    found.append(EventFile(*named, entry.path, entry.stat().st_size))
+                    found.append(EventFile(*named, entry.path, _size(entry)))
     except FileNotFoundError:
         return []
     return sorted(found)
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    try:
+        found = entry.stat()
+        return found.st_size if stat.S_ISREG(found.st_mode) else 0
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return 0
 
 
 def read_ranges(text: str) -> Ranges:

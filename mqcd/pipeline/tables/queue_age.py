@@ -1,4 +1,4 @@
-"""`queue_age`: who waited at the end of each UTC hour, and for how long."""
+"""`queue_age`: who waited at the end of each UTC hour, or at the moment of the batch, and for how long."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ def _hour(column: str) -> Column:
     return F.floor(F.unix_millis(column) / F.lit(HOUR_MS)).cast("long")
 
 
-def queue_age(recipients: DataFrame, first: int, last: int) -> DataFrame:
-    """A row for each hour from `first` to `last` (hours since 1970), node and age, where anybody waited."""
+def queue_age(recipients: DataFrame, first: int, last: int, now: int) -> DataFrame:
+    """A row for each hour from `first` to `last` (hours since 1970), node and age, where anybody waited.
+
+    Of the hour that is not over at `now`, ms, it says how old mail is then.
+    """
     known = recipients.where(F.col("accepted").isNotNull())
     ended = F.when(F.col("ended").isNotNull(), _hour("ended") - 1).otherwise(F.lit(last))
     spans = known.select(
@@ -34,8 +37,9 @@ def queue_age(recipients: DataFrame, first: int, last: int) -> DataFrame:
         F.least(ended, F.lit(last), _hour("accepted") + MOST).alias("to"),
     ).where(F.col("from") <= F.col("to"))  # fmt: skip
     waiting = spans.select("node", "size", "since", F.explode(F.sequence("from", "to")).alias("at"))
-    end = (F.col("at") + 1) * F.lit(HOUR_MS)
-    aged = waiting.withColumn("age_ms", end - F.col("since"))
+    end = F.least((F.col("at") + 1) * F.lit(HOUR_MS), F.lit(now))
+    # Another node's clock may be ahead of ours.
+    aged = waiting.withColumn("age_ms", F.greatest(end - F.col("since"), F.lit(0)))
     bucket = F.lit(BUCKETS[-1][0])
     for name, bound in reversed(BUCKETS[:-1]):
         bucket = F.when(F.col("age_ms") < bound, F.lit(name)).otherwise(bucket)

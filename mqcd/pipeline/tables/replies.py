@@ -41,6 +41,8 @@ CLASSES: tuple[tuple[str, str], ...] = (
     ("greylisted", r"try again (in|later)|temporarily deferred"),
 )
 """Suggested class, and what the reply says; the first that fits."""
+LONGEST = 200
+"""Characters of a reply to look at: strangers choose it, and patterns may take the square of its length."""
 _NOT_TAKEN = (Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
 
 
@@ -60,9 +62,17 @@ def refusals(events: DataFrame) -> DataFrame:
 
 def shape(reply: Column) -> Column:
     """A reply without what differs from message to message."""
+    first = F.substring(reply, 1, LONGEST)
+    # Of an address that is cut in two half would stay, another one in each reply.
+    reply = F.when(F.length(reply) > LONGEST, F.regexp_replace(first, r"\s\S*$", "")).otherwise(first)
     for pattern, word in _SHAPES:
         reply = F.regexp_replace(reply, pattern, word)
-    return F.substring(F.trim(F.regexp_replace(reply, r"\s+", " ")), 1, 200)
+    return F.substring(F.trim(F.regexp_replace(reply, r"\s+", " ")), 1, LONGEST)
+
+
+def words_of(reply: Column) -> Column:
+    """A reply, to be searched for words."""
+    return F.lower(F.substring(F.coalesce(reply, F.lit("")), 1, LONGEST))
 
 
 def suggested(shape: Column) -> Column:

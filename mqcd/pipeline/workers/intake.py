@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqcd.pipeline.schema import ARROW, DAMAGED, EVENT_FIELDS, EVENT_TABLE, NEVER
-from mqcd.pipeline.sources.decode import decode
+from mqcd.pipeline.sources.decode import LATEST, read_events
 from mqcd.pipeline.tables.folding import STATE, folded, of_events
 from mqcd.pipeline.workers.parts import DONE, Parts
 
@@ -48,27 +48,32 @@ TOGETHER = 100_000
 _HOUR_US = 3_600_000_000
 
 
-def intake(target: Path, together: int = TOGETHER) -> Callable[[Iterator[str]], Iterator[pa.RecordBatch]]:
+def intake(
+    target: Path, *, before: int = LATEST, together: int = TOGETHER
+) -> Callable[[Iterator[str]], Iterator[pa.RecordBatch]]:
     """What a task does, given the paths of files; gives rows as in TOLD.
 
-    It holds `together` rows, and those of a file, before it writes them below `target`.
+    It holds `together` rows, and those of a file, before it writes them below `target`. Events that did not
+    happen `before`, ms, are damage.
     """
     base = str(target)
 
     def work(names: Iterator[str]) -> Iterator[pa.RecordBatch]:
         paths = list(map(Path, names))
         if paths:
-            yield pa.RecordBatch.from_pylist(list(_take(paths, Parts(Path(base)), together)), schema=TOLD)
+            yield pa.RecordBatch.from_pylist(
+                list(_take(paths, Parts(Path(base)), before, together)), schema=TOLD
+            )
 
     return work
 
 
-def _take(paths: Iterable[Path], parts: Parts, together: int) -> Iterator[dict[str, Any]]:
+def _take(paths: Iterable[Path], parts: Parts, before: int, together: int) -> Iterator[dict[str, Any]]:
     waiting: list[pa.Table] = []
     days: set[str] = set()
     try:
         for path in paths:
-            rows = pa.Table.from_batches(decode(path.name, path.read_bytes()), schema=ARROW)
+            rows = pa.Table.from_batches(read_events(path, before), schema=ARROW)
             waiting.append(rows)
             yield {"file": path.name, "damaged": rows.num_rows - rows["damage"].null_count}
             for told in _series(_good(rows)):
