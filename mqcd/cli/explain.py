@@ -10,13 +10,13 @@ from mqcd.cli.options import Place, as_json, pass_place, takes_place
 
 
 @click.command(short_help="Say where mail goes and what it waits for.")
-@click.argument("asked", metavar="ADDRESS|SPID")
+@click.argument("asked", metavar="ADDRESS|DOMAIN|SPID")
 @click.option("--sender", metavar="ADDRESS", default="", help="Mail of this sender; some rules look at it.")
 @as_json
 @takes_place()
 @pass_place
 def explain(place: Place, asked: str, sender: str, as_json: bool) -> int:
-    """Say where mail for ADDRESS goes, or the message SPID, and what it waits for."""
+    """Say where mail for an address or a domain goes, or the message SPID, and what it waits for."""
     import asyncio
     import json
 

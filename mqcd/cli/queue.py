@@ -52,9 +52,9 @@ def selects(command: Command) -> Command:
     flags: tuple[Callable[[Command], Command], ...] = (
         click.option("--area", type=click.Choice(AREAS), help="Only of this area."),
         click.option("--spid", callback=_spid, metavar="SPID", help="Only of this message."),
-        click.option("--sender", metavar="ADDRESS", help="Only from this sender; '' is the null sender."),
-        click.option("--recipient", metavar="ADDRESS", default="", help="Only to this recipient."),
-        click.option("--domain", default="", help="Only to recipients of this domain."),
+        click.option("--sender", metavar="PATTERN", help="Only from this sender; '' is the null sender."),
+        click.option("--recipient", metavar="PATTERN", default="", help="Only to this recipient."),
+        click.option("--domain", metavar="PATTERN", default="", help="Only to recipients of this domain."),
         click.option(
             "--older",
             metavar="DURATION",
@@ -74,36 +74,47 @@ def queue() -> None:
     """Look at the queue."""
 
 
-@queue.command("ls")
+@queue.command("ls", short_help="List recipients that wait.")
 @selects
 @as_json
 @takes_place()
 @pass_place
 def ls(place: Place, /, as_json: bool, **chosen: Any) -> int:
-    """List recipients that wait."""
+    """List recipients that wait: a table on a terminal, in a pipe one line each, with tabs between columns.
+
+    Addresses and domains may be shell patterns: --sender '*@here.example'.
+    """
     from mqcd.net.clock import SystemClock
 
     now = SystemClock().now()
     selection = _selection(now, **chosen)
+    count = 0
     with _snapshot(place) as snapshot:
-        if as_json:
-            from mqcd.cli.records import recipient_line
+        if as_json or not sys.stdout.isatty():
+            from mqcd.cli.records import recipient_columns, recipient_line
 
-            for lines in snapshot.project(selection, recipient_line):
+            for lines in snapshot.project(selection, recipient_line if as_json else recipient_columns):
+                count += len(lines)
                 sys.stdout.write("".join(lines))
         else:
             from mqcd.cli.tables import show_recipients
 
-            show_recipients(snapshot.batches(selection), now)
+            count = show_recipients(snapshot.batches(selection), now)
+    if not count:
+        click.echo("nothing waits" if selection.everything else "nothing matches", err=True)
     return 1 if snapshot.left_out else 0
 
 
-@queue.command("stat")
+@queue.command("stat", short_help="Count what waits: by area, domain, reply or age.")
+@click.option("--by", type=click.Choice(("area", "domain", "reply", "age")), default="area",
+              help="What a row is; all but area read every record.")  # fmt: skip
 @as_json
 @takes_place()
 @pass_place
-def stat(place: Place, as_json: bool) -> None:
-    """Say how much waits in each area."""
+def stat(place: Place, by: str, as_json: bool) -> int:
+    """Count what waits in each area; or how long it has waited, by recipient domain, last reply or age."""
+    if by != "area":
+        return _stat_by(place, by, as_json)
     with _snapshot(place) as snapshot:
         stats, seen = snapshot.stats(), snapshot.seen
     if as_json:
@@ -121,6 +132,21 @@ def stat(place: Place, as_json: bool) -> None:
         show_stats(stats, clock.now())
         if told := doubt(seen, Reading(clock.now(), clock.monotonic(), boot_id(Disk()))):
             click.echo(told)
+    return 0
+
+
+def _stat_by(place: Place, by: str, as_json: bool) -> int:
+    from mqcd.cli.shape import shape_lines, shape_of, show_shape
+    from mqcd.net.clock import SystemClock
+
+    now = SystemClock().now()
+    with _snapshot(place) as snapshot:
+        shape = shape_of(snapshot, by, now)
+    if as_json:
+        sys.stdout.write("".join(shape_lines(shape)))
+    else:
+        show_shape(shape, now)
+    return 1 if snapshot.left_out else 0
 
 
 @queue.command("cat", short_help="Print the content of a message.")

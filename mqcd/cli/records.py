@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
@@ -10,7 +11,11 @@ from mqcd.cli.options import json_line
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
 from mqcd.core.model import Area, AreaStats
+from mqcd.core.words import printable
 from mqcd.queue import record
+
+COLUMNS = ("message", "area", "tries", "accepted", "due", "octets", "sender", "recipient", "reply")
+"""Of a line for pipes."""
 
 
 def recipient_line(text: str, in_flight: bool) -> str:
@@ -34,6 +39,28 @@ def recipient_line(text: str, in_flight: bool) -> str:
         )
     except (ValueError, KeyError, OverflowError) as error:
         raise DecodeError(f"record line holds a field that cannot be: {text[:120]!r}") from error
+
+
+def recipient_columns(text: str, in_flight: bool) -> str:
+    """One recipient as a line for pipes: `COLUMNS`, with a tab between each two. Raises DecodeError."""
+    spid, qid, area, due, octets, attempts, _, code, status, _, reply, address, _, part = record.halves(text)
+    try:
+        shown, sender, received = _message(spid, part)
+        due_ms = int(due)
+        columns = (
+            f"{shown}/{int(qid)}",
+            record.area_of(area).value,
+            str(int(attempts)),
+            received,
+            "inflight" if in_flight else format_time(due_ms) if due_ms else "-",
+            str(int(octets)),
+            json.loads(sender) or "<>",
+            address,
+            " ".join(filter(None, (code, status, reply))) if code != "0" else "-",
+        )
+    except (ValueError, KeyError, OverflowError) as error:
+        raise DecodeError(f"record line holds a field that cannot be: {text[:120]!r}") from error
+    return "\t".join(map(printable, columns)) + "\n"
 
 
 @lru_cache(maxsize=1024)

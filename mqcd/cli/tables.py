@@ -43,7 +43,8 @@ def show_recipients(batches: Iterable[Sequence[Item]], now: int, console: Consol
             console.file.write(_head(console.width))
         count += len(batch)
         console.file.write("".join([line for item in batch for line in _lines(item, now, width, paint)]))
-    console.print(f" {count} recipient{'' if count == 1 else 's'}" if count else "nothing waits", style="dim")
+    if count:
+        console.print(f" {count} recipient{'' if count == 1 else 's'}", style="dim")
     return count
 
 

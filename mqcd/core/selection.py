@@ -1,8 +1,17 @@
-"""A selection of recipient records, as `queue ls` and its siblings take it. Pure."""
+"""A selection of recipient records, as `queue ls` and its siblings take it. Pure.
+
+An address or domain with `*` or `?` in it is a shell pattern (`*@here.example`): `[ab]` then stands for one
+of several characters, and `[[]` for a bracket. Any other text compares as a whole, with the brackets of an
+address literal as they are. Case never matters.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from fnmatch import translate
+from functools import lru_cache
 
 from mqcd.core.address import domain_of
 from mqcd.core.model import Area, Recipient
@@ -10,7 +19,7 @@ from mqcd.core.model import Area, Recipient
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """All given conditions must hold; None or "" does not restrict. Addresses compare lowered."""
+    """All given conditions must hold; None or "" does not restrict."""
 
     area: Area | None = None
     spid: int | None = None
@@ -42,8 +51,22 @@ class Selection:
         return (
             (self.area is None or area is self.area)
             and (self.spid is None or spid == self.spid)
-            and (self.sender is None or sender.lower() == self.sender.lower())
-            and (not self.recipient or address.lower() == self.recipient.lower())
-            and (not self.domain or domain_of(address) == self.domain.lower())
+            and (self.sender is None or fits(self.sender, sender))
+            and (not self.recipient or fits(self.recipient, address))
+            and (not self.domain or fits(self.domain, domain_of(address)))
             and (self.received_before is None or received < self.received_before)
         )
+
+
+def fits(wanted: str, text: str) -> bool:
+    """Whether a text is the wanted one, or matches it as a shell pattern."""
+    return _matcher(wanted)(text.lower())
+
+
+@lru_cache(maxsize=64)
+def _matcher(wanted: str) -> Callable[[str], bool]:
+    lowered = wanted.lower()
+    if not {"*", "?"} & {*lowered}:
+        return lowered.__eq__
+    pattern = re.compile(translate(lowered))
+    return lambda text: pattern.match(text) is not None

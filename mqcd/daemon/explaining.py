@@ -1,7 +1,7 @@
 """`explain`: asked of the running server, which knows what it is doing, else of the files and DNS alone.
 
-An address is explained as mail to it would go now, and then each recipient of the queue that it names,
-at most `MAX_RECIPIENTS`; a SPID, each recipient of its message that is left.
+An address or a domain is explained as mail to it would go now, and then each recipient of the queue that it
+names, at most `MAX_RECIPIENTS`; a SPID, each recipient of its message that is left.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from mqcd.config.advice import Advice, SuppressionList, read_advice
 from mqcd.config.ops_settings import OpsSettings
 from mqcd.config.settings import Settings
-from mqcd.core.address import check_address, domain_of
+from mqcd.core.address import check_address, domain_of, normal_domain
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock, QueueStore
@@ -49,7 +49,7 @@ class NotFound(DecodeError):
 async def explain_live(
     store: QueueStore, deliverer: Deliverer, suppressed: SuppressionList, asked: str, sender: str
 ) -> Explanations:
-    """By a running server. Raises DecodeError for what is neither a SPID nor an address."""
+    """By a running server. Raises DecodeError for what is none of these."""
 
     def waitings(selection: Selection) -> AsyncIterator[Waiting]:
         return _states(store.scan(selection), deliverer.waiting)
@@ -107,14 +107,17 @@ async def _explained(
         if not found:
             raise NotFound(f"no recipient of message {asked.upper()} is in the queue")
         return [await explainer.why(each) for each in found]
+    domain = normal_domain(asked) if "@" not in asked and ("." in asked or asked.startswith("[")) else ""
     try:
-        check_address(asked)
+        check_address(f"postmaster@{domain}" if domain else asked)
     except DecodeError as error:
-        raise DecodeError(f"neither a SPID (16 hex digits) nor a mail address: {error}") from error
-    refusal = suppressed.refusal(asked)
-    would_go = await explainer.would_go(asked, domain_of(asked), sender)
+        raise DecodeError(f"neither a SPID (16 hex digits), a mail address nor a domain: {error}") from error
+    refusal = None if domain else suppressed.refusal(asked)
+    would_go = await explainer.would_go(asked, domain or domain_of(asked), sender)
     explained: list[dict[str, object]] = [{**would_go, "suppressed": str(refusal) if refusal else None}]
-    selection = Selection(recipient=asked, sender=sender or None, limit=MAX_RECIPIENTS)
+    selection = Selection(
+        recipient="" if domain else asked, domain=domain, sender=sender or None, limit=MAX_RECIPIENTS
+    )
     return explained + [await explainer.why(each) async for each in waitings(selection)]
 
 

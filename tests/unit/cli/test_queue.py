@@ -5,17 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from mqcd.cli import main
+from mqcd.cli.records import COLUMNS
+from mqcd.cli.shape import Row, Shape, show_shape
+from mqcd.cli.tables import show_recipients
 from mqcd.core.model import Envelope, Settlement, Submission
+from mqcd.core.selection import Selection
 from mqcd.core.spid import format_spid
 from mqcd.daemon.derived import options_of, schedule_of
 from mqcd.net.clock import SystemClock
+from mqcd.queue.durable import Disk
 from mqcd.queue.manifest import Edit
+from mqcd.queue.snapshot import Snapshot
 from mqcd.queue.store import ClusterStore
 from tests.contract.mail import bounced, deferred
 from tests.fakes.observer import RecordingObserver
@@ -118,8 +126,105 @@ async def test_an_attempt_under_way_is_told(house: House, capfd: pytest.CaptureF
     await house.store.park(claimed, 0)
 
 
-async def test_the_table_has_what_people_ask_for(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_pipe_gets_one_line_a_recipient(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    spid = await house.put(f"{'long' * 14}@{'name.' * 30}example", sender="x" * 60 + "@here.example")
     assert main([*house.words, "ls"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) == 5
+    found = {line.split("\t")[7][:3]: line.split("\t") for line in lines}
+    assert {len(columns) for columns in found.values()} == {len(COLUMNS)}
+    assert found["lon"][0] == f"{spid}/1"
+    _, area, tries, accepted, due, octets, sender, _, reply = found["ann"]
+    assert (area, tries, octets, sender, reply) == (
+        "deferred", "1", str(len(CONTENT)), "me@here.example", "450 4.2.1 busy",
+    )  # fmt: skip
+    assert due > accepted
+    assert found["Dee"][6:] == ["<>", "Dee@Example.org", "-"]
+    assert found["Dee"][4] == "-"
+
+
+async def test_flags_take_shell_patterns(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    assert listed(capfd, house, "--sender", "*@HERE.example") == ["ann", "bob", "cho"]
+    assert listed(capfd, house, "--sender", "*") == ["Dee", "ann", "bob", "cho"]
+    assert listed(capfd, house, "--recipient", "?[eh][eo]@*") == ["Dee", "cho"]
+    assert listed(capfd, house, "--domain", "*.example") == ["ann", "bob"]
+    assert listed(capfd, house, "--recipient", "[bd]ob@no.example") == []
+
+
+async def test_literals_need_no_escape(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    await house.put("eve@[192.0.2.1]")
+    assert listed(capfd, house, "--recipient", "eve@[192.0.2.1]") == ["eve"]
+    assert listed(capfd, house, "--domain", "[192.0.2.1]") == ["eve"]
+    assert listed(capfd, house, "--recipient", "*@[[]192.*") == ["eve"]
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+async def test_a_filter_that_matches_nothing_says_so(
+    house: House, capfd: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    assert main([*house.words, "ls", "--domain", "nowhere.example", *flags]) == 0
+    assert capfd.readouterr() == ("", "nothing matches\n")
+
+
+async def test_an_empty_queue_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    conf = write_conf(tmp_path)
+    settings = settings_of(conf)
+    store = ClusterStore(options_of(settings, schedule_of(settings)), SystemClock(), RecordingObserver())
+    await store.open()
+    assert main(["-c", str(conf), "queue", "ls"]) == 0
+    assert capfd.readouterr().err == "nothing waits\n"
+    await store.close()
+
+
+async def test_stat_counts_ages_by_domain(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*house.words, "stat", "--by", "domain", "--json"]) == 0
+    told = {row["domain"]: row for row in rows(capfd)}
+    assert [*told] == ["example.org", "no.example", "slow.example"]
+    assert told["example.org"]["recipients"] == 2
+    assert {age: n for age, n in told["slow.example"]["ages"].items() if n} == {"4h": 1}
+    assert {age: n for age, n in told["example.org"]["ages"].items() if n} == {"5m": 2}
+    assert told["slow.example"]["oldest"] < told["no.example"]["oldest"]
+
+
+async def test_stat_counts_by_reply_and_by_age(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*house.words, "stat", "--by", "reply", "--json"]) == 0
+    told = {row["reply"]: (row["recipients"], row["example"]) for row in rows(capfd)}
+    assert told["450 4.2.1"] == (1, "busy")
+    assert told["(none yet)"] == (2, None)
+    assert main([*house.words, "stat", "--by", "age", "--json"]) == 0
+    ages = {row["age"]: row for row in rows(capfd)}
+    assert ages["4h"]["areas"] == {"incoming": 0, "deferred": 1, "bounces": 0, "held": 0}
+    assert (ages["5m"]["recipients"], ages["older"]["recipients"], ages["older"]["oldest"]) == (3, 0, None)
+
+
+@pytest.mark.parametrize("by", ["domain", "reply", "age"])
+async def test_stat_tables_have_totals(house: House, capfd: pytest.CaptureFixture[str], by: str) -> None:
+    assert main([*house.words, "stat", "--by", by]) == 0
+    head, *_, foot = [line.split() for line in capfd.readouterr().out.splitlines() if line.strip()]
+    assert head[:2] == [by, "total"]
+    assert foot[:2] == ["all", "4"]
+
+
+def items(count: int) -> dict[str, Row]:
+    return {f"d{n}.example": Row([n, *[0] * 7], n, n) for n in range(1, count + 1)}
+
+
+def test_rows_beyond_the_largest_are_one() -> None:
+    columns = ("5m", "15m", "1h", "4h", "12h", "1d", "3d", "older")
+    console = Console(width=200, file=StringIO(), force_terminal=True, color_system=None)
+    show_shape(Shape("domain", columns, items(40)), 0, console)
+    assert isinstance(console.file, StringIO)
+    lines = [line.split() for line in console.file.getvalue().splitlines() if line.strip()]
+    assert lines[2][:2] == ["d40.example", "40"]
+    assert ["(others)", "55"] in [line[:2] for line in lines]
+    assert str(sum(range(41))) in lines[-1]
+
+
+async def test_the_table_has_what_people_ask_for(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    settings = settings_of(Path(house.words[1]))
+    snapshot = Snapshot(Disk(), settings.queue.rootpath, settings.queue.spool.rootpath)
+    show_recipients(snapshot.batches(Selection()), SystemClock().now())
+    snapshot.close()
     said = capfd.readouterr().out
     for words in ("3h 00m ago", "in 9m", "ann@slow.example", "450 4.2.1 busy", "from <>", "4 recipients"):
         assert words in said

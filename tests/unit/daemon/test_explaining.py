@@ -71,6 +71,17 @@ async def test_the_command_asks_the_server_and_reads_the_files_without_one(
     assert f"goes to     127.0.0.1:{sink}" in said
 
 
+async def test_a_domain_is_explained_with_what_waits(tmp_path: Path) -> None:
+    async with running(tmp_path, rules=["slow@*=450 4.2.1 not now"]) as house:
+        await house.send("slow@example.com")
+        await house.heard(Verb.DEFERRED)
+        status, text = await house.get("/v1/explain?q=Example.COM.")
+        assert status == 200
+        would, waits = rows(text)
+        assert (would["rule"], would["suppressed"]) == ("default relay", None)
+        assert waits["recipient"] == "slow@example.com"
+
+
 def test_without_a_queue_an_address_is_explained_all_the_same(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
