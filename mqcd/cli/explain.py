@@ -22,11 +22,13 @@ def explain(place: Place, asked: str, sender: str, as_json: bool) -> int:
 
     from mqcd.daemon.explaining import ask_server, explain_files
     from mqcd.net.clock import SystemClock
+    from mqcd.ops.asking import NoAnswer
 
     settings = place.load().settings
-    found = ask_server(settings.ops, asked, sender)
-    if found is None:
-        click.echo("no server answers: explained from the files and DNS", err=True)
+    try:
+        found = ask_server(settings.ops, asked, sender)
+    except NoAnswer as error:
+        click.echo(f"{error}: explained from the files and DNS", err=True)
         found = asyncio.run(explain_files(settings, SystemClock(), asked, sender))
     for each in found:
         click.echo(json.dumps(each, separators=(",", ":")) if as_json else _in_words(each))

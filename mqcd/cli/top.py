@@ -39,7 +39,7 @@ def top(place: Place, url: str | None, interval: float, once: bool, as_json: boo
         server = Server.at(url)
     else:
         ops = place.load().settings.ops
-        server = Server.of(ops.interface, ops.port)
+        server = Server.of(ops.interface, ops.port, ops.control.path)
     clock, console = SystemClock(), Console(highlight=False)
     if as_json:
         click.echo(json_line(as_fields(look(server, clock, interval))), nl=False)

@@ -62,6 +62,7 @@ HOST_NAME = Pattern(
 )
 NAME = Pattern("name", r"[A-Za-z0-9_.-]{1,64}", "a name of letters, digits, dots, dashes and underscores")
 USER = Pattern("user", r"[A-Za-z_][A-Za-z0-9_.-]{0,31}", "the name of a system user")
+GROUP = Pattern("group", r"[A-Za-z_][A-Za-z0-9_.-]{0,31}", "the name of a system group")
 MAIL_ADDRESS = Pattern(
     "mail address",
     r"[^\s<>@,;:\x00-\x1f\x7f]{1,64}@[^\s<>@,;:\x00-\x1f\x7f]{1,253}",

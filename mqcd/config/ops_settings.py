@@ -45,13 +45,25 @@ class AdviceSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ControlSettings:
+    """The socket over which commands reach the running server."""
+
+    path: pathlib.Path = setting(pathlib.Path("%DIRVAR%/control.sock"), "the socket's place", "absolute path")
+    group: str | None = setting(None, "group whose members may use it besides the server's user")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class OpsSettings:
     """What operators look at: metrics, health, log, events."""
 
     interface: str = setting("127.0.0.1", "IP address of the HTTP listener")
     port: int = setting(9125, "TCP port of the HTTP listener; 0 = any free one")
+    hosts: tuple[str, ...] = setting(
+        (), "names that it answers under, besides addresses, localhost and this server's own"
+    )
     node: str = setting("%SYSNAME%", "name of this machine in event files and event ids")
     log: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     events: EventsSettings = EventsSettings()
     advice: AdviceSettings = AdviceSettings()
+    control: ControlSettings = ControlSettings()

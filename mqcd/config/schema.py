@@ -25,6 +25,7 @@ from mqcd.config.fields import (
 from mqcd.config.logs import LogFormat, LogLevel, LogSettings, Rotation
 from mqcd.config.names import (
     DOMAIN_PATTERN,
+    GROUP,
     HEADER,
     HOST_NAME,
     LOGIN,
@@ -42,7 +43,13 @@ from mqcd.config.names import (
     SecretKind,
     SourceKind,
 )
-from mqcd.config.ops_settings import AdviceSettings, EventsSettings, MetricsSettings, OpsSettings
+from mqcd.config.ops_settings import (
+    AdviceSettings,
+    ControlSettings,
+    EventsSettings,
+    MetricsSettings,
+    OpsSettings,
+)
 from mqcd.config.remotenets import RemoteNetSettings
 from mqcd.config.units import GIB, KIB, MIB, YEAR
 
@@ -365,6 +372,7 @@ OPS = Block(
     entries=(
         row("@interface", Address()),
         row("@port", PORT),
+        row("hosts", Listed(HOST_NAME)),
         row("node", NAME),
         Block(
             name="log",
@@ -397,6 +405,12 @@ OPS = Block(
             fills=AdviceSettings,
             attribute="advice",
             entries=(row("rootpath", FilePath()),),
+        ),
+        Block(
+            name="control",
+            fills=ControlSettings,
+            attribute="control",
+            entries=(row("@path", FilePath()), row("@group", Optional(GROUP))),
         ),
     ),
 )

@@ -56,7 +56,7 @@ def _adopt(old: Settings, new: Settings) -> Settings:
         deliver=dataclasses.replace(new.deliver, dns=old.deliver.dns),
         submit=dataclasses.replace(new.submit, listeners=listeners),
         report=new.report,
-        ops=dataclasses.replace(old.ops, log=new.ops.log, events=events),
+        ops=dataclasses.replace(old.ops, log=new.ops.log, hosts=new.ops.hosts, events=events),
     )
 
 

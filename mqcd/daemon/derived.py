@@ -8,6 +8,7 @@ from mqcd.config.advice import Advice, Shaping, SuppressionList, comparable
 from mqcd.config.settings import Settings
 from mqcd.core.schedule import RetrySchedule
 from mqcd.ops.breakdown import Breakdown
+from mqcd.ops.hosts import KnownHosts
 from mqcd.queue.eventfiles import Source
 from mqcd.queue.pseudonym import Pseudonyms
 from mqcd.queue.retention import Retention
@@ -60,6 +61,11 @@ def own_names(settings: Settings) -> frozenset[str]:
     listeners = (each.server.announcehost for each in settings.submit.listeners)
     names = {settings.application.announcehost, settings.deliver.client.announcehost, *listeners}
     return frozenset(names - {"localhost"})
+
+
+def ops_hosts(settings: Settings) -> KnownHosts:
+    """What the ops listener answers under."""
+    return KnownHosts({settings.ops.node, *own_names(settings), *settings.ops.hosts})
 
 
 def breakdown_of(settings: Settings) -> Breakdown:

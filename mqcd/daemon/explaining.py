@@ -7,10 +7,10 @@ names, at most `MAX_RECIPIENTS`; a SPID, each recipient of its message that is l
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
+from http import HTTPStatus
 from itertools import islice
 from urllib.parse import urlencode
 
@@ -30,6 +30,7 @@ from mqcd.deliver.deliverer import Deliverer
 from mqcd.deliver.explaining import Explainer, Waiting
 from mqcd.deliver.router import Router
 from mqcd.net.resolver import DnsResolver
+from mqcd.ops.asking import Control, NoAnswer
 from mqcd.queue.durable import Disk
 from mqcd.queue.snapshot import Snapshot
 
@@ -38,8 +39,6 @@ ASK_S = 10
 """How long a running server may take to answer."""
 
 Explanations = Sequence[dict[str, object]]
-_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
-"""What to connect to where a server listens on every address."""
 
 
 class NotFound(DecodeError):
@@ -76,23 +75,18 @@ async def explain_files(settings: Settings, clock: Clock, asked: str, sender: st
     return await _explained(explainer, suppressed, waitings, asked, sender)
 
 
-def ask_server(ops: OpsSettings, asked: str, sender: str) -> Explanations | None:
-    """What the server that listens there says; None when none answers. Raises DecodeError."""
-    host = _ANY.get(ops.interface, ops.interface)
-    connection = http.client.HTTPConnection(host, ops.port, timeout=ASK_S)
+def ask_server(ops: OpsSettings, asked: str, sender: str) -> Explanations:
+    """What the running server says. Raises NoAnswer, DecodeError."""
+    query = urlencode({"q": asked, "sender": sender})
+    status, text = Control(ops.control.path).get(f"/v1/explain?{query}", ASK_S)
+    if status == HTTPStatus.BAD_REQUEST:
+        raise DecodeError(text.strip())
+    if status != HTTPStatus.OK:
+        raise NoAnswer(f"the server says: {text.strip()}")
     try:
-        connection.request("GET", f"/v1/explain?{urlencode({'q': asked, 'sender': sender})}")
-        answer = connection.getresponse()
-        text = answer.read().decode()
-        if answer.status == http.HTTPStatus.BAD_REQUEST:
-            raise DecodeError(text.strip())
-        if answer.status != http.HTTPStatus.OK:
-            return None
         return [json.loads(line) for line in text.splitlines()]
-    except (OSError, http.client.HTTPException, ValueError):
-        return None
-    finally:
-        connection.close()
+    except ValueError as error:
+        raise NoAnswer(f"no mqcd answers at {ops.control.path}") from error
 
 
 async def _explained(

@@ -11,6 +11,7 @@ from pathlib import Path
 from mqcd.config.document import BadDocument, Node, parse_document
 
 OPS = "ops"
+CONTROL = "ops/control"
 HASHKEY = "ops/events/hashkey"
 LISTENERS = "mta/submit/listeners"
 

@@ -133,6 +133,7 @@ class Process:
     async def _start(self, server: Server, settings: Settings) -> int:
         queue = settings.queue
         directories = [queue.rootpath, queue.spool.rootpath, settings.ops.events.rootpath]
+        directories.append(settings.ops.control.path.parent)
         audits = audit_directories(settings.deliver, settings.report)
         if queue.read_only:
             # Nothing is made, and the right to write is not needed.

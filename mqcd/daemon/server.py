@@ -26,8 +26,10 @@ from mqcd.core.ports import Clock, Observer, Resolver
 from mqcd.core.reply import Reply
 from mqcd.daemon.advised import Adviser
 from mqcd.daemon.changes import Changes, compare
+from mqcd.daemon.commands import Commands
 from mqcd.daemon.derived import (
     breakdown_of,
+    ops_hosts,
     options_of,
     own_names,
     retention_of,
@@ -35,24 +37,23 @@ from mqcd.daemon.derived import (
     suppressions_of,
 )
 from mqcd.daemon.descriptors import Shares, divide, limit
-from mqcd.daemon.explaining import Explanations, explain_live
 from mqcd.daemon.guard import Guard
 from mqcd.daemon.hashkey import hash_key
-from mqcd.daemon.places import LISTENERS, OPS, place_of
-from mqcd.daemon.rows import destination_rows, lane_rows, stuck_rows
+from mqcd.daemon.places import CONTROL, LISTENERS, OPS, place_of
 from mqcd.deliver.deliverer import Deliverer
 from mqcd.net.dialer import SystemDialer
 from mqcd.net.resolver import DnsResolver
 from mqcd.ops.audit import Audit
+from mqcd.ops.control import ControlSocket
 from mqcd.ops.fanout import Fanout
-from mqcd.ops.http import Answer, HttpServer, Page, Request
+from mqcd.ops.http import Action, Answer, HttpServer, Page, Request
 from mqcd.ops.lag import LoopLag
 from mqcd.ops.lastwords import LastWords
 from mqcd.ops.log import Log
 from mqcd.ops.logged import LogObserver
 from mqcd.ops.meters import Meters
 from mqcd.ops.metrics import DeliveryFigures, Metrics, Omissions
-from mqcd.ops.pages import explain_page, pages, rows_page
+from mqcd.ops.pages import pages
 from mqcd.queue.besteffort import BestEffort
 from mqcd.queue.besteffortfiles import BestEffortFiles
 from mqcd.queue.durable import Disk
@@ -74,6 +75,9 @@ _REPORT_MS = 300
 """How long it then waits for reports to be recorded."""
 _AUDIT_SECONDS = 0.1
 """How long it then waits for the audit logs, if their disk is stuck."""
+
+_COMMANDS = 12
+"""Connections to the control socket at once."""
 
 _STOPPING = "stopping"
 _STARTING = Reply(code=451, status="4.3.2", text="Server is starting, try again in a moment")
@@ -140,7 +144,9 @@ class Server:
         self._adviser = Adviser(settings.ops.advice.rootpath, clock, self._advised)
         self._lag = LoopLag(clock)
         self._metrics = self._make_metrics()
-        self._http = HttpServer(self._pages(), clock)
+        self._http = HttpServer(self._pages(), clock, ops_hosts(settings))
+        self._socket = ControlSocket(settings.ops.control.path, settings.ops.control.group)
+        self._control = HttpServer(self._control_pages(), clock, most=_COMMANDS)
         self.ops_port = settings.ops.port
         """TCP port of the pages; the bound one once bound."""
 
@@ -184,12 +190,24 @@ class Server:
             self._tell("listening", name=listener.name, address=listener.interface, port=door.port)
         self._tell("listening", name="ops", address=ops.interface, port=self.ops_port)
 
+    async def _listen_to_commands(self) -> None:
+        """Privileges have been dropped: the socket is the server's user's own. Raises ConfigError."""
+        bound = self._socket.bind(place_of(self._conf, CONTROL))
+        try:
+            await self._control.serve(bound)
+        except BaseException:
+            bound.close()
+            raise
+        self._tell("listening", name="control", address=str(self.settings.ops.control.path))
+
     async def open(self) -> None:
         """Let mail in, recover the rest of the queue, then deliver and report.
 
-        Raises StoreBusy, StoreDamaged, StoreUnavailable.
+        Raises ConfigError, StoreBusy, StoreDamaged, StoreUnavailable.
         """
         await self.store.open()
+        if not self.settings.queue.read_only:
+            await self._listen_to_commands()
         await self._adviser.look()
         if not self.settings.queue.read_only:
             self.guard.spawn(_BEST_EFFORT, self._best_effort.run())
@@ -229,6 +247,7 @@ class Server:
         changes = compare(self.settings, settings)
         self.settings = changes.settings
         self._log.reload(self.settings.ops.log)
+        self._http.hosts = ops_hosts(self.settings)
         self._audit.reload(self.settings.deliver, self.settings.report)
         self._reports.reload(self.settings.report)
         self._advised(self._adviser.advice)
@@ -274,6 +293,8 @@ class Server:
         await self._within(left, "the queue", closing)
         self._audit.close(_AUDIT_SECONDS)
         await self._http.stop()
+        await self._control.stop()
+        self._socket.close()
         await self.guard.end(_ADVICE)
         await self.guard.end(_LAG)
         self._tell("stopped")
@@ -319,10 +340,22 @@ class Server:
     def _pages(self) -> Mapping[str, Page]:
         made = dict(pages(self._metrics, self.not_ready, self._lag.worst_ms))
         made["/metrics"] = self._when_open(made["/metrics"])
-        made["/v1/explain"] = self._when_open(explain_page(self._explain))
-        made["/v1/lanes"] = self._when_open(rows_page(lambda: lane_rows(self.deliverer.lanes())))
-        made["/v1/destinations"] = self._when_open(rows_page(self._destinations))
-        made["/v1/stuck"] = self._when_open(rows_page(lambda: stuck_rows(self.deliverer.stuck())))
+        return made
+
+    def _control_pages(self) -> Mapping[str, Page | Action]:
+        """All pages: not everybody who can reach a TCP port may see whose mail goes where."""
+        commands = Commands(
+            store=self.store,
+            deliverer=self.deliverer,
+            adviser=self._adviser,
+            breakdown=self._breakdown,
+            words=self._words,
+            clock=self._clock,
+            key=self._key,
+        )
+        made: dict[str, Page | Action] = dict(self._pages())
+        for path, page in commands.pages().items():
+            made[path] = self._when_open(page) if callable(page) else Action(self._when_open(page.page))
         return made
 
     def _when_open(self, page: Page) -> Page:
@@ -334,17 +367,6 @@ class Server:
             return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=f"{self._state}\n".encode())
 
         return answer
-
-    def _destinations(self) -> list[dict[str, object]]:
-        now = self._clock.now()
-        oldest = dict(self._breakdown.elders.oldest(now))
-        for name, received in self.deliverer.gauges(()).oldest.items():
-            oldest[name] = min(received, oldest.get(name, received))
-        return destination_rows(self.deliverer.lanes(), oldest, self._words.said, now)
-
-    async def _explain(self, asked: str, sender: str) -> Explanations:
-        listed = suppressions_of(self._adviser.advice, self._key)
-        return await explain_live(self.store, self.deliverer, listed, asked, sender)
 
     def _delivery(self, sites: Container[str]) -> DeliveryFigures:
         gauges = self.deliverer.gauges(sites)

@@ -1,27 +1,34 @@
-"""A small read-only HTTP server for the ops pages (RFC 9112): GET and HEAD, one request per connection.
+"""A small HTTP server for the ops pages (RFC 9112): one request per connection.
 
-It is made to be looked at by a scraper and a browser on the same machine, not to face the world: no
-keep-alive, no request bodies. A peer that is slow, endless or wrong costs one bounded connection and
-gets 400, 408 or 431; beyond MAX_CONNECTIONS it gets 503. A page that fails gives 500 and a log line.
+It is made for a scraper, a browser and the commands on the same machine, not to face the world: no
+keep-alive, and bodies only where a page takes one. A peer that is slow, endless or wrong costs one bounded
+connection and gets 400, 408, 413 or 431. Beyond the most connections, the one that has kept the server
+waiting for its peer longest makes room; 503 where all are being answered. A page that fails gives 500 and
+a log line. With `hosts`, a request under another name gets 421 (see `hosts`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
+import socket
+import struct
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 from mqcd.core.errors import ConfigError
 from mqcd.core.ports import Clock
+from mqcd.ops.hosts import KnownHosts
 
 log = logging.getLogger(__name__)
 
 MAX_HEAD = 8192
 """Octets of a request's line and header fields."""
+MAX_BODY = 65_536
 MAX_CONNECTIONS = 64
 TIME_LIMIT_MS = 5_000
 """For reading a request, and again for sending its answer."""
@@ -39,6 +46,13 @@ class Request:
     """What follows the question mark, as sent."""
     accept: str = ""
     """The field Accept: the media types that the client can read."""
+    host: str | None = None
+    """The field Host; None where there is none."""
+    length: int = 0
+    """Octets of the body; -1 where they are not said in the one way that is understood."""
+    body: bytes = b""
+    uid: int = -1
+    """User id of the process that asks, over a unix socket; else -1."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,22 +62,41 @@ class Answer:
     body: bytes
     status: HTTPStatus = HTTPStatus.OK
     content_type: str = TEXT
+    allow: str = ""
+    """With 405: the methods that there are."""
 
 
-_ACCEPT = re.compile(rb"\r\naccept:[ \t]*([^\r]*)", re.IGNORECASE)
+_FIELD = re.compile(rb"\r\n([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n]*)")
 Page = Callable[[Request], Answer | Awaitable[Answer]]
 """A page that has to wait for something gives an awaitable, which is limited as reading and sending are."""
 Result = TypeVar("Result")
 
 
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A page that changes something: POST, with a body, and in its own time."""
+
+    page: Page
+
+
 class HttpServer:
     """Serves `pages`, by path, between `start` and `stop`."""
 
-    def __init__(self, pages: Mapping[str, Page], clock: Clock) -> None:
+    def __init__(
+        self,
+        pages: Mapping[str, Page | Action],
+        clock: Clock,
+        hosts: KnownHosts | None = None,
+        most: int = MAX_CONNECTIONS,
+    ) -> None:
+        """`hosts`: the names to answer under, None = all; `most`: connections at once."""
         self._pages = pages
         self._clock = clock
+        self.hosts = hosts
+        self._most = most
         self._server: asyncio.Server | None = None
-        self._open: set[asyncio.Task[None]] = set()
+        self._open: dict[asyncio.Task[None], bool] = {}
+        """Connections, the oldest first: whether each waits for its peer."""
 
     async def start(self, interface: str, port: int, place: str = "<ops>") -> int:
         """Listen; gives the port, which for port 0 is the system's choice.
@@ -80,6 +113,10 @@ class HttpServer:
         bound: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
         return bound[1]
 
+    async def serve(self, bound: socket.socket) -> None:
+        """Listen on a unix socket that is bound already."""
+        self._server = await asyncio.start_unix_server(self._connected, sock=bound, limit=MAX_HEAD)
+
     async def stop(self) -> None:
         """Listen no more and cut off who is still connected. Stopping twice is harmless."""
         if self._server is None:
@@ -94,50 +131,86 @@ class HttpServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         if task is not None:
-            self._open.add(task)
-            task.add_done_callback(self._open.discard)
+            self._make_room()
+            self._open[task] = False
+            task.add_done_callback(self._ended)
         try:
             await self._serve(reader, writer)
         except (ConnectionError, TimeoutError) as error:
             log.debug("a connection to the ops listener broke: %s", error)
             writer.transport.abort()
+        except asyncio.CancelledError:
+            # Cut off, which ends here: asyncio takes a cancelled connection for a fault of the server's.
+            writer.transport.abort()
         finally:
             writer.close()
 
+    def _make_room(self) -> None:
+        """Cut off the oldest connection that waits for its peer, if there are as many as may be."""
+        if len(self._open) < self._most:
+            return
+        waits = next((task for task, waits in self._open.items() if waits), None)
+        if waits is not None:
+            waits.cancel()
+            # It counts no more, though it has not ended yet.
+            self._ended(waits)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._open.pop(task, None)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._open) > MAX_CONNECTIONS:
+        if len(self._open) > self._most:
             request, answer = None, _plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
         else:
-            request, answer = await self._answer(reader)
+            request, answer = await self._answer(reader, _peer(writer))
         writer.write(_encode(answer, head_only=request is not None and request.method == "HEAD"))
-        await self._in_time(writer.drain())
+        await self._for_peer(writer.drain())
         if request is None:
             # Closing on unread octets resets the connection, and the peer would not see why.
             writer.write_eof()
-            await self._in_time(_discard(reader))
+            await self._for_peer(_discard(reader))
 
-    async def _answer(self, reader: asyncio.StreamReader) -> tuple[Request | None, Answer]:
+    async def _answer(self, reader: asyncio.StreamReader, uid: int) -> tuple[Request | None, Answer]:
         try:
-            head = await self._in_time(reader.readuntil(b"\r\n\r\n"))
+            head = await self._for_peer(reader.readuntil(b"\r\n\r\n"))
+            request = parse_request(head)
+            if request is None:
+                return None, _plain(HTTPStatus.BAD_REQUEST, "not an HTTP/1 request")
+            if refused := self._refused(request):
+                return None, refused
+            body = await self._for_peer(reader.readexactly(request.length)) if request.length else b""
         except TimeoutError:
             return None, _plain(HTTPStatus.REQUEST_TIMEOUT, "the request took too long")
         except asyncio.LimitOverrunError:
             return None, _plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request is too long")
         except asyncio.IncompleteReadError:
-            return None, _plain(HTTPStatus.BAD_REQUEST, "the request ends before its empty line")
-        request = parse_request(head)
-        if request is None:
-            return None, _plain(HTTPStatus.BAD_REQUEST, "not an HTTP/1 request")
+            return None, _plain(HTTPStatus.BAD_REQUEST, "the request ends before its end")
+        request = replace(request, body=body, uid=uid)
         return request, await self._page(request)
+
+    def _refused(self, request: Request) -> Answer | None:
+        """Why a request is not even looked up."""
+        if self.hosts is not None and request.host is not None and not self.hosts.admits(request.host):
+            text = "this server does not go by that name; ops/hosts names others that it answers under"
+            return _plain(HTTPStatus.MISDIRECTED_REQUEST, text)
+        if request.length < 0:
+            return _plain(HTTPStatus.LENGTH_REQUIRED, "say the length of the body by Content-Length")
+        if request.length > MAX_BODY:
+            return _plain(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {MAX_BODY} octets")
+        return None
 
     async def _page(self, request: Request) -> Answer:
         page = self._pages.get(request.path)
         if page is None:
             known = " ".join(sorted(self._pages))
             return _plain(HTTPStatus.NOT_FOUND, f"no such page; there are: {known}")
-        if request.method not in ("GET", "HEAD"):
-            return _plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD")
+        if request.method not in _methods(page):
+            allowed = ", ".join(_methods(page))
+            return replace(_plain(HTTPStatus.METHOD_NOT_ALLOWED, f"only {allowed}"), allow=allowed)
         try:
+            if isinstance(page, Action):
+                answer = page.page(request)
+                return answer if isinstance(answer, Answer) else await answer
             answer = page(request)
             return answer if isinstance(answer, Answer) else await self._in_time(_awaited(answer))
         except TimeoutError:
@@ -146,6 +219,18 @@ class HttpServer:
             # A fault in one page must not cost the others; the trace goes to the log, not to the peer.
             log.exception("page %s failed", request.path)
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR, "this page failed; the log says why")
+
+    async def _for_peer(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """`_in_time`, for work that the peer is waited for: it may be cut off to make room."""
+        task = asyncio.current_task()
+        if task is None or task not in self._open:
+            return await self._in_time(work)
+        self._open[task] = True
+        try:
+            return await self._in_time(work)
+        finally:
+            if task in self._open:
+                self._open[task] = False
 
     async def _in_time(self, work: Coroutine[Any, Any, Result]) -> Result:
         """What `work` gives; TimeoutError when it takes longer than TIME_LIMIT_MS."""
@@ -171,17 +256,50 @@ async def _discard(reader: asyncio.StreamReader) -> None:
         left -= len(octets)
 
 
+def _methods(page: Page | Action) -> tuple[str, ...]:
+    return ("POST",) if isinstance(page, Action) else ("GET", "HEAD")
+
+
+def _peer(writer: asyncio.StreamWriter) -> int:
+    """User id of the peer of a unix socket; -1 for any other (SO_PEERCRED is Linux's)."""
+    bound = writer.get_extra_info("socket")
+    if bound is None or bound.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+        return -1
+    with socket.socket(fileno=os.dup(bound.fileno())) as own:
+        credentials = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    uid: int = struct.unpack("3i", credentials)[1]
+    return uid
+
+
 def parse_request(head: bytes) -> Request | None:
     """The request whose line and fields `head` holds; None when it is no HTTP/1 request."""
-    line = head.partition(b"\r\n")[0].decode("latin-1")
-    words = line.split(" ")
+    line, _, rest = head.partition(b"\r\n")
+    words = line.decode("latin-1").split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1.") or not words[0].isalpha():
         return None
+    fields: dict[str, list[str]] = {}
+    for name, value in _FIELD.findall(b"\r\n" + rest):
+        fields.setdefault(name.decode().lower(), []).append(value.decode("latin-1").strip())
+    hosts = fields.get("host", [])
+    # RFC 9112, 3.2: exactly one from HTTP/1.1 on.
+    if len(hosts) > 1 or (not hosts and words[2] != "HTTP/1.0"):
+        return None
     path, _, query = words[1].partition("?")
-    accept = _ACCEPT.search(head)
     return Request(
-        method=words[0], path=path, query=query, accept=accept[1].decode("latin-1") if accept else ""
+        method=words[0],
+        path=path,
+        query=query,
+        accept=", ".join(fields.get("accept", [])),
+        host=hosts[0] if hosts else None,
+        length=_length(fields),
     )
+
+
+def _length(fields: Mapping[str, list[str]]) -> int:
+    lengths = fields.get("content-length", ["0"])
+    if "transfer-encoding" in fields or len(lengths) > 1 or not re.fullmatch("[0-9]{1,9}", lengths[0]):
+        return -1
+    return int(lengths[0])
 
 
 def _plain(status: HTTPStatus, text: str) -> Answer:
@@ -197,8 +315,8 @@ def _encode(answer: Answer, head_only: bool) -> bytes:
         "X-Content-Type-Options": "nosniff",
         "Connection": "close",
     }
-    if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
-        fields["Allow"] = "GET, HEAD"
+    if answer.allow:
+        fields["Allow"] = answer.allow
     head = f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
     head += "".join(f"{name}: {value}\r\n" for name, value in fields.items()) + "\r\n"
     return head.encode("latin-1") + (b"" if head_only else answer.body)

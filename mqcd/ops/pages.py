@@ -1,5 +1,4 @@
-"""The pages of the ops listener: /metrics, /healthz, /readyz, /v1/explain, /v1/lanes,
-/v1/destinations, /v1/stuck.
+"""The pages: /metrics, /healthz, /readyz on the ops listener; those and /v1/... on the control socket.
 
 Health and readiness are each a callable that gives the reasons against it, most important first; none
 is good. The composition root knows the reasons, these pages only tell them.

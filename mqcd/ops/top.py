@@ -1,4 +1,4 @@
-"""`mqcd top`: asks a server's ops listener again and again, and shows what it says.
+"""`mqcd top`: asks a server again and again, and shows what it says.
 
 Asking takes at most ASK_SECONDS; a server that does not answer leaves the last picture where it was, with
 the reason above it. The terminal is given back as it was found, however this ends.
@@ -19,6 +19,7 @@ import tty
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
 
@@ -26,8 +27,9 @@ from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 from rich.text import Text
 
-from mqcd.core.errors import ConfigError, MqcdError
+from mqcd.core.errors import ConfigError
 from mqcd.core.ports import Clock
+from mqcd.ops.asking import Control, NoAnswer, ask, why
 from mqcd.ops.topdata import Rows, Sample, View, parse, view
 from mqcd.ops.topscreen import screen
 
@@ -38,18 +40,18 @@ _LOOK_SECONDS = 0.25
 """How often keys and the window's size are looked at."""
 _LEAVE = ("q", "Q", "\x04")
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LOCAL = "shown over the control socket only"
+Get = Callable[[str], tuple[int, str]]
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
-class NoAnswer(MqcdError):
-    """Nobody answers there, or not as a server of mail does. Fault: the server's, or of who named it."""
-
-
 class Server:
-    """The pages of one ops listener."""
+    """The pages of one server: over its control socket, else some of them over its ops listener."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, control: Path | None = None) -> None:
+        """`port` 0: there is nothing but the control socket."""
         self._host, self._port = host, port
+        self._control = Control(control) if control is not None else None
 
     @classmethod
     def at(cls, url: str) -> Server:
@@ -64,19 +66,20 @@ class Server:
         return cls(host, port)
 
     @classmethod
-    def of(cls, interface: str, port: int) -> Server:
-        """By what its configuration says. Raises ConfigError."""
-        if not port:
-            raise ConfigError("ops port is 0, any free one: see the log of the start, and name it with --url")
-        return cls(_ANY.get(interface, interface), port)
+    def of(cls, interface: str, port: int, control: Path) -> Server:
+        """By what its configuration says."""
+        return cls(_ANY.get(interface, interface), port, control)
 
     def __str__(self) -> str:
+        if not self._port and self._control is not None:
+            return "/".join(self._control.path.parts[-2:])
         return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
 
     def sample(self, clock: Clock) -> Sample:
         """Its pages now. Raises NoAnswer."""
-        ready, against = self._get("/readyz")
-        status, page = self._get("/metrics")
+        get, hidden = self._way()
+        ready, against = get("/readyz")
+        status, page = get("/metrics")
         if status not in (http.HTTPStatus.OK, http.HTTPStatus.SERVICE_UNAVAILABLE):
             raise NoAnswer(f"{self} is no mqcd: /metrics gives {status}")
         open_ = status == http.HTTPStatus.OK
@@ -84,30 +87,44 @@ class Server:
             taken=clock.monotonic() / 1000,
             at=clock.now(),
             metrics=parse(page) if open_ else {},
-            destinations=self._rows("/v1/destinations") if open_ else (),
-            stuck=self._rows("/v1/stuck") if open_ else (),
+            destinations=_rows(get("/v1/destinations")) if open_ and not hidden else (),
+            stuck=_rows(get("/v1/stuck")) if open_ and not hidden else (),
+            hidden=hidden,
             against="" if ready == http.HTTPStatus.OK else against.strip() or "no reason given",
         )
 
-    def _rows(self, path: str) -> Rows:
-        status, text = self._get(path)
+    def _way(self) -> tuple[Get, str]:
+        """How to get pages now, and why destinations are not among them; "" = they are."""
+        if self._control is None:
+            return self._over_tcp, _LOCAL
         try:
-            rows: Rows = json.loads(text) if status == http.HTTPStatus.OK else []
-        except ValueError:
-            rows = []
-        return rows
+            self._control.get("/healthz", ASK_SECONDS)
+        except NoAnswer as error:
+            if not self._port:
+                raise
+            return self._over_tcp, f"{_LOCAL}: {error}"
+        return self._over_socket, ""
 
-    def _get(self, path: str) -> tuple[int, str]:
+    def _over_socket(self, path: str) -> tuple[int, str]:
+        return self._control.get(path, ASK_SECONDS) if self._control is not None else self._over_tcp(path)
+
+    def _over_tcp(self, path: str) -> tuple[int, str]:
         connection = http.client.HTTPConnection(self._host, self._port, timeout=ASK_SECONDS)
         try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode("utf-8", "replace")
+            return ask(connection, "GET", path)
         except (OSError, http.client.HTTPException) as error:
-            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise NoAnswer(f"no server answers at {self}: {why}") from error
+            raise NoAnswer(f"no server answers at {self}: {why(error)}") from error
         finally:
             connection.close()
+
+
+def _rows(page: tuple[int, str]) -> Rows:
+    status, text = page
+    try:
+        rows: Rows = json.loads(text) if status == http.HTTPStatus.OK else []
+    except ValueError:
+        rows = []
+    return rows
 
 
 def look(server: Server, clock: Clock, interval: float, sleep: Callable[[float], None] = time.sleep) -> View:

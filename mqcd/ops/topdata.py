@@ -55,6 +55,8 @@ class Sample:
     metrics: Mapping[str, Series] = field(default_factory=dict)
     destinations: Rows = ()
     stuck: Rows = ()
+    hidden: str = ""
+    """Why destinations and what is stuck are not known; "" = they are."""
     against: str = ""
     """Why it is not ready; "" = it is."""
 
@@ -125,6 +127,8 @@ class View:
     stuck: Rows
     stuck_recipients: int
     destinations: Rows
+    hidden: str = ""
+    """Why there are no destinations; "" = nothing waits."""
 
 
 def view(samples: Sequence[Sample]) -> View:
@@ -160,6 +164,7 @@ def view(samples: Sequence[Sample]) -> View:
         stuck=last.stuck,
         stuck_recipients=last.count("mqcd_stuck_recipients"),
         destinations=last.destinations,
+        hidden=last.hidden,
     )
 
 

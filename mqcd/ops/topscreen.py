@@ -183,7 +183,7 @@ def _destinations(view: View, width: int, room: int) -> Iterator[list[Part]]:
     yield [(f"{columns} last reply", "dim")]
     everything = view.destinations
     if not everything:
-        yield [("nothing waits", "dim")]
+        yield [(printable(view.hidden) or "nothing waits", "dim")]
     shown = everything if len(everything) < room else everything[: room - 2]
     for row in shown:
         yield _destination(row, name)

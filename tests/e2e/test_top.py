@@ -84,18 +84,18 @@ def server(make_server: MakeServer, make_receiver: MakeReceiver) -> Server:
     return made
 
 
-def url(server: Server) -> list[str]:
-    return ["--url", f"http://127.0.0.1:{server.ports['ops']}"]
+def place(server: Server) -> list[str]:
+    return ["-c", str(server.conf), "--var", str(server.var)]
 
 
 def test_it_shows_a_live_server_and_grows_with_the_window(terminal: Terminal, server: Server) -> None:
     # As a shell exports them that has looked once; the window's own size is what counts.
-    terminal.run([*TOP, *url(server)], COLUMNS="100", LINES="30")
+    terminal.run([*TOP, *place(server)], COLUMNS="100", LINES="30")
     lines = terminal.until(lambda text: re.search(r"(?m)^ deferred +1 ", text), "the deferred recipient")
     assert max(map(cell_len, lines)) <= 80
     text = "\n".join(lines)
     assert re.match(
-        r" mqcd \S+  127\.0\.0\.1:\d+  ready +up \d+s  20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC$", lines[0]
+        r" mqcd \S+  var/control\.sock  ready +up \d+s  20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC$", lines[0]
     )
     assert re.search(r"(?m)^ incoming +0 ", text)
     assert re.search(r"(?m)^ 127\.0\.0\.1:\d+ .* put off +450 4\.2\.1 the mailbox is b…$", text)
@@ -112,7 +112,7 @@ def test_it_shows_a_live_server_and_grows_with_the_window(terminal: Terminal, se
     assert max(map(cell_len, lines)) <= 60
 
     assert server.stop() == 0
-    terminal.until(lambda text: "no server answers at 127.0.0.1" in text, "the server's being gone")
+    terminal.until(lambda text: "no server runs at" in text, "the server's being gone")
     server.start()
     terminal("send-keys", "q")
     lines = terminal.until(lambda text: "ended with" in text, "its end")
@@ -122,7 +122,7 @@ def test_it_shows_a_live_server_and_grows_with_the_window(terminal: Terminal, se
 
 @pytest.mark.parametrize("how", ["C-c", "TERM"])
 def test_however_it_ends_the_terminal_is_given_back(terminal: Terminal, server: Server, how: str) -> None:
-    terminal.run([*TOP, *url(server)])
+    terminal.run([*TOP, *place(server)])
     terminal.until(lambda text: " q quits" in text, "the picture")
     if how == "TERM":
         shell = terminal("display-message", "-p", "#{pane_pid}").strip()
@@ -136,7 +136,7 @@ def test_however_it_ends_the_terminal_is_given_back(terminal: Terminal, server: 
 
 @pytest.mark.parametrize("no_color", ["", "1"])
 def test_colour_is_for_terminals_that_want_it(terminal: Terminal, server: Server, no_color: str) -> None:
-    terminal.run([*TOP, "--once", *url(server)], height=40, NO_COLOR=no_color, COLUMNS="80", LINES="40")
+    terminal.run([*TOP, "--once", *place(server)], height=40, NO_COLOR=no_color, COLUMNS="80", LINES="40")
     terminal.until(lambda text: "ended with 0" in text, "its end")
     coloured = "\x1b[32mready" in terminal("capture-pane", "-p", "-e")
     assert coloured is not bool(no_color)
@@ -145,11 +145,11 @@ def test_colour_is_for_terminals_that_want_it(terminal: Terminal, server: Server
 def test_nobody_there_is_one_clear_line(terminal: Terminal) -> None:
     done = subprocess.run([*TOP, "--url", "http://127.0.0.1:1"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "no server answers at 127.0.0.1:1: Connection refused\n"
+    assert done.stderr == "no server runs at:1: Connection refused\n"
 
 
 def test_a_pipe_gets_one_picture_without_colour(server: Server) -> None:
-    done = subprocess.run([*TOP, "-c", str(server.conf), *url(server)], capture_output=True, text=True)
+    done = subprocess.run([*TOP, *place(server)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
     assert done.stdout.splitlines()[-1].endswith("450 4.2.1 the mailbox is b…")

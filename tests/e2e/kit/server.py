@@ -15,6 +15,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from mqcd.ops.asking import Control
 from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.waiting import DEADLINE, Board, poll
 
@@ -81,7 +82,7 @@ class Server:
             for text in process.stderr:
                 line = _parse(text)
                 if line.get("event") == "listening":
-                    self.ports[line["name"]] = line["port"]
+                    self.ports[line["name"]] = line.get("port", 0)
                 lines.put(line)
         lines.close()
 
@@ -174,7 +175,9 @@ class Server:
     # ------------------------------------------------------------ what it shows
 
     def page(self, path: str) -> tuple[int, str]:
-        """Status and body of a page of the ops listener."""
+        """Status and body of a page: of the control socket below /v1, else of the ops listener."""
+        if path.startswith("/v1/"):
+            return self.control.get(path, DEADLINE)
         try:
             with urllib.request.urlopen(
                 f"http://127.0.0.1:{self.ports['ops']}{path}", timeout=DEADLINE
@@ -183,6 +186,11 @@ class Server:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
+
+    @property
+    def control(self) -> Control:
+        """Its control socket."""
+        return Control(self.var / "control.sock")
 
     def metrics(self) -> dict[str, float]:
         """Every figure, as `name` or `name{label}`."""

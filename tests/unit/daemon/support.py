@@ -17,6 +17,7 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Deferred, Delivered, Recipient
 from mqcd.daemon import Server
 from mqcd.net.clock import SystemClock
+from mqcd.ops.asking import Control
 from mqcd.ops.log import Log
 from mqcd.sink.mail import Received
 from mqcd.sink.rules import Rules
@@ -113,8 +114,15 @@ class Running:
         await asyncio.to_thread(submit, self.server.doors[0].port, sender, recipients)
 
     async def get(self, path: str) -> tuple[int, str]:
-        """A page of the ops listener: status and body."""
+        """A page of the ops listener, or of the control socket: status and body."""
+        if path.startswith("/v1/"):
+            return await asyncio.to_thread(self.control.get, path, 30)
         return await asyncio.to_thread(fetch, self.server.ops_port, path)
+
+    @property
+    def control(self) -> Control:
+        """Its control socket."""
+        return Control(self.server.settings.ops.control.path)
 
     async def heard(self, verb: Verb) -> None:
         """Return once the server has told of a `verb`."""

@@ -62,7 +62,7 @@ async def test_the_command_asks_the_server_and_reads_the_files_without_one(
         assert "neither a SPID" in capfd.readouterr().err
     assert await asyncio.to_thread(main, [*words, spid]) == 0
     still = capfd.readouterr()
-    assert "no server answers" in still.err
+    assert "no server runs" in still.err
     [before], [after] = rows(live.out), rows(still.out)
     assert {**before, "waiting_for": ""} == {**after, "waiting_for": ""}
     assert await asyncio.to_thread(main, ["-c", str(conf), "explain", "other@example.com"]) == 0

@@ -16,7 +16,7 @@ from mqcd.core.events import Verb
 from mqcd.core.selection import Selection
 from mqcd.queue.durable import Disk
 from mqcd.queue.snapshot import Snapshot
-from tests.unit.daemon.support import Running, running, settings_of, write_conf
+from tests.unit.daemon.support import Running, fetch, running, settings_of, write_conf
 
 
 async def test_mail_goes_in_and_out_and_is_told_of(tmp_path: Path) -> None:
@@ -96,8 +96,43 @@ async def test_each_listener_is_told_with_the_port_that_it_has(tmp_path: Path) -
         assert lines == [
             f"event=listening name=smtp address=127.0.0.1 port={house.server.doors[0].port}",
             f"event=listening name=ops address=127.0.0.1 port={house.server.ops_port}",
+            f"event=listening name=control address={house.server.settings.ops.control.path}",
             "event=ready",
         ]
+
+
+async def test_what_is_for_commands_is_not_on_the_port(tmp_path: Path) -> None:
+    async with running(tmp_path) as house:
+        for path in (
+            "/v1/lanes",
+            "/v1/destinations",
+            "/v1/stuck",
+            "/v1/explain?q=a@example.com",
+            "/v1/retry",
+        ):
+            assert (await asyncio.to_thread(fetch, house.server.ops_port, path))[0] == 404
+        assert (await house.get("/v1/lanes"))[0] == 200
+        for path in ("/metrics", "/healthz", "/readyz"):
+            assert (await asyncio.to_thread(house.control.get, path, 30))[0] == 200
+    assert not house.control.path.exists()
+
+
+async def test_a_second_server_leaves_the_control_socket_alone(tmp_path: Path) -> None:
+    async with running(tmp_path) as house:
+        other = tmp_path / "other"
+        here = f'<control path="{house.control.path}"/>'
+        with pytest.raises(ConfigError, match="another server has"):
+            async with running(other, ops_more=here):
+                raise AssertionError("it has started")
+        assert (await house.get("/v1/lanes"))[0] == 200
+
+
+async def test_an_older_socket_is_no_hindrance(tmp_path: Path) -> None:
+    (tmp_path / "var").mkdir()
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "var" / "control.sock"))
+    async with running(tmp_path) as house:
+        assert (await house.get("/v1/lanes"))[0] == 200
 
 
 async def test_nothing_is_let_in_before_the_queue_is_open(tmp_path: Path) -> None:

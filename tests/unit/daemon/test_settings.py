@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import grp
 import gzip
 import json
+import os
 import socket
+import stat
 from pathlib import Path
 
 import pytest
@@ -20,6 +24,7 @@ AGED = "test_settings::test_event_files_are_kept_as_long_as_the_settings_say"
 OPS = {
     "@interface": "test_settings::test_operators_are_answered_at_their_address_alone",
     "@port": "test_server::test_a_port_that_is_taken_names_the_line",
+    "/hosts": "test_settings::test_operators_are_answered_under_known_names_alone",
     "/node": TOLD,
     "/log@format": TOLD,
     "/log@level": TOLD,
@@ -29,6 +34,8 @@ OPS = {
     "/events/maxsize": AGED,
     "/events/hashkey@file": TOLD,
     "/advice/rootpath": TOLD,
+    "/control@path": "test_settings::test_the_control_socket_is_where_and_whose_it_is_said_to_be",
+    "/control@group": "test_settings::test_the_control_socket_is_where_and_whose_it_is_said_to_be",
 }
 APPLICATION = {
     "/announcehost": "config/test_load::test_the_host_name_is_announced_wherever_nothing_else_is_said",
@@ -77,6 +84,38 @@ def test_event_files_are_kept_as_long_as_the_settings_say(tmp_path: Path) -> Non
     assert options_of(settings, schedule_of(settings)).retention == Retention(
         maxage=2 * 86_400_000, maxsize=3 << 20
     )
+
+
+async def test_operators_are_answered_under_known_names_alone(tmp_path: Path) -> None:
+    async with running(tmp_path, ops_more="<hosts>Mail.internal</hosts>") as house:
+        asked = {
+            "mail.internal:9125": 200,
+            "mx.example.org": 200,
+            "n1": 200,
+            "127.0.0.1": 200,
+            "evil.example": 421,
+        }
+        assert {host: await status(house.server.ops_port, host) for host in asked} == asked
+        conf = write_conf(tmp_path, sink=str(house.sink.port), ops_more="<hosts>evil.example</hosts>")
+        assert house.server.reload(settings_of(conf)).applied == ("ops/hosts",)
+        assert await status(house.server.ops_port, "evil.example") == 200
+
+
+async def status(port: int, host: str) -> int:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    line = await reader.readline()
+    writer.close()
+    return int(line.split()[1])
+
+
+async def test_the_control_socket_is_where_and_whose_it_is_said_to_be(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "mqcd.sock"
+    group = grp.getgrgid(os.getgid()).gr_name
+    async with running(tmp_path, ops_more=f'<control path="{path}" group="{group}"/>'):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+        assert path.stat().st_gid == os.getgid()
+        assert not (tmp_path / "var" / "control.sock").exists()
 
 
 async def test_operators_are_answered_at_their_address_alone(tmp_path: Path) -> None:

@@ -8,7 +8,18 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mqcd.core.errors import ConfigError
-from mqcd.ops.http import MAX_CONNECTIONS, MAX_HEAD, TIME_LIMIT_MS, Answer, HttpServer, Request, parse_request
+from mqcd.ops.hosts import KnownHosts
+from mqcd.ops.http import (
+    MAX_CONNECTIONS,
+    MAX_HEAD,
+    TIME_LIMIT_MS,
+    Action,
+    Answer,
+    HttpServer,
+    Page,
+    Request,
+    parse_request,
+)
 from tests.fakes.clock import FakeClock
 
 
@@ -16,13 +27,24 @@ class Bench:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.asked: list[Request] = []
-        pages = {"/page": self._page, "/broken": self._broken, "/big": self._big}
-        self.server = HttpServer(pages, self.clock)
+        pages: dict[str, Page | Action] = {
+            "/page": self._page,
+            "/broken": self._broken,
+            "/big": self._big,
+            "/change": Action(self._page),
+            "/slow": self._slow,
+        }
+        self.server = HttpServer(pages, self.clock, KnownHosts(["mx.example", "x"]))
+        self.release = asyncio.Event()
         self.port = 0
 
     def _page(self, request: Request) -> Answer:
         self.asked.append(request)
         return Answer(body=b"hello\n")
+
+    async def _slow(self, request: Request) -> Answer:
+        await self.release.wait()
+        return Answer(body=b"late\n")
 
     def _broken(self, request: Request) -> Answer:
         raise KeyError("a secret")
@@ -70,7 +92,7 @@ async def test_a_page(bench: Bench) -> None:
     assert (status, body) == (200, b"hello\n")
     assert fields["Content-Length"] == "6"
     assert fields["Connection"] == "close"
-    assert bench.asked == [Request(method="GET", path="/page", query="a=1&b")]
+    assert bench.asked == [Request(method="GET", path="/page", query="a=1&b", host="x")]
 
 
 async def test_head_is_the_same_without_the_body(bench: Bench) -> None:
@@ -86,7 +108,7 @@ async def test_a_big_page_comes_whole(bench: Bench) -> None:
 async def test_an_unknown_page_names_the_known_ones(bench: Bench) -> None:
     status, _, body = await bench.get("/elsewhere")
     assert status == 404
-    assert b"/big /broken /page" in body
+    assert b"/big /broken /change /page" in body
 
 
 async def test_other_methods_are_not_allowed(bench: Bench) -> None:
@@ -142,14 +164,77 @@ async def test_a_silent_peer_is_cut_off(bench: Bench) -> None:
     writer.close()
 
 
-async def test_too_many_connections_are_told_so(bench: Bench) -> None:
+async def test_the_oldest_idle_connection_makes_room(bench: Bench) -> None:
     idle = [await bench.open() for _ in range(MAX_CONNECTIONS)]
     await bench.until_sleepers(MAX_CONNECTIONS)
-    assert (await bench.get("/page"))[0] == 503
+    assert (await bench.get("/page"))[0] == 200
+    assert await idle[0][0].read() == b""
+    idle[1][1].write(b"GET /page HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert parse(await idle[1][0].read())[0] == 200
     for _, writer in idle:
         writer.close()
-    await bench.until_sleepers(0)
-    assert (await bench.get("/page"))[0] == 200
+
+
+async def test_connections_being_answered_are_not_cut_off(bench: Bench) -> None:
+    busy = [await bench.open() for _ in range(MAX_CONNECTIONS)]
+    for _, writer in busy:
+        writer.write(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+    await bench.until_sleepers(MAX_CONNECTIONS)
+    assert (await bench.get("/page"))[0] == 503
+    bench.release.set()
+    assert [parse(await reader.read())[0] for reader, _ in busy] == [200] * MAX_CONNECTIONS
+    for _, writer in busy:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "127.0.0.1:9125", "[::1]:9125", "192.0.2.7", "LocalHost:1", "MX.example", "mx.example.:80"],
+)
+async def test_own_names_and_addresses_are_answered(bench: Bench, host: str) -> None:
+    assert (await bench.ask(f"GET /page HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "evil.example",
+        "evil.example:9125",
+        "evil.example:x",
+        "mx.example.evil.example",
+        "127.0.0.1.evil.example",
+        "127.0.0.1@evil.example",
+        "2130706433",
+        "[evil]",
+        "a b",
+    ],
+)
+async def test_other_names_are_refused(bench: Bench, host: str) -> None:
+    status, _, body = await bench.ask(f"GET /page HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    assert (status, bench.asked) == (421, [])
+    assert b"ops/hosts" in body
+
+
+async def test_names_are_not_looked_at_without_hosts(bench: Bench) -> None:
+    bench.server.hosts = None
+    assert (await bench.ask(b"GET /page HTTP/1.1\r\nHost: evil.example\r\n\r\n"))[0] == 200
+
+
+async def test_an_action_is_given_its_body(bench: Bench) -> None:
+    status, _, _ = await bench.ask(b"POST /change HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+    assert status == 200
+    assert bench.asked[0].body == b"{}"
+    status, fields, _ = await bench.get("/change")
+    assert (status, fields["Allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize(
+    ("field", "status"),
+    [("Content-Length: 65537", 413), ("Content-Length: -1", 411), ("Transfer-Encoding: chunked", 411)],
+)
+async def test_a_body_of_no_bounded_length_is_refused(bench: Bench, field: str, status: int) -> None:
+    assert (await bench.ask(f"POST /change HTTP/1.1\r\nHost: x\r\n{field}\r\n\r\n".encode()))[0] == status
 
 
 async def test_a_stop_cuts_off_who_waits(bench: Bench) -> None:
@@ -176,15 +261,18 @@ async def test_an_address_that_is_not_ours_is_a_clear_error() -> None:
         await HttpServer({}, FakeClock()).start("192.0.2.1", 0)
 
 
-OF_A_KIND = Request(method="GET", path="/", accept="a/b;q=1")
+WITH_QUERY = Request(method="GET", path="/a", query="b?c", host="x")
+OF_A_KIND = Request(method="GET", path="/", accept="a/b;q=1", host="x")
 
 
 @pytest.mark.parametrize(
     ("head", "request_"),
     [
         (b"GET / HTTP/1.0\r\n\r\n", Request(method="GET", path="/")),
-        (b"HEAD /a?b?c HTTP/1.1\r\nA: b\r\n\r\n", Request(method="HEAD", path="/a", query="b?c")),
-        (b"GET / HTTP/1.1\r\naCCept: a/b;q=1\r\nAccept-Encoding: x\r\n\r\n", OF_A_KIND),
+        (b"GET /a?b?c HTTP/1.1\r\nA: b\r\nhost: x\r\n\r\n", WITH_QUERY),
+        (b"GET / HTTP/1.1\r\naCCept: a/b;q=1\r\nAccept-Encoding: x\r\nHost: x \r\n\r\n", OF_A_KIND),
+        (b"GET / HTTP/1.1\r\n\r\n", None),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", None),
         (b"GET / HTTP/1.1 x\r\n\r\n", None),
         (b"G-T / HTTP/1.1\r\n\r\n", None),
     ],

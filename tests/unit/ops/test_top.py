@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from socketserver import ThreadingUnixStreamServer
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from mqcd.core.errors import ConfigError
-from mqcd.ops.top import NoAnswer, Server, Watching, as_json, look
+from mqcd.ops.asking import NoAnswer
+from mqcd.ops.top import Server, Watching, as_json, look
 from tests.fakes.clock import FakeClock
 from tests.unit.ops.test_topscreen import destination
 
@@ -37,10 +40,7 @@ def pages(accepted: int) -> Pages:
     }
 
 
-@contextmanager
-def serving(shown: Pages) -> Iterator[Server]:
-    """A server that shows these pages, which may change meanwhile."""
-
+def handler(shown: Pages) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             status, text = shown.get(self.path, (404, "no such page"))
@@ -48,14 +48,38 @@ def serving(shown: Pages) -> Iterator[Server]:
             self.end_headers()
             self.wfile.write(text.encode())
 
+        def address_string(self) -> str:
+            return "peer"
+
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Nothing is printed."""
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+    return Handler
+
+
+@contextmanager
+def serving(shown: Pages) -> Iterator[Server]:
+    """A server that shows these pages, which may change meanwhile, over its control socket."""
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "control.sock"
+        with ThreadingUnixStreamServer(str(path), handler(shown)) as server:
+            thread = threading.Thread(target=server.serve_forever)
+            thread.start()
+            try:
+                yield Server("127.0.0.1", 0, path)
+            finally:
+                server.shutdown()
+                thread.join()
+
+
+@contextmanager
+def serving_tcp(shown: Pages) -> Iterator[int]:
+    """The port of one that shows them there."""
+    with HTTPServer(("127.0.0.1", 0), handler(shown)) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield Server.at(f"http://127.0.0.1:{server.server_port}")
+            yield server.server_port
         finally:
             server.shutdown()
             thread.join()
@@ -99,6 +123,16 @@ def test_a_server_that_starts_gives_its_reason_and_no_figures() -> None:
     with serving(starting) as server:
         found = server.sample(FakeClock())
     assert (found.against, found.metrics) == ("starting: wait", {})
+
+
+def test_without_the_control_socket_destinations_are_hidden(tmp_path: Path) -> None:
+    with serving_tcp(pages(5)) as port:
+        found = Server.of("127.0.0.1", port, tmp_path / "control.sock").sample(FakeClock())
+        by_url = Server.at(f"http://127.0.0.1:{port}").sample(FakeClock())
+    assert found.count("mqcd_recipients_accepted_total") == 5
+    assert (list(found.destinations), list(found.stuck)) == ([], [])
+    assert "control.sock" in found.hidden
+    assert by_url.hidden
 
 
 def test_what_is_no_server_of_ours_is_told_so() -> None:
@@ -153,11 +187,13 @@ def test_a_url_that_names_none_is_an_error(url: str) -> None:
         Server.at(url)
 
 
-def test_the_configuration_names_it() -> None:
-    assert str(Server.of("0.0.0.0", 9125)) == "127.0.0.1:9125"
-    assert str(Server.of("::", 9125)) == "[::1]:9125"
-    with pytest.raises(ConfigError, match="--url"):
-        Server.of("127.0.0.1", 0)
+def test_the_configuration_names_it(tmp_path: Path) -> None:
+    control = tmp_path / "control.sock"
+    assert str(Server.of("0.0.0.0", 9125, control)) == "127.0.0.1:9125"
+    assert str(Server.of("::", 9125, control)) == "[::1]:9125"
+    assert str(Server.of("127.0.0.1", 0, control)) == f"{tmp_path.name}/control.sock"
+    with pytest.raises(NoAnswer, match="no server runs at"):
+        Server.of("127.0.0.1", 0, control).sample(FakeClock())
 
 
 def test_it_looks_when_it_is_time_and_keeps_the_last_picture_in_silence() -> None:
@@ -174,7 +210,7 @@ def test_it_looks_when_it_is_time_and_keeps_the_last_picture_in_silence() -> Non
     clock.advance(5000)
     assert watching.look() == 0
     lines = [line.plain for line in watching.lines(80, 24)]
-    assert lines[1].startswith(" no server answers at 127.0.0.1:")
+    assert lines[1].startswith(" no server runs at ")
     assert " in       30/s" in [line[:15].rstrip() for line in lines]
 
 
