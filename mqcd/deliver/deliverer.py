@@ -27,7 +27,7 @@ from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resol
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.explaining import Explainer, Waiting
 from mqcd.deliver.gauging import Gauges, gauge
-from mqcd.deliver.lanes import Bounds, Job, LaneState, Start, Why
+from mqcd.deliver.lanes import TRIAL_MS, Bounds, Job, LaneState, Start, Why
 from mqcd.deliver.parking import is_late, is_over
 from mqcd.deliver.patrol import Patrol
 from mqcd.deliver.placing import Placing, Suppressed
@@ -100,6 +100,7 @@ class Deliverer:
         """By zone: connections opened, so that its own addresses take turns whatever others do."""
         self._dry_until = 0
         self._relieve_at = 0
+        self._review_at = 0
         self._waiters: list[asyncio.Future[None]] = []
 
     # ------------------------------------------------------------ for the composition root
@@ -268,9 +269,29 @@ class Deliverer:
                 self._idle[start.lane.name].pop().hand(start.job)
             else:
                 self._open(start)
-        if self._table.crowded:
+        if self._table.slots.scarce:
             for session in [each for group in self._idle.values() for each in group]:
-                session.expire()
+                if self._table.slots.others_wait(session.lane):
+                    session.expire()
+            self._take_back()
+
+    def _take_back(self) -> None:
+        """Attempts at destinations that do not answer, where others wait for their connections: the last that
+        were begun, so that those before them come to an end."""
+        now = self._shop.clock.monotonic()
+        if now < self._review_at:
+            return
+        self._review_at = now + STUCK_MS
+        self._table.review(now)
+        if not (count := self._table.slots.overdrawn):
+            return
+        lasting = [
+            session
+            for session in self._sessions
+            if session.lane.doubted and session.may_be_taken_back and now - session.began > TRIAL_MS
+        ]
+        for session in sorted(lasting, key=lambda each: each.began, reverse=True)[:count]:
+            session.take_back()
 
     def _open(self, start: Start) -> None:
         zone = start.lane.hop.policy.zone

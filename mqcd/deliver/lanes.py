@@ -32,6 +32,10 @@ PROBE_GRACE_MS = 1000
 """How long after a probe has begun the others of its destination come back to look; up to ten times as
 long where the last probe took a while to fail."""
 MOST_GRACE_MS = 60_000
+PROMPT_MS = 3000
+"""A destination answers whose transactions take no longer, smoothed."""
+TRIAL_MS = 10_000
+"""One from which nothing came for so long, though attempts are under way, does not."""
 SLACK_MS = 20
 """So much longer means nothing."""
 
@@ -145,11 +149,23 @@ class Lane:
     domains: set[str] = field(default_factory=set)
     queued: bool = False
     """Stands in the table's line of lanes that may have something to start."""
+    begun: int = 0
+    """When something came under way, and nothing else was."""
+    doubted: bool = True
+    """Its connections are counted as those of one that does not answer, see `slots`."""
+    held: bool = False
+    """It waits, out of line, for a connection that it may have, see `slots`."""
 
     @property
     def name(self) -> str:
         """The hop's key."""
         return self.hop.key
+
+    def answers(self, now: int) -> bool:
+        """Whether its recent transactions ended in reasonable time, and what is under way may yet."""
+        if self.unknown or self.suspended or self.pace.recent > PROMPT_MS:
+            return False
+        return self.connections == self.idle or now - max(self.moved, self.begun) <= TRIAL_MS
 
     def adapt(self, feedback: Feedback, took: int, now: int, top: int) -> bool:
         """Fit the window to how a transaction went; whether it has grown. `top` is its limit."""

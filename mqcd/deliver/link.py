@@ -66,6 +66,8 @@ class Link:
         self.tls = ""
         self.transactions = 0
         self.deadline = 0
+        self.content_begun = False
+        """Some of the message under way has gone out."""
         self.dialogue = Dialogue(manners)
         self._settings = settings
         self._clock = clock
@@ -152,7 +154,7 @@ class Link:
 
     def send_content(self, chunk: bytes, last: bool, size: int) -> None:
         """Send the next chunk of a content of `size` octets, with its end when it is the `last`."""
-        first = not self._sending
+        first, self.content_begun = not self._sending, True
         self._sending = not last
         self._open().write(self.dialogue.content(chunk, last))
         if last:
@@ -184,7 +186,7 @@ class Link:
 
     def start(self) -> None:
         """Send the beginning of a transaction."""
-        self._sending = False
+        self._sending = self.content_begun = False
         self.send()
         self.await_reply()
 

@@ -30,9 +30,11 @@ from collections.abc import Callable, Iterator
 
 from mqcd.core.model import Recipient
 from mqcd.core.reply import Reply
-from mqcd.deliver.lanes import Bounds, Feedback, Give, Job, Lane, LaneState, Start, Why
+from mqcd.deliver.lanes import TRIAL_MS, Bounds, Feedback, Give, Job, Lane, LaneState, Start, Why
+from mqcd.deliver.passing import Passing
 from mqcd.deliver.policy import Hop
 from mqcd.deliver.rates import Limit
+from mqcd.deliver.slots import Slots
 from mqcd.deliver.throttling import Throttle
 from mqcd.deliver.turns import Turns
 
@@ -43,8 +45,6 @@ STUCK_MS = 500
 """A lane of which nobody was tried for so long does not get on."""
 SLOW_MS = 5000
 """A lane whose head of line waited longer than this is slow."""
-MAX_DOMAINS = 1000
-"""Domains of a suspended lane that are named to the store; others are claimed and given back."""
 MAX_EMPTY_LANES = 1000
 
 
@@ -56,17 +56,11 @@ class LaneTable:
         self._lanes: dict[str, Lane] = {}
         self._turns = Turns()
         self._throttle = Throttle(self._turns)
-        self._passed: dict[str, Lane] = {}
-        """Lanes whose domains claims pass over, by name."""
-        self._homes: dict[str, Lane] = {}
-        """By domain: the lane that alone takes its mail."""
-        self.crowded = False
-        """Whether lanes wait for a connection that `maxconnections` does not allow."""
+        self._passing = Passing()
+        self.slots = Slots(self._turns, bounds.maxconnections)
         self._count = 0
-        self._idle = 0
         self.active = 0
         """Recipients claimed and neither settled nor parked; the agent keeps it."""
-        self.connections = 0
         self.rebind(bounds, 0)
 
     def rebind(self, bounds: Bounds, now: int) -> None:
@@ -75,9 +69,8 @@ class LaneTable:
         What rates have used up stays used up. Domains may have other lanes from now on.
         """
         self._bounds = bounds
-        self._homes.clear()
-        for lane in self._lanes.values():
-            lane.domains.clear()
+        self._passing.clear()
+        self.slots.rebind(bounds.maxconnections)
         self._throttle.rebind(bounds, self._lanes.values(), now)
 
     # ------------------------------------------------------------ looking
@@ -89,7 +82,7 @@ class LaneTable:
     @property
     def suspended(self) -> int:
         """How many lanes are suspended."""
-        return sum(lane.suspended for lane in self._passed.values())
+        return self._passing.suspended
 
     def states(self, now: int) -> list[LaneState]:
         """A snapshot for operators."""
@@ -112,25 +105,17 @@ class LaneTable:
 
     def skip(self, now: int) -> dict[str, int]:
         """Domains that claims pass over, and for how many ms from now."""
-        skipped: dict[str, int] = {}
-        for lane in tuple(self._passed.values()):
-            rest = lane.passed_over(now)
-            if rest > 0:
-                skipped.update(dict.fromkeys(lane.domains, rest))
-            elif not lane.suspended:
-                del self._passed[lane.name]
-        return skipped
+        return self._passing.skip(now)
 
     def is_dead(self, domain: str) -> bool:
         """Whether a domain that claims pass over is so because its destination is suspended."""
-        lane = self._homes.get(domain)
-        return lane is not None and lane.suspended
+        return self._passing.is_dead(domain)
 
     def next_wake(self, now: int) -> int | None:
         """In how many ms `dispatch` has something new to say by itself; None = not by itself."""
         alarm = self._throttle.next_alarm()
         times = [] if alarm is None else [alarm - now]
-        if self.active and not self.room():
+        if (self.active and not self.room()) or self.slots.overdrawn:
             times.append(STUCK_MS)
         return max(min(times), 0) if times else None
 
@@ -146,8 +131,8 @@ class LaneTable:
             policy, lane.hop = lane.hop.policy, hop
             if policy is not hop.policy:
                 self._throttle.limit_lane(lane, now)
-        if hop.sole and self._homes.get(domain) is not lane:
-            self._move_home(domain, lane)
+        if hop.sole:
+            self._passing.belongs(domain, lane)
         if (lane.suspended or lane.share) and (give := self._outside(lane, recipient, now)):
             return give
         limits = lane.limits
@@ -175,7 +160,7 @@ class LaneTable:
         wait = lane.beyond_share(now)
         if not wait:
             return None
-        self._passed[lane.name] = lane
+        self._passing.add(lane)
         return Give(recipients=(recipient,), after=wait, why=Why.SHARE, lane=lane)
 
     def _place(self, lane: Lane, recipient: Recipient, hop: Hop, sender: Limit | None, now: int) -> None:
@@ -211,32 +196,30 @@ class LaneTable:
         self._throttle.due(now)
         started: list[Start] = []
         blocked: list[Lane] = []
-        while not (full := self._full()) or self._idle:
+        for held in self.slots.released():
+            if held.jobs:
+                self._turns.push(held)
+        while not (full := self.slots.full) or self.slots.idle:
             lane = self._turns.pop()
             if lane is None:
                 break
-            if not lane.jobs or (not lane.idle and lane.connections >= self._limit(lane, now)):
+            if not self._may_start(lane, now, full):
                 continue
             if full and not lane.idle:
                 blocked.append(lane)
-                continue
-            job = self._take(lane, now)
-            if job is None:
-                continue
-            reuse = lane.idle > 0
-            if reuse:
-                lane.idle -= 1
-                self._idle -= 1
-            else:
-                lane.connections += 1
-                self.connections += 1
-            started.append(Start(lane=lane, job=job, reuse=reuse))
-            if lane.jobs:
-                self._turns.push(lane)
+            elif (job := self._take(lane, now)) is not None:
+                started.append(Start(lane=lane, job=job, reuse=self.slots.start(lane, now)))
+                if lane.jobs:
+                    self._turns.push(lane)
         for lane in blocked:
             self._turns.push(lane)
-        self.crowded = full and bool(self._turns)
+        self.slots.crowded = full and bool(self._turns)
         return started
+
+    def _may_start(self, lane: Lane, now: int, full: bool) -> bool:
+        if not lane.jobs or (not lane.idle and lane.connections >= self._limit(lane, now)):
+            return False
+        return full or lane.idle > 0 or not self.slots.refuses(lane, now, len(self._lanes) == 1)
 
     def next_job(self, lane: Lane, now: int) -> Job | None:
         """More work for a connection of `lane` that has become free; None: it is idle, or must go.
@@ -244,7 +227,7 @@ class LaneTable:
         A connection is not kept while other lanes wait for one, or its lane is suspended. Where a zone's
         tokens go by age, `dispatch` decides.
         """
-        if not lane.jobs or lane.suspended or self._others_wait(lane):
+        if not lane.jobs or lane.suspended or self.slots.others_wait(lane):
             return None
         if self._throttle.by_age(lane):
             self._turns.push(lane)
@@ -253,11 +236,22 @@ class LaneTable:
 
     def keep(self, lane: Lane) -> bool:
         """Whether a connection without work may stay open; it counts as idle from now on if so."""
-        if lane.suspended or self._others_wait(lane):
+        if lane.suspended or self.slots.others_wait(lane):
             return False
-        lane.idle += 1
-        self._idle += 1
+        self.slots.rest(lane)
         return True
+
+    def review(self, now: int) -> None:
+        """See which lanes have fallen silent, where that may matter."""
+        if self.slots.crowded:
+            for lane in self._lanes.values():
+                if lane.connections:
+                    self.slots.judge(lane, now)
+
+    def took_back(self, lane: Lane, job: Job) -> None:
+        """An attempt was taken back that had lasted too long: slow, until transactions show otherwise."""
+        lane.pace.recent = max(lane.pace.recent, float(TRIAL_MS))
+        self.put_back(lane, job)
 
     # ------------------------------------------------------------ what came of it
 
@@ -271,7 +265,10 @@ class LaneTable:
         if lane.suspended:
             lane.revive()
         lane.moved = now
-        if lane.adapt(feedback, took, now, self._top(lane)) and lane.jobs:
+        grown = lane.adapt(feedback, took, now, self._top(lane))
+        self.slots.judge(lane, now)
+        lane.held = lane.held and lane.doubted
+        if grown and lane.jobs:
             self._turns.push(lane)
 
     def failed(self, lane: Lane, now: int, reply: Reply) -> Give | None:
@@ -287,22 +284,14 @@ class LaneTable:
         lane.window = max(1.0, lane.window / 2)
         return self._suspend(lane, now, reply) if lane.suspended or lane.breaks >= BREAKS else None
 
-    def left(self, lane: Lane) -> None:
-        """An idle connection takes no work any more."""
-        lane.idle -= 1
-        self._idle -= 1
-
     def closed(self, lane: Lane, now: int, *, working: bool) -> None:
         """A connection is gone; `working` says whether it had got through."""
-        lane.connections -= 1
-        self.connections -= 1
+        self.slots.closed(lane)
         lane.working -= working
         if lane.jobs:
             self._turns.push(lane)
         elif len(self._lanes) > MAX_EMPTY_LANES and self._forgettable(lane, now):
-            del self._lanes[lane.name]
-            for domain in lane.domains:
-                self._homes.pop(domain, None)
+            self._forget(lane)
 
     # ------------------------------------------------------------ the active set is full
 
@@ -319,7 +308,7 @@ class LaneTable:
                 continue
             # What stays should last until the rest comes back, at the speed seen so far.
             lane.share, lane.rest = share, max(waited * share // lane.waiting, STUCK_MS)
-            self._passed[lane.name] = lane
+            self._passing.add(lane)
             after = lane.send_off(now)
             given.append(Give(recipients=lane.cut(share), after=after, why=Why.SHARE, lane=lane))
         return given
@@ -337,6 +326,11 @@ class LaneTable:
         self._throttle.release()
         return [recipient for lane in self._lanes.values() for recipient in lane.cut(0)]
 
+    def forget(self, now: int) -> None:
+        """Let go of suspended lanes for which nothing waits."""
+        for lane in self._passing.deserted(now):
+            self._forget(lane)
+
     # ------------------------------------------------------------ inside
 
     def _take(self, lane: Lane, now: int) -> Job | None:
@@ -353,25 +347,13 @@ class LaneTable:
         """Connections that a lane may have at most."""
         return lane.hop.policy.connections or self._bounds.queuecache
 
-    def _full(self) -> bool:
-        return 0 < self._bounds.maxconnections <= self.connections
-
-    def _others_wait(self, lane: Lane) -> bool:
-        """Whether lanes besides this one wait for a connection that there is not."""
-        return self.crowded and self._turns.standing > lane.queued
-
     def _forgettable(self, lane: Lane, now: int) -> bool:
         busy = lane.connections or lane.suspended or lane.aside
         return not busy and (lane.limit is None or lane.limit.is_full(now))
 
-    def _move_home(self, domain: str, lane: Lane) -> None:
-        """A domain's mail goes by another lane than before, or by one for the first time."""
-        before = self._homes.pop(domain, None)
-        if before is not None:
-            before.domains.discard(domain)
-        if len(lane.domains) < MAX_DOMAINS:
-            lane.domains.add(domain)
-            self._homes[domain] = lane
+    def _forget(self, lane: Lane) -> None:
+        del self._lanes[lane.name]
+        self._passing.forget(lane)
 
     def _suspend(self, lane: Lane, now: int, reply: Reply) -> Give | None:
         lane.failure, lane.failing = reply, max(now - lane.until, 0) if lane.suspended else 0
@@ -382,7 +364,7 @@ class LaneTable:
             lane.until = now + lane.delay
             self._throttle.alarm(lane.until, lane)
         lane.suspended = True
-        self._passed[lane.name] = lane
+        self._passing.add(lane)
         lane.breaks = 0
         lane.window = 1.0
         if not lane.jobs:

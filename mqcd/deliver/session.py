@@ -42,15 +42,17 @@ class Session:
         changed: Callable[[], None],
     ) -> None:
         self._shop = shop
-        self._lane = lane
+        self.lane = lane
         self._job: Job | None = job
         self._turn = turn
         self._idle = idle
         self._changed = changed
         self._link: Link | None = None
         self._got_through = False
-        self._began = shop.clock.monotonic()
+        self.began = shop.clock.monotonic()
         """When the attempt at hand began."""
+        self._task: asyncio.Task[None] | None = None
+        self._taken_back = False
         self._offer: asyncio.Future[Job | None] | None = None
         self.deadline = 0
 
@@ -62,9 +64,22 @@ class Session:
     @property
     def at_work(self) -> tuple[Job, int] | None:
         """The job that is being tried, and since when; None without."""
-        return None if self._job is None else (self._job, self._began)
+        return None if self._job is None else (self._job, self.began)
+
+    @property
+    def may_be_taken_back(self) -> bool:
+        """Whether its attempt can be cut off as if it had not been made: no content has gone out."""
+        if self._job is None or self._task is None:
+            return False
+        return self._link is None or not self._link.content_begun
 
     # ------------------------------------------------------------ from outside
+
+    def take_back(self) -> None:
+        """Cut the attempt off: its job waits on, without a verdict, and the connection is closed."""
+        if self._task is not None:
+            self._taken_back = True
+            self._task.cancel()
 
     def hand(self, job: Job) -> None:
         """More work for an idle session that was taken off the idle list."""
@@ -75,14 +90,15 @@ class Session:
         """It was idle for too long, or is no longer wanted: close."""
         if self._offer is None or self._offer.done():
             return
-        waiting = self._idle.get(self._lane.name, [])
+        waiting = self._idle.get(self.lane.name, [])
         if self in waiting:
             waiting.remove(self)
-            self._shop.table.left(self._lane)
+            self._shop.table.slots.left(self.lane)
             self._offer.set_result(None)
 
     async def run(self) -> None:
         """Until the lane has no work for it, or it breaks."""
+        self._task = asyncio.current_task()
         try:
             await self._work()
         except asyncio.CancelledError:
@@ -105,7 +121,7 @@ class Session:
                 self._job = None
                 self._again(job)
                 break
-            self._began = self._shop.clock.monotonic()
+            self.began = self._shop.clock.monotonic()
             end = await transact(self._shop, self._link, job, self._is_last(self._link))
             self._job = None
             _AFTER[end](self, job)
@@ -124,7 +140,7 @@ class Session:
         if isinstance(found, Link):
             self._link = found
             self._got_through = True
-            shop.table.opened(self._lane)
+            shop.table.opened(self.lane)
             return True
         self._job = None
         self._unreachable(job, found, started)
@@ -139,13 +155,9 @@ class Session:
             self._no_room(job, found.reply)
             return
         now = self._shop.clock.monotonic()
-        if (
-            self._lane.working
-            and found.phase in (Phase.CONNECT, Phase.GREETING)
-            and not found.reply.permanent
-        ):
-            self._shop.give(self._shop.table.failed(self._lane, now, found.reply))
-            self._shop.table.put_back(self._lane, job)
+        if self.lane.working and found.phase in (Phase.CONNECT, Phase.GREETING) and not found.reply.permanent:
+            self._shop.give(self._shop.table.failed(self.lane, now, found.reply))
+            self._shop.table.put_back(self.lane, job)
             return
         attempt = Attempt(
             destination=job.hop.destination.name,
@@ -162,7 +174,7 @@ class Session:
         )
         self._settle_all(job, failure(found.reply, found.phase), attempt)
         if not found.reply.permanent:
-            self._shop.give(self._shop.table.failed(self._lane, now, found.reply))
+            self._shop.give(self._shop.table.failed(self.lane, now, found.reply))
 
     def _no_room(self, job: Job, reply: Reply) -> None:
         """Nobody was asked: no verdict, no attempt, and nothing against the destination."""
@@ -174,12 +186,12 @@ class Session:
         shop = self._shop
         if shop.stopping or self._link is None or self._worn(self._link):
             return None
-        job = shop.table.next_job(self._lane, shop.clock.monotonic())
+        job = shop.table.next_job(self.lane, shop.clock.monotonic())
         idle_ms = shop.settings.maxidletime
-        if job is not None or not idle_ms or not shop.table.keep(self._lane):
+        if job is not None or not idle_ms or not shop.table.keep(self.lane):
             return job
         self._offer = asyncio.get_running_loop().create_future()
-        self._idle.setdefault(self._lane.name, []).append(self)
+        self._idle.setdefault(self.lane.name, []).append(self)
         self.deadline = shop.clock.monotonic() + idle_ms
         if shop.settings.maxconntime:
             self.deadline = min(self.deadline, self._link.opened + shop.settings.maxconntime)
@@ -204,15 +216,15 @@ class Session:
     def _went_through(self, job: Job) -> None:
         now = self._shop.clock.monotonic()
         feedback = Feedback.NEUTRAL if self._link is None else feedback_of(self._link.dialogue.outcomes)
-        self._shop.table.went_through(self._lane, now, now - self._began, feedback)
+        self._shop.table.went_through(self.lane, now, now - self.began, feedback)
 
     def _broke(self, job: Job) -> None:
         end = None if self._link is None else self._link.dialogue.end
         now = self._shop.clock.monotonic()
-        self._shop.give(self._shop.table.broke(self._lane, now, end or BROKEN))
+        self._shop.give(self._shop.table.broke(self.lane, now, end or BROKEN))
 
     def _again(self, job: Job) -> None:
-        self._shop.table.put_back(self._lane, job)
+        self._shop.table.put_back(self.lane, job)
 
     def _no_store(self, job: Job) -> None:
         self._shop.settler.park(job.recipients, 0)
@@ -226,7 +238,11 @@ class Session:
 
     def _abandon(self) -> None:
         """Cut short by a stop: who may have got the message is left to the store's next start."""
-        if self._job is not None and not self.dot_sent:
+        if self._job is None or self.dot_sent:
+            return
+        if self._taken_back and not self._shop.stopping:
+            self._shop.table.took_back(self.lane, self._job)
+        else:
             self._shop.settler.park(self._job.recipients, 0)
 
     def _own_fault(self) -> None:
@@ -235,7 +251,7 @@ class Session:
             "session": None if self._link is None else self._link.session,
             "spid": None if job is None else format_spid(job.recipients[0].spid),
         }
-        _log.exception("delivery to %s failed by an error of our own", self._lane.name, extra=about)
+        _log.exception("delivery to %s failed by an error of our own", self.lane.name, extra=about)
         if job is not None:
             name, now = job.hop.destination.name, self._shop.clock.now()
             attempt = Attempt(destination=name, zone=job.hop.policy.zone, phase=Phase.CONNECT, at=now)
@@ -249,9 +265,9 @@ class Session:
         if self._link is not None:
             self._link.close()
             self._shop.sweep.discard(self._link)
-        if not self._idle.get(self._lane.name, True):
-            del self._idle[self._lane.name]
-        self._shop.table.closed(self._lane, self._shop.clock.monotonic(), working=self._got_through)
+        if not self._idle.get(self.lane.name, True):
+            del self._idle[self.lane.name]
+        self._shop.table.closed(self.lane, self._shop.clock.monotonic(), working=self._got_through)
         self._changed()
 
 

@@ -68,8 +68,8 @@ class Turns:
         return sum(len(zone) for zone in self._zones.values() if not zone.asleep)
 
     def push(self, lane: Lane) -> None:
-        """A lane with jobs joins its zone's line, unless it stands there."""
-        if lane.queued:
+        """A lane with jobs joins its zone's line, unless it stands there or is held back."""
+        if lane.queued or lane.held:
             return
         lane.queued = True
         zone = self.zone(lane.hop.policy.zone)

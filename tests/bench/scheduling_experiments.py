@@ -42,6 +42,7 @@ class Fifo(LaneTable):
         self._room = bounds.queuecache
         self._waiting: deque[tuple[Lane, Recipient]] = deque()
         self._known: dict[str, Lane] = {}
+        self.connections = 0
 
     def room(self) -> int:
         return self._room - self.active

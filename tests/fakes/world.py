@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from mqcd.core.model import Envelope, Recipient
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.lanes import Bounds, Feedback, Give, Job, Lane, Why
+from mqcd.deliver.lanes import TRIAL_MS, Bounds, Feedback, Give, Job, Lane, Why
 from mqcd.deliver.parking import is_over, part
 from mqcd.deliver.patrol import PATROL_MS
 from mqcd.deliver.policy import Hop
@@ -97,6 +97,7 @@ class World:
         self._events: list[_Event] = []
         self._due: list[tuple[int, int, Recipient]] = []
         self.idle: list[_Connection] = []
+        self.busy: list[_Connection] = []
         self._relieve_at = 0
         self._planned: set[int] = set()
         self._patrol()
@@ -165,14 +166,22 @@ class World:
                 self._reuse(start.lane, start.job)
             else:
                 _Connection(self, start.lane).begin(start.job)
-        if table.crowded:
+        if table.slots.scarce:
             for connection in tuple(self.idle):
-                connection.expire()
+                if table.slots.others_wait(connection.lane):
+                    connection.expire()
+            self._take_back()
         wake = table.next_wake(self.now)
         if wake is not None:
             self._turn_at(self.now + max(wake, 1))
         if self._due and table.room():
             self._turn_at(max(self._due[0][0] - START_MS, self.now + 1))
+
+    def _take_back(self) -> None:
+        self.table.review(self.now)
+        lasting = [each for each in self.busy if each.lane.doubted and self.now - each.began > TRIAL_MS]
+        for each in sorted(lasting, key=lambda each: each.began, reverse=True)[: self.table.slots.overdrawn]:
+            each.take_back()
 
     def _claim(self, room: int) -> None:
         wall = START_MS + self.now
@@ -236,11 +245,24 @@ class _Connection:
         self.up = False
         self.job: Job | None = None
         self.idle_since = 0
+        self.began = 0
+        self.gone = False
+
+    def take_back(self) -> None:
+        """Cut the attempt off."""
+        assert self.job is not None
+        self.gone = True
+        self.world.busy.remove(self)
+        self.world.table.took_back(self.lane, self.job)
+        self._close()
+        self.world._turn_soon()
 
     def begin(self, job: Job) -> None:
         """Try a job, connecting first where that has not happened."""
         world, server = self.world, self.server
         self.job = job
+        self.began = world.now
+        world.busy.append(self)
         first = job.recipients[0].envelope
         zone = self.lane.hop.policy.zone
         world.attempts.append(Tried(world.now, self.lane.name, first.sender, zone, tuple(job.recipients)))
@@ -252,6 +274,8 @@ class _Connection:
             world.at(world.now + server.connect_ms, self._connected)
 
     def _connected(self) -> None:
+        if self.gone:
+            return
         if self.server.open >= self.server.most:
             self._refused()
             return
@@ -268,6 +292,7 @@ class _Connection:
             return
         world, job = self.world, self.job
         assert job is not None
+        world.busy.remove(self)
         world._give(world.table.failed(self.lane, world.now, REFUSED))
         world.table.put_back(self.lane, job)
         self._close()
@@ -280,7 +305,10 @@ class _Connection:
         world.at(world.now + max(int(took), 1), lambda: self._answered(began))
 
     def _answered(self, began: int) -> None:
+        if self.gone:
+            return
         world, job = self.world, self.job
+        world.busy.remove(self)
         assert job is not None
         self.job = None
         put_off = self.server.defers(world.now)
@@ -304,7 +332,10 @@ class _Connection:
         world._turn_soon()
 
     def _fail(self) -> None:
+        if self.gone:
+            return
         world, job = self.world, self.job
+        world.busy.remove(self)
         assert job is not None
         for recipient in job.recipients:
             world._fail(recipient, job.hop.policy.schedule, "expired")
@@ -316,7 +347,7 @@ class _Connection:
         """Close, if it is idle (since then)."""
         if self in self.world.idle and (since is None or self.idle_since == since):
             self.world.idle.remove(self)
-            self.world.table.left(self.lane)
+            self.world.table.slots.left(self.lane)
             self._close()
             self.world._turn_soon()
 

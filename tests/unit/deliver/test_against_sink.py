@@ -1,5 +1,6 @@
 """Delivery over real sockets to the sink, with the real dialer and the real clock."""
 
+import asyncio
 import ssl
 import subprocess
 import tracemalloc
@@ -308,3 +309,43 @@ async def test_drops_gain_a_slow_server_no_time(stage: str, phase: Phase) -> Non
     assert (verdict.reply.status, verdict.attempt.phase) == ("4.4.2", phase)
     assert verdict.possibly_delivered is (stage == "dot")
     assert len(received) == (stage == "dot")
+
+
+@pytest.mark.parametrize("fault", ["stall:connect", "stall:ehlo", "stall:rcpt", "slow:5000"])
+async def test_four_tarpits_do_not_hold_up_a_healthy_host(fault: str) -> None:
+    clock, observer = SystemClock(), RecordingObserver()
+    hosts = {f"tar{number}.example": fault for number in range(4)} | {"healthy.example": "accept"}
+    sinks = {
+        domain: await start(SinkSettings(rules=Rules.parse([f"*={action}"])), now_ms=clock.now)
+        for domain, action in hosts.items()
+    }
+    relays = tuple(
+        RelaySettings(address=HostPort(host="127.0.0.1", port=sink.port), destdomains=(domain,))
+        for domain, sink in sinks.items()
+    )
+    store = MemoryStore(clock, observer)
+    await store.open()
+    deliverer = Deliverer(
+        replace(RELAYED, relays=relays, maxconnections=8),
+        SCHEDULE,
+        store=store,
+        clock=clock,
+        resolver=FakeResolver(),
+        dialer=SystemDialer(),
+        observer=observer,
+    )
+    way = Road(store, observer, deliverer, [])
+    for domain in [*hosts][:4] * 5:
+        await way.send(f"to@{domain}")
+    await deliverer.start()
+    try:
+        async with asyncio.timeout(10):
+            for count in range(1, 4):
+                await way.send("to@healthy.example")
+                while observer.count(Verb.DELIVERED) < count:
+                    await asyncio.sleep(0.01)
+    finally:
+        await deliverer.stop(100)
+        for sink in sinks.values():
+            await sink.close()
+        await store.close()

@@ -21,6 +21,7 @@ from mqcd.core.ports import MxHost
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.spid import format_spid
 from mqcd.deliver.deliverer import CLAIMED_AT_ONCE
+from mqcd.deliver.lanes import TRIAL_MS
 from mqcd.deliver.session import SHORTAGE_MS
 from mqcd.stores.memory import MemoryStore
 from tests.fakes.dialer import FakeDialer, Peer
@@ -753,3 +754,21 @@ async def test_a_shortage_here_is_held_against_nobody() -> None:
         kit.dialer.shortage = ""
         await kit.clock.run_for(SHORTAGE_MS + 1000)
         await kit.heard(Verb.DELIVERED, 2)
+
+
+async def test_an_attempt_at_a_tarpit_is_taken_back_without_a_verdict() -> None:
+    relays = tuple(
+        RelaySettings(
+            address=HostPort(host=f"192.0.2.{number}", port=25), destdomains=(f"d{number}.example",)
+        )
+        for number in (1, 2, 3)
+    )
+    hosts = {f"192.0.2.{number}": lambda: Peer(replies={"MAIL": None}) for number in (1, 2)}
+    async with Kit(replace(RELAYED, relays=relays, maxconnections=2), {**hosts, "192.0.2.3": Peer}) as kit:
+        for number in (1, 2, 3):
+            await kit.submit(f"to@d{number}.example")
+        await kit.until(lambda: len(kit.dialer.dialled) == 2)
+        await kit.clock.run_for(TRIAL_MS + 1000)
+        await kit.heard(Verb.DELIVERED)
+        assert kit.observer.verbs().count(Verb.DEFERRED) == 0
+        assert sorted(lane.waiting for lane in kit.deliverer.lanes()) == [0, 0, 1]
