@@ -350,7 +350,9 @@ class DeliverSettings(AuditSettings):
 
     queuecache: int = setting(2500, "recipients held in the active set at once")
     maxconnections: int = setting(
-        2500, "connections at once; 500 where only a default relay is set and this is left out"
+        2500,
+        "connections at once, fewer where descriptors do not suffice; 500 where only a default relay is set"
+        " and this is left out",
     )
     maxserverconnections: int = setting(20, "connections at once to one destination")
     maxmessages: int = setting(100, "messages over one connection; 0 = no limit")

@@ -140,6 +140,7 @@ class Server:
             observer=observer,
             notifier=self._reports.maker,
             own_names=own_names(settings),
+            most_connections=self.shares.outbound,
         )
         self._adviser = Adviser(settings.ops.advice.rootpath, clock, self._advised)
         self._lag = LoopLag(clock)

@@ -68,10 +68,13 @@ class Deliverer:
         observer: Observer,
         notifier: Notifier | None = None,
         own_names: Collection[str] = (),
+        most_connections: int = 0,
     ) -> None:
-        """`own_names`: what this server calls itself; mail that DNS sends there would come back."""
+        """`own_names`: what this server calls itself; mail that DNS sends there would come back.
+        `most_connections`: those that the process has descriptors for; 0 = as many as the settings say."""
         suspects = Suspects(store, clock)
-        self._table = LaneTable(_bounds(settings))
+        self._most_connections = most_connections
+        self._table = LaneTable(self._bounds(settings))
         self._shop = Shop(
             settings=settings,
             schedule=schedule,
@@ -118,7 +121,7 @@ class Deliverer:
         """Route, speak and retry by new settings from the next decision on; DNS servers stay as they are."""
         shop = self._shop
         shop.settings, shop.schedule = settings, schedule
-        self._table.rebind(_bounds(settings), shop.clock.monotonic())
+        self._table.rebind(self._bounds(settings), shop.clock.monotonic())
         self._placing.reroute()
         self._event.set()
 
@@ -360,12 +363,18 @@ class Deliverer:
         if left:
             await asyncio.wait(left)
 
-
-def _bounds(settings: DeliverSettings) -> Bounds:
-    return Bounds(
-        queuecache=settings.queuecache,
-        maxconnections=settings.maxconnections,
-        maxrecips=settings.maxrecips,
-        zone_rates={zone.name: zone.rate for zone in settings.zones if zone.rate is not None},
-        sender_rates={sender.match: sender.rate for sender in settings.senders},
-    )
+    def _bounds(self, settings: DeliverSettings) -> Bounds:
+        connections = settings.maxconnections
+        if 0 < self._most_connections < connections:
+            _log.warning(
+                "maxconnections is %d, and the descriptor limit leaves room for %d: raise it (LimitNOFILE=)",
+                *(connections, self._most_connections),
+            )
+            connections = self._most_connections
+        return Bounds(
+            queuecache=settings.queuecache,
+            maxconnections=connections,
+            maxrecips=settings.maxrecips,
+            zone_rates={zone.name: zone.rate for zone in settings.zones if zone.rate is not None},
+            sender_rates={sender.match: sender.rate for sender in settings.senders},
+        )

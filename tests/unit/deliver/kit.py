@@ -42,6 +42,7 @@ class Kit:
         schedule: RetrySchedule = SCHEDULE,
         store: Callable[[FakeClock, RecordingObserver], MemoryStore] = MemoryStore,
         notifier: Notifier | None = None,
+        most_connections: int = 0,
     ) -> None:
         self.clock = FakeClock()
         self.observer = RecordingObserver()
@@ -56,6 +57,7 @@ class Kit:
             dialer=self.dialer,
             observer=self.observer,
             notifier=notifier,
+            most_connections=most_connections,
         )
 
     async def __aenter__(self) -> Kit:

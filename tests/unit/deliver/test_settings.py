@@ -112,8 +112,11 @@ def test_every_setting_has_a_test_that_is_there() -> None:
     assert wrong(ROOT, TESTS, "deliver") == []
 
 
-@pytest.mark.parametrize("most", [1, 2])
-async def test_maxconnections_holds_for_all_destinations_together(most: int) -> None:
+@pytest.mark.parametrize(("setting", "room"), [(1, 0), (2, 0), (2, 1), (2, 3)])
+async def test_maxconnections_holds_for_all_destinations_together(
+    setting: int, room: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    most = min(setting, room or setting)
     relays = tuple(
         RelaySettings(
             address=HostPort(host=f"192.0.2.{number}", port=25), destdomains=(f"d{number}.example",)
@@ -121,12 +124,14 @@ async def test_maxconnections_holds_for_all_destinations_together(most: int) -> 
         for number in (1, 2)
     )
     silent = {each.address.host: lambda: Peer(replies={"MAIL": None}) for each in relays}
-    async with Kit(replace(RELAYED, relays=relays, maxconnections=most), silent) as kit:
+    settings = replace(RELAYED, relays=relays, maxconnections=setting)
+    async with Kit(settings, silent, most_connections=room) as kit:
         for number in (1, 2):
             await kit.submit(f"to@d{number}.example")
         await kit.until(lambda: len(kit.dialer.dialled) == most)
         await kit.clock.run_for(1000)
         assert len(kit.dialer.dialled) == most
+    assert ("LimitNOFILE" in caplog.text) is (0 < room < setting)
 
 
 @pytest.mark.parametrize("port", [25, 2525])
