@@ -1,7 +1,9 @@
 """Mail addresses and domains as the envelope carries them (RFC 5321, 4.1.2; RFC 6531 for UTF-8).
 
 An address is kept as text exactly as it was given; only its domain is normalised, and only where two
-domains are compared. The null reverse-path is "".
+domains are compared. The null reverse-path is "". No address has what cannot be seen: controls (C1 too), what
+turns the direction of writing, a soft hyphen, other spaces. The joiners that some scripts are written with
+(RFC 5892, A.1) are letters.
 """
 
 from __future__ import annotations
@@ -18,6 +20,10 @@ _DOTS = re.compile("[.\u3002\uff0e\uff61]")
 """What separates labels as people write them (RFC 3490, 3.1)."""
 _DEVIANT = re.compile("[ßς\u200c\u200d]")
 """Letters that IDNA 2003 and 2008 read differently."""
+
+_JOINERS = str.maketrans("", "", "\u200c\u200d")
+_BLANKS = " \t"
+"""White space on the wire; others are octets of a word (RFC 5321, 2.3.1)."""
 
 MAX_LOCAL = 64
 MAX_DOMAIN = 255
@@ -41,6 +47,8 @@ def check_address(text: str) -> str:
     match = _ADDRESS.fullmatch(text)
     if match is None:
         raise DecodeError(f"not a mail address: {text[:80]!r}")
+    if not is_visible(text):
+        raise DecodeError(f"mail address with characters that cannot be seen: {text[:80]!r}")
     local, domain = match.groups()
     if len(local.encode()) > MAX_LOCAL or len(domain.encode()) > MAX_DOMAIN:
         raise DecodeError(f"mail address too long: {text[:80]!r}")
@@ -49,16 +57,21 @@ def check_address(text: str) -> str:
     return text
 
 
+def is_visible(address: str) -> bool:
+    """Whether an address consists of what can be seen, and of joiners."""
+    return address.isprintable() or address.translate(_JOINERS).isprintable()
+
+
 def parse_path(text: str) -> tuple[str, str]:
     """The path at the head of `text`, as MAIL and RCPT take it, and what follows it.
 
     Takes `<address>`, `<>`, `<postmaster>`, a source route (dropped, RFC 5321 4.1.1.3), and, because
     clients send it, an address without angle brackets. Raises DecodeError.
     """
-    text = text.strip()
+    text = text.strip(_BLANKS)
     if not text.startswith("<"):
         head, _, rest = text.partition(" ")
-        return check_address(head), rest.strip()
+        return check_address(head), rest.strip(_BLANKS)
     end = _closing(text)
     inner, rest = text[1:end], text[end + 1 :]
     if rest and not rest.startswith(" "):
@@ -68,7 +81,7 @@ def parse_path(text: str) -> tuple[str, str]:
         inner = inner[route.end() :]
     if inner and inner.lower() != "postmaster":
         check_address(inner)
-    return inner, rest.strip()
+    return inner, rest.strip(_BLANKS)
 
 
 def _closing(text: str) -> int:

@@ -7,7 +7,7 @@ since the Unix epoch, sizes are octets. A remote server's refusal is a value her
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from mqcd.core.address import domain_of
@@ -75,6 +75,10 @@ class Envelope:
     """TLS version of the session it came in by; "" without."""
     dsn: str = ""
     """RET and ENVID as given with MAIL (RFC 3461), or ""."""
+    session: str = field(default="", compare=False)
+    """Names the session that it came in by, for log and event; the record does not keep it."""
+    message_id: str = field(default="", compare=False)
+    """The field of its header, for the same; the record does not keep it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

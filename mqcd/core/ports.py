@@ -246,6 +246,8 @@ class Refusal:
     recipient: str = ""
     session: str = ""
     """Names the session in the log."""
+    command: str = ""
+    """The word that was no command, cut and printable; "" for other refusals."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

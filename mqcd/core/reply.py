@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mqcd.core.errors import DecodeError, MqcdError
 
-_STATUS = re.compile(r"([245]\.\d{1,3}\.\d{1,3})(?:\s+|$)")
+_STATUS = re.compile(r"([245]\.\d{1,3}\.\d{1,3})(?:\s+|$)", re.ASCII)
 _LINE = re.compile(rb"([2-5][0-9][0-9])(?:([ -])(.*))?", re.DOTALL)
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]+")
 

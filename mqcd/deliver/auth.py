@@ -67,7 +67,7 @@ def _offered(extensions: Mapping[str, str]) -> set[str]:
     words = extensions.get("AUTH", "").split()
     # From before RFC 2554: AUTH=LOGIN as one word.
     words += [key.removeprefix("AUTH=") for key in extensions if key.startswith("AUTH=")]
-    return {word.upper() for word in words}
+    return {word.upper() for word in words if word.isascii()}
 
 
 def _plain(login: Login) -> bytes:

@@ -56,8 +56,12 @@ def hello(manners: Manners, *, again: bool = False) -> Say:
 
 def offered(lines: Sequence[bytes]) -> dict[str, str]:
     """The extensions that the lines of an answer to EHLO offer: keyword in upper case to its parameters."""
-    words = (line.decode("utf-8", "replace").strip().partition(" ") for line in lines[1:])
-    return {keyword.upper(): parameters for keyword, _, parameters in words}
+    # As octets: only ASCII letters have a case here.
+    words = (line.strip().partition(b" ") for line in lines[1:])
+    return {
+        keyword.upper().decode("utf-8", "replace"): parameters.decode("utf-8", "replace")
+        for keyword, _, parameters in words
+    }
 
 
 def secure(manners: Manners, extensions: Mapping[str, str], secured: bool) -> Next:

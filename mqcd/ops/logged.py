@@ -2,7 +2,7 @@
 
 Acceptance, verdicts and refusals are told at level info, unknown outcomes at warning; attempts and
 connections, which verdicts imply, at debug. Field names are those of the event files, so that one
-search works on both.
+search works on both. Refusals are bounded by client, see `crowding`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Reci
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
 from mqcd.core.spid import format_spid
+from mqcd.ops.crowding import Crowd
 from mqcd.ops.log import Event, Log
 
 Row = dict[str, str | int | bool]
@@ -30,16 +31,25 @@ class LogObserver(Deaf):
 
     def __init__(self, log: Log) -> None:
         self._log = log
+        self._crowd = Crowd()
 
-    def _tell(self, level: int, event: Event) -> None:
+    def _tell(self, level: int, at: int, event: Event) -> None:
         if self._log.threshold <= level:
             self._log.event(event)
+        if self._crowd.is_over(at):
+            self._sum_up(at)
+
+    def _sum_up(self, at: int) -> None:
+        for client, count in self._crowd.left_out().items():
+            self._log.event(partial(_left_out, at, client, count))
 
     def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
         """One line for each recipient: who sent what to whom, and how it came in."""
         if self._log.threshold <= logging.INFO:
             for recipient in recipients:
                 self._log.event(partial(_accepted, at, recipient))
+        if self._crowd.is_over(at):
+            self._sum_up(at)
 
     def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
         """One line for each recipient, at debug."""
@@ -49,42 +59,50 @@ class LogObserver(Deaf):
 
     def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
         """Where it went, what was said, and how long it took."""
-        self._tell(logging.INFO, partial(_verdict, at, Verb.DELIVERED, recipient, verdict))
+        self._tell(logging.INFO, at, partial(_verdict, at, Verb.DELIVERED, recipient, verdict))
 
     def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
         """What was said, and when it is tried again."""
-        self._tell(logging.INFO, partial(_deferred, at, recipient, verdict))
+        self._tell(logging.INFO, at, partial(_deferred, at, recipient, verdict))
 
     def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
         """What was said."""
-        self._tell(logging.INFO, partial(_verdict, at, Verb.BOUNCED, recipient, verdict))
+        self._tell(logging.INFO, at, partial(_verdict, at, Verb.BOUNCED, recipient, verdict))
 
     def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
         """What was said last."""
-        self._tell(logging.INFO, partial(_verdict, at, Verb.EXPIRED, recipient, verdict))
+        self._tell(logging.INFO, at, partial(_verdict, at, Verb.EXPIRED, recipient, verdict))
 
     def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
         """Which report tells of it."""
         self._tell(
-            logging.INFO, lambda: _row(at, Verb.REPORTED, recipient) | {"report": format_spid(report_spid)}
+            logging.INFO,
+            at,
+            lambda: _row(at, Verb.REPORTED, recipient) | {"report": format_spid(report_spid)},
         )
 
     def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
         """Why nobody is told."""
-        self._tell(logging.INFO, lambda: _row(at, Verb.DISCARDED, recipient) | {"reason": reason})
+        self._tell(logging.INFO, at, lambda: _row(at, Verb.DISCARDED, recipient) | {"reason": reason})
 
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:
         """At warning: the next attempt may be a duplicate."""
-        self._tell(logging.WARNING, lambda: _row(at, Verb.OUTCOME_UNKNOWN, recipient, "warning"))
+        self._tell(logging.WARNING, at, lambda: _row(at, Verb.OUTCOME_UNKNOWN, recipient, "warning"))
 
     def refused(self, at: int, refusal: Refusal) -> None:
         """Who was refused what, and how."""
-        self._tell(logging.INFO, partial(_refused, at, refusal))
+        if self._log.threshold > logging.INFO:
+            return
+        if self._crowd.is_over(at):
+            self._sum_up(at)
+        if self._crowd.admits(at, refusal.client):
+            self._log.event(partial(_refused, at, refusal))
 
     def connected(self, at: int, attempt: Attempt) -> None:
         """At debug."""
         self._tell(
             logging.DEBUG,
+            at,
             lambda: (
                 _head(at, Verb.CONNECTED, "debug")
                 | _of_connection(attempt)
@@ -96,6 +114,7 @@ class LogObserver(Deaf):
         """Where to and why."""
         self._tell(
             logging.INFO,
+            at,
             lambda: _head(at, Verb.CONNECT_FAILED) | _of_connection(attempt) | {"reason": reason},
         )
 
@@ -130,6 +149,10 @@ def _accepted(at: int, recipient: Recipient) -> Row:
         row["user"] = envelope.user
     if envelope.tls:
         row["tls"] = envelope.tls
+    if envelope.session:
+        row["session"] = envelope.session
+    if envelope.message_id:
+        row["message_id"] = envelope.message_id
     return row
 
 
@@ -198,6 +221,14 @@ def _refused(at: int, refusal: Refusal) -> Row:
         "client": refusal.client,
         "sender": refusal.sender,
         "recipient": refusal.recipient,
+        "command": refusal.command,
     }
     row |= {name: value for name, value in optional.items() if value}
     return row | _of_reply(refusal.reply)
+
+
+def _left_out(at: int, client: str, count: int) -> Row:
+    row = _head(at, Verb.REFUSED)
+    if client:
+        row["client"] = client
+    return row | {"left_out": count}

@@ -66,6 +66,9 @@ FIELDS: tuple[tuple[str, pa.DataType], ...] = (
     ("possibly_delivered", pa.bool_()),
     ("report", pa.string()),
     ("reason", pa.string()),
+    ("session", pa.string()),
+    ("message_id", pa.string()),
+    ("command", pa.string()),
     ("left_out", pa.int64()),
 )
 """As they stand in a line of JSON, in the manner of docs/events.md."""

@@ -102,6 +102,8 @@ class BestEffort(Deaf):
                 "status": reply.status,
                 "class": class_of(reply.code, reply.status),
                 "reply": text,
+                "session": refusal.session,
+                "command": refusal.command,
             }
             self._add(Verb.REFUSED, at, fields)
 

@@ -76,9 +76,10 @@ class EventText:
         accepted, offset = submissions(header.kind, body)
         for part in accepted:
             lines = part.lines.splitlines(keepends=True)
+            of_message = f',"recipients":{len(lines)}{_memo(part.memo, self._names)}'
             for line in lines:
                 of_record = _told(line, self._names)
-                rest = f'{of_record.recipient}{of_record.zone}{of_record.tls},"recipients":{len(lines)}'
+                rest = f"{of_record.recipient}{of_record.zone}{of_record.tls}{of_message}"
                 told.append(self._line(Verb.ACCEPTED, sequence, time, rest))
                 sequence += 1
         left = header.sequence + header.entries - sequence
@@ -147,6 +148,19 @@ def _told(line: bytes, names: Pseudonyms | None) -> _Told:
         )
     except (ValueError, KeyError) as error:
         raise DecodeError(f"not a record line: {line[:120]!r}") from error
+
+
+def _memo(memo: bytes, names: Pseudonyms | None) -> str:
+    """What an acceptance tells that no record keeps."""
+    if not memo:
+        return ""
+    try:
+        session, message_id = memo.decode().split("|")
+    except ValueError as error:
+        raise DecodeError(f"not what tells of a message: {memo[:120]!r}") from error
+    if names is not None and message_id:
+        message_id = names.address(record.unescape(message_id))
+    return _field("session", _json(session)) + _field("message_id", _json(message_id))
 
 
 def _verdict(entry: Entry, at: int, names: Pseudonyms | None) -> str:

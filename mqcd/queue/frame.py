@@ -35,7 +35,7 @@ _CHECKED = struct.Struct("<B3xIIQQQ")
 """The two parts of a header: the checksum begins with the second."""
 _CHECKED_FROM = _START.size
 _SALT = struct.Struct("<QQ")
-_SUBMISSION = struct.Struct("<IIIB3x")
+_SUBMISSION = struct.Struct("<IIIBxH")
 _ENTRY = struct.Struct("<BBHHIIIII")
 _BEGUN = struct.Struct("<IIQIH")
 _TAKE = struct.Struct("<HQIQ")
@@ -195,11 +195,12 @@ def read_header(data: bytes | memoryview, offset: int, salted: int) -> Header | 
     return Header(known, length, count, ordinal, sequence, synced, at) if known is not None else None
 
 
-def pack_submission(lines: bytes, content: bytes | None, spooled: int) -> list[bytes]:
-    """One accepted message: its record lines, and its content unless it lies in the spool."""
+def pack_submission(lines: bytes, content: bytes | None, spooled: int, memo: bytes = b"") -> list[bytes]:
+    """One accepted message: its record lines, its content unless it lies in the spool, and its memo."""
     if content is None:
-        return [_SUBMISSION.pack(len(lines), 0, spooled, 0) + lines]
-    return [_SUBMISSION.pack(len(lines), len(content), len(content), 1) + lines, content]
+        return [_SUBMISSION.pack(len(lines), 0, spooled, 0, len(memo)) + lines + memo]
+    head = _SUBMISSION.pack(len(lines), len(content), len(content), 1, len(memo)) + lines
+    return [head, content, memo] if memo else [head, content]
 
 
 SUBMISSION_HEAD = _SUBMISSION.size
@@ -213,19 +214,23 @@ class Accepted(NamedTuple):
     content_at: int
     size: int
     inline: bool
+    memo: bytes
+    """What only the event tells: fields of `record.join`."""
 
 
 def read_submission(body: memoryview, offset: int) -> tuple[Accepted, int]:
     """The submission at `offset` of a body, and where it ends."""
     try:
-        lines, inline, size, flag = _SUBMISSION.unpack_from(body, offset)
+        lines, inline, size, flag, memo = _SUBMISSION.unpack_from(body, offset)
     except struct.error as error:
         raise DecodeError("frame ends within a submission's head") from error
     at = offset + SUBMISSION_HEAD
-    end = at + lines + inline
+    told = at + lines + inline
+    end = told + memo
     if end > len(body):
         raise DecodeError("frame ends within a submission")
-    return Accepted(at, bytes(body[at : at + lines]), at + lines, size, bool(flag)), end
+    text = bytes(body[at : at + lines])
+    return Accepted(at, text, at + lines, size, bool(flag), bytes(body[told:end])), end
 
 
 def pack_entry(entry: Entry) -> bytes:

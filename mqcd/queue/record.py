@@ -281,6 +281,7 @@ def _envelope(spid: str, part: str) -> Envelope:
     draft.tls = tls
     draft.dsn = dsn
     draft.sender = sender
+    draft.session = draft.message_id = ""
     draft.__class__ = Envelope
     envelope: Envelope = draft
     return envelope

@@ -64,6 +64,8 @@ class _Message(NamedTuple):
     size: int
     inline: bool
     """Whether its content lies in the frame, not in the spool."""
+    memo: int
+    """Octets of what only its event tells."""
 
 
 class _Change(NamedTuple):
@@ -108,15 +110,18 @@ class Writer:
         part = record.encode_envelope(envelope)
         lines = [record.encode(recipient, part) for recipient in recipients]
         joined = b"".join(lines)
-        parts = pack_submission(joined, staged.content, size)
-        return _Message(recipients, lines, len(joined), parts, size, staged.content is not None)
+        memo = b""
+        if envelope.session or envelope.message_id:
+            memo = record.join(envelope.session, envelope.message_id).encode()
+        parts = pack_submission(joined, staged.content, size, memo)
+        return _Message(recipients, lines, len(joined), parts, size, staged.content is not None, len(memo))
 
     async def accept(self, staged: Staged) -> Sequence[Recipient]:
         """Write an ACCEPT frame."""
         message = self.records(staged)
         shard = self._shard
         journal = shard.journal
-        if message.octets + message.inline * message.size > journal.largest_frame:
+        if message.octets + message.inline * message.size + message.memo > journal.largest_frame:
             raise Refused(
                 Reply(code=452, status="4.5.3", text="Too many recipients for one message; send it in parts")
             )
@@ -131,9 +136,9 @@ class Writer:
         return message.recipients
 
     def _arrive(self, message: _Message, segment: Segment, ordinal: int, at: int) -> int:
-        """The message's recipients become residents. Returns where its content ends."""
+        """The message's recipients become residents. Returns where its submission ends."""
         shard = self._shard
-        recipients, lines, octets, _, size, inline = message
+        recipients, lines, octets, _, size, inline, memo = message
         shard.drafts.end(recipients[0].envelope.spid)
         content_at = at + octets
         content = Locator(segment.number, content_at, size) if inline else IN_SPOOL
@@ -158,7 +163,7 @@ class Writer:
             at += len(raw)
         if not recipients[0].linked:
             shard.references.accepted(recipients[0].envelope.spid, len(recipients))
-        return content_at + size * inline
+        return content_at + size * inline + memo
 
     def claimed(self, recipient: Recipient) -> Resident:
         """The resident of a claimed recipient. Raises ValueError when it is not claimed."""

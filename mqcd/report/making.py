@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from mqcd.config.settings import ReportSettings
 from mqcd.core.dsn import parameters
 from mqcd.core.errors import StoreUnavailable
+from mqcd.core.messageid import message_id
 from mqcd.core.model import (
     Body,
     Deferred,
@@ -112,6 +113,7 @@ class ReportMaker:
             origin=Origin.REPORT,
             body=Body.EIGHT if report.eight_bit else Body.SEVEN,
             smtputf8=report.smtputf8 or not all(reader.isascii() for reader in readers),
+            message_id=message_id(report.content),
         )
         return Submission(envelope=envelope, recipients=readers, content=report.content)
 

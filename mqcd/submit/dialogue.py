@@ -6,10 +6,10 @@ and calls `sent` when that message has had its reply.
 
 Every refusal is told to `refused` with its reason. Bad commands (not known, malformed, out of order)
 count towards maxbadreqs; refused addresses do not, nor do commands that a pipelining client sent
-before it could know that its MAIL was refused (RFC 2920, 3.1).
+before it could know that its MAIL was refused (RFC 2920, 3.1). Recipients that are refused for good count by
+themselves: more than MAX_REFUSED over one connection end it, which no list of mail is but one of guesses.
 
-Settings read: maxmsgsize, maxrecips, maxmessages, maxbadreqs, extPIPELINING, extSIZE, ext8BITMIME,
-announcehost, smtpgreet.
+Settings read: maxmsgsize, maxrecips, maxmessages, maxbadreqs, and those of `rules`.
 """
 
 from __future__ import annotations
@@ -19,22 +19,29 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from mqcd.config.settings import ServerSettings
 from mqcd.core.address import parse_path
 from mqcd.core.errors import DecodeError
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
-from mqcd.submit.parameters import DSN_PARAMETERS, NO_PARAMETERS, MailParameters, parse_mail, parse_rcpt
-from mqcd.submit.policy import DoorRefused, Reason, RelayPolicy
+from mqcd.core.words import printable
+from mqcd.submit.parameters import NO_PARAMETERS, MailParameters, parse_mail, parse_rcpt
+from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.received import clean_helo
+from mqcd.submit.rules import Rules
 
 MAX_ENVELOPE = 2 * 1024 * 1024
 """Octets of recipients and their parameters in one message, whatever maxrecips says: an endless list
 must not fill memory, and must fit into one frame of a journal."""
 
+MAX_REFUSED = 100
+"""Recipients of one connection refused for good; a client that may relay has a hundred times as many."""
+_MAX_VERB = 20
+"""Characters of a word that is no command, for the log."""
+
 _CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-_FROM = re.compile(r"FROM:\s*(?=\S)", re.IGNORECASE)
-_TO = re.compile(r"TO:\s*(?=\S)", re.IGNORECASE)
+# Of ASCII alone: a dotless i is no I, and spaces of other scripts separate nothing (RFC 5321, 2.4).
+_FROM = re.compile(r"FROM:[ \t]*(?=[^ \t])", re.IGNORECASE | re.ASCII)
+_TO = re.compile(r"TO:[ \t]*(?=[^ \t])", re.IGNORECASE | re.ASCII)
 
 
 def _ok(code: int, status: str, text: str) -> bytes:
@@ -52,6 +59,7 @@ _CONTROL_REPLY = Reply(code=500, status="5.5.2", text="Control character in comm
 _NOT_UTF8 = Reply(code=500, status="5.5.2", text="Command is neither ASCII nor UTF-8")
 _UNKNOWN = Reply(code=500, status="5.5.1", text="Command not recognised")
 _TOO_MANY_BAD = Reply(code=421, status="4.7.0", text="Too many bad commands, closing")
+_TOO_MANY_REFUSED = Reply(code=421, status="4.7.0", text="Too many refused recipients, closing")
 _TOO_MANY_MESSAGES = Reply(code=421, status="4.7.0", text="Too many messages over one connection, closing")
 _TOO_MANY_RECIPIENTS = Reply(code=452, status="4.5.3", text="Too many recipients, send the rest separately")
 _HELLO_FIRST = Reply(code=503, status="5.5.1", text="Say EHLO first")
@@ -80,22 +88,6 @@ class Then(Enum):
     """The connection ends."""
 
 
-Suppressed = Callable[[str], Reply | None]
-"""The reply that refuses a recipient who stands on a list of those that take no mail; None to take it."""
-
-
-class Gate:
-    """Whether new mail is let in; shared by all sessions of a door."""
-
-    __slots__ = ("closed", "suppressed")
-
-    def __init__(self) -> None:
-        self.closed: Reply | None = None
-        """What MAIL is answered with; None = open."""
-        self.suppressed: Suppressed | None = None
-        """Who takes no mail, whoever sends it; None = nobody."""
-
-
 @dataclass(slots=True)
 class Transaction:
     """A message that is being announced: mutable, since it grows with each RCPT."""
@@ -108,40 +100,6 @@ class Transaction:
     """Of the recipients and their parameters."""
 
 
-class Rules:
-    """What all sessions of one door go by, worked out once. `policy` may be exchanged at any time."""
-
-    def __init__(self, settings: ServerSettings, policy: RelayPolicy, gate: Gate) -> None:
-        self.settings = settings
-        self.policy = policy
-        self.gate = gate
-        self.host = settings.announcehost or "localhost"
-        self.greeting = f"220 {self.host} {settings.smtpgreet or 'ESMTP mqcd'}\r\n".encode()
-        self.helo = f"250 {self.host}\r\n".encode()
-        keywords = self._keywords()
-        lines = [f"250-{line}" for line in (self.host, *keywords)]
-        lines[-1] = lines[-1].replace("250-", "250 ", 1)
-        self.ehlo = ("\r\n".join(lines) + "\r\n").encode()
-        self.parameters = (
-            DSN_PARAMETERS
-            | ({"SIZE"} if settings.ext_size else set())
-            | ({"BODY", "SMTPUTF8"} if settings.ext_8bitmime else set())
-        )
-
-    def _keywords(self) -> list[str]:
-        settings = self.settings
-        keywords = (
-            (settings.ext_pipelining, "PIPELINING"),
-            (settings.ext_size, f"SIZE {settings.maxmsgsize}"),
-            (settings.ext_8bitmime, "8BITMIME"),
-            # RFC 6531, 3.1: who offers SMTPUTF8 has to offer 8BITMIME.
-            (settings.ext_8bitmime, "SMTPUTF8"),
-            (True, "DSN"),
-            (True, "ENHANCEDSTATUSCODES"),
-        )
-        return [keyword for switched_on, keyword in keywords if switched_on]
-
-
 class Dialogue:
     """One session with one client."""
 
@@ -152,8 +110,10 @@ class Dialogue:
         "_listener",
         "_refused",
         "_rules",
+        "_secret",
         "_session",
         "_trusted",
+        "_turned_down",
         "esmtp",
         "helo",
         "messages",
@@ -172,6 +132,8 @@ class Dialogue:
         self._refused = refused
         self._trusted: bool | None = None
         self._bad = 0
+        self._turned_down = 0
+        self._secret = False
         self._excused = False
         self.helo = ""
         """The name that the client gave, cleaned; "" before it did."""
@@ -188,13 +150,24 @@ class Dialogue:
         self.then = Then.COMMAND
         if _CONTROLS.search(line) is not None:
             return self.bad(_CONTROL_REPLY)
+        verb, _, argument = line.partition(b" ")
+        act = _COMMANDS.get(verb.upper())
+        if act is None:
+            return self._unknown(verb)
         try:
-            text = line.decode()
+            text = argument.decode()
         except UnicodeDecodeError:
             return self.bad(_NOT_UTF8)
-        verb, _, argument = text.partition(" ")
-        act = _COMMANDS.get(verb.upper())
-        return self.bad(_UNKNOWN) if act is None else act(self, argument.strip())
+        return act(self, text.strip(" \t"))
+
+    def _unknown(self, verb: bytes) -> bytes:
+        """A word that is no command; it alone is logged, for secrets may follow it."""
+        shown = "" if self._secret else verb.decode("utf-8", "replace")
+        # A client that does not wait for the answer to AUTH sends passwords as lines of their own.
+        self._secret = self._secret or verb.upper() == b"AUTH"
+        if len(shown) > _MAX_VERB:
+            shown = f"{shown[:_MAX_VERB]}..."
+        return self.bad(_UNKNOWN, command=printable(shown))
 
     def sent(self) -> None:
         """The content of the transaction has had its reply: the next message may begin."""
@@ -202,8 +175,8 @@ class Dialogue:
         self.then = Then.COMMAND
         self._reset()
 
-    def refuse(self, reason: Reason, reply: Reply, recipient: str = "") -> bytes:
-        """Tell of a refusal; gives the reply's octets."""
+    def refuse(self, reason: Reason, reply: Reply, recipient: str = "", command: str = "") -> bytes:
+        """Tell of a refusal; gives the reply's octets. `command` is what was not recognised."""
         sender = self.transaction.sender if self.transaction is not None else ""
         self._refused(
             Refusal(
@@ -214,18 +187,32 @@ class Dialogue:
                 sender=sender,
                 recipient=recipient,
                 session=self._session,
+                command=command,
             )
         )
         return reply.encode()
 
-    def bad(self, reply: Reply, reason: Reason = Reason.SYNTAX) -> bytes:
+    def _turn_down(self, reason: Reason, reply: Reply, recipient: str = "") -> bytes:
+        """Refuse a recipient, and count it: one too many ends the connection."""
+        self._turned_down += reply.permanent
+        if self._turned_down > MAX_REFUSED * (100 if self._may_relay() else 1):
+            self.then = Then.CLOSE
+            return self.refuse(Reason.REFUSALS, _TOO_MANY_REFUSED, recipient)
+        return self.refuse(reason, reply, recipient)
+
+    def _may_relay(self) -> bool:
+        if self._trusted is None:
+            self._trusted = self._rules.policy.trusts(self._client)
+        return self._trusted
+
+    def bad(self, reply: Reply, reason: Reason = Reason.SYNTAX, command: str = "") -> bytes:
         """Refuse a bad command, and count it: one too many ends the connection."""
         self._bad += 1
         limit = self._rules.settings.maxbadreqs
         if limit and self._bad > limit:
             self.then = Then.CLOSE
-            return self.refuse(Reason.BAD_COMMANDS, _TOO_MANY_BAD)
-        return self.refuse(reason, reply)
+            return self.refuse(Reason.BAD_COMMANDS, _TOO_MANY_BAD, command=command)
+        return self.refuse(reason, reply, command=command)
 
     def _reset(self) -> None:
         self.transaction = None
@@ -292,7 +279,7 @@ class Dialogue:
         try:
             path, rest = parse_path(argument[syntax.end() :])
         except DecodeError:
-            return self.refuse(Reason.RECIPIENT, _BAD_RECIPIENT)
+            return self._turn_down(Reason.RECIPIENT, _BAD_RECIPIENT)
         try:
             dsn = parse_rcpt(rest, self._rules.parameters) if rest else ""
         except DoorRefused as error:
@@ -303,7 +290,7 @@ class Dialogue:
         recipient = self._rules.policy.complete(path)
         denied = self._denied(transaction, path, recipient)
         if denied is not None:
-            return self.refuse(*denied, recipient)
+            return self._turn_down(*denied, recipient)
         octets = len(recipient) + len(dsn)
         limit = self._rules.settings.maxrecips
         if (limit and len(transaction.recipients) >= limit) or transaction.octets + octets > MAX_ENVELOPE:
@@ -318,9 +305,7 @@ class Dialogue:
             return Reason.RECIPIENT, _NULL_RECIPIENT
         if not path.isascii() and not transaction.parameters.smtputf8:
             return Reason.RECIPIENT, _NEEDS_UTF8
-        if self._trusted is None:
-            self._trusted = self._rules.policy.trusts(self._client)
-        denied = self._rules.policy.refusal(path, self._trusted)
+        denied = self._rules.policy.refusal(path, self._may_relay())
         if denied is not None:
             return Reason.RELAY, denied
         suppressed = self._rules.gate.suppressed
@@ -366,15 +351,15 @@ class Dialogue:
         return f"221 2.0.0 {self._rules.host} closing\r\n".encode()
 
 
-_COMMANDS: dict[str, Callable[[Dialogue, str], bytes]] = {
-    "EHLO": Dialogue._ehlo,
-    "HELO": Dialogue._helo,
-    "MAIL": Dialogue._mail,
-    "RCPT": Dialogue._rcpt,
-    "DATA": Dialogue._data,
-    "RSET": Dialogue._rset,
-    "NOOP": Dialogue._noop,
-    "VRFY": Dialogue._vrfy,
-    "HELP": Dialogue._help,
-    "QUIT": Dialogue._quit,
+_COMMANDS: dict[bytes, Callable[[Dialogue, str], bytes]] = {
+    b"EHLO": Dialogue._ehlo,
+    b"HELO": Dialogue._helo,
+    b"MAIL": Dialogue._mail,
+    b"RCPT": Dialogue._rcpt,
+    b"DATA": Dialogue._data,
+    b"RSET": Dialogue._rset,
+    b"NOOP": Dialogue._noop,
+    b"VRFY": Dialogue._vrfy,
+    b"HELP": Dialogue._help,
+    b"QUIT": Dialogue._quit,
 }

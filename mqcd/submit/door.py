@@ -37,11 +37,11 @@ from mqcd.core.ports import Clock, Observer, QueueStore, Refusal, Resolver
 from mqcd.core.reply import Reply
 from mqcd.net.listening import Acceptor, listen
 from mqcd.submit.capacity import Capacity, Peers
-from mqcd.submit.dialogue import Gate, Rules, Suppressed
 from mqcd.submit.engine import Session, client_address
 from mqcd.submit.intake import Intake
 from mqcd.submit.policy import DoorRefused, Reason, host_names, relay_policy
 from mqcd.submit.received import DateCache
+from mqcd.submit.rules import Gate, Rules, Suppressed
 from mqcd.submit.zoning import Zoning
 
 log = logging.getLogger(__name__)

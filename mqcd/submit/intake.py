@@ -21,14 +21,16 @@ from dataclasses import dataclass, field
 
 from mqcd.config.settings import BareNewline
 from mqcd.core.errors import ConnectFailed, StoreUnavailable
+from mqcd.core.messageid import message_id
 from mqcd.core.model import Envelope, Submission
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.reply import Refused, Reply
 from mqcd.core.spid import format_spid
 from mqcd.submit.body import BodyReader, HopCounter
-from mqcd.submit.dialogue import TOO_LARGE, Dialogue, Rules, Transaction
+from mqcd.submit.dialogue import TOO_LARGE, Dialogue, Transaction
 from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.received import DateCache, protocol, received_header
+from mqcd.submit.rules import Rules
 from mqcd.submit.wire import Interrupted, Wire
 from mqcd.submit.zoning import MAX_SECTION, Zoning
 
@@ -111,6 +113,13 @@ class Stream(AsyncIterator[bytes]):
             self._check()
         self._ready = [head]
         return head
+
+    @property
+    def first(self) -> bytes:
+        """What has come so far of what is to be iterated."""
+        if len(self._ready) > 1:
+            self._ready = [b"".join(self._ready)]
+        return self._ready[0] if self._ready else b""
 
     def prepend(self, header: bytes) -> None:
         """Put `header` before what is to be iterated."""
@@ -200,8 +209,10 @@ async def _accept(
     spid = intake.store.reserve(len(transaction.recipients) > 1)
     header = _header(intake, dialogue, transaction, peer, spid, now)
     if isinstance(content, bytes):
+        name = message_id(content)
         content = header + content
     else:
+        name = message_id(stream.first)
         stream.prepend(header)
         content = stream
     envelope = Envelope(
@@ -214,6 +225,8 @@ async def _accept(
         listener=intake.listener,
         client=peer.client,
         dsn=transaction.parameters.dsn,
+        session=peer.session,
+        message_id=name,
     )
     submission = Submission(
         envelope=envelope,

@@ -63,6 +63,9 @@ def parse_rcpt(text: str, offered: Collection[str]) -> str:
 
 def _split(text: str, offered: Collection[str], known: dict[str, Callable[[str], str]]) -> dict[str, str]:
     given: dict[str, str] = {}
+    if not text.isascii():
+        # Values beyond ASCII belong to no keyword that is known; folded, some would look like ASCII.
+        raise _malformed("Parameter with characters beyond ASCII")
     for word in text.split():
         keyword, _, value = word.partition("=")
         keyword = keyword.upper()

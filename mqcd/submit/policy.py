@@ -45,6 +45,8 @@ class Reason(StrEnum):
     """A command out of its order, content sent ahead of 354 among them."""
     BAD_COMMANDS = "bad-commands"
     """More bad commands than maxbadreqs: disconnected."""
+    REFUSALS = "refusals"
+    """Too many recipients refused for good over one connection: disconnected."""
     SIZE = "size"
     """Larger than maxmsgsize."""
     RECIPIENTS = "recipients"

@@ -30,7 +30,7 @@ NAMES = {
     "gone.test": {"A": ["127.0.0.9"]},
 }
 WAYS = '<zones><zone name="bulk" sources="127.0.0.4"><match header="X-Class: Bulk"/></zone></zones>'
-BULK = b"X-Class: Bulk\r\n"
+BULK = b"X-Class: Bulk\r\nMessage-ID: <bulk@origin.test>\r\n"
 ELSEWHERE = {
     "user": "clients cannot log in yet; the unit tests of the text have it",
     "possibly_delivered": "test_verdicts has a connection that breaks behind the final dot",
@@ -88,8 +88,10 @@ def test_each_field_appears(
     server = make_server(plan).start()
     for domain in domains:
         mail.send(server.port, BULK + mail.message(domain), f"ann@{domain}")
-    with smtplib.SMTP("127.0.0.1", server.port) as client, pytest.raises(smtplib.SMTPRecipientsRefused):
-        client.sendmail("bob@a.test", ["eve@elsewhere.test"], b"no")
+    with smtplib.SMTP("127.0.0.1", server.port) as client:
+        client.docmd("GET / HTTP/1.1")
+        with pytest.raises(smtplib.SMTPRecipientsRefused):
+            client.sendmail("bob@a.test", ["eve@elsewhere.test"], b"no")
     server.events("delivered", 2)
     server.events("deferred", 2)
     assert server.stop() == 0
@@ -100,6 +102,11 @@ def test_each_field_appears(
     assert set(FIELDS) - {name for each in seen.values() for name in each} == set(ELSEWHERE)
     for verb in ("attempted", "delivered", "connected", "refused"):
         assert set(allowed(verb)) - seen[verb] <= set(ELSEWHERE), verb
+    for each in told:
+        if each["event"] == "accepted" and each["origin"] == "smtp":
+            line = server.event("accepted", spid=each["spid"])
+            assert each["message_id"] == line["message_id"] == "<bulk@origin.test>"
+            assert each["session"] == line["session"]
     [blocked] = [each for each in told if each["event"] == "deferred" and each["domain"] == "blocks.test"]
     assert (blocked["phase"], blocked["code"], blocked["class"]) == ("greeting", 421, "policy")
     assert (blocked["remote_addr"], blocked["source_addr"]) == ("127.0.0.5", "127.0.0.4")

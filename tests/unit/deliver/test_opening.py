@@ -10,6 +10,7 @@ from mqcd.core.model import Phase
 from mqcd.deliver.auth import Login
 from mqcd.deliver.dialogue import Dialogue
 from mqcd.deliver.exchange import Manners, State
+from mqcd.deliver.opening import offered
 from tests.unit.deliver.dialogues import HELLO, greeted, offer
 
 USER, PASSWORD = "relay@example.org", "pass word+ü"
@@ -37,6 +38,17 @@ def test_tls_is_started_where_it_is_offered(policy: TlsPolicy) -> None:
     dialogue.receive(offer("STARTTLS"))
     assert dialogue.take() == b"STARTTLS\r\n"
     assert dialogue.receive(b"220 go\r\n") is State.TLS
+
+
+def test_only_ascii_letters_of_a_keyword_have_a_case() -> None:
+    assert set(
+        offered([b"mx", b"starttls", b"8BitMime", "\u017ftarttls".encode(), "S\u0131ZE 5".encode()])
+    ) == {
+        "STARTTLS",
+        "8BITMIME",
+        "\u017fTARTTLS",
+        "S\u0131ZE",
+    }
 
 
 def test_tls_is_not_started_under_policy_none() -> None:

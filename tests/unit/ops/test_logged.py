@@ -12,6 +12,7 @@ from mqcd.config.logs import LogFormat, LogLevel, LogSettings
 from mqcd.core.model import Deferred, Envelope, Recipient
 from mqcd.core.ports import Observer, Refusal
 from mqcd.core.reply import Reply
+from mqcd.ops.crowding import MOST, WINDOW_MS
 from mqcd.ops.fanout import Fanout
 from mqcd.ops.log import Log
 from mqcd.ops.logged import LogObserver
@@ -179,3 +180,26 @@ def test_a_fanout_passes_everything_on_to_everybody() -> None:
     everything(Fanout(first, second))
     assert len(alone.heard) == 13
     assert first.heard == second.heard == alone.heard
+
+
+def test_a_flood_of_refusals_is_summed_up() -> None:
+    stream = io.StringIO()
+    log = Log(FakeClock(), stream, LogSettings(format=LogFormat.JSON, level=LogLevel.INFO))
+    observer = LogObserver(log)
+    for _ in range(MOST + 5):
+        observer.refused(START_MS, REFUSAL)
+    observer.accepted(START_MS + WINDOW_MS, [MAIL])
+    log.flush()
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    refused = [line for line in lines if line["event"] == "refused"]
+    assert len(refused) == MOST + 1
+    assert refused[-1]["left_out"] == 5
+    assert refused[-1]["client"] == REFUSAL.client
+
+
+def test_the_command_that_is_none_is_logged() -> None:
+    stream = io.StringIO()
+    log = Log(FakeClock(), stream, LogSettings(format=LogFormat.JSON, level=LogLevel.INFO))
+    LogObserver(log).refused(START_MS, replace(REFUSAL, command="GET"))
+    log.flush()
+    assert json.loads(stream.getvalue())["command"] == "GET"

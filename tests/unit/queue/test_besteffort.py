@@ -36,6 +36,8 @@ REFUSAL = Refusal(
     client="192.0.2.9",
     sender="ann@here.example",
     recipient="bob@Else.example",
+    session="smtp-1",
+    command="GET",
 )
 ATTEMPT = Attempt(
     destination="mx.else.example",
@@ -136,6 +138,8 @@ async def test_what_they_say(tmp_path: Path) -> None:
             "status": "5.7.1",
             "class": "policy",
             "reply": "Not <bob@else.example>",
+            "session": "smtp-1",
+            "command": "GET",
         },
         {
             **head,

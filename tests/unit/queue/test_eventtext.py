@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -226,3 +227,28 @@ def test_a_note_that_cannot_be_read_ends_its_frame(wrong: bytes) -> None:
     good = Entry(Mark.UNKNOWN, ALIVE, 4, 5, IN_SPOOL, LINE)
     bad = Entry(Mark.DEFERRED, ALIVE, 4, 5, IN_SPOOL, LINE, wrong)
     assert len(told(settle(good, bad, good))) == 1
+
+
+def acceptance(source: Source, *memo: str) -> Event:
+    """The event of a message of which its memo tells this."""
+    lines = record.encode(recipient())
+    parts = pack_submission(lines, b"content", 0, record.join(*memo).encode())
+    [line] = EventText(source).lines(*frame(Kind.ACCEPT, b"".join(parts), 1))
+    event: Event = json.loads(line)
+    return event
+
+
+def test_an_acceptance_tells_session_and_message_id() -> None:
+    event = acceptance(SOURCE, "smtp-1", 'a|"%\\ü@b')
+    assert (event["session"], event["message_id"]) == ("smtp-1", 'a|"%\\ü@b')
+
+
+def test_what_is_not_known_of_a_message_is_not_told() -> None:
+    assert "session" not in acceptance(SOURCE, "", "<a@b>")
+    assert "message_id" not in acceptance(SOURCE, "smtp-1", "")
+
+
+def test_a_message_id_names_nobody() -> None:
+    event = acceptance(replace(SOURCE, key=b"0123456789abcdef"), "smtp-1", "<ann@here.example>")
+    assert re.fullmatch("[0-9a-f]{32}", event["message_id"])
+    assert event["session"] == "smtp-1"

@@ -195,6 +195,8 @@ async def test_every_verb_and_every_field_comes_from_a_full_record(rig: Rig) -> 
         client="192.0.2.9",
         user="joe",
         tls="TLSv1.3",
+        session="mx-1",
+        message_id="<a@example.com>",
     )
     names = ("ok", "later", "bad", "old", "silent", "cut")
     addresses = [f"{name}@example.org" for name in names]

@@ -19,7 +19,16 @@ from mqcd.queue.spool import spool_path
 from tests.unit.queue.support import SPID, recipient
 
 TEXT = (Path(__file__).parents[3] / "docs" / "formats.md").read_text()
-_CODES = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "8 octets": "8s", "4 octets": "4s", "3 pad": "3x"}
+_CODES = {
+    "u8": "B",
+    "u16": "H",
+    "u32": "I",
+    "u64": "Q",
+    "8 octets": "8s",
+    "4 octets": "4s",
+    "3 pad": "3x",
+    "1 pad": "x",
+}
 
 
 def table(head: str) -> list[list[str]]:

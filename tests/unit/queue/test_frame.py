@@ -78,16 +78,23 @@ def test_a_kind_that_is_not_known_is_none() -> None:
     assert frame.read_header(bytes(data), 0, SALT) is not None
 
 
-@given(st.binary(max_size=60), st.one_of(st.none(), st.binary(max_size=60)), u32, st.binary(max_size=9))
+@given(
+    st.binary(max_size=60),
+    st.one_of(st.none(), st.binary(max_size=60)),
+    u32,
+    st.binary(max_size=9),
+    st.binary(max_size=9),
+)
 def test_a_submission_comes_back_as_it_was(
-    lines: bytes, content: bytes | None, spooled: int, before: bytes
+    lines: bytes, content: bytes | None, spooled: int, before: bytes, memo: bytes
 ) -> None:
-    packed = b"".join(frame.pack_submission(lines, content, spooled))
+    packed = b"".join(frame.pack_submission(lines, content, spooled, memo))
     body = memoryview(before + packed)
     accepted, end = frame.read_submission(body, len(before))
     assert end == len(body)
     assert accepted.lines == lines == bytes(body[accepted.lines_at :][: len(lines)])
     assert accepted.inline is (content is not None)
+    assert accepted.memo == memo
     if content is None:
         assert accepted.size == spooled
     else:

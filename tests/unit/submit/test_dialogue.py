@@ -9,8 +9,9 @@ import pytest
 from mqcd.core.model import Body
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
-from mqcd.submit.dialogue import MAX_ENVELOPE, Dialogue, Gate, Rules, Then
+from mqcd.submit.dialogue import MAX_ENVELOPE, MAX_REFUSED, Dialogue, Then
 from mqcd.submit.policy import Reason, relay_policy
+from mqcd.submit.rules import Gate, Rules
 from tests.unit.submit.support import LOOPBACK, server
 
 EHLO = "EHLO client.example"
@@ -260,3 +261,71 @@ def test_a_refusal_names_everything() -> None:
 )
 def test_parameters_of_extensions_that_are_off(settings: dict[str, Any], parameter: str) -> None:
     assert Desk(**settings).say(EHLO, f"{MAIL} {parameter}").startswith("555 ")
+
+
+@pytest.mark.parametrize(
+    "line", ["MA\u0131L FROM:<a@b.example>", "EHLO\u00a0c", "\u017fTARTTLS", "RSET\u3000"]
+)
+def test_only_ascii_letters_have_a_case(line: str) -> None:
+    assert Desk().say(EHLO, line).startswith("500 5.5.1 ")
+
+
+@pytest.mark.parametrize("space", ["\u3000", "\u00a0", "\u2003"])
+def test_only_ascii_blanks_are_blanks(space: str) -> None:
+    assert Desk().say(EHLO, f"MAIL FROM:{space}<a@b.example>").startswith("501 ")
+    assert Desk().say(EHLO, f"MAIL FROM:<a@b.example>{space}SIZE=5").startswith("501 ")
+
+
+@pytest.mark.parametrize("odd", ["\u202e", "\u00ad", "\u0085"])
+def test_odd_recipients_are_refused_one_by_one(odd: str) -> None:
+    desk = Desk()
+    desk.say(EHLO, MAIL + " SMTPUTF8", RCPT)
+    assert desk.say(f"RCPT TO:<a{odd}b@example.com>").startswith("501 5.1.3 ")
+    assert desk.say("DATA").startswith("354 ")
+    assert desk.reasons == ["recipient"]
+
+
+def test_refused_recipients_of_a_stranger_end_the_session() -> None:
+    desk = Desk()
+    desk.say(EHLO, MAIL, RCPT)
+    for _ in range(MAX_REFUSED):
+        assert desk.say("RCPT TO:<a@elsewhere.example>").startswith("554 ")
+    assert desk.say("RCPT TO:<a@elsewhere.example>").startswith("421 4.7.0 ")
+    assert desk.dialogue.then is Then.CLOSE
+    assert desk.reasons[-1] == Reason.REFUSALS
+
+
+def test_a_client_that_may_relay_has_more_of_them() -> None:
+    desk = Desk("127.0.0.1", relay_clients=(LOOPBACK,))
+    desk.say(EHLO, MAIL)
+    for _ in range(MAX_REFUSED + 1):
+        assert desk.say("RCPT TO:<>").startswith("501 ")
+    assert desk.say(RCPT).startswith("250 ")
+
+
+def test_too_many_recipients_are_no_guesses() -> None:
+    desk = Desk(maxrecips=1)
+    desk.say(EHLO, MAIL, RCPT)
+    for _ in range(MAX_REFUSED + 1):
+        assert desk.say(RCPT).startswith("452 ")
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        ("GET / HTTP/1.1", "GET"),
+        ("x" * 30, "x" * 20 + "..."),
+        ("A\u202eB", "A?B"),
+        ("AUTH PLAIN c2VjcmV0", "AUTH"),
+    ],
+)
+def test_what_was_no_command_is_told_and_nothing_behind_it(line: str, command: str) -> None:
+    desk = Desk()
+    desk.say(line)
+    assert [refusal.command for refusal in desk.refusals] == [command]
+
+
+def test_what_follows_a_login_is_not_told() -> None:
+    desk = Desk(maxbadreqs=0)
+    desk.say("AUTH LOGIN", "dXNlcg", "c2VjcmV0")
+    assert [refusal.command for refusal in desk.refusals] == ["AUTH", "", ""]

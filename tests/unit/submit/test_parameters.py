@@ -61,6 +61,10 @@ def test_rcpt(text: str, dsn: str) -> None:
         ("=5", 501),
         ("FOO=1", 555),
         ("NOTIFY=NEVER", 555),
+        ("\u017fIZE=1", 501),
+        ("S\u0131ZE=1", 501),
+        ("BODY=8B\u0131TM\u0131ME", 501),
+        ("SIZE=1\u00a0RET=FULL", 501),
     ],
 )
 def test_mail_refuses(text: str, code: int) -> None:
