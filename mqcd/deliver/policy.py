@@ -85,7 +85,6 @@ class Hop:
 
 def hop(destination: Destination, policy: Policy, sole: bool = True) -> Hop:
     """The hop that a policy makes of a destination."""
-    policy = _to_relay(policy, destination) if destination.relay else policy
     entry = f"/{policy.entry}" if policy.entry else ""
     zone = f" via {policy.zone}" if policy.zone else ""
     return Hop(destination, policy, f"{destination.name}{entry}{zone}", sole)
@@ -159,7 +158,7 @@ class Policies:
             connections=settings.maxserverconnections,
         )
         self._by_zone = {"": base} | {zone.name: _zoned(base, zone) for zone in settings.zones}
-        self._made: dict[tuple[str, str, str], Policy] = {}
+        self._made: dict[tuple[str, str, str, str], Policy] = {}
 
     def zone_of(self, envelope: Envelope, domain: str) -> str:
         """The name of the zone that takes a recipient of `domain` (in comparable form); "" = none."""
@@ -178,17 +177,25 @@ class Policies:
                 return False
         return True
 
-    def policy(self, zone: str, domain: str, hosts: Sequence[str]) -> Policy:
-        """The policy for mail of a zone to a domain that these hosts serve, all in comparable form."""
+    def policy(
+        self, zone: str, domain: str, hosts: Sequence[str], relay: Destination | None = None
+    ) -> Policy:
+        """The policy for mail of a zone to a domain that these hosts serve, all in comparable form; `relay`
+        are they where they were configured.
+
+        The same object for all domains that are treated alike: their mail travels together.
+        """
         found = _entry(self._destinations, domain, hosts)
         advised = _entry(self._shapings, domain, hosts)
-        key = zone, found.match if found else "", advised.id if advised else ""
+        advice, name = advised.id if advised else "", relay.name if relay else ""
+        key = zone, found.match if found else "", advice, name
         made = self._made.get(key)
         if made is None:
             policy = self._by_zone[zone]
             if advised:
                 policy = _advised(policy, advised)
-            made = self._made[key] = _narrowed(policy, found) if found else policy
+            policy = _narrowed(policy, found) if found else policy
+            made = self._made[key] = _to_relay(policy, relay) if relay else policy
         return made
 
 

@@ -72,7 +72,8 @@ class Router:
             return kept
         hosts = [normal_domain(host) for group in destination.hosts for host in group]
         sole = self._policies.one_zone(domain) and not self._relays.by_origin(domain)
-        made = self._hops[key] = hop(destination, self._policies.policy(*key, hosts), sole)
+        policy = self._policies.policy(*key, hosts, destination if destination.relay else None)
+        made = self._hops[key] = hop(destination, policy, sole)
         if len(self._hops) > MAX_KEPT:
             self._hops.popitem(last=False)
         return made

@@ -8,6 +8,7 @@ import pytest
 
 from mqcd.config.settings import (
     ClientSettings,
+    DestinationSettings,
     HostPort,
     RelaySettings,
     Source,
@@ -772,3 +773,39 @@ async def test_an_attempt_at_a_tarpit_is_taken_back_without_a_verdict() -> None:
         await kit.heard(Verb.DELIVERED)
         assert kit.observer.verbs().count(Verb.DEFERRED) == 0
         assert sorted(lane.waiting for lane in kit.deliverer.lanes()) == [0, 0, 1]
+
+
+@pytest.mark.parametrize("lmtp", [False, True])
+async def test_recipients_of_many_domains_travel_together_to_a_relay(lmtp: bool) -> None:
+    [relay] = RELAYED.relays
+    settings = replace(RELAYED, relays=(replace(relay, lmtp=lmtp),), maxrecips=50)
+    refused = {"RCPT to@d7.example": "550 5.1.1 no such user"}
+    async with Kit(settings, {"192.0.2.1": lambda: Peer(lmtp=lmtp, replies=refused)}) as kit:
+        await kit.submit(*[f"to@d{number}.example" for number in range(100)])
+        await kit.deliverer.drained()
+        assert sorted(len(to) for _, to, _ in kit.dialer.messages) == [49, 50]
+        assert kit.observer.count(Verb.DELIVERED) == 99
+        [bounced] = kit.observer.of(Verb.BOUNCED)
+        assert bounced.recipient is not None
+        assert bounced.recipient.address == "to@d7.example"
+
+
+async def test_recipients_of_many_domains_of_one_site_travel_together() -> None:
+    domains = [f"d{number}.example" for number in range(100)]
+    resolver = FakeResolver(
+        mx={domain: [(1, "mx.example.com")] for domain in domains},
+        addresses={"mx.example.com": ["192.0.2.1"]},
+    )
+    async with Kit(BY_DNS, resolver=resolver) as kit:
+        await kit.submit(*[f"to@{domain}" for domain in domains])
+        await kit.deliverer.drained()
+        assert kit.observer.count(Verb.DELIVERED) == 100
+        assert len(kit.dialer.messages) <= 7
+
+
+async def test_domains_that_a_relay_treats_apart_travel_apart() -> None:
+    strict = DestinationSettings(match="d1.example", maxserverconnections=1)
+    async with Kit(replace(RELAYED, destinations=(strict,))) as kit:
+        await kit.submit(*[f"to@d{number}.example" for number in range(4)])
+        await kit.deliverer.drained()
+        assert sorted(len(to) for _, to, _ in kit.dialer.messages) == [1, 3]
