@@ -40,7 +40,7 @@ class _Bar:
         self._later = later
         self._since = clock.monotonic()
         self._shown: Progress | None = None
-        self._what = ""
+        self._what, self._total = "", 0
         self._task: TaskID | None = None
         self._told = "", 0, 0
         """What was said last."""
@@ -75,11 +75,13 @@ class _Bar:
         what, done, total = self._told
         if self._shown is None:
             self._shown = _show()
-        if self._task is None or what != self._what:
+        if self._task is None or (what != self._what and not (total == self._total > 1 and done)):
             if self._task is not None:
                 self._shown.remove_task(self._task)
-            self._what, self._task = what, self._shown.add_task(what, total=total or None)
-        self._shown.update(self._task, completed=done, total=total or None)
+            self._task = self._shown.add_task(what, total=total or None)
+        # Steps of so many are one piece of work: how long the last ones took tells when it is done.
+        self._what, self._total = what, total
+        self._shown.update(self._task, description=what, completed=done, total=total or None)
 
     def end(self) -> None:
         """Leave nothing behind on the screen."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from datetime import date, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -29,12 +29,14 @@ from mqcd.pipeline.tables.queue_age import MOST, queue_age
 from mqcd.pipeline.tables.recipients import of_events, together
 from mqcd.pipeline.tables.replies import refusals
 from mqcd.pipeline.tables.times import HOUR_MS
+from mqcd.pipeline.workers.counting import watching
 from mqcd.pipeline.workers.intake import TOLD_DDL, TOLD_OF, intake
 from mqcd.pipeline.workers.merging import MERGED_DDL, merging
 from mqcd.pipeline.workers.parts import AGED, DONE, OPEN, take
 
 Tell = Callable[[str, int, int], None]
-_STEPS = 6 + len(frames.HOURLY)
+_STEPS = 5 + len(frames.HOURLY)
+_READING = "reading events"
 _AGE = timedelta(days=7)
 """For so long recipients may stay unfinished and be written anew by each batch."""
 _ADDED_TO = ("events", "damaged", "recipients")
@@ -79,7 +81,7 @@ class Batch:
     def take(self, files: frames.Files) -> Commit:
         """All steps. Only what a task read to its end counts as taken, and so does a file without a line.
         Gives the last commit, and makes none, where there is no file."""
-        self._step("reading events")
+        self._tell(_READING, 0, 0)
         told = self._intake(files)
         if not told:
             return self._last
@@ -121,7 +123,8 @@ class Batch:
         """Have the workers write what is in the files; gives what they tell of it."""
         with ThreadPoolExecutor(1) as threads:
             ahead = threads.submit(self._look_ahead)
-            told = files.map(intake(self._staging, before=self._now + AHEAD), TOLD_DDL).collect()
+            with watching(self._staging, files.octets, partial(self._tell, _READING)):
+                told = files.map(intake(self._staging, before=self._now + AHEAD), TOLD_DDL).collect()
             ahead.result()
         self._name(told)
         return told

@@ -114,6 +114,8 @@ class Files:
     rows: DataFrame
     paths: Callable[[pa.RecordBatch], list[str]]
     """Whose, given rows."""
+    octets: int = 0
+    """Of all of them as they lie on disk; 0: not known."""
 
     def map(
         self, work: Callable[[Iterator[str]], Iterator[pa.RecordBatch]], schema: StructType | str
@@ -129,12 +131,13 @@ class Files:
 
 def files_of(spark: SparkSession, files: Iterable[EventFile]) -> Files:
     """Files that the driver knows. A task has some; small ones share one."""
+    files = list(files)
     groups = [[file.path for file in group] for group in grouped(files, PARTITION)]
 
     def paths(batch: pa.RecordBatch) -> list[str]:
         return [path for number in batch.column("id").to_pylist() for path in groups[number]]
 
-    return Files(spark.range(0, len(groups), 1, max(1, len(groups))), paths)
+    return Files(spark.range(0, len(groups), 1, max(1, len(groups))), paths, sum(file.size for file in files))
 
 
 def files_named(frame: DataFrame, but: Sets) -> Files:

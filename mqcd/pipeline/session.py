@@ -11,13 +11,15 @@ Raises PipelineUnavailable, whose text names the package to install, and WorkFai
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
@@ -25,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mqcd.core.errors import MqcdError
+from mqcd.pipeline import gateway
 from mqcd.pipeline.classes import MACHINE, Archive
 from mqcd.queue.durable import told
 
@@ -59,11 +62,11 @@ _JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC"
     # What Java has to say itself: standard output is ours.
     " -Xlog:disable -Xlog:all=warning:stderr"
-    f" -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+    f" -Dlog4j2.configurationFile={gateway.LOGGING}"
 )
+_SILENT: Mapping[str, str] = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 DEFAULTS: Mapping[str, str] = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
+    **_SILENT,
     "spark.sql.session.timeZone": "UTC",
     _MEMORY: "1536m",
     _OPTIONS: _JAVA,
@@ -130,11 +133,13 @@ def running(
     sources: bool = True,
     classes: Path | None = None,
     keep: bool = False,
+    keeping: Callable[[], None] = lambda: None,
 ) -> Iterator[SparkSession]:
     """The same for as long as the block lasts: a session that was there before outlives it.
 
     `classes`: where Java's classes are kept, to start with. `keep`: where nothing is kept yet, have it keep
-    them, which takes some seconds at the end. Also raises WorkFailed, for what Spark throws in the block.
+    them, which takes some seconds at the end: before that `keeping` is called. Also raises WorkFailed, for
+    what Spark throws in the block.
     """
     check_packages()
     from py4j.protocol import Py4JError
@@ -159,9 +164,11 @@ def running(
             _kill_java()
             archive.abandon()
         if isinstance(error, PySparkException | Py4JError):
-            raise WorkFailed(f"Spark gave up: {reason(str(error))}") from error
+            raise WorkFailed(f"Spark gave up: {why(str(error))}") from error
         raise
     if archive is not None:
+        if archive.making:
+            keeping()
         archive.close(_end_java)
 
 
@@ -196,6 +203,17 @@ def reason(text: str) -> str:
     return causes[-1] if causes else next(filter(None, map(str.strip, lines)), "no reason given")
 
 
+def why(text: str) -> str:
+    """The same, and what to do where that is known."""
+    found = reason(text)
+    if os.strerror(errno.ENOSPC) not in found:
+        return found
+    directory = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
+    return (
+        f"{found}. Make room where the tables lie, or in {directory}, and run it again: nothing has changed"
+    )
+
+
 def _prepare() -> None:
     """What Spark reads from the environment when its Java starts."""
     if _SUBMITTED not in os.environ:
@@ -210,13 +228,20 @@ def _start(master: str | None, settings: Mapping[str, str], name: str) -> SparkS
 
     builder = SparkSession.builder.appName(name)
     if _SUBMITTED in os.environ:
+        for key, value in gateway.quieten(_SILENT).items():
+            builder = builder.config(key, value)
         return _as_submitted(builder.getOrCreate(), settings)
     address = os.environ["SPARK_LOCAL_IP"]
-    builder = builder.master(master or "local[*]")
     if _is_the_packages():
         # Nobody has put anything in front.
         settings = {_CLASS_PATH: os.pathsep.join(map(str, in_front()))} | dict(settings)
-    builder = builder.config("spark.driver.host", address).config("spark.driver.bindAddress", address)
+    settings = {
+        "spark.app.name": name,
+        "spark.master": master or "local[*]",
+        "spark.driver.host": address,
+        "spark.driver.bindAddress": address,
+    } | dict(settings)
+    gateway.start(settings)
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

@@ -57,6 +57,15 @@ class Item(NamedTuple):
     """An attempt had begun."""
 
 
+def require_queue(disk: Disk, queue_root: Path) -> ManifestState:
+    """The MANIFEST of a queue. Raises StoreUnavailable where there is no queue, StoreDamaged, OSError."""
+    state = manifests.read(disk, queue_root / "MANIFEST")
+    if state is None:
+        check_vacant(disk, queue_root)
+        raise StoreUnavailable(f"{queue_root} holds no queue")
+    return state
+
+
 class Snapshot:
     """A consistent view; close it when done. Raises StoreDamaged, StoreBusy, StoreUnavailable."""
 
@@ -103,11 +112,7 @@ class Snapshot:
     def _read_manifest(self) -> ManifestState:
         if self._given is not None:
             return self._given
-        state = manifests.read(self._disk, self._queue_root / "MANIFEST")
-        if state is None:
-            check_vacant(self._disk, self._queue_root)
-            raise StoreUnavailable(f"{self._queue_root} holds no queue")
-        return state
+        return require_queue(self._disk, self._queue_root)
 
     def _read_checked(self) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from mqcd.pipeline.run import is_waiting
 from mqcd.pipeline.sources.decode import LATEST
 from mqcd.pipeline.sources.segments import closed_files
 from mqcd.pipeline.store import Store
+from mqcd.pipeline.workers.counting import counted, expected, watching
 from mqcd.pipeline.workers.intake import TOGETHER, intake
 from mqcd.pipeline.workers.parts import PART
 from tests.pipeline.making import HOUR, T0, Log, write
@@ -167,6 +169,31 @@ def test_a_file_that_is_gone_fails_the_task_and_names_nothing(tmp_path: Path) ->
     with pytest.raises(FileNotFoundError):
         told_of(tmp_path / "in", path, tmp_path / "events" / "n1-0-0000000099.jsonl.gz")
     assert not list((tmp_path / "in").rglob("*.parquet"))
+
+
+def test_events_are_counted_while_they_are_read(tmp_path: Path) -> None:
+    log = Log()
+    paths = []
+    for _ in range(2):
+        log.deliver(T0)
+        paths.append(log.seal(tmp_path / "events"))
+    told_of(tmp_path / "in", *paths)
+    told_of(tmp_path / "in", paths[0])
+    octets = sum(path.stat().st_size for path in (*paths, paths[0]))
+    assert counted(tmp_path / "in") == (9, octets)
+    assert expected(9, octets, 2 * octets) == 18
+    assert (expected(9, octets, 0), expected(0, 0, octets)) == (0, 0)
+
+    seen: list[tuple[int, int]] = []
+    looked = threading.Event()
+
+    def tell(events: int, of: int) -> None:
+        seen.append((events, of))
+        looked.set()
+
+    with watching(tmp_path / "in", 2 * octets, tell):
+        assert looked.wait(60)
+    assert seen[0] == (9, 18)
 
 
 def test_no_file_gives_no_row(tmp_path: Path) -> None:

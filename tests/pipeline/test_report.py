@@ -216,6 +216,8 @@ def test_the_demo_ends_with_a_report_of_itself(
         (["demo", "--pipeline"], "holds no bin/java"),
         (["-c", "mqcd.xml", "pipeline", "report", "--out", "r.html"], "holds no bin/java"),
         (["-c", "mqcd.xml", "pipeline", "report", "--out", "no/r.html"], "no is no directory"),
+        # Not of Java: that is looked for when Spark starts.
+        (["-c", "mqcd.xml", "pipeline", "ledger"], "holds no queue"),
     ],
 )
 def test_what_is_missing_is_told_before_anything_begins(words: list[str], said: str, tmp_path: Path) -> None:

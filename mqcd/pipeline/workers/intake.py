@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from mqcd.pipeline.schema import ARROW, DAMAGED, EVENT_FIELDS, EVENT_TABLE, NEVER
 from mqcd.pipeline.sources.decode import LATEST, read_events
 from mqcd.pipeline.tables.folding import STATE, folded, of_events
+from mqcd.pipeline.workers.counting import Count
 from mqcd.pipeline.workers.parts import DONE, Parts
 
 TOLD_OF = "told"
@@ -61,20 +62,20 @@ def intake(
     def work(names: Iterator[str]) -> Iterator[pa.RecordBatch]:
         paths = list(map(Path, names))
         if paths:
-            yield pa.RecordBatch.from_pylist(
-                list(_take(paths, Parts(Path(base)), before, together)), schema=TOLD
-            )
+            yield pa.RecordBatch.from_pylist(list(_take(paths, Path(base), before, together)), schema=TOLD)
 
     return work
 
 
-def _take(paths: Iterable[Path], parts: Parts, before: int, together: int) -> Iterator[dict[str, Any]]:
+def _take(paths: Iterable[Path], base: Path, before: int, together: int) -> Iterator[dict[str, Any]]:
+    parts, count = Parts(base), Count(base)
     waiting: list[pa.Table] = []
     days: set[str] = set()
     try:
         for path in paths:
             rows = pa.Table.from_batches(read_events(path, before), schema=ARROW)
             waiting.append(rows)
+            count.add(rows.num_rows, path)
             yield {"file": path.name, "damaged": rows.num_rows - rows["damage"].null_count}
             for told in _series(_good(rows)):
                 yield {"file": path.name, **told}

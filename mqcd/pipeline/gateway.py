@@ -1,0 +1,74 @@
+"""Spark's Java, started and made to say no more on standard error than people can use.
+
+Java warns of a module that Spark itself asks for, and nothing can be set against that: its standard error
+comes through a pipe, which leaves this line out. Under spark-submit, where Java runs already, logging is made
+that of `log4j2.properties`, unless somebody chose another.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+LOGGING = Path(__file__).with_name("log4j2.properties").as_uri()
+"""How Spark logs here."""
+_NOISE = (b"WARNING: Using incubator modules:",)
+_PATIENCE = 5.0
+"""Seconds for what Java said last."""
+
+
+def start(settings: Mapping[str, str]) -> None:
+    """Start the Java that the next session uses, unless one runs. Raises what pyspark raises."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    conf = SparkConf().setAll(list(settings.items()))
+    said, says = os.pipe()
+    passing = threading.Thread(target=pass_on, args=(said, 2), name="java-stderr", daemon=True)
+    passing.start()
+    try:
+        gateway = launch_gateway(conf, {"stderr": says})  # type: ignore[no-untyped-call]
+    except BaseException:
+        os.close(says)
+        # Why it did not start.
+        passing.join(_PATIENCE)
+        raise
+    os.close(says)
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def pass_on(said: int, target: int) -> None:
+    """Copy lines from one descriptor to another until the first one ends, without the noise."""
+    with os.fdopen(said, "rb") as lines:
+        for line in lines:
+            if not line.startswith(_NOISE):
+                # Who does not listen any more must not end Java.
+                with suppress(OSError):
+                    os.write(target, line)
+
+
+def quieten(settings: Mapping[str, str]) -> dict[str, str]:
+    """Have the Java of spark-submit log as ours does; gives what it left open of `settings` that can still
+    be said before Spark starts."""
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    jvm: Any = SparkContext._jvm
+    with suppress(Py4JError):
+        # Else Spark sets its logging again when its context starts; this is its own way to do so before.
+        submit = getattr(jvm.org.apache.spark.deploy, "SparkSubmit$")
+        getattr(submit, "MODULE$").initializeForcefully(False, True)
+    core = jvm.org.apache.logging.log4j.core
+    source = jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration()
+    chosen = source.getConfigurationSource().getLocation()
+    if chosen is None or "log4j2-defaults" in chosen:
+        core.config.Configurator.reconfigure(jvm.java.net.URI(LOGGING))
+    given = SparkConf()
+    return {key: value for key, value in settings.items() if not given.contains(key)}
