@@ -10,7 +10,6 @@ import asyncio
 import gzip
 import http.client
 import json
-import os
 import shutil
 import smtplib
 import sys
@@ -30,6 +29,7 @@ from mqcd.demo.screen import Screen, Stories
 from mqcd.demo.stage import Stage, set_up
 from mqcd.demo.watching import Watch
 from mqcd.net.clock import SystemClock
+from mqcd.queue.child import environment
 
 LIMIT_SECONDS = 25
 PAUSE_MS = 150
@@ -165,14 +165,14 @@ async def _show(screen: Screen, stage: Stage, clock: Clock) -> list[Finding]:
 
 async def _command(screen: Screen | None, stage: Stage, *words: str) -> str:
     """What a command says, run as a user runs it, in colour if the screen has it."""
-    environment = {**os.environ}
+    variables = environment()
     if screen is not None:
-        environment["COLUMNS"] = str(screen.console.width)
+        variables["COLUMNS"] = str(screen.console.width)
         if screen.console.is_terminal:
-            environment["FORCE_COLOR"] = "1"
+            variables["FORCE_COLOR"] = "1"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "mqcd", "-c", str(stage.conf), *words,
-        stdout=asyncio.subprocess.PIPE, env=environment,
+        stdout=asyncio.subprocess.PIPE, env=variables,
     )  # fmt: skip
     said, _ = await process.communicate()
     return said.decode()

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from mqcd.core.errors import MqcdError
 from mqcd.pipeline import gateway
 from mqcd.pipeline.classes import MACHINE, Archive
+from mqcd.queue.child import environment
 from mqcd.queue.durable import told
 
 if TYPE_CHECKING:
@@ -227,6 +228,10 @@ def _start(master: str | None, settings: Mapping[str, str], name: str) -> SparkS
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
+    # Spark starts its Python workers with `-m`, wherever it happens to stand.
+    for key in ("PYTHONSAFEPATH", "PYTHONPATH"):
+        if (value := environment().get(key)) is not None:
+            builder = builder.config(f"spark.executorEnv.{key}", value)
     if _SUBMITTED in os.environ:
         for key, value in gateway.quieten(_SILENT).items():
             builder = builder.config(key, value)

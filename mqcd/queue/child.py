@@ -20,7 +20,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BufferedRWPair
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import mqcd
 
 if TYPE_CHECKING:
     import asyncio
@@ -69,6 +72,20 @@ class Child:
         return await self.leave()
 
 
+def environment() -> dict[str, str]:
+    """Of a Python that this one starts: it imports mqcd from where this one did, and nothing from the working
+    directory, which may belong to anybody (`-m` puts it first in sys.path).
+
+    PYTHONSAFEPATH is inherited by what the child itself starts.
+    """
+    variables = {**os.environ, "PYTHONSAFEPATH": "1"}
+    root = str(Path(mqcd.__file__).parents[1])
+    # What comes first there is this program's own directory, or the working directory: no child has it.
+    if root not in sys.path[1:]:
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    return variables
+
+
 async def start(module: str, *inherited: int, buffer: int) -> Child:
     """Run a module as a child that has these descriptors too.
 
@@ -87,6 +104,7 @@ async def start(module: str, *inherited: int, buffer: int) -> Child:
             str(os.getpid()),
             pass_fds=(theirs.fileno(), *inherited),
             stdin=asyncio.subprocess.DEVNULL,
+            env=environment(),
             start_new_session=True,
         )
     ours.setblocking(False)

@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mqcd.pipeline.store import Store
+from tests.e2e.kit.hostile import hostile_directory, imported_from, script
 from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.server import ROOT
 from tests.e2e.kit.waiting import poll
@@ -109,6 +110,17 @@ def test_killed_in_the_middle_of_batches_nothing_is_lost_and_nothing_comes_twice
     assert [row["outcome"] for row in table(store, "recipients", "outcome")] == ["delivered"] * 10
     for name in ("sites", "senders"):
         assert sum(row["delivered"] for row in table(store, name, "delivered")) == 10, name
+
+
+def test_workers_import_nothing_from_the_working_directory(tmp_path: Path) -> None:
+    place, log = Place(tmp_path), Log()
+    log.deliver(T0)
+    log.seal(place.events)
+    hostile = hostile_directory(tmp_path)
+    command = [script("mqcd"), *place.command("pipeline", "run", "--json")[3:]]
+    done = subprocess.run(command, stdout=PIPE, text=True, timeout=LONG, check=True, cwd=hostile)
+    assert json.loads(done.stdout.splitlines()[-1])["damaged"] == 0
+    assert imported_from(hostile) == []
 
 
 async def test_separate_executors_do_every_job(tmp_path: Path) -> None:
