@@ -5,6 +5,7 @@ loader adds file and line.
 """
 
 import dataclasses
+import ipaddress
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 
@@ -23,6 +24,7 @@ PRODUCT = "mqcd"
 SLAVE_CONNECTIONS = 500
 """maxconnections where a default relay takes all mail and nothing else is said: Mailismus's figure."""
 
+_ALL_IPV4 = str(ipaddress.IPv4Address(0))
 _LISTENER = "mta/submit/listeners/listener"
 
 Remarks = Iterator[tuple[str, str]]
@@ -140,6 +142,8 @@ def _listener_ports(settings: Settings) -> Remarks:
     ops = settings.ops
     taken = Counter((each.interface, each.port) for each in settings.submit.listeners)
     taken[ops.interface, ops.port] += 1
+    # It takes IPv4 as well.
+    taken.update((_ALL_IPV4, port) for interface, port in list(taken) if interface == "::")
     for index, listener in enumerate(settings.submit.listeners, start=1):
         if listener.port and taken[listener.interface, listener.port] > 1:
             where = f"{listener.interface} port {listener.port}"

@@ -127,7 +127,7 @@ class Server:
         self.store: ClusterStore | Onlooker = (
             Onlooker(options) if settings.queue.read_only else ClusterStore(options, clock, observer)
         )
-        resolver = DnsResolver(settings.deliver.dns, clock)
+        resolver = DnsResolver(settings.deliver.dns, clock, most=self.shares.lookups)
         self.doors = self._make_doors(observer, resolver)
         self._reports = ReportTask(self.store, clock, settings.report)
         self.deliverer = Deliverer(

@@ -4,7 +4,8 @@ Guarantees
 * "There is none" (NameNotFound) is only said when a server said so; everything else is ResolveFailed.
 * Answers are kept by their TTL, negative ones by the zone's (RFC 2308), none longer than `MAX_TTL_MS`,
   at most `max_entries`; failures are kept `FAILURE_MS`, so that a dead server is not asked per recipient.
-* The same question asked while it is under way is not asked twice.
+* The same question asked while it is under way is not asked twice; at most `most` are asked at once, since
+  each needs a socket.
 * IP addresses and "localhost" (RFC 6761) need no DNS. What the hosts file says of a host goes before DNS,
   as on any machine; MX records only DNS has.
 
@@ -37,6 +38,7 @@ MAX_TTL_MS = 3_600_000
 MIN_TTL_MS = 1000
 FAILURE_MS = 5000
 MAX_ENTRIES = 20_000
+MOST = 500
 
 _Key = tuple[str, str]
 _Answer = tuple[str, ...] | MqcdError
@@ -52,6 +54,7 @@ class DnsResolver:
         clock: Clock,
         *,
         max_entries: int = MAX_ENTRIES,
+        most: int = MOST,
         hosts: HostsFile | None = None,
     ) -> None:
         self._clock = clock
@@ -62,6 +65,7 @@ class DnsResolver:
         self._max_entries = max_entries
         self._kept: OrderedDict[_Key, tuple[int, _Answer]] = OrderedDict()
         self._asking: dict[_Key, asyncio.Task[_Answer]] = {}
+        self._turns = asyncio.Semaphore(most)
 
     async def mx(self, domain: str) -> Sequence[MxHost]:
         """The MX records by preference; none when the domain exists without. A null MX has host ""."""
@@ -109,7 +113,8 @@ class DnsResolver:
         return await asyncio.shield(task)
 
     async def _ask(self, key: _Key) -> _Answer:
-        answer, ttl_ms = await self._query(*key)
+        async with self._turns:
+            answer, ttl_ms = await self._query(*key)
         self._kept[key] = (self._clock.monotonic() + min(max(ttl_ms, MIN_TTL_MS), MAX_TTL_MS), answer)
         self._kept.move_to_end(key)
         if len(self._kept) > self._max_entries:

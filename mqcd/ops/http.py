@@ -22,10 +22,12 @@ from typing import Any, TypeVar
 
 from mqcd.core.errors import ConfigError
 from mqcd.core.ports import Clock
+from mqcd.net.listening import listen
 from mqcd.ops.hosts import KnownHosts
 
 log = logging.getLogger(__name__)
 
+BACKLOG = 100
 MAX_HEAD = 8192
 """Octets of a request's line and header fields."""
 MAX_BODY = 65_536
@@ -104,14 +106,15 @@ class HttpServer:
         Raises ConfigError when the address cannot be had; `place` says where it is configured.
         """
         try:
-            self._server = await asyncio.start_server(self._connected, interface, port, limit=MAX_HEAD)
+            [bound] = await listen(interface, port, BACKLOG)
         except OSError as error:
             raise ConfigError(
                 f"{place}: cannot listen on {interface} port {port}: {error.strerror or error}; "
                 "set another port or interface, or stop what holds it"
             ) from error
-        bound: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
-        return bound[1]
+        self._server = await asyncio.start_server(self._connected, sock=bound, limit=MAX_HEAD)
+        taken: int = bound.getsockname()[1]
+        return taken
 
     async def serve(self, bound: socket.socket) -> None:
         """Listen on a unix socket that is bound already."""

@@ -190,9 +190,7 @@ async def take_message(intake: Intake, dialogue: Dialogue, wire: Wire, peer: Pee
         reason, reply = _explain(error, peer)
         await stream.drain()
         return dialogue.refuse(reason, reply)
-    name = format_spid(spid)
-    log.debug("message taken", extra={"session": peer.session, "spid": name})
-    return b"250 2.0.0 Ok: queued as %s\r\n" % name.encode()
+    return b"250 2.0.0 Ok: queued as %s\r\n" % format_spid(spid).encode()
 
 
 async def _accept(

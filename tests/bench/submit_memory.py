@@ -93,7 +93,9 @@ async def measure_door(options: argparse.Namespace, kept: bool) -> tuple[int, fl
     observer = RecordingObserver()
     store = CountingStore(clock, observer)
     await store.open()
-    server = ServerSettings(relay_domains=("example.com",), announcehost="bench.example.org")
+    server = ServerSettings(
+        relay_domains=("example.com",), announcehost="bench.example.org", maxpeerconnections=0
+    )
     door = Door(ListenerSettings(port=0, server=server), store, clock, observer, inline_max=65536)
     await door.start()
     seconds = await load(door.port, options, kept)

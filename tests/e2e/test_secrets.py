@@ -140,7 +140,7 @@ def test_a_login_in_and_out_and_a_content_are_told_nowhere(make_server: MakeServ
     login_and_send(server)
     told = server.event("delivered", recipient="you@ours.test")
     assert server.lines.first(lambda line: line.get("level") == "debug", "a line of level debug")
-    assert server.lines.first(lambda line: line.get("msg") == "message taken", "the session's message")
+    assert server.lines.first(lambda line: "1 messages" in str(line.get("msg")), "the session's end")
     assert server.event("connected")["session"] == told["session"]
     server.signal(signal.SIGHUP)
     server.lines.first(lambda line: "SIGHUP" in line.get("msg", ""), "the reload")

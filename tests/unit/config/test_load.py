@@ -350,6 +350,11 @@ def relayed(inner: str) -> str:
             "mta/submit/listeners/listener[2]@port",
         ),
         (
+            '<submit><listeners><listener name="a" interface="::"/><listener name="b" interface="0.0.0.0"/>'
+            "</listeners></submit>",
+            "mta/submit/listeners/listener[2]@port",
+        ),
+        (
             '<submit><listeners><listener interface="127.0.0.1" port="9125"/></listeners></submit>',
             "mta/submit/listeners/listener[1]@port",
         ),

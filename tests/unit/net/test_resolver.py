@@ -149,3 +149,15 @@ async def test_what_cannot_be_a_name_does_not_exist(name: str) -> None:
     async with serving(NameServer(RECORDS)) as server:
         with pytest.raises(NameNotFound, match="not a domain name"):
             await resolver(server).mx(name)
+
+
+async def test_few_questions_are_asked_at_once() -> None:
+    async with serving(NameServer(RECORDS, silent=("silent.example",))) as server:
+        place = HostPort(host="127.0.0.1", port=server.port)
+        names = DnsResolver(DnsSettings(servers=(place,), timeout=300), FakeClock(), most=1)
+        first = asyncio.ensure_future(names.mx("silent.example"))
+        second = asyncio.ensure_future(names.mx("mail.example"))
+        with pytest.raises(ResolveFailed):
+            await first
+        assert set(server.asked) == {("silent.example", "MX")}
+        assert len(await second) == 2

@@ -658,3 +658,19 @@ async def test_listed_networks_relay() -> None:
 )
 def test_client_address(peername: object, address: str) -> None:
     assert client_address(peername) == address
+
+
+async def test_ipv4_clients_of_an_ipv6_listener_are_ipv4() -> None:
+    house = House(server(relay_clients=(LOOPBACK,)))
+    house.door.settings = replace(house.door.settings, interface="::")
+    try:
+        await house.door.start()
+    except OSError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    await house.store.open()
+    async with visit(house) as client:
+        await client.begin("to@elsewhere.example")
+        await client.send(b"a\r\n.\r\n")
+    await house.door.stop()
+    [recipient] = await house.queued()
+    assert recipient.envelope.client == "127.0.0.1"
