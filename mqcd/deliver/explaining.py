@@ -16,7 +16,7 @@ from mqcd.core.ports import Clock
 from mqcd.core.reply import Reply
 from mqcd.core.spid import format_spid
 from mqcd.core.transition import last_attempt
-from mqcd.deliver.lanes import LaneState
+from mqcd.deliver.lanes import MOST_GRACE_MS, LaneState
 from mqcd.deliver.policy import Hop, Policy
 from mqcd.deliver.router import Router
 from mqcd.deliver.routing import Unroutable, order
@@ -98,9 +98,11 @@ def waiting_for(waiting: Waiting, lane: LaneState | None, refusal: Reply | None,
         return "the report to its sender"
     if refusal is not None:
         return f"its next attempt{_ahead(recipient.due, now)}, which would end with {refusal}"
-    if lane is not None and lane.suspended:
-        wait = f"in {_seconds(lane.probe_in_ms)}" if lane.probe_in_ms else "now"
-        return f"{lane.destination}, where no server takes connections: the next look comes {wait}"
+    if lane is not None and lane.suspended and (look := _look(lane)):
+        dead = f"{lane.destination}, where no server takes connections: {look}"
+        if waiting.in_flight or recipient.due - now <= lane.probe_in_ms + MOST_GRACE_MS:
+            return dead
+        return f"its next attempt{_ahead(recipient.due, now)}, and {dead}"
     if waiting.place is not None and lane is not None:
         busy = lane.connections - lane.idle
         at_work = f"{busy} of {lane.window} connections at work{_rate(lane)}"
@@ -114,6 +116,15 @@ def waiting_for(waiting: Waiting, lane: LaneState | None, refusal: Reply | None,
         why = _last_reply(recipient)
         return f"its next attempt{_ahead(recipient.due, now)}{f', after {why}' if why else ''}"
     return "its next attempt, which is due"
+
+
+def _look(lane: LaneState) -> str:
+    """When a suspended destination is looked at; "" = when mail for it is due."""
+    if lane.probe_in_ms:
+        return f"the next look comes in {_seconds(lane.probe_in_ms)}"
+    if lane.connections:
+        return "a look is under way"
+    return "the next look comes now" if lane.waiting else ""
 
 
 def _rate(lane: LaneState) -> str:

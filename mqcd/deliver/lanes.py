@@ -222,6 +222,13 @@ class Lane:
         grace = min(max(self.failing // 6, PROBE_GRACE_MS), 10 * PROBE_GRACE_MS)
         return max(-late, 0) + min(max(4 * late, grace), MOST_GRACE_MS)
 
+    def comes_back(self, now: int) -> int | None:
+        """In how many ms a recipient that was tried in vain comes back at the latest, to be the probe or to
+        come after it; None = its retry delay counts, for the lane is not suspended."""
+        if not self.suspended:
+            return None
+        return self.until_probed(now) if self.jobs else max(self.until - now, 0)
+
     def send_off(self, now: int) -> int:
         """What it may not hold is passed over for as long as it rests; how long that is, ms."""
         most = MAX_REST_MS if self.moved > self.rest_until - self.rest else LONG_REST_MS

@@ -59,13 +59,16 @@ class Passing:
         lane = self._homes.get(domain)
         return lane is not None and lane.suspended
 
+    def __bool__(self) -> bool:
+        return bool(self._lanes)
+
     @property
     def suspended(self) -> int:
         """How many lanes are suspended."""
         return sum(lane.suspended for lane in self._lanes.values())
 
     def deserted(self, now: int) -> list[Lane]:
-        """Suspended lanes whose probe should have begun, and none came: nobody waits for them."""
+        """Suspended lanes whose probe should have begun, and nobody came for it: no mail waits for them."""
         return [
             lane
             for lane in self._lanes.values()

@@ -1,6 +1,7 @@
-"""Looks once a minute, while there is mail in flight, at what nothing else would look at.
+"""Looks once a minute, while mail is in flight or a lane suspended, at what nothing else would look at.
 
 * Who waits inside for longer than mail may wait (see `parking`) is judged.
+* Suspended lanes for which nothing waits are forgotten.
 * What is stuck (see `watchdog`) is told, once each, at level warning, and that it goes on at level info.
 
 Settings read: deliver/watchdog, and the retry schedules.
@@ -39,8 +40,8 @@ class Patrol:
         self._next = 0
 
     def wait(self) -> int | None:
-        """In how many ms `walk` is to be called again; None while nothing is in flight."""
-        if not self._shop.table.active:
+        """In how many ms `walk` is to be called again; None while there is nothing to look at."""
+        if not (self._shop.table.active or self._shop.table.remembers):
             return None
         return max(self._next - self._shop.clock.monotonic(), 0)
 
@@ -57,6 +58,7 @@ class Patrol:
             return is_over(recipient, lane.hop.policy.schedule, Why.SHARE, wall, uptime)
 
         shop.give(*shop.table.cull(over))
+        shop.table.forget(now)
         self._tell(self.stuck())
 
     def stuck(self) -> Sequence[Stuck]:

@@ -329,7 +329,13 @@ class LaneTable:
     def forget(self, now: int) -> None:
         """Let go of suspended lanes for which nothing waits."""
         for lane in self._passing.deserted(now):
-            self._forget(lane)
+            if lane.limit is None or lane.limit.is_full(now):
+                self._forget(lane)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether there may be something for `forget`."""
+        return bool(self._passing)
 
     # ------------------------------------------------------------ inside
 

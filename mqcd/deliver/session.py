@@ -149,7 +149,9 @@ class Session:
     def _unreachable(self, job: Job, found: NoHost, started: int) -> None:
         """No host would do: this job was tried; what else waits for the destination is not.
 
-        Where other connections work, the server has enough of them, and the job goes over those.
+        Where other connections work, the server has enough of them, and the job goes over those. Otherwise
+        the destination is suspended, and probed in its own time, with this job's mail, too: that does not
+        wait for its retry delay.
         """
         if found.shortage:
             self._no_room(job, found.reply)
@@ -172,9 +174,13 @@ class Session:
             session=found.session,
             at=self._shop.clock.now(),
         )
-        self._settle_all(job, failure(found.reply, found.phase), attempt)
-        if not found.reply.permanent:
-            self._shop.give(self._shop.table.failed(self.lane, now, found.reply))
+        outcome = failure(found.reply, found.phase)
+        if found.reply.permanent:
+            self._settle_all(job, outcome, attempt)
+            return
+        give = self._shop.table.failed(self.lane, now, found.reply)
+        self._settle_all(job, outcome, attempt, self.lane.comes_back(now))
+        self._shop.give(give)
 
     def _no_room(self, job: Job, reply: Reply) -> None:
         """Nobody was asked: no verdict, no attempt, and nothing against the destination."""
@@ -257,9 +263,9 @@ class Session:
             attempt = Attempt(destination=name, zone=job.hop.policy.zone, phase=Phase.CONNECT, at=now)
             self._settle_all(job, failure(INTERNAL, attempt.phase), attempt)
 
-    def _settle_all(self, job: Job, outcome: Outcome, attempt: Attempt) -> None:
+    def _settle_all(self, job: Job, outcome: Outcome, attempt: Attempt, within: int | None = None) -> None:
         begin = "" if job.begun else job.hop.destination.name
-        self._shop.settle_all(job.recipients, outcome, attempt, job.hop.policy.schedule, begin)
+        self._shop.settle_all(job.recipients, outcome, attempt, job.hop.policy.schedule, begin, within)
 
     def _leave(self) -> None:
         if self._link is not None:

@@ -86,21 +86,20 @@ class Shop:
         attempt: Attempt,
         schedule: RetrySchedule,
         begin: str = "",
+        within: int | None = None,
     ) -> None:
-        """The same outcome for all of them; see `record`."""
+        """The same outcome for all of them; see `record`. A retry comes `within` ms at the latest (None =
+        when the schedule has it)."""
         # In this order: a leap between the two is then known.
         now = self.clock.now()
         may_expire = self.store.may_expire()
-        self.record(
-            [
-                Settlement(
-                    recipient=recipient,
-                    verdict=verdict_on(recipient, outcome, attempt, schedule, now, may_expire=may_expire),
-                )
-                for recipient in recipients
-            ],
-            begin,
-        )
+        latest = None if within is None else now + within
+        verdicts = [
+            verdict_on(recipient, outcome, attempt, schedule, now, may_expire=may_expire, latest=latest)
+            for recipient in recipients
+        ]
+        pairs = zip(recipients, verdicts, strict=True)
+        self.record([Settlement(recipient=each, verdict=verdict) for each, verdict in pairs], begin)
 
     def record(self, settlements: Sequence[Settlement], begin: str = "") -> None:
         """Have verdicts recorded, those that tell a sender of a delay together with the report on it, message

@@ -22,8 +22,10 @@ def verdict_on(
     now: int,
     *,
     may_expire: bool,
+    latest: int | None = None,
 ) -> Verdict:
-    """The verdict at wall time `now`; a recipient that may not wait any longer expires, if it may at all."""
+    """The verdict at wall time `now`; a recipient that may not wait any longer expires, if it may at all. One
+    that may is due at `latest` or before (None = when its schedule says)."""
     if outcome.result is Result.DELIVERED:
         return Delivered(reply=outcome.reply, attempt=attempt)
     if outcome.result is Result.BOUNCED:
@@ -31,6 +33,8 @@ def verdict_on(
     due = schedule.next_due(recipient, now, may_expire=may_expire)
     if due is None:
         return Expired(reply=outcome.reply, attempt=attempt)
+    if latest is not None:
+        due = min(due, latest)
     warns = schedule.warns(recipient, now) if may_expire else None
     return Deferred(
         reply=outcome.reply,

@@ -219,11 +219,16 @@ class World:
             return is_over(recipient, schedule, Why.SHARE, START_MS + self.now, self.now)
 
         self._give(*self.table.cull(over))
+        self.table.forget(self.now)
         self.at(self.now + PATROL_MS, self._patrol)
 
-    def _fail(self, recipient: Recipient, schedule: RetrySchedule, how: str) -> None:
+    def _fail(
+        self, recipient: Recipient, schedule: RetrySchedule, how: str, within: int | None = None
+    ) -> None:
         self.table.active -= 1
         due = schedule.next_due(recipient, START_MS + self.now)
+        if due is not None and within is not None:
+            due = min(due, START_MS + self.now + within)
         if due is None:
             self.ended.append(Ended(self.now, recipient, how))
         else:
@@ -337,9 +342,11 @@ class _Connection:
         world, job = self.world, self.job
         world.busy.remove(self)
         assert job is not None
+        give = world.table.failed(self.lane, world.now, REFUSED)
+        within = self.lane.comes_back(world.now)
         for recipient in job.recipients:
-            world._fail(recipient, job.hop.policy.schedule, "expired")
-        world._give(world.table.failed(self.lane, world.now, REFUSED))
+            world._fail(recipient, job.hop.policy.schedule, "expired", within)
+        world._give(give)
         self._close()
         world._turn_soon()
 

@@ -1,7 +1,7 @@
 """Delivery from claim to verdict, against servers in memory."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -23,6 +23,7 @@ from mqcd.core.schedule import RetrySchedule
 from mqcd.core.spid import format_spid
 from mqcd.deliver.deliverer import CLAIMED_AT_ONCE
 from mqcd.deliver.lanes import TRIAL_MS
+from mqcd.deliver.scheduling import FIRST_PROBE_MS
 from mqcd.deliver.session import SHORTAGE_MS
 from mqcd.stores.memory import MemoryStore
 from tests.fakes.dialer import FakeDialer, Peer
@@ -809,3 +810,30 @@ async def test_domains_that_a_relay_treats_apart_travel_apart() -> None:
         await kit.submit(*[f"to@d{number}.example" for number in range(4)])
         await kit.deliverer.drained()
         assert sorted(len(to) for _, to, _ in kit.dialer.messages) == [1, 3]
+
+
+async def test_a_dead_destination_is_probed_with_mail_that_is_not_due_yet() -> None:
+    hosts: dict[str, Callable[[], Peer] | str | None] = {"192.0.2.1": "Connection refused"}
+    async with Kit(hosts=hosts) as kit:
+        [recipient] = await kit.submit("to@example.com")
+        await kit.heard(Verb.DEFERRED)
+        about = await kit.deliverer.explainer().why(kit.deliverer.waiting(recipient))
+        assert "in 60 s" in str(about["waiting_for"])
+        await kit.clock.run_for(FIRST_PROBE_MS + 1000)
+        await kit.heard(Verb.DEFERRED, 2)
+        assert kit.deliverer.suspended == 1
+        kit.dialer.hosts["192.0.2.1"] = Peer
+        await kit.clock.run_for(2 * FIRST_PROBE_MS)
+        await kit.heard(Verb.DELIVERED)
+        assert kit.deliverer.suspended == 0
+
+
+async def test_a_suspended_destination_is_forgotten_when_its_mail_is_gone() -> None:
+    brief = replace(SCHEDULE, maxtime=MINUTE // 2)
+    async with Kit(hosts={"192.0.2.1": "Connection refused"}, schedule=brief) as kit:
+        await kit.submit("to@example.com")
+        await kit.heard(Verb.DEFERRED)
+        await kit.clock.run_for(2 * FIRST_PROBE_MS)
+        await kit.heard(Verb.EXPIRED)
+        await kit.clock.run_for(10 * MINUTE)
+        assert (kit.deliverer.suspended, list(kit.deliverer.lanes())) == (0, [])

@@ -40,6 +40,7 @@ TRIED = replace(
     remote="mx",
 )
 LOOK = "mx.example, where no server takes connections: the next look comes in 42 s"
+UNDER_WAY = "mx.example, where no server takes connections: a look is under way"
 GONE = Reply(code=550, status="5.1.2", text="no such domain")
 
 
@@ -73,6 +74,24 @@ GONE = Reply(code=550, status="5.1.2", text="no such domain")
             DEAD,
             None,
             LOOK,
+        ),
+        (TRIED, False, None, DEAD, None, LOOK),
+        (
+            replace(TRIED, due=NOW + 3_600_000),
+            False,
+            None,
+            DEAD,
+            None,
+            f"its next attempt in 3600 s, and {LOOK}",
+        ),
+        (TRIED, False, None, replace(DEAD, probe_in_ms=0), None, UNDER_WAY),
+        (
+            TRIED,
+            False,
+            None,
+            replace(DEAD, probe_in_ms=0, connections=0, waiting=0),
+            None,
+            "its next attempt in 60 s, after 450 4.2.1 busy from mx",
         ),
         (
             TRIED,

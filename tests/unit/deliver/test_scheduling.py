@@ -9,6 +9,7 @@ from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.lanes import (
     CEILING_MS,
     MIN_REST_MS,
+    MOST_GRACE_MS,
     PERIOD_MS,
     PROBE_GRACE_MS,
     START_WINDOW,
@@ -202,6 +203,39 @@ def test_probes_come_ever_later_but_never_later_than_the_first_retry_delay() -> 
         waits.append(start.lane.until - now)
         now = start.lane.until
     assert waits == [MINUTE, 2 * MINUTE, 3 * MINUTE, 3 * MINUTE, 3 * MINUTE]
+
+
+def test_a_suspended_lane_that_nobody_waits_for_is_forgotten() -> None:
+    lanes = table()
+    for number in range(2000):
+        fill(lanes, "dead", 1, first=number, via=to(f"dead{number}"))
+    for start in lanes.dispatch(0):
+        lanes.failed(start.lane, 0, REFUSED)
+        lanes.closed(start.lane, 0, working=False)
+    while started := lanes.dispatch(0):
+        for start in started:
+            lanes.failed(start.lane, 0, REFUSED)
+            lanes.closed(start.lane, 0, working=False)
+    assert lanes.suspended == 2000
+    fill(lanes, "dead", 1, now=MINUTE, first=5000, via=to("dead7"))
+    lanes.forget(FIRST_PROBE_MS + MOST_GRACE_MS)
+    assert lanes.suspended == 2000, "mail may still come"
+    lanes.forget(FIRST_PROBE_MS + MOST_GRACE_MS + 1)
+    assert [lane.name for lane in lanes.lanes()] == ["dead7"]
+    assert lanes.suspended == 1
+
+
+def test_mail_that_found_a_destination_dead_comes_back_for_its_probe() -> None:
+    lanes = table()
+    fill(lanes, "dead", 1)
+    [start] = lanes.dispatch(0)
+    assert start.lane.comes_back(0) is None
+    lanes.failed(start.lane, 100, REFUSED)
+    assert start.lane.comes_back(100) == FIRST_PROBE_MS
+    fill(lanes, "dead", 1, now=200, first=1, via=PLACES["dead"])
+    lanes.closed(start.lane, 200, working=False)
+    fill(lanes, "dead", 1, now=200, first=2)
+    assert start.lane.comes_back(200) == FIRST_PROBE_MS - 100 + PROBE_GRACE_MS
 
 
 def test_a_probe_that_gets_through_revives_the_lane() -> None:

@@ -281,3 +281,29 @@ def test_a_server_that_takes_few_connections_gets_all_mail_over_them_at_the_firs
     assert server.peak == 3
     # Two at the start beyond what it takes; later one a minute, to see whether that has changed.
     assert server.refused <= 2 + 5
+
+
+@pytest.mark.parametrize("count", [1, 3, 12])
+def test_few_messages_of_a_dead_destination_go_soon_after_it_comes_back(count: int) -> None:
+    back = 6 * HOUR + 7 * MINUTE
+    server = Server(dead=lambda now: now < back)
+    world = World(bounds(), Map(), {"dead.example": server})
+    world.send("dead.example", count)
+    world.run(7 * HOUR)
+    times = sorted(each.at for each in world.ended)
+    assert len(times) == count
+    assert times[-1] <= back + SCHEDULE.delays[0] + 10 * SECOND
+    assert len(world.attempts) <= 2 * count + 6 * 4 + 8
+
+
+def test_dead_destinations_leave_nothing_behind_when_their_mail_is_gone() -> None:
+    names = [f"dead{number}.example" for number in range(300)]
+    world = World(bounds(), Map(), {name: Server(dead=lambda now: True) for name in names})
+    for name in names:
+        world.send(name)
+    world.run(2 * DAY)
+    assert world.table.suspended == 300
+    world.run(SCHEDULE.maxtime + HOUR)
+    assert world.waiting == 0
+    assert world.table.suspended == 0
+    assert list(world.table.lanes()) == []
