@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.pipeline.session import FIRST, PipelineUnavailable, check_packages, find_java, in_front, reason
+from mqcd.pipeline.session import PipelineUnavailable, check_packages, find_java, reason
 
 GOOD = {"pyspark": "4.3.0", "pyarrow": "26.0.1", "pandas": "2.3.3"}
 
@@ -79,8 +79,3 @@ Caused by: java.io.IOException: No space left on device
 )
 def test_why_spark_gave_up_is_one_line(said: str, why: str) -> None:
     assert reason(said) == why
-
-
-def test_jars_that_java_looks_into_first_are_spark_s_own() -> None:
-    # One that Spark calls otherwise some day would be missed by nobody.
-    assert [next((name for name in FIRST if jar.name.startswith(name)), "") for jar in in_front()] == [*FIRST]

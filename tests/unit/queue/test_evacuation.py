@@ -201,6 +201,7 @@ async def test_each_step_is_durable_before_the_next(rig: Rig) -> None:
 # ---------------------------------------------------------------- failures
 
 
+@pytest.mark.slow
 async def test_a_failure_at_any_call_leaves_the_queue_as_it_was(tmp_path: Path) -> None:
     failures = 0
     for passes in range(200):

@@ -265,6 +265,7 @@ async def test_too_little_room_is_told_before_anything_is_written(tmp_path: Path
     assert rig.spooled() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "operation", ["open", "pwritev", "datasync", "sync_dir", "watching", "sync_filesystem", "rename"]
 )
