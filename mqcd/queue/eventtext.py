@@ -160,7 +160,9 @@ def _memo(memo: bytes, names: Pseudonyms | None) -> str:
         raise DecodeError(f"not what tells of a message: {memo[:120]!r}") from error
     if names is not None and message_id:
         message_id = names.address(record.unescape(message_id))
-    return _field("session", _json(session)) + _field("message_id", _json(message_id))
+    if not _is_json(memo):
+        session, message_id = _json(session), _json(message_id)
+    return _field("session", session) + _field("message_id", message_id)
 
 
 def _verdict(entry: Entry, at: int, names: Pseudonyms | None) -> str:

@@ -77,7 +77,7 @@ def receiver(module_receiver: Receiver) -> Receiver:
 CONTENTS = {
     "headers only": b"Subject: nothing more\r\n\r\n",
     "dots": b"Subject: dots\r\n\r\n.\r\n..\r\n.x\r\n...\r\n\r\n.\r\nend\r\n",
-    "8 bit": b"Subject: octets\r\n\r\n" + bytes(n for n in range(256) if n not in b"\r\n") * 3 + b"\r\n",
+    "8 bit": b"Subject: octets\r\n\r\n" + bytes(n for n in range(1, 256) if n not in b"\r\n") * 3 + b"\r\n",
     "long line": b"Subject: long\r\n\r\n" + b"x" * 900_000 + b"\r\nend\r\n",
     "many chunks": b"Subject: large\r\n\r\n" + b".0123456789\r\n" * 200_000,
     "spaces": b"Subject: spaces\r\n\r\n \t \r\n\r\n\r\ntrailing   \r\n",

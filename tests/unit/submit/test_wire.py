@@ -150,3 +150,33 @@ async def test_the_client_owes_a_whole_line_from_its_first_octet_on() -> None:
     bench.wire.feed_data(b"OP\r\n")
     assert bench.wire.next_line() == b"NOOP"
     assert bench.wire.owing_since == 0
+
+
+async def test_the_size_of_a_message_lengthens_its_time() -> None:
+    bench = Bench()
+    wire, clock = bench.wire, bench.clock
+    clock.advance(1)
+    wire.begin()
+    for _ in range(10):
+        taker = asyncio.ensure_future(wire.take())
+        await asyncio.sleep(0)
+        clock.advance(60_000)
+        wire.feed_data(b"x" * 10_000)
+        await taker
+    assert wire.is_slow(clock.monotonic()) is False
+    wire.owe()
+    clock.advance(99_999)
+    assert wire.is_slow(clock.monotonic()) is False
+    clock.advance(1)
+    assert wire.is_slow(clock.monotonic())
+    wire.begin()
+    assert wire.is_slow(clock.monotonic()) is False
+
+
+async def test_time_that_we_take_ourselves_makes_no_message_slow() -> None:
+    bench = Bench()
+    bench.wire.begin()
+    bench.wire.feed_data(b"x")
+    bench.clock.advance(10_000_000)
+    await bench.wire.take()
+    assert bench.wire.is_slow(bench.clock.monotonic()) is False
