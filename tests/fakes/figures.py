@@ -16,6 +16,7 @@ from mqcd.pipeline.report.figures import (
     Shape,
     Site,
     Tried,
+    Troubled,
     Waiting,
 )
 
@@ -60,6 +61,10 @@ def figures(said: str = "Greylisted, come back") -> Figures:
     person = Named(
         name="195137105E800002/1", recipient=said, site=said, accepted=T0, due=None, attempts=3, reply=said
     )
+    bad = Troubled(
+        site=said, lost=5, waiting=2, recipients=10, before=(1, 20), cause="connection",
+        last=Reply(at=T0, code=None, status="4.4.1", text=said, kind="connection"),
+    )  # fmt: skip
     moments = (
         Moment(at=T0 // _HOUR * _HOUR, accepted=70, tried=half),
         Moment(at=T0 // _HOUR * _HOUR + _HOUR, accepted=0, tried=Tried()),
@@ -81,6 +86,7 @@ def figures(said: str = "Greylisted, come back") -> Figures:
         total=all_tried,
         accepted=100,
         sites=Listing(rows=(site,), total=3),
+        troubled=Listing(rows=(bad,), total=1),
         worst=(site,),
         senders=Listing(rows=(sender,), total=2),
         all_senders=everybody,

@@ -96,6 +96,42 @@ def test_figures_are_those_of_the_log_and_bounded(spark: SparkSession, store: St
     assert newest.stuck.total == 0
 
 
+@pytest.mark.needs("java")
+def test_what_keeps_mail_needs_attention_and_greylisting_does_not(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    log, events = Log(), tmp_path / "events"
+    day = 24 * HOUR
+    for n in range(30):
+        late = log.accept(T0 + n, f"a{n}@grey.example")
+        log.verdict(late, "deferred", T0 + MINUTE + n, reply="Greylisted, try again later")
+        log.verdict(late, "delivered", T0 + HOUR + n, 2)
+    for n in range(4):
+        log.verdict(log.accept(T0 + n, f"b{n}@dead.example"), "bounced", T0 + MINUTE + n)
+        log.deliver(T0 + n, f"c{n}@dead.example")
+        before = log.accept(T0 - 3 * day + n, f"d{n}@dead.example")
+        log.verdict(before, "delivered" if n else "bounced", T0 - 3 * day + MINUTE)
+    for n in range(2):
+        off = log.accept(T0 + n, f"e{n}@gone.example")
+        log.verdict(off, "deferred", T0 + MINUTE + n, code=None, status="4.4.1", reply="Timed out")
+        waits = log.accept(T0 + n, f"f{n}@grey.example")
+        log.verdict(waits, "deferred", T0 + MINUTE + n, reply="Greylisted, try again later")
+    log.seal(events)
+    run(spark, store, events, now=NOW)
+
+    found = gather(spark, store, events, days=2, made=T0 + day).troubled
+
+    told = [(row.site, row.lost, row.waiting, row.recipients, row.before, row.cause) for row in found.rows]
+    assert told == [
+        ("dead.example", 4, 0, 8, (1, 4), "no-such-user"),
+        ("gone.example", 0, 2, 2, (0, 0), "connection"),
+    ]
+    assert found.total == 2
+    assert found.rows[0].last.text == "User unknown"
+    alone = gather(spark, store, events, days=4, made=T0 + day).troubled
+    assert [row.before for row in alone.rows] == [None, None]
+
+
 def test_a_clock_that_once_ran_ahead_hides_nothing(store: Store) -> None:
     days = ["2025-10-01", "2025-11-17", "2025-11-18", "2025-11-19", "2071-01-01"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mqcd.pipeline.report.markup import Markup, joined, tag
-from mqcd.pipeline.report.words import moment_of, short, tick
+from mqcd.pipeline.report.words import moment_of, number, tick
 
 WIDE, HIGH = 1000, 100
 """Units of a drawing."""
@@ -22,7 +22,7 @@ _STEPS = (
 )  # fmt: skip
 _LABELS = 7
 _DECADES = (
-    (1, "1 ms"), (10, "10 ms"), (100, "0.1 s"), (1_000, "1 s"), (10_000, "10 s"), (60_000, "1 min"),
+    (1, "1 ms"), (10, "10 ms"), (100, "100 ms"), (1_000, "1 s"), (10_000, "10 s"), (60_000, "1 min"),
     (600_000, "10 min"), (3_600_000, "1 h"), (36_000_000, "10 h"), (345_600_000, "4 d"),
     (3_456_000_000, "40 d"),
 )  # fmt: skip
@@ -59,11 +59,11 @@ class Axis:
     count: int
 
 
-def linear(most: float, label: Callable[[float], str] = short) -> Scale:
+def linear(most: float, label: Callable[[int], str] = number) -> Scale:
     """From 0 to a round number."""
     step = _round_step(max(most, 1) / 4)
     top = math.ceil(max(most, 1) / step) * step
-    ticks = [(index * step, label(index * step)) for index in range(round(top / step) + 1)]
+    ticks = [(index * step, label(round(index * step))) for index in range(round(top / step) + 1)]
     return Scale(place=lambda value: value / top, ticks=ticks)
 
 

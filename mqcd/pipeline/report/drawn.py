@@ -9,7 +9,7 @@ from mqcd.pipeline.report.cells import plain
 from mqcd.pipeline.report.charts import Axis, Scale, Series
 from mqcd.pipeline.report.figures import Figures, Tried
 from mqcd.pipeline.report.markup import Markup, tag
-from mqcd.pipeline.report.words import NONE, duration, moment_of, number, plural, share
+from mqcd.pipeline.report.words import NONE, duration, moment_of, number, percent, plural, share
 
 HOUR_MS = 3_600_000
 _SPARSE = 20
@@ -103,7 +103,7 @@ def first_attempts(figures: Figures) -> Markup:
         f"{share(total.deferred, total.attempts)} of all attempts deferred; "
         f"{share(total.tls, total.attempts)} with TLS."
     )
-    return _lines(figures, "First attempts, deferrals, TLS", said, series, charts.percent(), _percent)
+    return _lines(figures, "First attempts, deferrals, TLS", said, series, charts.percent(), percent)
 
 
 def queue_age(figures: Figures) -> Markup:
@@ -206,7 +206,3 @@ def _told(value: float | None, told: Callable[[float], str]) -> str:
 
 def _count(value: float) -> str:
     return number(round(value))
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"

@@ -86,6 +86,25 @@ class Site:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Troubled:
+    """A site that keeps mail from arriving; counts are of recipients accepted in the period."""
+
+    site: str
+    lost: int
+    """Bounced or expired."""
+    waiting: int
+    """Put off, and not taken yet."""
+    recipients: int
+    """All that were for it."""
+    before: tuple[int, int] | None = None
+    """Of the period before: lost and waiting, and all; None where nothing is known of that time."""
+    cause: str
+    """The commonest class of what it kept, by the words of the replies or else the events' own."""
+    last: Reply
+    """The newest one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Sender:
     """What one sender gave us."""
 
@@ -182,6 +201,8 @@ class Figures:
     accepted: int = 0
     sites: Listing[Site] = field(default_factory=Listing)
     """Those with the most attempts."""
+    troubled: Listing[Troubled] = field(default_factory=Listing)
+    """Those that keep most mail from arriving."""
     worst: tuple[Site, ...] = ()
     """Those that took least, by recipients that were not taken."""
     senders: Listing[Sender] = field(default_factory=Listing)

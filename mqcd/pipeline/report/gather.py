@@ -35,6 +35,7 @@ from mqcd.pipeline.report.figures import (
     Tried,
     Waiting,
 )
+from mqcd.pipeline.report.troubled import troubled
 from mqcd.pipeline.sources.segments import absent, closed_files, read_ranges, without
 from mqcd.pipeline.store import Commit, Store
 from mqcd.pipeline.tables.folding import KEY
@@ -75,6 +76,7 @@ def gather(
         return Figures(coverage=coverage, account=account)
     width = width_of(coverage.since, coverage.until)
     accepted = frames.read(spark, store, "recipients", period)
+    earlier = days_before(store, period, days)
     senders, all_senders = _senders(frames.read(spark, store, "senders", period))
     classes, shapes, refusals = _replies(frames.read(spark, store, "replies", period))
     everybody = frames.read(spark, store, "recipients")
@@ -91,6 +93,7 @@ def gather(
         total=total,
         accepted=sum(moment.accepted for moment in moments),
         sites=sites,
+        troubled=troubled(accepted, frames.read(spark, store, "recipients", earlier) if earlier else None),
         worst=worst,
         senders=senders,
         all_senders=all_senders,
@@ -123,6 +126,13 @@ def last_days(store: Store, days: int, made: int) -> list[str]:
     known = [day for day in known if day <= tomorrow] or known
     first = str(date.fromisoformat(known[-1]) - timedelta(days=days - 1))
     return [day for day in known if day >= first]
+
+
+def days_before(store: Store, period: list[str], days: int) -> list[str] | None:
+    """Those of as long a time before a period; None where no event is known to be of them."""
+    end = date.fromisoformat(period[-1]) - timedelta(days=days - 1)
+    earlier = [str(end - timedelta(days=back)) for back in range(days, 0, -1)]
+    return earlier if store.files("events", earlier) else None
 
 
 def _last_hour(last: Commit, period: list[str]) -> int:

@@ -1,15 +1,15 @@
 """The report as one HTML file: no script, no request, nothing beside it. Pure.
 
-Its first screen says whether all is well; then charts; then tables; at the end what it is made of and what
-it lacks. A policy in its head forbids the browser to load or run anything, should a reply ever get
-through the escaping.
+Its first screen says whether all is well and what needs attention; then charts; then tables; at the end what
+it is made of and what it lacks. A policy in its head forbids the browser to load or run anything, should a
+reply ever get through the escaping.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from mqcd.pipeline.report import drawn, listed
+from mqcd.pipeline.report import attention, drawn, listed
 from mqcd.pipeline.report.figures import Coverage, Figures
 from mqcd.pipeline.report.markup import Markup, joined, stranger, tag
 from mqcd.pipeline.report.verdict import verdict
@@ -49,14 +49,16 @@ def page(figures: Figures) -> str:
 
 def _header(figures: Figures, *, known: bool) -> Markup:
     coverage = figures.coverage
-    links = [tag("a", name, href=f"#{anchor}") for anchor, name in _SECTIONS]
+    sections = ((attention.ANCHOR, attention.TITLE), *_SECTIONS)
+    links = [tag("a", name, href=f"#{anchor}") for anchor, name in sections]
     parts = [
         tag("h1", "Mail report"),
         tag("p", f"{_period(coverage)} UTC{_nodes(coverage)}" if known else "", class_="soft"),
     ]
     if known:
         parts += [tag("nav", *links, aria_label="Sections")]
-    return tag("header", *parts, _verdict(figures), *([_tiles(figures)] if known else []))
+    known_parts = [attention.attention(figures), _tiles(figures)] if known else []
+    return tag("header", *parts, _verdict(figures), *known_parts)
 
 
 def _verdict(figures: Figures) -> Markup:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from mqcd.core.events import format_time
 from mqcd.core.words import printable
+from mqcd.pipeline.report.attention import cause
 from mqcd.pipeline.report.figures import Figures
 from mqcd.pipeline.report.verdict import verdict
-from mqcd.pipeline.report.words import duration, moment, plural, share
+from mqcd.pipeline.report.words import duration, moment, number, plural, share
 
 
 def summary(figures: Figures) -> list[str]:
@@ -19,16 +20,18 @@ def summary(figures: Figures) -> list[str]:
     half, _, most = total.latency or (None, None, None)
     lines += [
         f"{moment(coverage.since)} to {moment(coverage.until)} UTC, {plural(coverage.events, 'event')}: "
-        f"{figures.accepted} accepted, {total.delivered} delivered, {plural(total.deferred, 'deferral')}, "
-        f"{total.bounced} bounced, {total.expired} expired",
+        f"{number(figures.accepted)} accepted, {number(total.delivered)} delivered, "
+        f"{plural(total.deferred, 'deferral')}, {number(total.bounced)} bounced, "
+        f"{number(total.expired)} expired",
         f"first attempts delivered {share(total.first_delivered, total.first_attempts)}, "
         f"median time {duration(half)}, 99 % {duration(most)}, "
         f"TLS {share(total.tls, total.attempts)}",
     ]
-    if figures.worst:
-        site = figures.worst[0]
-        said = f": {site.last.text}" if site.last and site.last.text else ""
-        lines.append(printable(f"refuses most: {site.name}{said}"))
+    if figures.troubled.rows:
+        site = figures.troubled.rows[0]
+        kept = f"{number(site.lost + site.waiting)} of {number(site.recipients)} not delivered"
+        said = f": {site.last.text}" if site.last.text else ""
+        lines.append(printable(f"needs attention: {site.site}, {kept}, {cause(site)}{said}"))
     return [line.replace("\u202f", " ") for line in lines]
 
 

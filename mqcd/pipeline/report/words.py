@@ -15,19 +15,13 @@ def number(value: int) -> str:
     return f"{value:,}".replace(",", "\u202f")
 
 
-def short(value: float) -> str:
-    """For an axis: 1.5k, 2M."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.3g}{unit}"
-    return f"{value:.3g}"
-
-
 def octets(value: int) -> str:
     """In the unit that suits."""
     for size, unit in ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB")):
         if value >= size:
-            return f"{value / size:.3g} {unit}"
+            return (
+                f"{value / size:.1f} {unit}" if value < 10 * size else f"{number(round(value / size))} {unit}"
+            )
     return f"{value} B"
 
 
@@ -35,7 +29,12 @@ def share(part: int, whole: int) -> str:
     """In percent; never 100 unless it is all, nor 0 unless it is none."""
     if not whole:
         return NONE
-    percent = 100 * part / whole
+    return percent(part / whole)
+
+
+def percent(part: float) -> str:
+    """The same of a part of 1."""
+    percent = 100 * part
     if 0 < percent < 0.1:
         return "< 0.1 %"
     if 99.9 < percent < 100:

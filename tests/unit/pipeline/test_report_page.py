@@ -18,7 +18,7 @@ from mqcd.pipeline.report.markup import tag, visible
 from mqcd.pipeline.report.page import page
 from mqcd.pipeline.report.summary import fields, summary
 from mqcd.pipeline.report.verdict import verdict
-from mqcd.pipeline.report.words import duration, octets, share, short, tick
+from mqcd.pipeline.report.words import duration, number, octets, percent, share, tick
 from tests.fakes.figures import T0, account, figures
 
 _ELEMENTS = {
@@ -213,7 +213,7 @@ def test_an_axis_of_durations_holds_both_ends(one: int, other: int) -> None:
 
 def test_a_line_breaks_where_nothing_is_known() -> None:
     series = Series(name="x", colour="a", values=[1, None, 3, 4])
-    made = charts.lines([series], Axis(first=0, width=1000, count=4), charts.linear(4), told=short)
+    made = charts.lines([series], Axis(first=0, width=1000, count=4), charts.linear(4), told=percent)
     assert 'd="M125 75h0M625 25h0L875 0"' in made
     assert "1 Jan, 00:00:02\nx: 3" in made
 
@@ -225,5 +225,6 @@ def test_words() -> None:
     assert [share(*pair) for pair in ((0, 0), (0, 9), (9, 9), (1, 5_000), (9_999, 10_000))] == [
         "\u2013", "0 %", "100 %", "< 0.1 %", "> 99.9 %",
     ]  # fmt: skip
-    assert (octets(5), octets(3 << 20), short(2_500_000)) == ("5 B", "3 MB", "2.5M")
+    assert (octets(5), octets(3 << 20), octets(1023 << 10)) == ("5 B", "3.0 MB", "1\u202f023 KB")
+    assert (number(2_500_000), percent(1), percent(0.1234)) == ("2\u202f500\u202f000", "100 %", "12.3 %")
     assert tick(0, 3_600_000) == "1 Jan"

@@ -1,0 +1,102 @@
+"""What the page says below the verdict: which sites keep mail from arriving, why, and what helps. Pure."""
+
+from __future__ import annotations
+
+from mqcd.pipeline.report.cells import Column, Line, amount, reply, table
+from mqcd.pipeline.report.figures import Figures, Troubled
+from mqcd.pipeline.report.markup import Markup, joined, stranger, tag
+from mqcd.pipeline.report.words import NONE, number, plural, share
+
+ANCHOR, TITLE = "attention", "Needs attention"
+_ADVISE = "mqcd pipeline advise"
+_WHAT_IF = f"{_ADVISE} --what-if '30m | 2h | 6h'"
+_NOTHING = "Nothing: no site has refused mail for good, or puts it off again and again."
+_CAUSES: dict[str, tuple[str, str]] = {
+    "throttled": ("asks for less mail at a time", _ADVISE),
+    "greylisted": ("takes no retry so early", _ADVISE),
+    "no-such-user": ("mailboxes that do not exist", _ADVISE),
+    "connection": ("cannot be reached, or breaks off", _WHAT_IF),
+    "network": ("cannot be reached", _WHAT_IF),
+    "blocked": ("refuses this server: reputation or policy", ""),
+    "policy": ("refuses by its policy", ""),
+    "mailbox-full": ("full mailboxes", ""),
+    "no-such-domain": ("domains that do not exist", ""),
+    "relay-denied": ("does not take mail for these domains", ""),
+    "content": ("refuses the content", ""),
+}
+"""Of a class: in words, and the command that may help. No name that strangers chose stands in a command."""
+
+
+def cause(site: Troubled) -> str:
+    """Why a site keeps mail, in words."""
+    return _CAUSES.get(site.cause, (f"class {site.cause}", ""))[0]
+
+
+def attention(figures: Figures) -> Markup:
+    """The section."""
+    listing = figures.troubled
+    if not listing.rows:
+        return _section("card", tag("p", _NOTHING, class_="none"))
+    columns = (
+        Column(name="site"),
+        Column(name="not delivered", kind="m"),
+        Column(name="of its recipients", kind="n"),
+        Column(name="period before", kind="n"),
+        Column(name="cause, and its newest reply", kind="long"),
+        Column(name="what may help", kind="long"),
+    )
+    most = max(map(_kept, listing.rows))
+    lines = [Line(cells=_cells(site, most)) for site in listing.rows]
+    if left := listing.total - len(listing.rows):
+        lines.append(Line(cells=(plural(left, "other"), *[""] * (len(columns) - 1)), rest=True))
+    caption = (
+        "Sites by recipients of the period that they have refused for good, or put off and not taken yet. "
+        f"What {_ADVISE} finds, {_ADVISE} --apply puts in effect."
+    )
+    return _section("card wide", table(caption, columns, lines))
+
+
+def _section(kind: str, body: Markup) -> Markup:
+    return tag("section", tag("h2", TITLE), tag("div", body, class_=kind), id=ANCHOR)
+
+
+def _kept(site: Troubled) -> int:
+    return site.lost + site.waiting
+
+
+def _cells(site: Troubled, most: int) -> tuple[str, ...]:
+    command = _CAUSES.get(site.cause, ("", ""))[1]
+    why = (cause(site), tag("br"), reply(site.last.code, site.last.status, site.last.text))
+    return (
+        stranger(site.site or "not known", 100),
+        tag("span", amount(_kept(site), most, "d"), _soft(_parts(site))),
+        share(_kept(site), site.recipients),
+        _change(site),
+        tag("span", *why),
+        tag("code", command) if command else "its postmaster knows; no advice helps",
+    )
+
+
+def _parts(site: Troubled) -> str:
+    parts = ((site.lost, "refused"), (site.waiting, "waiting"))
+    return ", ".join(f"{number(count)} {name}" for count, name in parts if count)
+
+
+def _change(site: Troubled) -> Markup:
+    """How it was before, and which way it goes."""
+    if site.before is None:
+        return joined(NONE)
+    kept, of = site.before
+    if not of:
+        return joined("no mail")
+    more = _kept(site) / site.recipients - kept / of
+    way = "as now" if abs(more) < _SAME else "worse now" if more > 0 else "better now"
+    return tag("span", share(kept, of), _soft(way))
+
+
+def _soft(words: str) -> Markup:
+    return tag("span", words, class_="under")
+
+
+_SAME = 0.01
+"""Difference of two shares that is none."""
