@@ -10,7 +10,7 @@ import click
 
 from mqcd.cli.options import Command, Place, as_json, json_line, pass_place, takes_place
 from mqcd.cli.progress import waiting
-from mqcd.cli.upkeep import interruptible, options_at, problem_fields, problem_line, telling_owner, until_told
+from mqcd.cli.upkeep import drop_to_owner, interruptible, options_at, problem_fields, problem_line, until_told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Set
@@ -93,9 +93,10 @@ def _bring(
     from mqcd.queue.admin.bring import Import
 
     options = options_at(place)
+    drop_to_owner(place, options, make=not dry_run)
     clock = SystemClock()
     with until_told() as decide:
-        with telling_owner(options), waiting(clock) as progress:
+        with waiting(clock) as progress:
             work = Import(
                 options=options,
                 clock=clock,

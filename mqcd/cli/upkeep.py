@@ -36,7 +36,8 @@ def fsck(place: Place, repair: bool, as_json: bool) -> int:
 
     options = options_at(place)
     place.give_way()
-    with telling_owner(options), waiting(SystemClock()) as progress:
+    drop_to_owner(place, options, make=False)
+    with waiting(SystemClock()) as progress:
         refused: StoreDamaged | None = None
         try:
             findings = _repair(options, progress) if repair else survey(Disk(), options, progress)
@@ -89,30 +90,19 @@ def until_told() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, before)
 
 
-@contextmanager
-def telling_owner(options: Options) -> Iterator[None]:
-    """Say at the end, also of what failed, if root changed the queue of another user, whose server cannot
-    open root's files."""
-    try:
-        yield
-    finally:
-        _tell_owner(options)
+def drop_to_owner(place: Place, options: Options, *, make: bool) -> None:
+    """Root becomes the owner of the queue, so that no link of that user is followed and no file is root's.
 
+    With `make` a queue that is not there is made for the user of the configuration. Raises ConfigError.
+    """
+    from mqcd.daemon.privileges import SystemIdentity, become_owner
 
-def _tell_owner(options: Options) -> None:
-    import shlex
-
-    queue_root = options.settings.rootpath
-    manifest = queue_root / "MANIFEST"
-    try:
-        roots_own = manifest.stat().st_uid == 0 != queue_root.stat().st_uid
-    except OSError:
-        return
-    if roots_own:
-        roots = (queue_root, queue_root, options.settings.spool.rootpath, options.events)
-        command = "chown -R --reference={} {} {} {}".format(*(shlex.quote(str(root)) for root in roots))
-        text = "belongs to root now, and its directory to another user, whose server cannot open it"
-        click.echo(f"{manifest} {text}; mend it by: {command}", err=True)
+    root = options.settings.rootpath
+    directories = [root, options.settings.spool.rootpath, options.events]
+    name = place.load().settings.application.user if make else None
+    user = become_owner(root, name, directories, SystemIdentity())
+    if user is not None:
+        click.echo(f"continuing as {user.pw_name}, the owner of {root}", err=True)
 
 
 def _repair(options: Options, progress: Progress) -> Findings:

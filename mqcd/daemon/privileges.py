@@ -31,6 +31,9 @@ class Identity(Protocol):
     def euid(self) -> int:
         """The effective user id."""
 
+    def owner(self, path: Path) -> tuple[int, int]:
+        """User and group id of what `path` names. Raises OSError."""
+
     def become(self, user: pwd.struct_passwd) -> None:
         """Take on the user's groups, group and id, for good."""
 
@@ -45,6 +48,11 @@ class SystemIdentity:
         """The effective user id."""
         return os.geteuid()
 
+    def owner(self, path: Path) -> tuple[int, int]:
+        """User and group id of what `path` names. Raises OSError."""
+        stat = path.stat()
+        return stat.st_uid, stat.st_gid
+
     def become(self, user: pwd.struct_passwd) -> None:
         """Groups first: after setuid there is no right to change them any more."""
         os.initgroups(user.pw_name, user.pw_gid)
@@ -52,8 +60,12 @@ class SystemIdentity:
         os.setuid(user.pw_uid)
 
     def give(self, path: Path, user: pwd.struct_passwd) -> None:
-        """Make the user the owner of `path`."""
-        os.chown(path, user.pw_uid, user.pw_gid)
+        """Make the user the owner of the directory `path`; of nothing that a link there leads to."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fchown(fd, user.pw_uid, user.pw_gid)
+        finally:
+            os.close(fd)
 
 
 def settle_in(
@@ -81,6 +93,36 @@ def settle_in(
     _check(user.pw_name if user is not None else str(os.geteuid()), directories)
 
 
+def become_owner(
+    root: Path, name: str | None, directories: Sequence[Path], identity: Identity
+) -> pwd.struct_passwd | None:
+    """What root does before maintenance of a queue: it becomes the owner of `root`, for good.
+
+    Where there is no queue yet, the directories are made for the user `name`, if that is set. Returns the
+    user, None where nothing changed. Raises ConfigError.
+    """
+    if identity.euid() != 0:
+        return None
+    try:
+        uid, gid = identity.owner(root)
+    except FileNotFoundError:
+        if name is None:
+            return None
+        settle_in(name, directories, identity)
+        return find_user(name)
+    except OSError as error:
+        raise ConfigError(f"{root}: {error.strerror}") from error
+    if uid == 0:
+        return None
+    try:
+        user = pwd.getpwuid(uid)
+    except KeyError:
+        user = pwd.struct_passwd((str(uid), "x", uid, gid, "", "/", ""))
+    identity.become(user)
+    _check_python(user.pw_name)
+    return user
+
+
 def find_user(name: str) -> pwd.struct_passwd:
     """The system's entry. Raises ConfigError when there is no such user."""
     try:
@@ -97,6 +139,10 @@ def _check(who: str, directories: Sequence[Path]) -> None:
             raise ConfigError(f"{directory}: not a directory; move away what has its name")
         if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
             raise ConfigError(f"{directory}: {who} cannot write here; as root: chown -R {who} {directory}")
+    _check_python(who)
+
+
+def _check_python(who: str) -> None:
     if not os.access(sys.executable, os.X_OK):
         raise ConfigError(
             f"{sys.executable}: {who} cannot run it, and the queue's helper process needs it; "

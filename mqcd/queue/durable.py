@@ -20,7 +20,7 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import NamedTuple
 
-IRREGULAR = (errno.EISDIR, errno.EINVAL, errno.ENXIO)
+IRREGULAR = (errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENXIO)
 """Errors of `Disk.open` that say: no regular file."""
 _IOV_MAX = 1024
 _ZEROS = bytes(1 << 20)
@@ -46,8 +46,14 @@ class Disk:
         """Open a file; a new one gets mode 0600. Returns the descriptor.
 
         What is no regular file raises OSError; a FIFO, which would hold up whoever opens it, does so at once.
+        A symbolic link is not followed: root may work in directories that other users can write to.
         """
-        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+        try:
+            fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise OSError(errno.ELOOP, "Is a symbolic link, and is not followed", str(path)) from error
+            raise
         mode = os.fstat(fd).st_mode
         if not S_ISREG(mode):
             os.close(fd)

@@ -99,7 +99,7 @@ def size_of(disk: Disk, path: Path) -> int:
 def files_below(disk: Disk, directory: Path, problems: list[Problem]) -> Iterator[Path]:
     """Every file below a directory, each directory's in order before those of the next.
 
-    A link to a directory is told of and not followed: it may lead back here, or to what is found anyway.
+    A symbolic link is listed and not followed: it may lead back here, or to what only root may read.
     Raises OSError when a directory cannot be read, for nobody knows what it holds.
     """
     waiting = [directory]
@@ -111,8 +111,8 @@ def files_below(disk: Disk, directory: Path, problems: list[Problem]) -> Iterato
             mode = path.lstat().st_mode
             if S_ISDIR(mode):
                 below.append(path)
-            elif S_ISLNK(mode) and path.is_dir():
-                problems.append(Problem(Kind.STRAY, path, None, "is a link to a directory; left out"))
+            elif S_ISLNK(mode):
+                problems.append(Problem(Kind.STRAY, path, None, "is a symbolic link; left out"))
             else:
                 yield path
         waiting += reversed(below)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -157,37 +156,6 @@ def test_a_queue_of_mqcd_is_not_read_as_one_of_mailismus(tmp_path: Path, capfd: 
     said = capfd.readouterr()
     assert "is a queue of mqcd: `mqcd queue export` there, `mqcd import eml` here" in said.err
     assert said.out == ""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the queue of another user")
-def test_root_is_told_that_the_queue_of_another_user_is_not_his_any_more(
-    tmp_path: Path, capfd: Capture
-) -> None:
-    var = str(unpack("mixed", tmp_path) / "var")
-    queue = tmp_path / "var" / "queue"
-    queue.mkdir(parents=True)
-    os.chown(queue, 12345, 12345)
-    assert main(words(tmp_path, "import", "mailismus", var, "--json")) == 0
-    chown = f"chown -R --reference={queue} {queue} {tmp_path}/var/spool {tmp_path}/var/events"
-    assert chown in capfd.readouterr().err
-    assert main(words(tmp_path, "fsck")) == 0
-    assert chown in capfd.readouterr().err
-    os.chown(queue, 0, 0)
-    assert main(words(tmp_path, "fsck")) == 0
-    assert capfd.readouterr().err == ""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the queue of another user")
-def test_root_is_told_so_also_of_an_import_that_failed(tmp_path: Path, capfd: Capture) -> None:
-    var = str(unpack("mixed", tmp_path) / "var")
-    queue = tmp_path / "var" / "queue"
-    queue.mkdir(parents=True)
-    os.chown(queue, 12345, 12345)
-    conf = write_conf(tmp_path, queue="<minfree>1000000G</minfree>")
-    assert main(["-c", str(conf), "import", "mailismus", var]) == 1
-    said = capfd.readouterr().err
-    assert "too little room" in said
-    assert f"chown -R --reference={queue} {queue} " in said
 
 
 @pytest.mark.parametrize("when", ["before", "behind"])

@@ -9,20 +9,25 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import ConfigError
-from mqcd.daemon.privileges import settle_in
+from mqcd.daemon.privileges import SystemIdentity, become_owner, settle_in
 
 ME = pwd.getpwuid(os.geteuid())
+NOBODY = pwd.getpwnam("nobody")
 
 
 class Root:
     """Is root until it becomes somebody; remembers what it was asked to do."""
 
-    def __init__(self, euid: int = 0) -> None:
+    def __init__(self, euid: int = 0, owner: int | None = None) -> None:
         self._euid = euid
+        self._owner = owner
         self.did: list[tuple[str, str]] = []
 
     def euid(self) -> int:
         return self._euid
+
+    def owner(self, path: Path) -> tuple[int, int]:
+        return SystemIdentity().owner(path) if self._owner is None else (self._owner, self._owner)
 
     def become(self, user: pwd.struct_passwd) -> None:
         self.did.append(("become", user.pw_name))
@@ -81,3 +86,37 @@ def test_directories_that_may_be_missing_stop_nothing(tmp_path: Path) -> None:
     system = Root()
     settle_in(ME.pw_name, [tmp_path], system, also=[tmp_path / "file" / "audit", tmp_path / "logs" / "audit"])
     assert system.did == [(ME.pw_name, "audit"), (ME.pw_name, "logs"), ("become", ME.pw_name)]
+
+
+@pytest.mark.parametrize(("owner", "name"), [(NOBODY.pw_uid, NOBODY.pw_name), (4_000_123, "4000123")])
+def test_root_becomes_the_owner_of_the_queue(tmp_path: Path, owner: int, name: str) -> None:
+    root = Root(owner=owner)
+    user = become_owner(tmp_path, None, [], root)
+    assert user is not None
+    assert (user.pw_uid, root.did) == (owner, [("become", name)])
+
+
+@pytest.mark.parametrize(("euid", "owner"), [(0, 0), (4711, 12345)])
+def test_nobody_changes_without_need(tmp_path: Path, euid: int, owner: int) -> None:
+    root = Root(euid, owner)
+    assert become_owner(tmp_path, ME.pw_name, [], root) is None
+    assert root.did == []
+
+
+def test_a_new_queue_is_made_for_the_configured_user(tmp_path: Path) -> None:
+    root = Root()
+    queue = tmp_path / "queue"
+    assert become_owner(queue, ME.pw_name, [queue], root) == ME
+    assert root.did == [(ME.pw_name, "queue"), ("become", ME.pw_name)]
+
+
+def test_nothing_is_made_without_a_user(tmp_path: Path) -> None:
+    assert become_owner(tmp_path / "queue", None, [tmp_path / "queue"], Root()) is None
+    assert not (tmp_path / "queue").exists()
+
+
+def test_no_owner_is_given_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    with pytest.raises(OSError, match="link"):
+        SystemIdentity().give(tmp_path / "link", ME)
