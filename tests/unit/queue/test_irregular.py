@@ -45,7 +45,9 @@ HARM = pytest.mark.parametrize("make", [_fifo, _directory, _link, _socket])
 def test_only_a_regular_file_is_opened(tmp_path: Path, make: Callable[[Path], None], flags: int) -> None:
     path = tmp_path / "name"
     make(path)
-    with pytest.raises(OSError, match=r"Is a directory|Not a regular file|No such device|Is a symbolic link") as caught:
+    with pytest.raises(
+        OSError, match=r"Is a (directory|symbolic link)|Not a regular file|No such dev"
+    ) as caught:
         Disk().open(path, flags)
     assert caught.value.filename in (path, str(path))
 
