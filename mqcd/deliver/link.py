@@ -7,6 +7,11 @@ Time limits: each reply has so many times `timeout` as `PATIENCE` says for its p
 before it came; with `timeout` at its default these are the limits of RFC 5321, 4.5.3.2. A reply that comes
 drop by drop gains nothing by that. While content goes out, and until its end is answered, the limit is
 longer by the time that the content takes at `mindatarate`; without that each chunk has a limit of its own.
+
+All that comes before mail has `WHOLE` times `timeout` in all. So has a transaction up to the final dot, with
+`timeout` / `PER_TIMEOUT` for each recipient, and the time that the content takes at `mindatarate`, or at
+`LEAST_RATE` without it; the replies to the dot have their own limit and the same for recipients.
+So a peer that answers each time just before a limit holds a connection for minutes, not hours.
 """
 
 from __future__ import annotations
@@ -43,6 +48,14 @@ BLOCK_PATIENCE = 3
 """The same for the content, from DATA's reply to its end."""
 
 
+WHOLE = 15
+"""How many times `timeout` the opening may take in all; a transaction, too, beside recipients and content."""
+PER_TIMEOUT = 10
+"""Recipients for which a transaction may take one `timeout` more."""
+LEAST_RATE = 8000
+"""Bits in a second that a content is given time for where `mindatarate` is not set."""
+
+
 class Link:
     """A connection and its dialogue. It is guarded by a `Sweep` (see `deadline` and `expire`)."""
 
@@ -75,6 +88,11 @@ class Link:
         self._dialling: asyncio.Task[None] | None = None
         self._timed_out = False
         self._patience_ms = 0
+        self._end = 0
+        """When all that is under way has to be done, monotonic ms; 0 = no such limit."""
+        self._end_ms = 0
+        """How long that is from its beginning."""
+        self._recipients = 0
         self._replies = 0
         self._sending = False
         self._manners = manners
@@ -85,6 +103,7 @@ class Link:
         """Connect, from `source` ("" = any). Raises ConnectFailed, also when that takes too long."""
         started = self._clock.monotonic()
         self._dialling = asyncio.current_task()
+        self._ends_in(self._settings.timeout * WHOLE)
         self._patience(PATIENCE[Phase.CONNECT])
         try:
             connection = await dialer.dial(self.address, port, source)
@@ -158,6 +177,7 @@ class Link:
         self._sending = not last
         self._open().write(self.dialogue.content(chunk, last))
         if last:
+            self._ends_in(self._for_recipients(PATIENCE[Phase.DOT]) + self._transfer_ms(size))
             self._patience(PATIENCE[Phase.DOT], size)
         elif first or not self._settings.mindatarate:
             self._patience(BLOCK_PATIENCE, size)
@@ -184,11 +204,17 @@ class Link:
         """
         return self.dialogue.state if self._open().quiet else await self.receive()
 
-    def start(self) -> None:
-        """Send the beginning of a transaction."""
+    def start(self, recipients: int, size: int) -> None:
+        """Send the beginning of a transaction with a content of `size` octets."""
+        self._recipients = recipients
+        self._ends_in(self._for_recipients(WHOLE) + self._transfer_ms(size, LEAST_RATE))
         self._sending = self.content_begun = False
         self.send()
         self.await_reply()
+
+    def rest(self) -> None:
+        """Nothing is under way."""
+        self.deadline = self._end = 0
 
     def await_reply(self) -> None:
         """Start the clock for the next reply; that of a content under way goes on."""
@@ -204,6 +230,7 @@ class Link:
     async def quit(self) -> None:
         """End in good manners, as the settings have them, and close."""
         dialogue = self.dialogue
+        self._end = 0
         if dialogue.state is State.READY and self.sends_quit:
             dialogue.quit()
             self.send()
@@ -241,13 +268,29 @@ class Link:
         return Phase.CONNECT if self._connection is None else self.dialogue.phase
 
     def _patience(self, times: int, size: int = 0) -> None:
-        rate = self._settings.mindatarate
-        transfer_ms = size * 8000 // rate if rate else 0
-        self._patience_ms = self._settings.timeout * times + transfer_ms
+        self._patience_ms = self._settings.timeout * times + self._transfer_ms(size)
         self.deadline = self._clock.monotonic() + self._patience_ms
+        if 0 < self._end < self.deadline:
+            self.deadline = self._end
+
+    def _ends_in(self, ms: int) -> None:
+        self._end_ms = ms
+        self._end = self._clock.monotonic() + ms
+
+    def _for_recipients(self, times: int) -> int:
+        timeout = self._settings.timeout
+        return timeout * times + timeout * self._recipients // PER_TIMEOUT
+
+    def _transfer_ms(self, size: int, least: int = 0) -> int:
+        rate = self._settings.mindatarate or least
+        return size * 8000 // rate if rate else 0
 
     def _reason(self, text: str) -> str:
-        return f"no reply within {self._patience_ms / 1000:g} s" if self._timed_out else text
+        if not self._timed_out:
+            return text
+        if 0 < self._end <= self._clock.monotonic():
+            return f"not done within {self._end_ms / 1000:g} s"
+        return f"no reply within {self._patience_ms / 1000:g} s"
 
     def _open(self) -> Connection:
         if self._connection is None:

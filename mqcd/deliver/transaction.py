@@ -61,7 +61,7 @@ async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
         content = await shop.store.content(job.recipients[0])
         try:
             dialogue.begin(await _transaction(shop, link, job, content, last))
-            await _converse(link, content, begun)
+            await _converse(link, content, begun, len(job.recipients))
         finally:
             content.close()
     except StoreUnavailable as error:
@@ -75,7 +75,7 @@ async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
             return End.CONTENT
         shop.settler.unavailable(error)
         return End.STORE
-    link.deadline = 0
+    link.rest()
     if link.transactions and _stale(dialogue):
         return End.STALE
     link.transactions += 1
@@ -85,11 +85,13 @@ async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
     return End.KEPT if dialogue.state is State.READY else End.OVER
 
 
-async def _converse(link: Link, content: Content, begun: asyncio.Future[None] | None) -> None:
+async def _converse(
+    link: Link, content: Content, begun: asyncio.Future[None] | None, recipients: int
+) -> None:
     """Until every recipient has its outcome."""
     dialogue = link.dialogue
     left = content.size
-    link.start()
+    link.start(recipients, left)
     while not (dialogue.decided and dialogue.state is not State.CONTENT):
         if dialogue.state is not State.CONTENT:
             await link.receive()

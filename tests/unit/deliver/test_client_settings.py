@@ -186,6 +186,31 @@ async def test_a_reply_that_comes_drop_by_drop_gains_no_time() -> None:
         assert (await deferral(kit)).attempt.phase is Phase.MAIL
 
 
+@pytest.mark.parametrize(
+    ("lmtp", "silent", "each", "reply", "minutes"),
+    [(False, "RCPT", 290, b"250 ok\r\n", 15), (True, ".", 590, b"250 taken\r\n", 10)],
+)
+async def test_a_whole_transaction_has_its_time_however_often_it_answers(
+    lmtp: bool, silent: str, each: int, reply: bytes, minutes: int
+) -> None:
+    people = [f"to{number}@example.com" for number in range(20)]
+    keys = [f"RCPT {each}" for each in people] if silent == "RCPT" else [silent]
+    hosts = serving(lmtp=lmtp, replies=dict.fromkeys(keys, None))
+    async with Kit(relay(lmtp=lmtp), hosts=hosts) as kit:
+        await kit.submit(*people)
+        limit = kit.clock.monotonic() + (minutes + 20 // 10) * MINUTE
+        await kit.until(lambda: bool(kit.dialer.peers))
+        [peer] = kit.dialer.peers
+        while kit.clock.monotonic() + each * 1000 < limit:
+            await kit.clock.run_for(each * 1000)
+            peer._connection.say(reply)
+        assert not kit.observer.of(Verb.DEFERRED)
+        await kit.clock.run_for(limit - kit.clock.monotonic() + 2000)
+        await kit.heard(Verb.DEFERRED)
+        assert kit.observer.count(Verb.DELIVERED) + kit.observer.count(Verb.DEFERRED) == 20
+        assert "not done within" in (await deferral(kit)).reply.text
+
+
 # ---------------------------------------------------------------- other manners for single networks
 
 
