@@ -56,3 +56,7 @@ class SourceUnavailable(ConnectFailed):
 class LocalShortage(ConnectFailed):
     """This machine has no descriptor, port or buffer left for a connection. Fault: this machine; it says
     nothing of the other side."""
+
+
+class LookupShortage(ResolveFailed):
+    """The same for a question to DNS."""

@@ -16,6 +16,7 @@ from mqcd.config.settings import ClientSettings, TlsPolicy
 from mqcd.core.errors import (
     ConnectFailed,
     LocalShortage,
+    LookupShortage,
     NameNotFound,
     ResolveFailed,
     SourceUnavailable,
@@ -91,7 +92,8 @@ async def connect(shop: Shop, hop: Hop, turn: int) -> Link | NoHost:
         except ResolveFailed as error:
             if worst is missing:
                 reply = Reply(code=451, status="4.4.3", text=f"no answer from DNS: {error}")
-                worst = NoHost(reply=reply, phase=Phase.ROUTE, host=host)
+                short = isinstance(error, LookupShortage)
+                worst = NoHost(reply=reply, phase=Phase.ROUTE, host=host, shortage=short)
             continue
         for address in addresses:
             if tried == MAX_ADDRESSES:

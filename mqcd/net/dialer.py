@@ -19,7 +19,8 @@ from mqcd.net.tls import client_context
 
 MAX_UNREAD = 64 * 1024
 """Octets received and not yet read at which the peer is paused."""
-_SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+"""Errors that are this machine's own, whatever it wanted to connect to."""
 
 
 def reason_of(error: BaseException) -> str:
@@ -214,4 +215,4 @@ def _is_shortage(error: OSError, address: str) -> bool:
     """Whether it would have been the same with any other address."""
     # All ports in use; for IPv6 it may mean that the machine has none, and IPv4 does.
     no_port = error.errno == errno.EADDRNOTAVAIL and ":" not in address
-    return no_port or error.errno in _SHORTAGES
+    return no_port or error.errno in SHORTAGES

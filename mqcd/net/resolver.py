@@ -30,8 +30,9 @@ import dns.rdatatype
 import dns.resolver
 
 from mqcd.config.settings import DnsSettings
-from mqcd.core.errors import MqcdError, NameNotFound, ResolveFailed
+from mqcd.core.errors import LookupShortage, MqcdError, NameNotFound, ResolveFailed
 from mqcd.core.ports import Clock, MxHost
+from mqcd.net.dialer import SHORTAGES, reason_of
 from mqcd.net.hosts import HostsFile
 
 MAX_TTL_MS = 3_600_000
@@ -91,7 +92,7 @@ class DnsResolver:
             return found
         for answer in answers:
             if isinstance(answer, ResolveFailed):
-                raise ResolveFailed(str(answer))
+                raise type(answer)(str(answer))
         raise NameNotFound(f"{host} has no address")
 
     async def _records(self, name: str, kind: str) -> tuple[str, ...]:
@@ -141,9 +142,20 @@ class DnsResolver:
         except dns.exception.Timeout:
             return ResolveFailed(f"no answer on {name} ({kind}) within {self._timeout:g} s"), FAILURE_MS
         except (dns.exception.DNSException, OSError, EOFError) as error:
+            if short := _shortage(error):
+                return LookupShortage(f"{name} was not looked up: {reason_of(short)}"), MIN_TTL_MS
             return ResolveFailed(f"no usable answer on {name} ({kind}): {type(error).__name__}"), FAILURE_MS
         ttl_ms = answer.chaining_result.minimum_ttl * 1000
         return tuple(record.to_text() for record in answer.rrset or ()), ttl_ms
+
+
+def _shortage(error: Exception) -> OSError | None:
+    """What this machine lacked to ask, of one question's failures."""
+    failures = error.kwargs.get("errors", ()) if isinstance(error, dns.exception.DNSException) else ()
+    for each in (error, *(failure[3] for failure in failures)):
+        if isinstance(each, OSError) and each.errno in SHORTAGES:
+            return each
+    return None
 
 
 def _without_dns(host: str) -> tuple[str, ...]:

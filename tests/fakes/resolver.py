@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from mqcd.core.errors import NameNotFound, ResolveFailed
+from mqcd.core.errors import LookupShortage, NameNotFound, ResolveFailed
 from mqcd.core.ports import MxHost
 
 
@@ -24,6 +24,8 @@ class FakeResolver:
         self.mx_records = dict(mx or {})
         self.address_records = dict(addresses or {})
         self.failing = set(failing)
+        self.short = False
+        """This machine has no descriptor left to ask with."""
         self.asked: Counter[str] = Counter()
 
     async def mx(self, domain: str) -> Sequence[MxHost]:
@@ -48,5 +50,7 @@ class FakeResolver:
 
     def _ask(self, name: str) -> None:
         self.asked[name] += 1
+        if self.short:
+            raise LookupShortage(f"{name} was not looked up")
         if name in self.failing:
             raise ResolveFailed(f"no answer on {name}")

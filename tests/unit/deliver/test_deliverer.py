@@ -837,3 +837,17 @@ async def test_a_suspended_destination_is_forgotten_when_its_mail_is_gone() -> N
         await kit.heard(Verb.EXPIRED)
         await kit.clock.run_for(10 * MINUTE)
         assert (kit.deliverer.suspended, list(kit.deliverer.lanes())) == (0, [])
+
+
+async def test_a_shortage_at_a_lookup_is_held_against_nobody() -> None:
+    resolver = FakeResolver(addresses={"relay.example": ["192.0.2.1"]})
+    resolver.short = True
+    relay = RelaySettings(address=HostPort(host="relay.example", port=2525))
+    async with Kit(replace(RELAYED, relays=(relay,)), resolver=resolver) as kit:
+        await kit.submit("a@example.com")
+        await kit.until(lambda: bool(resolver.asked) and not kit.deliverer.active)
+        assert kit.deliverer.suspended == 0
+        assert kit.observer.count(Verb.DEFERRED) == 0
+        resolver.short = False
+        await kit.clock.run_for(SHORTAGE_MS + 1000)
+        await kit.heard(Verb.DELIVERED)

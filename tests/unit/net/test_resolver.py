@@ -1,11 +1,13 @@
 """DNS against a name server on loopback."""
 
 import asyncio
+import os
+import resource
 
 import pytest
 
 from mqcd.config.settings import DnsSettings, HostPort
-from mqcd.core.errors import NameNotFound, ResolveFailed
+from mqcd.core.errors import LookupShortage, NameNotFound, ResolveFailed
 from mqcd.core.ports import MxHost
 from mqcd.net.resolver import FAILURE_MS, MAX_TTL_MS, MIN_TTL_MS, DnsResolver
 from tests.fakes.clock import FakeClock
@@ -161,3 +163,18 @@ async def test_few_questions_are_asked_at_once() -> None:
             await first
         assert set(server.asked) == {("silent.example", "MX")}
         assert len(await second) == 2
+
+
+async def test_a_shortage_of_descriptors_is_no_servers_fault() -> None:
+    async with serving(NameServer(RECORDS)) as server:
+        names = resolver(server)
+        await names.mx("mail.example")
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        spare = os.open(os.devnull, os.O_RDONLY)
+        os.close(spare)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (spare, limits[1]))
+        try:
+            with pytest.raises(LookupShortage):
+                await names.addresses("a.mail.example")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
