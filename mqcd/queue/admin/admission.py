@@ -27,7 +27,7 @@ from mqcd.core.spid import SpidSource
 from mqcd.core.transition import last_attempt
 from mqcd.queue import cluster, record, verdict
 from mqcd.queue.admin.findings import Progress
-from mqcd.queue.admin.letters import Letter, Tree
+from mqcd.queue.admin.letters import Letter, Tree, with_crlf
 from mqcd.queue.admin.ownership import Owned
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.eventtext import EventText
@@ -187,7 +187,7 @@ class _Admission:
         size, eight = 0, False
         fd = self._disk.create(temp)
         try:
-            for chunk in letter.content():
+            for chunk in with_crlf(letter.content()):
                 size += self._disk.pwritev(fd, [chunk], size)
                 eight = eight or not chunk.isascii()
         finally:

@@ -7,8 +7,8 @@ index is elsewhere, or not there yet, are refused: their headers do not tell who
 Without one the envelope is taken from the header section (RFC 5322): Return-Path, else Sender, else From
 sends; To, Cc and Bcc receive. Where the message was sent again (3.6.6), the first block of Resent- fields
 says so instead, and only a Return-Path above it counts. Then Bcc and Resent-Bcc are dropped, as whoever
-submits such a message must, and so is the line that an mbox puts first; lines end in CRLF whatever ended them
-in the file. Such mail is new: accepted now, tried at once.
+submits such a message must, and so is the line that an mbox puts first. Such mail is new: accepted now, tried
+at once.
 
 What cannot be taken is told with its place, and stops nothing.
 Raises StoreUnavailable when there is no such directory or an export without its index, OSError when it cannot
@@ -21,7 +21,7 @@ import email.utils
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterator, Set
 from dataclasses import replace
 from email.parser import HeaderParser
 from functools import partial
@@ -310,7 +310,10 @@ def _addresses(values: list[str]) -> Iterator[str]:
     """The addresses in fields. Raises DecodeError."""
     for value in values:
         for part in _parts(value):
-            found = {address for _, address in email.utils.getaddresses([part], **_LENIENT) if address}
+            try:
+                found = {address for _, address in email.utils.getaddresses([part], **_LENIENT) if address}
+            except (RecursionError, ValueError, IndexError) as error:
+                raise DecodeError(f"a field is no list of addresses: {ascii(value)[:80]}") from error
             # Outlook lets an address in quotes of its own go before the address.
             found -= {f"'{address}'" for address in found}
             # Of `a@b.example <c@d.example>` it makes two, of which one is no address.
@@ -347,23 +350,6 @@ def _checked(address: str) -> str:
 
 
 def _submitted(disk: Disk, path: Path, head: bytes, at: int) -> Iterator[bytes]:
-    """A message as it would have been submitted: without Bcc, its lines ended by CRLF."""
-
-    def chunks() -> Iterator[bytes]:
-        yield head
-        yield from chunks_of(disk, path, at)
-
-    return with_crlf(chunks())
-
-
-def with_crlf(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The octets with CRLF for each bare LF, however they are cut; none of the chunks is empty."""
-    held = b""
-    for chunk in chunks:
-        data = held + chunk
-        held = b"\r" if data.endswith(b"\r") else b""
-        data = data[: len(data) - len(held)]
-        if data:
-            yield data.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
-    if held:
-        yield held
+    """A message as it would have been submitted: without Bcc."""
+    yield head
+    yield from chunks_of(disk, path, at)

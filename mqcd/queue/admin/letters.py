@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK
@@ -15,6 +16,7 @@ from mqcd.core.model import Envelope, Recipient
 from mqcd.queue.admin.findings import Kind, Problem
 from mqcd.queue.durable import Disk
 
+_BARE = re.compile(rb"\r+\n|\r")
 _CHUNK = 1 << 18
 
 
@@ -116,6 +118,26 @@ def files_below(disk: Disk, directory: Path, problems: list[Problem]) -> Iterato
             else:
                 yield path
         waiting += reversed(below)
+
+
+def with_crlf(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The octets with CRLF for each bare CR and each bare LF, however they are cut; no chunk is empty.
+
+    What is sent on must not hold a line end that only some servers take for one (RFC 5321, 2.3.8): behind it
+    they would read commands. CRs before a CRLF belong to it.
+    """
+    held = b""
+    for chunk in chunks:
+        data = held + chunk
+        whole = data.rstrip(b"\r")
+        held = data[len(whole) :]
+        if whole:
+            lines = whole.replace(b"\r\n", b"\n")
+            if b"\r" in lines:
+                lines = _BARE.sub(b"\n", lines)
+            yield lines.replace(b"\n", b"\r\n")
+    if held:
+        yield b"\r\n" * len(held)
 
 
 def chunks_of(disk: Disk, path: Path, offset: int = 0) -> Iterator[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ from hypothesis import strategies as st
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area
 from mqcd.queue.admin import index
-from mqcd.queue.admin.eml import read_directory, with_crlf
+from mqcd.queue.admin.eml import read_directory
 from mqcd.queue.admin.findings import Kind
-from mqcd.queue.admin.letters import Letter, Tree
+from mqcd.queue.admin.letters import Letter, Tree, with_crlf
 from mqcd.queue.durable import Disk
 from mqcd.sink.lines import message_fields, to_line
 from mqcd.sink.mail import Received
@@ -90,7 +91,7 @@ def test_bcc_receives_and_is_dropped(tmp_path: Path) -> None:
     assert [each.address for each in letter.recipients] == [
         "t@b.example", "hidden@b.example", "other@b.example",
     ]  # fmt: skip
-    assert b"".join(letter.content()) == (
+    assert b"".join(with_crlf(letter.content())) == (
         b"From: a@a.example\r\nTo: t@b.example\r\n\r\nBcc: not a header\r\n"
     )
 
@@ -117,7 +118,7 @@ def test_who_sent_it_again_and_to_whom(
     letter = only(tmp_path, fields + b"\nx\n")
     assert letter.envelope.sender == sender
     assert [each.address for each in letter.recipients] == recipients
-    content = b"".join(letter.content())
+    content = b"".join(with_crlf(letter.content()))
     assert b"Resent-Bcc" not in content
     assert b"To: t@b.example" in content
 
@@ -126,7 +127,7 @@ def test_who_sent_it_again_and_to_whom(
 def test_bcc_is_dropped_also_at_the_top(tmp_path: Path, mbox: bytes) -> None:
     letter = only(tmp_path, mbox + b"Bcc: hidden@d.example,\n other@d.example\n" + FIRST + b"\nx\n")
     assert len(letter.recipients) == 3
-    assert b"".join(letter.content()) == (FIRST + b"\nx\n").replace(b"\n", b"\r\n")
+    assert b"".join(with_crlf(letter.content())) == (FIRST + b"\nx\n").replace(b"\n", b"\r\n")
 
 
 def test_what_was_sent_again_to_nobody_known_goes_to_nobody(tmp_path: Path) -> None:
@@ -204,13 +205,13 @@ def test_octets_that_are_not_utf_8_beside_the_addresses_are_no_matter(tmp_path: 
     octets = b"From: Ren\xe9 <a@a.example>\r\nTo: =?x?= \xff <t@b.example>\r\nSubject: caf\xe9\r\n\r\nx\r\n"
     letter = only(tmp_path, octets)
     assert (letter.envelope.sender, letter.recipients[0].address) == ("a@a.example", "t@b.example")
-    assert b"".join(letter.content()) == octets
+    assert b"".join(with_crlf(letter.content())) == octets
 
 
 def test_the_line_that_an_mbox_puts_before_a_message_is_dropped(tmp_path: Path) -> None:
     letter = only(tmp_path, b"From a@a.example Sat Jan  1 00:00:00 2022\n" + FIRST + b"\nFrom here on\n")
     assert letter.envelope.sender == "a@a.example"
-    assert b"".join(letter.content()) == FIRST.replace(b"\n", b"\r\n") + b"\r\nFrom here on\r\n"
+    assert b"".join(with_crlf(letter.content())) == FIRST.replace(b"\n", b"\r\n") + b"\r\nFrom here on\r\n"
 
 
 def test_a_mailbox_gets_one_copy_however_its_domain_is_written(tmp_path: Path) -> None:
@@ -229,7 +230,7 @@ def test_the_end_of_a_name_may_be_written_in_any_case(tmp_path: Path) -> None:
 def test_octets_with_crlf_stay_as_they_are(tmp_path: Path) -> None:
     octets = b"From: a@a.example\r\nTo: t@b.example\r\n\r\n.dot\r\n\xe9t\xe9\r\nno end"
     letter = only(tmp_path, octets)
-    assert b"".join(letter.content()) == octets
+    assert b"".join(with_crlf(letter.content())) == octets
 
 
 def test_addresses_in_utf_8_need_smtputf8(tmp_path: Path) -> None:
@@ -321,5 +322,23 @@ def test_line_ends_do_not_depend_on_cuts(parts: list[bytes], step: int) -> None:
     whole = b"".join(parts)
     cut = b"".join(with_crlf(whole[at : at + step] for at in range(0, len(whole), step)))
     assert cut == b"".join(with_crlf([whole]))
-    assert cut.replace(b"\r\n", b"").count(b"\n") == 0
-    assert cut.replace(b"\r\n", b"\n") == whole.replace(b"\r\n", b"\n")
+    assert not re.search(rb"(?<!\r)\n|\r(?!\n)", cut)
+    assert b"".join(with_crlf([cut])) == cut
+    assert cut.replace(b"\r\n", b"") == whole.replace(b"\r", b"").replace(b"\n", b"")
+
+
+@pytest.mark.parametrize(("octets", "clean"), [
+    (b"a\r.\r\nb", b"a\r\n.\r\nb"),
+    (b"a\n.\nMAIL FROM:<x>\n", b"a\r\n.\r\nMAIL FROM:<x>\r\n"),
+    (b"a\r\r\nb", b"a\r\nb"),
+    (b"a\r\rb\r", b"a\r\n\r\nb\r\n"),
+])  # fmt: skip
+def test_bare_line_ends_become_crlf(octets: bytes, clean: bytes) -> None:
+    assert b"".join(with_crlf([octets])) == clean
+
+
+def test_comments_within_comments_are_damage(tmp_path: Path) -> None:
+    (tmp_path / "deep.eml").write_bytes(b"From: a@a.example\nTo: " + b"(" * 50_000 + b"\n\nx\n")
+    (tmp_path / "good.eml").write_bytes(FIRST + b"\nx\n")
+    tree = read(tmp_path)
+    assert (tree.found, tree.damaged, len(tree.letters)) == (2, 1, 1)
