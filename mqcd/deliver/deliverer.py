@@ -242,7 +242,7 @@ class Deliverer:
     async def _claim(self, room: int) -> None:
         clock = self._shop.clock
         wall, now = clock.now(), clock.monotonic()
-        skip = {domain: wall + rest for domain, rest in self._table.skip(now).items()}
+        skip = self._table.skip(now).counted_from(wall)
         overdue = partial(self._overdue, wall) if skip else None
         received_by = wall - self._shop.schedule.first_age
         room = min(room, CLAIMED_AT_ONCE)

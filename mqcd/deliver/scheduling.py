@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator
 from mqcd.core.model import Recipient
 from mqcd.core.reply import Reply
 from mqcd.deliver.lanes import TRIAL_MS, Bounds, Feedback, Give, Job, Lane, LaneState, Start, Why
-from mqcd.deliver.passing import Passing
+from mqcd.deliver.passing import Passing, Skip
 from mqcd.deliver.policy import Hop
 from mqcd.deliver.rates import Limit
 from mqcd.deliver.slots import Slots
@@ -103,7 +103,7 @@ class LaneTable:
         room = self._bounds.queuecache - self.active
         return room if room * 10 >= self._bounds.queuecache else 0
 
-    def skip(self, now: int) -> dict[str, int]:
+    def skip(self, now: int) -> Skip:
         """Domains that claims pass over, and for how many ms from now."""
         return self._passing.skip(now)
 
@@ -264,6 +264,7 @@ class LaneTable:
         lane.breaks = 0
         if lane.suspended:
             lane.revive()
+            self._passing.revived(lane)
         lane.moved = now
         grown = lane.adapt(feedback, took, now, self._top(lane))
         self.slots.judge(lane, now)

@@ -19,6 +19,7 @@ from mqcd.core.model import Recipient
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.lanes import Bounds, Feedback, Give, Job, Lane, Start
+from mqcd.deliver.passing import Skip
 from mqcd.deliver.policy import Hop, Policy, hop
 from mqcd.deliver.rates import Limit
 from mqcd.deliver.routing import Destination
@@ -47,8 +48,8 @@ class Fifo(LaneTable):
     def room(self) -> int:
         return self._room - self.active
 
-    def skip(self, now: int) -> dict[str, int]:
-        return {}
+    def skip(self, now: int) -> Skip:
+        return Skip({}, {}, {}, now)
 
     def is_dead(self, domain: str) -> bool:
         return False

@@ -225,6 +225,20 @@ def test_a_suspended_lane_that_nobody_waits_for_is_forgotten() -> None:
     assert lanes.suspended == 1
 
 
+def test_what_claims_pass_over_is_looked_up_not_listed() -> None:
+    lanes = table()
+    fill(lanes, "dead", 1)
+    [start] = lanes.dispatch(0)
+    assert not lanes.skip(0)
+    lanes.failed(start.lane, 0, REFUSED)
+    lanes.closed(start.lane, 0, working=False)
+    skip = lanes.skip(1000).counted_from(500_000)
+    assert skip
+    assert (skip.get("dead.example", 0), skip.get("a.example", 0)) == (500_000 + FIRST_PROBE_MS - 1000, 0)
+    lanes.went_through(start.lane, 2000)
+    assert (skip.get("dead.example", 0), bool(lanes.skip(2000))) == (0, False)
+
+
 def test_mail_that_found_a_destination_dead_comes_back_for_its_probe() -> None:
     lanes = table()
     fill(lanes, "dead", 1)
