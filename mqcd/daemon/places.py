@@ -6,9 +6,13 @@ Without a file, or when it has changed meanwhile, the element's path alone is th
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mqcd.config.document import BadDocument, Node, parse_document
+from mqcd.core.errors import ConfigError
 
 OPS = "ops"
 CONTROL = "ops/control"
@@ -43,3 +47,18 @@ def _line(conf: Path, path: str, index: int | None) -> int:
 
 def _child(node: Node, name: str) -> Node | None:
     return next((child for child in node.children if child.name == name), None)
+
+
+@contextmanager
+def at_port(
+    conf: Path | None, path: str, interface: str, port: int, index: int | None = None
+) -> Iterator[None]:
+    """A port that cannot be had in the block is an error of the configuration, which names its place."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise ConfigError(
+            f"{place_of(conf, path, index)}: cannot listen on {interface} port {port}: {reason}; "
+            "set another port or interface, or stop what holds it"
+        ) from error

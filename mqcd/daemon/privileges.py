@@ -79,6 +79,8 @@ def settle_in(
     root = identity.euid() == 0
     if user is not None and not root and identity.euid() != user.pw_uid:
         log.warning("application/user is %s, but only root can become it; staying as started", user.pw_name)
+    if user is None and root:
+        log.warning("running as root, for application/user names no user to become; create one and name it")
     try:
         made = [each for directory in directories for each in _make(directory)]
         for directory in also:

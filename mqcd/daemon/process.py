@@ -141,6 +141,7 @@ class Process:
         try:
             await server.bind()
             settle_in(settings.application.user, directories, self._identity, also=audits)
+            await server.listen()
             await server.open()
         except (MqcdError, OSError) as error:
             log.error("the server cannot start: %s", error)

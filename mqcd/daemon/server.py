@@ -1,9 +1,9 @@
 """One server: every part made and wired, and the order in which they start, reload and stop.
 
-Start: bind all ports (the doors answer 4xx, /readyz 503), then the caller gives up what it had root for,
-then the doors open, the rest of the queue is recovered, delivery and reports begin. Stop: doors and delivery
-together, then reports, then the queue, the pages last; each has a limit, all of it fits in 10 s. What
-was cut off is what a crash would have left: the next start recovers it.
+Start: bind all ports, at which nobody is served yet, then the caller gives up what it had root for, then
+listen (the doors answer 4xx, /readyz 503), then the doors open, the rest of the queue is recovered, delivery
+and reports begin. Stop: doors and delivery together, then reports, then the queue, the pages last; each has a
+limit, all of it fits in 10 s. What was cut off is what a crash would have left: the next start recovers it.
 
 Settings read: all. Failures of a start: ConfigError (an address that cannot be had, with its place),
 StoreBusy, StoreDamaged; what was begun is stopped again by `stop`.
@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import Awaitable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Container, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from http import HTTPStatus
 from pathlib import Path
 
 from mqcd.config.advice import Advice
 from mqcd.config.settings import Settings, Suppressing
-from mqcd.core.errors import ConfigError
 from mqcd.core.events import format_time
 from mqcd.core.ports import Clock, Observer, Resolver
 from mqcd.core.reply import Reply
@@ -39,7 +38,7 @@ from mqcd.daemon.derived import (
 from mqcd.daemon.descriptors import Shares, divide, limit
 from mqcd.daemon.guard import Guard
 from mqcd.daemon.hashkey import hash_key
-from mqcd.daemon.places import CONTROL, LISTENERS, OPS, place_of
+from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.deliver.deliverer import Deliverer
 from mqcd.net.dialer import SystemDialer
 from mqcd.net.resolver import DnsResolver
@@ -88,7 +87,7 @@ _BEST_EFFORT = "the log of refusals and connections"
 
 
 class Server:
-    """Made, then `bind`, `open`, and at the end `stop`; each once, in this order."""
+    """Made, then `bind`, `listen`, `open`, and at the end `stop`; each once, in this order."""
 
     def __init__(
         self,
@@ -171,25 +170,32 @@ class Server:
     # ------------------------------------------------------------ start
 
     async def bind(self) -> None:
-        """Take every port, tell which, and let nothing in yet. Raises ConfigError."""
+        """Take every port, which may need root; nobody can connect yet. Raises ConfigError."""
         self.guard.spawn(_LOG, self._log.run())
         self.guard.spawn(_LAG, self._lag.run())
         ops = self.settings.ops
-        self.ops_port = await self._http.start(ops.interface, ops.port, place_of(self._conf, OPS))
-        for index, door in enumerate(self.doors):
-            listener = door.settings
+        with at_port(self._conf, OPS, ops.interface, ops.port):
+            self.ops_port = await self._http.bind(ops.interface, ops.port)
+        for door, at in self._doors_at_ports():
+            with at:
+                await door.bind()
+
+    async def listen(self) -> None:
+        """Answer, and let no mail in yet: what peers send is read from here on. Raises ConfigError."""
+        ops = self.settings.ops
+        with at_port(self._conf, OPS, ops.interface, self.ops_port):
+            await self._http.listen()
+        for door, at in self._doors_at_ports():
             door.close_door(_STARTING)
-            try:
+            with at:
                 await door.start()
-            except OSError as error:
-                place = place_of(self._conf, LISTENERS, index)
-                reason = os.strerror(error.errno) if error.errno else str(error)
-                raise ConfigError(
-                    f"{place}: cannot listen on {listener.interface} port {listener.port}: {reason}; "
-                    "set another port or interface, or stop what holds it"
-                ) from error
+            listener = door.settings
             self._tell("listening", name=listener.name, address=listener.interface, port=door.port)
         self._tell("listening", name="ops", address=ops.interface, port=self.ops_port)
+
+    def _doors_at_ports(self) -> Iterator[tuple[Door, AbstractContextManager[None]]]:
+        for index, door in enumerate(self.doors):
+            yield door, at_port(self._conf, LISTENERS, door.settings.interface, door.port, index)
 
     async def _listen_to_commands(self) -> None:
         """Privileges have been dropped: the socket is the server's user's own. Raises ConfigError."""

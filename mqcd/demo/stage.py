@@ -124,6 +124,7 @@ async def set_up(directory: Path, clock: Clock, observer: Observer) -> AsyncIter
             server = Server(settings, clock=clock, log_to=log, observers=[observer], conf=conf)
             try:
                 await server.bind()
+                await server.listen()
                 await server.open()
                 yield Stage(
                     directory=directory,

@@ -1,4 +1,4 @@
-"""Listening TCP sockets, and the loop over `accept` for them.
+"""TCP sockets, bound first and listening later, and the loop over `accept` for them.
 
 `::` takes IPv4 as well, as administrators expect of it; any other address takes its own family alone.
 
@@ -38,8 +38,8 @@ Take = Callable[[socket.socket, object], None]
 """Gets the socket of a new connection, not blocking, and its peer's name; the socket is its own then."""
 
 
-async def listen(interface: str, port: int, backlog: int) -> Sequence[socket.socket]:
-    """The sockets that listen on an interface's addresses. Raises OSError."""
+async def bind(interface: str, port: int) -> Sequence[socket.socket]:
+    """Sockets bound to an interface's addresses; nobody can connect before they listen. Raises OSError."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(
         interface, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
@@ -54,7 +54,6 @@ async def listen(interface: str, port: int, backlog: int) -> Sequence[socket.soc
             if family == socket.AF_INET6:
                 made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, interface != "::")
             made.bind(address)
-            made.listen(backlog)
     except OSError:
         for made in sockets:
             made.close()
@@ -63,7 +62,7 @@ async def listen(interface: str, port: int, backlog: int) -> Sequence[socket.soc
 
 
 class Acceptor:
-    """Accepts from `sockets`, which are its own, until `close`."""
+    """Accepts from `sockets`, which are its own, from `listen` until `close`."""
 
     def __init__(self, sockets: Sequence[socket.socket], take: Take, clock: Clock) -> None:
         self._sockets = sockets
@@ -73,7 +72,11 @@ class Acceptor:
         self._rests: set[asyncio.Task[None]] = set()
         self._silent_until = 0
         self.port: int = sockets[0].getsockname()[1]
-        for each in sockets:
+
+    def listen(self, backlog: int) -> None:
+        """Let connections in. Raises OSError: of two that are bound to a port only one may listen."""
+        for each in self._sockets:
+            each.listen(backlog)
             self._loop.add_reader(each, self._accept, each)
 
     def close(self) -> None:

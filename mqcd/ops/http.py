@@ -20,9 +20,8 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-from mqcd.core.errors import ConfigError
 from mqcd.core.ports import Clock
-from mqcd.net.listening import listen
+from mqcd.net.listening import bind
 from mqcd.ops.hosts import KnownHosts
 
 log = logging.getLogger(__name__)
@@ -82,7 +81,7 @@ class Action:
 
 
 class HttpServer:
-    """Serves `pages`, by path, between `start` and `stop`."""
+    """Serves `pages`, by path, between `listen` or `serve` and `stop`."""
 
     def __init__(
         self,
@@ -96,25 +95,28 @@ class HttpServer:
         self._clock = clock
         self.hosts = hosts
         self._most = most
+        self._bound: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.Task[None], bool] = {}
         """Connections, the oldest first: whether each waits for its peer."""
 
-    async def start(self, interface: str, port: int, place: str = "<ops>") -> int:
-        """Listen; gives the port, which for port 0 is the system's choice.
+    async def bind(self, interface: str, port: int) -> int:
+        """Take a TCP port, 0 for any; gives it. Nobody can connect before `listen`.
 
-        Raises ConfigError when the address cannot be had; `place` says where it is configured.
+        Raises OSError when the address cannot be had.
         """
-        try:
-            [bound] = await listen(interface, port, BACKLOG)
-        except OSError as error:
-            raise ConfigError(
-                f"{place}: cannot listen on {interface} port {port}: {error.strerror or error}; "
-                "set another port or interface, or stop what holds it"
-            ) from error
-        self._server = await asyncio.start_server(self._connected, sock=bound, limit=MAX_HEAD)
-        taken: int = bound.getsockname()[1]
+        [self._bound] = await bind(interface, port)
+        taken: int = self._bound.getsockname()[1]
         return taken
+
+    async def listen(self) -> None:
+        """Serve on the port that `bind` has taken. Raises OSError when somebody else listens there by now."""
+        if self._bound is not None:
+            self._server = await asyncio.start_server(
+                self._connected, sock=self._bound, limit=MAX_HEAD, backlog=BACKLOG
+            )
+            # The server's own from here on.
+            self._bound = None
 
     async def serve(self, bound: socket.socket) -> None:
         """Listen on a unix socket that is bound already."""
@@ -122,6 +124,9 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Listen no more and cut off who is still connected. Stopping twice is harmless."""
+        if self._bound is not None:
+            self._bound.close()
+            self._bound = None
         if self._server is None:
             return
         self._server.close()

@@ -1,6 +1,7 @@
 """A door: one listening socket, its sessions, their deadlines, its opening and closing.
 
-* `start` binds; port 0 takes any free one, `port` tells which. OSError when it cannot be bound.
+* `bind` takes the port; 0 is any free one, `port` tells which. Nobody can connect before `start`. Each raises
+  OSError when the port cannot be had.
 * Clients beyond the capacity that all doors share, or beyond maxpeerconnections from one address (IPv6: from
   one /64), get 421 before a session is made. relay_clients have a part of the capacity for themselves, and
   no limit for one address.
@@ -35,7 +36,7 @@ from mqcd.config.settings import ListenerSettings, ServerSettings, ZoneSettings
 from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.ports import Clock, Observer, QueueStore, Refusal, Resolver
 from mqcd.core.reply import Reply
-from mqcd.net.listening import Acceptor, listen
+from mqcd.net.listening import Acceptor, bind
 from mqcd.submit.capacity import Capacity, Peers
 from mqcd.submit.engine import Session, client_address
 from mqcd.submit.intake import Intake
@@ -115,13 +116,20 @@ class Door:
         """Octets that have come, over all connections, and that nobody has read yet."""
         return sum(session.wire.held for session in self._sessions)
 
-    async def start(self) -> None:
-        """Listen. Raises OSError when the interface or port cannot be had."""
-        loop = asyncio.get_running_loop()
-        await self._look_up()
-        sockets = await listen(self.settings.interface, self.settings.port, _BACKLOG)
+    async def bind(self) -> None:
+        """Take the port. Raises OSError when it or the interface cannot be had."""
+        sockets = await bind(self.settings.interface, self.settings.port)
         self._acceptor = Acceptor(sockets, self._take, self._clock)
         self.port = self._acceptor.port
+
+    async def start(self) -> None:
+        """Listen, after `bind` or with it. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        if self._acceptor is None:
+            await self.bind()
+        await self._look_up()
+        if self._acceptor is not None and not self._stopping:
+            self._acceptor.listen(_BACKLOG)
         self._deadlines = loop.create_task(self._watch_deadlines())
         self._lookups = loop.create_task(self._keep_looking_up(at_once=False))
 

@@ -170,6 +170,7 @@ async def running(
         )
         try:
             await server.bind()
+            await server.listen()
             if not bind_only:
                 await server.open()
             yield Running(conf=conf, server=server, sink=sink, observer=observer, log=stream, arrived=arrived)

@@ -49,10 +49,14 @@ def test_root_gives_away_what_it_made_and_nothing_else_and_then_becomes_the_user
     assert (tmp_path / "var" / "a" / "b").stat().st_mode & 0o777 == 0o700
 
 
-def test_without_a_user_it_stays_who_it_is(tmp_path: Path) -> None:
+def test_without_a_user_root_stays_root_and_is_warned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     system = Root()
     settle_in(None, [tmp_path / "queue"], system)
     assert system.did == []
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "application/user" in caplog.text
     assert (tmp_path / "queue").is_dir()
 
 
@@ -61,6 +65,11 @@ def test_who_is_not_root_stays_and_says_so(tmp_path: Path, caplog: pytest.LogCap
     settle_in(ME.pw_name, [tmp_path], system)
     assert system.did == []
     assert "only root can become it" in caplog.text
+
+
+def test_who_is_not_root_needs_no_user(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settle_in(None, [tmp_path], Root(euid=4711))
+    assert caplog.text == ""
 
 
 def test_an_unknown_user_is_an_error(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import re
 import smtplib
 import socket
@@ -14,9 +15,19 @@ import mqcd.daemon.server as server_module
 from mqcd.core.errors import ConfigError, StoreBusy
 from mqcd.core.events import Verb
 from mqcd.core.selection import Selection
+from mqcd.daemon import Server
+from mqcd.net.clock import SystemClock
+from mqcd.ops.log import Log
 from mqcd.queue.durable import Disk
 from mqcd.queue.snapshot import Snapshot
 from tests.unit.daemon.support import Running, fetch, running, settings_of, write_conf
+
+
+def bare_server(directory: Path, **changes: str) -> Server:
+    """One that was made, and no more."""
+    settings = settings_of(write_conf(directory, **changes))
+    clock = SystemClock()
+    return Server(settings, clock=clock, log_to=Log(clock, io.StringIO(), settings.ops.log))
 
 
 async def test_mail_goes_in_and_out_and_is_told_of(tmp_path: Path) -> None:
@@ -241,6 +252,33 @@ async def test_a_port_that_is_taken_names_the_line(tmp_path: Path) -> None:
             async with running(tmp_path, ops=port):
                 pass
         assert str(failed.value).startswith(f"{tmp_path}/conf/mqcd.xml:19: ops: cannot listen on 127.0.0.1")
+
+
+async def test_nobody_is_served_before_it_listens(tmp_path: Path) -> None:
+    """What it had root for, it still has by then."""
+    server = bare_server(tmp_path)
+    await server.bind()
+    for port in (server.doors[0].port, server.ops_port):
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+    await server.listen()
+    for port in (server.doors[0].port, server.ops_port):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.close()
+    await server.stop()
+
+
+async def test_of_two_that_were_bound_to_a_port_one_may_listen(tmp_path: Path) -> None:
+    first = bare_server(tmp_path)
+    await first.bind()
+    port = first.doors[0].port
+    second = bare_server(tmp_path, port=str(port))
+    await second.bind()
+    await first.listen()
+    with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1 port {port}: "):
+        await second.listen()
+    await second.stop()
+    await first.stop()
 
 
 async def test_a_queue_that_is_in_use_is_not_opened(tmp_path: Path) -> None:

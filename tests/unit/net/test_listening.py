@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from mqcd.net.listening import REST_MS, Acceptor, listen
+from mqcd.net.listening import REST_MS, Acceptor, bind
 from tests.fakes.clock import FakeClock
 
 
@@ -49,7 +49,8 @@ async def test_both_families_come_to_an_unspecified_ipv6_address(host: str) -> N
         connection.close()
 
     try:
-        acceptor = Acceptor(await listen("::", 0, 16), take, FakeClock())
+        acceptor = Acceptor(await bind("::", 0), take, FakeClock())
+        acceptor.listen(16)
     except OSError as error:
         pytest.skip(f"no IPv6 here: {error}")
     client = await connected(acceptor.port, host)
@@ -68,8 +69,8 @@ async def test_a_shortage_neither_spins_nor_ends_the_listener(
     listening = Listening(socket.AF_INET, socket.SOCK_STREAM)
     listening.setblocking(False)
     listening.bind(("127.0.0.1", 0))
-    listening.listen(16)
     acceptor = Acceptor([listening], lambda connection, peer: taken.append(connection), clock)
+    acceptor.listen(16)
     listening.error = trouble
     client = await connected(acceptor.port)
     with caplog.at_level(logging.WARNING):
@@ -90,8 +91,8 @@ async def test_one_broken_connection_does_not_hold_up_the_next() -> None:
     listening = Listening(socket.AF_INET, socket.SOCK_STREAM)
     listening.setblocking(False)
     listening.bind(("127.0.0.1", 0))
-    listening.listen(16)
     acceptor = Acceptor([listening], lambda connection, peer: taken.append(connection), FakeClock())
+    acceptor.listen(16)
     listening.error = errno.ECONNABORTED
     client = await connected(acceptor.port)
     await turns()
@@ -104,7 +105,8 @@ async def test_one_broken_connection_does_not_hold_up_the_next() -> None:
 
 
 async def test_a_taken_port_leaves_nothing_open() -> None:
-    [first] = await listen("127.0.0.1", 0, 16)
+    [first] = await bind("127.0.0.1", 0)
+    first.listen(16)
     with pytest.raises(OSError, match="in use"):
-        await listen("127.0.0.1", first.getsockname()[1], 16)
+        await bind("127.0.0.1", first.getsockname()[1])
     first.close()

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from mqcd.core.errors import ConfigError
 from mqcd.ops.hosts import KnownHosts
 from mqcd.ops.http import (
     MAX_CONNECTIONS,
@@ -82,7 +81,8 @@ def parse(answer: bytes) -> tuple[int, dict[str, str], bytes]:
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
     bench = Bench()
-    bench.port = await bench.server.start("127.0.0.1", 0)
+    bench.port = await bench.server.bind("127.0.0.1", 0)
+    await bench.server.listen()
     yield bench
     await bench.server.stop()
 
@@ -248,17 +248,12 @@ async def test_a_stop_cuts_off_who_waits(bench: Bench) -> None:
         await bench.open()
 
 
-async def test_a_port_that_is_taken_is_a_clear_error(bench: Bench) -> None:
-    other = HttpServer({}, bench.clock)
-    with pytest.raises(ConfigError) as error:
-        await other.start("127.0.0.1", bench.port, "mqcd.xml:12: <ops>")
-    assert str(error.value).startswith(f"mqcd.xml:12: <ops>: cannot listen on 127.0.0.1 port {bench.port}: ")
-    assert "set another port" in str(error.value)
-
-
-async def test_an_address_that_is_not_ours_is_a_clear_error() -> None:
-    with pytest.raises(ConfigError, match=r"192\.0\.2\.1"):
-        await HttpServer({}, FakeClock()).start("192.0.2.1", 0)
+async def test_nobody_connects_before_it_listens() -> None:
+    server = HttpServer({}, FakeClock())
+    port = await server.bind("127.0.0.1", 0)
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+    await server.stop()
 
 
 WITH_QUERY = Request(method="GET", path="/a", query="b?c", host="x")
