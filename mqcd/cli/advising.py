@@ -43,15 +43,43 @@ def review(place: Place, listing: bool, cancelled: str | None, as_json: bool) ->
 def _list(desk: Desk, as_json: bool) -> None:
     """Every piece of every file; people are not told twice of one that is in effect as it is proposed."""
     seen: dict[str, Piece] = {}
+    shown: list[tuple[str, Piece]] = []
     for kind, piece in desk.pieces():
-        fields = _told(kind, piece)
         if as_json:
-            click.echo(json_line(fields), nl=False)
+            click.echo(json_line(_told(kind, piece)), nl=False)
         elif seen.get(piece.id) != piece:
-            click.echo(f"{kind:<9} {_in_words(fields)}")
+            shown.append((kind, piece))
         seen[piece.id] = piece
+    _show_by_site(shown, len(shown))
     if not seen and not as_json:
         click.echo("no advice: nothing is in effect, proposed or cancelled")
+
+
+def _show_by_site(pieces: list[tuple[str, Piece]], most: int) -> None:
+    """The first pieces, site by site: where most is to be saved comes first."""
+    by_site: dict[str, list[tuple[str, Piece]]] = {}
+    for kind, piece in pieces:
+        by_site.setdefault(_site(piece), []).append((kind, piece))
+    sums = {site: sum(piece.saves for _, piece in each) for site, each in by_site.items()}
+    left = most
+    for site in sorted(by_site, key=lambda name: (-sums[name], name)):
+        each = by_site[site][:left]
+        if not each:
+            return
+        left -= len(each)
+        saved = (
+            f"saves some {sums[site]} attempts in 30 days" if sums[site] else "saves time, and no attempts"
+        )
+        click.echo(printable(f"{site}: {saved}"))
+        for kind, piece in each:
+            click.echo(f"  {kind:<9} {_in_words(_told(kind, piece))}")
+
+
+def _site(piece: Piece) -> str:
+    """Whose a piece is; in files of an earlier mqcd the domain stands for it."""
+    if hasattr(piece, "match"):
+        return piece.match
+    return piece.site or piece.recipient.rpartition("@")[2]
 
 
 def propose(opened: Opened, most: int | None, as_json: bool) -> None:
@@ -69,14 +97,19 @@ def propose(opened: Opened, most: int | None, as_json: bool) -> None:
         basis = Basis(now=now, delays=told.queue.retry_delays, active=desk.read(ACTIVE), rules=rules)
         found = make(spark, store, basis, progress)
         proposal = desk.propose(found.advice)
-    for shown, piece in enumerate(proposal.pieces()):
-        fields = _told(PROPOSED, piece)
-        if as_json:
-            click.echo(json_line(fields), nl=False)
-        elif shown < _PIECES:
-            click.echo(_in_words(fields))
     if as_json:
+        for piece in proposal.pieces():
+            click.echo(json_line(_told(PROPOSED, piece)), nl=False)
+        for alone in found.unadvised:
+            click.echo(
+                json_line({"state": "unadvised", "subject": alone.subject, "why": alone.why}), nl=False
+            )
         return
+    _show_by_site([(PROPOSED, piece) for piece in proposal.pieces()], _PIECES)
+    for alone in found.unadvised[:_PIECES]:
+        click.echo(printable(f"not advised: {alone.subject}: {alone.why}"))
+    if len(found.unadvised) > _PIECES:
+        click.echo(f"not advised: {len(found.unadvised) - _PIECES} more; --json names them")
     if len(proposal) > _PIECES:
         click.echo(f"and {len(proposal) - _PIECES} more: `--list` shows them")
     if found.left_out:

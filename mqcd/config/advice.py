@@ -38,6 +38,7 @@ MAX_TEXT = 1000
 _DELAYS = Listed(DELAY)
 _RATE = RateKind()
 _CONNECTIONS = Count(least=1)
+_SAVES = Count()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +49,8 @@ class Piece:
     """Names the piece for ever: the same subject always has the same one (`piece_id`)."""
     reason: str
     evidence: str = ""
+    saves: int = 0
+    """Attempts in vain that it saves in 30 days, by what was seen."""
     since: int
     """When it was first given, ms."""
     until: int
@@ -64,6 +67,8 @@ class Suppression(Piece):
     """Enhanced status code (RFC 3463) that the refusals had."""
     reply: str = ""
     """The last of them."""
+    site: str = ""
+    """Who gave it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -291,11 +296,12 @@ _OF_ALL: dict[str, Callable[[str], Any]] = {
     "id": _name,
     "reason": _text,
     "evidence": _text,
+    "saves": _SAVES.parse,
     "since": _time,
     "until": _time,
 }
 _SUPPRESSION = _Kind(
-    {"id": _name, "recipient": _recipient, "status": _text, "reply": _text} | _OF_ALL,
+    {"id": _name, "recipient": _recipient, "status": _text, "reply": _text, "site": _text} | _OF_ALL,
     ("id", "recipient", "reason", "since", "until"),
 )
 _SHAPING = _Kind(
@@ -324,6 +330,7 @@ def document(advice: Advice) -> Iterator[bytes]:
 
 
 _SHOW: dict[str, Callable[[Any], str]] = {
+    "saves": _SAVES.show,
     "since": format_time,
     "until": format_time,
     "rate": _RATE.show,
@@ -351,7 +358,7 @@ def _order(kind: type[Piece]) -> list[str]:
     """Attributes in the order that a person wants: what it is about, then why, then how long."""
     names = [each.name for each in fields(kind)]
     own = [name for name in names if name not in _OF_ALL]
-    return ["id", *own, "reason", "evidence", "since", "until"]
+    return ["id", *own, "reason", "evidence", "saves", "since", "until"]
 
 
 def _plain(text: str) -> str:

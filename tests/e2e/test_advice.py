@@ -128,5 +128,5 @@ def test_a_dead_recipient_is_refused_at_the_door_until_its_suppression_is_cancel
     server.metric("mqcd_advice_pieces{suppress}", 0)
     mail.send(server.port, mail.message("again"), DEAD)
     poll(lambda: len(receiver.refused.all()) > tried, "an attempt at the next hop")
-    assert command(server, "advise", "--list").startswith(f"cancelled {proposed['id']}")
+    assert f"cancelled {proposed['id']}" in command(server, "advise", "--list")
     assert server.stop() == 0

@@ -13,7 +13,7 @@ from mqcd.config.advice import Advice, comparable
 from mqcd.daemon.derived import suppressions_of
 from mqcd.pipeline.advice.decisions import DAY, Rules
 from mqcd.pipeline.advice.making import piece_of
-from mqcd.pipeline.advice.suppressing import dead
+from mqcd.pipeline.advice.suppressing import AT_ONCE, FEW, LONG_AGO, refused
 from mqcd.pipeline.tables.recipients import merge, of_events
 from mqcd.pipeline.tables.sites import sites
 from mqcd.queue.pseudonym import Pseudonyms
@@ -98,7 +98,13 @@ def test_only_who_is_dead_by_evidence_is_suppressed(spark: SparkSession, tmp_pat
     log.seal(tmp_path)
     events = spark.read.format("mqcd-events").load(str(tmp_path))
     rules = Rules()
-    found = dead(merge(of_events(events)), sites(events), rules, NOW).collect()
+    looked = refused(merge(of_events(events)), sites(events), rules, NOW).persist()
+    found = looked.where("short IS NULL").collect()
+    short = {row["name"]: row["short"] for row in looked.where("short IS NOT NULL").collect()}
+    assert short == {
+        "twice@b.example": FEW, "once-more@e.example": FEW, "forgotten@i.example": FEW,
+        "hours@c.example": AT_ONCE, "ended@g.example": LONG_AGO,
+    }  # fmt: skip
 
     rows = {row["name"]: row for row in found}
     hashed = Pseudonyms(KEY).address(HASHED)
@@ -110,9 +116,10 @@ def test_only_who_is_dead_by_evidence_is_suppressed(spark: SparkSession, tmp_pat
     # Of who went away twice, what was before the delivery says nothing.
     assert rows["gone-again@f.example"]["first"] == NOW - 5 * DAY + 100
 
-    made = [piece_of(row.asDict(recursive=True), rules, since=NOW) for row in found]
+    made = [piece_of(row.asDict(recursive=True), rules, NOW, NOW) for row in found]
     advice = Advice(suppressions={comparable(each.recipient): each for each in made if each is not None})
     gone = advice.suppressions["gone@a.example"]
+    assert (gone.site, gone.saves) == ("a.example", 3)
     assert gone.until == NOW - DAY + 100 + rules.suppressed
     assert gone.status == "5.1.1"
     assert gone.reply == "550 5.1.1 User unknown"

@@ -111,13 +111,35 @@ def test_what_the_replies_speak_of_goes_before_a_better_fit() -> None:
 # ---------------------------------------------------------------- retry delays
 
 
-def step(begin: int, retries: int, taken: int) -> Step:
-    return Step(begin=begin, retries=retries, taken=taken)
+def step(begin: int, retries: int, taken: int, end: int = 0) -> Step:
+    return Step(begin=begin, end=end, retries=retries, taken=taken)
 
 
 def test_the_first_retry_waits_until_one_succeeds() -> None:
     curve = [step(15 * MINUTE, 40, 1), step(45 * MINUTE, 39, 2), step(165 * MINUTE + 1, 37, 36)]
-    assert first_delay(curve) == (166 * MINUTE, step(0, 79, 3))
+    found = first_delay(curve)
+    assert found is not None
+    assert (found.vain, found.works, found.probe) == (45 * MINUTE, 166 * MINUTE, 87 * MINUTE)
+    assert (found.sooner.retries, found.sooner.taken) == (79, 3)
+
+
+def test_a_narrow_gap_needs_no_probe() -> None:
+    curve = [step(45 * MINUTE, 39, 0, end=50 * MINUTE), step(60 * MINUTE, 37, 36)]
+    found = first_delay(curve)
+    assert found is not None
+    assert (found.vain, found.works, found.probe) == (50 * MINUTE, 60 * MINUTE, 0)
+
+
+def test_probes_narrow_the_gap_until_it_is_known() -> None:
+    """Of a site that takes mail after an hour and never before."""
+    takes, vain, works, probes = 60 * MINUTE, 15 * MINUTE, 4 * HOUR, 0
+    while found := first_delay([step(vain, 40, 0), step(works, 40, 40)]):
+        if not found.probe:
+            break
+        probes += 1
+        vain, works = (vain, found.probe) if found.probe >= takes else (found.probe, works)
+    assert vain < takes <= works < 1.5 * vain
+    assert probes <= 4
 
 
 @pytest.mark.parametrize(
@@ -138,6 +160,8 @@ def test_later_retries_are_as_late_as_before() -> None:
     assert delays_from(45 * MINUTE, in_force) == (45 * MINUTE, 2 * HOUR, 4 * HOUR)
     assert delays_from(HOUR, in_force) == (HOUR, 105 * MINUTE, 4 * HOUR)
     assert delays_from(DAY, in_force) == (DAY, 4 * HOUR)
+    probed = (45 * MINUTE, HOUR - 15 * MINUTE, 75 * MINUTE, 4 * HOUR)
+    assert delays_from(90 * MINUTE, in_force, probe=45 * MINUTE) == probed
 
 
 # ---------------------------------------------------------------- what is in effect

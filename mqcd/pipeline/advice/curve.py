@@ -23,7 +23,8 @@ _PASSING = r"gr[ae]y.?list|try again|come back|temporarily"
 
 
 def curves(events: DataFrame, rules: Rules, since: int) -> DataFrame:
-    """Rows of `site`, `step` (its number), `least` (ms), `retries`, `taken`, of sites with enough of it."""
+    """Rows of `site`, `step` (its number), `least` and `vain` (ms, see `Step`), `retries`, `taken`; and of
+    the site, on how many `days` there were `all` of its retries."""
     words = words_of(F.col("reply"))
     passing = words.rlike(_PASSING) & F.col("phase").isin(*TAKEN_UP) & ~asks_for_less()
     told = events.where(
@@ -47,18 +48,19 @@ def curves(events: DataFrame, rules: Rules, since: int) -> DataFrame:
     step = F.lit(0)
     for number, begin in enumerate(STEPS):
         step = F.when(waited >= begin, F.lit(number)).otherwise(step)
+    taken = F.col("event") == Verb.DELIVERED.value
     found = retries.groupBy("site", step.alias("step")).agg(
-        F.min(waited).alias("least"),
+        F.coalesce(F.min(F.when(taken, waited)), F.min(waited)).alias("least"),
+        F.coalesce(F.max(F.when(~taken, waited)), F.lit(0)).alias("vain"),
         F.count("*").alias("retries"),
-        F.count_if(F.col("event") == Verb.DELIVERED.value).alias("taken"),
+        F.count_if(taken).alias("taken"),
     )
-    enough = (
+    most = (
         retries.groupBy("site")
         .agg(
             F.count("*").alias("all"), F.count_distinct(F.floor(F.col("first") / F.lit(DAY_MS))).alias("days")
         )
-        .where((F.col("all") >= rules.retries) & (F.col("days") >= rules.days))
         .orderBy(F.desc("all"), "site")
         .limit(rules.sites)
     )
-    return found.join(enough.select("site"), "site", "left_semi")
+    return found.join(most, "site")

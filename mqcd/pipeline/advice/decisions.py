@@ -5,6 +5,7 @@ Every threshold is a field of `Rules` or a constant here, with the reason for it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,6 +14,7 @@ from itertools import accumulate, pairwise
 from mqcd.config.settings import Rate
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+MONTH = 30 * DAY
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,23 +174,56 @@ class Step:
     """One step of a curve: retries so long after the first attempt."""
 
     begin: int
-    """Least of these delays that was seen, ms."""
+    """Least of these delays that was seen to succeed, or else that was seen, ms."""
+    end: int = 0
+    """Greatest that was seen in vain; 0: none was."""
     retries: int
     taken: int
 
 
-def first_delay(curve: Sequence[Step]) -> tuple[int, Step] | None:
-    """When the first retry is worth it, and all sooner ones as one step; None: at once, or never.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstRetry:
+    """What was seen of a site's retries: none is worth it up to some delay, from another one on it is."""
+
+    vain: int
+    """Greatest delay that was tried in vain, ms."""
+    works: int
+    """Least that succeeded, to the next minute."""
+    probe: int
+    """A delay between them, where none was tried and it is worth finding out; else 0."""
+    sooner: Step
+    """All retries up to `vain`."""
+
+
+def first_delay(curve: Sequence[Step]) -> FirstRetry | None:
+    """When the first retry is worth it; None: at once, or never.
 
     `curve` in the order of delays.
     """
-    vain = taken = 0
+    vain = taken = last = 0
     for step in curve:
         if step.retries and step.taken >= WORTH * step.retries:
-            sooner = Step(begin=0, retries=vain, taken=taken)
-            return (_up(step.begin), sooner) if vain and taken <= VAIN * vain else None
+            if not vain or taken > VAIN * vain:
+                return None
+            works = _up(step.begin)
+            sooner = Step(begin=0, end=last, retries=vain, taken=taken)
+            return FirstRetry(vain=last, works=works, probe=_between(last, works), sooner=sooner)
         vain, taken = vain + step.retries, taken + step.taken
+        last = max(last, step.begin, step.end)
     return None
+
+
+WIDE = 1.5
+"""Where the delay that works is so many times the one in vain, and longer by `GAP`, what lies between is
+worth a probe."""
+GAP = 10 * MINUTE
+
+
+def _between(vain: int, works: int) -> int:
+    """The geometric middle, as delays are spaced."""
+    if works < WIDE * vain or works - vain < GAP:
+        return 0
+    return _up(int(math.sqrt(max(vain, MINUTE) * works)))
 
 
 def _up(delay: int) -> int:
@@ -196,14 +231,15 @@ def _up(delay: int) -> int:
     return -(-delay // MINUTE) * MINUTE
 
 
-def delays_from(first: int, in_force: Sequence[int]) -> tuple[int, ...]:
-    """A schedule whose first retry comes after `first`, and whose later ones are as late as before."""
+def delays_from(first: int, in_force: Sequence[int], *, probe: int = 0) -> tuple[int, ...]:
+    """A schedule with a retry after `first`, and before it none but a `probe`; later ones are as late as
+    before."""
     at, later = 0, []
     for delay in in_force:
         at += delay
         if at > first:
             later.append(at)
-    times = (first, *later)
+    times = (probe, first, *later) if probe else (first, *later)
     spaced = [times[0], *(after - before for before, after in pairwise(times))]
     # The last one repeats: it is to be the one that repeats now.
     spaced = [each for each in spaced if each >= MINUTE]

@@ -15,11 +15,13 @@ from mqcd.core.address import check_address
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
 from mqcd.pipeline import frames
-from mqcd.pipeline.advice import curve, pressure, suppressing
+from mqcd.pipeline.advice import curve, pressure, suppressing, unadvised
 from mqcd.pipeline.advice.decisions import (
     DAY,
     HOUR,
     MINUTE,
+    MONTH,
+    FirstRetry,
     Histogram,
     Limit,
     Rules,
@@ -30,6 +32,7 @@ from mqcd.pipeline.advice.decisions import (
     delays_from,
     first_delay,
 )
+from mqcd.pipeline.advice.unadvised import Unadvised
 from mqcd.pipeline.store import Store
 
 Tell = Callable[[str, int, int], None]
@@ -46,6 +49,8 @@ class Proposal:
     advice: Advice
     left_out: int
     """Dead recipients beyond `Rules.most`."""
+    unadvised: tuple[Unadvised, ...] = ()
+    """What was looked at besides."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,17 +70,18 @@ def make(spark: SparkSession, store: Store, basis: Basis, tell: Tell) -> Proposa
     """All advice. Raises NoTables."""
     store.require()
     tell("recipients", 0, 3)
-    dead, left_out = suppressions(spark, store, basis)
+    dead, left_out, alone = suppressions(spark, store, basis)
     tell("limits", 1, 3)
     first = basis.now - basis.rules.window
     events = frames.read(spark, store, "events", _days(basis, basis.rules.window)).where(
         F.col("at") <= F.timestamp_millis(F.lit(basis.now))
     )
-    found = list(_limits(events, basis, first))
+    found = list(_limits(events, basis, first, alone))
     tell("retry delays", 2, 3)
-    found += _delays(events, basis, first)
+    found += _delays(events, basis, first, alone)
     shapings = together(found, basis)
-    return Proposal(advice=Advice(suppressions=dead, shapings=shapings), left_out=left_out)
+    advice = Advice(suppressions=dead, shapings=shapings)
+    return Proposal(advice=advice, left_out=left_out, unadvised=tuple(alone))
 
 
 def _days(basis: Basis, back: int) -> list[str]:
@@ -86,25 +92,32 @@ def _days(basis: Basis, back: int) -> list[str]:
 # ---------------------------------------------------------------- recipients
 
 
-def suppressions(spark: SparkSession, store: Store, basis: Basis) -> tuple[dict[str, Suppression], int]:
-    """Those of the worst, by recipient, and how many dead ones there are beyond `Rules.most`."""
+def suppressions(
+    spark: SparkSession, store: Store, basis: Basis
+) -> tuple[dict[str, Suppression], int, list[Unadvised]]:
+    """Those of the worst, by recipient, how many dead ones there are beyond `Rules.most`, and who is none."""
     since = {piece.id: piece.since for piece in basis.active.suppressions.values()}
     # By the day of acceptance: what ended within the horizon may have come a while before it.
     recipients = frames.read(spark, store, "recipients", _days(basis, basis.rules.horizon + _LIFE))
     sites = frames.read(spark, store, "sites", _days(basis, basis.rules.horizon))
-    found = suppressing.dead(recipients, sites, basis.rules, basis.now).persist()
+    refused = suppressing.refused(recipients, sites, basis.rules, basis.now).persist()
     try:
-        count = found.count()
-        worst = found.orderBy(F.desc("messages"), F.desc("last"), "name").limit(basis.rules.most)
+        short = {row["short"]: row["count"] for row in refused.groupBy("short").count().collect()}
+        count = short.pop(None, 0)
+        worst = (
+            refused.where(F.col("short").isNull())
+            .orderBy(F.desc("messages"), F.desc("last"), "name")
+            .limit(basis.rules.most)
+        )
         pieces: dict[str, Suppression] = {}
         for row in _in_parts(worst, min(count, basis.rules.most)):
             first = min(since.get(suppression_id(row["name"]), basis.now), basis.now)
-            piece = piece_of(row.asDict(recursive=True), basis.rules, first)
+            piece = piece_of(row.asDict(recursive=True), basis.rules, first, basis.now)
             if piece is not None:
                 pieces[comparable(piece.recipient)] = piece
     finally:
-        found.unpersist()
-    return pieces, max(0, count - basis.rules.most)
+        refused.unpersist()
+    return pieces, max(0, count - basis.rules.most), unadvised.recipients(short, basis.rules)
 
 
 def _in_parts(rows: DataFrame, count: int) -> Iterator[Any]:
@@ -114,7 +127,7 @@ def _in_parts(rows: DataFrame, count: int) -> Iterator[Any]:
     return iter(rows.repartitionByRange(parts, *order).sortWithinPartitions(*order).toLocalIterator())
 
 
-def piece_of(row: dict[str, Any], rules: Rules, since: int) -> Suppression | None:
+def piece_of(row: dict[str, Any], rules: Rules, since: int, now: int) -> Suppression | None:
     """The suppression of a row of `suppressing.dead`; None: an advice file has no place for its name."""
     name, said = row["name"], row["said"]
     if not _fits(name):
@@ -125,11 +138,18 @@ def piece_of(row: dict[str, Any], rules: Rules, since: int) -> Suppression | Non
         recipient=name,
         status=said["status"] or "",
         reply=_reply(said),
+        site=said["site"] or "",
+        saves=_in_a_month(row["messages"], now - row["first"]),
         reason="refused as no mailbox, and no mail taken since",
         evidence=f"{row['messages']} messages from {days[0]} to {days[1]}, last event {said['event']}",
         since=since,
         until=row["last"] + rules.suppressed,
     )
+
+
+def _in_a_month(attempts: int, span: int) -> int:
+    """How many are to be expected where there were so many in `span`, ms, and no more than there were."""
+    return round(attempts * MONTH / max(span, MONTH))
 
 
 def _fits(name: str) -> bool:
@@ -155,13 +175,17 @@ class Found:
     delays: tuple[int, ...] = ()
     reason: str
     evidence: str
+    saves: int = 0
+    """Attempts in vain in 30 days."""
 
 
-def _limits(events: DataFrame, basis: Basis, first: int) -> Iterator[Found]:
+def _limits(events: DataFrame, basis: Basis, first: int, alone: list[Unadvised]) -> Iterator[Found]:
     tried = pressure.attempts(events, first)
     asked = {
         row["site"]: row.asDict(recursive=True) for row in pressure.pressed(tried, basis.rules).collect()
     }
+    rare = [site for site, told in asked.items() if told["replies"] < basis.rules.throttled]
+    alone += [unadvised.asked_rarely(site, asked.pop(site)["replies"], basis.rules) for site in rare]
     if not asked:
         return
     seen: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
@@ -179,7 +203,10 @@ def _limits(events: DataFrame, basis: Basis, first: int) -> Iterator[Found]:
             sure = f"explains {1 - limit.doubt:.0%} of what it took and put off"
             last = format_time(told["last"])
             evidence = f"{told['replies']} such replies since {format_time(first)[:10]}, last {last}; {sure}"
-            yield Found(site=site, limit=limit, reason=reason, evidence=evidence)
+            saves = round(told["replies"] * MONTH / basis.rules.window)
+            yield Found(site=site, limit=limit, reason=reason, evidence=evidence, saves=saves)
+        else:
+            alone.append(unadvised.unexplained(site, told["replies"]))
 
 
 def _said(told: dict[str, Any]) -> Said:
@@ -195,23 +222,50 @@ def _in_words(limit: Limit) -> str:
     return f"{limit.value} recipients {'a minute' if limit.per == MINUTE else 'an hour'}"
 
 
-def _delays(events: DataFrame, basis: Basis, first: int) -> Iterator[Found]:
+def _delays(events: DataFrame, basis: Basis, first: int, alone: list[Unadvised]) -> Iterator[Found]:
+    rules = basis.rules
     steps: dict[str, list[Step]] = {}
-    for row in curve.curves(events, basis.rules, first).orderBy("site", "step").collect():
-        step = Step(begin=row["least"], retries=row["retries"], taken=row["taken"])
-        steps.setdefault(row["site"], []).append(step)
+    few: dict[str, Unadvised] = {}
+    for row in curve.curves(events, rules, first).orderBy("site", "step").collect():
+        site = row["site"]
+        if row["all"] < rules.retries or row["days"] < rules.days:
+            few[site] = unadvised.too_few_retries(site, row["all"], row["days"], rules)
+            continue
+        step = Step(begin=row["least"], end=row["vain"], retries=row["retries"], taken=row["taken"])
+        steps.setdefault(site, []).append(step)
+    alone += few.values()
     for site, each in steps.items():
         found = first_delay(each)
-        if found is None:
-            continue
-        delay, sooner = found
-        taken = sum(step.taken for step in each) - sooner.taken
-        retries = sum(step.retries for step in each) - sooner.retries
-        reason = f"takes no retry before {Duration().show(delay)}"
-        evidence = (
-            f"{sooner.taken} of {sooner.retries} retries before that succeeded, {taken} of {retries} later"
-        )
-        yield Found(site=site, delays=delays_from(delay, basis.delays), reason=reason, evidence=evidence)
+        if found is not None:
+            yield _retried(site, found, each, basis)
+        elif not sum(step.taken for step in each):
+            longest = show(max(step.end for step in each))
+            alone.append(unadvised.never_taken(site, sum(step.retries for step in each), longest))
+
+
+def _retried(site: str, found: FirstRetry, steps: Sequence[Step], basis: Basis) -> Found:
+    sooner = found.sooner
+    taken = sum(step.taken for step in steps) - sooner.taken
+    retries = sum(step.retries for step in steps) - sooner.retries
+    seen = "no success" if not sooner.taken else f"{sooner.taken} of {sooner.retries} succeeded"
+    reason = f"{seen} at {show(found.vain)}, success at {show(found.works)}"
+    if found.probe:
+        reason += f", nothing tried between: probe at {show(found.probe)}"
+    evidence = f"{sooner.taken} of {sooner.retries} retries before that succeeded, {taken} of {retries} later"
+    # Who waits for the delay that works is tried once more, by the probe.
+    vain = sooner.retries - sooner.taken - (taken if found.probe else 0)
+    return Found(
+        site=site,
+        delays=delays_from(found.works, basis.delays, probe=found.probe),
+        reason=reason,
+        evidence=evidence,
+        saves=max(0, round(vain * MONTH / basis.rules.window)),
+    )
+
+
+def show(ms: int) -> str:
+    """A delay as the configuration has it, in whole minutes."""
+    return Duration().show(max(ms // MINUTE, 1) * MINUTE)
 
 
 def together(found: Sequence[Found], basis: Basis) -> tuple[Shaping, ...]:
@@ -243,6 +297,7 @@ def _shaping(match: str, found: Sequence[Found], basis: Basis, since: dict[str, 
         retry_delays=max((each.delays for each in found), default=()),
         reason="; ".join(dict.fromkeys(each.reason for each in found)),
         evidence="; ".join(dict.fromkeys(each.evidence for each in found)),
+        saves=sum(each.saves for each in found),
         since=min(since.get(piece, basis.now), basis.now),
         until=basis.now + basis.rules.shaped,
     )

@@ -79,7 +79,6 @@ def pressed(tried: DataFrame, rules: Rules) -> DataFrame:
                 "said"
             ),
         )
-        .where(F.col("replies") >= rules.throttled)
     )
     return found.orderBy(F.desc("replies"), "site").limit(rules.sites)
 

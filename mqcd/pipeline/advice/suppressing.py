@@ -26,6 +26,8 @@ _NO_USER = (
 _POLICY = r"\bspam|\bblocked|black.?list|block.?list|reputation|dnsbl|\bpolicy|dmarc"
 """Words of a policy, whatever the status code says."""
 _PHASES = ("rcpt", "data", "dot")
+FEW, AT_ONCE, LONG_AGO = "few", "at-once", "long-ago"
+"""Why evidence is not enough."""
 _REPLY = 200
 """Characters of a reply that are kept."""
 
@@ -79,27 +81,31 @@ def of_single_ones(refused: DataFrame, sites: DataFrame, rules: Rules) -> DataFr
     return refused
 
 
-def dead(recipients: DataFrame, sites: DataFrame, rules: Rules, now: int) -> DataFrame:
-    """A row for each recipient to be suppressed at `now`: `name`, `messages`, `first`, `last`, `said`."""
+def refused(recipients: DataFrame, sites: DataFrame, rules: Rules, now: int) -> DataFrame:
+    """A row for each recipient with evidence against it at `now`: `name`, `messages`, `first`, `last`,
+    `said`, and `short`: which rule it does not meet, null where it is to be suppressed."""
     ended = F.unix_millis("ended")
     recent = recipients.where((ended >= now - rules.horizon) & (ended <= now))
-    refused = of_single_ones(refusals(recent), sites, rules)
+    evidence = of_single_ones(refusals(recent), sites, rules)
     taken = (
         recent.where(F.col("delivered") > 0)
         .select(name_of(F.col("recipient"), F.col("domain")).alias("name"), ended.alias("taken"))
-        .join(refused.select("name").distinct(), "name", "left_semi")
+        .join(evidence.select("name").distinct(), "name", "left_semi")
         .groupBy("name")
         .agg(F.max("taken").alias("taken"))
     )
-    since = refused.join(taken, "name", "left").where(F.col("at") > F.coalesce("taken", F.lit(0)))
+    since = evidence.join(taken, "name", "left").where(F.col("at") > F.coalesce("taken", F.lit(0)))
     found = since.groupBy("name").agg(
         F.count_distinct("node", "spid").alias("messages"),
         F.min("at").alias("first"),
         F.max("at").alias("last"),
-        F.max(F.struct("at", "status", "code", "reply", "event")).alias("said"),
+        F.max(F.struct("at", "status", "code", "reply", "event", "site")).alias("said"),
     )
-    return found.where(
-        (F.col("messages") >= rules.messages)
-        & (F.col("last") - F.col("first") >= rules.apart)
-        & (F.col("last") > now - rules.suppressed)
-    )
+    short = F.when(F.col("messages") < rules.messages, F.lit(FEW))
+    short = short.when(F.col("last") - F.col("first") < rules.apart, F.lit(AT_ONCE))
+    return found.withColumn("short", short.when(F.col("last") <= now - rules.suppressed, F.lit(LONG_AGO)))
+
+
+def dead(recipients: DataFrame, sites: DataFrame, rules: Rules, now: int) -> DataFrame:
+    """Those of `refused` to be suppressed."""
+    return refused(recipients, sites, rules, now).where(F.col("short").isNull())
