@@ -71,7 +71,7 @@ def selects(command: Command) -> Command:
 @click.group()
 @takes_place()
 def queue() -> None:
-    """Look at the queue."""
+    """Look at the queue, and have mail in it tried now."""
 
 
 @queue.command("ls", short_help="List recipients that wait.")
@@ -147,6 +147,35 @@ def _stat_by(place: Place, by: str, as_json: bool) -> int:
     else:
         show_shape(shape, now)
     return 1 if snapshot.left_out else 0
+
+
+@queue.command("retry", short_help="Have mail that waits tried now.")
+@selects
+@click.option("--dry-run", is_flag=True, help="Only say how much that would be.")
+@click.option("--reason", metavar="TEXT", default="", help="Why, for the server's log.")
+@as_json
+@takes_place()
+@pass_place
+def retry(place: Place, /, dry_run: bool, reason: str, as_json: bool, **chosen: Any) -> None:
+    """Have the running server try mail that waits now, all of it or what is selected.
+
+    A destination that is suspended is tried by one recipient; the others follow when that got through.
+    """
+    from mqcd.daemon.retrying import Retry, ask_retry
+    from mqcd.net.clock import SystemClock
+
+    selection = _selection(SystemClock().now(), **chosen)
+    control = place.load().settings.ops.control.path
+    done = ask_retry(control, Retry(selection=selection, dry_run=dry_run, reason=reason))
+    if as_json:
+        click.echo(json_line(done), nl=False)
+    elif not done["matched"]:
+        click.echo("nothing waits" if selection.everything else "nothing matches", err=True)
+    elif dry_run:
+        click.echo(f"{done['matched']} recipients wait and match")
+    else:
+        text = f"{done['matched']} recipients are due now, {done['changed']} of them were not"
+        click.echo(f"{text} (batch {done['batch']})")
 
 
 @queue.command("cat", short_help="Print the content of a message.")

@@ -9,6 +9,7 @@ from mqcd.core.ports import Clock, QueueStore
 from mqcd.daemon.advised import Adviser
 from mqcd.daemon.derived import suppressions_of
 from mqcd.daemon.explaining import Explanations, explain_live
+from mqcd.daemon.retrying import Retrying, Tell
 from mqcd.daemon.rows import destination_rows, lane_rows, stuck_rows
 from mqcd.deliver.deliverer import Deliverer
 from mqcd.ops.breakdown import Breakdown
@@ -27,6 +28,7 @@ class Commands:
     breakdown: Breakdown
     words: LastWords
     clock: Clock
+    tell: Tell
     key: bytes
     """What addresses in advice are hashed with; b"" = they are in clear."""
 
@@ -36,6 +38,7 @@ class Commands:
             "/v1/explain": explain_page(self._explain),
             "/v1/lanes": rows_page(lambda: lane_rows(self.deliverer.lanes())),
             "/v1/destinations": rows_page(self._destinations),
+            "/v1/retry": Action(Retrying(self.store, self.deliverer, self.clock, self.tell).page),
             "/v1/stuck": rows_page(lambda: stuck_rows(self.deliverer.stuck())),
         }
 

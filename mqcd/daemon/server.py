@@ -358,6 +358,7 @@ class Server:
             breakdown=self._breakdown,
             words=self._words,
             clock=self._clock,
+            tell=self._tell,
             key=self._key,
         )
         made: dict[str, Page | Action] = dict(self._pages())

@@ -131,6 +131,12 @@ class Deliverer:
         self._placing.advise(shapings, suppressed)
         self._event.set()
 
+    def probe(self, domains: Collection[str] | None) -> None:
+        """Try suspended destinations of mail for `domains` (None = all) now, by one recipient each."""
+        self._table.probe(domains, self._shop.clock.monotonic())
+        self._dry_until = 0
+        self._event.set()
+
     async def stop(self, grace_ms: int) -> None:
         """Start nothing new; let what runs end within `grace_ms`, then cut it off."""
         shop = self._shop

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TypeVar, overload
 
 from mqcd.deliver.lanes import MOST_GRACE_MS, Lane
@@ -121,6 +121,15 @@ class Passing:
     def __bool__(self) -> bool:
         return bool(self._dead)
 
+    def dead(self, domains: Collection[str] | None) -> list[Lane]:
+        """Suspended lanes that take mail for `domains` (None = any), or may take it."""
+        lanes = list(self._dead.values())
+        if domains is None:
+            return lanes
+        homes = {self._homes.get(domain) for domain in domains}
+        unknown = None in homes
+        return [lane for lane in lanes if lane in homes or (unknown and _has_others(lane))]
+
     @property
     def suspended(self) -> int:
         """How many lanes are suspended."""
@@ -134,3 +143,8 @@ class Passing:
             if not lane.jobs and not lane.connections and not lane.aside
             if now > lane.until + MOST_GRACE_MS
         ]
+
+
+def _has_others(lane: Lane) -> bool:
+    """Whether a lane may have mail for domains of which it is not known."""
+    return not lane.hop.sole or len(lane.domains) >= MAX_DOMAINS

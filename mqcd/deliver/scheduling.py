@@ -26,7 +26,7 @@ are ms; `now` is monotonic here, parking times are handed out relative (`after`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from mqcd.core.model import Recipient
 from mqcd.core.reply import Reply
@@ -293,6 +293,17 @@ class LaneTable:
             self._turns.push(lane)
         elif len(self._lanes) > MAX_EMPTY_LANES and self._forgettable(lane, now):
             self._forget(lane)
+
+    def probe(self, domains: Collection[str] | None, now: int) -> None:
+        """Let the next probe of suspended lanes with mail for `domains` (None = of all) begin at once.
+
+        If it fails, the next ones come as after the first failure.
+        """
+        for lane in self._passing.dead(domains):
+            if lane.until > now:
+                lane.until, lane.delay = now, 0
+                if lane.jobs:
+                    self._turns.push(lane)
 
     # ------------------------------------------------------------ the active set is full
 

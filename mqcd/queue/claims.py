@@ -297,7 +297,12 @@ class Claims:
                 resident.raw = raw
                 shard.settle_in(resident, segment, ordinal, at + ENTRY_HEAD, len(raw))
                 until = skip.get(resident.domain, 0)
-                if until > now:
+                if resident.due > now and resident.area is Area.DEFERRED:
+                    # Its place was before one that has been expedited.
+                    resident.due, resident.raw = min(resident.due, latest), b""
+                    shard.waiting.add(resident)
+                    self._passes -= 1
+                elif until > now:
                     shard.waiting.pass_over(resident, min(until, latest), now)
                     self._passes -= 1
                 # Who claimed may have been cancelled meanwhile: the records have moved all the same.

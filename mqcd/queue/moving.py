@@ -99,7 +99,7 @@ class Move:
             shard.accounts.take(area, records, self._octets[area])
         for cluster in clusters:
             shard.accounts.add_cluster(cluster)
-            shard.shelf.add(cluster)
+        shard.shelf.arrived(clusters, segment.number)
         shard.ring.residents -= len(frozen)
         # Who ends from now on sees to its own file.
         borrowers = tuple(segment.borrowers)

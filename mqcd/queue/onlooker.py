@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient, Settlement, Submission
-from mqcd.core.ports import Content
+from mqcd.core.ports import Content, Expedited
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
 from mqcd.queue.durable import Disk
@@ -94,6 +94,10 @@ class Onlooker:
         raise StoreUnavailable(READ_ONLY)
 
     def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
+        """Always refused."""
+        raise StoreUnavailable(READ_ONLY)
+
+    async def expedite(self, selection: Selection, dry_run: bool = False) -> Expedited:
         """Always refused."""
         raise StoreUnavailable(READ_ONLY)
 

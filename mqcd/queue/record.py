@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from sys import intern
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from mqcd.core.address import normal_domain
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area, Body, Envelope, Origin, Recipient
+from mqcd.core.selection import Selection
 from mqcd.queue import names
 
 FIELDS = 24
@@ -285,6 +286,25 @@ def _envelope(spid: str, part: str) -> Envelope:
     draft.__class__ = Envelope
     envelope: Envelope = draft
     return envelope
+
+
+def chooser(selection: Selection) -> Callable[[str], bool] | None:
+    """What tells of what `verify` gave whether it is selected, and raises DecodeError; None when all are."""
+    if selection.everything:
+        return None
+    wanted = selection.unknowns
+
+    def chosen(text: str) -> bool:
+        each = fields(text)
+        try:
+            if wanted and int(each.unknowns) < wanted:
+                return False
+            area, spid, received = area_of(each.area), int(each.spid, 16), int(each.received)
+        except (ValueError, KeyError) as error:
+            raise DecodeError(f"record line holds a field that cannot be: {text[:120]!r}") from error
+        return selection.admits(area, spid, each.sender, each.address, received)
+
+    return chosen
 
 
 def key_of(line: bytes) -> tuple[int, int]:

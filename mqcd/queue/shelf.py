@@ -6,7 +6,7 @@ The shelf changes only when that frame is durable (`advance`), so it always says
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from pathlib import Path
@@ -19,8 +19,11 @@ from mqcd.queue.durable import Disk
 from mqcd.queue.frame import IN_SPOOL, Take
 from mqcd.queue.manifest import ClusterState
 from mqcd.queue.quarantine import Stretch, extend, shared
-from mqcd.queue.ring import Resident
+from mqcd.queue.ring import Resident, Segment
 
+Chosen = Callable[[str], bool] | None
+"""What `record.chooser` gives."""
+_MOST_RUSHES = 16
 _OPEN_MAX = 16
 """Clusters whose unread rest is kept in memory."""
 
@@ -47,6 +50,27 @@ class Taken:
         return Take(self.state.name, self.state.cursor, self.state.left, self.state.octets)
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What of a cluster is selected."""
+
+    matched: int
+    later: int
+    """Of them, those that are not due yet."""
+    domains: frozenset[str]
+    end: int
+    """Where the last of these ends in the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rush:
+    """Lines before `end` that are selected are due at `due`, the others there are taken with them."""
+
+    chosen: Chosen
+    due: int
+    end: int
+
+
 class Shelf:
     """All clusters of a shard."""
 
@@ -61,6 +85,9 @@ class Shelf:
         self._rest: dict[str, tuple[int, bytes]] = {}
         self._latest: dict[str, int] = {}
         """When the last record of a cluster is due, for those whose lines say a later time."""
+        self._rushes: dict[str, list[_Rush]] = {}
+        self._coming: dict[int, list[tuple[Chosen, int]]] = {}
+        """By segment that is being evacuated: what of it is due from when on."""
 
     def add(self, state: ClusterState) -> None:
         """A cluster exists now, or has a new state."""
@@ -80,6 +107,63 @@ class Shelf:
                 self._latest[state.name] = min(latest, self._latest.get(state.name, latest))
                 if state.due > latest:
                     self.add(replace(state, due=latest))
+
+    def look(self, state: ClusterState, chosen: Chosen, now: int, most: int) -> Found:
+        """Up to `most` records of a cluster that are selected. Blocks for the disk.
+
+        Raises OSError or DecodeError when nothing of it can be read.
+        """
+        if chosen is None and state.left <= most:
+            later = state.left if state.due_last > now else 0
+            return Found(state.left, later, frozenset(), state.size)
+        matched = later = 0
+        domains = set()
+        at = end = state.cursor
+        for raw in split_lines(self._lines_of(state)):
+            at += len(raw)
+            if matched == most:
+                break
+            try:
+                if chosen is not None and not chosen(record.verify(raw)):
+                    continue
+                glance = record.sound(raw)
+            except DecodeError:
+                continue
+            matched += 1
+            domains.add(glance.domain)
+            if glance.due > now:
+                later, end = later + 1, at
+        return Found(matched, later, frozenset(domains), end)
+
+    def expedite(self, name: str, chosen: Chosen, due: int, end: int) -> None:
+        """What is selected of a deferred cluster's lines before `end` is due at `due` from now on."""
+        state = self.clusters.get(name)
+        if state is None or not state.left or state.area is not Area.DEFERRED:
+            return
+        rushes = [*self._rushes.get(name, ()), _Rush(chosen, due, end)]
+        self._rushes[name] = rushes[-_MOST_RUSHES:]
+        if state.due > due:
+            self.add(replace(state, due=due))
+
+    def expedite_moved(self, segment: Segment, chosen: Chosen, due: int) -> None:
+        """The same for the clusters that an evacuation makes of a segment, now or when it is done."""
+        if segment.retired:
+            for name in self.of_segment(segment.number):
+                self.expedite(name, chosen, due, self.clusters[name].size)
+        else:
+            self._coming.setdefault(segment.number, []).append((chosen, due))
+
+    def of_segment(self, number: int) -> set[str]:
+        """The clusters that an evacuation has made of a segment."""
+        return {name for name in self.clusters if f"/M{number}-" in name}
+
+    def arrived(self, states: Iterable[ClusterState], segment: int) -> None:
+        """A segment has become these clusters."""
+        for state in states:
+            self.add(state)
+            for chosen, due in self._coming.get(segment, ()):
+                self.expedite(state.name, chosen, due, state.size)
+        self._coming.pop(segment, None)
 
     def next_due(self) -> int | None:
         """When the first deferred record in a cluster is due, ms."""
@@ -115,6 +199,8 @@ class Shelf:
         short = len(data) < state.size - state.cursor
         deferred = state.area is Area.DEFERRED
         latest = self._latest.get(name, state.due_last)
+        rushes = self._rushes.get(name, [])
+        rush_end = max((rush.end for rush in rushes), default=0)
         lines: list[tuple[bytes, record.Glance]] = []
         damaged: list[Stretch] = []
         used = octets = 0
@@ -128,8 +214,11 @@ class Shelf:
                 used += len(raw)
                 continue
             glance.due = min(glance.due, latest)
-            if len(lines) >= room or used >= most or (deferred and glance.due > now):
-                next_due = glance.due
+            rushed = state.cursor + used < rush_end
+            if rushed and glance.due > now:
+                glance.due = _rushed(rushes, state.cursor + used, raw, glance.due)
+            if len(lines) >= room or used >= most or (deferred and glance.due > now and not rushed):
+                next_due = min(glance.due, now) if rushed else glance.due
                 break
             lines.append((raw, glance))
             used += len(raw)
@@ -185,6 +274,7 @@ class Shelf:
         for name in ended:
             self.clusters.pop(name, None)
             self._latest.pop(name, None)
+            self._rushes.pop(name, None)
         for name, state in changed.items():
             if self.clusters.get(name) in (None, state):
                 self.changed.discard(name)
@@ -202,6 +292,13 @@ def _count(state: ClusterState, cursor: int, taken: int, damaged: bool, rest: by
     if damaged and cursor + len(rest) >= state.size:
         left = min(left, sum(1 for _ in split_lines(rest)))
     return max(1, left)
+
+
+def _rushed(rushes: Sequence[_Rush], at: int, raw: bytes, due: int) -> int:
+    """When a line is due that begins at `at`, and says `due`."""
+    text = record.verify(raw)
+    times = [each.due for each in rushes if at < each.end and (each.chosen is None or each.chosen(text))]
+    return min([due, *times])
 
 
 def resident_of(glance: record.Glance) -> Resident:

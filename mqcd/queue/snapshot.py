@@ -29,7 +29,7 @@ from mqcd.queue.durable import Disk, told
 from mqcd.queue.frame import Locator
 from mqcd.queue.manifest import ManifestState
 from mqcd.queue.quarantine import place_of
-from mqcd.queue.record import Glance, area_of, fields, parse, verify_all
+from mqcd.queue.record import Glance, chooser, parse, verify_all
 from mqcd.queue.replay import Walk
 from mqcd.queue.ring import Segment
 from mqcd.queue.timekeeper import seen_in
@@ -212,7 +212,7 @@ class Snapshot:
         that does not check, or of which `make` says so by a DecodeError, counts as damaged.
         """
         left = selection.limit
-        chosen = _chooser(selection)
+        chosen = chooser(selection)
         for lines, flags in self._lines(selection):
             made = []
             for text, begun in zip(verify_all(lines), flags, strict=False):
@@ -379,25 +379,6 @@ def _evacuated_between(before: ManifestState, after: ManifestState) -> bool:
 
 def _item(text: str, begun: bool) -> Item:
     return Item(parse(text), begun)
-
-
-def _chooser(selection: Selection) -> Callable[[str], bool] | None:
-    """What tells of a record's text whether it is selected; None when all are."""
-    if selection.everything:
-        return None
-    wanted = selection.unknowns
-
-    def chosen(text: str) -> bool:
-        each = fields(text)
-        try:
-            if wanted and int(each.unknowns) < wanted:
-                return False
-            area, spid, received = area_of(each.area), int(each.spid, 16), int(each.received)
-        except (ValueError, KeyError) as error:
-            raise DecodeError(f"record line holds a field that cannot be: {text[:120]!r}") from error
-        return selection.admits(area, spid, each.sender, each.address, received)
-
-    return chosen
 
 
 def _add(total: list[int], records: int, octets: int, received: int) -> None:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from mqcd.core.errors import ContentUnavailable, MqcdError, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient, Settlement, Submission
-from mqcd.core.ports import Clock, Content, Distribution, EngineFigures, Observer
+from mqcd.core.ports import Clock, Content, Distribution, EngineFigures, Expedited, Observer
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
 from mqcd.queue import names
@@ -27,6 +27,7 @@ from mqcd.queue.backlog import Backlog, bring_in
 from mqcd.queue.ballast import ballast_paths, give_up, wants_room
 from mqcd.queue.claims import Claims
 from mqcd.queue.durable import Disk, told
+from mqcd.queue.expediting import Expediting
 from mqcd.queue.figures import Figures
 from mqcd.queue.keeper import Keeper
 from mqcd.queue.onlooker import READ_ONLY
@@ -285,6 +286,13 @@ class ClusterStore:
     def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
         """Give claimed recipients back."""
         return self._live.writer.park(recipients, until)
+
+    async def expedite(self, selection: Selection, dry_run: bool = False) -> Expedited:
+        """Make mail that waits due now."""
+        shard = self._live.shard
+        if not shard.ready:
+            raise StoreUnavailable("the queue is still being read")
+        return await Expediting(shard, selection, dry_run).run()
 
     async def content(self, recipient: Recipient) -> Content:
         """The message's octets."""

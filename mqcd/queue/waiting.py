@@ -219,6 +219,13 @@ class Waiting:
                 pool.until = pool.last = latest
                 heappush(self._returns, (latest, domain))
 
+    def recall(self, domain: str, now: int) -> None:
+        """Those of a domain who stand aside come back from `now` on, so many at a time as always."""
+        pool = self._pools.get(domain)
+        if pool is not None and pool.until > now:
+            pool.until = pool.last = now
+            heappush(self._returns, (now, domain))
+
     def pop_new(self) -> Resident | None:
         """The oldest new mail."""
         return self._fresh.pop()

@@ -32,7 +32,7 @@ from mqcd.core.model import (
     Settlement,
     Submission,
 )
-from mqcd.core.ports import Clock, Observer
+from mqcd.core.ports import Clock, Expedited, Observer
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
 from mqcd.core.spid import SpidSource, accepted_by, format_spid
@@ -200,6 +200,20 @@ class MemoryStore:
             self._offer(record.key)
         self._notify()
         return _done()
+
+    async def expedite(self, selection: Selection, dry_run: bool = False) -> Expedited:
+        """Make mail that waits due now."""
+        self._check_open()
+        now = self._clock.now()
+        waiting = (self._records[key] for key in (*self._new, *(key for _, key in self._due)))
+        found = [each for each in waiting if selection.matches(each)][: selection.limit]
+        keys = {each.key for each in found}
+        later = {key for due, key in self._due if due > now and key in keys}
+        if not dry_run:
+            self._due = sorted((now if key in later else due, key) for due, key in self._due)
+            self._notify()
+        domains = frozenset(each.domain for each in found)
+        return Expedited(matched=len(found), changed=len(later), domains=domains)
 
     async def content(self, recipient: Recipient) -> MemoryContent:
         """The message's octets. StoreUnavailable when the queue does not hold the message (any more)."""

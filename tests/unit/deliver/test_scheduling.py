@@ -252,6 +252,56 @@ def test_mail_that_found_a_destination_dead_comes_back_for_its_probe() -> None:
     assert start.lane.comes_back(200) == FIRST_PROBE_MS - 100 + PROBE_GRACE_MS
 
 
+def suspend(lanes: LaneTable, name: str) -> Lane:
+    """Two recipients come for a destination that takes no connection: one is left, as its probe."""
+    fill(lanes, name, 2, first=10 * len(name))
+    for start in lanes.dispatch(0):
+        lanes.failed(start.lane, 0, REFUSED)
+        lanes.put_back(start.lane, start.job)
+        lanes.closed(start.lane, 0, working=False)
+    return lane_of(lanes, name)
+
+
+def test_a_probe_that_is_asked_for_begins_at_once() -> None:
+    lanes = table()
+    dead = suspend(lanes, "dead")
+    assert lanes.dispatch(1) == []
+    lanes.probe({"a.example"}, 2)
+    lanes.probe({"dead.example"}, 2)
+    [start] = lanes.dispatch(2)
+    assert start.lane is dead
+    lanes.failed(dead, 3, REFUSED)
+    lanes.closed(dead, 3, working=False)
+    assert dead.until == 3 + FIRST_PROBE_MS
+    assert lanes.dispatch(4) == []
+
+
+def test_probes_go_to_the_destinations_of_the_domains() -> None:
+    lanes = table()
+    dead, other = suspend(lanes, "dead"), suspend(lanes, "b")
+    lanes.probe({"b.example"}, 1)
+    assert (dead.until > 1, other.until) == (True, 1)
+    lanes.probe({"unheard.example"}, 2)
+    assert dead.until > 2
+
+
+def test_a_destination_shared_with_others_is_probed_for_any_domain() -> None:
+    lanes = table()
+    fill(lanes, "dead", 1, via=to("shared", sole=False))
+    [start] = lanes.dispatch(0)
+    lanes.failed(start.lane, 0, REFUSED)
+    lanes.closed(start.lane, 0, working=False)
+    lanes.probe({"unheard.example"}, 2)
+    assert start.lane.until == 2
+
+
+def test_all_probes_can_be_asked_for() -> None:
+    lanes = table()
+    suspend(lanes, "dead"), suspend(lanes, "b")
+    lanes.probe(None, 1)
+    assert sorted(names(lanes.dispatch(1))) == ["b", "dead"]
+
+
 def test_a_probe_that_gets_through_revives_the_lane() -> None:
     lanes = table()
     fill(lanes, "dead", 1)

@@ -1,0 +1,115 @@
+"""`queue retry` on a running server: what it makes due, what it answers, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from mqcd.cli import main
+from mqcd.core.errors import DecodeError
+from mqcd.core.events import Verb
+from mqcd.core.model import Area
+from mqcd.core.selection import Selection
+from mqcd.daemon.retrying import MOST_REASON, Retry, parse_retry
+from tests.unit.daemon.support import Running, running
+
+NOT_NOW = "*@slow.example=450 4.2.1 not now"
+
+
+async def retry(house: Running, *words: str) -> int:
+    return await asyncio.to_thread(main, ["-c", str(house.conf), "queue", "retry", *words])
+
+
+async def test_what_waits_is_tried_at_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    async with running(tmp_path, rules=[NOT_NOW]) as house:
+        await house.send("a@slow.example")
+        await house.heard(Verb.DEFERRED)
+        assert await retry(house, "--json", "--domain", "*.example", "--reason", "they are back") == 0
+        done = json.loads(capfd.readouterr().out)
+        assert (done["matched"], done["changed"]) == (1, 1)
+        while house.observer.count(Verb.DEFERRED) < 2:
+            house.observer.news.clear()
+            await house.observer.news.wait()
+        [line] = [line for line in house.log.getvalue().splitlines() if "event=retry" in line]
+        told = (f"batch={done['batch']}", f"uid={os.getuid()}", "domain=*.example", 'reason="they are back"')
+        assert all(each in line for each in told)
+
+
+async def test_a_dry_run_and_no_match_try_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    async with running(tmp_path, rules=[NOT_NOW]) as house:
+        assert await retry(house) == 0
+        assert capfd.readouterr().err == "nothing waits\n"
+        await house.send("a@slow.example")
+        await house.heard(Verb.DEFERRED)
+        assert await retry(house, "--json", "--dry-run") == 0
+        assert json.loads(capfd.readouterr().out) == {"batch": None, "matched": 1, "changed": 0}
+        assert await retry(house, "--sender", "other@*") == 0
+        assert capfd.readouterr().err == "nothing matches\n"
+        assert "event=retry" not in house.log.getvalue()
+        assert house.observer.count(Verb.ATTEMPTED) == 1
+
+
+async def test_without_a_server_it_is_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    async with running(tmp_path) as house:
+        pass
+    assert await retry(house) == 1
+    assert "no server runs at" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Retry(selection=Selection()),
+        Retry(
+            selection=Selection(
+                area=Area.DEFERRED,
+                spid=0x0123456789ABCDE0,
+                sender="",
+                recipient="a@*",
+                domain="b.example",
+                received_before=5,
+                limit=7,
+            ),
+            dry_run=True,
+            reason="why",
+        ),
+    ],
+)
+def test_a_request_survives_its_way(asked: Retry) -> None:
+    assert parse_retry(json.dumps(asked.fields()).encode()) == asked
+
+
+def test_a_reason_is_cut_and_printable() -> None:
+    assert "\n" not in parse_retry(b'{"reason":"a\\nb"}').reason
+    assert len(parse_retry(json.dumps({"reason": "x" * 999}).encode()).reason) == MOST_REASON
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b"{",
+        b"\xff",
+        b'{"domian":"x"}',
+        b'{"limit":true}',
+        b'{"limit":-1}',
+        b'{"area":"nowhere"}',
+        b'{"spid":"12"}',
+        b'{"sender":null}',
+        b"[" * 50_000,
+    ],
+)
+def test_what_is_not_understood_is_refused(body: bytes) -> None:
+    with pytest.raises(DecodeError):
+        parse_retry(body)
+
+
+async def test_nonsense_gets_400(tmp_path: Path) -> None:
+    async with running(tmp_path) as house:
+        status, text = await asyncio.to_thread(house.control.post, "/v1/retry", {"domian": "x"}, 30)
+        assert (status, text) == (400, "no such field: domian\n")
+        assert (await house.get("/v1/retry"))[0] == 405
