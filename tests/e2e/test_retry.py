@@ -39,10 +39,11 @@ def test_mail_goes_out_after_an_outage(
     mail.send(server.port, mail.message("other"), "o@other.test")
     server.metric("mqcd_destinations_suspended", 2)
 
-    server.events("deferred", 2)
+    server.events("connect-failed", 2)
     assert retry(server, domain="dead.test")["matched"] == COUNT
-    # Still dead: one recipient looked, nobody else was tried.
+    # Still dead: one recipient was the probe, and no other was tried.
     server.event("retry", domain="dead.test")
+    server.events("connect-failed", 3)
     assert len(server.seen("deferred")) <= 3
 
     dead.follow()
