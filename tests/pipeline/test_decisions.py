@@ -225,9 +225,9 @@ def test_all_that_is_found_of_a_site_is_one_piece() -> None:
 OUTAGE = (Outage(begin=10 * HOUR, end=12 * HOUR),)
 
 
-def schedule(*minutes: int, jitter: float = 0.0) -> RetrySchedule:
+def schedule(*minutes: int) -> RetrySchedule:
     return RetrySchedule(
-        delays=tuple(each * MINUTE for each in minutes), maxtime=2 * DAY, maxtime_reports=DAY, jitter=jitter
+        delays=tuple(each * MINUTE for each in minutes), maxtime=2 * DAY, maxtime_reports=DAY
     )
 
 
@@ -247,17 +247,17 @@ def test_who_is_tried_outside_of_an_outage_gets_through_at_once() -> None:
         assert replay(mail(first), OUTAGE, schedule(30), 9 * DAY) == through(0, attempts=1)
 
 
-def test_who_is_alone_is_tried_by_the_schedule() -> None:
+def test_who_is_alone_is_the_probe_each_time() -> None:
     first = 10 * HOUR
-    by_minutes = {(15, 30, 120): (4, 165), (10,): (13, 120), (190,): (2, 190)}
+    by_minutes = {(15, 30, 120): (12, 120), (10,): (16, 125), (190,): (8, 127)}
     for minutes, (attempts, waited) in by_minutes.items():
         found = replay(mail(first), OUTAGE, schedule(*minutes), 9 * DAY)
         assert found == through(waited * MINUTE, attempts=attempts)
-    twice = (*OUTAGE, Outage(begin=13 * HOUR, end=14 * HOUR))
-    assert replay(mail(first), twice, schedule(190), 9 * DAY) == through(380 * MINUTE, attempts=3)
-    # It was put off twice before, for another reason: the next delay is the third.
+    twice = (*OUTAGE, Outage(begin=12 * HOUR + 5 * MINUTE, end=14 * HOUR))
+    assert replay(mail(first), twice, schedule(190), 9 * DAY) == through(255 * MINUTE, attempts=9)
+    # That it was put off before, for another reason, makes no difference.
     late = replay(mail(first, tried=2), OUTAGE, schedule(5, 10, 130), 9 * DAY)
-    assert late == through(130 * MINUTE, attempts=2)
+    assert late == through(122 * MINUTE, attempts=27)
 
 
 def test_of_many_one_at_a_time_is_tried_and_the_others_go_when_it_gets_through() -> None:
@@ -273,30 +273,23 @@ def test_a_silent_server_has_several_attempts_before_it_is_known_to_be_dead() ->
     many = mail(*(10 * HOUR + number * 1000 for number in range(20)))
     found = replay(many, silent, schedule(15), 9 * DAY)
     # Five at once, told after a minute; a probe a minute later, told after another; two later the next.
-    back = [16 * MINUTE] * 5 + [18 * MINUTE] + [5 * MINUTE] * 14
-    waits = (at - number * 1000 for number, at in enumerate(back))
+    waits = (5 * MINUTE - number * 1000 for number in range(20))
     assert found == through(*waits, attempts=5 + 1 + 20)
 
 
 def test_who_is_too_old_is_given_up_with_a_probe_and_not_tried() -> None:
     few = mail(10 * HOUR, limit=11 * HOUR)
-    assert replay(few, OUTAGE, schedule(40), 9 * DAY) == Outcome(attempts=3, through=0, wait=HOUR)
+    assert replay(few, OUTAGE, schedule(40), 9 * DAY) == Outcome(attempts=7, through=0, wait=HOUR)
     assert replay(mail(10 * HOUR, limit=10 * HOUR), OUTAGE, schedule(40), 9 * DAY).attempts == 1
     two = mail(10 * HOUR, 10 * HOUR + 1, limit=11 * HOUR)
     found = replay(two, OUTAGE, schedule(40), 9 * DAY)
     assert (found.through, found.wait) == (0, 2 * HOUR - 1)
-    assert found.attempts <= 7
+    assert found.attempts <= 8
 
 
 def test_what_the_record_does_not_reach_is_not_counted() -> None:
     found = replay(mail(10 * HOUR), OUTAGE, schedule(40), 11 * HOUR)
-    assert found == Outcome(attempts=2, through=0, wait=HOUR)
-
-
-def test_jitter_is_the_servers_own() -> None:
-    jittered = schedule(30, jitter=0.1)
-    found = replay(mail(11 * HOUR + 45 * MINUTE), OUTAGE, jittered, 9 * DAY)
-    assert found.wait == jittered.delay_of(1 << 40, 1, 1)
+    assert found == Outcome(attempts=6, through=0, wait=HOUR)
 
 
 def test_the_model_has_the_numbers_of_the_server() -> None:

@@ -3,9 +3,9 @@
 The model is a lane of the server's (docs/scheduling.md) and one thing that happens to it: an attempt fails
 if and only if it begins in one of the outages of its site. From the first such failure on the site is known
 to be dead: nobody is tried but one recipient as its probe, after a minute, then each time after twice as
-long, never longer than the first retry delay. Who is tried in vain waits by the schedule, with the server's
-own jitter, at most to the age limit, and may be the probe again; the others wait untried, and are given up
-at their age limit by the failure of the last probe. A probe that gets through lets all go who wait.
+long, never longer than the first retry delay. Who is tried in vain waits for the next probe, at most to the
+age limit, and may be it again; the others wait untried, and are given up at their age limit by the failure
+of the last probe. A probe that gets through lets all go who wait.
 
 What else may meet mail (greylisting, limits, full mailboxes) and how long it takes to send a backlog are not
 in the model.
@@ -121,12 +121,12 @@ class _Lane:
             self._free = at
             return
         told = at + outage.took
+        self._delay = min(self._delay * 2 or FIRST_PROBE_MS, self._schedule.delays[0])
+        self._free = told + self._delay
         self._fail(number, tries, told)
         if not self._dead:
             self._fail_others(told)
         self._dead = True
-        self._delay = min(self._delay * 2 or FIRST_PROBE_MS, self._schedule.delays[0])
-        self._free = told + self._delay
 
     def _fail_others(self, told: int) -> None:
         """Those who come while the first attempt has not failed yet."""
@@ -150,7 +150,7 @@ class _Lane:
         limit = mail.limit[number]
         if told < limit:
             delay = self._schedule.delay_of(mail.spid[number], mail.qid[number], tries + 1)
-            due = min(told + delay, max(limit, told + LAST_CHANCE_MS))
+            due = min(told + delay, self._free, max(limit, told + LAST_CHANCE_MS))
             heapq.heappush(self._later, (due, number, tries + 1))
 
     # ------------------------------------------------------------ who is next
