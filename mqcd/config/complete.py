@@ -9,6 +9,7 @@ import ipaddress
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 
+from mqcd.config.faults import Faults
 from mqcd.config.login import Mechanism
 from mqcd.config.settings import (
     DeliverSettings,
@@ -26,6 +27,7 @@ SLAVE_CONNECTIONS = 500
 
 _ALL_IPV4 = str(ipaddress.IPv4Address(0))
 _LISTENER = "mta/submit/listeners/listener"
+_RELAY = "mta/deliver/relays/relay"
 
 Remarks = Iterator[tuple[str, str]]
 
@@ -87,10 +89,15 @@ def _mail_domain(host: str) -> str:
 # ---------------------------------------------------------------- what cannot be
 
 
-def contradictions(settings: Settings) -> Remarks:
-    """What no server could do; settings after `complete`."""
+def contradictions(settings: Settings, faults: Faults) -> Remarks:
+    """What no server could do; settings after `complete`.
+
+    A value that did not parse counts as left out: what follows from that is not its writer's fault.
+    """
     for check in _CHECKS:
-        yield from check(settings)
+        yield from (remark for remark in check(settings) if remark[0] not in faults)
+    for compare in _COMPARISONS:
+        yield from (remark for remark in compare(settings, faults) if remark[0] not in faults)
 
 
 def oddities(written: Settings, given: Collection[str]) -> Remarks:
@@ -128,9 +135,10 @@ def _journal(settings: Settings) -> Remarks:
         yield "mta/queue/journal/inline_max", "more than a quarter of segmentsize: a message must fit"
 
 
-def _listener_names(settings: Settings) -> Remarks:
-    names = Counter(listener.name for listener in settings.submit.listeners)
-    for index, listener in enumerate(settings.submit.listeners, start=1):
+def _listener_names(settings: Settings, faults: Faults) -> Remarks:
+    named = [*faults.sound(_LISTENER, settings.submit.listeners, "name")]
+    names = Counter(listener.name for _, listener in named)
+    for index, listener in named:
         if names[listener.name] > 1:
             yield (
                 f"{_LISTENER}[{index}]@name",
@@ -138,13 +146,14 @@ def _listener_names(settings: Settings) -> Remarks:
             )
 
 
-def _listener_ports(settings: Settings) -> Remarks:
+def _listener_ports(settings: Settings, faults: Faults) -> Remarks:
     ops = settings.ops
-    taken = Counter((each.interface, each.port) for each in settings.submit.listeners)
+    placed = [*faults.sound(_LISTENER, settings.submit.listeners, "interface", "port")]
+    taken = Counter((listener.interface, listener.port) for _, listener in placed)
     taken[ops.interface, ops.port] += 1
     # It takes IPv4 as well.
     taken.update((_ALL_IPV4, port) for interface, port in list(taken) if interface == "::")
-    for index, listener in enumerate(settings.submit.listeners, start=1):
+    for index, listener in placed:
         if listener.port and taken[listener.interface, listener.port] > 1:
             where = f"{listener.interface} port {listener.port}"
             yield f"{_LISTENER}[{index}]@port", f"another listener, or ops, has {where} too: choose another"
@@ -155,44 +164,75 @@ def _takes_all(relay: RelaySettings) -> bool:
     return not (relay.destdomains or relay.senders or relay.sendernets)
 
 
-def _relays(settings: Settings) -> Remarks:
-    relays = settings.deliver.relays
+def _relays(settings: Settings, faults: Faults) -> Remarks:
     by_domain = [
         (index, relay)
-        for index, relay in enumerate(relays, start=1)
+        for index, relay in faults.sound(_RELAY, settings.deliver.relays)
         if not (relay.senders or relay.sendernets)
     ]
     domains = Counter(domain for _, relay in by_domain for domain in relay.destdomains)
     default = [index for index, relay in by_domain if _takes_all(relay)]
     for index in default[1:]:
         text = "a second default relay: give destdomains or senders to all relays but one"
-        yield f"mta/deliver/relays/relay[{index}]", text
+        yield f"{_RELAY}[{index}]", text
     for index, relay in by_domain:
         for domain in relay.destdomains:
             if domains[domain] > 1:
                 text = f"{domain} is named twice: one relay for each domain"
-                yield f"mta/deliver/relays/relay[{index}]@destdomains", text
+                yield f"{_RELAY}[{index}]@destdomains", text
 
 
-def _zones(settings: Settings) -> Remarks:
-    names = Counter(zone.name for zone in settings.deliver.zones)
-    listeners = {listener.name for listener in settings.submit.listeners}
+def _own_listeners(settings: Settings, faults: Faults) -> Remarks:
+    """Relays that would give us our own mail back."""
+    listeners = [each for _, each in faults.sound(_LISTENER, settings.submit.listeners, "interface", "port")]
+    for index, relay in faults.sound(_RELAY, settings.deliver.relays, "address"):
+        for listener in listeners:
+            if listener.port == relay.address.port and _reaches(relay.address.host, listener.interface):
+                text = f"is our own listener {listener.name}: mail would come back until it counts as looping"
+                yield f"{_RELAY}[{index}]@address", text
+                break
+
+
+def _reaches(host: str, interface: str) -> bool:
+    """Whether a host is the machine that listens on an interface, as far as its name or address tells."""
+    if host == interface:
+        return True
+    everywhere = interface in (_ALL_IPV4, "::")
+    if host == "localhost":
+        return everywhere or interface.startswith("127.") or interface in ("::1", "localhost")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    own = address.is_loopback or address.is_unspecified
+    if everywhere:
+        return own and (address.version == 4 or interface == "::")
+    return address.is_unspecified and (interface.startswith("127.") or interface == "::1")
+
+
+def _zones(settings: Settings, faults: Faults) -> Remarks:
+    stem = "mta/deliver/zones/zone"
+    names = Counter(zone.name for _, zone in faults.sound(stem, settings.deliver.zones, "name"))
+    named = [*faults.sound(_LISTENER, settings.submit.listeners, "name")]
+    listeners = {listener.name for _, listener in named}
+    whole = len(named) == len(settings.submit.listeners)
     for index, zone in enumerate(settings.deliver.zones, start=1):
-        path = f"mta/deliver/zones/zone[{index}]"
+        path = f"{stem}[{index}]"
         if names[zone.name] > 1:
             yield f"{path}@name", f"{zone.name} names another zone too: give each its own"
         for number, match in enumerate(zone.matches, start=1):
             for name in match.listener:
-                if name not in listeners:
+                if name not in listeners and whole:
                     yield f"{path}/match[{number}]@listener", f"no listener is called {name}"
 
 
-def _destinations(settings: Settings) -> Remarks:
-    matches = Counter(entry.match.lower() for entry in settings.deliver.destinations)
-    for index, entry in enumerate(settings.deliver.destinations, start=1):
+def _destinations(settings: Settings, faults: Faults) -> Remarks:
+    stem = "mta/deliver/destinations/destination"
+    named = [*faults.sound(stem, settings.deliver.destinations, "match")]
+    matches = Counter(entry.match.lower() for _, entry in named)
+    for index, entry in named:
         if matches[entry.match.lower()] > 1:
-            path = f"mta/deliver/destinations/destination[{index}]@match"
-            yield path, f"{entry.match} is named twice: put all that is said of it into one element"
+            yield f"{stem}[{index}]@match", f"{entry.match} is named twice: put all of it into one element"
 
 
 def _logins(settings: Settings) -> Remarks:
@@ -222,22 +262,21 @@ def _relay_tls(settings: Settings) -> Remarks:
         yield "mta/deliver/client/anonssl@mandatory", "contradicts anonssl N: say Y there, or N here"
 
 
-def _senders(settings: Settings) -> Remarks:
-    matches = Counter(entry.match.lower() for entry in settings.deliver.senders)
-    for index, entry in enumerate(settings.deliver.senders, start=1):
+def _senders(settings: Settings, faults: Faults) -> Remarks:
+    stem = "mta/deliver/senders/sender"
+    named = [*faults.sound(stem, settings.deliver.senders, "match")]
+    matches = Counter(entry.match.lower() for _, entry in named)
+    for index, entry in named:
         if matches[entry.match.lower()] > 1:
-            path = f"mta/deliver/senders/sender[{index}]@match"
-            yield path, f"{entry.match} is named twice: give it one rate"
+            yield f"{stem}[{index}]@match", f"{entry.match} is named twice: give it one rate"
 
 
-_CHECKS: tuple[Callable[[Settings], Remarks], ...] = (
-    _roots,
-    _journal,
+_CHECKS: tuple[Callable[[Settings], Remarks], ...] = (_roots, _journal, _logins, _relay_tls)
+_COMPARISONS: tuple[Callable[[Settings, Faults], Remarks], ...] = (
     _listener_names,
     _listener_ports,
     _relays,
-    _logins,
-    _relay_tls,
+    _own_listeners,
     _zones,
     _destinations,
     _senders,

@@ -37,6 +37,9 @@ _SAFELY = _Parsing(
 """What keeps a parser to the octets that it is given."""
 
 
+_MOST_ATTRIBUTES = 100
+
+
 class BadDocument(ConfigError):
     """The octets are no XML document that is taken here; `line` says where, 1 if the parser does not."""
 
@@ -117,11 +120,16 @@ def _refuse_declarations(info: etree.DocInfo) -> None:
 
 
 def _node(element: etree._Element) -> Node:
-    texts = [element.text, *(child.tail for child in element)]
+    attributes = element.attrib
+    # lxml finds each of them from the first on: a hundred thousand take minutes.
+    if len(attributes) > _MOST_ATTRIBUTES:
+        raise BadDocument(element.sourceline or 1, f"<{element.tag!s}> has {len(attributes)} attributes")
+    children = [*element]
+    texts = [element.text, *(child.tail for child in children)]
     return Node(
         name=str(element.tag),
         line=element.sourceline or 1,
-        attributes={str(name): str(value) for name, value in element.attrib.items()},
+        attributes={str(name): str(value) for name, value in attributes.items()},
         text=" ".join(text.strip() for text in texts if text and text.strip()),
-        children=tuple(_node(child) for child in element if isinstance(child.tag, str)),
+        children=tuple(_node(child) for child in children if isinstance(child.tag, str)),
     )

@@ -25,10 +25,18 @@ NONE = "-"
 """The text that says "none" where nothing would say "the default"."""
 
 LARGEST = 2**63 - 1
+_SHOWN = 200
+"""Characters of a bad value that its error shows."""
 
 
 class BadValue(ConfigError):
     """A text is not what its kind expects. Carries no place: only the reader of the file knows it."""
+
+
+def shown(text: str) -> str:
+    """A text in quotes, cut to what a line of a terminal may show."""
+    cut = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return f'"{cut}"' if cut.isprintable() else ascii(cut)
 
 
 class Kind(abc.ABC, Generic[Value]):
@@ -54,7 +62,7 @@ class Kind(abc.ABC, Generic[Value]):
 
     def refuse(self, text: str) -> BadValue:
         """The error for a text that does not fit."""
-        return BadValue(f'"{text}" does not fit: expected {self.expected}')
+        return BadValue(f"{shown(text)} does not fit: expected {self.expected}")
 
 
 OCTETS = {"G": GIB, "M": MIB, "K": KIB}
@@ -319,10 +327,14 @@ class Text(Kind[str]):
 
     @property
     def expected(self) -> str:
-        return "text"
+        return "text without control characters other than line ends and tabs"
 
     def parse(self, text: str) -> str:
-        stripped = text.strip()
+        # A peer may see a line end in each of them, and CR is one where it cannot be seen.
+        lines = text.strip().replace("\r\n", "\n").split("\n")
+        if not all(line.replace("\t", "").isprintable() for line in lines):
+            raise self.refuse(text)
+        stripped = "\n".join(lines)
         return "" if stripped == NONE else stripped
 
     def show(self, value: str) -> str:
@@ -390,7 +402,14 @@ class Listed(Kind[tuple[Value, ...]]):
 
     def parse(self, text: str) -> tuple[Value, ...]:
         items = [] if text == NONE else [item.strip() for item in text.split(self.separator)]
-        values = tuple(self.kind.parse(item) for item in items if item)
+        other = "," if self.separator == "|" else "|"
+        try:
+            values = tuple(self.kind.parse(item) for item in items if item)
+        except BadValue:
+            if other in text:
+                hint = f'write "{self.separator}" between values, not "{other}"'
+                raise BadValue(f"{shown(text)}: {hint}") from None
+            raise
         if len(values) < self.least:
             raise self.refuse(text)
         return values

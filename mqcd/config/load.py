@@ -13,10 +13,11 @@ import pathlib
 from collections.abc import Callable
 
 from mqcd.config.complete import complete, contradictions, oddities
-from mqcd.config.document import BadDocument, parse_document
+from mqcd.config.document import BadDocument, Node, parse_document
+from mqcd.config.faults import Faults
 from mqcd.config.login import Secret
 from mqcd.config.problems import BadConfiguration, Remark
-from mqcd.config.reader import At, Reader
+from mqcd.config.reader import At, Reader, TooManyErrors
 from mqcd.config.settings import Settings
 from mqcd.config.tokens import Tokens
 
@@ -33,6 +34,8 @@ class Loaded:
     warnings: tuple[Remark, ...]
     var: pathlib.Path
     """What %DIRVAR% stands for; absolute."""
+    remark: Callable[[str, str], Remark] = dataclasses.field(compare=False, repr=False)
+    """Of a path, with list indexes, and a text: a remark that has the line."""
 
 
 def load(path: pathlib.Path, *, var: pathlib.Path | None, hostname: str) -> Loaded:
@@ -101,20 +104,29 @@ def load_text(
         root = parse_document(octets)
     except BadDocument as error:
         raise BadConfiguration((Remark(file=name, line=error.line, path="", text=str(error)),)) from None
+    try:
+        settings = _read(root, reader, secret)
+    except TooManyErrors:
+        raise BadConfiguration(tuple(reader.errors)) from None
+    if reader.errors:
+        raise BadConfiguration(tuple(reader.errors))
+    warnings = sorted(reader.warnings)
+    if (more := reader.warned - len(warnings)) > 0:
+        warnings.append(Remark(file=name, line=0, path="", text=f"{more} more warnings are not listed"))
+    return Loaded(settings=settings, warnings=tuple(warnings), var=tokens.var, remark=reader.remark)
+
+
+def _read(root: Node, reader: Reader, secret: Callable[[pathlib.Path], str] | None) -> Settings:
+    """The settings of a document; the reader keeps the remarks. Raises TooManyErrors."""
     written = reader.read(root)
     settings = complete(written, reader.given)
-    wrong = {remark.path for remark in reader.errors}
-    for path, text in contradictions(settings):
-        # A value that did not parse counts as left out: what follows from that is not its writer's fault.
-        if path not in wrong:
-            reader.error(At(shown=path), text)
+    for path, text in contradictions(settings, Faults(remark.path for remark in reader.errors)):
+        reader.error(At(shown=path), text)
     if secret is not None:
         settings = _with_secrets(settings, reader, secret)
     for path, text in oddities(written, reader.given):
         reader.warn(At(shown=path), text)
-    if reader.errors:
-        raise BadConfiguration(tuple(reader.errors))
-    return Loaded(settings=settings, warnings=tuple(sorted(reader.warnings)), var=tokens.var)
+    return settings
 
 
 def defaults(*, var: pathlib.Path, hostname: str) -> Settings:

@@ -43,7 +43,8 @@ class Pattern(Kind[str]):
         return self.expecting
 
     def parse(self, text: str) -> str:
-        if re.fullmatch(self.form, text) is None:
+        # They go into headers and commands; \s and the like know the controls of ASCII alone.
+        if re.fullmatch(self.form, text) is None or not text.isprintable():
             raise self.refuse(text)
         return text
 

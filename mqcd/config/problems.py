@@ -20,9 +20,17 @@ class Remark:
         return f"{where}{self.path}: {self.text}" if self.path else f"{where}{self.text}"
 
 
+MOST = 100
+"""Errors of a file that are reported; as many warnings. Nobody reads more, and to find them all could take
+minutes."""
+
+
 class BadConfiguration(ConfigError):
     """A file does not load. Its text has one line for each error, in the order of the file."""
 
     def __init__(self, remarks: tuple[Remark, ...]) -> None:
         self.remarks = tuple(sorted(remarks))
-        super().__init__("\n".join(map(str, self.remarks)))
+        lines = [*map(str, self.remarks)]
+        if len(lines) >= MOST:
+            lines.append(f"reading ended after {MOST} errors; there may be more")
+        super().__init__("\n".join(lines))

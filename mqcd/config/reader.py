@@ -16,10 +16,17 @@ from mqcd.config.document import Node
 from mqcd.config.fields import NONE, BadValue
 from mqcd.config.glossed import default_of
 from mqcd.config.places import PLACES, Place
-from mqcd.config.problems import Remark
+from mqcd.config.problems import MOST, Remark
 from mqcd.config.schema import ROOT
 from mqcd.config.settings import Settings
 from mqcd.config.tokens import Tokens
+
+_LONGEST_NAME = 80
+"""Characters of an unknown name that others are compared with: the comparison is quadratic."""
+
+
+class TooManyErrors(Exception):
+    """The walk has ended early: as many errors were found as are reported."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,12 +48,16 @@ class Reader:
     def __init__(self, file: str, tokens: Tokens) -> None:
         self.errors: list[Remark] = []
         self.warnings: list[Remark] = []
+        self.warned = 0
+        """Warnings, those that are not kept among them."""
         self.lines: dict[str, int] = {}
         """The line of each element and attribute of the document, by its path with list indexes."""
         self.given: set[str] = set()
         """The paths of the values that are not left to their defaults."""
         self._file = file
         self._tokens = tokens
+        self._defaults: dict[str, Any] = {}
+        """Values by path: a list may ask for the same default many thousand times."""
 
     def read(self, root: Node) -> Settings:
         """The settings of a document, nothing inherited yet."""
@@ -57,12 +68,16 @@ class Reader:
         return settings
 
     def error(self, at: At, text: str) -> None:
-        """Note an error."""
-        self.errors.append(self._remark(at, text))
+        """Note an error. Raises TooManyErrors when that are enough."""
+        self.errors.append(self.remark(at.shown, text))
+        if len(self.errors) >= MOST:
+            raise TooManyErrors
 
     def warn(self, at: At, text: str) -> None:
-        """Note a warning."""
-        self.warnings.append(self._remark(at, text))
+        """Note a warning; those beyond `MOST` are counted."""
+        self.warned += 1
+        if len(self.warnings) < MOST:
+            self.warnings.append(self.remark(at.shown, text))
 
     def line_of(self, path: str) -> int:
         """The line of a path, else that of the nearest element around it; 1 for the root."""
@@ -70,8 +85,9 @@ class Reader:
             path = path[: max(path.rfind("/"), path.rfind("@"), 0)]
         return self.lines.get(path, 1)
 
-    def _remark(self, at: At, text: str) -> Remark:
-        return Remark(file=self._file, line=self.line_of(at.shown), path=at.shown, text=text)
+    def remark(self, path: str, text: str) -> Remark:
+        """A text about what stands at a path, list indexes included, with its line."""
+        return Remark(file=self._file, line=self.line_of(path), path=path, text=text)
 
     # ------------------------------------------------------------ blocks
 
@@ -153,16 +169,14 @@ class Reader:
             self.lines[here.shown] = node.line
             value = Node(name=name, line=node.line, attributes={}, text=node.attributes[name], children=())
             if f"@{name}" not in known and not self._pending(here, value):
-                names = [*known, *pending.known_names(at.bare)]
-                self.error(here, "unknown attribute" + _suggest(f"@{name}", names, here.bare))
+                self.error(here, "unknown attribute" + _suggest(f"@{name}", known, at.bare))
 
     def _foreign(self, node: Node, around: At, names: Iterable[str]) -> None:
         """An element that the schema does not have here."""
         at = around.into(node.name)
         self.lines.setdefault(at.shown, node.line)
         if not self._pending(at, node):
-            names = [*names, *pending.known_names(around.bare)]
-            self.error(at, "unknown element" + _suggest(node.name, names, at.bare))
+            self.error(at, "unknown element" + _suggest(node.name, names, around.bare))
 
     def _pending(self, at: At, node: Node) -> bool:
         """Remark on what has no effect yet, also deep inside; False if the tables do not know it."""
@@ -231,7 +245,10 @@ class Reader:
         return value
 
     def _default(self, place: Place) -> Any:
-        return self._parse(place, place.default_text) if place.default_text else place.default
+        if place.path not in self._defaults:
+            text = place.default_text
+            self._defaults[place.path] = self._parse(place, text) if text else place.default
+        return self._defaults[place.path]
 
     def _parse(self, place: Place, text: str) -> Any:
         value = place.row.kind.parse(self._tokens.expand(text))
@@ -249,14 +266,19 @@ def _text(row: Row, holder: Node | None) -> str:
     return (holder.attributes.get(row.xml_attribute, "") if row.xml_attribute else holder.text).strip()
 
 
-def _suggest(name: str, names: Iterable[str], path: str = "") -> str:
-    """The end of an error about an unknown name: what was probably meant, or where the name belongs."""
-    known = {each.lower(): each for each in names}
-    close = difflib.get_close_matches(name.lower(), known, n=1)
-    if close:
+def _suggest(name: str, names: Iterable[str], around: str | None = None) -> str:
+    """The end of an error about an unknown name: what was probably meant, or where the name belongs.
+
+    `names` are those that the schema has there; `around` is the path of what holds the name, if it has one.
+    """
+    attribute = name.startswith("@")
+    effective = [each for each in names if around is None or not pending.is_known(join(around, each))]
+    read_over = [] if around is None else pending.known_names(around)
+    known = {each.lower(): each for each in (*names, *read_over) if each.startswith("@") is attribute}
+    if len(name) <= _LONGEST_NAME and (close := difflib.get_close_matches(name.lower(), known, n=1)):
         return f": did you mean {known[close[0]]}?"
-    tail = name if name.startswith("@") else f"/{name}"
-    home = next((home for home in PLACES if path and home.endswith(tail)), None)
+    tail = name if attribute else f"/{name}"
+    home = next((home for home in PLACES if around is not None and home.endswith(tail)), None)
     if home:
         return f" here: it belongs at {home}"
-    return f": expected one of {', '.join(sorted(known.values()))}" if known else ": nothing is expected here"
+    return f": expected one of {', '.join(sorted(effective))}" if effective else ": nothing is expected here"

@@ -12,7 +12,14 @@ from typing import Any
 
 from mqcd.config.blocks import Block, Many, join
 from mqcd.config.schema import ROOT
-from mqcd.config.settings import ListenerSettings, Settings
+from mqcd.config.settings import (
+    DestinationSettings,
+    ListenerSettings,
+    RelaySettings,
+    SenderSettings,
+    Settings,
+    ZoneSettings,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,13 +83,40 @@ def _differences(block: Block, path: str, old: Any, new: Any) -> Iterator[str]:
         here = join(path, entry.name)
         if isinstance(entry, Block):
             yield from _differences(entry, here, before, after)
-        elif isinstance(entry, Many) and _names(before) == _names(after) != []:
-            for name, one, other in zip(_names(before), before, after, strict=True):
-                yield from _differences(entry.item, f"{here}/{entry.item.name}[{name}]", one, other)
+        elif isinstance(entry, Many):
+            yield from _in_list(entry, here, before, after)
         else:
             yield here
 
 
-def _names(items: Sequence[Any]) -> list[str]:
-    """What tells the items of a list apart; none where they have no names."""
-    return [item.name for item in items if isinstance(item, ListenerSettings)]
+def _in_list(many: Many, path: str, before: Sequence[Any], after: Sequence[Any]) -> Iterator[str]:
+    """Paths of what differs in a list: the values of items in both, the items that are in one alone."""
+    old, new = _by_name(before), _by_name(after)
+    if old is None or new is None or [name for name in old if name in new] != [n for n in new if n in old]:
+        # What comes first may matter.
+        yield path
+        return
+    for name in dict.fromkeys([*old, *new]):
+        here = join(path, f"{many.item.name}[{name}]")
+        if name in old and name in new:
+            yield from _differences(many.item, here, old[name], new[name])
+        else:
+            yield here
+
+
+def _by_name(items: Sequence[Any]) -> dict[str, Any] | None:
+    """The items of a list by what tells them apart; None where nothing does."""
+    named = {_name(item): item for item in items}
+    return named if len(named) == len(items) and "" not in named else None
+
+
+def _name(item: Any) -> str:
+    match item:
+        case ListenerSettings() | ZoneSettings():
+            return item.name
+        case DestinationSettings() | SenderSettings():
+            return item.match
+        case RelaySettings():
+            return f"{item.address.host}:{item.address.port}"
+        case _:
+            return ""

@@ -1,8 +1,9 @@
 """The process around the server: event loop, signals, exit code.
 
 * SIGTERM and SIGINT stop the server; a second one changes nothing, the stop is under way.
-* SIGHUP reads the configuration again. One with errors is refused, with all of them in the log, and the
-  old one stays. What changed, and what of it needs a restart, is in the log.
+* SIGHUP reads the configuration again, in a thread: mail does not wait for it. One with errors is refused,
+  with all of them in the log, and the old one stays. What changed, and what of it needs a restart, is in
+  the log.
 * Exit code 0 after a stop that was asked for, 1 when the server could not start or a part of it failed:
   a supervisor should start it again then.
 * A stop that hangs is cut off after ten seconds. That loses nothing: stopping is crashing politely.
@@ -18,8 +19,9 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar, cast
 
 from mqcd.config.load import Loaded
 from mqcd.config.problems import BadConfiguration
@@ -44,6 +46,7 @@ again and again takes 5 percent of the time, at 2000 it takes 3, here a thousand
 and all mail waits for a look: at 20,000 and 10 it took 10 to 60 ms while a queue grew."""
 CUT_OFF_SECONDS = 9.9
 
+Result = TypeVar("Result")
 Load = Callable[[], Loaded]
 """Reads the configuration, now; raises BadConfiguration."""
 
@@ -81,6 +84,33 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
+async def in_thread(work: Callable[[], Result], name: str) -> Result:
+    """What `work` returns or raises, from a thread that the end of the process does not wait for."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Result] = loop.create_future()
+
+    def finish(result: Result | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(cast(Result, result))
+
+    def run() -> None:
+        result, failure = None, None
+        try:
+            result = work()
+        except BaseException as error:
+            failure = error
+        # The loop may have ended meanwhile.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(finish, result, failure)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await done
+
+
 class Process:
     """One run of the server, from its configuration to its exit code."""
 
@@ -100,6 +130,9 @@ class Process:
         self._identity = identity or SystemIdentity()
         self._stop = asyncio.Event()
         self._server: Server | None = None
+        self._reloads_asked = 0
+        """Of them the first is under way."""
+        self._reloading: asyncio.Future[None] | None = None
         self._cutter: threading.Timer | None = None
         self._clock = SystemClock()
         self._log = Log(self._clock, stream or sys.stderr, loaded.settings.ops.log)
@@ -188,19 +221,37 @@ class Process:
     def _told_to_reload(self) -> None:
         if self._server is None or self._stop.is_set():
             return
-        try:
-            loaded = self._load()
-        except BadConfiguration as error:
-            for remark in error.remarks:
-                log.error("%s", remark)
-            log.error("SIGHUP: the new configuration has errors; the old one stays")
-            return
+        self._reloads_asked += 1
+        if self._reloads_asked == 1:
+            self._reloading = asyncio.ensure_future(self._reload(self._server))
+
+    async def _reload(self, server: Server) -> None:
+        """Read the configuration; once more if that was asked for meanwhile."""
+        while self._reloads_asked and not self._stop.is_set():
+            self._reloads_asked = 1
+            try:
+                loaded = await in_thread(self._load, "configuration")
+            except BadConfiguration as error:
+                for line in str(error).split("\n"):
+                    log.error("%s", line)
+                log.error("SIGHUP: the new configuration has errors; the old one stays")
+            except Exception as error:
+                log.error("SIGHUP: the configuration cannot be read, the old one stays", exc_info=error)
+            else:
+                if not self._stop.is_set():
+                    self._take_over(server, loaded)
+            self._reloads_asked -= 1
+
+    def _take_over(self, server: Server, loaded: Loaded) -> None:
         for warning in loaded.warnings:
             log.warning("%s", warning)
-        changes = self._server.reload(loaded.settings)
-        log.info("SIGHUP: took over: %s", ", ".join(changes.applied) or "nothing has changed that can be")
+        changes = server.reload(loaded.settings)
+        if changes.applied:
+            log.info("SIGHUP: took over: %s", ", ".join(changes.applied))
         if changes.needs_restart:
             log.warning("SIGHUP: needs a restart: %s", ", ".join(changes.needs_restart))
+        if not (changes.applied or changes.needs_restart):
+            log.info("SIGHUP: no setting has changed")
 
     def _cut_off_later(self, code: int) -> None:
         """Counts from the first call. A thread, for the loop itself may hang, on a disk for one."""

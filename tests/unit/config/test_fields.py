@@ -69,7 +69,7 @@ ROUND_TRIPS: list[tuple[Kind[Any], st.SearchStrategy[Any]]] = [
     (Boolean(), st.booleans()),
     (Choice(LogFormat), st.sampled_from(LogFormat)),
     (Line(), LINES),
-    (Text(), st.text().map(str.strip).filter(lambda text: text != "-")),
+    (Text(), st.lists(LINES).map("\n".join).map(str.strip).filter(lambda text: text != "-")),
     (FilePath(), WORDS.map(lambda name: pathlib.Path("/srv") / name)),
     (HOST_NAME, st.lists(WORDS, min_size=1, max_size=4).map(".".join)),
     (NAME, WORDS),

@@ -493,3 +493,27 @@ def test_the_pages_are_bound_to_an_address() -> None:
     [error] = errors('<mailserver><ops interface="localhost"/></mailserver>')
     assert (error.path, "an IP address" in str(error)) == ("ops@interface", True)
     assert loaded('<mailserver><ops interface="[::1]"/></mailserver>').settings.ops.interface == "::1"
+
+
+@pytest.mark.parametrize(
+    ("interface", "host", "own"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("127.0.0.1", "localhost", True),
+        ("0.0.0.0", "127.0.0.1", True),
+        ("::", "127.0.0.2", True),
+        ("::", "::1", True),
+        ("127.0.0.1", "127.0.0.2", False),
+        ("192.0.2.1", "192.0.2.1", True),
+        ("0.0.0.0", "192.0.2.1", False),
+        ("0.0.0.0", "::1", False),
+        ("127.0.0.1", "relay.example.net", False),
+    ],
+)
+def test_a_relay_that_is_our_own_listener_is_an_error(interface: str, host: str, own: bool) -> None:
+    address = f"[{host}]:2525" if ":" in host else f"{host}:2525"
+    text = f"""<mailserver><mta>
+  <submit><listeners><listener interface="{interface}" port="2525"/></listeners></submit>
+  <deliver><relays><relay address="{address}"/></relays></deliver></mta></mailserver>"""
+    assert [error.path for error in errors(text)] == ["mta/deliver/relays/relay[1]@address"] * own
+    assert errors(text.replace('port="2525"', 'port="25"')) == ()

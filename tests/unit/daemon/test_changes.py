@@ -4,7 +4,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from mqcd.config.ops_settings import EventsSettings
-from mqcd.config.settings import ListenerSettings, QueueSettings, ServerSettings, Settings, SubmitSettings
+from mqcd.config.settings import (
+    DeliverSettings,
+    DestinationSettings,
+    HostPort,
+    ListenerSettings,
+    QueueSettings,
+    RelaySettings,
+    ServerSettings,
+    Settings,
+    SubmitSettings,
+)
 from mqcd.daemon.changes import compare
 
 
@@ -54,4 +64,31 @@ def test_a_door_takes_its_server_over_but_not_its_port() -> None:
 def test_another_door_needs_a_restart_and_the_others_take_theirs_over() -> None:
     changes = compare(with_listeners("a"), with_listeners("a", "b", maxrecips=5))
     assert changes.applied == ("mta/submit/listeners/listener[a]/server/maxrecips",)
-    assert changes.needs_restart == ("mta/submit/listeners",)
+    assert changes.needs_restart == ("mta/submit/listeners/listener[b]",)
+
+
+def test_in_a_list_only_what_changed_is_named() -> None:
+    def with_destinations(*entries: DestinationSettings) -> Settings:
+        return replace(Settings(), deliver=DeliverSettings(destinations=entries))
+
+    a, b, c = (DestinationSettings(match=f"{name}.example") for name in "abc")
+    old = with_destinations(a, b)
+    path = "mta/deliver/destinations"
+    slower = replace(b, maxserverconnections=1)
+    changed = (f"{path}/destination[b.example]@maxserverconnections",)
+    assert compare(old, with_destinations(a, slower)).applied == changed
+    added = (f"{path}/destination[a.example]", f"{path}/destination[c.example]")
+    assert compare(old, with_destinations(b, c)).applied == added
+    # Which of two fits first may matter.
+    assert compare(old, with_destinations(b, a)).applied == (path,)
+
+
+def test_relays_of_one_address_are_named_as_a_list() -> None:
+    def with_relays(*domains: str) -> Settings:
+        relays = tuple(RelaySettings(address=HostPort(host="h", port=25), destdomains=(d,)) for d in domains)
+        return replace(Settings(), deliver=DeliverSettings(relays=relays))
+
+    assert compare(with_relays("a", "b"), with_relays("a", "c")).applied == ("mta/deliver/relays",)
+    assert compare(with_relays("a"), with_relays("c")).applied == (
+        "mta/deliver/relays/relay[h:25]@destdomains",
+    )

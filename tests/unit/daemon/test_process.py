@@ -97,6 +97,47 @@ async def test_sighup_takes_over_what_is_new_and_refuses_what_is_wrong(tmp_path:
     assert await main == 0
 
 
+async def test_sighup_reads_beside_the_loop_and_names_no_change(tmp_path: Path) -> None:
+    conf = write_conf(tmp_path)
+    go_on, readers = threading.Event(), list[str]()
+
+    def slowly() -> Loaded:
+        readers.append(threading.current_thread().name)
+        # While the loop waits for it, this never comes.
+        assert go_on.wait(60)
+        return loader(conf)
+
+    log = Told()
+    main = asyncio.ensure_future(Process(loader(conf), slowly, conf, stream=log).main())
+    await log.until("event=ready")
+    os.kill(os.getpid(), signal.SIGHUP)
+    while not readers:
+        await asyncio.sleep(0)
+    os.kill(os.getpid(), signal.SIGHUP)
+    go_on.set()
+    await log.until("no setting has changed")
+    await log.until("no setting has changed")
+    assert len(readers) == 2
+    assert threading.main_thread().name not in readers
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await main == 0
+
+
+async def test_a_configuration_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
+    conf = write_conf(tmp_path)
+
+    def never() -> Loaded:
+        raise RecursionError("too deep")
+
+    log = Told()
+    main = asyncio.ensure_future(Process(loader(conf), never, conf, stream=log).main())
+    await log.until("event=ready")
+    os.kill(os.getpid(), signal.SIGHUP)
+    await log.until("the old one stays")
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await main == 0
+
+
 async def test_a_part_that_fails_stops_it_with_1(tmp_path: Path) -> None:
     conf = write_conf(tmp_path)
     log, main = begin(conf)
