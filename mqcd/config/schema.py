@@ -252,6 +252,7 @@ DELIVER = Block(
         row("maxidletime", Duration()),
         row("maxrecips", Count()),
         row("smtpport", Count(least=1, most=65535)),
+        row("local_mx", YES_NO),
         row("watchdog", Duration()),
         *AUDIT,
         CLIENT,

@@ -366,6 +366,9 @@ class DeliverSettings(AuditSettings):
     )
     maxrecips: int = setting(50, "recipients in one transaction; 0 = no limit")
     smtpport: int = setting(25, "TCP port of hosts found by DNS")
+    local_mx: bool = setting(
+        False, "mail may go to addresses of this machine, and to loopback and link-local ones, that DNS names"
+    )
     watchdog: int = setting(
         6 * HOUR, "time without progress after which mail counts as stuck; 0 = never", "milliseconds"
     )

@@ -250,6 +250,9 @@ class Dialer(Protocol):
     async def dial(self, address: str, port: int, source: str) -> Connection:
         """Connect to an IP address, from `source` ("" = the system's choice)."""
 
+    def is_own(self, address: str) -> bool:
+        """Whether an IP address is one of this machine's."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:

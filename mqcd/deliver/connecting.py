@@ -4,12 +4,14 @@ Guarantees: at most `MAX_ADDRESSES` are tried. Where TLS is opportunistic (polic
 whose TLS fails is tried again without it at once, and not asked for it for a while (see `tls_failures`);
 where TLS is required (encrypt, verify) nothing goes without it (4.7.5). Where an own address cannot be used
 its zone's next one of the family is. A shortage of this machine's ends the search. The outcome when none
-will do is permanent only if DNS is certain that no MX host exists (5.4.4).
+will do is permanent only if DNS is certain that no MX host exists (5.4.4), or none that mail is sent to: an
+address of this machine, a loopback or link-local one (5.4.6; not where `local_mx` allows it, nor of a relay).
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mqcd.config.settings import ClientSettings, TlsPolicy
@@ -27,7 +29,7 @@ from mqcd.deliver.exchange import Manners, State
 from mqcd.deliver.link import Link
 from mqcd.deliver.manners import client_for, manners_for
 from mqcd.deliver.policy import Hop, sources_for
-from mqcd.deliver.routing import Destination, order
+from mqcd.deliver.routing import Destination, order, unfit
 from mqcd.deliver.shop import Shop
 
 MAX_ADDRESSES = 5
@@ -52,6 +54,8 @@ class NoHost:
     connect_ms: int = 0
     ours: bool = False
     """The own address that it was tried from was at fault."""
+    loops: bool = False
+    """The host is this machine."""
     shortage: bool = False
     """This machine had no descriptor, port or buffer left: no destination is at fault."""
 
@@ -85,15 +89,13 @@ async def connect(shop: Shop, hop: Hop, turn: int) -> Link | NoHost:
     worst = missing
     tried = 0
     for host in order(destination, turn):
-        try:
-            addresses = await shop.resolver.addresses(host)
-        except NameNotFound:
-            continue
-        except ResolveFailed as error:
-            if worst is missing:
-                reply = Reply(code=451, status="4.4.3", text=f"no answer from DNS: {error}")
-                short = isinstance(error, LookupShortage)
-                worst = NoHost(reply=reply, phase=Phase.ROUTE, host=host, shortage=short)
+        addresses = await _look_up(shop, destination, host)
+        if isinstance(addresses, NoHost):
+            # What may be better later goes before what never will, and what was tried before both.
+            if worst is missing or (worst.phase is Phase.ROUTE and addresses.reply.code < 500):
+                worst = addresses
+            if addresses.loops:
+                break
             continue
         for address in addresses:
             if tried == MAX_ADDRESSES:
@@ -106,6 +108,29 @@ async def connect(shop: Shop, hop: Hop, turn: int) -> Link | NoHost:
             if _telling(found) >= _telling(worst):
                 worst = found
     return worst
+
+
+async def _look_up(shop: Shop, destination: Destination, host: str) -> Sequence[str] | NoHost:
+    """The addresses of a host that may be tried, none where it has none; or why they are not to be had."""
+    try:
+        found = await shop.resolver.addresses(host)
+    except NameNotFound:
+        return ()
+    except ResolveFailed as error:
+        reply = Reply(code=451, status="4.4.3", text=f"no answer from DNS: {error}")
+        return NoHost(reply=reply, phase=Phase.ROUTE, host=host, shortage=isinstance(error, LookupShortage))
+    if not found or destination.relay or shop.settings.local_mx:
+        return found
+    whys = {address: unfit(address) for address in found}
+    own = [address for address, why in whys.items() if not why and shop.dialer.is_own(address)]
+    if not own and (fit := [address for address, why in whys.items() if not why]):
+        return fit
+    # Hosts that are preferred no more than this machine would only send it back (RFC 5321, 5.1).
+    address, why = (own[0], "own") if own else next(iter(whys.items()))
+    text = f"{host} [{address}] is no address to send mail to: {why}"
+    return NoHost(
+        reply=Reply(code=550, status="5.4.6", text=text), phase=Phase.ROUTE, host=host, loops=bool(own)
+    )
 
 
 def _telling(found: NoHost) -> int:

@@ -125,8 +125,10 @@ class Dialogue(Prelude):
         self._body = _Body.NONE
         self._phase = Phase.MAIL
         refusal = envelope.obstacle(transaction, offered)
-        if refusal is not None:
-            outcomes.bounce_all(refusal)
+        for index in range(len(outcomes)):
+            if (reply := refusal or envelope.unsendable(transaction, index)) is not None:
+                outcomes.bounce(index, reply)
+        if outcomes.decided:
             return self.state
         chunked = self._manners.chunking and "CHUNKING" in offered
         self._wrapping = Chunker() if chunked else DotStuffer()
@@ -136,8 +138,8 @@ class Dialogue(Prelude):
             unsent.append((b"RSET\r\n", Step.RSET, 0))
             self._dirty = False
         unsent.append((envelope.mail(transaction, offered), Step.MAIL, 0))
-        for index, line in enumerate(envelope.rcpts(transaction, offered)):
-            unsent.append((line, Step.RCPT, index))
+        for index in outcomes.undecided():
+            unsent.append((envelope.rcpt(transaction, offered, index), Step.RCPT, index))
         if chunked:
             self._body = _Body.TO_COME
         else:

@@ -73,9 +73,13 @@ class Outcomes:
         result = Result.DEFERRED if temporary else Result.BOUNCED
         self.decide(indexes, Outcome(result=result, reply=reply, phase=phase))
 
-    def bounce_all(self, reply: Reply) -> None:
-        """Nobody can be sent the message by this way."""
-        self.decide(range(len(self)), Outcome(result=Result.BOUNCED, reply=reply, phase=Phase.MAIL))
+    def bounce(self, index: int, reply: Reply) -> None:
+        """This one cannot be sent the message by this way."""
+        self.decide([index], Outcome(result=Result.BOUNCED, reply=reply, phase=Phase.MAIL))
+
+    def undecided(self) -> list[int]:
+        """Indexes of the recipients without an outcome."""
+        return [index for index, outcome in enumerate(self._list) if outcome is None]
 
     def lost(self, reply: Reply, phase: Phase, possibly: bool) -> None:
         """The session is over: who is undecided is deferred, perhaps after having got the message."""

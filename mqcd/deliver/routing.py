@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
 from random import Random
 
 from mqcd.config.login import AuthSettings, SslSettings
@@ -30,6 +30,9 @@ from mqcd.core.reply import Reply
 
 NO_LOGIN = AuthSettings()
 NO_SSL = SslSettings()
+MAX_HOSTS = 20
+"""MX hosts of a domain that are taken note of, the most preferred: each costs two look-ups."""
+_THIS_NETWORK = IPv4Network("0.0.0.0/8")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -208,13 +211,31 @@ def by_mx(
             text = f"mail for {domain} loops back to this server, its best MX host; no relay takes it"
             return permanent("5.4.6", text)
     groups: dict[int, list[str]] = {}
-    for mx in sorted(found, key=lambda mx: (mx.preference, mx.host)):
+    for mx in sorted(set(found), key=lambda mx: (mx.preference, mx.host))[:MAX_HOSTS]:
         groups.setdefault(mx.preference, []).append(mx.host)
     hosts = tuple(tuple(dict.fromkeys(group)) for group in groups.values())
     name = site_name([host for group in hosts for host in group])
     if fallback_address and named and not ours and domain not in own_names:
         return Destination(name=f"{name}/{domain}", hosts=(*hosts, (domain,)), port=port)
     return Destination(name=name, hosts=hosts, port=port)
+
+
+def unfit(address: str) -> str:
+    """Why no mail goes to an address that a stranger's DNS or a recipient names; "" where it may go.
+
+    What is behind it would be a service of this machine or of its link, which takes us for a friend.
+    """
+    ip = ip_address(address.partition("%")[0])
+    if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
+        ip = ip.ipv4_mapped
+    kinds = {
+        "loopback": ip.is_loopback,
+        "unspecified": ip.is_unspecified or ip in _THIS_NETWORK,
+        "link-local": ip.is_link_local,
+        "multicast": ip.is_multicast,
+        "reserved": isinstance(ip, IPv4Address) and ip.is_reserved,
+    }
+    return next((kind for kind, is_so in kinds.items() if is_so), "")
 
 
 def site_name(hosts: Sequence[str]) -> str:

@@ -133,9 +133,8 @@ async def _transaction(shop: Shop, link: Link, job: Job, content: Content, last:
     if eight and "8BITMIME" not in offered:
         eight = await _beyond_ascii(shop, first, headers_only=False)
     if smtputf8 and "SMTPUTF8" not in offered:
-        addresses = (envelope.sender, *(recipient.address for recipient in job.recipients))
-        plain = all(address.isascii() for address in addresses)
-        smtputf8 = not plain or await _beyond_ascii(shop, first, headers_only=True)
+        # Recipients that need it are refused one by one.
+        smtputf8 = not envelope.sender.isascii() or await _beyond_ascii(shop, first, headers_only=True)
     return Transaction(
         sender=envelope.sender,
         recipients=tuple([recipient.address for recipient in job.recipients]),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import socket
 import ssl
 from typing import cast
 
@@ -187,6 +188,9 @@ class StreamConnection(asyncio.Protocol):
             future.set_result(None)
 
 
+_ANY_PORT = 9
+
+
 class SystemDialer:
     """`mqcd.core.ports.Dialer` by the running loop."""
 
@@ -209,6 +213,17 @@ class SystemDialer:
                 raise LocalShortage(reason) from error
             raise ConnectFailed(reason) from error
         return connection
+
+    def is_own(self, address: str) -> bool:
+        """Whether an IP address is one of this machine's: the one that it would itself be reached from."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                # Nothing is sent. A bind would say the same, but not where any address may be bound.
+                probe.connect((address, _ANY_PORT))
+                return bool(probe.getsockname()[0] == address)
+        except OSError:
+            return False
 
 
 def _is_shortage(error: OSError, address: str) -> bool:

@@ -79,7 +79,7 @@ def test_each_field_appears(
     domains = ("site.test", "never.test", "blocks.test", "gone.test")
     plan = Plan(
         door={"relay_clients": "", "relay_domains": " | ".join(domains)},
-        deliver={"smtpport": secure},
+        deliver={"smtpport": secure, "local_mx": "Y"},
         client={"anonssl": "Y"},
         dns={"servers": f"127.0.0.1:{names.port}"},
         queue={"retry_delays": "1h"},

@@ -60,7 +60,7 @@ def world(make_server: MakeServer, make_receiver: MakeReceiver, names: NameServe
     first = make_receiver(host="127.0.0.2")
     second = make_receiver(host="127.0.0.3", port=first.port)
     plan = Plan(
-        deliver={"smtpport": first.port},
+        deliver={"smtpport": first.port, "local_mx": "Y"},
         dns={"servers": f"127.0.0.1:{names.port}", "timeout": "500ms"},
     )
     world = World(server=make_server(plan).start(), names=names, first=first, second=second)

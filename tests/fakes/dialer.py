@@ -285,7 +285,13 @@ class FakeDialer:
         """Own addresses that this machine does not have."""
         self.shortage = ""
         """Why this machine can open no connection; "" = it can."""
+        self.own: set[str] = set()
+        """Addresses of this machine."""
         self.peers: list[Peer] = []
+
+    def is_own(self, address: str) -> bool:
+        """Whether it is one of `own`."""
+        return address in self.own
 
     async def dial(self, address: str, port: int, source: str) -> FakeConnection:
         """Connect in memory. Raises ConnectFailed as told."""

@@ -35,6 +35,7 @@ TESTS = {
     "maxconntime": "test_client_settings::test_maxconntime_ends_a_connection_however_busy",
     "maxidletime": "test_client_settings::test_maxidletime",
     "maxrecips": "test_deliverer::test_recipients_of_one_message_travel_together_up_to_maxrecips",
+    "local_mx": "test_enemy_dns::test_a_setting_allows_local_hosts",
     "smtpport": "test_settings::test_hosts_found_by_dns_are_asked_at_smtpport",
     "watchdog": "test_patrol::test_an_attempt_that_does_not_end_is_stuck_and_told_once",
     "audit": "daemon/test_server::test_each_end_is_a_line_of_an_audit_log",
