@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqcd.cli.options import Place, json_line
+from mqcd.cli.upkeep import drop_to_owner
 from mqcd.core.words import printable
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ def review(place: Place, listing: bool, cancelled: str | None, as_json: bool) ->
     from mqcd.net.clock import SystemClock
     from mqcd.pipeline.desk import Desk
 
-    desk = Desk(place.load().settings.ops.advice.rootpath, SystemClock().now())
+    settings = place.load().settings
+    drop_to_owner(settings.queue.rootpath)
+    desk = Desk(settings.ops.advice.rootpath, SystemClock().now())
     if cancelled is not None:
         piece = desk.cancel(cancelled)
         fields = _told("cancelled", piece)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import click
 
 from mqcd.cli.options import Place, as_json, pass_place, takes_place
+from mqcd.cli.upkeep import drop_to_owner
 
 
 @click.command(short_help="Say where mail goes and what it waits for.")
@@ -29,6 +30,7 @@ def explain(place: Place, asked: str, sender: str, as_json: bool) -> int:
         found = ask_server(settings.ops, asked, sender)
     except NoAnswer as error:
         click.echo(f"{error}: explained from the files and DNS", err=True)
+        drop_to_owner(settings.queue.rootpath)
         found = asyncio.run(explain_files(settings, SystemClock(), asked, sender))
     for each in found:
         click.echo(json.dumps(each, separators=(",", ":")) if as_json else _in_words(each))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,15 @@ import click
 
 from mqcd.cli.options import Command, Place, as_json, json_line, pass_place, takes_place
 from mqcd.cli.progress import waiting
-from mqcd.cli.upkeep import drop_to_owner, interruptible, options_at, problem_fields, problem_line, until_told
+from mqcd.cli.upkeep import (
+    drop_to_owner,
+    interruptible,
+    need_access,
+    options_at,
+    problem_fields,
+    problem_line,
+    until_told,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Set
@@ -56,7 +65,8 @@ def mailismus(place: Place, directory: Path, spool: Path | None, dry_run: bool, 
 
     from mqcd.queue.admin.mailismus import places
 
-    return _bring(place, "mailismus", read, dry_run, as_json, places(directory, spool))
+    roots = places(directory, spool)
+    return _bring(place, "mailismus", read, dry_run, as_json, [directory, *roots], roots)
 
 
 @bring_in.command(short_help="Take in the .eml files of a directory.")
@@ -77,7 +87,7 @@ def eml(place: Place, directory: Path, dry_run: bool, as_json: bool) -> int:
         latest = now + options.schedule.longest
         return read_directory(Disk(), directory, now=now, latest=latest, known=known, progress=progress)
 
-    return _bring(place, "eml", read, dry_run, as_json)
+    return _bring(place, "eml", read, dry_run, as_json, [directory])
 
 
 def _bring(
@@ -86,6 +96,7 @@ def _bring(
     read: Callable[[Options, Progress, Set[str]], Tree],
     dry_run: bool,
     as_json: bool,
+    source: Sequence[Path],
     roots: Sequence[Path] = (),
 ) -> int:
     from mqcd.net.clock import SystemClock
@@ -93,7 +104,13 @@ def _bring(
     from mqcd.queue.admin.bring import Import
 
     options = options_at(place)
-    drop_to_owner(place, options, make=not dry_run)
+    settings = options.settings
+    name = None if dry_run else place.load().settings.application.user
+    owner = drop_to_owner(
+        settings.rootpath, name, [settings.rootpath, settings.spool.rootpath, options.events]
+    )
+    for each in source:
+        need_access(each, owner, os.R_OK)
     clock = SystemClock()
     with until_told() as decide:
         with waiting(clock) as progress:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mqcd.cli.options import Command, Place, as_json, json_line, pass_place, takes_place
+from mqcd.cli.upkeep import drop_to_owner
 
 if TYPE_CHECKING:
     from mqcd.config.load import Loaded
@@ -346,6 +347,7 @@ def _tables(place: Place) -> tuple[Loaded, Store]:
 
     check_packages()
     loaded = place.load()
+    drop_to_owner(loaded.settings.queue.rootpath)
     return loaded, Store(loaded.var / "pipeline")
 
 

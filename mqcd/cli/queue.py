@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mqcd.cli.options import Command, Place, as_json, json_line, pass_place, takes_place
+from mqcd.cli.upkeep import drop_to_owner, need_access
 
 if TYPE_CHECKING:
     from mqcd.core.selection import Selection
@@ -209,6 +211,7 @@ def export(place: Place, /, target: Path, without_manifest: bool, as_json: bool,
     clock = SystemClock()
     settings = place.load().settings.queue
     place.give_way()
+    need_access(target, drop_to_owner(settings.rootpath), os.R_OK | os.W_OK)
     roots = settings.rootpath, settings.spool.rootpath
     selection = _selection(clock.now(), **chosen)
     guessed = _guess(settings.rootpath) if without_manifest else None
@@ -258,6 +261,7 @@ def _snapshot(place: Place) -> Iterator[Snapshot]:
 
     settings = place.load().settings.queue
     place.give_way()
+    drop_to_owner(settings.rootpath)
     snapshot = Snapshot(Disk(), settings.rootpath, settings.spool.rootpath)
     try:
         if snapshot.damage:

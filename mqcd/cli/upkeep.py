@@ -11,7 +11,8 @@ from mqcd.cli.options import Place, as_json, json_line, pass_place, takes_place
 from mqcd.cli.progress import waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from mqcd.queue.admin.findings import Findings, Problem, Progress
     from mqcd.queue.shard import Options
@@ -36,7 +37,7 @@ def fsck(place: Place, repair: bool, as_json: bool) -> int:
 
     options = options_at(place)
     place.give_way()
-    drop_to_owner(place, options, make=False)
+    drop_to_owner(options.settings.rootpath)
     with waiting(SystemClock()) as progress:
         refused: StoreDamaged | None = None
         try:
@@ -90,19 +91,45 @@ def until_told() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, before)
 
 
-def drop_to_owner(place: Place, options: Options, *, make: bool) -> None:
-    """Root becomes the owner of the queue, so that no link of that user is followed and no file is root's.
+def drop_to_owner(root: Path, name: str | None = None, directories: Sequence[Path] = ()) -> str | None:
+    """Root becomes the owner of a queue, so that no link of that user is followed and no file is root's.
 
-    With `make` a queue that is not there is made for the user of the configuration. Raises ConfigError.
+    A queue that is not there is made for the user `name`, if one is given. Returns the new user's name.
+    Raises ConfigError.
     """
     from mqcd.daemon.privileges import SystemIdentity, become_owner
 
-    root = options.settings.rootpath
-    directories = [root, options.settings.spool.rootpath, options.events]
-    name = place.load().settings.application.user if make else None
     user = become_owner(root, name, directories, SystemIdentity())
-    if user is not None:
-        click.echo(f"continuing as {user.pw_name}, the owner of {root}", err=True)
+    if user is None:
+        return None
+    click.echo(f"continuing as {user.pw_name}, the owner of {root}", err=True)
+    return user.pw_name
+
+
+def need_access(path: Path, owner: str | None, mode: int) -> None:
+    """See that what is outside the queue can be used by its owner, too. Raises ConfigError."""
+    import os
+
+    from mqcd.core.errors import ConfigError
+
+    there = next(each for each in (path.absolute(), *path.absolute().parents) if _exists(each))
+    if owner is not None and not os.access(there, mode | os.X_OK):
+        to_do = "write to" if mode & os.W_OK else "read"
+        raise ConfigError(
+            f"{path}: {owner}, the owner of the queue, cannot {to_do} it; as root: copy or make it where "
+            f"{owner} can, and chown -R {owner} it"
+        )
+
+
+def _exists(path: Path) -> bool:
+    """Also one that only root may look at."""
+    try:
+        path.lstat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _repair(options: Options, progress: Progress) -> Findings:

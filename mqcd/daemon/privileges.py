@@ -1,7 +1,9 @@
 """From root to the user that the server runs as: directories first, then groups, group and user.
 
-* Root makes the directories that are missing, mode 0700, and gives those that it made to the user. What
-  existed keeps its owner: a server never changes the owner of mail that it finds.
+* Root makes the directories that are missing, mode 0700, and gives those that it made to the user; below
+  directories of the user's the user makes them. What existed keeps its owner: a server never changes the
+  owner of mail that it finds.
+* A link that is not root's leads wherever its owner likes, so what is behind it counts as that owner's.
 * After the drop nothing of root is left (real, effective and saved ids, supplementary groups).
 * Then it is checked, as the user, that each directory can be written to and that Python can be started
   (the queue's helper is a process): what is not so is an error that says how to mend it.
@@ -12,17 +14,22 @@ Settings read: application/user. Failures: ConfigError.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import pwd
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from stat import S_ISLNK
 from typing import Protocol
 
 from mqcd.core.errors import ConfigError
 
 log = logging.getLogger("mqcd.daemon")
+
+_MOST_LINKS = 40
+"""On one way, as for Linux."""
 
 
 class Identity(Protocol):
@@ -32,7 +39,10 @@ class Identity(Protocol):
         """The effective user id."""
 
     def owner(self, path: Path) -> tuple[int, int]:
-        """User and group id of what `path` names. Raises OSError."""
+        """User and group id of what `path` names, or of the first link on the way there that is not root's.
+
+        Raises OSError.
+        """
 
     def become(self, user: pwd.struct_passwd) -> None:
         """Take on the user's groups, group and id, for good."""
@@ -49,9 +59,28 @@ class SystemIdentity:
         return os.geteuid()
 
     def owner(self, path: Path) -> tuple[int, int]:
-        """User and group id of what `path` names. Raises OSError."""
-        stat = path.stat()
-        return stat.st_uid, stat.st_gid
+        """See `Identity`."""
+        links = 0
+        way = list(reversed(path.absolute().parts))
+        reached = Path(way.pop())
+        while way:
+            name = way.pop()
+            at = reached.parent if name == ".." else reached / name
+            found = at.lstat()
+            if not S_ISLNK(found.st_mode):
+                reached = at
+                continue
+            links += 1
+            if found.st_uid != 0:
+                return found.st_uid, found.st_gid
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            target = at.readlink()
+            if target.is_absolute():
+                reached = Path(target.anchor)
+            way += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+        found = reached.stat()
+        return found.st_uid, found.st_gid
 
     def become(self, user: pwd.struct_passwd) -> None:
         """Groups first: after setuid there is no right to change them any more."""
@@ -81,15 +110,14 @@ def settle_in(
         log.warning("application/user is %s, but only root can become it; staying as started", user.pw_name)
     if user is None and root:
         log.warning("running as root, for application/user names no user to become; create one and name it")
+    wanted = [*directories, *also]
     try:
-        made = [each for directory in directories for each in _make(directory)]
-        for directory in also:
-            with contextlib.suppress(OSError):
-                made += _make(directory)
         if user is not None and root:
-            for path in made:
+            by_root = [each for each in wanted if not _is_below(user, each, identity)]
+            for path in _make_all(by_root, also):
                 identity.give(path, user)
             identity.become(user)
+        _make_all(wanted, also)
     except OSError as error:
         raise ConfigError(f"{error.filename or 'privileges'}: {error.strerror}") from error
     _check(user.pw_name if user is not None else str(os.geteuid()), directories)
@@ -152,8 +180,22 @@ def _check_python(who: str) -> None:
         )
 
 
+def _is_below(user: pwd.struct_passwd, directory: Path, identity: Identity) -> bool:
+    """Whether what there is of its way belongs to the user, so that root must not go there."""
+    there = next(path for path in (directory, *directory.parents) if os.path.lexists(path))
+    return identity.owner(there)[0] == user.pw_uid
+
+
+def _make_all(directories: Sequence[Path], spare: Sequence[Path]) -> list[Path]:
+    """Make directories and their parents; gives those made. Raises OSError, but not for those in `spare`."""
+    made: list[Path] = []
+    for directory in directories:
+        with contextlib.suppress(OSError) if directory in spare else contextlib.nullcontext():
+            made += _make(directory)
+    return made
+
+
 def _make(directory: Path) -> list[Path]:
-    """Make a directory and its parents; those that were made."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(mode=0o700, exist_ok=True)

@@ -64,3 +64,57 @@ def test_no_link_in_the_queue_is_followed(tmp_path: Path, name: str) -> None:
     assert "only root" not in done.stderr
     assert secret.read_text() == "what only root may read or write\n"
     assert secret.stat().st_nlink == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["fsck"],
+        ["fsck", "--repair"],
+        ["queue", "ls"],
+        ["queue", "stat"],
+        ["queue", "export", "--to", "{}/out"],
+        ["import", "eml", "{}/mail"],
+    ],
+    ids=lambda words: "-".join(words[:2]),
+)
+def test_a_queue_that_is_a_users_link_is_not_worked_in_by_root(words: list[str]) -> None:
+    # Not tmp_path: only root may enter the directories above it.
+    with TemporaryDirectory() as made:
+        place = Path(made)
+        place.chmod(0o755)
+        (place / "mqcd.xml").write_text("<mailserver/>")
+        var, secret = place / "var", place / "secret"
+        for directory in (var, secret, place / "mail"):
+            directory.mkdir(mode=0o755)
+        secret.chmod(0o700)
+        (place / "mail" / "a.eml").write_bytes(b"From: a@a.example\r\nTo: b@b.example\r\n\r\nx\r\n")
+        (var / "queue").symlink_to(secret)
+        for path in (var, var / "queue"):
+            os.chown(path, OWNER, OWNER, follow_symlinks=False)
+        command = [sys.executable, "-m", "mqcd", "-c", str(place / "mqcd.xml"), "--var", str(var)]
+        done = subprocess.run(
+            [*command, *(word.format(place) for word in words)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        assert list(secret.iterdir()) == []
+        assert not (place / "out").exists()
+
+
+def test_a_source_that_only_root_can_read_is_an_error_that_says_so() -> None:
+    with TemporaryDirectory() as made:
+        place = Path(made)
+        place.chmod(0o755)
+        (place / "mqcd.xml").write_text("<mailserver/>")
+        queue, mail = place / "var" / "queue", place / "mail"
+        queue.mkdir(parents=True)
+        mail.mkdir(mode=0o700)
+        for path in (queue.parent, queue):
+            os.chown(path, OWNER, OWNER)
+        words = ["-c", str(place / "mqcd.xml"), "--var", str(queue.parent), "import", "eml", str(mail)]
+        done = subprocess.run(
+            [sys.executable, "-m", "mqcd", *words], capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert f"{mail}: {OWNER}" in done.stderr or sys.executable in done.stderr
+    assert "as root" in done.stderr or sys.executable in done.stderr

@@ -39,12 +39,12 @@ class Root:
 def test_root_gives_away_what_it_made_and_nothing_else_and_then_becomes_the_user(tmp_path: Path) -> None:
     (tmp_path / "var").mkdir()
     system = Root()
-    settle_in(ME.pw_name, [tmp_path / "var" / "queue", tmp_path / "var" / "a" / "b"], system)
+    settle_in(NOBODY.pw_name, [tmp_path / "var" / "queue", tmp_path / "var" / "a" / "b"], system)
     assert system.did == [
-        (ME.pw_name, "queue"),
-        (ME.pw_name, "b"),
-        (ME.pw_name, "a"),
-        ("become", ME.pw_name),
+        (NOBODY.pw_name, "queue"),
+        (NOBODY.pw_name, "b"),
+        (NOBODY.pw_name, "a"),
+        ("become", NOBODY.pw_name),
     ]
     assert (tmp_path / "var" / "a" / "b").stat().st_mode & 0o777 == 0o700
 
@@ -93,8 +93,25 @@ def test_a_file_in_place_of_a_directory_is_called_one(tmp_path: Path) -> None:
 def test_directories_that_may_be_missing_stop_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     system = Root()
-    settle_in(ME.pw_name, [tmp_path], system, also=[tmp_path / "file" / "audit", tmp_path / "logs" / "audit"])
-    assert system.did == [(ME.pw_name, "audit"), (ME.pw_name, "logs"), ("become", ME.pw_name)]
+    name = NOBODY.pw_name
+    settle_in(name, [tmp_path], system, also=[tmp_path / "file" / "audit", tmp_path / "logs" / "audit"])
+    assert system.did == [(name, "audit"), (name, "logs"), ("become", name)]
+
+
+def test_below_the_users_directories_root_makes_and_gives_nothing(tmp_path: Path) -> None:
+    system = Root(owner=NOBODY.pw_uid)
+    settle_in(NOBODY.pw_name, [tmp_path / "queue"], system, also=[tmp_path / "logs" / "audit"])
+    assert system.did == [("become", NOBODY.pw_name)]
+    assert (tmp_path / "queue").is_dir()
+
+
+def test_a_dangling_link_of_the_users_is_nothing_for_root(tmp_path: Path) -> None:
+    (tmp_path / "queue").symlink_to(tmp_path / "elsewhere")
+    system = Root(owner=NOBODY.pw_uid)
+    with pytest.raises(ConfigError):
+        settle_in(NOBODY.pw_name, [tmp_path / "queue"], system)
+    assert system.did == [("become", NOBODY.pw_name)]
+    assert not (tmp_path / "elsewhere").exists()
 
 
 @pytest.mark.parametrize(("owner", "name"), [(NOBODY.pw_uid, NOBODY.pw_name), (4_000_123, "4000123")])
@@ -115,8 +132,8 @@ def test_nobody_changes_without_need(tmp_path: Path, euid: int, owner: int) -> N
 def test_a_new_queue_is_made_for_the_configured_user(tmp_path: Path) -> None:
     root = Root()
     queue = tmp_path / "queue"
-    assert become_owner(queue, ME.pw_name, [queue], root) == ME
-    assert root.did == [(ME.pw_name, "queue"), ("become", ME.pw_name)]
+    assert become_owner(queue, NOBODY.pw_name, [queue], root) == NOBODY
+    assert root.did == [(NOBODY.pw_name, "queue"), ("become", NOBODY.pw_name)]
 
 
 def test_nothing_is_made_without_a_user(tmp_path: Path) -> None:
@@ -129,3 +146,24 @@ def test_no_owner_is_given_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("real")
     with pytest.raises(OSError, match="link"):
         SystemIdentity().give(tmp_path / "link", ME)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link to another user")
+@pytest.mark.parametrize("name", ["queue", "way/queue"])
+def test_what_a_users_link_leads_to_counts_as_the_users(tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret" / "queue").mkdir(parents=True)
+    link = tmp_path / name.partition("/")[0]
+    link.symlink_to("secret")
+    assert SystemIdentity().owner(tmp_path / name) == (0, 0), "it is root's own"
+    os.lchown(link, NOBODY.pw_uid, NOBODY.pw_gid)
+    assert SystemIdentity().owner(tmp_path / name) == (NOBODY.pw_uid, NOBODY.pw_gid)
+    (tmp_path / "behind").symlink_to(link)
+    assert SystemIdentity().owner(tmp_path / "behind" / ".." / name) == (NOBODY.pw_uid, NOBODY.pw_gid)
+
+
+def test_a_way_of_links_in_a_circle_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    if os.geteuid() == 0:
+        with pytest.raises(OSError, match="links"):
+            SystemIdentity().owner(tmp_path / "a")
