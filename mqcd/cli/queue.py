@@ -174,9 +174,9 @@ def retry(place: Place, /, dry_run: bool, reason: str, as_json: bool, **chosen: 
     elif not done["matched"]:
         click.echo("nothing waits" if selection.everything else "nothing matches", err=True)
     elif dry_run:
-        click.echo(f"{done['matched']} recipients wait and match")
+        click.echo(f"waiting: {done['matched']}")
     else:
-        text = f"{done['matched']} recipients are due now, {done['changed']} of them were not"
+        text = f"due now: {done['matched']}, brought forward: {done['changed']}"
         click.echo(f"{text} (batch {done['batch']})")
 
 

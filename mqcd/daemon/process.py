@@ -166,14 +166,14 @@ class Process:
     async def _start(self, server: Server, settings: Settings) -> int:
         queue = settings.queue
         directories = [queue.rootpath, queue.spool.rootpath, settings.ops.events.rootpath]
-        directories.append(settings.ops.control.path.parent)
-        audits = audit_directories(settings.deliver, settings.report)
+        # The socket's own error tells more than that its directory is another's, as /run may well be.
+        others = [*audit_directories(settings.deliver, settings.report), settings.ops.control.path.parent]
         if queue.read_only:
             # Nothing is made, and the right to write is not needed.
-            directories, audits = [], []
+            directories, others = [], []
         try:
             await server.bind()
-            settle_in(settings.application.user, directories, self._identity, also=audits)
+            settle_in(settings.application.user, directories, self._identity, also=others)
             await server.listen()
             await server.open()
         except (MqcdError, OSError) as error:

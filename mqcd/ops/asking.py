@@ -6,11 +6,12 @@ import http.client
 import json
 import os
 import socket
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from mqcd.core.errors import MqcdError
-from mqcd.ops.control import way_to
+from mqcd.ops.control import way_by
 
 
 class NoAnswer(MqcdError):
@@ -70,10 +71,13 @@ class _Connection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        directory = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        # By a descriptor: the path may be long, and a link that its owner has put there is not followed.
+        fd = os.open(self._path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
+            if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+                raise ConnectionError(None, "it is no socket")
             self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self.sock.settimeout(self.timeout)
-            self.sock.connect(str(way_to(self._path, directory)))
+            self.sock.connect(str(way_by(fd, self._path)))
         finally:
-            os.close(directory)
+            os.close(fd)

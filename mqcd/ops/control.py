@@ -51,7 +51,7 @@ class ControlSocket:
             try:
                 # On Linux what is bound has this mode from its first moment on, less the umask.
                 os.fchmod(bound.fileno(), _PRIVATE)
-                bound.bind(str(way_to(self._path, self._directory)))
+                bound.bind(str(way_by(self._directory, self._path.parent) / self._path.name))
                 self._identity = self._found()
                 self._share(gid)
             except BaseException:
@@ -139,7 +139,7 @@ class ControlSocket:
             )
 
 
-def way_to(path: Path, directory: int) -> Path:
-    """A short name of a socket in an open directory, as long as that is open."""
-    through = _DESCRIPTORS / str(directory)
-    return through / path.name if through.exists() else path
+def way_by(fd: int, path: Path) -> Path:
+    """A short name of what is open as `fd`, for as long as it is; else its path, where there is no /proc."""
+    short = _DESCRIPTORS / str(fd)
+    return short if short.exists() else path

@@ -145,7 +145,7 @@ def test_colour_is_for_terminals_that_want_it(terminal: Terminal, server: Server
 def test_nobody_there_is_one_clear_line(terminal: Terminal) -> None:
     done = subprocess.run([*TOP, "--url", "http://127.0.0.1:1"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "no server runs at:1: Connection refused\n"
+    assert done.stderr == "no server answers at 127.0.0.1:1: Connection refused\n"
 
 
 def test_a_pipe_gets_one_picture_without_colour(server: Server) -> None:

@@ -7,6 +7,7 @@ import gc
 import io
 import logging
 import os
+import pwd
 import signal
 import sys
 import threading
@@ -17,6 +18,7 @@ import pytest
 
 from mqcd.config.load import Loaded, load
 from mqcd.config.problems import BadConfiguration
+from mqcd.daemon.privileges import SystemIdentity
 from mqcd.daemon.process import Process, loop_factory, run
 from tests.unit.daemon.support import write_conf
 
@@ -153,6 +155,42 @@ async def test_a_part_that_fails_stops_it_with_1(tmp_path: Path) -> None:
     said = await log.until("event=stopped")
     assert "thread the-committer has failed; the server stops" in said
     assert "a mistake" in said
+
+
+class Becoming(SystemIdentity):
+    """Root until it becomes the user; notes what of the control socket was there then."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self.before: list[bool] = []
+
+    def euid(self) -> int:
+        return 0
+
+    def become(self, user: pwd.struct_passwd) -> None:
+        self.before.append(self._socket.exists())
+
+
+async def test_the_control_socket_is_made_by_the_servers_user(tmp_path: Path) -> None:
+    me = pwd.getpwuid(os.getuid()).pw_name
+    conf = write_conf(tmp_path, application=f"<user>{me}</user>")
+    socket = tmp_path / "var" / "control.sock"
+    identity, log = Becoming(socket), Told()
+    process = Process(loader(conf), lambda: loader(conf), conf, stream=log, identity=identity)
+    main = asyncio.ensure_future(process.main())
+    await log.until("event=ready")
+    assert identity.before == [False]
+    assert socket.exists()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await main == 0
+
+
+async def test_a_control_socket_that_cannot_be_made_is_exit_code_1(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    conf = write_conf(tmp_path, ops_more=f'<control path="{tmp_path}/file/c.sock"/>')
+    log, main = begin(conf)
+    assert await main == 1
+    assert "ops/control: cannot make" in log.getvalue()
 
 
 def test_an_unknown_user_is_exit_code_1(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -142,6 +142,16 @@ async def in_thread(control: Control) -> tuple[int, str]:
     return await asyncio.to_thread(control.get, "/page", 5)
 
 
+def test_a_link_is_not_asked(tmp_path: Path) -> None:
+    control = ControlSocket(tmp_path / "c.sock")
+    with control.bind() as bound:
+        bound.listen()
+        (tmp_path / "link").symlink_to(tmp_path / "c.sock")
+        with pytest.raises(NoAnswer, match="it is no socket"):
+            Control(tmp_path / "link").get("/page", 5)
+    control.close()
+
+
 @contextmanager
 def nobody() -> Iterator[None]:
     """As a user to whom things may be forbidden."""
