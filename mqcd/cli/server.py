@@ -27,6 +27,7 @@ def check(place: Place) -> int:
     from mqcd.config.show import as_xml
     from mqcd.daemon.hashkey import hash_key
     from mqcd.daemon.privileges import find_user
+    from mqcd.daemon.tlsfiles import check_tls_files
 
     loaded = place.load()
     for warning in loaded.warnings:
@@ -34,6 +35,7 @@ def check(place: Place) -> int:
     if (user := loaded.settings.application.user) is not None:
         find_user(user)
     hash_key(loaded.settings.ops.events, place.conf)
+    check_tls_files(loaded.settings.deliver, place.conf)
     click.echo(as_xml(loaded.settings), nl=False)
     return 0
 

@@ -114,6 +114,17 @@ def oddities(written: Settings, given: Collection[str]) -> Remarks:
     for index, zone in enumerate(written.deliver.zones, start=1):
         if not zone.matches:
             yield f"mta/deliver/zones/zone[{index}]", "takes no mail: it has no match"
+    yield from _shown_logins(written)
+
+
+def _shown_logins(written: Settings) -> Remarks:
+    for index, relay in enumerate(written.deliver.relays, start=1):
+        at = f"mta/deliver/relays/relay[{index}]"
+        if relay.auth.enabled and relay.ssl.verify is False:
+            text = "the login is sent to any certificate; leave verify out, name an authority by client/trust"
+            yield f"{at}/ssl@verify", text
+        if relay.auth.enabled and relay.auth.cleartext and not relay.ssl.verify:
+            yield f"{at}/auth@cleartext", "the login is sent in clear where the relay offers no TLS"
 
 
 def _roots(settings: Settings) -> Remarks:

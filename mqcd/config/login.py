@@ -36,7 +36,7 @@ class AuthSettings:
         None, "how: plain, login, cram_md5 or external; none = the best that is offered, never external"
     )
     initrsp: bool = setting(True, "plain and external: show the login together with the AUTH command")
-    cleartext: bool = setting(False, "show the password without TLS, too")
+    cleartext: bool = setting(False, "log in without TLS, too: by any mechanism, where none is offered")
     username: str = setting("", "name to log in by")
     password: Secret = setting(Secret(), "its password")
     passwordfile: pathlib.Path | None = setting(
@@ -52,8 +52,10 @@ class SslSettings:
         None, "Y: TLS by STARTTLS, where offered; N: the connection begins with it; none = as for all mail"
     )
     mandatory: bool = setting(False, "send nothing without TLS")
-    verify: bool = setting(
-        False, "send nothing without TLS and a certificate that is good and names the relay"
+    verify: bool | None = setting(
+        None,
+        "Y: send nothing without TLS and a certificate that is good and names the relay; N: take any; "
+        "left out = Y where auth is enabled",
     )
     certfile: pathlib.Path | None = setting(
         None, "certificate that we show, with its chain (PEM)", "absolute path"

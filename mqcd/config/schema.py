@@ -190,7 +190,7 @@ SSL = Block(
     entries=(
         row("@latent", Optional(YES_NO)),
         row("@mandatory", YES_NO),
-        row("@verify", YES_NO),
+        row("@verify", Optional(YES_NO)),
         row("@certfile", Optional(FilePath())),
         row("@keyfile", Optional(FilePath())),
     ),

@@ -53,6 +53,11 @@ class SourceUnavailable(ConnectFailed):
     configuration; another own address may do."""
 
 
+class TlsFilesUnusable(ConnectFailed):
+    """Our own certificate, its key or the file of trusted certificates cannot be loaded. Fault: the
+    configuration; it says nothing of the other side."""
+
+
 class LocalShortage(ConnectFailed):
     """This machine has no descriptor, port or buffer left for a connection. Fault: this machine; it says
     nothing of the other side."""

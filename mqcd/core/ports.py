@@ -237,7 +237,8 @@ class Connection(Protocol):
         """The next octets, b"" when the peer has closed. Raises ConnectFailed."""
 
     async def start_tls(self, hostname: str, terms: TlsTerms) -> None:
-        """Turn to TLS; raises ConnectFailed when the handshake fails, or the name does not verify."""
+        """Turn to TLS; raises ConnectFailed when the handshake fails, or the name does not verify, for our
+        own files TlsFilesUnusable, for this machine's fault LocalShortage."""
 
     def close(self) -> None:
         """Close at once."""

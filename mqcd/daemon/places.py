@@ -1,4 +1,4 @@
-"""Where in the configuration file an address to listen on, or a key, is written, for the error that names it.
+"""Where in the configuration file an address to listen on, or a file, is written, for errors that name it.
 
 Settings do not carry their lines; this reads the file again, only when something could not be bound or read.
 Without a file, or when it has changed meanwhile, the element's path alone is the place.
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mqcd.config.document import BadDocument, Node, parse_document
+from mqcd.config.document import BadDocument, parse_document
 from mqcd.core.errors import ConfigError
 
 OPS = "ops"
@@ -25,28 +25,25 @@ def place_of(conf: Path | None, path: str, index: int | None = None) -> str:
     shown = path if index is None else f"{path}/listener[{index + 1}]"
     if conf is None:
         return shown
-    line = _line(conf, path, index)
+    line = line_of(conf, shown)
     return f"{conf}:{line}: {shown}" if line else f"{conf}: {shown}"
 
 
-def _line(conf: Path, path: str, index: int | None) -> int:
-    """The element's line; 0 when it is not there, and its defaults are at work."""
+def line_of(conf: Path, path: str) -> int:
+    """The line of an element, or of the one that has the attribute; 0 when it is not there, and its defaults
+    are at work. An element of a list has its number, `relay[2]`; without it the list's line counts."""
     try:
         node = parse_document(conf.read_bytes())
     except (OSError, BadDocument):
         return 0
-    for name in path.split("/"):
-        child = _child(node, name)
-        if child is None:
-            return 0
-        node = child
-    if index is None:
-        return node.line
-    return node.children[index].line if index < len(node.children) else node.line
-
-
-def _child(node: Node, name: str) -> Node | None:
-    return next((child for child in node.children if child.name == name), None)
+    for step in path.partition("@")[0].split("/"):
+        name, _, number = step.rstrip("]").partition("[")
+        found = [child for child in node.children if child.name == name]
+        index = int(number or 1) - 1
+        if index >= len(found):
+            return node.line if number else 0
+        node = found[index]
+    return node.line
 
 
 @contextmanager

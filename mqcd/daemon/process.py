@@ -30,6 +30,7 @@ from mqcd.core.errors import MqcdError
 from mqcd.daemon.descriptors import divide, raise_limit
 from mqcd.daemon.privileges import Identity, SystemIdentity, settle_in
 from mqcd.daemon.server import Server
+from mqcd.daemon.tlsfiles import check_tls_files
 from mqcd.net.clock import SystemClock
 from mqcd.ops.audit import directories as audit_directories
 from mqcd.ops.log import Log
@@ -174,6 +175,7 @@ class Process:
         try:
             await server.bind()
             settle_in(settings.application.user, directories, self._identity, also=others)
+            check_tls_files(settings.deliver, self._conf)
             await server.listen()
             await server.open()
         except (MqcdError, OSError) as error:
@@ -230,7 +232,7 @@ class Process:
         while self._reloads_asked and not self._stop.is_set():
             self._reloads_asked = 1
             try:
-                loaded = await in_thread(self._load, "configuration")
+                loaded = await in_thread(self._load_all, "configuration")
             except BadConfiguration as error:
                 for line in str(error).split("\n"):
                     log.error("%s", line)
@@ -241,6 +243,12 @@ class Process:
                 if not self._stop.is_set():
                     self._take_over(server, loaded)
             self._reloads_asked -= 1
+
+    def _load_all(self) -> Loaded:
+        """The configuration, its TLS files loaded as a test. Raises BadConfiguration."""
+        loaded = self._load()
+        check_tls_files(loaded.settings.deliver, self._conf)
+        return loaded
 
     def _take_over(self, server: Server, loaded: Loaded) -> None:
         for warning in loaded.warnings:

@@ -2,8 +2,8 @@
 
 Mechanisms: CRAM-MD5 (RFC 2195), PLAIN (RFC 4616), LOGIN, EXTERNAL (RFC 4422, appendix A). Without one being
 asked for, the first of CRAM-MD5, PLAIN, LOGIN that is offered is used; EXTERNAL, which says who we are by
-our certificate, only where it is asked for. What gives the password away (PLAIN, LOGIN), or needs TLS by
-its nature (EXTERNAL), is used over TLS only, unless the login allows otherwise.
+our certificate, only where it is asked for. All are used over TLS only, unless the login allows otherwise:
+PLAIN and LOGIN show the password, CRAM-MD5 shows what it can be guessed by, EXTERNAL needs TLS by its nature.
 
 Guarantees: the password is in no text that is shown, also not where a server quotes what it was sent.
 """
@@ -38,18 +38,16 @@ class Login:
     initial_response: bool = True
     """Send the first answer together with the AUTH command, where the mechanism has one."""
     cleartext: bool = False
-    """Show the password without TLS as well."""
+    """Log in without TLS as well."""
 
 
 def choose(login: Login, extensions: Mapping[str, str], secured: bool) -> str | None:
     """The mechanism to use with a server that offers `extensions`; None = there is none."""
     offered = _offered(extensions)
     wanted = (login.mechanism,) if login.mechanism else _PREFERENCE
-    open_to_all = secured or login.cleartext
-    for mechanism in wanted:
-        if mechanism in offered and (open_to_all or mechanism == CRAM_MD5):
-            return mechanism
-    return None
+    if not (secured or login.cleartext):
+        return None
+    return next((mechanism for mechanism in wanted if mechanism in offered), None)
 
 
 def why_not(login: Login, extensions: Mapping[str, str], secured: bool) -> str:

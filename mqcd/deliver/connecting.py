@@ -2,10 +2,11 @@
 
 Guarantees: at most `MAX_ADDRESSES` are tried. Where TLS is opportunistic (policy `may`, RFC 7435) a host
 whose TLS fails is tried again without it at once, and not asked for it for a while (see `tls_failures`);
-where TLS is required (encrypt, verify) nothing goes without it (4.7.5). Where an own address cannot be used
-its zone's next one of the family is. A shortage of this machine's ends the search. The outcome when none
-will do is permanent only if DNS is certain that no MX host exists (5.4.4), or none that mail is sent to: an
-address of this machine, a loopback or link-local one (5.4.6; not where `local_mx` allows it, nor of a relay).
+where TLS is required (encrypt, verify), or offered where a login is at stake, nothing goes without it
+(4.7.5), nor where files of our own cannot be loaded (4.3.5). Where an own address cannot be used its zone's
+next one of the family is. A shortage of this machine's ends the search. The outcome when none will do is
+permanent only if DNS is certain that no MX host exists (5.4.4), or none that mail is sent to: an address of
+this machine, a loopback or link-local one (5.4.6; not where `local_mx` allows it, nor of a relay).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from mqcd.core.errors import (
     NameNotFound,
     ResolveFailed,
     SourceUnavailable,
+    TlsFilesUnusable,
 )
 from mqcd.core.model import Attempt, Phase
 from mqcd.core.reply import Reply
@@ -157,7 +159,7 @@ async def _reach_from(shop: Shop, hop: Hop, host: str, address: str, source: str
     usual = shop.settings.client
     client = client_for(usual, address) if usual.remotenets else usual
     manners = manners_for(client, usual, hop)
-    opportunistic = manners.tls is TlsPolicy.MAY and not manners.implicit_tls
+    opportunistic = manners.tls is TlsPolicy.MAY and not manners.implicit_tls and not manners.checked
     if opportunistic and address in shop.tls_failures:
         manners, opportunistic = replace(manners, tls=TlsPolicy.NONE), False
     road = _Road(hop.destination, client, host, address, source, hop.policy.zone)
@@ -174,8 +176,9 @@ async def _reach_from(shop: Shop, hop: Hop, host: str, address: str, source: str
 
 
 def _tls_failed(found: NoHost) -> bool:
-    """Whether TLS does not work there. Somebody's tampering with its beginning (4.7.0) is another matter."""
-    return found.phase is Phase.TLS and found.reply.status != "4.7.0"
+    """Whether TLS does not work there. Somebody's tampering with its beginning (4.7.0) is another matter, and
+    so are files of our own (4.3.5, or a shortage)."""
+    return found.phase is Phase.TLS and found.reply.status not in ("4.7.0", "4.3.5") and not found.shortage
 
 
 async def _try(shop: Shop, road: _Road, manners: Manners) -> Link | NoHost:
@@ -197,8 +200,7 @@ async def _open(shop: Shop, road: _Road, link: Link) -> Link | NoHost:
         await link.open(shop.dialer, destination.port, road.source)
     except LocalShortage as error:
         # Not told as a failure of the destination: whoever counts those would find all of them dead.
-        reply = Reply(code=451, status="4.3.0", text=f"no connection can be opened here: {error}")
-        return replace(_failed(link, reply, Phase.CONNECT), shortage=True)
+        return _short(link, error, Phase.CONNECT)
     except ConnectFailed as error:
         shop.observer.connect_failed(shop.clock.now(), _told(road, link), str(error))
         reply = Reply(code=451, status="4.4.1", text=f"no connection to {host} [{address}]: {error}")
@@ -206,6 +208,10 @@ async def _open(shop: Shop, road: _Road, link: Link) -> Link | NoHost:
     shop.observer.connected(shop.clock.now(), _told(road, link))
     try:
         state = await link.greet()
+    except LocalShortage as error:
+        return _short(link, error, Phase.TLS)
+    except TlsFilesUnusable as error:
+        return _failed(link, Reply(code=451, status="4.3.5", text=str(error)), Phase.TLS)
     except ConnectFailed as error:
         reply = Reply(code=451, status="4.7.5", text=f"{error}; {host} [{address}]")
         return _failed(link, reply, Phase.TLS)
@@ -213,6 +219,11 @@ async def _open(shop: Shop, road: _Road, link: Link) -> Link | NoHost:
         return link
     reply = link.dialogue.end or Reply(code=451, status="4.4.2", text="session ended")
     return _failed(link, reply, link.phase)
+
+
+def _short(link: Link, error: LocalShortage, phase: Phase) -> NoHost:
+    reply = Reply(code=451, status="4.3.0", text=f"no connection can be opened here: {error}")
+    return replace(_failed(link, reply, phase), shortage=True)
 
 
 def _failed(link: Link, reply: Reply, phase: Phase, *, ours: bool = False) -> NoHost:

@@ -83,6 +83,8 @@ class Manners:
     tls: TlsPolicy = TlsPolicy.MAY
     implicit_tls: bool = False
     """The connection begins with TLS, there is no STARTTLS (RFC 8314, 3)."""
+    checked: bool = False
+    """Where there is TLS the certificate must be good and name the host, whatever `tls` asks for."""
     trust: str = ""
     """File of the certificates that others are checked by; "" = the system's."""
     certificate: str = ""

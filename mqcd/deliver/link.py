@@ -137,7 +137,7 @@ class Link:
         connection, manners = self._open(), self._manners
         self._patience(PATIENCE[Phase.TLS])
         terms = TlsTerms(
-            verify=manners.tls is TlsPolicy.VERIFY,
+            verify=manners.checked or manners.tls is TlsPolicy.VERIFY,
             trust=manners.trust,
             certificate=manners.certificate,
             key=manners.key,
@@ -145,6 +145,8 @@ class Link:
         try:
             await connection.start_tls(self.host, terms)
         except ConnectFailed as error:
+            if not self._timed_out:
+                raise
             raise ConnectFailed(self._reason(str(error))) from error
         self.tls = connection.tls
 

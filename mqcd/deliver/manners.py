@@ -47,6 +47,7 @@ def manners_for(client: ClientSettings, usual: ClientSettings, hop: Hop) -> Mann
         relay=hop.destination.relay,
         tls=tls,
         implicit_tls=policy.implicit_tls,
+        checked=policy.checked,
         trust=str(client.trust or ""),
         certificate=policy.certificate,
         key=policy.key,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from mqcd.config.advice import Shaping
-from mqcd.config.login import AuthSettings
+from mqcd.config.login import AuthSettings, SslSettings
 from mqcd.config.settings import (
     ClientSettings,
     DeliverSettings,
@@ -48,6 +48,8 @@ class Policy:
     """A zone, a destination element or the relay chose it: what holds for networks does not change it."""
     implicit_tls: bool = False
     """The connection begins with TLS."""
+    checked: bool = False
+    """Where there is TLS the certificate must be good, whatever `tls` asks for."""
     lmtp: bool = False
     login: Login | None = None
     """Who we are to the next hop."""
@@ -97,21 +99,29 @@ _STRICTNESS = tuple(TlsPolicy)
 def _to_relay(policy: Policy, relay: Destination) -> Policy:
     """What the relay's own settings make of a policy. Of two policies for TLS the stricter one counts."""
     ssl, login = relay.ssl, relay.auth
-    wanted = TlsPolicy.NONE if ssl.latent is None else TlsPolicy.MAY
-    if ssl.verify:
-        wanted = TlsPolicy.VERIFY
-    elif ssl.mandatory or ssl.latent is False:
-        wanted = TlsPolicy.ENCRYPT
+    wanted = _wanted(ssl, login)
     return replace(
         policy,
         tls=max(policy.tls, wanted, key=_STRICTNESS.index),
         tls_chosen=policy.tls_chosen or wanted is not TlsPolicy.NONE,
         implicit_tls=ssl.latent is False,
+        checked=login.enabled and ssl.verify is not False,
         lmtp=relay.lmtp,
         login=_login(login) if login.enabled else None,
         certificate=str(ssl.certfile or ""),
         key=str(ssl.keyfile or ""),
     )
+
+
+def _wanted(ssl: SslSettings, login: AuthSettings) -> TlsPolicy:
+    """What a relay's own settings ask of its TLS. A login goes to the relay's certificate only: what it goes
+    without, `verify` N or `cleartext` says."""
+    secret = login.enabled and not login.cleartext
+    if ssl.verify or (secret and ssl.verify is None):
+        return TlsPolicy.VERIFY
+    if secret or ssl.mandatory or ssl.latent is False:
+        return TlsPolicy.ENCRYPT
+    return TlsPolicy.NONE if ssl.latent is None else TlsPolicy.MAY
 
 
 def _login(settings: AuthSettings) -> Login:

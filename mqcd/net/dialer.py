@@ -14,7 +14,7 @@ import socket
 import ssl
 from typing import cast
 
-from mqcd.core.errors import ConnectFailed, LocalShortage, SourceUnavailable
+from mqcd.core.errors import ConnectFailed, LocalShortage, SourceUnavailable, TlsFilesUnusable
 from mqcd.core.ports import TlsTerms
 from mqcd.net.tls import client_context
 
@@ -106,14 +106,18 @@ class StreamConnection(asyncio.Protocol):
         return b""
 
     async def start_tls(self, hostname: str, terms: TlsTerms) -> None:
-        """Turn to TLS; raises ConnectFailed when the handshake fails, or the name does not verify."""
+        """Turn to TLS; raises ConnectFailed when the handshake fails, or the name does not verify, for our
+        own files TlsFilesUnusable, for this machine's fault LocalShortage."""
         if self._transport is None or self._eof:
             raise ConnectFailed("connection lost before TLS started")
         try:
             context = client_context(terms)
         except OSError as error:
             self.close()
-            raise ConnectFailed(f"TLS files of our own will not do: {reason_of(error)}") from error
+            if error.errno in SHORTAGES:
+                raise LocalShortage(reason_of(error)) from error
+            text = f"cannot load our own TLS certificate, key or trust file: {reason_of(error)}"
+            raise TlsFilesUnusable(text) from error
         try:
             transport = await self._loop.start_tls(self._transport, self, context, server_hostname=hostname)
         except (OSError, ValueError, RuntimeError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -157,6 +158,7 @@ def test_a_certificate_of_ours_lets_us_in(world: World, make_server: MakeServer,
         ("wrong password", "4.7.8", "login refused: 535"),
         ("unknown authority", "4.7.5", "certificate not accepted"),
         ("other name", "4.7.5", "certificate not accepted"),
+        ("a login, and nothing said of verify", "4.7.5", "certificate not accepted"),
     ],
 )
 def test_what_the_relay_will_not_have_waits(
@@ -165,10 +167,11 @@ def test_what_the_relay_will_not_have_waits(
     plan = {
         "wrong password": world.plan(by("plain").replace(PASSWORD, "another password")),
         "unknown authority": world.plan(trust=False),
+        "a login, and nothing said of verify": world.plan(ssl='latent="Y"', trust=False),
         "other name": world.plan(host=f"localhost:{world.postfix.port}"),
     }[what]
     server = make_server(plan).start()
-    recipient = f"{what.replace(' ', '-')}@example.test"
+    recipient = f"{re.sub('[ ,]+', '-', what)}@example.test"
     send(server, recipient)
     deferred = server.event("deferred", recipient=recipient)
     assert (deferred["code"], deferred["status"]) == (451, status)

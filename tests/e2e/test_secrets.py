@@ -157,9 +157,17 @@ def test_a_key_that_cannot_be_used_is_told_without_what_it_says(
     good = Authority(tmp_path).sign("mqcd", "DNS:mqcd.test")
     key = tmp_path / "broken.key"
     key.write_text(f"-----BEGIN PRIVATE KEY-----\n{KEY}\n-----END PRIVATE KEY-----\n")
-    ssl = f'<ssl latent="Y" mandatory="Y" certfile="{good}" keyfile="{key}"/>'
-    server = make_server(plan(keeper, ssl)).start()
+    ssl = f'<ssl latent="N" certfile="{good}" keyfile="{{}}"/>'
+    refused = make_server(plan(keeper, ssl.format(key)))
+    refused.faults_expected = lambda line: f"{key}" in line["msg"]
+    refused.launch()
+    assert refused.ended() == 1
+    assert KEY not in refused.history(100)
+    spoilt = tmp_path / "spoilt.key"
+    spoilt.write_bytes(good.read_bytes())
+    server = make_server(plan(keeper, ssl.format(spoilt))).start()
+    spoilt.write_bytes(key.read_bytes())
     login_and_send(server)
     told = server.event("deferred", recipient="you@ours.test")
-    assert told["status"].startswith("4.7.")
+    assert told["status"] == "4.3.5"
     check(server, [*processes(server), *pages(server)])

@@ -18,13 +18,14 @@ class Authority:
         _run("req", "-x509", *_CURVE, "-days", "2", "-subj", "/CN=authority.test",
              "-keyout", str(self._key), "-out", str(self.certificate))  # fmt: skip
 
-    def sign(self, name: str, *alternatives: str) -> Path:
-        """A file with key and certificate for these subject alternative names (`IP:...`, `DNS:...`)."""
+    def sign(self, name: str, *alternatives: str, days: int = 2) -> Path:
+        """A file with key and certificate for these subject alternative names (`IP:...`, `DNS:...`), good for
+        so many days from now; below 0 it has expired."""
         request, extensions = self._directory / f"{name}.csr", self._directory / f"{name}.ext"
         key, signed, both = (self._directory / f"{name}.{kind}" for kind in ("key", "crt", "pem"))
         extensions.write_text(f"subjectAltName={','.join(alternatives)}\n")
         _run("req", *_CURVE, "-subj", f"/CN={name}", "-keyout", str(key), "-out", str(request))
-        _run("x509", "-req", "-days", "2", "-in", str(request), "-CA", str(self.certificate),
+        _run("x509", "-req", "-days", str(days), "-in", str(request), "-CA", str(self.certificate),
              "-CAkey", str(self._key), "-CAcreateserial", "-extfile", str(extensions),
              "-out", str(signed))  # fmt: skip
         both.write_bytes(key.read_bytes() + signed.read_bytes())

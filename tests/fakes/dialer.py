@@ -69,12 +69,15 @@ class FakeConnection:
         return b""
 
     async def start_tls(self, hostname: str, terms: TlsTerms) -> None:
-        """Succeeds unless the peer's `tls_works` is off; the peer keeps the terms."""
+        """Fails if the peer's `tls_works` is off, or its certificate is looked at and bad, or by `own_files`;
+        the peer keeps the terms."""
         await asyncio.sleep(0)
-        self._peer.tls_terms = terms
-        if not self._peer.tls_works:
+        peer = self._peer
+        peer.tls_terms = terms
+        why = "as the test wants it" if not peer.tls_works else peer.bad_certificate if terms.verify else ""
+        if peer.own_files is not None or why:
             self.close()
-            raise ConnectFailed("TLS handshake failed: as the test wants it")
+            raise peer.own_files or ConnectFailed(f"TLS handshake failed: {why}")
         self.tls = "TLSv1.3"
         if self._peer.tls_first:
             self._peer.greet()
@@ -110,6 +113,10 @@ class Peer:
     replies: Mapping[str, str | None] = field(default_factory=dict)
     extensions: tuple[str, ...] = ("PIPELINING", "8BITMIME", "SMTPUTF8", "SIZE 0")
     tls_works: bool = True
+    bad_certificate: str = ""
+    """What is wrong with its certificate, for who looks."""
+    own_files: ConnectFailed | None = None
+    """What the client finds when it loads TLS files of its own."""
     tls_first: bool = False
     """It says nothing before TLS stands."""
     tls_terms: TlsTerms | None = None

@@ -383,6 +383,25 @@ def test_settings_that_contradict_each_other_are_errors(text: str, path: str) ->
     assert path in [error.path for error in errors(document("mta", text))]
 
 
+LOGIN = "<username>u</username><password>p</password></auth>"
+
+
+@pytest.mark.parametrize(
+    ("inner", "warned"),
+    [
+        ('<auth enabled="Y">' + LOGIN, []),
+        ('<auth enabled="Y">' + LOGIN + '<ssl latent="Y" verify="-"/>', []),
+        ('<auth enabled="Y">' + LOGIN + '<ssl verify="N"/>', [f"{RELAY}/ssl@verify"]),
+        ('<auth enabled="Y" cleartext="Y">' + LOGIN, [f"{RELAY}/auth@cleartext"]),
+        ('<auth enabled="Y" cleartext="Y">' + LOGIN + '<ssl latent="Y" verify="Y"/>', []),
+        ('<auth enabled="N" cleartext="Y">' + LOGIN + '<ssl verify="N"/>', []),
+    ],
+)
+def test_a_login_that_others_may_see_is_warned_of(inner: str, warned: list[str]) -> None:
+    warnings = [each.path for each in loaded(document("mta", relayed(inner))).warnings]
+    assert [path for path in warnings if path.startswith(RELAY)] == warned
+
+
 def test_listeners_on_any_free_port_do_not_collide() -> None:
     text = '<listener name="a" interface="::1" port="0"/><listener name="b" interface="::1" port="0"/>'
     assert not errors(document("mta/submit/listeners", text))

@@ -140,6 +140,21 @@ async def test_a_configuration_that_cannot_be_read_changes_nothing(tmp_path: Pat
     assert await main == 0
 
 
+async def test_a_tls_file_that_cannot_be_loaded_is_no_start_and_no_reload(tmp_path: Path) -> None:
+    wrong = f'<client><trust file="{tmp_path}/absent"/></client>'
+    place = "mqcd.xml:16: mta/deliver/client/trust@file"
+    log, main = begin(write_conf(tmp_path, deliver=wrong))
+    assert await main == 1
+    assert place in await log.until("cannot start")
+    log, main = begin(write_conf(tmp_path))
+    await log.until("event=ready")
+    write_conf(tmp_path, deliver=wrong)
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert place in await log.until("the old one stays")
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await main == 0
+
+
 async def test_a_part_that_fails_stops_it_with_1(tmp_path: Path) -> None:
     conf = write_conf(tmp_path)
     log, main = begin(conf)

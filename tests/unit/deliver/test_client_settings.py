@@ -518,7 +518,7 @@ async def test_cleartext_lets_the_password_go_without_tls() -> None:
     async with Kit(auth(), hosts=serving(extensions=IN_CLEAR)) as kit:
         await kit.submit("to@example.com")
         verdict = await deferral(kit)
-        assert (verdict.reply.status, verdict.attempt.phase) == ("4.7.8", Phase.AUTH)
+        assert (verdict.reply.status, verdict.attempt.phase) == ("4.7.4", Phase.TLS)
         assert not [line for line in kit.dialer.peers[0].log if line.startswith("AUTH")]
     assert "AUTH PLAIN AHVzZXIAc2VjcmV0" in await heard(auth(cleartext=True), extensions=IN_CLEAR)
 

@@ -159,7 +159,7 @@ def test_cram_md5_comes_first_and_never_shows_the_password() -> None:
 
 def test_cram_md5_of_rfc_2195() -> None:
     login = Login(username="tim", password="tanstaaftanstaaf")
-    dialogue = greeted(Manners(hello="me.example", login=login))
+    dialogue = greeted(Manners(hello="me.example", implicit_tls=True, login=login))
     dialogue.receive(offer("AUTH CRAM-MD5"))
     dialogue.receive(b"334 PDE4OTYuNjk3MTcwOTUyQHBvc3RvZmZpY2UucmVzdG9uLm1jaS5uZXQ+\r\n")
     assert b"dGltIGI5MTNhNjAyYzdlZGE3YTQ5NWI0ZTZlNzMzNGQzODkw" in dialogue.take()
@@ -183,19 +183,18 @@ def test_the_mechanism_that_is_asked_for_is_the_one_that_is_used() -> None:
     assert "PLAIN" in ended(logging_in("CRAM-MD5", mechanism="PLAIN"))[1]
 
 
-def test_the_password_is_not_shown_without_tls() -> None:
-    dialogue = logging_in("PLAIN LOGIN", secured=False)
+@pytest.mark.parametrize("mechanisms", ["PLAIN LOGIN", "CRAM-MD5"])
+def test_nothing_of_a_login_is_shown_without_tls(mechanisms: str) -> None:
+    dialogue = logging_in(mechanisms, secured=False)
     assert dialogue.take() == b""
     assert ended(dialogue) == ("4.7.8", "the login needs TLS, lest the password be seen")
     assert dialogue.phase is Phase.AUTH
 
 
-def test_cram_md5_needs_no_tls() -> None:
-    assert logging_in("PLAIN CRAM-MD5", secured=False).take() == b"AUTH CRAM-MD5\r\n"
-
-
-def test_the_password_goes_in_clear_where_the_setting_says_so() -> None:
-    assert logging_in("PLAIN", secured=False, cleartext=True).take().startswith(b"AUTH PLAIN ")
+@pytest.mark.parametrize("mechanism", ["PLAIN", "CRAM-MD5"])
+def test_a_login_goes_in_clear_where_the_setting_says_so(mechanism: str) -> None:
+    dialogue = logging_in(mechanism, secured=False, cleartext=True)
+    assert dialogue.take().startswith(f"AUTH {mechanism}".encode())
 
 
 def test_no_mail_goes_where_the_login_cannot_be_shown() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mqcd.core.errors import ConnectFailed, LocalShortage
+from mqcd.core.errors import ConnectFailed, LocalShortage, TlsFilesUnusable
 from mqcd.core.ports import TlsTerms
 from mqcd.net.dialer import MAX_UNREAD, StreamConnection, SystemDialer
 from mqcd.net.tls import client_context
@@ -273,6 +273,12 @@ async def test_a_certificate_that_is_trusted_and_names_the_host_is_accepted(tmp_
         assert await connection.read() == b"go"
         with pytest.raises(ConnectFailed, match="mismatch"):
             await connection.start_tls("other.example.org", terms)
+    context.load_cert_chain(authority.sign("late", "DNS:mx.example.org", days=-1))
+    async with dialled(server_tls(context)) as connection:
+        connection.write(b"T")
+        assert await connection.read() == b"go"
+        with pytest.raises(ConnectFailed, match="expired"):
+            await connection.start_tls("mx.example.org", terms)
 
 
 @pytest.mark.needs("openssl")
@@ -306,7 +312,7 @@ async def test_files_of_our_own_that_will_not_do_are_named_as_such(terms: TlsTer
         await reader.read()
 
     async with dialled(silence) as connection:
-        with pytest.raises(ConnectFailed, match="of our own"):
+        with pytest.raises(TlsFilesUnusable, match="our own"):
             await connection.start_tls("localhost", terms)
 
 
