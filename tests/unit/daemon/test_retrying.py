@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqcd.cli import main
 from mqcd.core.errors import DecodeError
@@ -106,6 +109,16 @@ def test_a_reason_is_cut_and_printable() -> None:
 def test_what_is_not_understood_is_refused(body: bytes) -> None:
     with pytest.raises(DecodeError):
         parse_retry(body)
+
+
+NAMES = st.sampled_from(["area", "spid", "sender", "limit", "dry_run", "reason", "x"])
+VALUES = st.none() | st.booleans() | st.integers() | st.text()
+
+
+@given(VALUES | st.dictionaries(NAMES, VALUES))
+def test_any_json_is_a_request_or_a_decode_error(value: object) -> None:
+    with suppress(DecodeError):
+        assert isinstance(parse_retry(json.dumps(value).encode()), Retry)
 
 
 async def test_nonsense_gets_400(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqcd.ops.hosts import KnownHosts
 from mqcd.ops.http import (
@@ -274,3 +276,15 @@ OF_A_KIND = Request(method="GET", path="/", accept="a/b;q=1", host="x")
 )
 def test_requests(head: bytes, request_: Request | None) -> None:
     assert parse_request(head) == request_
+
+
+@given(st.binary(max_size=300))
+def test_any_octets_are_a_request_or_none(octets: bytes) -> None:
+    request = parse_request(octets)
+    assert request is None or (request.path, request.length >= -1) == (request.path.partition("?")[0], True)
+    parse_request(b"GET / HTTP/1.1\r\nHost: " + octets + b"\r\n\r\n")
+
+
+@given(st.text(max_size=60))
+def test_any_host_is_admitted_or_not(host: str) -> None:
+    assert KnownHosts(["mx.example"]).admits(host) in (True, False)
