@@ -1,5 +1,8 @@
 """Free space on the queue's file systems, looked at before mail is promised and once a second at most.
 
+Content that streams in is counted against what the last look found, so that no stream, however quick or slow,
+and no number of them together takes what is to stay free.
+
 Settings read: `minfree`, `mininodes`. Below either, on any root, the door answers 4xx, while there is still
 room to record what happens to the mail that is here, and opens again by itself. So it does for a file
 system that has become read-only or cannot be asked.
@@ -27,6 +30,8 @@ class Space:
         self._inodes = inodes
         self._looked: int | None = None
         self._short = ""
+        self._spare: dict[str, int] = {}
+        """Octets beyond `minfree` that the last look found, less what was written since, by root."""
 
     def short(self) -> str:
         """What is short and where, "" when nothing is. A root that cannot be asked counts as short."""
@@ -35,6 +40,19 @@ class Space:
             self._looked = now
             self._short = self._look()
         return self._short
+
+    def short_for(self, name: str, octets: int) -> str:
+        """The same, for so many octets that are about to be written below the root of this name."""
+        if short := self.short():
+            return short
+        if self._spare[name] < octets:
+            self._looked = None
+            if short := self.short():
+                return short
+        if self._spare[name] < octets:
+            return f"{self._roots[name]}: no room for {octets} octets more, minfree is {self._octets}"
+        self._spare[name] -= octets
+        return ""
 
     def room_for(self, root: Path, octets: int) -> bool:
         """Whether a root has so much beyond what is to stay free."""
@@ -54,7 +72,7 @@ class Space:
         return found
 
     def _look(self) -> str:
-        for root in self._roots.values():
+        for name, root in self._roots.items():
             try:
                 octets, inodes = self._disk.free(root)
             except OSError as error:
@@ -64,4 +82,5 @@ class Space:
             # A file system without a fixed number of inodes tells 0 of them.
             if 0 < inodes < self._inodes:
                 return f"{root}: {inodes} inodes are free, mininodes is {self._inodes}"
+            self._spare[name] = octets - self._octets
         return ""

@@ -15,7 +15,7 @@ import asyncio
 import errno
 import logging
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from pathlib import Path
@@ -195,9 +195,20 @@ class Draft:
     """A large message on its way into the spool; owned by one `enqueue`."""
 
     def __init__(
-        self, disk: Disk, executor: Executor, root: Path, spid: int, links: int, bufsize: int
+        self,
+        disk: Disk,
+        executor: Executor,
+        root: Path,
+        spid: int,
+        links: int,
+        bufsize: int,
+        claim_room: Callable[[int], None],
     ) -> None:
-        """`links` names, one for each recipient; 0 = one name for all."""
+        """`links` names, one for each recipient; 0 = one name for all.
+
+        `claim_room` is called before each write with its octets; what it raises passes through.
+        """
+        self._claim_room = claim_room
         self._disk = disk
         self._executor = executor
         self._paths = [spool_path(root, spid, qid) for qid in (range(1, links + 1) if links else (0,))]
@@ -227,6 +238,7 @@ class Draft:
 
     async def _write(self) -> None:
         if self._buffers:
+            self._claim_room(self._buffered)
             await self._call(self._disk.pwritev, self._fd, self._buffers, self.size)
             self.size += self._buffered
             self._buffers, self._buffered = [], 0

@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import Submission
+from mqcd.core.model import Origin, Submission
 from mqcd.queue.durable import told
 from mqcd.queue.shard import Shard
+from mqcd.queue.space import Space
 from mqcd.queue.spool import Draft
 
 
@@ -27,11 +28,16 @@ class Staged(NamedTuple):
     draft: Draft | None = None
 
 
+def _any_room(_octets: int) -> None:
+    """As much as there is."""
+
+
 class Staging:
     """One shard's."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, space: Space) -> None:
         self._shard = shard
+        self._space = space
         # Half a frame, so that record lines find room beside the content.
         self._limit = min(shard.options.settings.journal.inline_max, shard.journal.largest_frame // 2)
 
@@ -75,7 +81,9 @@ class Staging:
         draft: Draft | None = None
         try:
             await shard.editing.reserve(spid, shard.spids.ceiling(shard.time.wall()))
-            draft = Draft(shard.disk, shard.executor, spool.rootpath, spid, links, spool.bufsize)
+            # A report has happened already: it may use the room that is kept for that.
+            room = _any_room if submission.envelope.origin is Origin.REPORT else self._claim_room
+            draft = Draft(shard.disk, shard.executor, spool.rootpath, spid, links, spool.bufsize, room)
             await draft.fill(start, rest)
             await draft.commit()
         except BaseException as error:
@@ -85,6 +93,10 @@ class Staging:
                 raise StoreUnavailable(told(error)) from error
             raise
         return Staged(submission, None, draft.size, draft)
+
+    def _claim_room(self, octets: int) -> None:
+        if short := self._space.short_for("spool", octets):
+            raise StoreUnavailable(short)
 
     def dropped(self, staged: Staged) -> None:
         """It was not recorded: nothing of it stays, once that is certain."""

@@ -114,7 +114,7 @@ class ClusterStore:
         keepers.append(keeper)
         shard.time.look()
         task = asyncio.ensure_future(self._bring_in(shard, keeper, recovered.backlog))
-        self._open = _Open(shard, writer, Claims(shard), keeper, task)
+        self._open = _Open(shard, writer, Claims(shard), keeper, self._space, task)
 
     async def _bring_in(self, shard: Shard, keeper: Keeper, backlog: Backlog) -> None:
         """What the last run left, while new mail is taken; then claims open."""
@@ -394,7 +394,13 @@ class _Open:
     __slots__ = ("claims", "keeper", "pressure", "recovery", "shard", "staging", "writer")
 
     def __init__(
-        self, shard: Shard, writer: Writer, claims: Claims, keeper: Keeper, recovery: asyncio.Task[None]
+        self,
+        shard: Shard,
+        writer: Writer,
+        claims: Claims,
+        keeper: Keeper,
+        space: Space,
+        recovery: asyncio.Task[None],
     ) -> None:
         self.shard = shard
         self.writer = writer
@@ -402,7 +408,7 @@ class _Open:
         self.keeper = keeper
         self.recovery = recovery
         """Brings in what the last run left."""
-        self.staging = Staging(shard)
+        self.staging = Staging(shard, space)
         self.pressure = Pressure(shard, keeper)
 
 
