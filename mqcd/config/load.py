@@ -10,10 +10,12 @@ passwords that it names are read.
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Iterator
 
 from mqcd.config.complete import complete, contradictions, oddities
 from mqcd.config.document import BadDocument, Node, parse_document
+from mqcd.config.doubts import doubts, other_defaults
 from mqcd.config.faults import Faults
 from mqcd.config.login import Secret
 from mqcd.config.problems import BadConfiguration, Remark
@@ -51,7 +53,36 @@ def load(path: pathlib.Path, *, var: pathlib.Path | None, hostname: str) -> Load
         text = f"cannot be read: {error.strerror}. Name the file with -c FILE, or in MQCD_CONF"
         raise BadConfiguration((Remark(file=str(path), line=0, path="", text=text),)) from error
     conf = path.absolute().parent
-    return load_text(octets, name=str(path), conf=conf, var=var, hostname=hostname, secret=_secret)
+    loaded = load_text(octets, name=str(path), conf=conf, var=var, hostname=hostname, secret=_secret)
+    exposed = [loaded.remark(*each) for each in _exposed(path, loaded.settings)]
+    return dataclasses.replace(loaded, warnings=(*loaded.warnings, *exposed))
+
+
+def _exposed(conf: pathlib.Path, settings: Settings) -> Iterator[tuple[str, str]]:
+    """Files with secrets that every user of the machine can read."""
+    for index, relay in enumerate(settings.deliver.relays, start=1):
+        at = f"mta/deliver/relays/relay[{index}]"
+        password, ssl = relay.auth.password, relay.ssl
+        if password.text and not password.from_file and _open_to_all(conf):
+            text = f"every user can read it: chmod o-r {conf}, or put it into a file of its own (file=)"
+            yield f"{at}/auth/password", text
+        yield from _open_file(f"{at}/auth/password@file", relay.auth.passwordfile)
+        key = "certfile" if ssl.keyfile is None else "keyfile"
+        yield from _open_file(f"{at}/ssl@{key}", ssl.keyfile or ssl.certfile)
+    yield from _open_file("ops/events/hashkey@file", settings.ops.events.hashkey)
+
+
+def _open_file(at: str, path: pathlib.Path | None) -> Iterator[tuple[str, str]]:
+    if path is not None and _open_to_all(path):
+        yield at, f"every user can read the secret in it: chmod o-r {path}"
+
+
+def _open_to_all(path: pathlib.Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & stat.S_IROTH)
+    except OSError:
+        # What cannot be read is somebody else's to report.
+        return False
 
 
 def _secret(path: pathlib.Path) -> str:
@@ -124,7 +155,10 @@ def _read(root: Node, reader: Reader, secret: Callable[[pathlib.Path], str] | No
         reader.error(At(shown=path), text)
     if secret is not None:
         settings = _with_secrets(settings, reader, secret)
-    for path, text in oddities(written, reader.given):
+    remarks = [*oddities(written, reader.given), *doubts(settings)]
+    if reader.foreign:
+        remarks += other_defaults(settings, reader.given)
+    for path, text in remarks:
         reader.warn(At(shown=path), text)
     return settings
 

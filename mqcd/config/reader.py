@@ -54,6 +54,8 @@ class Reader:
         """The line of each element and attribute of the document, by its path with list indexes."""
         self.given: set[str] = set()
         """The paths of the values that are not left to their defaults."""
+        self.foreign = False
+        """Something was found that Mailismus has and mqcd has not."""
         self._file = file
         self._tokens = tokens
         self._defaults: dict[str, Any] = {}
@@ -180,6 +182,10 @@ class Reader:
 
     def _pending(self, at: At, node: Node) -> bool:
         """Remark on what has no effect yet, also deep inside; False if the tables do not know it."""
+        if pending.is_known(at.bare):
+            self.foreign = True
+            if node.text:
+                self.given.add(at.shown)
         why = pending.no_effect(at.bare, node)
         if not self._refused(at, node):
             if why:

@@ -219,15 +219,20 @@ class SystemDialer:
         return connection
 
     def is_own(self, address: str) -> bool:
-        """Whether an IP address is one of this machine's: the one that it would itself be reached from."""
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        try:
-            with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                # Nothing is sent. A bind would say the same, but not where any address may be bound.
-                probe.connect((address, _ANY_PORT))
-                return bool(probe.getsockname()[0] == address)
-        except OSError:
-            return False
+        """See `is_own_address`."""
+        return is_own_address(address)
+
+
+def is_own_address(address: str) -> bool:
+    """Whether an IP address is one of this machine's: the one that it would itself be reached from."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            # Nothing is sent. A bind would say the same, but not where any address may be bound.
+            probe.connect((address, _ANY_PORT))
+            return bool(probe.getsockname()[0] == address)
+    except OSError:
+        return False
 
 
 def _is_shortage(error: OSError, address: str) -> bool:

@@ -71,6 +71,16 @@ def test_check_looks_whether_the_user_is_there(tmp_path: Path, capsys: Capture, 
     assert (f'there is no user "{user}"' in capsys.readouterr().err) is bool(code)
 
 
+def test_check_names_what_cannot_work_here(tmp_path: Path, capsys: Capture) -> None:
+    conf = write_conf(tmp_path)
+    conf.write_text(conf.read_text().replace('interface="127.0.0.1"', 'interface="192.0.2.1"'))
+    assert main(["check", "-c", str(conf)]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "192.0.2.1 is no address of this machine" in said.err
+    assert f"{conf}:" in said.err
+
+
 def test_a_file_that_is_not_there_says_how_to_name_one(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

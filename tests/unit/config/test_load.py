@@ -208,7 +208,10 @@ def test_none_is_no_listener_and_an_empty_list_is_the_default() -> None:
 def test_a_listener_without_interface_is_on_loopback_with_a_warning(text: str) -> None:
     result = loaded(text)
     assert result.settings.submit.listeners[0].interface == "127.0.0.1"
-    assert [warning.path for warning in result.warnings] == ["mta/submit/listeners/listener[1]@interface"]
+    assert [warning.path for warning in result.warnings] == [
+        "mta/submit/listeners/listener[1]/server/relay_clients",
+        "mta/submit/listeners/listener[1]@interface",
+    ]
 
 
 def test_a_default_relay_alone_lowers_the_connections_unless_told_otherwise() -> None:

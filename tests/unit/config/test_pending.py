@@ -64,15 +64,16 @@ def test_a_file_that_ran_mailismus_loads(name: str) -> None:
     assert settings.application.announcehost == "mailismus.example.net"
     assert settings.deliver.relays[0].address.port == 2602
     assert settings.submit.listeners[0].port == 2601
-    assert [(warning.line, warning.path) for warning in result.warnings] == [
+    ignored = [each for each in result.warnings if each.text.startswith("ignored")]
+    assert [(warning.line, warning.path) for warning in ignored] == [
         (12, "mta/deliver/delay_start"),
         (17, "mta/report/delay_start"),
     ]
 
 
 def test_a_file_with_every_block_of_mailismus_loads_and_names_what_is_ignored() -> None:
-    result = loaded(EVERYTHING)
-    assert [(warning.line, without_indexes(warning.path)) for warning in result.warnings] == [
+    ignored = [each for each in loaded(EVERYTHING).warnings if "left out: here" not in each.text]
+    assert [(warning.line, without_indexes(warning.path)) for warning in ignored] == [
         (2, "application/database"),
         (3, "directory"),
         (4, "message_store"),

@@ -31,10 +31,12 @@ def test_the_shipped_file_is_what_the_code_says() -> None:
     assert SHIPPED.read_text() == shipped(), "write mqcd.config.show.shipped() to conf/mqcd.xml"
 
 
-def test_the_shipped_file_is_all_defaults_and_needs_no_remark() -> None:
+def test_the_shipped_file_is_all_defaults_and_lets_nobody_send() -> None:
     result = load(SHIPPED, var=VAR, hostname=HOST)
     assert result.settings == defaults(var=VAR, hostname=HOST)
-    assert result.warnings == ()
+    assert [warning.path for warning in result.warnings] == [
+        "mta/submit/listeners/listener[1]/server/relay_clients"
+    ]
 
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=lambda place: place.path)
