@@ -223,11 +223,9 @@ class Lane:
         return max(-late, 0) + min(max(4 * late, grace), MOST_GRACE_MS)
 
     def comes_back(self, now: int) -> int | None:
-        """In how many ms a recipient that was tried in vain comes back at the latest, to be the probe or to
-        come after it; None = its retry delay counts, for the lane is not suspended."""
-        if not self.suspended:
-            return None
-        return self.until_probed(now) if self.jobs else max(self.until - now, 0)
+        """In how many ms a recipient that was tried in vain comes back at the latest; None = its retry delay
+        counts, for the lane is not suspended. Others come before it: each has its turn as the probe."""
+        return self.until_probed(now) + PROBE_GRACE_MS if self.suspended else None
 
     def send_off(self, now: int) -> int:
         """What it may not hold is passed over for as long as it rests; how long that is, ms."""

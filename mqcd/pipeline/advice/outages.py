@@ -107,7 +107,9 @@ def outages(tried: DataFrame) -> DataFrame:
     """Rows of `source`, `site`, `begin`, `end`, `took` (ms; the mean), `failures`."""
     order = Window.partitionBy(*_LANE).orderBy("start", "sequence")
     runs = tried.where("made").withColumn("run", F.sum((~F.col("down")).cast("int")).over(order))
-    began = _if(F.col("down"), "start")
+    # Of a message that found nobody at once, the other recipients came with it, a moment before.
+    at_once = F.col("down") & (F.col("attempt") == 1) & (F.col("start") - F.col("received") < MINUTE)
+    began = F.when(at_once, F.col("received")).when(F.col("down"), F.col("start"))
     summed = runs.groupBy(*_LANE, "run").agg(
         F.min(began).alias("begin"),
         F.max(began).alias("last"),

@@ -331,6 +331,8 @@ class Node:
             end = End.EXPIRED
         tls = bool(mail.site.tls) and cause.begins
         due = at + self._wait(mail.attempts) if end is End.DEFERRED else 0
+        if due and cause.name in OUTAGES and (dead := self._suspended.get(mail.site.index)):
+            due = min(due, max(dead.until, at) + 2 * _GRACE_MS)
         self._writer.add(end.value, at, self._told(mail, cause, at, due))
         self._truth.verdict(mail, cause, end, at, tls=tls)
         if due:

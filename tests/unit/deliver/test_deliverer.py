@@ -819,11 +819,11 @@ async def test_a_dead_destination_is_probed_with_mail_that_is_not_due_yet() -> N
         await kit.heard(Verb.DEFERRED)
         about = await kit.deliverer.explainer().why(kit.deliverer.waiting(recipient))
         assert "in 60 s" in str(about["waiting_for"])
-        await kit.clock.run_for(FIRST_PROBE_MS + 1000)
+        await kit.clock.run_for(FIRST_PROBE_MS + 3000)
         await kit.heard(Verb.DEFERRED, 2)
         assert kit.deliverer.suspended == 1
         kit.dialer.hosts["192.0.2.1"] = Peer
-        await kit.clock.run_for(2 * FIRST_PROBE_MS)
+        await kit.clock.run_for(2 * FIRST_PROBE_MS + 3000)
         await kit.heard(Verb.DELIVERED)
         assert kit.deliverer.suspended == 0
 
