@@ -136,11 +136,12 @@ def _repair(options: Options, progress: Progress) -> Findings:
     from mqcd.net.clock import SystemClock
     from mqcd.ops.fanout import Fanout
     from mqcd.queue.admin.ownership import owned
-    from mqcd.queue.admin.repair import repair
+    from mqcd.queue.admin.repair import mend_roots, repair
     from mqcd.queue.admin.survey import survey
     from mqcd.queue.durable import Disk
 
     async def mend() -> Findings:
+        await mend_roots(Disk(), options, progress)
         async with owned(options, SystemClock(), Fanout()) as ours:
             return repair(ours, progress)
 

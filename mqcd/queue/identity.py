@@ -61,3 +61,26 @@ def _read(disk: Disk, root: Path) -> str:
         return disk.read_file(root / "uuid").decode("ascii", "replace").strip()
     except FileNotFoundError:
         return ""
+
+
+def name_again(disk: Disk, roots: list[Path]) -> bool:
+    """Write the uuid that a file of it has lost; False where they name two queues. Raises OSError.
+
+    For a caller that knows by other means that the roots belong together.
+    """
+    names = {root: _read(disk, root) for root in roots}
+    sound = {name for name in names.values() if _is_uuid(name)}
+    if len(sound) > 1:
+        return False
+    name = sound.pop() if sound else str(uuid.uuid4())
+    for root, there in names.items():
+        if there != name:
+            disk.replace_file(root / "uuid", [f"{name}\n".encode()])
+    return True
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False

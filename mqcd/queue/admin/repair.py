@@ -4,7 +4,7 @@ Damaged record lines go to the quarantine, and what is whole in their cluster to
 edit. Files that nothing refers to are removed; but only half-written ones while anything is in quarantine, or
 a cluster is missing, short or cannot be read, for it may be what they belong to. What is lost (a cluster or
 the end of one, a content, an edit in the middle of the MANIFEST) is left as it is: nothing here could bring
-it back. Raises OSError.
+it back. A lost uuid is written again where the files show that the roots belong together. Raises OSError.
 """
 
 from __future__ import annotations
@@ -12,13 +12,34 @@ from __future__ import annotations
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area
 from mqcd.queue import cluster, record
-from mqcd.queue.admin.findings import Findings, Progress, silent
+from mqcd.queue.admin.findings import Findings, Kind, Progress, silent
 from mqcd.queue.admin.ownership import Owned
 from mqcd.queue.admin.survey import survey
-from mqcd.queue.durable import TEMP_SUFFIX
+from mqcd.queue.durable import TEMP_SUFFIX, Disk
+from mqcd.queue.identity import name_again, take_lock
 from mqcd.queue.imports import name_events
 from mqcd.queue.manifest import ClusterState, Edit
 from mqcd.queue.quarantine import Stretch, extend, put_aside, shared
+from mqcd.queue.shard import Options
+
+
+async def mend_roots(disk: Disk, options: Options, progress: Progress = silent) -> None:
+    """Write a uuid that was lost or damaged, before the queue is owned. Raises StoreBusy, OSError.
+
+    Only where the files show that the spool is this queue's: its silos are there, each content that the
+    records need is, and none that they do not need.
+    """
+    queue_root, spool_root = options.settings.rootpath, options.settings.spool.rootpath
+    lock = await take_lock(disk, queue_root)
+    try:
+        found = survey(disk, options, progress, ours=True)
+        if not any(problem.kind is Kind.ROOTS for problem in found.problems) or found.bereft:
+            return
+        strange = any(path.is_relative_to(spool_root) for path in found.orphans)
+        if not strange and disk.is_dir(spool_root / "s01"):
+            name_again(disk, [queue_root, spool_root])
+    finally:
+        disk.close(lock)
 
 
 def repair(owned: Owned, progress: Progress = silent) -> Findings:

@@ -8,7 +8,7 @@ from mqcd.core.model import Recipient
 from mqcd.queue import manifest
 from mqcd.queue.admin.findings import Findings
 from mqcd.queue.admin.ownership import owned
-from mqcd.queue.admin.repair import repair
+from mqcd.queue.admin.repair import mend_roots, repair
 from mqcd.queue.admin.survey import survey
 from mqcd.queue.durable import Disk
 from mqcd.queue.manifest import ManifestState
@@ -47,6 +47,7 @@ def look(rig: Rig) -> Findings:
 
 async def mend(rig: Rig) -> Findings:
     """What fsck finds after --repair."""
+    await mend_roots(Disk(), rig.options)
     async with owned(rig.options, rig.clock, RecordingObserver()) as ours:
         return repair(ours)
 

@@ -18,6 +18,7 @@ from tests.fakes.killed import copy_as_killed
 from tests.fakes.workers import LocalWorkers
 from tests.unit.queue.admin.kit import (
     DUE,
+    LARGE,
     addresses,
     cluster_of,
     damage,
@@ -271,3 +272,49 @@ async def test_a_damaged_manifest_is_refused_and_kept(rig: Rig) -> None:
         await mend(rig)
     assert path.read_bytes() == data
     assert not look(rig).ok
+
+
+@pytest.mark.parametrize("root", ["queue", "spool", "both"])
+@pytest.mark.parametrize("harm", ["missing", "damaged", "empty"])
+async def test_a_lost_uuid_is_written_again(rig: Rig, root: str, harm: str) -> None:
+    await filled(rig)
+    kept = (rig.queue / "uuid").read_text()
+    for each in ("queue", "spool") if root == "both" else (root,):
+        path = rig.root / each / "uuid"
+        path.unlink()
+        if harm != "missing":
+            path.write_text("" if harm == "empty" else kept[:-3] + each)
+    assert [each.kind for each in look(rig).problems] == [Kind.ROOTS]
+    found = await mend(rig)
+    assert (found.ok, found.records) == (True, 5)
+    names = {(rig.root / each / "uuid").read_text() for each in ("queue", "spool")}
+    assert len(names) == 1
+    assert root == "both" or names == {kept}
+
+
+@pytest.mark.parametrize("spool", ["another queue's", "not mounted", "a content is missing"])
+async def test_a_uuid_is_not_guessed(rig: Rig, tmp_path: Path, spool: str) -> None:
+    await filled(rig)
+    (rig.queue / "uuid").unlink()
+    rig.spool.rename(tmp_path / "away")
+    match spool:
+        case "another queue's":
+            other = await Rig(tmp_path / "other").open()
+            await other.post.send("else@x.example", content=LARGE)
+            await other.close()
+            other.spool.rename(rig.spool)
+        case "not mounted":
+            rig.spool.mkdir()
+        case _:
+            (tmp_path / "away").rename(rig.spool)
+            next(rig.spool.rglob("*.msg")).unlink()
+    with pytest.raises(StoreDamaged, match="do not belong together"):
+        await mend(rig)
+    assert not (rig.queue / "uuid").exists()
+
+
+async def test_two_uuids_stay_two(rig: Rig) -> None:
+    await filled(rig)
+    (rig.spool / "uuid").write_text("0f8fad5b-d9cb-469f-a165-70867728950e\n")
+    with pytest.raises(StoreDamaged, match="do not belong together"):
+        await mend(rig)
