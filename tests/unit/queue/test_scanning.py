@@ -7,12 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
+from mqcd.config.settings import JournalSettings
 from mqcd.core.errors import StoreBusy, StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.core.selection import Selection
@@ -24,15 +25,20 @@ from tests.fakes.workers import InlineScans
 from tests.unit.queue.support import Rig
 
 MANY = 5000
-"""Recipients whose records fit in no buffer between two processes."""
+"""Recipients whose records fit in no buffer between two processes: what is sent and not asked for, in both
+processes and in the kernel, may be 600 KB, and a scan that is not held up opens its last cluster at once."""
+DOMAIN = ".".join(("long" * 15,) * 3) + ".example.org"
 
 
 @pytest.fixture
-async def big(rig: Rig) -> Rig:
+async def big(tmp_path: Path) -> AsyncIterator[Rig]:
+    journal = JournalSettings(segmentsize=8 << 20, segments=8, inline_max=16 << 10)
+    rig = await Rig(tmp_path / "q", journal=journal).open()
     for n in range(10):
-        await rig.post.send(*[f"r{n}-{m}@example.org" for m in range(MANY // 10)])
+        await rig.post.send(*[f"r{n}-{m}@{DOMAIN}" for m in range(MANY // 10)])
     await rig.evacuate()
-    return rig
+    yield rig
+    await rig.close()
 
 
 def request_of(rig: Rig, selection: Selection | None = None) -> Request:
