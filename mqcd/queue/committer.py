@@ -24,6 +24,9 @@ from mqcd.queue.ring import Segment
 
 log = logging.getLogger(__name__)
 
+_LEAST = 1 << 18
+_MOST = 1 << 22
+"""Octets of a slot that are filled at once, unless a group needs more."""
 _BROKEN = "The thread that writes it has failed, the log says how; only a restart helps"
 
 
@@ -38,6 +41,8 @@ class Write:
     capacity: int
     buffers: list[bytes]
     offset: int
+    end: int
+    """Where the last of them ends."""
 
 
 class Committer(Protocol):
@@ -95,6 +100,8 @@ def perform(disk: Disk, write: Write) -> None:
     segment = write.segment
     if write.fresh:
         _open_slot(disk, write)
+    if segment.filled < write.end:
+        _fill(disk, write)
     disk.pwritev(segment.fd, write.buffers, write.offset)
     disk.datasync(segment.fd)
 
@@ -107,13 +114,31 @@ def _open_slot(disk: Disk, write: Write) -> None:
         segment.fd = disk.open(segment.path, os.O_RDWR | os.O_CREAT)
     if disk.size(segment.fd) < write.capacity:
         try:
+            # All of it at once: no later group shall find that there is no room for it.
             disk.reserve(segment.fd, write.capacity)
         except OSError:
             # What it got of a full disk others need more.
             with contextlib.suppress(OSError):
                 disk.unlink(segment.path)
             raise
+    # What a killed process has filled may be in the page cache only.
+    disk.datasync(segment.fd)
+    segment.filled = disk.filled(segment.fd)
     # Also for a slot that was there: who made it may not have come, or been killed before it came, to this.
     disk.sync_dir(segment.path.parent)
     write.buffers.insert(0, slot.pack(segment.header))
     write.offset = 0
+
+
+def _fill(disk: Disk, write: Write) -> None:
+    """Fill a stretch of a slot that was not made ready ahead, and sync it before the frames that go there.
+
+    A frame in space that was never written is lost when ext4 aborts its journal while the frame is synced:
+    the sync may report success. The stretches grow, so that the first mail waits for a short one and the
+    later groups for few.
+    """
+    segment = write.segment
+    stretch = min(max(_LEAST, segment.filled), _MOST)
+    end = min(write.capacity, max(write.end, segment.filled + stretch))
+    disk.zero_fill(segment.fd, segment.filled, end)
+    segment.filled = end

@@ -24,6 +24,8 @@ IRREGULAR = (errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENXIO)
 """Errors of `Disk.open` that say: no regular file."""
 _IOV_MAX = 1024
 _ZEROS = bytes(1 << 20)
+_ZEROS_AT_ONCE = 4
+"""Of these are written between two syncs."""
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _UNTOLD = frozenset((errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS))
 """What a read that shall not wait says where it would have to, or where there is no such read."""
@@ -111,9 +113,26 @@ class Disk:
         return total
 
     def datasync(self, fd: int) -> None:
-        """Make a file's content and length durable."""
+        """Make a file's content and length durable.
+
+        Not enough by itself for octets in space that was never written and synced before: an ext4 whose
+        journal aborts meanwhile may return without an error and lose them. They are durable when a later
+        change of metadata is (a rename and its `sync_dir`), or see `sync_appended`.
+        """
         try:
             os.fdatasync(fd)
+        except OSError as error:
+            raise _naming(error, fd) from error
+
+    def sync_appended(self, fd: int) -> None:
+        """Make octets durable that were written behind the end of a file: there `datasync` is not enough.
+
+        A file system that has aborted takes no new time of modification, and does not sync it.
+        """
+        self.datasync(fd)
+        try:
+            os.utime(fd)
+            os.fsync(fd)
         except OSError as error:
             raise _naming(error, fd) from error
 
@@ -158,10 +177,28 @@ class Disk:
         except OSError as error:
             raise _naming(error, fd) from error
 
-    def zero_fill(self, fd: int, octets: int) -> None:
-        """Write zeros from the start: later syncs then change no metadata and are cheaper."""
-        for offset in range(0, octets, len(_ZEROS)):
-            self.pwritev(fd, [_ZEROS[: octets - offset]], offset)
+    def zero_fill(self, fd: int, start: int, end: int) -> None:
+        """Write zeros and make them durable, a part at a time, so that no other sync waits for all of them.
+
+        Later syncs of what is written there change no metadata: they are cheaper, and certain.
+        """
+        for offset in range(start, end, len(_ZEROS)):
+            self.pwritev(fd, [_ZEROS[: end - offset]], offset)
+            if (offset - start) // len(_ZEROS) % _ZEROS_AT_ONCE == _ZEROS_AT_ONCE - 1:
+                self.datasync(fd)
+        self.datasync(fd)
+
+    def filled(self, fd: int) -> int:
+        """How much of a file from its start has been written, however long it is.
+
+        Where the file system does not know its holes that is all of it. What was not synced counts, too.
+        """
+        try:
+            return os.lseek(fd, 0, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return 0
+            raise _naming(error, fd) from error
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file its name, replacing what had it."""

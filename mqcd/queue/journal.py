@@ -273,7 +273,7 @@ class Journal:
         begun = self._clock.micros()
         fresh = segment.fd < 0
         replace = fresh and segment.path in self.untouchable
-        write = Write(segment, fresh, replace, self.capacity, buffers, start)
+        write = Write(segment, fresh, replace, self.capacity, buffers, start, offset)
 
         def done(error: OSError | None) -> None:
             self._busy = False

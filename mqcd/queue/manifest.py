@@ -363,7 +363,7 @@ class Manifest:
         line = encode(edit)
         try:
             self._disk.pwritev(self._fd, [line], self._end)
-            self._disk.datasync(self._fd)
+            self._disk.sync_appended(self._fd)
         except OSError:
             # Never trust a file after a failed sync: a new one takes its place.
             self.take_back()

@@ -116,6 +116,7 @@ class Segment:
         "epoch",
         "exported",
         "fd",
+        "filled",
         "header",
         "kept",
         "must_hold",
@@ -143,6 +144,8 @@ class Segment:
         self.twin: Path | None = None
         """The slot's name that a file which has failed keeps besides: see `Journal._put_by`."""
         self.fd = -1
+        self.filled = 0
+        """Octets of its file that were written and synced before its frames; the committer's."""
         self.end = slot.HEADER_SIZE
         """Where the next frame goes; all before it is durable."""
         self.next_ordinal = 0

@@ -74,7 +74,7 @@ class Evacuated:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Make a slot's file and fill it, so that syncs on it are cheap."""
+    """Make a slot's file and fill it, so that the committer need not."""
 
     path: Path
     size: int
@@ -255,8 +255,7 @@ def prepare(disk: Disk, task: Prepare) -> None:
     temp = task.path.with_suffix(TEMP_SUFFIX)
     fd = disk.create(temp)
     try:
-        disk.zero_fill(fd, task.size)
-        disk.datasync(fd)
+        disk.zero_fill(fd, 0, task.size)
         # Never over a slot that the journal has begun to use meanwhile.
         disk.link(temp, task.path)
     finally:

@@ -224,6 +224,14 @@ class MemoryDisk(Disk):
         with self._lock:
             self._change(Op("sync", self._open[fd].node))
 
+    def sync_appended(self, fd: int) -> None:
+        with self._lock:
+            self._change(Op("sync_appended", self._open[fd].node))
+
+    def filled(self, fd: int) -> int:
+        with self._lock:
+            return self._open[fd].file.filled()
+
     def sync_dir(self, path: Path) -> None:
         with self._lock:
             self._change(Op("sync_dir", self._node(path)))

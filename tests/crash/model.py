@@ -10,6 +10,9 @@ model does not have among its own. Files and directories are nodes of a graph, a
   synced. A rename is two names, which come and go apart. A directory's own name is its parent's business.
 * A sync of a file brings content and length, a sync of a directory its names, a sync of a file system both
   of all that it holds below one root, and nothing of what lies outside.
+* Sectors that were never written and synced before are an exception: a file system that aborts (ext4 does so)
+  may lose them though it has said that they are durable. It takes no change from then on; so when another
+  sync or a change of names has come after it, it had not aborted.
 """
 
 from __future__ import annotations
@@ -66,9 +69,15 @@ class Op:
 class File:
     """A file's octets: durable, live, and in between."""
 
-    __slots__ = ("_found", "base", "live", "sectors", "sizes")
+    __slots__ = ("_found", "_loose", "base", "firm", "live", "sectors", "sizes", "touched")
 
-    def __init__(self, base: bytes = b"") -> None:
+    def __init__(self, base: bytes = b"", firm: set[int] | None = None) -> None:
+        self.firm = firm if firm is not None else set()
+        """Sectors that have been written and synced."""
+        self.touched: set[int] = set()
+        """Those that were written since."""
+        self._loose: set[int] = set()
+        """Sectors whose sync may have been none."""
         self.base = base
         """Content as of the last sync."""
         self.live: bytes | bytearray = base
@@ -88,7 +97,9 @@ class File:
             self.live.extend(bytes(end - len(self.live)))
             self.sizes.append(end)
         self.live[offset:end] = data
-        for sector in range(offset // SECTOR, (end + SECTOR - 1) // SECTOR):
+        sectors = range(offset // SECTOR, (end + SECTOR - 1) // SECTOR)
+        self.touched.update(sectors)
+        for sector in sectors:
             self._note(sector, bytes(self.live[sector * SECTOR : (sector + 1) * SECTOR]))
 
     def resize(self, size: int) -> None:
@@ -111,17 +122,51 @@ class File:
     def _durable(self, sector: int) -> bytes:
         return self.base[sector * SECTOR : (sector + 1) * SECTOR].ljust(SECTOR, b"\0")
 
-    def sync(self) -> None:
-        """Content and length become durable."""
+    def sync(self, *, sure: bool = False) -> bool:
+        """Content and length become durable; True when some sectors may not have, see `settle`."""
+        self.settle()
+        loose = {} if sure else {at: seen[-1:] for at, seen in self.sectors.items() if at not in self.firm}
         if self.sectors or len(self.sizes) > 1:
             self._found.clear()
-            self.base = bytes(self.live)
-            self.sectors = {}
+            base = bytearray(self.live)
+            for sector in loose:
+                start, old = sector * SECTOR, self._durable(sector)
+                kept = old[: max(0, len(base) - start)]
+                base[start : start + len(kept)] = kept
+            self.base = bytes(base)
+            self.sectors = loose
+            self._loose = set(loose)
             self.sizes = [len(self.base)]
+        self.firm |= self.touched
+        self.touched = set()
+        return bool(loose)
+
+    def settle(self) -> None:
+        """The last sync was one."""
+        if not self._loose:
+            return
+        self._found.clear()
+        base = bytearray(self.base)
+        for sector in self._loose:
+            first, *others = self.sectors.pop(sector)
+            start = sector * SECTOR
+            kept = first[: max(0, len(base) - start)]
+            base[start : start + len(kept)] = kept
+            if others:
+                self.sectors[sector] = others
+        self.base = bytes(base)
+        self._loose = set()
+
+    def filled(self) -> int:
+        """Octets from the start that have been written."""
+        sector = 0
+        while sector in self.firm or sector in self.touched:
+            sector += 1
+        return min(sector * SECTOR, len(self.live))
 
     def damage(self, data: bytes, offset: int) -> None:
         """What the disk does to octets by itself: at once, and for ever."""
-        self.sync()
+        self.sync(sure=True)
         self._found.clear()
         self.base = self.base[:offset] + data + self.base[offset + len(data) :]
         self.live = self.base
@@ -160,7 +205,8 @@ class File:
 
     def clone(self) -> File:
         """A copy that goes its own way."""
-        twin = File(self.base)
+        twin = File(self.base, set(self.firm))
+        twin.touched, twin._loose = set(self.touched), set(self._loose)
         twin.live = bytearray(self.live) if isinstance(self.live, bytearray) else self.live
         twin.sectors = {sector: list(versions) for sector, versions in self.sectors.items()}
         twin.sizes = list(self.sizes)
@@ -206,6 +252,8 @@ class State:
 
     nodes: dict[int, File | Directory] = field(default_factory=lambda: {ROOT: Directory()})
     next_node: int = ROOT + 1
+    loose: set[int] = field(default_factory=set)
+    """Files whose last sync may have been none, of some sectors."""
 
     def file(self, node: int) -> File:
         """The node, which is a file."""
@@ -231,15 +279,26 @@ class State:
 
     def apply(self, op: Op) -> None:
         """One change more."""
+        if self.loose and op.name not in ("write", "mark"):
+            for loose in self.loose:
+                self.file(loose).settle()
+            self.loose.clear()
         _STEPS[op.name](self, op)
         for directory, name, node in op.entries:
             self.directory(directory).put(name, node)
 
+    def sync_file(self, node: int) -> None:
+        """One file becomes durable."""
+        if self.file(node).sync():
+            self.loose.add(node)
+
     def sync_below(self, node: int, outside: frozenset[int]) -> None:
         """All that lies below a directory becomes durable, but not its own name."""
         here = self.nodes[node]
-        here.sync()
-        if isinstance(here, Directory):
+        if isinstance(here, File):
+            self.sync_file(node)
+        else:
+            here.sync()
             for child in here.live().values():
                 if child not in outside:
                     self.sync_below(child, outside)
@@ -281,7 +340,8 @@ class State:
 
     def clone(self) -> State:
         """A copy that goes its own way: what a killed process leaves, with all that was not synced."""
-        return State({node: here.clone() for node, here in self.nodes.items()}, self.next_node)
+        nodes = {node: here.clone() for node, here in self.nodes.items()}
+        return State(nodes, self.next_node, set(self.loose))
 
     def image(self, choice: Choice) -> Image:
         """What a cut leaves."""
@@ -334,7 +394,7 @@ class Image:
                 continue
             here = self._state.nodes[node]
             if isinstance(here, File):
-                nodes[node] = File(self._content(node, here)[0])
+                nodes[node] = File(self._content(node, here)[0], set(here.firm))
             else:
                 twin = nodes[node] = Directory()
                 for name, child in self._names(node).items():
@@ -353,6 +413,10 @@ def _create_directory(state: State, op: Op) -> None:
     state.next_node = max(state.next_node, op.node + 1)
 
 
+def _sync_surely(state: State, op: Op) -> None:
+    state.file(op.node).sync(sure=True)
+
+
 def _nothing(state: State, op: Op) -> None:
     pass
 
@@ -368,7 +432,8 @@ _STEPS: dict[str, Callable[[State, Op], None]] = {
     "write": lambda state, op: state.file(op.node).write(op.data, op.offset),
     "resize": lambda state, op: state.file(op.node).resize(op.offset),
     "damage": lambda state, op: state.file(op.node).damage(op.data, op.offset),
-    "sync": lambda state, op: state.file(op.node).sync(),
+    "sync": lambda state, op: state.sync_file(op.node),
+    "sync_appended": _sync_surely,
     "sync_dir": lambda state, op: state.directory(op.node).sync(),
     "sync_filesystem": lambda state, op: state.sync_below(op.node, op.outside),
 }

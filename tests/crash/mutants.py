@@ -88,7 +88,7 @@ async def find(site: str, stories: Iterable[Told], recoveries: Callable[[Told], 
 ARGUED = {
     "backlog._read: datasync": "twice is safer: the newest segment was synced when it was found, and each "
     "other one was before the next began",
-    "tasks.prepare: datasync": "for speed alone: whoever writes to the slot first syncs the whole file, and "
+    "tasks.prepare: zero_fill": "for speed alone: whoever writes to the slot first syncs the whole file, and "
     "would have to wait until all of its zeros are on the disk",
 }
 """Syncs that no promise hangs on, and why they are there."""

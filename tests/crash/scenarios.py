@@ -236,15 +236,19 @@ async def exported(actor: Actor) -> None:
 
 
 async def failing(actor: Actor) -> None:
-    """Syncs fail: of the journal, of the MANIFEST, of a spool file; what was refused may still be on disk."""
+    """Syncs fail: of the journal, of the MANIFEST, of a spool file; what was refused may still be on disk.
+
+    And of a slot that was to be made ready: the journal fills it itself.
+    """
+    _fail(actor, "tasks.prepare: zero_fill", lasting=True)
     await actor.start()
     await actor.accept(1, 200)
     flying = await actor.claim(1)
     await actor.begin(flying)
-    _fail_once(actor, "committer.perform: datasync")
+    _fail(actor, "committer.perform: datasync")
     await actor.settle(flying, [delivered()])
     await actor.accept(2, 300)
-    _fail_once(actor, "manifest.Manifest.commit: datasync")
+    _fail(actor, "manifest.Manifest.commit: sync_appended")
     await actor.seal()
     await actor.stop()
     await actor.start()
@@ -253,10 +257,13 @@ async def failing(actor: Actor) -> None:
     await actor.stop()
 
 
-def _fail_once(actor: Actor, site: str) -> None:
+def _fail(actor: Actor, site: str, *, lasting: bool = False) -> None:
+    """Once, or until another one is to fail."""
+
     def change(op: Op) -> None:
         if op.site == site:
-            actor.disk.on_change = None
+            if not lasting:
+                actor.disk.on_change = None
             raise OSError(errno.EIO, "made to fail")
 
     actor.disk.on_change = change

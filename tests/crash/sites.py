@@ -22,6 +22,8 @@ from mqcd.queue import durable
 _ROOT = Path(mqcd.queue.__file__).parent
 _SYNCS: dict[str, tuple[str, ...]] = {
     "datasync": ("",),
+    "sync_appended": ("",),
+    "zero_fill": ("",),
     "sync_dir": ("",),
     "sync_filesystem": ("",),
     "mkdir": ("",),

@@ -91,8 +91,10 @@ def test_the_halves_of_a_rename_come_apart() -> None:
 
 def test_a_name_that_is_used_again_is_any_of_its_files() -> None:
     disk = _durable(b"old")
+    disk.make_dir(ROOT / "d")
     disk.unlink(A)
     disk.write_temp(A, [b"new"])
+    disk.sync_dir(ROOT / "d")
     assert {each.get("a") for each in _all_left(disk)} == {b"old", None, b"new"}
 
 
@@ -112,6 +114,33 @@ def test_what_lies_in_a_directory_without_a_name_is_gone() -> None:
     [unit] = disk.state.undecided()
     assert disk.state.image({}).state().find(A / "x") is None
     assert disk.state.image({unit: 1}).state().find(A / "x") is not None
+
+
+def test_space_that_was_never_synced_may_be_lost_by_its_first_sync() -> None:
+    disk = _durable(b"")
+    fd = disk.open(A, os.O_RDWR)
+    disk.reserve(fd, 2 * SECTOR)
+    disk.datasync(fd)
+    disk.pwritev(fd, [b"x" * SECTOR], 0)
+    disk.datasync(fd)
+    assert {"a": bytes(2 * SECTOR)} in _all_left(disk)
+    # What comes after it tells that nothing has been aborted.
+    disk.pwritev(fd, [b"y"], SECTOR)
+    assert {"a": bytes(2 * SECTOR)} in _all_left(disk)
+    disk.datasync(fd)
+    assert all(each["a"].startswith(b"x" * SECTOR) for each in _all_left(disk))
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["sure sync", "zeros"])
+def test_space_that_was_synced_before_is_kept_by_each_sync(ahead: bool) -> None:
+    disk = _durable(b"")
+    fd = disk.open(A, os.O_RDWR)
+    if ahead:
+        disk.zero_fill(fd, 0, SECTOR)
+        assert disk.filled(fd) == SECTOR
+    disk.pwritev(fd, [b"x" * SECTOR], 0)
+    (disk.datasync if ahead else disk.sync_appended)(fd)
+    assert _all_left(disk) == [{"a": b"x" * SECTOR}] * 4
 
 
 def test_a_file_system_is_synced_and_no_other() -> None:
@@ -142,6 +171,7 @@ def test_a_killed_process_leaves_what_was_written_undecided() -> None:
     assert twin.read_file(A) == b"x"
     assert {} in _all_left(twin)
     twin.sync_filesystem(ROOT)
+    twin.sync_dir(ROOT)
     assert _all_left(twin) == [{"a": b"x"}] * 4
     assert {} in _all_left(disk)
 

@@ -10,7 +10,7 @@ from tests.crash.sites import bare_references, sites
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("quiet")]
 
-_REPEATED = ("mail", "import")
+_REPEATED = ("mail", "import", "failing syncs")
 """Stories whose lives after a SIGKILL show what the others do not."""
 
 

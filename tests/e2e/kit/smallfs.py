@@ -29,7 +29,7 @@ class SmallFilesystem:
     def __init__(self, place: Path, megabytes: int) -> None:
         self._filler = place / "filler"
         self._shm: Path | None = None
-        if _own_namespace():
+        if own_namespace():
             place.mkdir(parents=True)
             size = f"size={megabytes}m,mode=0700"
             subprocess.run(["mount", "-t", "tmpfs", "-o", size, "mqcd-test", str(place)], check=True)
@@ -62,7 +62,7 @@ class SmallFilesystem:
 
 
 @functools.cache
-def _own_namespace() -> bool:
+def own_namespace() -> bool:
     """Whether this thread has mounts of its own from now on."""
     if os.geteuid() != 0 or ctypes.CDLL(None).unshare(_CLONE_NEWNS) != 0:
         return False

@@ -33,7 +33,13 @@ SLOTS = 4
 class Bench:
     """A journal alone, without a store around it."""
 
-    def __init__(self, directory: Path, seal_age: int = 3_600_000, disk: FaultyDisk | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        seal_age: int = 3_600_000,
+        disk: FaultyDisk | None = None,
+        capacity: int = CAPACITY,
+    ) -> None:
         directory.mkdir()
         self.directory = directory
         self.disk = disk or FaultyDisk()
@@ -50,7 +56,7 @@ class Bench:
             spids=SpidSource(0, 77),
             epoch=1,
             sequence=1,
-            capacity=CAPACITY,
+            capacity=capacity,
             max_residents=1000,
             seal_age=seal_age,
             figures=self.figures,
@@ -135,8 +141,10 @@ async def test_a_group_is_what_gathered_while_the_last_was_syncing(bench: Bench)
     await reached(gate)
     rest = [bench.append(b"%d" % n) for n in range(20)]
     gate.release()
-    await asyncio.gather(first, *rest)
-    assert bench.disk.count("datasync") == 2
+    await first
+    before = bench.disk.count("datasync")
+    await asyncio.gather(*rest)
+    assert bench.disk.count("datasync") == before + 1
     assert bench.figures.syncs == 2
     assert bench.recovered() == [b"first", *(b"%d" % n for n in range(20))]
 
@@ -164,7 +172,8 @@ async def test_a_frame_that_does_not_fit_begins_the_next_segment(bench: Bench) -
 async def test_a_new_slot_is_in_its_directory_before_its_first_frame_is_done(bench: Bench) -> None:
     await bench.append(b"one")
     order = [name for name, _ in bench.disk.order("open", "reserve", "sync_dir", "pwritev", "datasync")]
-    assert order == ["open", "reserve", "sync_dir", "pwritev", "datasync"]
+    filled = ["datasync", "sync_dir", "pwritev", "datasync"]
+    assert order == ["open", "reserve", *filled, "pwritev", "datasync"]
 
 
 @pytest.mark.parametrize("operation", ["pwritev", "datasync"])
