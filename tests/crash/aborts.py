@@ -7,7 +7,7 @@ as of `tests.crash.worker`. A round aborts the file system under it (`mount -o r
 again, starts the queue and looks for each acknowledged message. Needs root and loop devices.
 
 A sync that ext4 acknowledges while its journal aborts may have lost what lay in space that was never written.
-The loss is rare: before slots were filled ahead, about one round in 10 showed it.
+The loss is rare: of rounds in space that was only reserved about one in 30 shows it.
 """
 
 from __future__ import annotations
