@@ -410,7 +410,7 @@ class ReportSettings(AuditSettings):
     attachmsg_full: int = setting(
         256 * KIB, "the same for senders who asked for all of it (RET=FULL); 0 = as for others"
     )
-    queuecache: int = setting(100, "bounces taken into memory at once")
+    queuecache: int = setting(100, "bounces read at a time, and reports made at once")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

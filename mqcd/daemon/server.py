@@ -21,6 +21,7 @@ from pathlib import Path
 from mqcd.config.advice import Advice
 from mqcd.config.settings import Settings, Suppressing
 from mqcd.core.events import format_time
+from mqcd.core.model import Envelope
 from mqcd.core.ports import Clock, Observer, Resolver
 from mqcd.core.reply import Reply
 from mqcd.daemon.advised import Adviser
@@ -128,7 +129,7 @@ class Server:
         )
         resolver = DnsResolver(settings.deliver.dns, clock, most=self.shares.lookups)
         self.doors = self._make_doors(observer, resolver)
-        self._reports = ReportTask(self.store, clock, settings.report)
+        self._reports = ReportTask(self.store, clock, settings.report, self._trusts)
         self.deliverer = Deliverer(
             settings.deliver,
             schedule,
@@ -166,6 +167,12 @@ class Server:
             )
             for listener in settings.submit.listeners
         ]
+
+    def _trusts(self, envelope: Envelope) -> bool:
+        """Whether the listener that took a message trusts its client; one that is gone trusts nobody."""
+        return any(
+            door.settings.name == envelope.listener and door.trusts(envelope.client) for door in self.doors
+        )
 
     # ------------------------------------------------------------ start
 

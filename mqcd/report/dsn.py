@@ -26,6 +26,8 @@ _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MAX_FIELD = 900
 """Octets of one field's value; far above what an address, a host name or a stored reply takes."""
+_MOST_NAMED = 100
+"""Recipients that the text for people names; the part for machines names all."""
 _TOO_OLD = "4.4.7"
 """Delivery time expired (RFC 3463, 3.5)."""
 
@@ -157,9 +159,11 @@ def _text_part(notice: Notice) -> bytes:
     text = notice.introduction.strip() or _usual_introduction(notice)
     text = text.replace("%PRODNAME%", PRODUCT).replace("%REPMTA%", notice.reporting_mta)
     paragraphs = [*_wrapped(text, ""), ""]
-    for bounce in notice.recipients:
+    for bounce in notice.recipients[:_MOST_NAMED]:
         why = _reason(bounce) if notice.action is Action.FAILED else _said(bounce)
         paragraphs += [f"<{_one_line(bounce.address)}>", *_wrapped(why, "    "), ""]
+    if (more := len(notice.recipients) - _MOST_NAMED) > 0:
+        paragraphs += [f"and {more} more, which the delivery report below names.", ""]
     if notice.original is not None and notice.original.octets:
         paragraphs += [f"{_returned(notice.original, 'your')} is attached.", ""]
     body = _lines(paragraphs)

@@ -6,7 +6,7 @@ Settings read: the whole of `ReportSettings`, but for queuecache.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mqcd.config.settings import ReportSettings
 from mqcd.core.dsn import parameters
@@ -38,7 +38,11 @@ _NO_EIGHT_BIT = "5.6.3"
 class ReportMaker:
     """`mqcd.core.ports.Notifier`, and the reports on bounces."""
 
-    def __init__(self, store: QueueStore, clock: Clock, settings: ReportSettings) -> None:
+    def __init__(
+        self, store: QueueStore, clock: Clock, settings: ReportSettings, trusts: Callable[[Envelope], bool]
+    ) -> None:
+        """`trusts`: whether the client that sent a message is one that the server relays for."""
+        self._trusts = trusts
         self._store = store
         self._clock = clock
         self.settings = settings
@@ -52,6 +56,16 @@ class ReportMaker:
             first = settings.ndr_recip_redirect
         readers = [] if first == "." else [first]
         return list(dict.fromkeys([*readers, *settings.ndr_recips_additional]))
+
+    def returns_all(self, envelope: Envelope) -> bool:
+        """Whether a report on a failure may return much of its message: the sender wants it (RET=FULL, RFC
+        3461, 4.3), and may have it."""
+        return _ret(envelope) == "FULL" and self._returns_body(envelope)
+
+    def _returns_body(self, envelope: Envelope) -> bool:
+        """Whether more than the headers goes back. Anybody can name another's address as the sender, and have
+        us send him what they like: he gets no more, unless the client is one of ours or the reports are."""
+        return self.settings.ndr_recip_redirect is not None or self._trusts(envelope)
 
     async def failed(self, bounces: Sequence[Recipient]) -> Submission:
         """The report on bounces of one message, of which somebody is to be told."""
@@ -123,7 +137,8 @@ class ReportMaker:
         limit = self.settings.attachmsg
         if not limit:
             return None
-        if wants_all(recipient.envelope) and action is Action.FAILED:
+        failed = action is Action.FAILED
+        if failed and self.returns_all(recipient.envelope):
             limit = max(limit, self.settings.attachmsg_full)
         head = b""
         try:
@@ -138,16 +153,12 @@ class ReportMaker:
             log.warning("report on %s goes without its message: %s", name, error, extra={"spid": name})
             return None
         # RFC 3461, 4.3: who is told of anything but a failure gets no more back than the headers.
-        headers_only = _ret(recipient.envelope) == "HDRS" or action is not Action.FAILED
+        returns_body = failed and self._returns_body(recipient.envelope)
+        headers_only = _ret(recipient.envelope) == "HDRS" or not returns_body
         # What failed for its 8-bit octets may meet the same next hop on its way back.
         plain = any(each.status == _NO_EIGHT_BIT for each in about)
         returned = excerpt(head, content.size, headers_only=headers_only or plain)
         return returned if returned.octets.isascii() or not plain else None
-
-
-def wants_all(envelope: Envelope) -> bool:
-    """Whether the sender wants all of a message back that fails (RET=FULL, RFC 3461, 4.3)."""
-    return _ret(envelope) == "FULL"
 
 
 def _ret(envelope: Envelope) -> str:

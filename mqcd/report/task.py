@@ -4,6 +4,10 @@ The report's acceptance and the end of the bounces that it tells of are one sett
 reported twice or never. While the store cannot record that, the bounces stay claimed here and are
 tried again; nothing is lost, for a store that is opened again offers them again.
 
+All recipients of one message that wait go into one report, which leaves at once. Those that fail later stay
+claimed here until a minute has passed since, and go into the next: one message cannot make us send more than
+a report a minute, however its recipients fail. A stop gives them back, and the next start reports at once.
+
 Settings read: generate_ndr, queuecache, and what `making` reads.
 """
 
@@ -11,21 +15,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 from mqcd.config.settings import ReportSettings
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import Discarded, Recipient, Reported, Settlement, Submission
+from mqcd.core.model import Discarded, Envelope, Recipient, Reported, Settlement, Submission
 from mqcd.core.ports import Clock, QueueStore
-from mqcd.core.spid import format_spid
+from mqcd.core.spid import format_spid, is_several
 from mqcd.report.dsn import wants_failures
-from mqcd.report.making import ReportMaker, wants_all
+from mqcd.report.making import ReportMaker
 
 log = logging.getLogger(__name__)
 
 GATHER_MS = 250
 """How long bounces are let gather: the recipients of one message fail within moments of one another,
 at different servers, and should be told of in one report."""
+LATER_MS = 60_000
+"""How long further bounces of a message are let gather after a report on it."""
+HELD = 5_000
+"""Bounces that are held in memory to be gathered (some 2 KB each); beyond, reports come earlier."""
+GATHERING = 100_000
+"""Messages of which it is remembered that a report has gone out."""
 FULL_AT_ONCE = 4
 """Reports in memory at once that may return much of their message (RET=FULL)."""
 RETRY_MS = 5_000
@@ -35,15 +47,25 @@ RETRY_MS = 5_000
 class ReportTask:
     """Reports on bounces while `run` runs."""
 
-    def __init__(self, store: QueueStore, clock: Clock, settings: ReportSettings) -> None:
+    def __init__(
+        self,
+        store: QueueStore,
+        clock: Clock,
+        settings: ReportSettings,
+        trusts: Callable[[Envelope], bool] = lambda _: False,
+    ) -> None:
+        """`trusts`: whether a message came from a client that the server relays for."""
         self._store = store
         self._clock = clock
-        self.maker = ReportMaker(store, clock, settings)
+        self.maker = ReportMaker(store, clock, settings, trusts)
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._full = asyncio.Semaphore(FULL_AT_ONCE)
-        self._held: list[Recipient] = []
-        """Claimed bounces without an end yet."""
+        self._held: dict[int, list[Recipient]] = {}
+        """Claimed bounces without an end yet, by message."""
+        self._gathering: dict[int, int] = {}
+        """Messages of several recipients that were reported on, and until when further bounces of theirs are
+        gathered, monotonic ms; in that order."""
 
     def reload(self, settings: ReportSettings) -> None:
         """Go by new settings from the next report on."""
@@ -54,7 +76,7 @@ class ReportTask:
         self._store.watch(self._wake.set)
         self._wake.set()
         while not self._stopping.is_set():
-            await self._wake.wait()
+            await self._news()
             self._wake.clear()
             await self._pause(GATHER_MS)
             await self._work()
@@ -65,33 +87,64 @@ class ReportTask:
         self._stopping.set()
         self._wake.set()
 
+    async def _news(self) -> None:
+        """Wait until there may be a bounce, or the time of some that are held has come."""
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._wake.wait())]
+        if self._held:
+            left = min(map(self._ready_at, self._held)) - self._clock.monotonic()
+            waits.append(asyncio.ensure_future(self._clock.sleep(max(left, 0))))
+        await _first_of(waits)
+
     async def _work(self) -> None:
-        """Report until no bounce is left."""
+        """Report until no bounce is left but those that are gathered."""
+        failed = False
         while not self._stopping.is_set():
+            room = 0 if failed else self.maker.settings.queuecache
             try:
-                if not self._held:
-                    self._held = list(await self._store.claim_bounces(self.maker.settings.queuecache))
+                claimed = await self._store.claim_bounces(room) if room else ()
             except StoreUnavailable as error:
                 log.warning("no bounces to be had, will try again: %s", error)
                 await self._pause(RETRY_MS)
                 continue
-            if not self._held:
-                return
-            await self._report_all()
-            if self._held:
+            for bounce in claimed:
+                self._held.setdefault(bounce.spid, []).append(bounce)
+            more = failed or len(claimed) == room
+            failed = not await self._report_all(self._ready(0 < len(claimed) == room))
+            if failed:
                 await self._pause(RETRY_MS)
+            elif not more:
+                return
 
-    async def _report_all(self) -> None:
-        """Report on each message whose bounces are held; hold on to those that could not be ended."""
-        messages: dict[int, list[Recipient]] = {}
-        for bounce in self._held:
-            messages.setdefault(bounce.spid, []).append(bounce)
-        left = await asyncio.gather(*(self._in_turn(bounces) for bounces in messages.values()))
-        self._held = [bounce for bounces in left for bounce in bounces]
+    def _ready(self, more: bool) -> list[int]:
+        """The messages to report on now. While `more` bounces wait, those with several recipients are held,
+        up to HELD recipients: all that wait of one message go into one report."""
+        now = self._clock.monotonic()
+        while self._gathering and next(iter(self._gathering.values())) <= now:
+            del self._gathering[next(iter(self._gathering))]
+        ready = [spid for spid in self._held if self._ready_at(spid) <= now]
+        full = sum(map(len, self._held.values())) >= HELD
+        if more and not full:
+            return [spid for spid in ready if not is_several(spid)]
+        if full and not ready:
+            return [max(self._held, key=lambda spid: len(self._held[spid]))]
+        return ready
+
+    def _ready_at(self, spid: int) -> int:
+        """From when on a message may be reported on (again), monotonic ms."""
+        return self._gathering.get(spid, 0)
+
+    async def _report_all(self, spids: list[int]) -> bool:
+        """Report on these messages; False when some could not be ended, which stay held."""
+        held, most = self._held, self.maker.settings.queuecache
+        for at in range(0, len(spids), most):
+            some = [held.pop(spid) for spid in spids[at : at + most]]
+            left = await asyncio.gather(*map(self._in_turn, some))
+            held |= {bounces[0].spid: bounces for bounces in left if bounces}
+        return not any(spid in held for spid in spids)
 
     async def _in_turn(self, bounces: list[Recipient]) -> list[Recipient]:
         """`_report`, as soon as there is room for what it returns."""
-        async with self._full if wants_all(bounces[0].envelope) else nullcontext():
+        async with self._full if self.maker.returns_all(bounces[0].envelope) else nullcontext():
             return await self._report(bounces)
 
     async def _report(self, bounces: list[Recipient]) -> list[Recipient]:
@@ -115,7 +168,15 @@ class ReportTask:
             name = format_spid(bounces[0].spid)
             log.warning("report on %s not recorded, will try again: %s", name, error, extra={"spid": name})
             return bounces
+        if reports and is_several(bounces[0].spid):
+            self._gather(bounces[0].spid)
         return []
+
+    def _gather(self, spid: int) -> None:
+        self._gathering.pop(spid, None)
+        self._gathering[spid] = self._clock.monotonic() + LATER_MS
+        if len(self._gathering) > GATHERING:
+            del self._gathering[next(iter(self._gathering))]
 
     def _silence(self, bounce: Recipient) -> str:
         """Why nobody is told of this bounce; "" when somebody is."""
@@ -129,19 +190,26 @@ class ReportTask:
 
     async def _pause(self, ms: int) -> None:
         """Wait, but not longer than until `stop`."""
-        waits = [asyncio.ensure_future(self._clock.sleep(ms)), asyncio.ensure_future(self._stopping.wait())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await _first_of(
+            [asyncio.ensure_future(self._clock.sleep(ms)), asyncio.ensure_future(self._stopping.wait())]
+        )
 
     async def _give_back(self) -> None:
         """Let go of the bounces that are still held; at the next opening they are free in any case."""
-        if not self._held:
+        held = [bounce for bounces in self._held.values() for bounce in bounces]
+        self._held = {}
+        if not held:
             return
         try:
-            await self._store.park(self._held, 0)
+            await self._store.park(held, 0)
         except StoreUnavailable as error:
-            log.warning("%d bounces are left claimed until the next start: %s", len(self._held), error)
-        self._held = []
+            log.warning("%d bounces are left claimed until the next start: %s", len(held), error)
+
+
+async def _first_of(waits: list[asyncio.Future[Any]]) -> None:
+    """Return with the first that is done; the others are cancelled."""
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -179,9 +179,13 @@ class Door:
         """Refuse these recipients from now on; None = nobody."""
         self._gate.suppressed = suppressed
 
+    def trusts(self, client: str) -> bool:
+        """Whether `relay_clients` lists the client with this IP address."""
+        return self.intake.rules.policy.trusts(client)
+
     def receive(self, client: str) -> Session:
         """A session for a new client, who is counted from now on. Raises DoorRefused when it may not stay."""
-        trusted = self.intake.rules.policy.trusts(client)
+        trusted = self.trusts(client)
         limit = self.settings.server.maxpeerconnections
         if self._stopping:
             raise DoorRefused(Reason.CLOSED, _STOPPING)

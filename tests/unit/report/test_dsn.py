@@ -167,6 +167,13 @@ def test_people_read_who_failed_and_why() -> None:
     assert "Your message is attached." in flat
 
 
+def test_the_text_names_a_hundred_and_the_status_all() -> None:
+    many = [replace(BOUNCE, qid=n, address=f"r{n}@example.org") for n in range(1, 251)]
+    text, status, _ = parts(parse(compose(notice(*many))))
+    assert text.get_content().count("@example.org>") == 100
+    assert len(status_blocks(status)) == 1 + 250
+
+
 def test_the_text_may_be_the_operators_own() -> None:
     own = replace(notice(), introduction="Grüße von %PRODNAME% auf %REPMTA%.\n" + "lang " * 400)
     part = parts(parse(compose(own)))[0]

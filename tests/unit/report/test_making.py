@@ -30,7 +30,7 @@ class Bench:
         self.clock = FakeClock()
         self.store = MemoryStore(self.clock, RecordingObserver())
         self.post = Post(self.store, self.clock)
-        self.maker = ReportMaker(self.store, self.clock, settings)
+        self.maker = ReportMaker(self.store, self.clock, settings, lambda _: True)
 
     async def claimed(self, *addresses: str, sender: str = "s@example.com", dsn: str = "") -> list[Recipient]:
         await self.store.open()

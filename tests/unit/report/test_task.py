@@ -14,7 +14,7 @@ from mqcd.config.settings import ReportSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Body, Envelope, Origin, Recipient, Settlement, Submission
-from mqcd.report.task import FULL_AT_ONCE, GATHER_MS, RETRY_MS, ReportTask
+from mqcd.report.task import FULL_AT_ONCE, GATHER_MS, HELD, LATER_MS, RETRY_MS, ReportTask
 from mqcd.stores.content import MemoryContent
 from mqcd.stores.memory import MemoryStore
 from tests.contract.mail import BODY, Post, bounced
@@ -72,7 +72,9 @@ class Bench:
         self.observer = RecordingObserver()
         self.store = FailingStore(self.clock, self.observer)
         self.post = Post(self.store, self.clock)
-        self.task = ReportTask(self.store, self.clock, SETTINGS)
+        self.ours = True
+        """Whether all clients are trusted."""
+        self.task = ReportTask(self.store, self.clock, SETTINGS, lambda _: self.ours)
         self.running: asyncio.Task[None] | None = None
 
     async def start(self, settings: ReportSettings = SETTINGS) -> None:
@@ -139,6 +141,78 @@ async def test_bounces_of_one_message_share_a_report(bench: Bench) -> None:
     contents = [await bench.post.read(each) for each in reports]
     assert sorted(content.count(b"Final-Recipient") for content in contents) == [1, 2]
     assert bench.observer.count(Verb.REPORTED) == 3
+
+
+def named(content: bytes) -> int:
+    """How many recipients a report tells of."""
+    return content.count(b"Final-Recipient")
+
+
+async def test_all_bounces_of_a_message_are_one_report(bench: Bench) -> None:
+    await bench.start(replace(SETTINGS, attachmsg_full=300_000))
+    bench.ours = False
+    addresses = [f"r{n}@example.org" for n in range(2000)]
+    body = b"Subject: spam\r\n\r\n" + b"x" * 70 + b"\r\n" + b"y\r\n" * 100_000
+    submission = bench.post.submission(*addresses, content=body)
+    await bench.store.enqueue(replace(submission, envelope=replace(submission.envelope, dsn="RET=FULL")))
+    await bench.post.settle(bounced(), *await bench.post.claim_all())
+    await bench.pass_time(3 * LATER_MS)
+    [report] = await bench.reports()
+    assert named(await bench.post.read(report)) == 2000
+    assert report.size < 2 * len(body)
+    assert bench.observer.count(Verb.REPORTED) == 2000
+
+
+async def test_later_bounces_of_a_message_share_the_next_report(bench: Bench) -> None:
+    async def reported() -> list[int]:
+        reports = [each for each in await bench.reports() if each.is_report]
+        return sorted([named(await bench.post.read(each)) for each in reports])
+
+    await bench.start()
+    await bench.post.send(*[f"r{n}@example.org" for n in range(5)])
+    await bench.post.send("other@example.org")
+    *recipients, last, other = await bench.post.claim_all()
+    for recipient in recipients:
+        await bench.post.settle(bounced(), recipient)
+        await bench.pass_time(LATER_MS // 10)
+    assert await reported() == [1]
+    # Another message need not wait.
+    await bench.post.settle(bounced(), other)
+    await bench.pass_time()
+    assert await reported() == [1, 1]
+    await bench.pass_time(LATER_MS)
+    assert await reported() == [1, 1, 3]
+    await bench.pass_time(LATER_MS)
+    await bench.post.settle(bounced(), last)
+    await bench.pass_time()
+    assert await reported() == [1, 1, 1, 3]
+
+
+async def test_a_stop_gives_back_what_is_gathered(bench: Bench) -> None:
+    await bench.start()
+    await bench.post.send("a@example.org", "b@example.org")
+    recipients = await bench.post.claim_all()
+    for recipient in recipients:
+        await bench.post.settle(bounced(), recipient)
+        await bench.pass_time()
+    assert bench.store.in_flight(recipients[1])
+    await bench.stop()
+    assert not bench.store.in_flight(recipients[1])
+    assert bench.observer.count(Verb.REPORTED) == 1
+
+
+async def test_bounces_that_are_gathered_are_bounded(bench: Bench) -> None:
+    await bench.start(replace(SETTINGS, queuecache=1000))
+    await bench.post.send(*[f"r{n}@example.org" for n in range(HELD + 2001)])
+    recipients = await bench.post.claim_all()
+    await bench.post.settle(bounced(), recipients[0])
+    await bench.pass_time()
+    await bench.post.settle(bounced(), *recipients[1:])
+    await bench.pass_time()
+    counts = [named(await bench.post.read(each)) for each in await bench.reports()]
+    assert sorted(counts) == [1, HELD]
+    await bench.pass_time(2 * LATER_MS)
+    assert bench.observer.count(Verb.REPORTED) == len(recipients)
 
 
 async def test_more_bounces_than_fit_into_memory_at_once(bench: Bench) -> None:
@@ -237,6 +311,21 @@ async def test_all_of_a_message_comes_back_to_who_asked_for_it(bench: Bench, ret
     assert (max(map(len, texts)) > 20_000) is whole
 
 
+@pytest.mark.parametrize("ret", ["RET=FULL", "RET=HDRS", ""])
+@pytest.mark.parametrize("redirect", [None, "boss@example.com"])
+async def test_a_client_not_trusted_gets_headers_alone(bench: Bench, ret: str, redirect: str | None) -> None:
+    await bench.start(replace(SETTINGS, attachmsg_full=20_000, ndr_recip_redirect=redirect))
+    bench.ours = False
+    submission = bench.post.submission("a@example.org", content=b"Subject: long\r\n\r\n" + b"spam\r\n" * 3000)
+    await bench.store.enqueue(replace(submission, envelope=replace(submission.envelope, dsn=ret)))
+    await bench.post.settle(bounced(), *await bench.post.claim_all())
+    await bench.pass_time()
+    [report] = await bench.reports()
+    text = await bench.post.read(report)
+    assert b"Subject: long" in text
+    assert (b"spam" in text) is (redirect is not None and ret != "RET=HDRS")
+
+
 async def test_much_that_comes_back_is_not_in_memory_all_at_once(bench: Bench) -> None:
     await bench.start(replace(SETTINGS, attachmsg_full=20_000))
     for _ in range(3 * FULL_AT_ONCE):
@@ -297,7 +386,7 @@ async def test_what_cannot_be_recorded_is_tried_again(
 
 async def test_one_failing_report_holds_up_no_other(bench: Bench) -> None:
     full = MemoryStore(bench.clock, bench.observer, max_octets=4000)
-    task = ReportTask(full, bench.clock, SETTINGS)
+    task = ReportTask(full, bench.clock, SETTINGS, lambda _: True)
     await full.open()
     running = asyncio.ensure_future(task.run())
     post = Post(full, bench.clock)
