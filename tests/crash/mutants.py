@@ -8,7 +8,7 @@ it, with what it should have made durable lost as a whole and piece by piece.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.crash.matrix import Baseline, Cut, Recoveries, Violation, try_cut
 from tests.crash.memory import Trace
@@ -33,9 +33,12 @@ def occurrences(trace: Trace, site: str) -> list[int]:
     return [number for number, op in enumerate(trace.ops) if op.syncs and op.site == site]
 
 
-def without(trace: Trace, site: str, first: int = 0) -> Iterator[tuple[int, State, World, dict[Unit, int]]]:
+def without(
+    trace: Trace, site: str, first: int = 0, *, instead: str = ""
+) -> Iterator[tuple[int, State, World, dict[Unit, int]]]:
     """The disk before each change, with the syncs of a site left out, as long as that makes a difference.
 
+    Or with another operation `instead`.
     The last item is what has not become durable because of it, each with the number of its last version.
     """
     whole, lacking, world = trace.start.clone(), trace.start.clone(), World.after(trace.past)
@@ -49,7 +52,9 @@ def without(trace: Trace, site: str, first: int = 0) -> Iterator[tuple[int, Stat
                 yield number, lacking, world, missing
         whole.apply(op)
         if op.syncs and op.site == site:
-            continue
+            if not instead:
+                continue
+            op = replace(op, name=instead)
         lacking.apply(op)
     missing = _missing(whole, lacking)
     if missing:
@@ -69,14 +74,19 @@ def _cuts(prefix: int, missing: dict[Unit, int]) -> Iterator[Cut]:
         yield Cut(prefix, Baseline.ALL, ((unit, 0),))
 
 
-async def find(site: str, stories: Iterable[Told], recoveries: Callable[[Told], Recoveries]) -> Caught | None:
-    """A crash after which a promise is broken because a site's syncs do nothing; None if there is none."""
+async def find(
+    site: str, stories: Iterable[Told], recoveries: Callable[[Told], Recoveries], *, instead: str = ""
+) -> Caught | None:
+    """A crash after which a promise is broken because a site's syncs do nothing, or another operation
+    `instead`; None if there is none."""
     for told in stories:
         places = occurrences(told.trace, site)
         if not places:
             continue
         known = recoveries(told)
-        for prefix, state, world, missing in without(told.trace, site, max(places[0], told.first)):
+        for prefix, state, world, missing in without(
+            told.trace, site, max(places[0], told.first), instead=instead
+        ):
             units = state.undecided()
             for cut in _cuts(prefix, missing):
                 violation = await try_cut(told.trace, cut, state, world, units, known)
