@@ -136,17 +136,17 @@ async def test_a_frame_is_done_only_after_its_groups_sync(bench: Bench) -> None:
 
 
 async def test_a_group_is_what_gathered_while_the_last_was_syncing(bench: Bench) -> None:
+    await bench.append(b"begun")
+    before = bench.disk.count("datasync")
     gate = bench.disk.block("datasync")
     first = bench.append(b"first")
     await reached(gate)
     rest = [bench.append(b"%d" % n) for n in range(20)]
     gate.release()
-    await first
-    before = bench.disk.count("datasync")
-    await asyncio.gather(*rest)
-    assert bench.disk.count("datasync") == before + 1
-    assert bench.figures.syncs == 2
-    assert bench.recovered() == [b"first", *(b"%d" % n for n in range(20))]
+    await asyncio.gather(first, *rest)
+    assert bench.disk.count("datasync") == before + 2
+    assert bench.figures.syncs == 3
+    assert bench.recovered() == [b"begun", b"first", *(b"%d" % n for n in range(20))]
 
 
 async def test_synced_sequences_say_what_was_durable_before(bench: Bench) -> None:
