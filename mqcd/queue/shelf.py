@@ -24,6 +24,7 @@ from mqcd.queue.ring import Resident, Segment
 Chosen = Callable[[str], bool] | None
 """What `record.chooser` gives."""
 _MOST_RUSHES = 16
+"""Requests that each line of a cluster is compared with; of more, all lines before their end are due."""
 _OPEN_MAX = 16
 """Clusters whose unread rest is kept in memory."""
 
@@ -141,7 +142,10 @@ class Shelf:
         if state is None or not state.left or state.area is not Area.DEFERRED:
             return
         rushes = [*self._rushes.get(name, ()), _Rush(chosen, due, end)]
-        self._rushes[name] = rushes[-_MOST_RUSHES:]
+        if len(rushes) > _MOST_RUSHES:
+            # Some are tried unasked; else those of the first request would not be, though it was answered.
+            rushes = [_Rush(None, due, max(rush.end for rush in rushes))]
+        self._rushes[name] = rushes
         if state.due > due:
             self.add(replace(state, due=due))
 

@@ -64,6 +64,17 @@ async def test_two_requests_are_both_heard(rig: Rig) -> None:
     assert await claimed(rig) == {"r3@x.example", "r300@x.example"}
 
 
+async def test_no_request_of_many_is_forgotten(rig: Rig) -> None:
+    await put_off(rig, "x")
+    await rig.evacuate()
+    wanted = {f"r{number}@x.example" for number in range(3, 103, 3)}
+    for address in sorted(wanted):
+        done = await rig.store.expedite(Selection(recipient=address))
+        assert done.matched == 1
+    assert wanted <= await claimed(rig)
+    assert sum(state.left for state in rig.shard.shelf.clusters.values()) == COUNT - 103
+
+
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89])
 async def test_an_evacuation_meanwhile_hides_nobody(rig: Rig, turns: int) -> None:
     await put_off(rig, "x", "y")
