@@ -92,7 +92,7 @@ def ls(place: Place, /, as_json: bool, **chosen: Any) -> int:
     selection = _selection(now, **chosen)
     count = 0
     with _snapshot(place) as snapshot:
-        if as_json or not sys.stdout.isatty():
+        if as_json or not _for_people():
             from mqcd.cli.records import recipient_columns, recipient_line
 
             for lines in snapshot.project(selection, recipient_line if as_json else recipient_columns):
@@ -276,6 +276,11 @@ def _snapshot(place: Place) -> Iterator[Snapshot]:
 def _tell_damaged(count: int) -> None:
     if count:
         click.echo(f"{count} records are damaged or missing, and left out; `mqcd fsck` tells which", err=True)
+
+
+def _for_people() -> bool:
+    """Whether standard output is a terminal, or is to be taken for one."""
+    return sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR"))
 
 
 def _selection(now: int, **chosen: Any) -> Selection:

@@ -168,8 +168,10 @@ async def _command(screen: Screen | None, stage: Stage, *words: str) -> str:
     variables = environment()
     if screen is not None:
         variables["COLUMNS"] = str(screen.console.width)
-        if screen.console.is_terminal:
-            variables["FORCE_COLOR"] = "1"
+        # The table that people get, though what the command writes to is a pipe.
+        variables["FORCE_COLOR"] = "1"
+        if not screen.console.is_terminal:
+            variables["NO_COLOR"] = "1"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "mqcd", "-c", str(stage.conf), *words,
         stdout=asyncio.subprocess.PIPE, env=variables,

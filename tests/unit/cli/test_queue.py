@@ -143,6 +143,17 @@ async def test_a_pipe_gets_one_line_a_recipient(house: House, capfd: pytest.Capt
     assert found["Dee"][4] == "-"
 
 
+async def test_a_terminal_gets_a_table(
+    house: House, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert main([*house.words, "ls"]) == 0
+    said = capfd.readouterr().out
+    assert "4 recipients" in said
+    assert "\t" not in said
+
+
 async def test_flags_take_shell_patterns(house: House, capfd: pytest.CaptureFixture[str]) -> None:
     assert listed(capfd, house, "--sender", "*@HERE.example") == ["ann", "bob", "cho"]
     assert listed(capfd, house, "--sender", "*") == ["Dee", "ann", "bob", "cho"]
