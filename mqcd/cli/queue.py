@@ -214,7 +214,7 @@ def export(place: Place, /, target: Path, without_manifest: bool, as_json: bool,
     need_access(target, drop_to_owner(settings.rootpath), os.R_OK | os.W_OK)
     roots = settings.rootpath, settings.spool.rootpath
     selection = _selection(clock.now(), **chosen)
-    guessed = _guess(settings.rootpath) if without_manifest else None
+    guessed = _guess(roots) if without_manifest else None
     state = guessed.state if guessed is not None else None
     with waiting(clock) as progress:
         done = export_to(Disk(), roots, selection, target, progress, state=state)
@@ -237,11 +237,11 @@ def export(place: Place, /, target: Path, without_manifest: bool, as_json: bool,
     return 1 if done.failed or done.damaged else 0
 
 
-def _guess(queue_root: Path) -> Guess:
+def _guess(roots: tuple[Path, Path]) -> Guess:
     from mqcd.queue.admin.guess import guess
     from mqcd.queue.durable import Disk
 
-    guessed = guess(Disk(), queue_root)
+    guessed = guess(Disk(), *roots)
     for text in guessed.unread:
         click.echo(f"{text}: what it holds is not known", err=True)
     lost = f"{guessed.lost} " if guessed.lost else ""

@@ -66,7 +66,6 @@ NO_EFFECT = {
     "mta/submit/listeners/listener/ssl": "STARTTLS is not offered yet",
     f"{_SERVER}/remotenets": "settings for single networks have no effect yet",
     "mta/queue/deferred_maxignore": "new and due mail always take turns",
-    "mta/queue/spool/silofactor": "the spool always has 32 silos",
     f"{_SERVER}/transcript": _LATER,
     f"{_SERVER}/delay_greet": _LATER,
     f"{_SERVER}/delay_badrecip": _LATER,

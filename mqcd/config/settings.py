@@ -107,7 +107,9 @@ class SpoolSettings:
     )
     maxspidcache: int = setting(250_000, "messages whose recipients are counted in memory; 0 = no limit")
     hardlinks: bool = setting(False, "one hard link per recipient instead of counting a message's recipients")
-    silofactor: int = setting(5, "the spool has 2 to this power of directories; 0 to 8")
+    silofactor: int = setting(
+        5, "a new spool has 2 to this power of directories, one that exists keeps its own; 0 to 8"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

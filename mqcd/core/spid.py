@@ -1,7 +1,7 @@
 """SPIDs: 64-bit names of messages, never reused, that sort by time of acceptance.
 
 Layout, from the highest bit: 41 bits of milliseconds since 2020-01-01 UTC, 8 bits shard, 14 bits of a
-counter that runs on (it does not restart each millisecond, so its low 5 bits fill the 32 silos evenly),
+counter that runs on (it does not restart each millisecond, so its low bits fill the silos evenly),
 1 bit that says whether the message had several recipients.
 """
 
@@ -12,6 +12,7 @@ from mqcd.core.errors import DecodeError
 EPOCH_MS = 1_577_836_800_000
 """2020-01-01T00:00:00Z in milliseconds of Unix time."""
 SILOS = 32
+"""How many a spool has unless `silofactor` says otherwise."""
 _SHARD_BITS, _COUNTER_BITS = 8, 14
 _MS_SHIFT = _SHARD_BITS + _COUNTER_BITS + 1
 _COUNTER_MASK = (1 << _COUNTER_BITS) - 1
@@ -42,9 +43,9 @@ def is_several(spid: int) -> bool:
     return bool(spid & 1)
 
 
-def silo_of(spid: int) -> int:
-    """The number, 1 to 32, of the silo that holds the message's spool file."""
-    return (spid >> 1) % SILOS + 1
+def silo_of(spid: int, silos: int) -> int:
+    """The number, 1 to `silos`, of the silo that holds the message's spool file."""
+    return (spid >> 1) % silos + 1
 
 
 def time_of(spid: int) -> int:

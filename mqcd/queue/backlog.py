@@ -192,7 +192,7 @@ def _sweep(shard: Shard, backlog: Backlog, found: _Found) -> Sweep:
     state, below, damaged = shard.manifest.state, backlog.below, bool(found.replay.damage)
     return Sweep(
         queue_root=shard.queue_root,
-        spool_root=shard.spool_root,
+        silos=shard.silos,
         events=shard.options.events,
         source=shard.options.source,
         listed=frozenset(state.clusters),

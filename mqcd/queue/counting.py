@@ -17,7 +17,6 @@ from mqcd.core.spid import is_several
 from mqcd.queue import tasks
 from mqcd.queue.manifest import Edit
 from mqcd.queue.shard import Shard
-from mqcd.queue.spool import spool_path
 
 REST = 99
 """Time without a scan after one, in multiples of what it took."""
@@ -89,7 +88,7 @@ class Counting:
         found |= shard.in_journal()
         for spid in batch - found:
             if is_several(spid):
-                shard.reaper.remove(spool_path(shard.spool_root, spid))
+                shard.reaper.remove(shard.silos.path(spid))
 
     def to_record(self) -> Edit:
         """What the next edit has to say of the batch."""

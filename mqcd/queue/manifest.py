@@ -25,12 +25,14 @@ from mqcd import __version__
 from mqcd.core.errors import DecodeError, StoreDamaged
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
+from mqcd.core.spid import SILOS
 from mqcd.queue.durable import Disk
 from mqcd.queue.versions import newest, unknown
 
 log = logging.getLogger(__name__)
 
 FORMAT = 1
+MOST_SILOS = 256
 COMPACT_AT = 1 << 20
 """Octets of edits after which the log is written anew."""
 _SECTOR = 512
@@ -104,6 +106,8 @@ class ManifestState:
     totals: Counter[Verb] = field(default_factory=Counter)
     """Transitions in all segments below first_live."""
     clusters: dict[str, ClusterState] = field(default_factory=dict)
+    silos: int = SILOS
+    """Directories of the spool; never another number."""
     imports: tuple[str, ...] = ()
     """Imports that are part of the queue; what each brought is listed in `queue/imports/<id>`."""
     dropped: int = 0
@@ -148,6 +152,8 @@ class ManifestState:
             boot=self.boot,
             leap=self.leap,
             held=self.held,
+            # Without it: a queue with the usual number is one that older programs read.
+            silos=self.silos if self.silos != SILOS else None,
             totals={str(verb): count for verb, count in self.totals.items()},
             add=tuple(self.clusters.values()),
             imports=self.imports,
@@ -180,6 +186,7 @@ class Edit:
     boot: str | None = None
     leap: int | None = None
     held: int | None = None
+    silos: int | None = None
     totals: dict[str, int] | None = None
     add: tuple[ClusterState, ...] = ()
     end: tuple[str, ...] = ()
@@ -209,6 +216,7 @@ _SCALARS = (
     "boot",
     "leap",
     "held",
+    "silos",
 )
 _EDIT_FIELDS = frozenset(item.name for item in fields(Edit))
 
@@ -255,6 +263,8 @@ def _edit(body: dict[str, Any]) -> Edit:
         Area(cluster.area)
     if not all(type(number) is int for number in numbers):
         raise ValueError("a number is not one")
+    if edit.silos is not None and not 0 < edit.silos <= MOST_SILOS:
+        raise ValueError("no spool has so many silos")
     return edit
 
 

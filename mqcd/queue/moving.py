@@ -17,7 +17,6 @@ from mqcd.queue.manifest import ClusterState
 from mqcd.queue.ring import Resident, Segment, State
 from mqcd.queue.shard import Shard
 from mqcd.queue.slices import AT_ONCE, slices
-from mqcd.queue.spool import file_path
 
 
 class Move:
@@ -53,7 +52,7 @@ class Move:
             path=segment.path,
             number=segment.number,
             queue_root=shard.queue_root,
-            spool_root=shard.spool_root,
+            silos=shard.silos,
             contents=contents,
             links=dict(links),
             lines=lines,
@@ -120,4 +119,4 @@ class Move:
             await asyncio.sleep(0)
         async for files in slices(tuple(segment.spooled.keys() - needed)):
             for file in files:
-                shard.reaper.remove(file_path(shard.spool_root, file))
+                shard.reaper.remove(shard.silos.file(file))

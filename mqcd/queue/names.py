@@ -37,11 +37,11 @@ def is_link(file: int) -> bool:
     return file % (1 << _QID_BITS) != 0
 
 
-def path_of(file: int) -> str:
-    """Path below the spool's root."""
+def path_of(file: int, silos: int) -> str:
+    """Path below the root of a spool of so many silos."""
     spid, qid = spid_of(file), file % (1 << _QID_BITS)
     link = f"-{qid}" if qid else ""
-    return f"s{silo_of(spid):02d}/{format_spid(spid)}{link}.msg"
+    return f"s{silo_of(spid, silos):02d}/{format_spid(spid)}{link}.msg"
 
 
 def parse(name: str) -> int | None:

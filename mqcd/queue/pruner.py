@@ -56,7 +56,7 @@ class Pruner:
             await shard.helper.run(
                 FindStrays(
                     queue_root=shard.queue_root,
-                    spool_root=shard.spool_root,
+                    silos=shard.silos,
                     before=shard.clock.now() - shard.options.settings.prune_graceperiod,
                 )
             ),

@@ -38,7 +38,8 @@ from mqcd.queue.replay import read_tail
 from mqcd.queue.ring import SPARE_SLOTS, Ring, Segment
 from mqcd.queue.shard import Options, Shard
 from mqcd.queue.shelf import Shelf
-from mqcd.queue.spool import check_links, make_silos
+from mqcd.queue.silos import Silos
+from mqcd.queue.spool import check_links
 from mqcd.queue.timekeeper import boot_id, fields_of, seen_in
 from mqcd.queue.vacancy import check_vacant
 from mqcd.queue.workers import Workers
@@ -121,11 +122,17 @@ def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]
     if new:
         check_vacant(disk, queue_root)
     check_roots(disk, [queue_root, spool_root], new=new)
+    asked = 1 << settings.spool.silofactor
     if state is None:
         # Numbers begin at the time, so that a queue made anew never repeats the event ids of an old one.
         since = now - EPOCH_MS
-        state = ManifestState(first_live=max(1, since // 1000), sequence=max(1, since * 1000))
-    make_silos(disk, spool_root)
+        state = ManifestState(first_live=max(1, since // 1000), sequence=max(1, since * 1000), silos=asked)
+    elif state.silos != asked:
+        log.warning(
+            "%s keeps the %d silos that it was made with; silofactor %d has no effect on it",
+            spool_root, state.silos, settings.spool.silofactor,
+        )  # fmt: skip
+    Silos(spool_root, state.silos).make(disk)
     if settings.spool.hardlinks:
         check_links(disk, spool_root)
     slots = settings.journal.segments + SPARE_SLOTS

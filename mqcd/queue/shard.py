@@ -34,7 +34,7 @@ from mqcd.queue.retention import Retention
 from mqcd.queue.ring import Resident, Ring, Segment, State
 from mqcd.queue.scanning import Scans
 from mqcd.queue.shelf import Shelf
-from mqcd.queue.spool import file_path
+from mqcd.queue.silos import Silos
 from mqcd.queue.timekeeper import Timekeeper
 from mqcd.queue.waiting import Waiting
 
@@ -77,6 +77,7 @@ class Shard:
     references: References
     figures: Figures
     watch: InitVar[ClockWatch]
+    silos: Silos = field(init=False)
     time: Timekeeper = field(init=False)
     editing: Editing = field(init=False)
     ready: bool = False
@@ -91,6 +92,7 @@ class Shard:
     """What is to be done later."""
 
     def __post_init__(self, watch: ClockWatch) -> None:
+        self.silos = Silos(self.spool_root, self.manifest.state.silos)
         self.time = Timekeeper(self.clock, watch, self.bring_forward)
         self.drafts = Drafts(self.clock)
         self.editing = Editing(self.manifest, self.journal, self.executor, self.clock)
@@ -187,7 +189,7 @@ class Shard:
         # A link always ends with its recipient.
         in_spool = lender is None
         if in_spool if resident.linked else self.references.finished(resident.spid, in_spool):
-            self.reaper.remove(file_path(self.spool_root, resident.file))
+            self.reaper.remove(self.silos.file(resident.file))
 
     def evacuated(self, resident: Resident) -> None:
         """A resident's home is a cluster now; that there is one less has been counted."""

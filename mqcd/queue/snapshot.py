@@ -32,6 +32,7 @@ from mqcd.queue.quarantine import place_of
 from mqcd.queue.record import Glance, chooser, parse, verify_all
 from mqcd.queue.replay import Walk
 from mqcd.queue.ring import Segment
+from mqcd.queue.silos import Silos
 from mqcd.queue.timekeeper import seen_in
 from mqcd.queue.vacancy import check_vacant
 from mqcd.queue.window import Window
@@ -330,7 +331,7 @@ class Snapshot:
         file = names.number(spid) if recipient is None else names.number_of(recipient)
         if recipient is None and is_several(spid):
             file = self._any_name(spid)
-        fd = self._disk.open(self._spool_root / names.path_of(file), os.O_RDONLY)
+        fd = self._disk.open(self._silos().file(file), os.O_RDONLY)
         try:
             offset = 0
             while data := self._disk.pread(fd, _CHUNK, offset):
@@ -339,10 +340,13 @@ class Snapshot:
         finally:
             self._disk.close(fd)
 
+    def _silos(self) -> Silos:
+        return Silos(self._spool_root, self._state.silos)
+
     def _any_name(self, spid: int) -> int:
         """The file number of any of a content's names."""
         shared = names.number(spid)
-        silo = (self._spool_root / names.path_of(shared)).parent
+        silo = self._silos().file(shared).parent
         found = (names.parse(name) for name in self._disk.names(silo) if name.endswith(".msg"))
         return next((file for file in found if file is not None and names.spid_of(file) == spid), shared)
 

@@ -1,4 +1,4 @@
-"""The spool: contents that outlive the journal, one file per message, in 32 silos.
+"""The spool: contents that outlive the journal, one file per message, in its silos.
 
 Promise: a file `<SPID>.msg` in its silo, or `<SPID>-<QID>.msg` for a recipient that has a name of its own,
 is whole and durable; what is still being written ends in `.tmp`. Handles stay readable when the name is
@@ -21,11 +21,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from mqcd.core.errors import ConfigError, ContentUnavailable
-from mqcd.core.spid import SILOS
-from mqcd.queue import names
 from mqcd.queue.durable import TEMP_SUFFIX, Disk, told
 from mqcd.queue.patience import outlast
 from mqcd.queue.ring import Segment
+from mqcd.queue.silos import Silos
 
 log = logging.getLogger(__name__)
 
@@ -33,16 +32,6 @@ READ_AHEAD = 1 << 18
 """Octets read from a spool file at once."""
 _NO_LINK = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK))
 """No links at all on this file system, or no more of this file."""
-
-
-def spool_path(root: Path, spid: int, qid: int = 0) -> Path:
-    """The message's file, or the link of one recipient."""
-    return root / names.path_of(names.number(spid, qid))
-
-
-def file_path(root: Path, file: int) -> Path:
-    """The file of a file number."""
-    return root / names.path_of(file)
 
 
 def place(disk: Disk, temp: Path, paths: Sequence[Path]) -> None:
@@ -102,14 +91,6 @@ def check_links(disk: Disk, root: Path) -> None:
     finally:
         disk.unlink(second)
         disk.unlink(first)
-
-
-def make_silos(disk: Disk, root: Path) -> None:
-    """Make what is missing of the spool's directories."""
-    for number in range(1, SILOS + 1):
-        disk.mkdir(root / f"s{number:02d}", sync=False)
-    # Also when all were there: an earlier start may have been killed before this.
-    disk.sync_dir(root)
 
 
 class SegmentContent:
@@ -198,7 +179,7 @@ class Draft:
         self,
         disk: Disk,
         executor: Executor,
-        root: Path,
+        silos: Silos,
         spid: int,
         links: int,
         bufsize: int,
@@ -211,8 +192,8 @@ class Draft:
         self._claim_room = claim_room
         self._disk = disk
         self._executor = executor
-        self._paths = [spool_path(root, spid, qid) for qid in (range(1, links + 1) if links else (0,))]
-        self._temp = spool_path(root, spid).with_suffix(TEMP_SUFFIX)
+        self._paths = [silos.path(spid, qid) for qid in (range(1, links + 1) if links else (0,))]
+        self._temp = silos.path(spid).with_suffix(TEMP_SUFFIX)
         self._bufsize = bufsize
         self._fd = disk.open(self._temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         self.size = 0

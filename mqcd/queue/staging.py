@@ -83,7 +83,7 @@ class Staging:
             await shard.editing.reserve(spid, shard.spids.ceiling(shard.time.wall()))
             # A report has happened already: it may use the room that is kept for that.
             room = _any_room if submission.envelope.origin is Origin.REPORT else self._claim_room
-            draft = Draft(shard.disk, shard.executor, spool.rootpath, spid, links, spool.bufsize, room)
+            draft = Draft(shard.disk, shard.executor, shard.silos, spid, links, spool.bufsize, room)
             await draft.fill(start, rest)
             await draft.commit()
         except BaseException as error:

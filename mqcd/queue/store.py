@@ -39,7 +39,7 @@ from mqcd.queue.ring import Resident
 from mqcd.queue.scanning import Precedence
 from mqcd.queue.shard import Options, Shard
 from mqcd.queue.space import Space
-from mqcd.queue.spool import SegmentContent, SpoolContent, file_path
+from mqcd.queue.spool import SegmentContent, SpoolContent
 from mqcd.queue.staging import Staged, Staging
 from mqcd.queue.workers import Workers
 from mqcd.queue.writes import Writer
@@ -303,7 +303,7 @@ class ClusterStore:
         segment = shard.ring.live(resident.content.segment) if resident is not None else None
         if resident is not None and segment is not None:
             return SegmentContent(self._disk, segment, resident.content.offset, resident.content.length)
-        path = file_path(shard.spool_root, names.number_of(recipient))
+        path = shard.silos.file(names.number_of(recipient))
         try:
             return SpoolContent(self._disk, shard.executor, path, recipient.size)
         except OSError as error:

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqcd.core.model import Area
-from mqcd.core.spid import SILOS, is_several, time_of
+from mqcd.core.spid import is_several, time_of
 from mqcd.queue import names
 from mqcd.queue.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.eventfiles import Source, parse
 from mqcd.queue.quarantine import QUARANTINE
+from mqcd.queue.silos import Silos
 
 _CLUSTER = re.compile(r"M\d+-\d+\.(mqc|tmp)")
 """Other names are strays and left alone."""
@@ -29,7 +30,7 @@ class Sweep:
     """Remove what nobody lists and what was left half-written (step R4)."""
 
     queue_root: Path
-    spool_root: Path
+    silos: Silos
     events: Path
     source: Source
     listed: frozenset[str]
@@ -52,7 +53,7 @@ class FindStrays:
     """Which old files in the silos may belong to nobody?"""
 
     queue_root: Path
-    spool_root: Path
+    silos: Silos
     before: int
     """Files that were written at this time (ms) or later are young."""
 
@@ -90,14 +91,14 @@ def sweep(disk: Disk, task: Sweep) -> Swept:
         if directory.name.startswith("T"):
             disk.rmdir(directory)
     _sweep_temps(disk, task)
-    for number in range(1, SILOS + 1):
-        _sweep_silo(disk, task.spool_root / f"s{number:02d}", task, found)
+    for silo in task.silos:
+        _sweep_silo(disk, silo, task, found)
     return found
 
 
 def _sweep_temps(disk: Disk, task: Sweep) -> None:
     inside = [task.queue_root / name for name in ("journal", "imports", QUARANTINE)]
-    for directory in (task.queue_root, *inside, task.spool_root):
+    for directory in (task.queue_root, *inside, task.silos.root):
         for name in disk.names(directory):
             # The MANIFEST is our owner's, who may be writing it anew at this moment.
             if name.endswith(TEMP_SUFFIX) and name != f"MANIFEST{TEMP_SUFFIX}":
@@ -186,8 +187,7 @@ def find_strays(disk: Disk, task: FindStrays) -> list[Stray]:
     if disk.names(task.queue_root / QUARANTINE):
         return []
     strays = []
-    for number in range(1, SILOS + 1):
-        silo = task.spool_root / f"s{number:02d}"
+    for silo in task.silos:
         for name in disk.names(silo):
             file = names.parse(name)
             spid = names.spid_of(file) if file is not None else None

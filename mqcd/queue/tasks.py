@@ -26,7 +26,8 @@ from mqcd.queue.manifest import ClusterState
 from mqcd.queue.quarantine import QUARANTINE, put_aside
 from mqcd.queue.retention import Retain, Retained, retain
 from mqcd.queue.ring import Segment
-from mqcd.queue.spool import place, spool_path
+from mqcd.queue.silos import Silos
+from mqcd.queue.spool import place
 from mqcd.queue.sweep import FindStrays, Stray, Sweep, Swept, find_strays, sweep
 
 _FEW = 8
@@ -51,7 +52,7 @@ class Evacuate:
     path: Path
     number: int
     queue_root: Path
-    spool_root: Path
+    silos: Silos
     contents: array[int]
     """Of each content that must outlive its segment: SPID, offset, length."""
     links: Mapping[int, Sequence[int]]
@@ -132,7 +133,7 @@ def evacuate(disk: Disk, task: Evacuate) -> Evacuated:
     fd = disk.open(task.path, os.O_RDONLY)
     temps: list[Path] = []
     try:
-        with disk.watching(task.spool_root) as watch:
+        with disk.watching(task.silos.root) as watch:
             _spool_contents(disk, fd, task, temps, watch)
         with disk.watching(task.queue_root) as watch:
             return _write_clusters(disk, fd, task, temps, watch)
@@ -156,9 +157,9 @@ def _spool_contents(disk: Disk, fd: int, task: Evacuate, temps: list[Path], watc
     silos = set()
     few = len(task.contents) <= 3 * _FEW
     for spid, offset, length in _triples(task.contents):
-        temp = spool_path(task.spool_root, spid).with_suffix(TEMP_SUFFIX)
+        temp = task.silos.path(spid).with_suffix(TEMP_SUFFIX)
         silos.add(temp.parent)
-        paths = [spool_path(task.spool_root, spid, qid) for qid in task.links.get(spid, (0,))]
+        paths = [task.silos.path(spid, qid) for qid in task.links.get(spid, (0,))]
         data = disk.pread(fd, length, offset)
         # What exists is whole and synced, but who named it may have been killed before its directory was.
         missing = [path for path in paths if not _is_done(disk, path, data)]
@@ -168,7 +169,7 @@ def _spool_contents(disk: Disk, fd: int, task: Evacuate, temps: list[Path], watc
         disk.write_temp(temp, [data], sync=few)
         placements.append((temp, missing))
     if not few:
-        disk.sync_filesystem(task.spool_root, watch)
+        disk.sync_filesystem(task.silos.root, watch)
     for temp, paths in placements:
         place(disk, temp, paths)
     for silo in silos:

@@ -43,7 +43,6 @@ from mqcd.queue.frame import (
 )
 from mqcd.queue.imports import events_temp, name_events
 from mqcd.queue.manifest import ClusterState, Edit, ManifestState
-from mqcd.queue.spool import spool_path
 
 _SHELVED_AT_ONCE = 16 << 20
 """Octets of record lines that are kept in memory before they go to clusters."""
@@ -144,7 +143,7 @@ class _Admission:
         """
         if not self._committing:
             for spid in self._written:
-                path = spool_path(self._owned.spool_root, spid)
+                path = self._owned.silos.path(spid)
                 self._disk.unlink(path.with_suffix(TEMP_SUFFIX))
                 self._disk.unlink(path)
 
@@ -181,7 +180,7 @@ class _Admission:
 
     def _copy(self, letter: Letter, spid: int) -> tuple[int, bool]:
         """Its content under a temporary name; returns octets, and whether one of them has its high bit."""
-        path = spool_path(self._owned.spool_root, spid)
+        path = self._owned.silos.path(spid)
         temp = path.with_suffix(TEMP_SUFFIX)
         self._written.append(spid)
         size, eight = 0, False
@@ -198,7 +197,7 @@ class _Admission:
         self._disk.sync_filesystem(self._owned.spool_root, self._watch)
         silos = set()
         for spid in self._written:
-            path = spool_path(self._owned.spool_root, spid)
+            path = self._owned.silos.path(spid)
             self._disk.rename(path.with_suffix(TEMP_SUFFIX), path)
             silos.add(path.parent)
         for silo in silos:

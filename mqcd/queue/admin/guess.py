@@ -26,6 +26,7 @@ from mqcd.queue.chain import SegmentMissing, find_chain, reach_back
 from mqcd.queue.cluster import START
 from mqcd.queue.durable import Disk, told
 from mqcd.queue.manifest import ClusterState, ManifestState
+from mqcd.queue.silos import count_of
 from mqcd.queue.vacancy import check_vacant
 
 _CLUSTER = re.compile(r"M(\d{1,18})-\d+\.mqc")
@@ -48,11 +49,13 @@ class Guess:
     """What there is to say of a MANIFEST, and of unlisted clusters, that are there and cannot be read."""
 
 
-def guess(disk: Disk, queue_root: Path) -> Guess:
+def guess(disk: Disk, queue_root: Path, spool_root: Path) -> Guess:
     """Raises StoreUnavailable when nothing has to be guessed or there is no queue, StoreDamaged, OSError."""
     path, journal = queue_root / "MANIFEST", queue_root / "journal"
     data, lost, unread = _look(disk, path, journal)
     state, ended, damaged = _read_lines(data)
+    # The line that says it may be the one that is lost.
+    state.silos = count_of(disk, spool_root)
     there = dict(_clusters(disk, queue_root))
     unlisted = there.keys() - state.clusters.keys() - ended
     gone = len(state.clusters.keys() - there.keys())

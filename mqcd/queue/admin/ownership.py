@@ -23,6 +23,7 @@ from mqcd.queue.identity import take_lock
 from mqcd.queue.manifest import ClusterState, Manifest
 from mqcd.queue.replay import Replay
 from mqcd.queue.shard import Options
+from mqcd.queue.silos import Silos
 from mqcd.queue.store import ClusterStore
 from mqcd.queue.workers import Workers
 
@@ -47,6 +48,11 @@ class Owned:
     def spool_root(self) -> Path:
         """Where the silos lie."""
         return self.options.settings.spool.rootpath
+
+    @property
+    def silos(self) -> Silos:
+        """As many as the spool was made with."""
+        return Silos(self.spool_root, self.manifest.state.silos)
 
     def shelve(
         self, areas: Iterable[tuple[Area, Sequence[cluster.Line]]], first: int = 0

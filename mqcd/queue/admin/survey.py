@@ -29,7 +29,7 @@ from mqcd.queue.manifest import ClusterState, ManifestState
 from mqcd.queue.replay import Replay
 from mqcd.queue.ring import SPARE_SLOTS, Resident, Segment
 from mqcd.queue.shard import Options
-from mqcd.queue.spool import file_path
+from mqcd.queue.silos import Silos
 from mqcd.queue.vacancy import check_maker
 
 _CLUSTER = re.compile(r"M\d+-\d+\.mqc")
@@ -73,6 +73,8 @@ class _Survey:
         self._progress = progress
         self._queue_root = options.settings.rootpath
         self._spool_root = options.settings.spool.rootpath
+        self._silos = Silos(self._spool_root, SILOS)
+        """As many as the MANIFEST says, once it is read."""
         self._found = Findings()
         self._places: dict[tuple[int, int], Path] = {}
         """Where each recipient was first found."""
@@ -91,6 +93,7 @@ class _Survey:
             self._check_roots()
             state = self._read_manifest()
             if state is not None:
+                self._silos = Silos(self._spool_root, state.silos)
                 self._read_journal(state)
                 self._read_clusters(state)
                 self._check_contents()
@@ -289,7 +292,7 @@ class _Survey:
         for index, (file, size) in enumerate(self._sizes.items()):
             if index % 1000 == 0:
                 self._progress("contents", index, len(self._sizes))
-            path = file_path(self._spool_root, file)
+            path = self._silos.file(file)
             try:
                 length = self._length(path)
             except OSError as error:
@@ -337,8 +340,7 @@ class _Survey:
 
     def _files(self) -> Iterator[Path]:
         """All files where the queue keeps what comes and goes."""
-        for number in range(1, SILOS + 1):
-            silo = self._spool_root / f"s{number:02d}"
+        for silo in self._silos:
             yield from (silo / name for name in self._disk.names(silo))
         journal = self._queue_root / "journal"
         yield from (journal / name for name in self._disk.names(journal))
@@ -357,8 +359,7 @@ class _Survey:
             self._note(Kind.STRAY, path, "is none of the queue's files")
         elif file not in self._sizes:
             self._note_orphan(path, "belongs to no unfinished recipient")
-        elif names.path_of(file) != f"{path.parent.name}/{path.name}":
-            right = file_path(self._spool_root, file)
+        elif (right := self._silos.file(file)) != path:
             self._note(
                 Kind.STRAY, path, f"lies in the wrong silo, where it counts for nothing; its place is {right}"
             )

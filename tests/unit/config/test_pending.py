@@ -16,7 +16,6 @@ ASKING = {
 }
 TEXTS = {
     "mta/queue/deferred_maxignore": "6m",
-    "mta/queue/spool/silofactor": "6",
 }
 # Both tables name them: what counts is what they say.
 BY_CONTENT = set(NOT_YET_RESTRICTING) & set(NO_EFFECT)

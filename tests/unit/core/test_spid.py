@@ -15,5 +15,6 @@ from tests.fakes.clock import START_MS
 def test_messages_fill_the_silos_evenly(gap: int, several: bool) -> None:
     """Whatever the pace at which they come: several a millisecond, or one each second."""
     source = SpidSource(3, 0)
-    silos = Counter(silo_of(source.next(START_MS + gap * number, several)) for number in range(10 * SILOS))
+    spids = [source.next(START_MS + gap * number, several) for number in range(10 * SILOS)]
+    silos = Counter(silo_of(spid, SILOS) for spid in spids)
     assert silos == dict.fromkeys(range(1, SILOS + 1), 10)

@@ -29,11 +29,13 @@ from mqcd.core.model import (
 )
 from mqcd.core.reply import Reply
 from mqcd.core.selection import Selection
+from mqcd.core.spid import SILOS
 from mqcd.queue.durable import Disk
 from mqcd.queue.eventfiles import Source
 from mqcd.queue.retention import Retention
 from mqcd.queue.ring import Segment
 from mqcd.queue.shard import Options, Shard
+from mqcd.queue.silos import Silos
 from mqcd.queue.snapshot import Snapshot
 from mqcd.queue.store import ClusterStore
 from tests.contract import schema
@@ -195,6 +197,16 @@ class OneFile(Disk):
     def pread(self, fd: int, octets: int, offset: int) -> bytes:
         assert octets >= 0
         return self._data[offset : offset + octets]
+
+
+def spool_path(root: Path, spid: int, qid: int = 0) -> Path:
+    """Where a content lies in a spool with the usual number of silos."""
+    return Silos(root, SILOS).path(spid, qid)
+
+
+def file_path(root: Path, file: int) -> Path:
+    """The same for a file number."""
+    return Silos(root, SILOS).file(file)
 
 
 class Rig:

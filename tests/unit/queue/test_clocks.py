@@ -15,13 +15,12 @@ from mqcd.core.spid import spid_at
 from mqcd.queue import manifest as manifests
 from mqcd.queue.durable import Disk
 from mqcd.queue.retention import Retention
-from mqcd.queue.spool import spool_path
 from mqcd.queue.sweep import Sweep
 from tests.contract.harness import HOUR, MINUTE, SCHEDULE
 from tests.contract.mail import BODY, deferred
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.workers import InlineHelper
-from tests.unit.queue.support import Rig, held
+from tests.unit.queue.support import Rig, held, spool_path
 
 DAY = 24 * HOUR
 YEARS = 3650 * DAY

@@ -21,10 +21,9 @@ from mqcd.queue.durable import Disk
 from mqcd.queue.record import decode, encode
 from mqcd.queue.ring import Resident, Segment, State
 from mqcd.queue.slices import AT_ONCE
-from mqcd.queue.spool import spool_path
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import BODY, bounced, deferred, delivered
-from tests.unit.queue.support import SEGMENT_SIZE, Rig, held, tally
+from tests.unit.queue.support import SEGMENT_SIZE, Rig, held, spool_path, tally
 
 
 async def mixed(rig: Rig) -> None:

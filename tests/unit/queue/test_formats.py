@@ -15,8 +15,7 @@ from mqcd.queue import cluster, frame, history, manifest, record, slot, verdict
 from mqcd.queue.eventfiles import Source, events_path
 from mqcd.queue.frame import Kind, Mark
 from mqcd.queue.manifest import ClusterState, Edit
-from mqcd.queue.spool import spool_path
-from tests.unit.queue.support import SPID, recipient
+from tests.unit.queue.support import SPID, recipient, spool_path
 
 TEXT = (Path(__file__).parents[3] / "docs" / "formats.md").read_text()
 _CODES = {
@@ -131,5 +130,5 @@ def test_magic_words_and_names_are_as_written() -> None:
     assert frame.MAGIC == b"mqF\x01"
     assert f"`{cluster.FIRST_LINE.decode().strip()}`" in TEXT
     assert spool_path(Path("spool"), SPID) == Path(f"spool/s{(SPID >> 1) % SILOS + 1:02d}/{SPID:016X}.msg")
-    assert silo_of(SPID) == (SPID >> 1) % 32 + 1
+    assert silo_of(SPID, 32) == (SPID >> 1) % 32 + 1
     assert events_path(Path("events"), Source("n", 2), 34).name == "n-2-0000000034.jsonl.gz"

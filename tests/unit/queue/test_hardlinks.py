@@ -16,11 +16,11 @@ from mqcd.core.model import Recipient
 from mqcd.queue import names
 from mqcd.queue.admin.survey import survey
 from mqcd.queue.durable import Disk
-from mqcd.queue.spool import file_path, place, spool_path
+from mqcd.queue.spool import place
 from tests.contract.harness import MINUTE
 from tests.contract.mail import BODY, chunks, deferred, delivered
 from tests.fakes.disk import FaultyDisk
-from tests.unit.queue.support import SEGMENT_SIZE, Rig
+from tests.unit.queue.support import SEGMENT_SIZE, Rig, file_path, spool_path
 
 LARGE = b"0123456789abcdef" * 3000
 NO_LINKS = [errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK]
@@ -334,7 +334,7 @@ def test_other_names_are_strays(name: str) -> None:
 @pytest.mark.parametrize("qid", [0, 1, 60_000])
 def test_file_numbers_and_names_stand_for_each_other(qid: int) -> None:
     file = names.number(0x0123456789ABCDE1, qid)
-    path = names.path_of(file)
+    path = names.path_of(file, 32)
     assert path == f"s17/0123456789ABCDE1{f'-{qid}' if qid else ''}.msg"
     assert names.parse(path.rpartition("/")[2]) == file
     assert names.spid_of(file) == 0x0123456789ABCDE1

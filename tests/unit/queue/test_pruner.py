@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.spid import spid_at
-from mqcd.queue.spool import spool_path
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import BODY, chunks, deferred
 from tests.fakes.clock import START_MS
-from tests.unit.queue.support import Rig
+from tests.unit.queue.support import Rig, spool_path
 
 GRACE = 7 * 24 * HOUR
 OLD = START_MS - GRACE - 2 * HOUR

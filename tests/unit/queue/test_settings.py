@@ -26,7 +26,7 @@ ELSEWHERE = {
     "retry_delays": "core/test_schedule",
     "retry_jitter": "core/test_schedule",
     "deferred_maxignore": "config/test_pending: it has none, and says so",
-    "silofactor": "config/test_pending: it has none, and says so",
+    "silofactor": "test_silos",
     "prune_graceperiod": "test_pruner",
     "read_only": "test_onlooker",
     "minfree": "test_space",

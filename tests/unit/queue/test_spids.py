@@ -15,14 +15,13 @@ from mqcd.queue.admin import admission
 from mqcd.queue.admin.findings import silent
 from mqcd.queue.admin.ownership import owned
 from mqcd.queue.durable import Disk
-from mqcd.queue.spool import spool_path
 from tests.contract.harness import HOUR
 from tests.contract.mail import BODY, deferred
 from tests.fakes.clock import START_MS
 from tests.fakes.disk import FaultyDisk
 from tests.fakes.observer import RecordingObserver
 from tests.unit.queue.admin.trees import made, read, record
-from tests.unit.queue.support import Rig
+from tests.unit.queue.support import Rig, spool_path
 
 LARGE = b"B" * 40_000
 

@@ -14,12 +14,11 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.queue.admin.survey import survey
 from mqcd.queue.drafts import KEPT_MS
 from mqcd.queue.durable import Disk
-from mqcd.queue.spool import spool_path
 from tests.contract.harness import MINUTE
 from tests.contract.mail import BODY, chunks, deferred, delivered
 from tests.fakes.clock import START_MS
 from tests.fakes.killed import copy_as_killed
-from tests.unit.queue.support import SEGMENT_SIZE, Rig, tally
+from tests.unit.queue.support import SEGMENT_SIZE, Rig, spool_path, tally
 
 
 async def swept(rig: Rig) -> Rig:

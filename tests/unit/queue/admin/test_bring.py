@@ -116,7 +116,7 @@ async def test_the_first_sample_keeps_addresses_times_and_sources(tmp_path: Path
     assert got["rcpt1@example.com"].envelope.body == "7BIT"
     assert {recipient.envelope.client for recipient in got.values()} == {"127.0.0.1"}
     assert {recipient.attempts for recipient in got.values()} == {0}
-    assert len({silo_of(recipient.spid) for recipient in got.values()}) == SILOS
+    assert len({silo_of(recipient.spid, SILOS) for recipient in got.values()}) == SILOS
     await rig.close()
 
 

@@ -68,7 +68,7 @@ async def test_with_a_damaged_line_all_who_wait_are_found(rig: Rig, tmp_path: Pa
         flip(path, line)
         with pytest.raises(StoreDamaged):
             rig.listed()
-        guessed = guess(Disk(), rig.queue)
+        guessed = guess(Disk(), rig.queue, rig.spool)
         done = out(rig, tmp_path / str(line), guessed)
         assert guessed.damaged == 1
         # Whether one that is gone had ended by the damaged line, nobody knows.
@@ -92,7 +92,7 @@ async def test_without_any_line_all_who_wait_are_found(rig: Rig, tmp_path: Path,
         path.unlink()
     else:
         path.write_bytes(left)
-    guessed = guess(Disk(), rig.queue)
+    guessed = guess(Disk(), rig.queue, rig.spool)
     assert guessed.unlisted == len(rig.clusters())
     out(rig, tmp_path / "out", guessed)
     found = exported(tmp_path / "out")
@@ -115,7 +115,7 @@ async def test_what_ended_by_a_line_that_checks_is_not_read(rig: Rig, tmp_path: 
     path.write_bytes(data)
     with (rig.queue / "MANIFEST").open("ab") as manifest:
         manifest.write(b"nonsense\n" * 2)
-    guessed = guess(Disk(), rig.queue)
+    guessed = guess(Disk(), rig.queue, rig.spool)
     assert (guessed.damaged, guessed.unlisted, guessed.gone) == (2, 0, 0)
     out(rig, tmp_path / "out", guessed)
     assert exported(tmp_path / "out") == ["waits@e.example"]
@@ -127,7 +127,7 @@ async def test_clusters_that_are_told_of_and_not_there_are_counted(rig: Rig, tmp
     cluster_of(rig, "deferred").unlink()
     with (rig.queue / "MANIFEST").open("ab") as manifest:
         manifest.write(b"nonsense\n" * 2)
-    guessed = guess(Disk(), rig.queue)
+    guessed = guess(Disk(), rig.queue, rig.spool)
     assert (guessed.unlisted, guessed.gone, guessed.lost) == (0, 1, "")
     assert out(rig, tmp_path / "out", guessed).damaged == 3
     assert exported(tmp_path / "out") == ["bounces@a.example", "new@c.example"]
@@ -144,7 +144,7 @@ async def test_what_a_missing_segment_leaves_is_found(rig: Rig, tmp_path: Path) 
     newest.path.rename(aside)
     with pytest.raises(StoreDamaged, match="is missing"):
         rig.listed()
-    guessed = guess(Disk(), rig.queue)
+    guessed = guess(Disk(), rig.queue, rig.spool)
     assert (guessed.damaged, guessed.unlisted, guessed.gone) == (0, 0, 0)
     assert f"journal segment {newest.number} is missing" in guessed.lost
     assert "fsck" not in guessed.lost
@@ -157,7 +157,7 @@ async def test_what_a_missing_segment_leaves_is_found(rig: Rig, tmp_path: Path) 
 async def test_nothing_is_guessed_where_the_manifest_can_be_read(rig: Rig) -> None:
     await fill(rig)
     with pytest.raises(StoreUnavailable, match="MANIFEST can be read, and so can the journal"):
-        guess(Disk(), rig.queue)
+        guess(Disk(), rig.queue, rig.spool)
 
 
 async def test_a_segment_that_a_line_tells_of_is_missed_beside_a_damaged_line(rig: Rig) -> None:
@@ -166,15 +166,15 @@ async def test_a_segment_that_a_line_tells_of_is_missed_beside_a_damaged_line(ri
     assert newest is not None
     with (rig.queue / "MANIFEST").open("ab") as manifest:
         manifest.write(b"nonsense\n" * 2)
-    assert guess(Disk(), rig.queue).lost == ""
+    assert guess(Disk(), rig.queue, rig.spool).lost == ""
     newest.path.unlink()
-    assert f"journal segment {newest.number} is missing" in guess(Disk(), rig.queue).lost
+    assert f"journal segment {newest.number} is missing" in guess(Disk(), rig.queue, rig.spool).lost
 
 
 def test_where_there_is_no_queue_nothing_is_guessed(tmp_path: Path) -> None:
     for root in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(StoreUnavailable, match="holds no queue"):
-            guess(Disk(), root)
+            guess(Disk(), root, root)
 
 
 async def test_an_unlisted_cluster_that_cannot_be_read_stops_nothing(rig: Rig, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ async def test_an_unlisted_cluster_that_cannot_be_read_stops_nothing(rig: Rig, t
     for operation, told in (("open", [f"{path}: {os.strerror(errno.EIO)}"]), ("pread", [])):
         disk = FaultyDisk()
         disk.fail(operation, str(path), times=None)
-        guessed = guess(disk, rig.queue)
+        guessed = guess(disk, rig.queue, rig.spool)
         assert guessed.unread == told
         target = tmp_path / operation
         done = export(disk, (rig.queue, rig.spool), Selection(), target, state=guessed.state)
@@ -198,7 +198,7 @@ async def test_a_manifest_that_cannot_be_read_is_as_good_as_none(rig: Rig, tmp_p
     waiting = await at_work(rig)
     disk = FaultyDisk()
     disk.fail("*", f"{rig.queue}/MANIFEST", code=errno.EACCES, times=None)
-    guessed = guess(disk, rig.queue)
+    guessed = guess(disk, rig.queue, rig.spool)
     assert guessed.unread == [f"{rig.queue}/MANIFEST: {os.strerror(errno.EACCES)}"]
     done = export(disk, (rig.queue, rig.spool), Selection(), tmp_path / "out", state=guessed.state)
     assert done.damaged == 0
