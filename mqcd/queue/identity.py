@@ -47,8 +47,7 @@ def check_roots(disk: Disk, roots: list[Path], *, new: bool) -> None:
         # Also those that are there: nothing was ever accepted, and whoever named them may have been killed
         # between the roots, or before the name was durable.
         name = known.pop() if known else str(uuid.uuid4())
-        for root in roots:
-            disk.replace_file(root / "uuid", [f"{name}\n".encode()])
+        _give(disk, roots, name)
         return
     if len(known) == 1 and all(names.values()):
         return
@@ -73,10 +72,13 @@ def name_again(disk: Disk, roots: list[Path]) -> bool:
     if len(sound) > 1:
         return False
     name = sound.pop() if sound else str(uuid.uuid4())
-    for root, there in names.items():
-        if there != name:
-            disk.replace_file(root / "uuid", [f"{name}\n".encode()])
+    _give(disk, [root for root, there in names.items() if there != name], name)
     return True
+
+
+def _give(disk: Disk, roots: list[Path], name: str) -> None:
+    for root in roots:
+        disk.replace_file(root / "uuid", [f"{name}\n".encode()])
 
 
 def _is_uuid(text: str) -> bool:
