@@ -160,5 +160,5 @@ class Retrying:
         self._deliverer.probe(found.domains)
         done = await self._store.expedite(retry.selection)
         fields = {name: str(value) for name, value in retry.fields().items()}
-        self._tell("retry", batch=batch, uid=uid, matched=found.matched, changed=done.changed, **fields)
-        return {"batch": batch, "matched": found.matched, "changed": done.changed}
+        self._tell("retry", batch=batch, uid=uid, matched=done.matched, changed=done.changed, **fields)
+        return {"batch": batch, "matched": done.matched, "changed": done.changed}

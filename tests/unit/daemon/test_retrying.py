@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -16,8 +18,12 @@ from mqcd.cli import main
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
+from mqcd.core.ports import Expedited, QueueStore
 from mqcd.core.selection import Selection
-from mqcd.daemon.retrying import MOST_REASON, Retry, parse_retry
+from mqcd.daemon.retrying import MOST_REASON, Retry, Retrying, parse_retry
+from mqcd.deliver.deliverer import Deliverer
+from mqcd.ops.http import Request
+from tests.fakes.clock import FakeClock
 from tests.unit.daemon.support import Running, running
 
 NOT_NOW = "*@slow.example=450 4.2.1 not now"
@@ -54,6 +60,30 @@ async def test_a_dry_run_and_no_match_try_nothing(tmp_path: Path, capfd: pytest.
         assert capfd.readouterr().err == "nothing matches\n"
         assert "event=retry" not in house.log.getvalue()
         assert house.observer.count(Verb.ATTEMPTED) == 1
+
+
+class GrowingStore:
+    """Has more mail whenever it is asked."""
+
+    async def expedite(self, selection: Selection, dry_run: bool = False) -> Expedited:
+        return Expedited(matched=1 if dry_run else 3, changed=1 if dry_run else 2, domains=None)
+
+
+class NoDeliverer:
+    def probe(self, domains: object) -> None:
+        """Nothing is suspended."""
+
+
+async def test_it_counts_what_it_did_not_what_it_foresaw() -> None:
+    told: list[Mapping[str, str | int]] = []
+
+    def tell(event: str, **fields: str | int) -> None:
+        told.append(fields)
+
+    store, deliverer = cast("QueueStore", GrowingStore()), cast("Deliverer", NoDeliverer())
+    retrying = Retrying(store, deliverer, FakeClock(), tell)
+    done = json.loads((await retrying.page(Request(method="POST", path="/v1/retry"))).body)
+    assert (done["matched"], done["changed"]) == (told[0]["matched"], told[0]["changed"]) == (3, 2)
 
 
 async def test_without_a_server_it_is_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
