@@ -159,7 +159,7 @@ class QueueSettings:
     retry_jitter: int = setting(10, "share of its delay by which a retry is spread at random", "percent")
     deferred_maxignore: int = setting(
         5 * MINUTE,
-        "time for which the deferred area may go unread while new mail keeps coming",
+        "no effect, new and due mail always take turns; Mailismus: time that due mail may go unread",
         "milliseconds",
     )
     prune_graceperiod: int = setting(

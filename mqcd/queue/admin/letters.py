@@ -121,14 +121,15 @@ def files_below(disk: Disk, directory: Path, problems: list[Problem]) -> Iterato
 
 
 def with_crlf(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The octets with CRLF for each bare CR and each bare LF, however they are cut; no chunk is empty.
+    """The octets with CRLF for each bare CR and each bare LF, without NULs, however they are cut; no chunk
+    is empty.
 
     What is sent on must not hold a line end that only some servers take for one (RFC 5321, 2.3.8): behind it
-    they would read commands. CRs before a CRLF belong to it.
+    they would read commands. CRs before a CRLF belong to it. At a NUL others cut a line; the door refuses it.
     """
     held = b""
     for chunk in chunks:
-        data = held + chunk
+        data = held + chunk.replace(b"\0", b"")
         whole = data.rstrip(b"\r")
         held = data[len(whole) :]
         if whole:

@@ -317,14 +317,14 @@ def test_links_are_listed_and_not_followed(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@given(st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b"a", b""])), st.integers(1, 4))
+@given(st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b"a", b"\0", b""])), st.integers(1, 4))
 def test_line_ends_do_not_depend_on_cuts(parts: list[bytes], step: int) -> None:
     whole = b"".join(parts)
     cut = b"".join(with_crlf(whole[at : at + step] for at in range(0, len(whole), step)))
     assert cut == b"".join(with_crlf([whole]))
-    assert not re.search(rb"(?<!\r)\n|\r(?!\n)", cut)
+    assert not re.search(rb"(?<!\r)\n|\r(?!\n)|\0", cut)
     assert b"".join(with_crlf([cut])) == cut
-    assert cut.replace(b"\r\n", b"") == whole.replace(b"\r", b"").replace(b"\n", b"")
+    assert cut.replace(b"\r\n", b"") == re.sub(rb"[\r\n\0]", b"", whole)
 
 
 @pytest.mark.parametrize(("octets", "clean"), [
@@ -332,6 +332,7 @@ def test_line_ends_do_not_depend_on_cuts(parts: list[bytes], step: int) -> None:
     (b"a\n.\nMAIL FROM:<x>\n", b"a\r\n.\r\nMAIL FROM:<x>\r\n"),
     (b"a\r\r\nb", b"a\r\nb"),
     (b"a\r\rb\r", b"a\r\n\r\nb\r\n"),
+    (b"a\r\0\n\0.\0\r\nb", b"a\r\n.\r\nb"),
 ])  # fmt: skip
 def test_bare_line_ends_become_crlf(octets: bytes, clean: bytes) -> None:
     assert b"".join(with_crlf([octets])) == clean
