@@ -79,7 +79,7 @@ class _Bar:
             if self._task is not None:
                 self._shown.remove_task(self._task)
             self._task = self._shown.add_task(what, total=total or None)
-        # Steps of so many are one piece of work: how long the last ones took tells when it is done.
+        # Steps of so many are one piece of work: the time that the last ones took gives the time left.
         self._what, self._total = what, total
         self._shown.update(self._task, description=what, completed=done, total=total or None)
 

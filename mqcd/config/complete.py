@@ -205,7 +205,7 @@ def _own_listeners(settings: Settings, faults: Faults) -> Remarks:
 
 
 def _reaches(host: str, interface: str) -> bool:
-    """Whether a host is the machine that listens on an interface, as far as its name or address tells."""
+    """Whether a host is the machine that listens on an interface, by its name or address."""
     if host == interface:
         return True
     everywhere = interface in (_ALL_IPV4, "::")

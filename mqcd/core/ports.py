@@ -63,7 +63,7 @@ class Expedited:
     matched: int
     """Recipients that wait for an attempt and are selected."""
     changed: int
-    """Of them, those that were not due."""
+    """How many of them were not due."""
     domains: frozenset[str] | None
     """Theirs; None = too many to name."""
 

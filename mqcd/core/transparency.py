@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 _END = b"\r\n.\r\n"
 _STUFFED = b"\r\n."
 _PREFIXES = (b"\r\n.\r", b"\r\n.", b"\r\n", b"\r", b"\n")
-"""The last one for readers to whom a bare LF ends a line as well: a dot may follow it."""
+"""The last one for readers that take a bare LF for a line end: a dot may follow it."""
 
 
 class Unstuffer:

@@ -105,7 +105,7 @@ def _in_list(many: Many, path: str, before: Sequence[Any], after: Sequence[Any])
 
 
 def _by_name(items: Sequence[Any]) -> dict[str, Any] | None:
-    """The items of a list by what tells them apart; None where nothing does."""
+    """The items of a list by name; None where names are missing or repeated."""
     named = {_name(item): item for item in items}
     return named if len(named) == len(items) and "" not in named else None
 

@@ -58,5 +58,5 @@ def is_of_this_machine(host: str) -> bool:
         except OSError:
             return False
         return any(map(is_own_address, found))
-    # All of 127.0.0.0/8 is here; whose a link-local address is, only its interface tells.
+    # All of 127.0.0.0/8 is here; a link-local address belongs to an interface that is not known here.
     return address in _LOOPBACK or address.is_link_local or is_own_address(host)

@@ -167,7 +167,7 @@ class Process:
     async def _start(self, server: Server, settings: Settings) -> int:
         queue = settings.queue
         directories = [queue.rootpath, queue.spool.rootpath, settings.ops.events.rootpath]
-        # The socket's own error tells more than that its directory is another's, as /run may well be.
+        # The error of the bind names the cause better than the owner of its directory, as /run may well be.
         others = [*audit_directories(settings.deliver, settings.report), settings.ops.control.path.parent]
         if queue.read_only:
             # Nothing is made, and the right to write is not needed.

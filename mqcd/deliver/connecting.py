@@ -199,7 +199,7 @@ async def _open(shop: Shop, road: _Road, link: Link) -> Link | NoHost:
     try:
         await link.open(shop.dialer, destination.port, road.source)
     except LocalShortage as error:
-        # Not told as a failure of the destination: whoever counts those would find all of them dead.
+        # No failure of the destination: an observer that counts failures would find all of them dead.
         return _short(link, error, Phase.CONNECT)
     except ConnectFailed as error:
         shop.observer.connect_failed(shop.clock.now(), _told(road, link), str(error))

@@ -71,7 +71,7 @@ class Deliverer:
         most_connections: int = 0,
     ) -> None:
         """`own_names`: what this server calls itself; mail that DNS sends there would come back.
-        `most_connections`: those that the process has descriptors for; 0 = as many as the settings say."""
+        `most_connections`: as many as the process has descriptors for; 0 = as many as the settings say."""
         suspects = Suspects(store, clock)
         self._most_connections = most_connections
         self._table = LaneTable(self._bounds(settings))

@@ -121,7 +121,7 @@ class Slots:
         return True
 
     def released(self) -> Iterator[Lane]:
-        """Those that were held back and may be asked about again."""
+        """Lanes that were held back and may be asked about again."""
         room = self._new_most - self.doubted
         while room > 0 and self._held_new:
             room -= 1

@@ -110,7 +110,7 @@ class ControlSocket:
             os.unlink(self._path.name, dir_fd=self._directory)
 
     def _found(self) -> tuple[int, int] | None:
-        """What tells the file that is there from others."""
+        """Device and inode of the file that is there."""
         try:
             found = os.stat(self._path.name, dir_fd=self._directory, follow_symlinks=False)
         except OSError:

@@ -151,7 +151,7 @@ def _told(line: bytes, names: Pseudonyms | None) -> _Told:
 
 
 def _memo(memo: bytes, names: Pseudonyms | None) -> str:
-    """What an acceptance tells that no record keeps."""
+    """Fields of an acceptance that no record keeps."""
     if not memo:
         return ""
     try:

@@ -215,7 +215,7 @@ class Accepted(NamedTuple):
     size: int
     inline: bool
     memo: bytes
-    """What only the event tells: fields of `record.join`."""
+    """What only the event has: fields of `record.join`."""
 
 
 def read_submission(body: memoryview, offset: int) -> tuple[Accepted, int]:

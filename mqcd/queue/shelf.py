@@ -57,7 +57,7 @@ class Found:
 
     matched: int
     later: int
-    """Of them, those that are not due yet."""
+    """How many of them are not due yet."""
     domains: frozenset[str]
     end: int
     """Where the last of these ends in the file."""

@@ -44,7 +44,7 @@ class Silos:
 
 
 def count_of(disk: Disk, root: Path) -> int:
-    """How many silos a spool has, as far as its directories tell: for one whose MANIFEST is lost."""
+    """How many silos a spool has, by its directories: for one whose MANIFEST is lost."""
     there = set(disk.names(root))
     count = MOST_SILOS
     while count > 1 and f"s{count:02d}" not in there:

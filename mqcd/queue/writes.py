@@ -65,7 +65,7 @@ class _Message(NamedTuple):
     inline: bool
     """Whether its content lies in the frame, not in the spool."""
     memo: int
-    """Octets of what only its event tells."""
+    """Octets of the fields that only its event has."""
 
 
 class _Change(NamedTuple):

@@ -96,7 +96,7 @@ class ReportTask:
         await _first_of(waits)
 
     async def _work(self) -> None:
-        """Report until no bounce is left but those that are gathered."""
+        """Report until only gathered bounces are left."""
         failed = False
         while not self._stopping.is_set():
             room = 0 if failed else self.maker.settings.queuecache

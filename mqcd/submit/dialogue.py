@@ -176,7 +176,7 @@ class Dialogue:
         self._reset()
 
     def refuse(self, reason: Reason, reply: Reply, recipient: str = "", command: str = "") -> bytes:
-        """Tell of a refusal; gives the reply's octets. `command` is what was not recognised."""
+        """Report a refusal; gives the reply's octets. `command` is what was not recognised."""
         sender = self.transaction.sender if self.transaction is not None else ""
         self._refused(
             Refusal(

@@ -1,6 +1,6 @@
 """A door: one listening socket, its sessions, their deadlines, its opening and closing.
 
-* `bind` takes the port; 0 is any free one, `port` tells which. Nobody can connect before `start`. Each raises
+* `bind` takes the port; 0 is any free one (see `port`). Nobody can connect before `start`. Each raises
   OSError when the port cannot be had.
 * Clients beyond the capacity that all doors share, or beyond maxpeerconnections from one address (IPv6: from
   one /64), get 421 before a session is made. relay_clients have a part of the capacity for themselves, and

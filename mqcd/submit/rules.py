@@ -13,7 +13,7 @@ from mqcd.submit.parameters import DSN_PARAMETERS
 from mqcd.submit.policy import RelayPolicy
 
 Suppressed = Callable[[str], Reply | None]
-"""The reply that refuses a recipient who stands on a list of those that take no mail; None to take it."""
+"""The reply that refuses a recipient on a list of addresses that take no mail; None to take it."""
 
 
 class Gate:
@@ -25,7 +25,7 @@ class Gate:
         self.closed: Reply | None = None
         """What MAIL is answered with; None = open."""
         self.suppressed: Suppressed | None = None
-        """Who takes no mail, whoever sends it; None = nobody."""
+        """Addresses that take no mail from any sender; None = there are none."""
 
 
 class Rules:

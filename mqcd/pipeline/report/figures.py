@@ -202,7 +202,7 @@ class Figures:
     sites: Listing[Site] = field(default_factory=Listing)
     """Those with the most attempts."""
     troubled: Listing[Troubled] = field(default_factory=Listing)
-    """Those that keep most mail from arriving."""
+    """The sites that keep most mail from arriving."""
     worst: tuple[Site, ...] = ()
     """Those that took least, by recipients that were not taken."""
     senders: Listing[Sender] = field(default_factory=Listing)

@@ -51,7 +51,7 @@ def expected(events: int, octets: int, total: int) -> int:
 
 @contextmanager
 def watching(base: Path, total: int, tell: Callable[[int, int], None]) -> Iterator[None]:
-    """While the block lasts, tell again and again how many events were read, and of how many, `total` being
+    """While the block lasts, report again and again how many events were read, and of how many, `total` being
     the octets of all files."""
     stop = threading.Event()
 
