@@ -1,7 +1,7 @@
 """Bounds the log lines on what strangers are refused: a few a minute for each client, then one with the rest.
 
-Pure. Lines that were left out are counted in one line, when their minute has passed and anything else is to be
-logged: an idle server writes nothing.
+Pure. Lines that were left out are counted in one line when their minute has passed and another one is logged:
+an idle server writes nothing.
 """
 
 from __future__ import annotations
