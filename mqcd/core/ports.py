@@ -310,6 +310,8 @@ class EngineFigures:
     """Event files that were too old or too many."""
     dropped_edits: int
     """Edits at the end of the MANIFEST that the last start took for cut off."""
+    hung_helpers: int
+    """Helper processes that were killed because they gave no sign of going on."""
     clock_leap_seconds: float
     """How far the wall clock has leapt, below 0 backwards; 0 while it is believed."""
     disk_free_bytes: Mapping[str, int]

@@ -101,6 +101,7 @@ CATALOGUE = (
     _counter("mqcd_log_lines_lost_total", "Lines of the log that could not be written."),
     _counter("mqcd_audit_lines_lost_total", "Lines of audit logs that could not be written."),
     _counter("mqcd_manifest_edits_dropped_total", "Edits that the last start found cut off in the MANIFEST."),
+    _counter("mqcd_helper_hung_total", "Helper processes killed because they gave no sign of going on."),
     _gauge(
         "mqcd_clock_leap_seconds",
         "How far the clock has leapt, below 0 backwards. While it is not 0 no mail expires.",

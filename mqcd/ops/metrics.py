@@ -222,6 +222,7 @@ def _of_engine(figures: EngineFigures) -> dict[str, Value]:
         "mqcd_unreadable_frames_total": figures.unreadable_frames,
         "mqcd_event_files_removed_total": figures.removed_event_files,
         "mqcd_manifest_edits_dropped_total": figures.dropped_edits,
+        "mqcd_helper_hung_total": figures.hung_helpers,
         "mqcd_clock_leap_seconds": figures.clock_leap_seconds,
         "mqcd_disk_free_bytes": dict(figures.disk_free_bytes),
         "mqcd_disk_free_inodes": dict(figures.disk_free_inodes),

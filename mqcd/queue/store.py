@@ -136,6 +136,7 @@ class ClusterStore:
             return
         parts = self._open
         self._open = None
+        parts.shard.helper.hurry()
         try:
             await asyncio.shield(parts.recovery)
             await parts.keeper.stop()
@@ -183,7 +184,7 @@ class ClusterStore:
             return f"what the last run left cannot be brought in: {self._open.recovery.exception()}"
         if not shard.ring.full:
             return ""
-        trouble = self._open.keeper.trouble
+        trouble = self._open.keeper.trouble or self._open.shard.helper.trouble
         return f"{FULL}: {trouble}" if trouble else FULL
 
     def stalled(self) -> str:
@@ -382,6 +383,7 @@ class ClusterStore:
             unreadable_frames=figures.unreadable,
             removed_event_files=figures.removed_event_files,
             dropped_edits=figures.dropped_edits,
+            hung_helpers=shard.helper.hung,
             clock_leap_seconds=shard.time.off_by() / 1000,
             disk_free_bytes={name: octets for name, (octets, _) in free.items()},
             disk_free_inodes={name: inodes for name, (_, inodes) in free.items()},

@@ -13,6 +13,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError, MqcdError
@@ -97,6 +98,13 @@ class Resolve:
     spids: frozenset[int]
     clusters: Sequence[tuple[str, int, int]]
     """Name, cursor, size."""
+
+
+class Sign(Enum):
+    """What comes while a task is under way."""
+
+    BUSY = "busy"
+    """It has gone on since the last sign."""
 
 
 Task = Export | Evacuate | Prepare | TakeBallast | Resolve | Sweep | FindStrays | Retain

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from array import array
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from mqcd.core.errors import StoreUnavailable
+from mqcd.core.spid import SILOS
 from mqcd.daemon.process import loop_factory
 from mqcd.queue import tasks
-from mqcd.queue.helper import Helper
+from mqcd.queue.helper import PATIENCE_SECONDS, SHORT_SECONDS, Helper
+from mqcd.queue.spool import spool_path
 
 SIZE = 4096
 
@@ -130,3 +133,97 @@ async def test_a_task_that_kills_twice_is_given_up(helper: Helper, tmp_path: Pat
     with pytest.raises(StoreUnavailable, match="died twice"):
         await asyncio.wait_for(running, 60)
     assert not (tmp_path / "00").exists()
+
+
+class Patience:
+    """`asyncio.sleep` that passes at once while a stopped helper is waited for, and never for others."""
+
+    def __init__(self, helper: Helper) -> None:
+        self._helper = helper
+        self._stopped: set[int | None] = set()
+        self.passes = (SHORT_SECONDS, PATIENCE_SECONDS - SHORT_SECONDS)
+        self.begun = 0
+
+    def stop(self, pid: int | None) -> None:
+        assert pid is not None
+        self._stopped.add(pid)
+        os.kill(pid, signal.SIGSTOP)
+
+    async def sleep(self, seconds: float) -> None:
+        self.begun += 1
+        await asyncio.sleep(0)
+        while self._helper.pid not in self._stopped or seconds not in self.passes:
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def patience(helper: Helper, tmp_path: Path) -> Patience:
+    """Of a helper that has done a task."""
+    await helper.run(tasks.Prepare(tmp_path / "00", SIZE))
+    made = Patience(helper)
+    helper._sleep = made.sleep
+    return made
+
+
+async def test_one_that_hangs_is_killed_and_replaced(
+    helper: Helper, patience: Patience, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = helper.pid
+    patience.stop(first)
+    await asyncio.wait_for(helper.run(tasks.Prepare(tmp_path / "01", SIZE)), 60)
+    assert (tmp_path / "01").stat().st_size == SIZE
+    assert helper.pid not in (None, first)
+    assert (helper.hung, helper.trouble) == (1, "")
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert f"helper process {first} " in caplog.text
+
+
+async def test_a_task_in_which_two_hang_is_given_up(
+    helper: Helper, patience: Patience, tmp_path: Path
+) -> None:
+    first = helper.pid
+    patience.stop(first)
+    running = asyncio.ensure_future(helper.run(tasks.Prepare(tmp_path / "01", SIZE)))
+    patience.stop(await another(helper, first))
+    with pytest.raises(StoreUnavailable, match="hung twice"):
+        await asyncio.wait_for(running, 60)
+    assert helper.hung == 2
+
+
+async def test_while_the_shard_stops_one_that_hangs_is_given_up_sooner(
+    helper: Helper, patience: Patience, tmp_path: Path
+) -> None:
+    patience.passes = (SHORT_SECONDS,)
+    patience.stop(helper.pid)
+    running = asyncio.ensure_future(helper.run(tasks.Prepare(tmp_path / "01", SIZE)))
+    async with asyncio.timeout(60):
+        while not helper.trouble:
+            await asyncio.sleep(0)
+    assert f"helper process {helper.pid} " in helper.trouble
+    helper.hurry()
+    await asyncio.wait_for(running, 60)
+    assert helper.hung == 1
+
+
+async def test_a_stop_does_not_wait_for_one_that_hangs(helper: Helper, patience: Patience) -> None:
+    patience.passes = (SHORT_SECONDS,)
+    patience.stop(helper.pid)
+    await asyncio.wait_for(helper.stop(), 60)
+    assert (helper.pid, helper.hung) == (None, 1)
+
+
+async def test_each_sign_of_a_task_that_goes_on_begins_the_wait_anew(
+    helper: Helper, patience: Patience, tmp_path: Path
+) -> None:
+    spids = [spid * 2 for spid in range(1, 4001)]
+    (tmp_path / "journal").write_bytes(b"x")
+    for number in range(1, SILOS + 1):
+        (tmp_path / f"s{number:02d}").mkdir()
+    for spid in spids:
+        spool_path(tmp_path, spid).write_bytes(b"x")
+    contents = array("Q", [number for spid in spids for number in (spid, 0, 1)] * 3)
+    place, none = tmp_path / "journal", array("Q")
+    await helper.run(tasks.Evacuate(place, 1, tmp_path, tmp_path, contents, {}, none, 1 << 20, 60_000))
+    # One for the task, one for its answer.
+    assert patience.begun > 2
+    assert helper.hung == 0
