@@ -27,6 +27,7 @@ from mqcd.config.load import Loaded
 from mqcd.config.problems import BadConfiguration
 from mqcd.config.settings import Settings
 from mqcd.core.errors import MqcdError
+from mqcd.daemon.cutter import Cutter
 from mqcd.daemon.descriptors import divide, raise_limit
 from mqcd.daemon.privileges import Identity, SystemIdentity, settle_in
 from mqcd.daemon.server import Server
@@ -34,6 +35,7 @@ from mqcd.daemon.tlsfiles import check_tls_files
 from mqcd.net.clock import SystemClock
 from mqcd.ops.audit import directories as audit_directories
 from mqcd.ops.log import Log
+from mqcd.queue.workers import ready_pool
 
 log = logging.getLogger("mqcd.daemon")
 
@@ -46,6 +48,7 @@ at once more. Mail under way is thousands of objects without any cycle; at the d
 again and again takes 5 percent of the time, at 2000 it takes 3, here a thousandth. More would save nothing,
 and all mail waits for a look: at 20,000 and 10 it took 10 to 60 ms while a queue grew."""
 CUT_OFF_SECONDS = 9.9
+_POOL_THREADS = 4
 
 Result = TypeVar("Result")
 Load = Callable[[], Loaded]
@@ -58,8 +61,13 @@ def run(load: Load, conf: Path) -> int:
     tune_interpreter()
     keep_what_is_here()
     os.umask(0o077)
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    runner = asyncio.Runner(loop_factory=loop_factory())
+    try:
         return runner.run(Process(loaded, load, conf).main())
+    finally:
+        # It starts a thread to end the loop's pool with, and has closed all else when none can be had.
+        with suppress(RuntimeError):
+            runner.close()
 
 
 def tune_interpreter() -> None:
@@ -134,13 +142,27 @@ class Process:
         self._reloads_asked = 0
         """Of them the first is under way."""
         self._reloading: asyncio.Future[None] | None = None
-        self._cutter: threading.Timer | None = None
+        self._cutter: Cutter | None = None
         self._clock = SystemClock()
         self._log = Log(self._clock, stream or sys.stderr, loaded.settings.ops.log)
 
     async def main(self) -> int:
         """Start, wait, stop."""
         self._log.attach()
+        try:
+            # What a stop needs is here from the start: by then perhaps no thread can be started any more.
+            asyncio.get_running_loop().set_default_executor(ready_pool(_POOL_THREADS, "mqcd-pool"))
+            self._cutter = Cutter(CUT_OFF_SECONDS)
+        except (OSError, RuntimeError) as error:
+            log.error("the server cannot start: %s", error)
+            self._log.flush()
+            return 1
+        try:
+            return await self._run(self._cutter)
+        finally:
+            self._cutter.call_off()
+
+    async def _run(self, cutter: Cutter) -> int:
         self._listen_to_signals()
         for warning in self._loaded.warnings:
             log.warning("%s", warning)
@@ -158,10 +180,8 @@ class Process:
         code = await self._start(server, settings)
         if code == 0:
             code = await self._until_told(server)
-        self._cut_off_later(code)
+        cutter.arm(code)
         await server.stop()
-        if self._cutter is not None:
-            self._cutter.cancel()
         return code
 
     async def _start(self, server: Server, settings: Settings) -> int:
@@ -218,7 +238,8 @@ class Process:
     def _told_to_stop(self, number: signal.Signals) -> None:
         log.info("%s: %s", number.name, "already stopping" if self._stop.is_set() else "stopping")
         self._stop.set()
-        self._cut_off_later(0)
+        if self._cutter is not None:
+            self._cutter.arm(0)
 
     def _told_to_reload(self) -> None:
         if self._server is None or self._stop.is_set():
@@ -260,16 +281,3 @@ class Process:
             log.warning("SIGHUP: needs a restart: %s", ", ".join(changes.needs_restart))
         if not (changes.applied or changes.needs_restart):
             log.info("SIGHUP: no setting has changed")
-
-    def _cut_off_later(self, code: int) -> None:
-        """Counts from the first call. A thread, for the loop itself may hang, on a disk for one."""
-        if self._cutter is not None:
-            return
-
-        def cut_off() -> None:
-            log.error("the stop took too long and is cut off; the next start recovers what is left")
-            os._exit(code)
-
-        self._cutter = threading.Timer(CUT_OFF_SECONDS, cut_off)
-        self._cutter.daemon = True
-        self._cutter.start()

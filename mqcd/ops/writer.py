@@ -5,7 +5,7 @@
 
 The order is kept. `write` gets what waits, in the thread, and says how many items it is done with; what it
 leaves is offered to it again later. It must not raise. The buffer is bounded: `put` takes what
-there is room for and says how much that was. The thread begins with the first item.
+there is room for and says how much that was. The thread begins with the first item for which one can be had.
 """
 
 from __future__ import annotations
@@ -109,8 +109,13 @@ class Writer(Generic[Item]):
 
     def _begin(self) -> None:
         # A daemon: one that hangs on a disk must not keep the process from ending.
-        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # None can be had now: what waits goes with the next item, as if the disk were stuck.
+            return
+        self._thread = thread
 
     def _run(self) -> None:
         while (batch := self._next()) is not None:

@@ -8,6 +8,8 @@ that one order of events is the only one.
 from __future__ import annotations
 
 import asyncio
+import errno
+import threading
 from concurrent.futures import Executor, ThreadPoolExecutor
 
 from mqcd.queue.committer import Committer, CommitterThread
@@ -18,12 +20,31 @@ from mqcd.queue.scanning import Scans
 _IO_THREADS = 4
 
 
+def ready_pool(threads: int, name: str) -> ThreadPoolExecutor:
+    """A pool all of whose threads run already: when a stop needs them, perhaps none can be started any more.
+
+    Raises OSError when that is so now.
+    """
+    pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+    all_run = threading.Barrier(threads + 1)
+    try:
+        for _ in range(threads):
+            pool.submit(all_run.wait)
+    except RuntimeError as error:
+        all_run.abort()
+        pool.shutdown(wait=False)
+        text = "no thread can be started; raise the limit on processes and threads (ulimit -u, TasksMax)"
+        raise OSError(errno.EAGAIN, text) from error
+    all_run.wait()
+    return pool
+
+
 class Workers:
     """Makes them for one opening of a shard; whoever they are given to ends them."""
 
     def executor(self) -> Executor:
-        """For blocking reads, large contents and MANIFEST edits."""
-        return ThreadPoolExecutor(max_workers=_IO_THREADS, thread_name_prefix="mqcd-io")
+        """For blocking reads, large contents and MANIFEST edits. Raises OSError."""
+        return ready_pool(_IO_THREADS, "mqcd-io")
 
     def committer(self, disk: Disk) -> Committer:
         """Writes and syncs groups; call it on the loop."""

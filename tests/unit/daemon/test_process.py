@@ -20,6 +20,7 @@ from mqcd.config.load import Loaded, load
 from mqcd.config.problems import BadConfiguration
 from mqcd.daemon.privileges import SystemIdentity
 from mqcd.daemon.process import Process, loop_factory, run
+from tests.e2e.kit.waiting import poll
 from tests.unit.daemon.support import write_conf
 
 
@@ -80,6 +81,51 @@ async def test_a_signal_stops_it_and_a_second_one_changes_nothing(tmp_path: Path
     said = await log.until("event=stopped")
     assert "already stopping" in said
     assert said.rstrip().endswith("event=stopped")
+
+
+async def test_a_stop_without_threads_to_be_had_is_in_good_order(tmp_path: Path) -> None:
+    conf = write_conf(tmp_path)
+    log, main = begin(conf)
+    await log.until("event=ready")
+    before = threading.stack_size(1 << 40)
+    try:
+        with pytest.raises(RuntimeError):
+            threading.Thread(target=print).start()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await main == 0
+    finally:
+        threading.stack_size(before)
+    said = await log.until("event=stopped")
+    assert "level=error" not in said
+    assert "level=warning" not in said
+
+
+def test_a_start_without_threads_to_be_had_is_exit_code_1(tmp_path: Path) -> None:
+    conf = write_conf(tmp_path)
+    before = threading.stack_size(1 << 40)
+    try:
+        assert run(lambda: loader(conf), conf) == 1
+    finally:
+        threading.stack_size(before)
+    assert not (tmp_path / "var").exists()
+
+
+def test_a_run_without_threads_at_its_end_has_its_exit_code(tmp_path: Path) -> None:
+    conf = write_conf(tmp_path)
+    before = threading.stack_size()
+
+    def stop() -> None:
+        poll(lambda: (tmp_path / "var" / "control.sock").exists() or None, "the control socket")
+        threading.stack_size(1 << 40)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    try:
+        assert run(lambda: loader(conf), conf) == 0
+    finally:
+        threading.stack_size(before)
+        thread.join()
 
 
 async def test_sighup_takes_over_what_is_new_and_refuses_what_is_wrong(tmp_path: Path) -> None:

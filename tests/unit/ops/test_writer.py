@@ -130,3 +130,22 @@ def test_many_threads_may_hand_over() -> None:
         thread.join()
     assert writer.close(LONG)
     assert sorted(outlet.written) == sorted(list(range(200)) * 4)
+
+
+def test_without_a_thread_to_be_had_items_wait_for_the_next() -> None:
+    written: list[int] = []
+
+    def write(items: Sequence[int]) -> int:
+        written.extend(items)
+        return len(items)
+
+    writer = Writer("late", write, limit=10)
+    before = threading.stack_size(1 << 40)
+    try:
+        assert writer.put([1]) == 1
+        assert not writer.running
+    finally:
+        threading.stack_size(before)
+    assert writer.put([2]) == 1
+    assert writer.close(60)
+    assert written == [1, 2]

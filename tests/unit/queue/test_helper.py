@@ -141,7 +141,7 @@ class Patience:
     def __init__(self, helper: Helper) -> None:
         self._helper = helper
         self._stopped: set[int | None] = set()
-        self.passes = (SHORT_SECONDS, PATIENCE_SECONDS - SHORT_SECONDS)
+        self.passes: tuple[float, ...] = (SHORT_SECONDS, PATIENCE_SECONDS - SHORT_SECONDS)
         self.begun = 0
 
     def stop(self, pid: int | None) -> None:
