@@ -22,6 +22,9 @@ from mqcd.queue.manifest import ClusterState, Edit
 from mqcd.queue.quarantine import Stretch, extend, put_aside, shared
 from mqcd.queue.shard import Options
 
+_UNPROVEN = frozenset((Kind.MANIFEST, Kind.JOURNAL, Kind.CLUSTER))
+"""Problems with which nobody knows what the records need."""
+
 
 async def mend_roots(disk: Disk, options: Options, progress: Progress = silent) -> None:
     """Write a uuid that was lost or damaged, before the queue is owned. Raises StoreBusy, OSError.
@@ -33,7 +36,8 @@ async def mend_roots(disk: Disk, options: Options, progress: Progress = silent) 
     lock = await take_lock(disk, queue_root)
     try:
         found = survey(disk, options, progress, ours=True)
-        if not any(problem.kind is Kind.ROOTS for problem in found.problems) or found.bereft:
+        kinds = {problem.kind for problem in found.problems}
+        if Kind.ROOTS not in kinds or found.bereft or kinds & _UNPROVEN:
             return
         strange = any(path.is_relative_to(spool_root) for path in found.orphans)
         if not strange and disk.is_dir(spool_root / "s01"):

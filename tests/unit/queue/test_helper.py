@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.spid import SILOS
 from mqcd.daemon.process import loop_factory
 from mqcd.queue import tasks
+from mqcd.queue.durable import Disk
 from mqcd.queue.helper import PATIENCE_SECONDS, SHORT_SECONDS, Helper
-from mqcd.queue.spool import spool_path
+from mqcd.queue.silos import Silos
 
 SIZE = 4096
 
@@ -217,13 +217,13 @@ async def test_each_sign_of_a_task_that_goes_on_begins_the_wait_anew(
 ) -> None:
     spids = [spid * 2 for spid in range(1, 4001)]
     (tmp_path / "journal").write_bytes(b"x")
-    for number in range(1, SILOS + 1):
-        (tmp_path / f"s{number:02d}").mkdir()
+    silos = Silos(tmp_path, 16)
+    silos.make(Disk())
     for spid in spids:
-        spool_path(tmp_path, spid).write_bytes(b"x")
+        silos.path(spid).write_bytes(b"x")
     contents = array("Q", [number for spid in spids for number in (spid, 0, 1)] * 3)
     place, none = tmp_path / "journal", array("Q")
-    await helper.run(tasks.Evacuate(place, 1, tmp_path, tmp_path, contents, {}, none, 1 << 20, 60_000))
+    await helper.run(tasks.Evacuate(place, 1, tmp_path, silos, contents, {}, none, 1 << 20, 60_000))
     # One for the task, one for its answer.
     assert patience.begun > 2
     assert helper.hung == 0

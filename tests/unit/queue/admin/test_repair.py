@@ -12,7 +12,7 @@ from mqcd.core.errors import StoreBusy, StoreDamaged
 from mqcd.queue import frame, slot
 from mqcd.queue.admin.findings import Kind
 from mqcd.queue.admin.ownership import Owned, owned
-from mqcd.queue.admin.repair import repair
+from mqcd.queue.admin.repair import mend_roots, repair
 from tests.contract.mail import delivered
 from tests.fakes.killed import copy_as_killed
 from tests.fakes.workers import LocalWorkers
@@ -310,6 +310,21 @@ async def test_a_uuid_is_not_guessed(rig: Rig, tmp_path: Path, spool: str) -> No
             next(rig.spool.rglob("*.msg")).unlink()
     with pytest.raises(StoreDamaged, match="do not belong together"):
         await mend(rig)
+    assert not (rig.queue / "uuid").exists()
+
+
+@pytest.mark.parametrize("lost", ["MANIFEST", "a cluster"])
+async def test_records_that_cannot_be_read_prove_nothing_of_the_spool(
+    rig: Rig, tmp_path: Path, lost: str
+) -> None:
+    path = cluster_of(await filled(rig), "deferred")
+    (rig.queue / "MANIFEST" if lost == "MANIFEST" else path).unlink()
+    (rig.queue / "uuid").unlink()
+    other = await Rig(tmp_path / "other").open()
+    await other.close()
+    rig.spool.rename(tmp_path / "away")
+    other.spool.rename(rig.spool)
+    await mend_roots(rig.disk, rig.options)
     assert not (rig.queue / "uuid").exists()
 
 
