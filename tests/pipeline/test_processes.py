@@ -172,8 +172,13 @@ from mqcd.pipeline.session import session
 from mqcd.pipeline.store import Store
 from mqcd.pipeline.stream import Pace, Stream
 from mqcd.queue.eventfiles import Source
+from tests.fakes.clock import START_MS
 
-place, told, clock = Path(sys.argv[1]), {}, SystemClock()
+class Later(SystemClock):
+    def now(self):
+        return START_MS + 3_600_000
+
+place, told, clock = Path(sys.argv[1]), {}, Later()
 var = place / "var"
 events, store = var / "events", Store(var / "pipeline")
 quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
