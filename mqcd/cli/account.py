@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqcd.core.display import printable
 from mqcd.core.events import format_time
-from mqcd.core.words import printable
 
 if TYPE_CHECKING:
-    from mqcd.pipeline.ledger import Account
+    from mqcd.pipeline.account.account import Account
 
 _SHOWN = 20
 """Recipients of a kind that are named."""

@@ -9,13 +9,13 @@ import click
 
 from mqcd.cli.options import Place, json_line
 from mqcd.cli.upkeep import drop_to_owner
-from mqcd.core.words import printable
+from mqcd.core.display import printable
 
 if TYPE_CHECKING:
     from mqcd.config.settings import Settings
     from mqcd.pipeline.desk import Desk, Piece
-    from mqcd.pipeline.session import SparkSession
-    from mqcd.pipeline.store import Store
+    from mqcd.pipeline.spark.session import SparkSession
+    from mqcd.pipeline.store.store import Store
     from mqcd.queue.admin.findings import Progress
 
     Opened = AbstractContextManager[tuple[SparkSession, Store, Settings, Progress]]

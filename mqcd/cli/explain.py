@@ -23,7 +23,7 @@ def explain(place: Place, asked: str, sender: str, as_json: bool) -> int:
 
     from mqcd.daemon.explaining import ask_server, explain_files
     from mqcd.net.clock import SystemClock
-    from mqcd.ops.asking import NoAnswer
+    from mqcd.net.control_client import NoAnswer
 
     settings = place.load().settings
     try:
@@ -54,7 +54,7 @@ _LABELS = {
 
 def _in_words(explanation: Mapping[str, object]) -> str:
     """A paragraph for people."""
-    from mqcd.core.words import printable
+    from mqcd.core.display import printable
 
     name = str(explanation["recipient"])
     if "spid" in explanation:

@@ -24,10 +24,10 @@ from mqcd.cli.upkeep import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Set
 
-    from mqcd.queue.admin.bring import Outcome
     from mqcd.queue.admin.findings import Progress
-    from mqcd.queue.admin.letters import Tree
-    from mqcd.queue.shard import Options
+    from mqcd.queue.admin.transfer.job import Outcome
+    from mqcd.queue.admin.transfer.letters import Tree
+    from mqcd.queue.memory.shard_state import Options
 
 _directory = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 
@@ -53,9 +53,9 @@ def mailismus(place: Place, directory: Path, spool: Path | None, dry_run: bool, 
     """Take in a queue of Mailismus; DIR is its %DIRVAR%, which stays as it is."""
 
     def read(options: Options, progress: Progress, known: Set[str]) -> Tree:
+        from mqcd.disk.durable import Disk
         from mqcd.net.clock import SystemClock
-        from mqcd.queue.admin.mailismus import read_tree
-        from mqcd.queue.durable import Disk
+        from mqcd.queue.admin.transfer.mailismus import read_tree
 
         now = SystemClock().now()
         latest = now + options.schedule.longest
@@ -63,7 +63,7 @@ def mailismus(place: Place, directory: Path, spool: Path | None, dry_run: bool, 
             Disk(), directory, spool=spool, now=now, latest=latest, known=known, progress=progress
         )
 
-    from mqcd.queue.admin.mailismus import places
+    from mqcd.queue.admin.transfer.mailismus import places
 
     roots = places(directory, spool)
     return _bring(place, "mailismus", read, dry_run, as_json, [directory, *roots], roots)
@@ -79,9 +79,9 @@ def eml(place: Place, directory: Path, dry_run: bool, as_json: bool) -> int:
     """Take in the .eml files below DIR: as its index.jsonl says, else as their headers say."""
 
     def read(options: Options, progress: Progress, known: Set[str]) -> Tree:
+        from mqcd.disk.durable import Disk
         from mqcd.net.clock import SystemClock
-        from mqcd.queue.admin.eml import read_directory
-        from mqcd.queue.durable import Disk
+        from mqcd.queue.admin.transfer.eml import read_directory
 
         now = SystemClock().now()
         latest = now + options.schedule.longest
@@ -101,7 +101,7 @@ def _bring(
 ) -> int:
     from mqcd.net.clock import SystemClock
     from mqcd.ops.fanout import Fanout
-    from mqcd.queue.admin.bring import Import
+    from mqcd.queue.admin.transfer.job import Import
 
     options = options_at(place)
     settings = options.settings

@@ -17,8 +17,8 @@ from mqcd.cli.upkeep import drop_to_owner
 if TYPE_CHECKING:
     from mqcd.config.load import Loaded
     from mqcd.config.settings import Settings
-    from mqcd.pipeline.session import SparkSession
-    from mqcd.pipeline.store import Store
+    from mqcd.pipeline.spark.session import SparkSession
+    from mqcd.pipeline.store.store import Store
     from mqcd.queue.admin.findings import Progress
 
 NAMES = ("events", "damaged", "recipients", "ledger", "sites", "senders", "replies", "queue_age")
@@ -79,8 +79,8 @@ def run(place: Place, master: str | None, settings: dict[str, str], as_json: boo
     """Take the event files that are new into the tables."""
     loaded, store = _tables(place)
     from mqcd.net.clock import SystemClock
-    from mqcd.pipeline.run import is_waiting
-    from mqcd.pipeline.run import run as run_batch
+    from mqcd.pipeline.batch.run import is_waiting
+    from mqcd.pipeline.batch.run import run as run_batch
 
     with store.writing() as last:
         # This finishes what a batch that was killed had committed; Spark's start takes seconds.
@@ -131,7 +131,7 @@ def stream(
     """Take event files into the tables as they are closed, until a signal comes; others may read the tables
     and account for all mail meanwhile."""
     _, store = _tables(place)
-    from mqcd.pipeline.store import Commit
+    from mqcd.pipeline.store.store import Commit
 
     def told_of(commit: Commit) -> None:
         if as_json:
@@ -142,7 +142,7 @@ def stream(
     opened = _spark(place, where["master"], where["settings"], streams=True)
     with store.streaming(), opened as (spark, _, told, progress):
         from mqcd.net.clock import SystemClock
-        from mqcd.pipeline.stream import Pace, Stream
+        from mqcd.pipeline.batch.stream import Pace, Stream
 
         pace = Pace(once=once, every=every, files=maxfiles, octets=maxsize)
         directory = told.ops.events.rootpath
@@ -187,13 +187,13 @@ def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: 
 
     options = options_at(place)
     loaded, _ = _tables(place)
-    from mqcd.queue.durable import Disk
-    from mqcd.queue.snapshot import require_queue
+    from mqcd.disk.durable import Disk
+    from mqcd.queue.reading.snapshot import require_queue
 
     # Said before Spark starts.
     require_queue(Disk(), loaded.settings.queue.rootpath)
     with _spark(place, master, settings) as (spark, store, told, progress):
-        from mqcd.pipeline.ledger import account, fields
+        from mqcd.pipeline.account.account import account, fields
 
         patience, now = told.deliver.watchdog, SystemClock().now()
         sums = account(
@@ -342,8 +342,8 @@ def advise(
 
 def _tables(place: Place) -> tuple[Loaded, Store]:
     """The configuration, and the tables that it names. Raises PipelineUnavailable."""
-    from mqcd.pipeline.session import check_packages
-    from mqcd.pipeline.store import Store
+    from mqcd.pipeline.spark.session import check_packages
+    from mqcd.pipeline.store.store import Store
 
     check_packages()
     loaded = place.load()
@@ -365,7 +365,7 @@ def _spark(
     from mqcd.net.clock import SystemClock
 
     loaded, store = _tables(place)
-    from mqcd.pipeline.session import running
+    from mqcd.pipeline.spark.session import running
 
     place.give_way()
     with waiting(SystemClock()) as progress:

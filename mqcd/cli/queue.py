@@ -16,8 +16,8 @@ from mqcd.cli.upkeep import drop_to_owner, need_access
 
 if TYPE_CHECKING:
     from mqcd.core.selection import Selection
-    from mqcd.queue.admin.guess import Guess
-    from mqcd.queue.snapshot import Snapshot
+    from mqcd.queue.admin.transfer.guess import Guess
+    from mqcd.queue.reading.snapshot import Snapshot
 
 AREAS = ("incoming", "deferred", "bounces", "held")
 
@@ -126,9 +126,9 @@ def stat(place: Place, by: str, as_json: bool) -> int:
     else:
         from mqcd.cli.tables import show_stats
         from mqcd.core.clockwatch import Reading
+        from mqcd.disk.durable import Disk
         from mqcd.net.clock import SystemClock
-        from mqcd.queue.durable import Disk
-        from mqcd.queue.timekeeper import boot_id, doubt
+        from mqcd.queue.manifest.clock_guard import boot_id, doubt
 
         clock = SystemClock()
         show_stats(stats, clock.now())
@@ -204,9 +204,9 @@ def cat(place: Place, spid: int) -> None:
 def export(place: Place, /, target: Path, without_manifest: bool, as_json: bool, **chosen: Any) -> int:
     """Copy messages into a directory: an .eml file for each, and index.jsonl for them all."""
     from mqcd.cli.progress import waiting
+    from mqcd.disk.durable import Disk
     from mqcd.net.clock import SystemClock
-    from mqcd.queue.admin.outgoing import export as export_to
-    from mqcd.queue.durable import Disk
+    from mqcd.queue.admin.transfer.export import export as export_to
 
     clock = SystemClock()
     settings = place.load().settings.queue
@@ -238,8 +238,8 @@ def export(place: Place, /, target: Path, without_manifest: bool, as_json: bool,
 
 
 def _guess(roots: tuple[Path, Path]) -> Guess:
-    from mqcd.queue.admin.guess import guess
-    from mqcd.queue.durable import Disk
+    from mqcd.disk.durable import Disk
+    from mqcd.queue.admin.transfer.guess import guess
 
     guessed = guess(Disk(), *roots)
     for text in guessed.unread:
@@ -256,8 +256,8 @@ def _guess(roots: tuple[Path, Path]) -> Guess:
 
 @contextmanager
 def _snapshot(place: Place) -> Iterator[Snapshot]:
-    from mqcd.queue.durable import Disk
-    from mqcd.queue.snapshot import Snapshot
+    from mqcd.disk.durable import Disk
+    from mqcd.queue.reading.snapshot import Snapshot
 
     settings = place.load().settings.queue
     place.give_way()

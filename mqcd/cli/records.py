@@ -8,11 +8,11 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
 
 from mqcd.cli.options import json_line
+from mqcd.core.display import printable
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
 from mqcd.core.model import Area, AreaStats
-from mqcd.core.words import printable
-from mqcd.queue import record
+from mqcd.queue.format import record
 
 COLUMNS = ("message", "area", "tries", "accepted", "due", "octets", "sender", "recipient", "reply")
 """Of a line for pipes."""

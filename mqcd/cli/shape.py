@@ -19,13 +19,13 @@ from rich.text import Text
 
 from mqcd.cli.options import json_line
 from mqcd.core.address import domain_of
+from mqcd.core.display import ago, printable, size
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
 from mqcd.core.model import Area
 from mqcd.core.selection import Selection
-from mqcd.core.words import ago, printable, size
-from mqcd.queue import record
-from mqcd.queue.snapshot import Snapshot
+from mqcd.queue.format import record
+from mqcd.queue.reading.snapshot import Snapshot
 
 _MINUTE = 60_000
 _AGES = ("5m", "15m", "1h", "4h", "12h", "1d", "3d", "older")

@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mqcd.core.display import ago, ahead, printable, size
 from mqcd.core.model import Area, AreaStats
 from mqcd.core.spid import format_spid
-from mqcd.core.words import ago, ahead, printable, size
-from mqcd.queue.snapshot import Item
+from mqcd.queue.reading.snapshot import Item
 
 STYLES = {Area.INCOMING: "cyan", Area.DEFERRED: "yellow", Area.BOUNCES: "red", Area.HELD: "magenta"}
 _CODES = {"": "", "bold": "1", "dim": "2", "red": "31", "yellow": "33", "magenta": "35", "cyan": "36"}

@@ -31,9 +31,9 @@ def top(place: Place, url: str | None, interval: float, once: bool, as_json: boo
     from rich.console import Console
 
     from mqcd.net.clock import SystemClock
-    from mqcd.ops.top import Server, look, watch
-    from mqcd.ops.top import as_json as as_fields
-    from mqcd.ops.topscreen import screen
+    from mqcd.top.client import Server, look, watch
+    from mqcd.top.client import as_json as as_fields
+    from mqcd.top.screen import screen
 
     if url is not None:
         server = Server.at(url)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mqcd.queue.admin.findings import Findings, Problem, Progress
-    from mqcd.queue.shard import Options
+    from mqcd.queue.memory.shard_state import Options
 
 Result = TypeVar("Result")
 _SHOWN = 20
@@ -30,10 +30,10 @@ _SHOWN = 20
 def fsck(place: Place, repair: bool, as_json: bool) -> int:
     """Check the files of the queue against each other, with or without a running server."""
     from mqcd.core.errors import StoreDamaged
+    from mqcd.disk.durable import Disk
     from mqcd.net.clock import SystemClock
     from mqcd.queue.admin.findings import plain
-    from mqcd.queue.admin.survey import survey
-    from mqcd.queue.durable import Disk
+    from mqcd.queue.admin.fsck.survey import survey
 
     options = options_at(place)
     place.give_way()
@@ -133,12 +133,12 @@ def _exists(path: Path) -> bool:
 
 
 def _repair(options: Options, progress: Progress) -> Findings:
+    from mqcd.disk.durable import Disk
     from mqcd.net.clock import SystemClock
     from mqcd.ops.fanout import Fanout
+    from mqcd.queue.admin.fsck.repair import mend_roots, repair
+    from mqcd.queue.admin.fsck.survey import survey
     from mqcd.queue.admin.ownership import owned
-    from mqcd.queue.admin.repair import mend_roots, repair
-    from mqcd.queue.admin.survey import survey
-    from mqcd.queue.durable import Disk
 
     async def mend() -> Findings:
         await mend_roots(Disk(), options, progress)
@@ -160,7 +160,7 @@ def problem_fields(problems: Iterable[Problem]) -> list[dict[str, object]]:
 
 def problem_line(problem: Problem) -> str:
     """A finding as people read it."""
-    from mqcd.core.words import printable
+    from mqcd.core.display import printable
 
     place = f"{problem.path}:{problem.line}" if problem.line is not None else str(problem.path)
     return printable(f"{place}: {problem.text}")

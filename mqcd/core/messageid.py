@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from mqcd.core.words import printable
+from mqcd.core.display import printable
 
 MAX_OCTETS = 250
 """Of a Message-ID that is kept."""

@@ -323,7 +323,8 @@ class Observer(Protocol):
     """Hears of each business event once, after it is durable. Must not raise and must be quick.
 
     `at` is the time of the transition, ms. The store reports the queue's transitions, the door
-    refusals, delivery its connections. Who does not care for all of them derives from `core.deaf.Deaf`.
+    refusals, delivery its connections. One that needs only some derives from
+    `core.null_observer.NullObserver`.
     """
 
     def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:

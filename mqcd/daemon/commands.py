@@ -11,11 +11,11 @@ from mqcd.daemon.derived import suppressions_of
 from mqcd.daemon.explaining import Explanations, explain_live
 from mqcd.daemon.retrying import Retrying, Tell
 from mqcd.daemon.rows import destination_rows, lane_rows, stuck_rows
-from mqcd.deliver.deliverer import Deliverer
-from mqcd.ops.breakdown import Breakdown
-from mqcd.ops.http import Action, Page
-from mqcd.ops.lastwords import LastWords
-from mqcd.ops.pages import explain_page, rows_page
+from mqcd.deliver.service import Deliverer
+from mqcd.ops.http.pages import explain_page, rows_page
+from mqcd.ops.http.server import Action, Page
+from mqcd.ops.last_replies import LastWords
+from mqcd.ops.metrics.breakdown import Breakdown
 
 
 @dataclass(kw_only=True, slots=True)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from mqcd.config.advice import Advice, Shaping, SuppressionList, comparable
 from mqcd.config.settings import Settings
 from mqcd.core.schedule import RetrySchedule
-from mqcd.ops.breakdown import Breakdown
-from mqcd.ops.hosts import KnownHosts
-from mqcd.queue.eventfiles import Source
-from mqcd.queue.pseudonym import Pseudonyms
-from mqcd.queue.retention import Retention
-from mqcd.queue.shard import Options
+from mqcd.eventlog.files import Source
+from mqcd.eventlog.pseudonyms import Pseudonyms
+from mqcd.eventlog.retention import Retention
+from mqcd.ops.http.hosts import KnownHosts
+from mqcd.ops.metrics.breakdown import Breakdown
+from mqcd.queue.memory.shard_state import Options
 
 
 def schedule_of(settings: Settings, shapings: Sequence[Shaping] = ()) -> RetrySchedule:

@@ -26,13 +26,13 @@ from mqcd.core.spid import parse_spid
 from mqcd.daemon.advised import ACTIVE
 from mqcd.daemon.derived import own_names, schedule_of, suppressions_of
 from mqcd.daemon.hashkey import hash_key
-from mqcd.deliver.deliverer import Deliverer
 from mqcd.deliver.explaining import Explainer, Waiting
-from mqcd.deliver.router import Router
+from mqcd.deliver.routing.router import Router
+from mqcd.deliver.service import Deliverer
+from mqcd.disk.durable import Disk
+from mqcd.net.control_client import Control, NoAnswer
 from mqcd.net.resolver import DnsResolver
-from mqcd.ops.asking import Control, NoAnswer
-from mqcd.queue.durable import Disk
-from mqcd.queue.snapshot import Snapshot
+from mqcd.queue.reading.snapshot import Snapshot
 
 MAX_RECIPIENTS = 20
 ASK_S = 10

@@ -13,7 +13,7 @@ from pathlib import Path
 from mqcd.config.ops_settings import EventsSettings
 from mqcd.core.errors import ConfigError
 from mqcd.daemon.places import HASHKEY, place_of
-from mqcd.queue.pseudonym import MIN_KEY
+from mqcd.eventlog.pseudonyms import MIN_KEY
 
 _OTHERS = 0o007
 _MAX_KEY = 4096

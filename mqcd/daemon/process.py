@@ -33,8 +33,8 @@ from mqcd.daemon.privileges import Identity, SystemIdentity, settle_in
 from mqcd.daemon.server import Server
 from mqcd.daemon.tlsfiles import check_tls_files
 from mqcd.net.clock import SystemClock
-from mqcd.ops.audit import directories as audit_directories
-from mqcd.ops.log import Log
+from mqcd.ops.audit.audit import directories as audit_directories
+from mqcd.ops.log.log import Log
 from mqcd.queue.workers import ready_pool
 
 log = logging.getLogger("mqcd.daemon")

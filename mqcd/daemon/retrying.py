@@ -16,16 +16,16 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol
 
+from mqcd.core.display import printable
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Area
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.selection import Selection
 from mqcd.core.spid import format_spid, parse_spid
-from mqcd.core.words import printable
-from mqcd.deliver.deliverer import Deliverer
-from mqcd.ops.asking import Control, NoAccess, NoAnswer
-from mqcd.ops.http import Answer, Request
-from mqcd.ops.pages import JSON
+from mqcd.deliver.service import Deliverer
+from mqcd.net.control_client import Control, NoAccess, NoAnswer
+from mqcd.ops.http.pages import JSON
+from mqcd.ops.http.server import Answer, Request
 
 _ASK_S = 600
 """How long a server may take to look through its queue."""

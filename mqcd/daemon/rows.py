@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mqcd.deliver.lanes import LaneState
-from mqcd.deliver.watchdog import Stuck
-from mqcd.ops.lastwords import Word
-from mqcd.ops.topdata import MOST_DESTINATIONS
+from mqcd.deliver.health.watchdog import Stuck
+from mqcd.deliver.lanes.lane import LaneState
+from mqcd.ops.last_replies import Word
+from mqcd.top.data import MOST_DESTINATIONS
 
 
 def has_mail(lane: LaneState) -> bool:

@@ -40,24 +40,24 @@ from mqcd.daemon.descriptors import Shares, divide, limit
 from mqcd.daemon.guard import Guard
 from mqcd.daemon.hashkey import hash_key
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
-from mqcd.deliver.deliverer import Deliverer
+from mqcd.deliver.service import Deliverer
+from mqcd.disk.durable import Disk
+from mqcd.eventlog.lossy import LossyEvents
+from mqcd.eventlog.lossy_files import LossyFiles
+from mqcd.net.control_socket import ControlSocket
 from mqcd.net.dialer import SystemDialer
 from mqcd.net.resolver import DnsResolver
-from mqcd.ops.audit import Audit
-from mqcd.ops.control import ControlSocket
+from mqcd.ops.audit.audit import Audit
 from mqcd.ops.fanout import Fanout
-from mqcd.ops.http import Action, Answer, HttpServer, Page, Request
-from mqcd.ops.lag import LoopLag
-from mqcd.ops.lastwords import LastWords
-from mqcd.ops.log import Log
-from mqcd.ops.logged import LogObserver
-from mqcd.ops.meters import Meters
-from mqcd.ops.metrics import DeliveryFigures, Metrics, Omissions
-from mqcd.ops.pages import pages
-from mqcd.queue.besteffort import BestEffort
-from mqcd.queue.besteffortfiles import BestEffortFiles
-from mqcd.queue.durable import Disk
-from mqcd.queue.onlooker import Onlooker
+from mqcd.ops.http.pages import pages
+from mqcd.ops.http.server import Action, Answer, HttpServer, Page, Request
+from mqcd.ops.last_replies import LastWords
+from mqcd.ops.log.log import Log
+from mqcd.ops.log.observer import LogObserver
+from mqcd.ops.metrics.lag import LoopLag
+from mqcd.ops.metrics.meters import Meters
+from mqcd.ops.metrics.metrics import DeliveryFigures, Metrics, Omissions
+from mqcd.queue.read_only import ReadOnlyStore
 from mqcd.queue.store import ClusterStore
 from mqcd.report.task import ReportTask
 from mqcd.submit.capacity import Capacity
@@ -118,14 +118,14 @@ class Server:
         schedule = schedule_of(settings)
         self._key = hash_key(settings.ops.events, conf)
         options = options_of(settings, schedule, self._key)
-        files = BestEffortFiles(Disk(), options.events, options.source, settings.queue.minfree)
-        self._best_effort = BestEffort(files, clock, options.source.key)
+        files = LossyFiles(Disk(), options.events, options.source, settings.queue.minfree)
+        self._best_effort = LossyEvents(files, clock, options.source.key)
         told = (self._meters, self._breakdown, self._words, LogObserver(log_to), self._audit)
         # A queue that is only read has an event log that others write.
         written = () if settings.queue.read_only else (self._best_effort,)
         observer = Fanout(*told, *written, *observers)
-        self.store: ClusterStore | Onlooker = (
-            Onlooker(options) if settings.queue.read_only else ClusterStore(options, clock, observer)
+        self.store: ClusterStore | ReadOnlyStore = (
+            ReadOnlyStore(options) if settings.queue.read_only else ClusterStore(options, clock, observer)
         )
         resolver = DnsResolver(settings.deliver.dns, clock, most=self.shares.lookups)
         self.doors = self._make_doors(observer, resolver)

@@ -16,10 +16,10 @@ from mqcd.core.ports import Clock
 from mqcd.core.reply import Reply
 from mqcd.core.spid import format_spid
 from mqcd.core.transition import last_attempt
-from mqcd.deliver.lanes import MOST_GRACE_MS, LaneState
-from mqcd.deliver.policy import Hop, Policy
-from mqcd.deliver.router import Router
-from mqcd.deliver.routing import Unroutable, order
+from mqcd.deliver.lanes.lane import MOST_GRACE_MS, LaneState
+from mqcd.deliver.routing.policy import Hop, Policy
+from mqcd.deliver.routing.router import Router
+from mqcd.deliver.routing.routing import Unroutable, order
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

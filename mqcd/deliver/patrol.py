@@ -13,11 +13,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mqcd.core.model import Recipient
-from mqcd.deliver import watchdog
-from mqcd.deliver.lanes import Job, Lane, Why
-from mqcd.deliver.parking import grace, is_over
-from mqcd.deliver.shop import Shop
-from mqcd.deliver.watchdog import Kind, Stuck
+from mqcd.deliver.connection.shop import Shop
+from mqcd.deliver.health import watchdog
+from mqcd.deliver.health.watchdog import Kind, Stuck
+from mqcd.deliver.lanes.lane import Job, Lane, Why
+from mqcd.deliver.lanes.parking import grace, is_over
 
 PATROL_MS = 60_000
 

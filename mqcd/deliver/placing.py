@@ -15,11 +15,11 @@ from mqcd.config.advice import Shaping
 from mqcd.core.model import Attempt, Phase, Recipient
 from mqcd.core.reply import Reply
 from mqcd.core.spid import format_spid
-from mqcd.deliver.lanes import Give
-from mqcd.deliver.router import Router
-from mqcd.deliver.routing import Unroutable
-from mqcd.deliver.shop import Shop
-from mqcd.deliver.verdicts import INTERNAL, failure
+from mqcd.deliver.connection.shop import Shop
+from mqcd.deliver.connection.verdicts import INTERNAL, failure
+from mqcd.deliver.lanes.lane import Give
+from mqcd.deliver.routing.router import Router
+from mqcd.deliver.routing.routing import Unroutable
 
 Suppressed = Callable[[str], Reply | None]
 """The reply that refuses mail to an address without an attempt; None to try it."""

@@ -23,7 +23,7 @@ RECIPIENTS = 10
 
 def check() -> None:
     """See that Spark can run. Raises PipelineUnavailable, whose text names what to install."""
-    from mqcd.pipeline.session import check_packages, find_java
+    from mqcd.pipeline.spark.session import check_packages, find_java
 
     check_packages()
     find_java(os.environ)
@@ -36,8 +36,8 @@ def show(screen: Screen, directory: Path, clock: Clock) -> list[Finding]:
     """
     from mqcd.pipeline.report.make import Subject, make, write
     from mqcd.pipeline.report.summary import summary
-    from mqcd.pipeline.session import running
-    from mqcd.pipeline.store import Store
+    from mqcd.pipeline.spark.session import running
+    from mqcd.pipeline.store.store import Store
 
     screen.title("What Spark makes of the events: mqcd pipeline report")
     screen.say("Spark starts; this takes ten seconds and more.")

@@ -29,7 +29,7 @@ from mqcd.demo.screen import Screen, Stories
 from mqcd.demo.stage import Stage, set_up
 from mqcd.demo.watching import Watch
 from mqcd.net.clock import SystemClock
-from mqcd.queue.child import environment
+from mqcd.queue.helper.pipe import environment
 
 LIMIT_SECONDS = 25
 PAUSE_MS = 150

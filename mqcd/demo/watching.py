@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from mqcd.core.deaf import Deaf
 from mqcd.core.events import Verb
 from mqcd.core.model import Bounced, Deferred, Delivered, Expired, Origin, Recipient
+from mqcd.core.null_observer import NullObserver
 from mqcd.core.spid import format_spid
 from mqcd.demo.letters import SENDER, End, Letter
 
@@ -45,7 +45,7 @@ class Story:
                 return last is Verb.REPORTED
 
 
-class Watch(Deaf):
+class Watch(NullObserver):
     """`mqcd.core.ports.Observer` that tells the stories of the demonstration's recipients; refusals and
     connections are no part of them."""
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from mqcd.config.advice import Advice, Shaping, Suppression, comparable, document, read_advice
 from mqcd.core.errors import MqcdError
-from mqcd.queue.durable import TEMP_SUFFIX, Disk
+from mqcd.disk.durable import TEMP_SUFFIX, Disk
 
 PROPOSED, ACTIVE, CANCELLED = "proposed", "active", "cancelled"
 _DIRECTORY_MODE = 0o750

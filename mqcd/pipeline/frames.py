@@ -15,10 +15,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import DateType, StructField, StructType
 
-from mqcd.pipeline.schema import DAMAGED, EVENT_FIELDS, EVENTS, spark_schema
 from mqcd.pipeline.sources.decode import read_events
+from mqcd.pipeline.sources.schema import DAMAGED, EVENT_FIELDS, EVENTS, spark_schema
 from mqcd.pipeline.sources.segments import PARTITION, EventFile, Sets, grouped, parse_name, without
-from mqcd.pipeline.store import Store
+from mqcd.pipeline.store.store import Store
 from mqcd.pipeline.tables.folding import RECIPIENT
 from mqcd.pipeline.tables.ledger import ledger
 from mqcd.pipeline.tables.queue_age import queue_age

@@ -23,8 +23,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from mqcd.pipeline import frames
-from mqcd.pipeline.session import session
-from mqcd.pipeline.store import Store
+from mqcd.pipeline.spark.session import session
+from mqcd.pipeline.store.store import Store
 
 
 class Tables:

@@ -22,27 +22,27 @@ from mqcd.core.model import Area, AreaStats, Recipient, Settlement, Submission
 from mqcd.core.ports import Clock, Content, Distribution, EngineFigures, Expedited, Observer
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
-from mqcd.queue import names
-from mqcd.queue.backlog import Backlog, bring_in
-from mqcd.queue.ballast import ballast_paths, give_up, wants_room
-from mqcd.queue.claims import Claims
-from mqcd.queue.durable import Disk, told
-from mqcd.queue.expediting import Expediting
-from mqcd.queue.figures import Figures
-from mqcd.queue.keeper import Keeper
-from mqcd.queue.onlooker import READ_ONLY
-from mqcd.queue.pending import FULL
-from mqcd.queue.pressure import Pressure
-from mqcd.queue.recovery import recover
-from mqcd.queue.retention import Retention
-from mqcd.queue.ring import Resident
-from mqcd.queue.scanning import Precedence
-from mqcd.queue.shard import Options, Shard
-from mqcd.queue.space import Space
-from mqcd.queue.spool import SegmentContent, SpoolContent
-from mqcd.queue.staging import Staged, Staging
+from mqcd.disk.durable import Disk, describe
+from mqcd.eventlog.retention import Retention
+from mqcd.queue.admission import Pressure
+from mqcd.queue.checkpoint.checkpointer import Checkpointer
+from mqcd.queue.disk.reserve import ballast_paths, give_up, wants_room
+from mqcd.queue.disk.space import Space
+from mqcd.queue.format import filenames
+from mqcd.queue.helper.scans import Precedence
+from mqcd.queue.memory.figures import Figures
+from mqcd.queue.memory.shard_state import Options, Shard
+from mqcd.queue.read_only import READ_ONLY
+from mqcd.queue.recovery.backlog import Backlog, bring_in
+from mqcd.queue.recovery.open import recover
+from mqcd.queue.requests.claim import Claims
+from mqcd.queue.requests.expedite import Expediting
+from mqcd.queue.requests.upload import Staged, Staging
+from mqcd.queue.requests.write import Writer
+from mqcd.queue.spool.files import SegmentContent, SpoolContent
+from mqcd.queue.wal.pending import FULL
+from mqcd.queue.wal.segments import JournalEntry
 from mqcd.queue.workers import Workers
-from mqcd.queue.writes import Writer
 
 log = logging.getLogger(__name__)
 
@@ -91,39 +91,39 @@ class ClusterStore:
         except OSError as error:
             paths = ballast_paths(settings.rootpath, settings.spool.rootpath)
             if not (wants_room(error) and give_up(self._disk, paths)):
-                raise StoreUnavailable(f"the queue cannot be opened: {told(error)}") from error
+                raise StoreUnavailable(f"the queue cannot be opened: {describe(error)}") from error
             try:
                 await self._recover()
             except OSError as again:
-                raise StoreUnavailable(f"the queue cannot be opened: {told(again)}") from again
+                raise StoreUnavailable(f"the queue cannot be opened: {describe(again)}") from again
 
     async def _recover(self) -> None:
-        keepers: list[Keeper] = []
+        checkpointers: list[Checkpointer] = []
         recovered = await recover(
             self._options,
             self._disk,
             self._clock,
             self._observer,
             self._workers,
-            lambda segment: keepers[0].sealed(segment),
+            lambda segment: checkpointers[0].sealed(segment),
         )
         shard = recovered.shard
         shard.watchers = self._watchers
         writer = Writer(shard)
-        keeper = Keeper(shard, writer, recovered.totals, self._space)
-        keepers.append(keeper)
+        checkpointer = Checkpointer(shard, writer, recovered.totals, self._space)
+        checkpointers.append(checkpointer)
         shard.time.look()
-        task = asyncio.ensure_future(self._bring_in(shard, keeper, recovered.backlog))
-        self._open = _Open(shard, writer, Claims(shard), keeper, self._space, task)
+        task = asyncio.ensure_future(self._bring_in(shard, checkpointer, recovered.backlog))
+        self._open = _Open(shard, writer, Claims(shard), checkpointer, self._space, task)
 
-    async def _bring_in(self, shard: Shard, keeper: Keeper, backlog: Backlog) -> None:
+    async def _bring_in(self, shard: Shard, checkpointer: Checkpointer, backlog: Backlog) -> None:
         """What the last run left, while new mail is taken; then claims open."""
         try:
             sweep = await bring_in(shard, backlog)
         except OSError as error:
-            raise StoreUnavailable(f"the journal cannot be read: {told(error)}") from error
+            raise StoreUnavailable(f"the journal cannot be read: {describe(error)}") from error
         shard.ready = True
-        keeper.start(sweep)
+        checkpointer.start(sweep)
         shard.notify()
 
     async def recovered(self) -> None:
@@ -139,8 +139,8 @@ class ClusterStore:
         parts.shard.helper.hurry()
         try:
             await asyncio.shield(parts.recovery)
-            await parts.keeper.stop()
-            await parts.keeper.finish()
+            await parts.checkpointer.stop()
+            await parts.checkpointer.finish()
         except (OSError, MqcdError) as error:
             log.error("the journal is left for the next start: %s", error)
         finally:
@@ -184,7 +184,7 @@ class ClusterStore:
             return f"what the last run left cannot be brought in: {self._open.recovery.exception()}"
         if not shard.ring.full:
             return ""
-        trouble = self._open.keeper.trouble or self._open.shard.helper.trouble
+        trouble = self._open.checkpointer.trouble or self._open.shard.helper.trouble
         return f"{FULL}: {trouble}" if trouble else FULL
 
     def stalled(self) -> str:
@@ -300,15 +300,15 @@ class ClusterStore:
         shard = self._live.shard
         if not shard.ready:
             raise StoreUnavailable("the queue is still being read")
-        resident = shard.active.get(recipient.key) or _find(shard, recipient)
-        segment = shard.ring.live(resident.content.segment) if resident is not None else None
-        if resident is not None and segment is not None:
-            return SegmentContent(self._disk, segment, resident.content.offset, resident.content.length)
-        path = shard.silos.file(names.number_of(recipient))
+        entry = shard.active.get(recipient.key) or _find(shard, recipient)
+        segment = shard.ring.live(entry.content.segment) if entry is not None else None
+        if entry is not None and segment is not None:
+            return SegmentContent(self._disk, segment, entry.content.offset, entry.content.length)
+        path = shard.silos.file(filenames.number_of(recipient))
         try:
             return SpoolContent(self._disk, shard.executor, path, recipient.size)
         except OSError as error:
-            raise ContentUnavailable(told(error)) from error
+            raise ContentUnavailable(describe(error)) from error
 
     async def scan(self, selection: Selection) -> AsyncGenerator[Recipient, None]:
         """A process of its own reads the files under a pin, as any other reader does."""
@@ -330,7 +330,7 @@ class ClusterStore:
     def stats(self) -> Mapping[Area, AreaStats]:
         """What each area holds."""
         shard = self._live.shard
-        return shard.accounts.stats(shard.shelf.clusters.values())
+        return shard.accounts.stats(shard.cluster_index.clusters.values())
 
     def next_due(self) -> int | None:
         """When the next unclaimed recipient becomes due."""
@@ -348,7 +348,7 @@ class ClusterStore:
         self._options = replace(self._options, schedule=schedule, retention=retention)
         live.shard.options = self._options
         if changed:
-            live.keeper.wake()
+            live.checkpointer.wake()
 
     def watch(self, callback: Callable[[], None]) -> None:
         """Call `callback` when something may have become claimable."""
@@ -393,31 +393,31 @@ class ClusterStore:
 class _Open:
     """The parts of an open store."""
 
-    __slots__ = ("claims", "keeper", "pressure", "recovery", "shard", "staging", "writer")
+    __slots__ = ("checkpointer", "claims", "pressure", "recovery", "shard", "staging", "writer")
 
     def __init__(
         self,
         shard: Shard,
         writer: Writer,
         claims: Claims,
-        keeper: Keeper,
+        checkpointer: Checkpointer,
         space: Space,
         recovery: asyncio.Task[None],
     ) -> None:
         self.shard = shard
         self.writer = writer
         self.claims = claims
-        self.keeper = keeper
+        self.checkpointer = checkpointer
         self.recovery = recovery
         """Brings in what the last run left."""
         self.staging = Staging(shard, space)
-        self.pressure = Pressure(shard, keeper)
+        self.pressure = Pressure(shard, checkpointer)
 
 
-def _find(shard: Shard, recipient: Recipient) -> Resident | None:
-    """An unclaimed resident; a walk through all of them, which only people's requests cause."""
+def _find(shard: Shard, recipient: Recipient) -> JournalEntry | None:
+    """An unclaimed entry; a walk through all of them, which only people's requests cause."""
     for segment in shard.ring:
-        for resident in segment.residents.values():
-            if (resident.spid, resident.qid) == recipient.key:
-                return resident
+        for entry in segment.entries.values():
+            if (entry.spid, entry.qid) == recipient.key:
+                return entry
     return None

@@ -12,10 +12,10 @@ import errno
 import threading
 from concurrent.futures import Executor, ThreadPoolExecutor
 
-from mqcd.queue.committer import Committer, CommitterThread
-from mqcd.queue.durable import Disk
-from mqcd.queue.helper import Helper
-from mqcd.queue.scanning import Scans
+from mqcd.disk.durable import Disk
+from mqcd.queue.helper.helper import Helper
+from mqcd.queue.helper.scans import Scans
+from mqcd.queue.wal.committer import Committer, CommitterThread
 
 _IO_THREADS = 4
 

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from mqcd.core.address import parse_path
+from mqcd.core.display import printable
 from mqcd.core.errors import DecodeError
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
-from mqcd.core.words import printable
 from mqcd.submit.parameters import NO_PARAMETERS, MailParameters, parse_mail, parse_rcpt
 from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.received import clean_helo

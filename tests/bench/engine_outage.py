@@ -4,7 +4,7 @@
 
 Nothing is ever delivered. With --claims somebody asks for mail all the time, as delivery does, with all
 domains suspended; without, nobody does, as when delivery's active set is full of mail that hangs. Memory is
-the server's resident set above that of the open, empty store; residents are recipients in the journal.
+the server's entry set above that of the open, empty store; entries are recipients in the journal.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def arrive(root: Path, given: dict[str, Any]) -> None:
                 raise done
             else:
                 arrived += len(done)
-        most = max(most, made._live.shard.ring.residents)
+        most = max(most, made._live.shard.ring.entries)
     seconds = time.perf_counter() - begun
     if asking is not None:
         asking.cancel()
@@ -57,8 +57,8 @@ async def arrive(root: Path, given: dict[str, Any]) -> None:
             "syncs": made.figures.syncs / arrived,
             "seconds": seconds,
             "messages_refused": refused,
-            "most_residents": most,
-            "clusters": len(shard.shelf.clusters),
+            "most_entries": most,
+            "clusters": len(shard.cluster_index.clusters),
             "spid_cache_entries": len(shard.references),
             "budget_mb": given["budget"] / 1e6,
             "grown_mb": (kit.peak_memory()[0] - before) / 1e6,

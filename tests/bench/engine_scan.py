@@ -31,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mqcd.core.model import Area
 from mqcd.core.selection import Selection
-from mqcd.queue.durable import Disk
-from mqcd.queue.snapshot import Snapshot
+from mqcd.disk.durable import Disk
+from mqcd.queue.reading.snapshot import Snapshot
 from mqcd.queue.store import ClusterStore
 from tests.bench import engine_startup, kit
 from tests.bench.build import enqueue

@@ -8,7 +8,7 @@ destination that accepts connections and never answers, and as many for one that
 comes evenly, at `--rate` messages of one recipient a second, all destinations in turn. Its time in queue goes
 from the source's final dot to the receiver's, so the door's commit is in it. `--timeout` is the client's: who
 accepts and says nothing is given up after five times that, so with 1m, the default, never within a round.
-Memory is the largest resident size of server and helper. `over_4ms` and `over_8ms` are how many turns of the
+Memory is the largest entry size of server and helper. `over_4ms` and `over_8ms` are how many turns of the
 server's loop, in a second of the healthy mail's time, took more of the processor than that, `longest_ms` the
 bound that the longest was below (see turns.py): these tell of the server on a machine that is busy with other
 things too.

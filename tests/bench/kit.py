@@ -45,12 +45,12 @@ from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
 from mqcd.core.spid import format_spid
 from mqcd.daemon.process import tune_interpreter
+from mqcd.disk.durable import Disk
+from mqcd.eventlog.files import Source
 from mqcd.net.clock import SystemClock
-from mqcd.queue import manifest
-from mqcd.queue.durable import Disk
-from mqcd.queue.eventfiles import Source
-from mqcd.queue.shard import Options
-from mqcd.queue.snapshot import Snapshot
+from mqcd.queue.manifest import log as manifest
+from mqcd.queue.memory.shard_state import Options
+from mqcd.queue.reading.snapshot import Snapshot
 from mqcd.queue.store import ClusterStore
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -251,7 +251,7 @@ def processes(pid: int = 0) -> list[int]:
 
 
 def peak_memory(pid: int = 0) -> list[int]:
-    """The largest resident size so far of a process (0 = this one) and each of its children, octets."""
+    """The largest entry size so far of a process (0 = this one) and each of its children, octets."""
     return [_status(each, "VmHWM") * 1024 for each in processes(pid)]
 
 
@@ -297,7 +297,7 @@ def ended_children_seconds(pid: int) -> float:
 
 
 def peak_of_children() -> int:
-    """The largest resident size of any child that has ended, octets."""
+    """The largest entry size of any child that has ended, octets."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 

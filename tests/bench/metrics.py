@@ -26,16 +26,16 @@ from mqcd.core.model import Attempt, Deferred, Delivered, Envelope, Phase, Recip
 from mqcd.core.ports import Observer
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver import watchdog
-from mqcd.deliver.gauging import gauge
-from mqcd.deliver.lanes import Bounds
-from mqcd.deliver.policy import Policy, hop
-from mqcd.deliver.routing import Destination
-from mqcd.deliver.scheduling import LaneTable
+from mqcd.deliver.health import watchdog
+from mqcd.deliver.lanes.gauging import gauge
+from mqcd.deliver.lanes.lane import Bounds
+from mqcd.deliver.lanes.scheduling import LaneTable
+from mqcd.deliver.routing.policy import Policy, hop
+from mqcd.deliver.routing.routing import Destination
 from mqcd.net.clock import SystemClock
-from mqcd.ops.breakdown import Breakdown
-from mqcd.ops.meters import Meters
-from mqcd.ops.metrics import DeliveryFigures, Metrics
+from mqcd.ops.metrics.breakdown import Breakdown
+from mqcd.ops.metrics.meters import Meters
+from mqcd.ops.metrics.metrics import DeliveryFigures, Metrics
 from mqcd.stores.memory import MemoryStore
 
 ROUNDS = 5

@@ -9,7 +9,7 @@ these two is the second run of these tables, and has Java keep its classes: that
 stream is started, given the last but one of the third, and when it has taken that, the newest. Each of
 these comes to a machine that was idle for a minute, as it does where segments are closed now and then:
 rented processors often are slower behind some minutes of full load. Memory is the greatest sum of what Java
-and all Python workers have resident at one time, so pages that workers share count for each of them.
+and all Python workers have entry at one time, so pages that workers share count for each of them.
 Processor time is that of all of them, and does not depend on who else is busy as much as the time on the
 wall does.
 """
@@ -56,7 +56,7 @@ def _parents() -> dict[int, int]:
     return found
 
 
-def _resident(root: int) -> int:
+def _entry(root: int) -> int:
     """Octets that all descendants of a process hold."""
     parents = _parents()
     octets = 0
@@ -80,7 +80,7 @@ class Peak(threading.Thread):
 
     def run(self) -> None:
         while not self._over.wait(0.25):
-            self.octets = max(self.octets, _resident(os.getpid()))
+            self.octets = max(self.octets, _entry(os.getpid()))
 
     def stop(self) -> int:
         """Gives the peak."""
@@ -122,7 +122,7 @@ def measured(command: Sequence[str]) -> tuple[str, dict[str, object]]:
 
 
 _NOTHING = """
-from mqcd.pipeline.session import running
+from mqcd.pipeline.spark.session import running
 with running(sources=False):
     pass
 """

@@ -13,7 +13,7 @@ has its last 250, "end to end" when the sink has counted the last message. "cpu_
 that all processes of the server took for a unit, microseconds: other work on the machine disturbs it least,
 but below some thousand messages the helper's first filling of journal slots stands out. `many` has a source
 of its own, since smtp-source knows one recipient domain only. `--share` makes less of each load. Memory is
-the largest resident size of mqcd's server and its helper. Refuses tmpfs, where a sync costs nothing.
+the largest entry size of mqcd's server and its helper. Refuses tmpfs, where a sync costs nothing.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ import time
 from mqcd.config.settings import Rate, TlsPolicy
 from mqcd.core.model import Envelope, Recipient
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.lanes import Bounds
-from mqcd.deliver.policy import Hop, Policy, hop
-from mqcd.deliver.routing import Destination
-from mqcd.deliver.scheduling import LaneTable
+from mqcd.deliver.lanes.lane import Bounds
+from mqcd.deliver.lanes.scheduling import LaneTable
+from mqcd.deliver.routing.policy import Hop, Policy, hop
+from mqcd.deliver.routing.routing import Destination
 
 SCHEDULE = RetrySchedule(delays=(900_000,), maxtime=3_600_000, maxtime_reports=3_600_000)
 HIGH = Rate(count=1_000_000_000, per=1000)

@@ -18,12 +18,12 @@ from mqcd.config.settings import Rate, TlsPolicy
 from mqcd.core.model import Recipient
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.lanes import Bounds, Feedback, Give, Job, Lane, Start
-from mqcd.deliver.passing import Skip
-from mqcd.deliver.policy import Hop, Policy, hop
-from mqcd.deliver.rates import Limit
-from mqcd.deliver.routing import Destination
-from mqcd.deliver.scheduling import LaneTable
+from mqcd.deliver.lanes.lane import Bounds, Feedback, Give, Job, Lane, Start
+from mqcd.deliver.lanes.passing import Skip
+from mqcd.deliver.lanes.rates import Limit
+from mqcd.deliver.lanes.scheduling import LaneTable
+from mqcd.deliver.routing.policy import Hop, Policy, hop
+from mqcd.deliver.routing.routing import Destination
 from tests.fakes.world import START_MS, Ended, Server, World
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000

@@ -97,7 +97,7 @@ class Server:
     """Whether its children live as long as it does."""
 
     def peaks(self) -> list[int]:
-        """The largest resident size so far of the server and its helper, octets; [] where there are many."""
+        """The largest entry size so far of the server and its helper, octets; [] where there are many."""
         return kit.peak_memory(self.pid) if self.alone else []
 
     def spent(self) -> list[float]:

@@ -14,11 +14,11 @@ from typing import ClassVar, Protocol
 from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
 from mqcd.core.ports import QueueStore
 from mqcd.core.schedule import RetrySchedule
+from mqcd.disk.durable import Disk
+from mqcd.eventlog.files import Source
 from mqcd.ops.fanout import Fanout
-from mqcd.ops.meters import Meters
-from mqcd.queue.durable import Disk
-from mqcd.queue.eventfiles import Source
-from mqcd.queue.shard import Options
+from mqcd.ops.metrics.meters import Meters
+from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.store import ClusterStore
 from mqcd.queue.workers import Workers
 from mqcd.stores.memory import MemoryStore

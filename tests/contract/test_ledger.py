@@ -39,7 +39,7 @@ from mqcd.core.model import (
 from mqcd.core.ports import QueueStore
 from mqcd.core.selection import Selection
 from mqcd.core.transition import after, not_later, parked, unknown
-from mqcd.ops.ledger import Ledger
+from mqcd.ops.metrics.ledger import Ledger
 from tests.contract.harness import HARNESSES, HOUR, MINUTE, SCHEDULE, Harness, Restart
 from tests.contract.mail import Post, bounced, chunks, deferred, delivered, expired
 
@@ -96,7 +96,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self._store.watch(self._woken.set)
 
     def _open_books(self) -> None:
-        """As the server does once it has started: see `mqcd.ops.ledger`."""
+        """As the server does once it has started: see `mqcd.ops.metrics.ledger`."""
         self._books = Ledger(self._harness.meters, self._store)
         self._books.open(quarantined=0)
 

@@ -26,9 +26,9 @@ from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Envelope, Submission
 from mqcd.core.schedule import RetrySchedule
+from mqcd.eventlog.files import Source
 from mqcd.net.clock import SystemClock
-from mqcd.queue.eventfiles import Source
-from mqcd.queue.shard import Options
+from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.store import ClusterStore
 from tests.crash.ledger import World, check_between_lives
 from tests.crash.worker import body_of, tell

@@ -28,8 +28,8 @@ from mqcd.core.model import (
     Verdict,
 )
 from mqcd.core.schedule import RetrySchedule
-from mqcd.queue.eventfiles import Source
-from mqcd.queue.shard import Options
+from mqcd.eventlog.files import Source
+from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.store import ClusterStore
 from tests.contract.mail import bounced, deferred, delivered, read_all
 from tests.crash.ledger import World, check_between_lives, check_empty, check_lives, read_events
@@ -311,7 +311,7 @@ class Life:
         shard.journal.seal()
         last = max(shard.ring.segments, default=0)
         self.clock.advance(shard.options.settings.journal.evacuate_age)
-        parts.keeper.wake()
+        parts.checkpointer.wake()
 
         async def wait() -> None:
             await asyncio.sleep(0)

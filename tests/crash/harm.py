@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mqcd.core.model import Area
-from mqcd.queue.admin.repair import repair
-from mqcd.queue.slot import HEADER_SIZE
+from mqcd.queue.admin.fsck.repair import repair
+from mqcd.queue.format.segment_header import HEADER_SIZE
 from tests.contract.mail import delivered
 from tests.crash.lab import ROOTS, Actor
 

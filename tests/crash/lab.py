@@ -27,14 +27,14 @@ from mqcd.core.model import (
     Verdict,
 )
 from mqcd.core.schedule import RetrySchedule
-from mqcd.queue import tasks
+from mqcd.disk.durable import Disk
+from mqcd.eventlog.files import Source, parse
+from mqcd.eventlog.lossy_files import Line, LossyFiles
+from mqcd.eventlog.retention import Retain, Retention
 from mqcd.queue.admin.ownership import Owned, owned
-from mqcd.queue.besteffortfiles import BestEffortFiles, Line
-from mqcd.queue.durable import Disk
-from mqcd.queue.eventfiles import Source, parse
-from mqcd.queue.helper import Helper
-from mqcd.queue.retention import Retain, Retention
-from mqcd.queue.shard import Options, Shard
+from mqcd.queue.helper import jobs
+from mqcd.queue.helper.helper import Helper
+from mqcd.queue.memory.shard_state import Options, Shard
 from mqcd.queue.store import ClusterStore
 from tests.contract.mail import deferred
 from tests.crash.memory import MemoryDisk, Trace
@@ -106,10 +106,10 @@ class WatchedHelper(InlineHelper):
 
     def __init__(self, disk: Disk) -> None:
         super().__init__(disk)
-        self.before: Callable[[tasks.Task], None] = lambda _task: None
+        self.before: Callable[[jobs.Task], None] = lambda _task: None
         """Told of each task before it is done."""
 
-    async def run(self, task: tasks.Task) -> tasks.Result:
+    async def run(self, task: jobs.Task) -> jobs.Result:
         self.before(task)
         if isinstance(task, Retain):
             self._archive(task.directory)
@@ -216,7 +216,7 @@ class Actor:
         self.clock.advance(1000)
         self._store = ClusterStore(self.options, self.clock, Witness(self.disk), self.disk, self.workers)
         await self._store.open()
-        refusals = BestEffortFiles(self.disk, ROOTS[2], self.options.source, 0)
+        refusals = LossyFiles(self.disk, ROOTS[2], self.options.source, 0)
         refusals.prepare()
         refusals.write([REFUSED], self.clock.now())
         if self.arrival:
@@ -248,10 +248,10 @@ class Actor:
 
     async def calm(self) -> None:
         """Let everybody work until nothing is being done."""
-        keeper, shard = self.store._open.keeper if self.store._open else None, self.shard
-        assert keeper is not None
-        keeper.wake()
-        await self.until(lambda: not keeper._wake.is_set())
+        checkpointer, shard = self.store._open.checkpointer if self.store._open else None, self.shard
+        assert checkpointer is not None
+        checkpointer.wake()
+        await self.until(lambda: not checkpointer._wake.is_set())
         for _ in range(3):
             await shard.journal.quiet()
             await shard.reaper.settled(lambda: True)

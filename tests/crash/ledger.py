@@ -11,9 +11,9 @@ from typing import Any
 
 from mqcd.core.events import Verb
 from mqcd.core.selection import Selection
-from mqcd.queue import manifest
-from mqcd.queue.durable import Disk
-from mqcd.queue.snapshot import Snapshot
+from mqcd.disk.durable import Disk
+from mqcd.queue.manifest import log as manifest
+from mqcd.queue.reading.snapshot import Snapshot
 from tests.crash.histories import Key, by_recipient, doubled, in_order, is_whole, letters, miscounted
 
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 
-from mqcd.queue import manifest
-from mqcd.queue.durable import Disk
+from mqcd.disk.durable import Disk
+from mqcd.queue.manifest import log as manifest
 from tests.crash.ledger import World
 
 _PROJECT = Path(__file__).parents[2]

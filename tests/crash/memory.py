@@ -1,4 +1,4 @@
-"""A disk in memory: `mqcd.queue.durable.Disk` over the persistence model, with a trace of all changes.
+"""A disk in memory: `mqcd.disk.durable.Disk` over the persistence model, with a trace of all changes.
 
 It behaves as the real disk does (tests/crash/test_memory.py compares them call by call), holds no file
 of the machine's, and can be cut off at any change. Locks are always free: a crash leaves nobody alive.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mqcd.queue.durable import Buffer, Disk, Measure
+from mqcd.disk.durable import Buffer, Disk, Measure
 from tests.crash.model import Directory, File, Mark, Op, State
 from tests.crash.sites import caller, site_of
 from tests.fakes.clock import START_MS

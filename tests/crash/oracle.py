@@ -22,13 +22,13 @@ from mqcd.core.events import BEST_EFFORT, Verb
 from mqcd.core.model import Area, Recipient
 from mqcd.core.selection import Selection
 from mqcd.core.spid import parse_spid
-from mqcd.queue import manifest
-from mqcd.queue.admin import index
-from mqcd.queue.admin.admission import known_keys
 from mqcd.queue.admin.findings import Kind
-from mqcd.queue.admin.survey import survey
-from mqcd.queue.quarantine import QUARANTINE
-from mqcd.queue.snapshot import Snapshot
+from mqcd.queue.admin.fsck.survey import survey
+from mqcd.queue.admin.transfer import index
+from mqcd.queue.admin.transfer.admission import known_keys
+from mqcd.queue.clusters.quarantine import QUARANTINE
+from mqcd.queue.manifest import log as manifest
+from mqcd.queue.reading.snapshot import Snapshot
 from tests.contract import schema
 from tests.contract.mail import delivered, read_all
 from tests.crash.histories import Key, by_recipient, doubled, in_order, is_report, letters, may_be, miscounted

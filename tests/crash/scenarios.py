@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from mqcd.core.model import Area, Envelope, Origin, Recipient, Settlement, Verdict
 from mqcd.core.selection import Selection
-from mqcd.queue import tasks
-from mqcd.queue.admin.admission import admit
 from mqcd.queue.admin.findings import silent
-from mqcd.queue.admin.letters import Letter, key_of, tree_of
-from mqcd.queue.admin.outgoing import export
-from mqcd.queue.snapshot import Snapshot
+from mqcd.queue.admin.transfer.admission import admit
+from mqcd.queue.admin.transfer.export import export
+from mqcd.queue.admin.transfer.letters import Letter, key_of, tree_of
+from mqcd.queue.helper import jobs
+from mqcd.queue.reading.snapshot import Snapshot
 from tests.contract.mail import bounced, deferred, delivered, expired
 from tests.crash.harm import damaged
 from tests.crash.lab import EVACUATE_AGE, INLINE_MAX, ROOTS, SENDER, Actor, resumed, survivor
@@ -76,8 +76,8 @@ async def flight(actor: Actor) -> None:
     await actor.settle(flying[2:3], [deferred(actor.later(500))])
     verdicts: list[Awaitable[None]] = []
 
-    def while_copying(task: tasks.Task) -> None:
-        if isinstance(task, tasks.Evacuate) and not verdicts:
+    def while_copying(task: jobs.Task) -> None:
+        if isinstance(task, jobs.Evacuate) and not verdicts:
             # A content is copied to the spool at this moment, and its last recipient gets its verdict.
             actor.seen(flying[1])
             verdicts.append(actor.store.settle([Settlement(recipient=flying[1], verdict=delivered())]))
@@ -240,12 +240,12 @@ async def failing(actor: Actor) -> None:
 
     And of a slot that was to be made ready: the journal fills it itself.
     """
-    _fail(actor, "tasks.prepare: zero_fill", lasting=True)
+    _fail(actor, "queue.helper.jobs.prepare: zero_fill", lasting=True)
     await actor.start()
     await actor.accept(1, 200)
     flying = await actor.claim(1)
     await actor.begin(flying)
-    _fail(actor, "committer.perform: datasync")
+    _fail(actor, "queue.wal.committer.perform: datasync")
     await actor.settle(flying, [delivered()])
     await actor.accept(2, 300)
     _fail(actor, "manifest.Manifest.commit: sync_appended")

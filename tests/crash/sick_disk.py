@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from mqcd.queue.durable import Buffer, Disk, Measure
+from mqcd.disk.durable import Buffer, Disk, Measure
 
 
 class Kind(Enum):
@@ -75,7 +75,7 @@ class Spot:
 
 
 class SickDisk(Disk):
-    """`mqcd.queue.durable.Disk` on the real one."""
+    """`mqcd.disk.durable.Disk` on the real one."""
 
     def __init__(self, top: Path) -> None:
         self._top = top

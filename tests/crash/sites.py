@@ -1,4 +1,4 @@
-"""Every place in `mqcd.queue` that asks for something to be made durable, found in the source itself.
+"""Every place in queue, event log and disk that asks for durability, found in the source itself.
 
 A site has a name that stays when lines move: module, function, what is called, and for calls that make
 several syncs which of them. The same name is given to a sync while it happens, so a site that no trace
@@ -16,10 +16,11 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 
-import mqcd.queue
-from mqcd.queue import durable
+import mqcd
+from mqcd.disk import durable
 
-_ROOT = Path(mqcd.queue.__file__).parent
+_ROOT = Path(mqcd.__file__).parent
+_ROOMS = ("disk", "eventlog", "queue")
 _SYNCS: dict[str, tuple[str, ...]] = {
     "datasync": ("",),
     "sync_appended": ("",),
@@ -49,15 +50,19 @@ def sites() -> list[str]:
     """The names of all sites, in the order of modules and lines."""
     return [
         call.name + part
-        for path in sorted(_ROOT.rglob("*.py"))
+        for path in _modules()
         if path != Path(durable.__file__)
         for call in _calls(path)
         for part in _SYNCS[call.operation]
     ]
 
 
+def _modules() -> list[Path]:
+    return sorted(path for room in _ROOMS for path in (_ROOT / room).rglob("*.py"))
+
+
 def module_of(path: Path) -> str:
-    """A module's name below `mqcd.queue`."""
+    """A module's name below `mqcd`."""
     return ".".join(path.relative_to(_ROOT).with_suffix("").parts)
 
 
@@ -129,7 +134,7 @@ def _unsynced(call: ast.Call) -> bool:
 def bare_references() -> list[str]:
     """Syncs that are handed on instead of called: `sites` would not see where they happen."""
     found = []
-    for path in sorted(_ROOT.rglob("*.py")):
+    for path in _modules():
         tree = ast.parse(path.read_text())
         called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
         found += [

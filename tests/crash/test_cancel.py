@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.model import Delivered, Envelope, Recipient, Settlement, Submission
+from mqcd.disk.durable import Disk
 from mqcd.net.clock import SystemClock
-from mqcd.queue.durable import Disk
 from mqcd.queue.store import ClusterStore
 from tests.contract.mail import ATTEMPT, delivered
 from tests.crash.worker import INLINE_MAX, SENDER, body_of, options

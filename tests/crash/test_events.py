@@ -8,7 +8,7 @@ import json
 import pytest
 
 from mqcd.core.events import BEST_EFFORT
-from mqcd.queue.eventfiles import parse
+from mqcd.eventlog.files import parse
 from tests.crash.lab import ARCHIVE, KEY, ROOTS, SENDER, Actor
 from tests.crash.oracle import recover
 from tests.crash.scenarios import record

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.queue.durable import Disk, Measure
+from mqcd.disk.durable import Disk, Measure
 from tests.crash.matrix import Baseline, Cut, all_cuts
 from tests.crash.memory import MemoryDisk, Trace
 from tests.crash.model import LENGTH, SECTOR, Choice, State

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.events import Verb
-from mqcd.deliver.deliverer import Deliverer
+from mqcd.deliver.service import Deliverer
 from mqcd.queue.store import ClusterStore
 from tests.contract.mail import Post
 from tests.fakes.clock import FakeClock

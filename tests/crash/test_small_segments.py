@@ -36,7 +36,7 @@ async def _claim(store: ClusterStore, many: int) -> list[Recipient]:
     found: list[Recipient] = []
     while len(found) < many:
         found += await store.claim(many - len(found), SystemClock().now())
-        # Nothing is handed out while the ring is nearly full: the keeper needs its turn.
+        # Nothing is handed out while the ring is nearly full: the checkpointer needs its turn.
         await asyncio.sleep(0)
     return found
 

@@ -38,9 +38,9 @@ from mqcd.core.model import (
 )
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
+from mqcd.eventlog.files import Source
 from mqcd.net.clock import SystemClock
-from mqcd.queue.eventfiles import Source
-from mqcd.queue.shard import Options
+from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.store import ClusterStore
 from tests.fakes.observer import RecordingObserver
 

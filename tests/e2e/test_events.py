@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from mqcd.core.events import BEST_EFFORT, TRANSITIONS
-from mqcd.queue.pseudonym import Pseudonyms
+from mqcd.eventlog.pseudonyms import Pseudonyms
 from tests.e2e.conftest import MakeReceiver, MakeServer
 from tests.e2e.kit import mail
 from tests.e2e.kit.ledger import Event, Ledger, stopped

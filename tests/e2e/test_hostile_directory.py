@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.selection import Selection
-from mqcd.queue import tasks
-from mqcd.queue.helper import Helper
-from mqcd.queue.scanning import Scans
+from mqcd.queue.helper import jobs
+from mqcd.queue.helper.helper import Helper
+from mqcd.queue.helper.scans import Scans
 from tests.e2e.kit.hostile import hostile_directory, imported_from, script
 from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.waiting import DEADLINE
@@ -62,7 +62,7 @@ async def test_children_of_the_server_take_no_module(
     monkeypatch.chdir(hostile)
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     helper = Helper(lock)
-    await helper.run(tasks.Prepare(tmp_path / "slot", 4096))
+    await helper.run(jobs.Prepare(tmp_path / "slot", 4096))
     await helper.stop()
     os.close(lock)
     found = [each async for each in Scans().run((rig.queue, rig.spool, Selection()))]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.ops.catalogue import CATALOGUE, Kind
+from mqcd.ops.metrics.catalogue import CATALOGUE, Kind
 from tests.e2e.conftest import MakeReceiver, MakeServer
 from tests.e2e.kit import mail
 from tests.e2e.kit.alarms import LOUD, promtool_test

@@ -22,7 +22,7 @@ _MAINTAIN = """
 import json, os, sys
 from pathlib import Path
 from mqcd.daemon.privileges import SystemIdentity, become_owner
-from mqcd.queue.durable import Disk
+from mqcd.disk.durable import Disk
 from mqcd.core.errors import ConfigError
 
 queue = Path(sys.argv[1])

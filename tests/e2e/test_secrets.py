@@ -33,11 +33,11 @@ PLAIN_IN = encoded(f"\0client\0{INWARD}")
 SECRETS = [PASSWORD, encoded(PASSWORD), PLAIN_OUT, INWARD, encoded(INWARD), PLAIN_IN, MARKER, KEY]
 
 
-class Keeper(socketserver.StreamRequestHandler):
+class Checkpointer(socketserver.StreamRequestHandler):
     """A next hop that wants a login before it takes mail, and takes only the right one."""
 
     def handle(self) -> None:
-        self.say("220 keeper.test ESMTP")
+        self.say("220 checkpointer.test ESMTP")
         content = False
         for line in self.rfile:
             word = line.strip().decode("latin-1")
@@ -46,7 +46,7 @@ class Keeper(socketserver.StreamRequestHandler):
                     content = False
                     self.say("250 2.0.0 Taken")
             elif word.upper().startswith("EHLO"):
-                self.say("250-keeper.test", "250 AUTH PLAIN")
+                self.say("250-checkpointer.test", "250 AUTH PLAIN")
             elif word.startswith("AUTH"):
                 good = word == f"AUTH PLAIN {PLAIN_OUT}"
                 self.say("235 2.7.0 Welcome" if good else "535 5.7.8 Who are you?")
@@ -61,9 +61,9 @@ class Keeper(socketserver.StreamRequestHandler):
 
 
 @pytest.fixture
-def keeper() -> Iterator[int]:
+def checkpointer() -> Iterator[int]:
     """Its port."""
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Keeper) as server:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Checkpointer) as server:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -135,8 +135,10 @@ def check(server: Server, seen: list[tuple[str, bytes]]) -> None:
     assert {"", ".gz"} <= hits
 
 
-def test_a_login_in_and_out_and_a_content_are_told_nowhere(make_server: MakeServer, keeper: int) -> None:
-    server = make_server(plan(keeper)).start()
+def test_a_login_in_and_out_and_a_content_are_told_nowhere(
+    make_server: MakeServer, checkpointer: int
+) -> None:
+    server = make_server(plan(checkpointer)).start()
     login_and_send(server)
     told = server.event("delivered", recipient="you@ours.test")
     assert server.lines.first(lambda line: line.get("level") == "debug", "a line of level debug")
@@ -152,20 +154,20 @@ def test_a_login_in_and_out_and_a_content_are_told_nowhere(make_server: MakeServ
 
 
 def test_a_key_that_cannot_be_used_is_told_without_what_it_says(
-    make_server: MakeServer, keeper: int, tmp_path: Path
+    make_server: MakeServer, checkpointer: int, tmp_path: Path
 ) -> None:
     good = Authority(tmp_path).sign("mqcd", "DNS:mqcd.test")
     key = tmp_path / "broken.key"
     key.write_text(f"-----BEGIN PRIVATE KEY-----\n{KEY}\n-----END PRIVATE KEY-----\n")
     ssl = f'<ssl latent="N" certfile="{good}" keyfile="{{}}"/>'
-    refused = make_server(plan(keeper, ssl.format(key)))
+    refused = make_server(plan(checkpointer, ssl.format(key)))
     refused.faults_expected = lambda line: f"{key}" in line["msg"]
     refused.launch()
     assert refused.ended() == 1
     assert KEY not in refused.history(100)
     spoilt = tmp_path / "spoilt.key"
     spoilt.write_bytes(good.read_bytes())
-    server = make_server(plan(keeper, ssl.format(spoilt))).start()
+    server = make_server(plan(checkpointer, ssl.format(spoilt))).start()
     spoilt.write_bytes(key.read_bytes())
     login_and_send(server)
     told = server.event("deferred", recipient="you@ours.test")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
-from mqcd.queue.durable import Buffer, Disk
+from mqcd.disk.durable import Buffer, Disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class _Rule:
 
 
 class FaultyDisk(Disk):
-    """`mqcd.queue.durable.Disk` whose every call is recorded and can be made to fail.
+    """`mqcd.disk.durable.Disk` whose every call is recorded and can be made to fail.
 
     Compound methods (write_temp, replace_file, mkdir, zero_fill) are seen as the calls they consist of.
     """

@@ -30,7 +30,7 @@ _NOBODY = ("missing", "excess", "duplicated", "possibly_duplicated", "overdue", 
 
 
 def account(**changed: Any) -> Any:
-    """The sums of `mqcd.pipeline.ledger`, which cannot be imported without Spark."""
+    """The sums of `mqcd.pipeline.account.account`, which cannot be imported without Spark."""
     sums = dict.fromkeys(_NONE, 0)
     sums |= {"accepted": 100, "delivered": 90, "bounced": 5, "queued": 5, "doubled": 0, "damaged": 0}
     lists: dict[str, Any] = {name: [] for name in _NOBODY}

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, TypeVar, cast
 
-from mqcd.queue import tasks
-from mqcd.queue.committer import Committer, Write, perform
-from mqcd.queue.durable import Disk
-from mqcd.queue.helper import Helper
-from mqcd.queue.scanner import Request, scan
-from mqcd.queue.scanning import Process, Scans
+from mqcd.disk.durable import Disk
+from mqcd.queue.helper import jobs
+from mqcd.queue.helper.helper import Helper
+from mqcd.queue.helper.scanner import Request, scan
+from mqcd.queue.helper.scans import Process, Scans
+from mqcd.queue.wal.committer import Committer, Write, perform
 from mqcd.queue.workers import Workers
 
 P = ParamSpec("P")
@@ -30,16 +30,16 @@ class InlineHelper(Helper):
     def __init__(self, disk: Disk) -> None:
         super().__init__(-1)
         self._disk = disk
-        self.done: list[tasks.Task] = []
+        self.done: list[jobs.Task] = []
 
-    async def run(self, task: tasks.Task) -> tasks.Result:
-        result = tasks.run(self._disk, task)
+    async def run(self, task: jobs.Task) -> jobs.Result:
+        result = jobs.run(self._disk, task)
         self.done.append(task)
         return result
 
 
 class InlineScan:
-    """`mqcd.queue.scanning.Process` whose work is done before its first answer is asked for."""
+    """`mqcd.queue.helper.scans.Process` whose work is done before its first answer is asked for."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -70,7 +70,7 @@ class InlineScans(Scans):
 
 
 class InlineCommitter:
-    """`mqcd.queue.committer.Committer` that writes at once and answers at the loop's next turn."""
+    """`mqcd.queue.wal.committer.Committer` that writes at once and answers at the loop's next turn."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk

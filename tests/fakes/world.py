@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from mqcd.core.model import Envelope, Recipient
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.lanes import TRIAL_MS, Bounds, Feedback, Give, Job, Lane, Why
-from mqcd.deliver.parking import is_over, part
+from mqcd.deliver.lanes.lane import TRIAL_MS, Bounds, Feedback, Give, Job, Lane, Why
+from mqcd.deliver.lanes.parking import is_over, part
+from mqcd.deliver.lanes.scheduling import STUCK_MS, LaneTable
 from mqcd.deliver.patrol import PATROL_MS
-from mqcd.deliver.policy import Hop
-from mqcd.deliver.scheduling import STUCK_MS, LaneTable
+from mqcd.deliver.routing.policy import Hop
 
 START_MS = 1_800_000_000_000
 IDLE_MS = 2000

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from mqcd.config.settings import JournalSettings
 from mqcd.core.model import Origin, Reported, Settlement, Verdict
-from mqcd.queue import frame, slot
-from mqcd.queue.replay import Walk
-from mqcd.queue.ring import Segment
-from mqcd.queue.window import Window
+from mqcd.disk.file_window import Window
+from mqcd.queue.format import frame, segment_header
+from mqcd.queue.wal.replay import Walk
+from mqcd.queue.wal.segments import Segment
 from tests.contract.harness import HOUR
 from tests.contract.mail import bounced, deferred, delivered, expired
 from tests.fakes.killed import copy_as_killed
@@ -67,7 +67,7 @@ def _segments(root: Path) -> dict[str, bytes]:
     found = {}
     for path in sorted((root / "queue/journal").glob("[0-9][0-9]")):
         data = path.read_bytes()
-        header = slot.unpack(data)
+        header = segment_header.unpack(data)
         if header is not None:
             walk = Walk(Window.over(data), Segment(header, path), bound=None)
             kinds = "-".join(dict.fromkeys(each.header.kind.name.lower() for each in walk))
@@ -94,7 +94,7 @@ async def write() -> None:
     for name, data in made["cluster"].items():
         made["record"][name] = data.split(b"\n")[1] + b"\n"
     for name, data in made["segment"].items():
-        header = slot.unpack(data)
+        header = segment_header.unpack(data)
         assert header is not None
         made["slot"][name] = data[:80]
         for each in Walk(Window.over(data), Segment(header, Path(name)), bound=None):

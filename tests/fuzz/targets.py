@@ -14,22 +14,24 @@ from contextlib import suppress
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError, StoreDamaged
-from mqcd.queue import cluster, frame, manifest, record, slot, verdict
-from mqcd.queue.census import Census
-from mqcd.queue.durable import Disk
-from mqcd.queue.eventfiles import Source
-from mqcd.queue.eventtext import EventText
-from mqcd.queue.history import entries, submissions
-from mqcd.queue.replay import Replay, Walk, read_tail
-from mqcd.queue.ring import Segment
-from mqcd.queue.window import Window
+from mqcd.disk.durable import Disk
+from mqcd.disk.file_window import Window
+from mqcd.eventlog.files import Source
+from mqcd.queue.clusters import file as cluster
+from mqcd.queue.events.lines import EventText
+from mqcd.queue.format import frame, record, segment_header, verdict
+from mqcd.queue.format.transitions import entries, submissions
+from mqcd.queue.manifest import log as manifest
+from mqcd.queue.reading.live_index import LiveIndex
+from mqcd.queue.wal.replay import Replay, Walk, read_tail
+from mqcd.queue.wal.segments import Segment
 
 PATH = Path("fuzzed")
-_HEAD = slot.SlotHeader(1, 7, 1, 0, 0, 0, 0)
+_HEAD = segment_header.SlotHeader(1, 7, 1, 0, 0, 0, 0)
 """For a segment whose own header does not check."""
 
 # A MANIFEST that ends in a torn line is worth a warning, but not one each time.
-logging.getLogger("mqcd.queue.manifest").setLevel(logging.ERROR)
+logging.getLogger("mqcd.queue.manifest.log").setLevel(logging.ERROR)
 
 
 class OctetsDisk(Disk):
@@ -112,25 +114,25 @@ def frame_body(data: bytes) -> None:
 
 def slot_header(data: bytes) -> None:
     """The header of a slot."""
-    size = slot._HEADER.size - 4
+    size = segment_header._HEADER.size - 4
     for block in (data, data[:size] + zlib.crc32(data[:size]).to_bytes(4, "little")):
         with suppress(DecodeError):
-            header = slot.unpack(block)
+            header = segment_header.unpack(block)
             if header is not None:
-                assert slot.unpack(slot.pack(header)) == header
+                assert segment_header.unpack(segment_header.pack(header)) == header
 
 
 def segment(data: bytes) -> None:
     """A journal segment, as a start, a reader and the exporter see it."""
     try:
-        head = slot.unpack(data) or _HEAD
+        head = segment_header.unpack(data) or _HEAD
     except DecodeError:
         head = _HEAD
     for octets in (data, mended_segment(data, head)):
         _segment(octets, head)
 
 
-def _segment(data: bytes, head: slot.SlotHeader) -> None:
+def _segment(data: bytes, head: segment_header.SlotHeader) -> None:
     disk = OctetsDisk(data)
     tail = read_tail(disk, Segment(head, PATH))
     assert tail.sequence >= head.first_sequence
@@ -139,9 +141,9 @@ def _segment(data: bytes, head: slot.SlotHeader) -> None:
         found.end = len(data)
         replay = Replay()
         replay.read(disk, found, last=last)
-        for resident in replay.settle_in({found.number: found}):
-            assert resident.offset + resident.length <= len(data)
-        census = Census()
+        for entry in replay.settle_in({found.number: found}):
+            assert entry.offset + entry.length <= len(data)
+        census = LiveIndex()
         read = Segment(head, PATH)
         read.end = len(data)
         census.read(disk, read, last=last)
@@ -151,11 +153,11 @@ def _segment(data: bytes, head: slot.SlotHeader) -> None:
         assert len(text.lines(header, body)) <= header.entries + len(body)
 
 
-def mended_segment(data: bytes, head: slot.SlotHeader) -> bytes:
+def mended_segment(data: bytes, head: segment_header.SlotHeader) -> bytes:
     """A segment whose frames check, as far as they follow one another."""
     made = bytearray(data)
     salted = frame.salt(head.epoch, head.number)
-    at = slot.HEADER_SIZE
+    at = segment_header.HEADER_SIZE
     while (length := frame.frame_length(memoryview(made), at)) is not None and at + length <= len(made):
         crc = zlib.crc32(made[at + frame._CHECKED_FROM : at + length], salted)
         made[at + 8 : at + 12] = crc.to_bytes(4, "little")

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from mqcd.cli.main import main
-from mqcd.pipeline.store import Store
+from mqcd.pipeline.store.store import Store
 
 
 def ask(conf: Path, var: Path, *words: str) -> tuple[int, Any]:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from mqcd.pipeline.session import session
-from mqcd.pipeline.store import Store
+from mqcd.pipeline.spark.session import session
+from mqcd.pipeline.store.store import Store
 from tests.e2e.conftest import loop_thread, make_receiver, make_server
 
 __all__ = ["loop_thread", "make_receiver", "make_server", "spark", "store"]

@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 
 from mqcd.config.advice import Advice, comparable
 from mqcd.daemon.derived import suppressions_of
+from mqcd.eventlog.pseudonyms import Pseudonyms
 from mqcd.pipeline.advice.decisions import DAY, Rules
 from mqcd.pipeline.advice.making import piece_of
 from mqcd.pipeline.advice.suppressing import AT_ONCE, FEW, LONG_AGO, refused
 from mqcd.pipeline.tables.recipients import merge, of_events
 from mqcd.pipeline.tables.sites import sites
-from mqcd.queue.pseudonym import Pseudonyms
 from tests.pipeline.making import HOUR, T0, Log
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]

@@ -19,8 +19,8 @@ from mqcd.core.schedule import RetrySchedule
 from mqcd.pipeline.advice.decisions import MARGIN, MINUTE, Rules
 from mqcd.pipeline.advice.making import Basis, Proposal, make, suppressions
 from mqcd.pipeline.advice.outages import WhatIf, what_if, with_delays
-from mqcd.pipeline.run import run
-from mqcd.pipeline.store import Store
+from mqcd.pipeline.batch.run import run
+from mqcd.pipeline.store.store import Store
 from mqcd.queue.admin.findings import silent
 from tests.bench.eventlogs.generate import generate
 from tests.bench.eventlogs.truth import Told

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from mqcd.pipeline.batch.run import run
 from mqcd.pipeline.notebook import open_tables
-from mqcd.pipeline.run import run
-from mqcd.pipeline.store import Store
+from mqcd.pipeline.store.store import Store
 from tests.e2e.kit.server import ROOT
 from tests.pipeline.making import MINUTE, NOW, T0, Log
 

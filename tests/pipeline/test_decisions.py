@@ -10,10 +10,10 @@ import pytest
 from mqcd.config.advice import Advice, Shaping, shaping_id
 from mqcd.config.settings import Rate, TlsPolicy
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver import scheduling
-from mqcd.deliver.lanes import START_WINDOW, Bounds
-from mqcd.deliver.policy import Policy, hop
-from mqcd.deliver.routing import Destination
+from mqcd.deliver.lanes import scheduling
+from mqcd.deliver.lanes.lane import START_WINDOW, Bounds
+from mqcd.deliver.routing.policy import Policy, hop
+from mqcd.deliver.routing.routing import Destination
 from mqcd.pipeline.advice.decisions import (
     DAY,
     HOUR,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from mqcd.core.spid import format_spid, spid_at
-from mqcd.pipeline.schema import ARROW
+from mqcd.pipeline.sources.schema import ARROW
 from mqcd.pipeline.tables.folding import EVENT, STATE, folded, of_events, spid_ms
 
 T0 = 1_795_000_020_000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.pipeline.homes import Recorded, record
+from mqcd.pipeline.queue_state.recorded import Recorded, record
 from tests.unit.queue.admin.kit import cluster_of, filled, look, mend
 from tests.unit.queue.support import Rig
 

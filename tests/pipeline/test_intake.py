@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from mqcd.pipeline.run import is_waiting
+from mqcd.pipeline.batch.run import is_waiting
 from mqcd.pipeline.sources.decode import LATEST
 from mqcd.pipeline.sources.segments import closed_files
-from mqcd.pipeline.store import Store
+from mqcd.pipeline.store.store import Store
 from mqcd.pipeline.workers.counting import counted, expected, watching
 from mqcd.pipeline.workers.intake import TOGETHER, intake
 from mqcd.pipeline.workers.parts import PART

@@ -1,4 +1,4 @@
-"""Java's classes, kept by a real one for the next (`mqcd.pipeline.classes`)."""
+"""Java's classes, kept by a real one for the next (`mqcd.pipeline.spark.class_archive`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(6
 _STARTS = """
 import json, sys
 from pathlib import Path
-from mqcd.pipeline.session import _end_java, running
+from mqcd.pipeline.spark.session import _end_java, running
 
 kept, mapped = Path(sys.argv[1]), []
 def start(fails=False):
@@ -52,7 +52,7 @@ print(json.dumps(mapped))
 
 
 _SUBMITTED_JOB = """
-from mqcd.pipeline.session import running
+from mqcd.pipeline.spark.session import running
 with running(sources=False) as spark:
     print(spark.range(3).count(), spark.sparkContext.uiWebUrl)
 """

@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 import pytest
 
 from mqcd.cli.main import main
-from mqcd.pipeline import session
-from mqcd.pipeline.session import WorkFailed
-from mqcd.pipeline.store import Commit, Store
+from mqcd.pipeline.spark import session
+from mqcd.pipeline.spark.session import WorkFailed
+from mqcd.pipeline.store.store import Commit, Store
 
 
 @pytest.mark.parametrize("batch", [0, 1])

@@ -16,10 +16,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from mqcd.cli.account import show
 from mqcd.core.events import format_time
 from mqcd.core.model import Area
-from mqcd.pipeline.ledger import Account, account, fields
-from mqcd.pipeline.overdue import Stuck
-from mqcd.pipeline.store import Commit, Store
-from mqcd.pipeline.stream import Pace, Stream
+from mqcd.pipeline.account.account import Account, account, fields
+from mqcd.pipeline.batch.stream import Pace, Stream
+from mqcd.pipeline.queue_state.overdue import Stuck
+from mqcd.pipeline.store.store import Commit, Store
 from mqcd.queue.admin.findings import silent
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import bounced, deferred, delivered

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.pipeline.batch import is_little
+from mqcd.pipeline.batch.batch import is_little
 
 
 @pytest.mark.parametrize(

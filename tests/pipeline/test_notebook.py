@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from mqcd.pipeline.batch.run import run
 from mqcd.pipeline.export import export
 from mqcd.pipeline.frames import TABLES
 from mqcd.pipeline.notebook import open_tables
-from mqcd.pipeline.run import run
-from mqcd.pipeline.session import WorkFailed, running
-from mqcd.pipeline.store import Store
+from mqcd.pipeline.spark.session import WorkFailed, running
+from mqcd.pipeline.store.store import Store
 from tests.pipeline.making import MINUTE, NOW, T0, Log
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(600)]

@@ -17,7 +17,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from mqcd.pipeline.store import Store
+from mqcd.pipeline.store.store import Store
 from tests.e2e.kit.hostile import hostile_directory, imported_from, script
 from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.server import ROOT
@@ -165,13 +165,13 @@ from mqcd.net.clock import SystemClock
 from dataclasses import asdict
 from pathlib import Path
 from mqcd.pipeline.export import export
-from mqcd.pipeline.ledger import account
+from mqcd.pipeline.account.account import account
 from mqcd.pipeline.notebook import Tables
-from mqcd.pipeline.run import run, silent
-from mqcd.pipeline.session import session
-from mqcd.pipeline.store import Store
-from mqcd.pipeline.stream import Pace, Stream
-from mqcd.queue.eventfiles import Source
+from mqcd.pipeline.batch.run import run, silent
+from mqcd.pipeline.spark.session import session
+from mqcd.pipeline.store.store import Store
+from mqcd.pipeline.batch.stream import Pace, Stream
+from mqcd.eventlog.files import Source
 from tests.fakes.clock import START_MS
 
 class Later(SystemClock):

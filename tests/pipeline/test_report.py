@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from mqcd.disk.durable import Disk
+from mqcd.eventlog.files import Source
+from mqcd.pipeline.batch.run import run
 from mqcd.pipeline.report.figures import TOP
 from mqcd.pipeline.report.gather import gather, last_days
 from mqcd.pipeline.report.make import Subject, make, write
 from mqcd.pipeline.report.page import page
-from mqcd.pipeline.run import run
-from mqcd.pipeline.store import Store
+from mqcd.pipeline.store.store import Store
 from mqcd.queue.admin.findings import silent
-from mqcd.queue.durable import Disk
-from mqcd.queue.eventfiles import Source
 from tests.fakes.figures import figures
 from tests.pipeline.asking import ask
 from tests.pipeline.browser import look, screenshot

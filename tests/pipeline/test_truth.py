@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.pipeline import frames
-from mqcd.pipeline.run import run
+from mqcd.pipeline.batch.run import run
 from mqcd.pipeline.sources.decode import DOUBLED
-from mqcd.pipeline.store import Store
+from mqcd.pipeline.store.store import Store
 from mqcd.pipeline.tables.folding import KEY
 from mqcd.pipeline.tables.ledger import off_balance, with_homes
 from tests.bench.eventlogs import damage

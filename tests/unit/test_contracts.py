@@ -17,20 +17,35 @@ ROOT = Path(__file__).parents[2]
 SEEDS = {
     "floors": [
         ("config/seeded.py", "import mqcd.net", "mqcd.config.seeded -> mqcd.net"),
-        ("queue/seeded.py", "import mqcd.net", "mqcd.queue.seeded -> mqcd.net"),
+        ("eventlog/seeded.py", "import mqcd.queue", "mqcd.eventlog.seeded -> mqcd.queue"),
         ("submit/seeded.py", "import mqcd.deliver", "mqcd.submit.seeded -> mqcd.deliver"),
         ("core/upward.py", "import mqcd.config", "mqcd.core.upward -> mqcd.config"),
         ("daemon/__init__.py", "import mqcd.cli", "mqcd.daemon -> mqcd.cli"),
     ],
+    "queue": [
+        ("queue/format/seeded.py", "import mqcd.queue.wal", "mqcd.queue.format.seeded -> mqcd.queue.wal"),
+        (
+            "queue/memory/seeded.py",
+            "import mqcd.queue.requests",
+            "mqcd.queue.memory.seeded -> mqcd.queue.requests",
+        ),
+    ],
+    "deliver": [
+        (
+            "deliver/smtp/seeded.py",
+            "import mqcd.deliver.lanes",
+            "mqcd.deliver.smtp.seeded -> mqcd.deliver.lanes",
+        ),
+    ],
     "pure": [
         ("core/clocked.py", "import time", "mqcd.core.clocked -> time"),
-        ("queue/record.py", "import os", "mqcd.queue.record -> os"),
-        ("queue/frame.py", "import os.path", "mqcd.queue.frame -> os"),
+        ("queue/format/record.py", "import os", "mqcd.queue.format.record -> os"),
+        ("queue/format/frame.py", "import os.path", "mqcd.queue.format.frame -> os"),
         ("submit/policy.py", "import socket", "mqcd.submit.policy -> socket"),
-        ("deliver/routing.py", "import ssl", "mqcd.deliver.routing -> ssl"),
+        ("deliver/routing/routing.py", "import ssl", "mqcd.deliver.routing.routing -> ssl"),
         ("sink/dialogue.py", "from time import monotonic", "mqcd.sink.dialogue -> time"),
-        ("deliver/scheduling.py", "import asyncio", "mqcd.deliver.scheduling -> asyncio"),
-        ("deliver/dialogue.py", "import asyncio.streams", "mqcd.deliver.dialogue -> asyncio"),
+        ("deliver/lanes/scheduling.py", "import asyncio", "mqcd.deliver.lanes.scheduling -> asyncio"),
+        ("deliver/smtp/dialogue.py", "import asyncio.streams", "mqcd.deliver.smtp.dialogue -> asyncio"),
         ("report/dsn.py", "import threading", "mqcd.report.dsn -> threading"),
     ],
     "lxml": [
@@ -41,7 +56,7 @@ SEEDS = {
     "pyspark": [("ops/spark.py", "import pyspark.sql", "mqcd.ops.spark -> pyspark")],
     "ports": [
         (f"{package}/shortcut.py", f"import mqcd.{store}", f"mqcd.{package}.shortcut -> mqcd.{store}")
-        for package in ("submit", "deliver", "report", "ops", "sink")
+        for package in ("submit", "deliver", "report", "ops", "sink", "top")
         for store in ("queue", "stores")
     ],
     "acyclic": [

@@ -33,7 +33,7 @@ from mqcd.pipeline.advice.decisions import (
     first_delay,
 )
 from mqcd.pipeline.advice.unadvised import Unadvised
-from mqcd.pipeline.store import Store
+from mqcd.pipeline.store.store import Store
 
 Tell = Callable[[str, int, int], None]
 _LIFE = 30 * DAY

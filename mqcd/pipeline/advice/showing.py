@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mqcd.config.fields import Duration, Listed
-from mqcd.core.words import printable
+from mqcd.core.display import printable
 from mqcd.pipeline.advice.outages import Sums, WhatIf
 
 _HEAD = ("site", "recipients", "attempts", "then", "saved", "mean wait", "then", "saved", "off by")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from mqcd.pipeline.ledger import Account
+    from mqcd.pipeline.account.account import Account
 
 T = TypeVar("T")
 

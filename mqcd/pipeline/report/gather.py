@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.core.events import Verb
 from mqcd.pipeline import frames
-from mqcd.pipeline.ledger import Account
+from mqcd.pipeline.account.account import Account
 from mqcd.pipeline.report.figures import (
     LISTED,
     MOMENTS,
@@ -37,7 +37,7 @@ from mqcd.pipeline.report.figures import (
 )
 from mqcd.pipeline.report.troubled import troubled
 from mqcd.pipeline.sources.segments import absent, closed_files, read_ranges, without
-from mqcd.pipeline.store import Commit, Store
+from mqcd.pipeline.store.store import Commit, Store
 from mqcd.pipeline.tables.folding import KEY
 from mqcd.pipeline.tables.queue_age import BUCKETS
 from mqcd.pipeline.tables.times import HOUR_MS

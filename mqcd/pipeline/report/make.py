@@ -8,14 +8,14 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from mqcd.core.errors import StoreDamaged
-from mqcd.pipeline.ledger import Account, Tell, account
+from mqcd.disk.durable import Disk
+from mqcd.eventlog.files import Source
+from mqcd.pipeline.account.account import Account, Tell, account
+from mqcd.pipeline.batch.run import run
 from mqcd.pipeline.report.figures import OVERDUE_MS, Figures
 from mqcd.pipeline.report.gather import gather
 from mqcd.pipeline.report.page import page
-from mqcd.pipeline.run import run
-from mqcd.pipeline.store import PipelineBusy, Store
-from mqcd.queue.durable import Disk
-from mqcd.queue.eventfiles import Source
+from mqcd.pipeline.store.store import PipelineBusy, Store
 
 DAYS = 30
 """As long as the server keeps event files unless it is told otherwise."""

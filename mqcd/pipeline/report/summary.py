@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mqcd.core.display import printable
 from mqcd.core.events import format_time
-from mqcd.core.words import printable
 from mqcd.pipeline.report.attention import cause
 from mqcd.pipeline.report.figures import Figures
 from mqcd.pipeline.report.verdict import verdict

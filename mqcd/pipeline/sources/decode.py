@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from mqcd.core.events import SCHEMA_VERSION
-from mqcd.pipeline.schema import ARROW, FIELDS, LINE, TIME
+from mqcd.pipeline.sources.schema import ARROW, FIELDS, LINE, TIME
 
 _GZIP = 31
 _BLOCK = 1 << 22

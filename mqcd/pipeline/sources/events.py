@@ -41,8 +41,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mqcd.pipeline.schema import EVENTS
 from mqcd.pipeline.sources.decode import read_events, unread_file
+from mqcd.pipeline.sources.schema import EVENTS
 from mqcd.pipeline.sources.segments import PARTITION, EventFile, closed_files, grouped, joined, within
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class EventsSource(DataSource):
         return "mqcd-events"
 
     def schema(self) -> StructType:
-        """That of `mqcd.pipeline.schema`."""
+        """That of `mqcd.pipeline.sources.schema`."""
         return EVENTS
 
     @property

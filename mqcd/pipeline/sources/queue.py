@@ -40,10 +40,10 @@ from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area
 from mqcd.core.selection import Selection
 from mqcd.core.spid import parse_spid
-from mqcd.pipeline.schema import TIME, spark_schema
-from mqcd.queue.durable import Disk
-from mqcd.queue.record import ORIGIN_OF, Fields, area_of, fields
-from mqcd.queue.snapshot import Snapshot
+from mqcd.disk.durable import Disk
+from mqcd.pipeline.sources.schema import TIME, spark_schema
+from mqcd.queue.format.record import ORIGIN_OF, Fields, area_of, fields
+from mqcd.queue.reading.snapshot import Snapshot
 
 HOMES = pa.schema(
     [

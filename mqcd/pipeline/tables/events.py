@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from mqcd.pipeline.schema import EVENT_TABLE, NEVER
 from mqcd.pipeline.sources.decode import DOUBLED
+from mqcd.pipeline.sources.schema import EVENT_TABLE, NEVER
 from mqcd.pipeline.tables.times import day_of
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from mqcd.core.events import Verb
 from mqcd.core.spid import EPOCH_MS
-from mqcd.pipeline.schema import ARROW, TIME
+from mqcd.pipeline.sources.schema import ARROW, TIME
 
 KEY = ("node", "spid", "qid")
 """What names a recipient. A SPID is its node's own: two with the same shard number may make the same."""

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from mqcd.pipeline.schema import spark_schema
+from mqcd.pipeline.sources.schema import spark_schema
 from mqcd.pipeline.tables import folding
 from mqcd.pipeline.tables.folding import EVENT, LIFE, RECIPIENT, STATE
 

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqcd.pipeline.schema import ARROW, DAMAGED, EVENT_FIELDS, EVENT_TABLE, NEVER
 from mqcd.pipeline.sources.decode import LATEST, read_events
+from mqcd.pipeline.sources.schema import ARROW, DAMAGED, EVENT_FIELDS, EVENT_TABLE, NEVER
 from mqcd.pipeline.tables.folding import STATE, folded, of_events
 from mqcd.pipeline.workers.counting import Count
 from mqcd.pipeline.workers.parts import DONE, Parts

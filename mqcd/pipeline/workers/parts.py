@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mqcd.pipeline.schema import EVENT_TABLE
+from mqcd.pipeline.sources.schema import EVENT_TABLE
 
 PART = ".part"
 OPEN, AGED, DONE = "open-", "aged-", "done-"
@@ -43,7 +43,7 @@ class Parts:
         """Before this none of them can be read."""
         for writer in self._writers.values():
             writer.close()
-        # The worker lives on beside Java, which has the next work: what is not used is not to stay resident.
+        # The worker lives on beside Java, which has the next work: what is not used is not to stay entry.
         pa.default_memory_pool().release_unused()
 
     def add(self, table: str, rows: pa.Table, days: pa.ChunkedArray, prefix: str = "") -> None:

@@ -15,16 +15,16 @@ from pathlib import Path
 from mqcd.core.errors import StoreBusy, StoreDamaged
 from mqcd.core.model import Area
 from mqcd.core.ports import Clock, Observer
-from mqcd.queue import cluster
-from mqcd.queue import manifest as manifests
-from mqcd.queue.chain import find_chain
-from mqcd.queue.durable import TEMP_SUFFIX, Disk
-from mqcd.queue.identity import take_lock
-from mqcd.queue.manifest import ClusterState, Manifest
-from mqcd.queue.replay import Replay
-from mqcd.queue.shard import Options
-from mqcd.queue.silos import Silos
+from mqcd.disk.durable import TEMP_SUFFIX, Disk
+from mqcd.queue.clusters import file as cluster
+from mqcd.queue.disk.owner_lock import take_lock
+from mqcd.queue.manifest import log as manifests
+from mqcd.queue.manifest.log import ClusterState, Manifest
+from mqcd.queue.memory.shard_state import Options
+from mqcd.queue.spool.silos import Silos
 from mqcd.queue.store import ClusterStore
+from mqcd.queue.wal.chain import find_chain
+from mqcd.queue.wal.replay import Replay
 from mqcd.queue.workers import Workers
 
 
@@ -115,7 +115,7 @@ async def owned(
         replay = Replay()
         for segment in chain:
             replay.read(disk, segment, last=segment is chain[-1])
-        # Not residents alone: it also tells what was taken from clusters, and of events in no file yet.
+        # Not entries alone: it also tells what was taken from clusters, and of events in no file yet.
         if replay.damage or any(segment.next_ordinal for segment in chain):
             raise StoreBusy(f"{root}: the journal could not be emptied; is the disk full? The log says why")
         number = max([state.first_live, *(segment.number + 1 for segment in chain)])

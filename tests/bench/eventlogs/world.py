@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from mqcd.deliver.routing import site_name
+from mqcd.deliver.routing.routing import site_name
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 CURVE = (

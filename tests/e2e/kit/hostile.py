@@ -15,7 +15,7 @@ NAMES = (
     "click",
     "sitecustomize",
     "mqcd.queue",
-    "mqcd.queue.helper",
+    "mqcd.queue.helper.helper",
 )
 _MARK = "imported-"
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from mqcd.ops.asking import Control
+from mqcd.net.control_client import Control
 from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.waiting import DEADLINE, Board, poll
 
@@ -232,7 +232,7 @@ _MQCD: Sequence[str] = (sys.executable, "-m", "mqcd")
 
 def _is_helper(pid: int) -> bool:
     try:
-        return b"mqcd.queue.helper" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"mqcd.queue.helper.helper" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except FileNotFoundError:
         return False
 

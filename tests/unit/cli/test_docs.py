@@ -12,8 +12,8 @@ import click
 from mqcd.cli.main import cli
 from mqcd.cli.upkeep import _as_fields
 from mqcd.core.model import Envelope, Recipient
-from mqcd.queue.admin import index
 from mqcd.queue.admin.findings import Findings, Kind
+from mqcd.queue.admin.transfer import index
 
 ROOT = Path(__file__).parents[3]
 EVERYWHERE = {"--conf", "--var", "--version"}

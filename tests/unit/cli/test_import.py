@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mqcd.cli import main
-from mqcd.queue.admin import admission
-from mqcd.queue.imports import name_events
+from mqcd.queue.admin.transfer import admission
+from mqcd.queue.recovery.imports import name_events
 from tests.unit.daemon.support import write_conf
 from tests.unit.queue.admin.trees import image, made, record, unpack
 

@@ -147,7 +147,7 @@ def test_the_version(capsys: Capture) -> None:
 
 def test_looking_at_the_queue_loads_nothing_of_the_server() -> None:
     probe = (
-        "import sys; from mqcd.cli import main; import mqcd.queue.snapshot, mqcd.config.load; "
+        "import sys; from mqcd.cli import main; import mqcd.queue.reading.snapshot, mqcd.config.load; "
         "print([name for name in ('uvloop', 'aiosmtpd', 'dns', 'rich.table', 'prometheus_client') "
         "if name in sys.modules])"
     )

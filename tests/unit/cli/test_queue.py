@@ -20,10 +20,10 @@ from mqcd.core.model import Envelope, Settlement, Submission
 from mqcd.core.selection import Selection
 from mqcd.core.spid import format_spid
 from mqcd.daemon.derived import options_of, schedule_of
+from mqcd.disk.durable import Disk
 from mqcd.net.clock import SystemClock
-from mqcd.queue.durable import Disk
-from mqcd.queue.manifest import Edit
-from mqcd.queue.snapshot import Snapshot
+from mqcd.queue.manifest.log import Edit
+from mqcd.queue.reading.snapshot import Snapshot
 from mqcd.queue.store import ClusterStore
 from tests.contract.mail import bounced, deferred
 from tests.fakes.observer import RecordingObserver

@@ -17,8 +17,8 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Deferred, Delivered, Recipient
 from mqcd.daemon import Server
 from mqcd.net.clock import SystemClock
-from mqcd.ops.asking import Control
-from mqcd.ops.log import Log
+from mqcd.net.control_client import Control
+from mqcd.ops.log.log import Log
 from mqcd.sink.mail import Received
 from mqcd.sink.rules import Rules
 from mqcd.sink.server import Sink, SinkSettings, start

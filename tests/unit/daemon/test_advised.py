@@ -16,7 +16,7 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Bounced, Phase
 from mqcd.daemon.advised import LOOK_MS, Adviser
 from mqcd.daemon.derived import schedule_of, suppressions_of
-from mqcd.queue.pseudonym import Pseudonyms
+from mqcd.eventlog.pseudonyms import Pseudonyms
 from tests.fakes.clock import START_MS, FakeClock
 from tests.unit.daemon.support import running, settings_of, write_conf
 

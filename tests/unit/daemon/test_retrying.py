@@ -21,8 +21,8 @@ from mqcd.core.model import Area
 from mqcd.core.ports import Expedited, QueueStore
 from mqcd.core.selection import Selection
 from mqcd.daemon.retrying import MOST_REASON, Retry, Retrying, parse_retry
-from mqcd.deliver.deliverer import Deliverer
-from mqcd.ops.http import Request
+from mqcd.deliver.service import Deliverer
+from mqcd.ops.http.server import Request
 from tests.fakes.clock import FakeClock
 from tests.unit.daemon.support import Running, running
 

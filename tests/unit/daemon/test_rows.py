@@ -9,9 +9,9 @@ from pathlib import Path
 from mqcd.core.events import Verb
 from mqcd.core.reply import Reply
 from mqcd.daemon.rows import destination_rows, lane_rows, stuck_rows
-from mqcd.deliver.lanes import LaneState
-from mqcd.deliver.watchdog import Kind, Stuck
-from mqcd.ops.lastwords import Word
+from mqcd.deliver.health.watchdog import Kind, Stuck
+from mqcd.deliver.lanes.lane import LaneState
+from mqcd.ops.last_replies import Word
 from tests.unit.daemon.support import running
 
 LANE = LaneState(

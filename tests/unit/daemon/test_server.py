@@ -16,10 +16,10 @@ from mqcd.core.errors import ConfigError, StoreBusy
 from mqcd.core.events import Verb
 from mqcd.core.selection import Selection
 from mqcd.daemon import Server
+from mqcd.disk.durable import Disk
 from mqcd.net.clock import SystemClock
-from mqcd.ops.log import Log
-from mqcd.queue.durable import Disk
-from mqcd.queue.snapshot import Snapshot
+from mqcd.ops.log.log import Log
+from mqcd.queue.reading.snapshot import Snapshot
 from tests.unit.daemon.support import Running, fetch, running, settings_of, write_conf
 
 

@@ -1,4 +1,4 @@
-"""Each setting under `ops` and `application` has its effect in a running server: which test fails without."""
+"""Settings under `ops` and `application` in a running server."""
 
 from __future__ import annotations
 
@@ -15,37 +15,8 @@ import pytest
 
 from mqcd.core.events import Verb
 from mqcd.daemon.derived import options_of, schedule_of
-from mqcd.queue.retention import Retention
+from mqcd.eventlog.retention import Retention
 from tests.unit.daemon.support import running, settings_of, write_conf
-from tests.unit.effects import wrong
-
-TOLD = "test_settings::test_what_operators_are_told_is_what_the_settings_say"
-AGED = "test_settings::test_event_files_are_kept_as_long_as_the_settings_say"
-OPS = {
-    "@interface": "test_settings::test_operators_are_answered_at_their_address_alone",
-    "@port": "test_server::test_a_port_that_is_taken_names_the_line",
-    "/hosts": "test_settings::test_operators_are_answered_under_known_names_alone",
-    "/node": TOLD,
-    "/log@format": TOLD,
-    "/log@level": TOLD,
-    "/metrics@sites": TOLD,
-    "/events/rootpath": TOLD,
-    "/events/maxage": AGED,
-    "/events/maxsize": AGED,
-    "/events/hashkey@file": TOLD,
-    "/advice/rootpath": TOLD,
-    "/control@path": "test_settings::test_the_control_socket_is_where_and_whose_it_is_said_to_be",
-    "/control@group": "test_settings::test_the_control_socket_is_where_and_whose_it_is_said_to_be",
-}
-APPLICATION = {
-    "/announcehost": "config/test_load::test_the_host_name_is_announced_wherever_nothing_else_is_said",
-    "/user": "test_process::test_an_unknown_user_is_exit_code_1",
-}
-
-
-def test_every_setting_has_a_test_that_is_there() -> None:
-    assert wrong("ops", OPS, "daemon") == []
-    assert wrong("application", APPLICATION, "daemon") == []
 
 
 async def test_what_operators_are_told_is_what_the_settings_say(

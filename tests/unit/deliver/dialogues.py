@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mqcd.deliver.dialogue import Dialogue
-from mqcd.deliver.exchange import Manners, Result, State, Transaction
+from mqcd.deliver.smtp.dialogue import Dialogue
+from mqcd.deliver.smtp.exchange import Manners, Result, State, Transaction
 
 HELLO = b"220 ready\r\n"
 PLAIN = b"250-mx\r\n250-SIZE 1000\r\n250 8BITMIME\r\n"

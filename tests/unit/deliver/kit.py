@@ -11,7 +11,7 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Body, Envelope, Recipient, Submission
 from mqcd.core.ports import Notifier
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.deliverer import Deliverer
+from mqcd.deliver.service import Deliverer
 from mqcd.stores.memory import MemoryStore
 from tests.fakes.clock import FakeClock
 from tests.fakes.dialer import FakeDialer, Peer

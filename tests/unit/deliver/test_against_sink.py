@@ -13,7 +13,7 @@ import pytest
 from mqcd.config.settings import ClientSettings, HostPort, RelaySettings
 from mqcd.core.events import Verb
 from mqcd.core.model import Body, Bounced, Deferred, Delivered, Envelope, Phase, Submission, Verdict
-from mqcd.deliver.deliverer import Deliverer
+from mqcd.deliver.service import Deliverer
 from mqcd.net.clock import SystemClock
 from mqcd.net.dialer import SystemDialer
 from mqcd.sink.mail import Received

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcd.core.model import Phase
-from mqcd.deliver.dialogue import Dialogue
-from mqcd.deliver.exchange import Manners, Result, State
+from mqcd.deliver.smtp.dialogue import Dialogue
+from mqcd.deliver.smtp.exchange import Manners, Result, State
 from tests.unit.deliver.dialogues import mail, offer, ready, results
 
 CHUNKED = offer("PIPELINING", "CHUNKING", "8BITMIME")

@@ -9,7 +9,7 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Area, Envelope, Recipient
 from mqcd.core.reply import Reply
 from mqcd.deliver.explaining import Waiting, waiting_for
-from mqcd.deliver.lanes import LaneState
+from mqcd.deliver.lanes.lane import LaneState
 from tests.fakes.dialer import Peer
 from tests.fakes.resolver import FakeResolver
 from tests.unit.deliver.kit import BY_DNS, RELAYED, Kit

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqcd.deliver.dialogue import Dialogue
-from mqcd.deliver.exchange import Manners, Result, State
+from mqcd.deliver.smtp.dialogue import Dialogue
+from mqcd.deliver.smtp.exchange import Manners, Result, State
 from tests.unit.deliver.dialogues import mail, offer, ready
 
 TAKEN, LATER, NEVER = 250, 450, 550

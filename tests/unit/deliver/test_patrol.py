@@ -9,7 +9,7 @@ from mqcd.config.settings import DestinationSettings, Rate, SenderSettings, Zone
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, AreaStats, Expired
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.watchdog import Kind, overdue
+from mqcd.deliver.health.watchdog import Kind, overdue
 from tests.fakes.dialer import Peer
 from tests.fakes.resolver import FakeResolver
 from tests.unit.deliver.kit import BY_DNS, MINUTE, RELAYED, SCHEDULE, Kit

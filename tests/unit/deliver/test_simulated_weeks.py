@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from mqcd.config.settings import Rate, TlsPolicy
 from mqcd.core.model import Recipient
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.lanes import PROBE_GRACE_MS, Bounds
-from mqcd.deliver.parking import grace
+from mqcd.deliver.lanes.lane import PROBE_GRACE_MS, Bounds
+from mqcd.deliver.lanes.parking import grace
+from mqcd.deliver.lanes.rates import Limit
 from mqcd.deliver.patrol import PATROL_MS
-from mqcd.deliver.policy import Hop, Policy, hop
-from mqcd.deliver.rates import Limit
-from mqcd.deliver.routing import Destination
+from mqcd.deliver.routing.policy import Hop, Policy, hop
+from mqcd.deliver.routing.routing import Destination
 from tests.fakes.world import START_MS, Ended, Server, Tried, World
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000

@@ -15,7 +15,7 @@ import click
 import pytest
 
 from mqcd.cli.main import cli
-from mqcd.ops.catalogue import CATALOGUE, Kind
+from mqcd.ops.metrics.catalogue import CATALOGUE, Kind
 
 ROOT = Path(__file__).parents[3]
 ALERTS = (ROOT / "conf" / "prometheus" / "alerts.yml").read_text()

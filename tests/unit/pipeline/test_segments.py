@@ -19,7 +19,7 @@ from mqcd.pipeline.sources.segments import (
     within,
     without,
 )
-from mqcd.pipeline.store import with_files
+from mqcd.pipeline.store.store import with_files
 from tests.contract.harness import HOUR
 from tests.fakes.clock import FakeClock
 from tests.unit.queue.support import Rig

@@ -30,14 +30,14 @@ from mqcd.core.model import (
 from mqcd.core.reply import Reply
 from mqcd.core.selection import Selection
 from mqcd.core.spid import SILOS
-from mqcd.queue.durable import Disk
-from mqcd.queue.eventfiles import Source
-from mqcd.queue.retention import Retention
-from mqcd.queue.ring import Segment
-from mqcd.queue.shard import Options, Shard
-from mqcd.queue.silos import Silos
-from mqcd.queue.snapshot import Snapshot
+from mqcd.disk.durable import Disk
+from mqcd.eventlog.files import Source
+from mqcd.eventlog.retention import Retention
+from mqcd.queue.memory.shard_state import Options, Shard
+from mqcd.queue.reading.snapshot import Snapshot
+from mqcd.queue.spool.silos import Silos
 from mqcd.queue.store import ClusterStore
+from mqcd.queue.wal.segments import Segment
 from tests.contract import schema
 from tests.contract.harness import SCHEDULE
 from tests.contract.mail import Post
@@ -298,14 +298,14 @@ class Rig:
 
     async def evacuate(self) -> None:
         """Seal, and evacuate every sealed segment."""
-        # The sweep of the start comes before any evacuation, as it does when the keeper decides.
+        # The sweep of the start comes before any evacuation, as it does when the checkpointer decides.
         for _ in range(30):
             await asyncio.sleep(0)
         if self.shard.ring.current is not None:
             await self.seal()
         last = max(self.shard.ring.segments)
         while (oldest := self.shard.ring.oldest_sealed) is not None and oldest.number <= last:
-            await self.store._live.keeper.evacuate(oldest)
+            await self.store._live.checkpointer.evacuate(oldest)
         await self.shard.reaper.settled()
 
     def clusters(self) -> list[str]:

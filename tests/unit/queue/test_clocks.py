@@ -12,10 +12,10 @@ import pytest
 from mqcd.core.clockwatch import HOLD_MS
 from mqcd.core.model import Area
 from mqcd.core.spid import spid_at
-from mqcd.queue import manifest as manifests
-from mqcd.queue.durable import Disk
-from mqcd.queue.retention import Retention
-from mqcd.queue.sweep import Sweep
+from mqcd.disk.durable import Disk
+from mqcd.eventlog.retention import Retention
+from mqcd.queue.helper.sweep import Sweep
+from mqcd.queue.manifest import log as manifests
 from tests.contract.harness import HOUR, MINUTE, SCHEDULE
 from tests.contract.mail import BODY, deferred
 from tests.fakes.clock import START_MS, FakeClock
@@ -149,7 +149,7 @@ async def test_no_spool_file_is_removed_for_its_age_while_the_clock_is_in_doubt(
     rig.clock.leap(YEARS)
     for stays in (True, False):
         rig.clock.advance(HOUR)
-        rig.store._live.keeper.wake()
+        rig.store._live.checkpointer.wake()
         for _ in range(30):
             await asyncio.sleep(0)
         await rig.shard.reaper.settled()

@@ -15,12 +15,12 @@ from mqcd.config.settings import JournalSettings
 from mqcd.core.errors import MqcdError
 from mqcd.core.events import Verb
 from mqcd.core.model import Envelope, Recipient, Submission
-from mqcd.queue import slot
-from mqcd.queue.cluster import FIRST_LINE, split_lines
-from mqcd.queue.durable import Disk
-from mqcd.queue.record import decode, encode
-from mqcd.queue.ring import Resident, Segment, State
-from mqcd.queue.slices import AT_ONCE
+from mqcd.disk.durable import Disk
+from mqcd.queue.clusters.file import FIRST_LINE, split_lines
+from mqcd.queue.format import segment_header
+from mqcd.queue.format.record import decode, encode
+from mqcd.queue.memory.slices import AT_ONCE
+from mqcd.queue.wal.segments import JournalEntry, Segment, State
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import BODY, bounced, deferred, delivered
 from tests.unit.queue.support import SEGMENT_SIZE, Rig, held, spool_path, tally
@@ -92,7 +92,7 @@ async def test_records_go_to_the_clusters_of_their_areas(rig: Rig) -> None:
     assert records(rig, f"incoming/M{number}-0.mqc") == ["new"]
     assert sorted(rig.listed(), key=lambda r: r.key) == sorted(before, key=lambda r: r.key)
     assert not rig.shard.ring.segments
-    assert rig.shard.ring.residents == 0
+    assert rig.shard.ring.entries == 0
     assert sum(count for count, _ in held(dict(rig.store.stats())).values()) == 5
     assert figures["bounces"] == held(dict(rig.store.stats()))["bounces"]
 
@@ -257,12 +257,12 @@ async def test_new_mail_is_claimed_again_after_a_failed_evacuation(rig: Rig) -> 
     assert again.clusters() == []
 
 
-def spoil(segment: Segment, resident: Resident) -> None:
+def spoil(segment: Segment, entry: JournalEntry) -> None:
     """An octet of a record in the journal goes bad at rest."""
     with segment.path.open("r+b") as file:
-        file.seek(resident.offset)
-        line = file.read(resident.length)
-        file.seek(resident.offset + line.index(b"|d|") + 1)
+        file.seek(entry.offset)
+        line = file.read(entry.length)
+        file.seek(entry.offset + line.index(b"|d|") + 1)
         file.write(b"X")
 
 
@@ -270,7 +270,7 @@ async def test_a_record_that_went_bad_in_the_journal_is_put_aside_and_the_others
     for name in "abc":
         await rig.post.defer_new(f"{name}@example.org", rig.clock.now() + HOUR)
     segment = await rig.seal()
-    [bad] = [each for each in segment.residents.values() if b"b@example" in rig.shard.raw_line(each)]
+    [bad] = [each for each in segment.entries.values() if b"b@example" in rig.shard.raw_line(each)]
     spoil(segment, bad)
     before = held(dict(rig.store.stats()))
     await rig.evacuate()
@@ -291,7 +291,7 @@ async def test_a_record_that_went_bad_in_the_journal_is_put_aside_and_the_others
 async def test_a_segment_whose_records_all_went_bad_is_let_go(rig: Rig) -> None:
     await rig.post.defer_new("a@example.org", rig.clock.now() + HOUR)
     segment = await rig.seal()
-    for each in segment.residents.values():
+    for each in segment.entries.values():
         spoil(segment, each)
     await rig.evacuate()
     assert (rig.clusters(), rig.listed(), held(dict(rig.store.stats()))) == ([], [], {})
@@ -302,7 +302,7 @@ async def test_a_segment_whose_records_all_went_bad_is_let_go(rig: Rig) -> None:
 async def test_a_record_is_put_aside_durably_or_stays(rig: Rig) -> None:
     await rig.post.defer_new("a@example.org", rig.clock.now() + HOUR)
     segment = await rig.seal()
-    for each in segment.residents.values():
+    for each in segment.entries.values():
         spoil(segment, each)
     rig.disk.fail("datasync", "*/quarantine/*")
     with pytest.raises(OSError, match="Input/output error"):
@@ -353,7 +353,7 @@ async def test_a_verdict_during_a_carry_waits_for_it(rig: Rig) -> None:
     sealed = await rig.seal()
     await turns()
     gate = rig.disk.block("datasync", "*/journal/*")
-    evacuation = asyncio.create_task(rig.store._live.keeper.evacuate(sealed))
+    evacuation = asyncio.create_task(rig.store._live.checkpointer.evacuate(sealed))
     assert await asyncio.to_thread(gate.reached.wait, 30)
     verdict = asyncio.ensure_future(rig.post.settle(delivered(), claimed[0]))
     await turns()
@@ -375,12 +375,12 @@ async def test_no_turn_of_the_loop_handles_more_than_a_slice_of_a_segment(tmp_pa
     for number in range(4):
         await rig.post.send(*(f"v{number}.{each}@example.org" for each in range(AT_ONCE)), content=b"x")
     sealed = await rig.seal()
-    residents = list(sealed.residents.values())
+    entries = list(sealed.entries.values())
     held_before = rig.store.stats()
     wrong = []
 
     def in_state(state: State) -> Callable[[], int]:
-        return lambda: sum(each.state is state for each in residents)
+        return lambda: sum(each.state is state for each in entries)
 
     def counted_wrong() -> int:
         if held(dict(rig.store.stats())) != held(dict(held_before)):
@@ -388,11 +388,11 @@ async def test_no_turn_of_the_loop_handles_more_than_a_slice_of_a_segment(tmp_pa
         return 0
 
     counter = Turns(*map(in_state, (State.FROZEN, State.CARRYING, State.GONE)), counted_wrong)
-    await rig.store._live.keeper.evacuate(sealed)
+    await rig.store._live.checkpointer.evacuate(sealed)
     counter.stop()
     assert in_state(State.GONE)() == 4 * AT_ONCE
     assert counter.most <= AT_ONCE
-    assert counter.count > 3 * len(residents) // AT_ONCE
+    assert counter.count > 3 * len(entries) // AT_ONCE
     assert wrong == []
     await rig.close()
 
@@ -416,7 +416,7 @@ async def test_a_slow_reader_gets_its_own_octets(tmp_path: Path) -> None:
     await rig.post.settle(deferred(rig.clock.now() + HOUR), others[0])
     await rig.seal()
     await rig.post.settle(deferred(rig.clock.now() + HOUR), others[1])
-    header = slot.unpack(path.read_bytes()[: slot.HEADER_SIZE])
+    header = segment_header.unpack(path.read_bytes()[: segment_header.HEADER_SIZE])
     assert header is not None
     assert path in [segment.path for segment in rig.shard.ring]
     rest = [start]
@@ -434,7 +434,7 @@ async def test_a_slot_is_not_used_again_while_a_reader_holds_its_pin(rig: Rig) -
     await turns()
     sleepers = rig.clock.sleepers
     reader = rig.snapshot()
-    evacuation = asyncio.ensure_future(rig.store._live.keeper.evacuate(sealed))
+    evacuation = asyncio.ensure_future(rig.store._live.checkpointer.evacuate(sealed))
     while rig.clock.sleepers == sleepers and not evacuation.done():
         await asyncio.to_thread(lambda: None)
     # The evacuation is committed, and waits for the reader.
@@ -442,7 +442,7 @@ async def test_a_slot_is_not_used_again_while_a_reader_holds_its_pin(rig: Rig) -
     for name in "bc":
         await rig.post.send(f"{name}@example.org")
         await rig.seal()
-    header = slot.unpack(sealed.path.read_bytes()[: slot.HEADER_SIZE])
+    header = segment_header.unpack(sealed.path.read_bytes()[: segment_header.HEADER_SIZE])
     assert header == sealed.header
     assert not evacuation.done()
     reader.close()
@@ -465,7 +465,7 @@ async def test_what_ended_is_removed_before_the_frames_go_that_tell_so(rig: Rig)
     sealed = await rig.seal()
     await turns()
     # It could not be removed. A start could not tell whose it was, once the verdict's segment has gone.
-    await rig.store._live.keeper.evacuate(sealed)
+    await rig.store._live.checkpointer.evacuate(sealed)
     again = await rig.killed()
     await turns()
     assert again.spooled() == []
@@ -593,7 +593,7 @@ async def test_lines_that_run_together_count_as_those_that_they_were(rig: Rig) -
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], lines[2][:-1], b"X", *lines[3:]]))
     first = await rig.store.claim(1, rig.clock.now())
-    assert rig.shard.shelf.clusters[rig.clusters()[0]].left == 1
+    assert rig.shard.cluster_index.clusters[rig.clusters()[0]].left == 1
     second = await rig.store.claim(1, rig.clock.now())
     assert [each.address for each in (*first, *second)] == ["a@example.org", "d@example.org"]
     assert rig.shard.figures.quarantined == 2
@@ -655,9 +655,9 @@ async def test_what_stands_where_a_content_belongs_holds_the_evacuation_up(rig: 
     path.mkdir()
     segment = await rig.seal()
     with pytest.raises(OSError, match="no regular file"):
-        await rig.store._live.keeper.evacuate(segment)
+        await rig.store._live.checkpointer.evacuate(segment)
     path.rmdir()
-    await rig.store._live.keeper.evacuate(segment)
+    await rig.store._live.checkpointer.evacuate(segment)
     [claimed] = await rig.post.claim_all()
     assert await rig.post.read(claimed) == BODY
 
@@ -674,7 +674,7 @@ async def test_a_record_as_long_as_a_frame_is_carried(tmp_path: Path) -> None:
     [claimed] = await rig.post.claim_all()
     before = rig.shard.journal.sequence
     segment = await rig.seal()
-    await rig.store._live.keeper.evacuate(segment)
+    await rig.store._live.checkpointer.evacuate(segment)
     assert rig.shard.journal.sequence == before + 1
     await rig.post.settle(delivered(), claimed)
     await rig.close()

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.queue.durable import Buffer, Disk
-from mqcd.queue.tasks import Prepare, prepare
+from mqcd.disk.durable import Buffer, Disk
+from mqcd.queue.helper.jobs import Prepare, prepare
 from tests.fakes.disk import FaultyDisk
-from tests.unit.queue.test_journal import SLOTS, Bench
+from tests.unit.queue.wal.test_group_commit import SLOTS, Bench
 
 CAPACITY = 1 << 20
 

@@ -11,10 +11,12 @@ import pytest
 
 from mqcd.core.model import Area
 from mqcd.core.spid import SILOS, silo_of
-from mqcd.queue import cluster, frame, history, manifest, record, slot, verdict
-from mqcd.queue.eventfiles import Source, events_path
-from mqcd.queue.frame import Kind, Mark
-from mqcd.queue.manifest import ClusterState, Edit
+from mqcd.eventlog.files import Source, events_path
+from mqcd.queue.clusters import file as cluster
+from mqcd.queue.format import frame, record, segment_header, transitions, verdict
+from mqcd.queue.format.frame import Kind, Mark
+from mqcd.queue.manifest import log as manifest
+from mqcd.queue.manifest.log import ClusterState, Edit
 from tests.unit.queue.support import SPID, recipient, spool_path
 
 TEXT = (Path(__file__).parents[3] / "docs" / "formats.md").read_text()
@@ -45,7 +47,7 @@ def table(head: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("name", "layout"),
     [
-        ("slot", slot._HEADER),
+        ("slot", segment_header._HEADER),
         ("frame", frame._HEADER),
         ("submission", frame._SUBMISSION),
         ("entry", frame._ENTRY),
@@ -68,7 +70,7 @@ def test_kinds_and_marks_are_as_written() -> None:
     kinds = {int(row[0]): row[1] for row in table("| kind | name | body |")}
     assert kinds == {kind.value: kind.name for kind in Kind}
     marks = {int(row[0]): (row[1], row[2]) for row in table("| mark | name | event |")}
-    assert marks == {mark.value: (mark.name, str(history.VERB_OF.get(mark, ""))) for mark in Mark}
+    assert marks == {mark.value: (mark.name, str(transitions.VERB_OF.get(mark, ""))) for mark in Mark}
 
 
 def test_record_fields_are_in_the_order_written() -> None:
@@ -125,8 +127,8 @@ def test_manifest_fields_are_as_written() -> None:
 
 
 def test_magic_words_and_names_are_as_written() -> None:
-    assert f"`{slot.MAGIC.decode()}`" in TEXT
-    assert f"first {slot.HEADER_SIZE} octets" in TEXT
+    assert f"`{segment_header.MAGIC.decode()}`" in TEXT
+    assert f"first {segment_header.HEADER_SIZE} octets" in TEXT
     assert frame.MAGIC == b"mqF\x01"
     assert f"`{cluster.FIRST_LINE.decode().strip()}`" in TEXT
     assert spool_path(Path("spool"), SPID) == Path(f"spool/s{(SPID >> 1) % SILOS + 1:02d}/{SPID:016X}.msg")

@@ -13,10 +13,10 @@ import pytest
 from mqcd.config.settings import JournalSettings, SpoolSettings
 from mqcd.core.errors import ConfigError, StoreUnavailable
 from mqcd.core.model import Recipient
-from mqcd.queue import names
-from mqcd.queue.admin.survey import survey
-from mqcd.queue.durable import Disk
-from mqcd.queue.spool import place
+from mqcd.disk.durable import Disk
+from mqcd.queue.admin.fsck.survey import survey
+from mqcd.queue.format import filenames
+from mqcd.queue.spool.files import place
 from tests.contract.harness import MINUTE
 from tests.contract.mail import BODY, chunks, deferred, delivered
 from tests.fakes.disk import FaultyDisk
@@ -60,7 +60,7 @@ async def deliver_due(rig: Rig) -> None:
     assert await rig.post.read(claimed) == BODY
     await rig.post.settle(delivered(), claimed)
     if rig.shard.references.batch:
-        await rig.store._live.keeper.counting.run()
+        await rig.store._live.checkpointer.counting.run()
     await rig.shard.reaper.settled()
 
 
@@ -219,7 +219,7 @@ async def test_the_setting_can_be_switched_with_mail_in_the_queue(tmp_path: Path
     for each in await rig.post.claim_all():
         assert await rig.post.read(each) == BODY
         await rig.post.settle(delivered(), each)
-    await rig.store._live.keeper.counting.run()
+    await rig.store._live.checkpointer.counting.run()
     await rig.shard.reaper.settled()
     assert rig.spooled() == []
     await old.close()
@@ -262,7 +262,7 @@ async def test_links_of_content_that_is_still_in_the_journal_go(tmp_path: Path) 
     rig = await opened(tmp_path / "q")
     first, second = await rig.post.send("a@example.org", "b@example.org")
     for each in (first, second):
-        file_path(rig.spool, names.number_of(each)).write_bytes(b"half an evacuation")
+        file_path(rig.spool, filenames.number_of(each)).write_bytes(b"half an evacuation")
     again = await killed(rig)
     await turns()
     assert again.spooled() == []
@@ -328,14 +328,14 @@ async def test_fsck_knows_links(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["{}-0.msg", "{}-01.msg", "{}-1.eml", "{}-.msg", "{}-1-2.msg", "{}-1"])
 def test_other_names_are_strays(name: str) -> None:
-    assert names.parse(name.format("0123456789ABCDE1")) is None
+    assert filenames.parse(name.format("0123456789ABCDE1")) is None
 
 
 @pytest.mark.parametrize("qid", [0, 1, 60_000])
 def test_file_numbers_and_names_stand_for_each_other(qid: int) -> None:
-    file = names.number(0x0123456789ABCDE1, qid)
-    path = names.path_of(file, 32)
+    file = filenames.number(0x0123456789ABCDE1, qid)
+    path = filenames.path_of(file, 32)
     assert path == f"s17/0123456789ABCDE1{f'-{qid}' if qid else ''}.msg"
-    assert names.parse(path.rpartition("/")[2]) == file
-    assert names.spid_of(file) == 0x0123456789ABCDE1
-    assert names.is_link(file) == bool(qid)
+    assert filenames.parse(path.rpartition("/")[2]) == file
+    assert filenames.spid_of(file) == 0x0123456789ABCDE1
+    assert filenames.is_link(file) == bool(qid)

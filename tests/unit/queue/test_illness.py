@@ -13,10 +13,10 @@ import pytest
 
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
-from mqcd.queue.admin.survey import survey
-from mqcd.queue.durable import Buffer, Disk
-from mqcd.queue.ring import Segment
-from mqcd.queue.slot import HEADER_SIZE
+from mqcd.disk.durable import Buffer, Disk
+from mqcd.queue.admin.fsck.survey import survey
+from mqcd.queue.format.segment_header import HEADER_SIZE
+from mqcd.queue.wal.segments import Segment
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import delivered
 from tests.fakes.disk import FaultyDisk
@@ -40,12 +40,12 @@ async def soon(rig: Rig, done: Callable[[], bool], ms: int = 2 * PROBE_MS) -> No
 
 
 async def sealed(rig: Rig) -> Segment:
-    """A segment that the keeper is to evacuate by itself."""
+    """A segment that the checkpointer is to evacuate by itself."""
     for _ in range(30):
         await asyncio.sleep(0)
     segment = await rig.seal()
     rig.clock.advance(rig.options.settings.journal.evacuate_age)
-    rig.store._live.keeper.wake()
+    rig.store._live.checkpointer.wake()
     return segment
 
 
@@ -54,7 +54,7 @@ def ballast(rig: Rig) -> list[Path]:
 
 
 async def made_ready(rig: Rig) -> None:
-    """The first round of the keeper is over."""
+    """The first round of the checkpointer is over."""
     await soon(rig, lambda: all(path.exists() for path in ballast(rig)))
 
 
@@ -195,7 +195,7 @@ async def test_a_find_is_put_aside_once_however_often_it_is_tried(rig: Rig) -> N
     assert rig.shard.figures.quarantined == 1
 
 
-async def test_a_resident_that_could_not_be_read_is_due_again_soon(rig: Rig) -> None:
+async def test_an_entry_that_could_not_be_read_is_due_again_soon(rig: Rig) -> None:
     await rig.post.defer_new("a@example.org", rig.clock.now() + MINUTE)
     rig.clock.advance(MINUTE)
     rig.disk.fail("pread", "*/journal/*")
@@ -218,8 +218,8 @@ async def test_a_mistake_in_the_keeper_is_told_at_once(
     rig = await Rig(tmp_path / "q", disk=Wrong()).open()
     await rig.post.send("a@example.org")
     await sealed(rig)
-    await soon(rig, lambda: bool(rig.store._live.keeper.trouble))
-    assert "the keeper has failed" in rig.store._live.keeper.trouble
+    await soon(rig, lambda: bool(rig.store._live.checkpointer.trouble))
+    assert "the checkpointer has failed" in rig.store._live.checkpointer.trouble
     assert "ZeroDivisionError" in caplog.text
     with pytest.raises(ZeroDivisionError):
         await rig.close()
@@ -247,12 +247,12 @@ async def test_without_ballast_the_evacuation_waits(rig: Rig) -> None:
     await rig.post.send("a@example.org")
     rig.disk.fail("pwritev", f"{rig.spool}/*", times=None, code=errno.ENOSPC)
     segment = await sealed(rig)
-    await soon(rig, lambda: bool(rig.store._live.keeper.trouble))
+    await soon(rig, lambda: bool(rig.store._live.checkpointer.trouble))
     assert not any(path.exists() for path in ballast(rig))
     assert rig.spooled() == [], "what was half-written takes no room"
     rig.disk.mend()
     await soon(rig, lambda: segment.number not in rig.shard.ring.segments)
-    assert rig.store._live.keeper.trouble == ""
+    assert rig.store._live.checkpointer.trouble == ""
 
 
 def without_ready_slots(rig: Rig) -> None:
@@ -416,7 +416,7 @@ async def test_ballast_that_finds_no_room_leaves_nothing_behind(tmp_path: Path) 
     await soon(rig, lambda: rig.disk.count("unlink", "*/ballast.tmp") > 0)
     await rig.clock.run_for(HOUR)
     assert not list(rig.queue.glob("ballast*"))
-    assert rig.store._live.keeper.trouble == ""
+    assert rig.store._live.checkpointer.trouble == ""
     await rig.close()
 
 

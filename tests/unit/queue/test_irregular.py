@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import StoreDamaged, StoreUnavailable
-from mqcd.queue import manifest
+from mqcd.disk.durable import Disk
 from mqcd.queue.admin.findings import Kind
-from mqcd.queue.durable import Disk
+from mqcd.queue.manifest import log as manifest
 from tests.unit.queue.admin.kit import cluster_of, filled, look, mend
 from tests.unit.queue.support import Rig
 

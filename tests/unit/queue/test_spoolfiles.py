@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import ContentUnavailable
-from mqcd.queue.durable import Disk
-from mqcd.queue.reaper import PIN_MS
-from mqcd.queue.spool import SpoolContent
+from mqcd.disk.durable import Disk
+from mqcd.queue.spool.deleter import PIN_MS
+from mqcd.queue.spool.files import SpoolContent
 from tests.contract.harness import MINUTE
 from tests.contract.mail import BODY, deferred, delivered
 from tests.unit.queue.support import Rig
@@ -40,7 +40,7 @@ async def deliver_due(rig: Rig) -> None:
     assert await rig.post.read(claimed) == BODY
     await rig.post.settle(delivered(), claimed)
     if rig.shard.references.batch:
-        await rig.store._live.keeper.counting.run()
+        await rig.store._live.checkpointer.counting.run()
     await rig.shard.reaper.settled()
 
 
@@ -72,7 +72,7 @@ async def test_a_cluster_that_cannot_be_read_keeps_all_files(rig: Rig) -> None:
     await rig.post.settle(delivered(), claimed)
     [name] = rig.clusters()
     rig.disk.fail("open", f"*/{name}", times=None)
-    await rig.store._live.keeper.counting.run()
+    await rig.store._live.checkpointer.counting.run()
     await rig.shard.reaper.settled()
     assert len(rig.spooled()) == 1
 
@@ -87,7 +87,7 @@ async def test_a_record_that_was_put_aside_keeps_the_content_that_it_names(rig: 
     rig.clock.advance(MINUTE)
     await deliver_due(rig)
     assert rig.shard.figures.quarantined == 1
-    assert rig.shard.shelf.left() == []
+    assert rig.shard.cluster_index.left() == []
     assert len(rig.spooled()) == 1
 
 
@@ -98,7 +98,7 @@ async def test_a_scan_that_failed_is_made_again(rig: Rig) -> None:
     rig.clock.advance(2 * MINUTE)
     for each in await rig.post.claim_all():
         await rig.post.settle(delivered(), each)
-    counting = rig.store._live.keeper.counting
+    counting = rig.store._live.checkpointer.counting
     rig.disk.fail("names", "*/quarantine")
     with pytest.raises(OSError, match="quarantine"):
         await counting.run()

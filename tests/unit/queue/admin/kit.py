@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from mqcd.core.model import Recipient
-from mqcd.queue import manifest
+from mqcd.disk.durable import Disk
 from mqcd.queue.admin.findings import Findings
+from mqcd.queue.admin.fsck.repair import mend_roots, repair
+from mqcd.queue.admin.fsck.survey import survey
 from mqcd.queue.admin.ownership import owned
-from mqcd.queue.admin.repair import mend_roots, repair
-from mqcd.queue.admin.survey import survey
-from mqcd.queue.durable import Disk
-from mqcd.queue.manifest import ManifestState
+from mqcd.queue.manifest import log as manifest
+from mqcd.queue.manifest.log import ManifestState
 from tests.contract.mail import bounced, deferred
 from tests.fakes.clock import START_MS
 from tests.fakes.observer import RecordingObserver

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mqcd.queue.admin.bring import Import, Outcome
-from mqcd.queue.admin.letters import Tree
-from mqcd.queue.admin.mailismus import read_tree
-from mqcd.queue.durable import Disk
+from mqcd.disk.durable import Disk
+from mqcd.queue.admin.transfer.job import Import, Outcome
+from mqcd.queue.admin.transfer.letters import Tree
+from mqcd.queue.admin.transfer.mailismus import read_tree
 from tests.fakes.clock import START_MS
 from tests.fakes.observer import RecordingObserver
 from tests.unit.queue.support import Rig

@@ -1,0 +1,48 @@
+"""An observer that passes over every event: who cares for a few of them takes the rest from here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Recipient
+from mqcd.core.ports import Refusal
+
+
+class NullObserver:
+    """`core.ports.Observer` that does nothing."""
+
+    def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
+        """Passed over."""
+
+    def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
+        """Passed over."""
+
+    def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
+        """Passed over."""
+
+    def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
+        """Passed over."""
+
+    def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
+        """Passed over."""
+
+    def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
+        """Passed over."""
+
+    def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
+        """Passed over."""
+
+    def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
+        """Passed over."""
+
+    def outcome_unknown(self, at: int, recipient: Recipient) -> None:
+        """Passed over."""
+
+    def refused(self, at: int, refusal: Refusal) -> None:
+        """Passed over."""
+
+    def connected(self, at: int, attempt: Attempt) -> None:
+        """Passed over."""
+
+    def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
+        """Passed over."""

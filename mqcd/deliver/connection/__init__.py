@@ -1,0 +1,4 @@
+"""Connections to next hops: opened, used for attempt after attempt, kept, closed, within time limits.
+
+Imports lanes, routing, smtp and health.
+"""

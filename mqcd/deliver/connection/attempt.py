@@ -1,0 +1,230 @@
+"""One message to some of its recipients over a link that is ready: store and dialogue brought together.
+
+Guarantees: the store knows that the attempt has begun before the final dot goes out; verdicts go to the
+settler, one settle for the transaction. Content is read when the server asks for it, never more than one
+chunk at a time, and the store's sync runs while the server thinks about the envelope.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from enum import Enum
+
+from mqcd.core.dsn import notify_of
+from mqcd.core.errors import ContentUnavailable, StoreUnavailable
+from mqcd.core.model import Attempt, Body, Delivered, Phase, Recipient, Settlement
+from mqcd.core.ports import Content
+from mqcd.core.spid import format_spid
+from mqcd.deliver.connection.link import CHUNK, GONE, Link
+from mqcd.deliver.connection.shop import Shop
+from mqcd.deliver.connection.verdicts import verdict_on
+from mqcd.deliver.lanes.lane import Job
+from mqcd.deliver.smtp.dialogue import Dialogue
+from mqcd.deliver.smtp.exchange import State, Transaction
+
+_log = logging.getLogger("mqcd.deliver")
+
+
+class End(Enum):
+    """How a transaction left the connection."""
+
+    KEPT = "kept"
+    """Ready for more."""
+    OVER = "over"
+    """It ran to its end, and so did the session."""
+    BROKEN = "broken"
+    """The connection broke; the verdicts are settled."""
+    STALE = "stale"
+    """A kept connection that the server had closed meanwhile: nobody was tried."""
+    STORE = "store"
+    """The store failed us: nobody was tried, the connection is of no use any more."""
+    CONTENT = "content"
+    """The message's octets could not be had: nobody was tried, the connection is of no use any more."""
+
+
+async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
+    """Try a job. With `last` the session ends after it.
+
+    Recipients are settled, except for STALE, STORE and CONTENT: they are still the caller's.
+    """
+    started = shop.clock.monotonic()
+    dialogue = link.dialogue
+    begun: asyncio.Future[None] | None = None
+    if link.transactions and await link.listen() is State.ENDED:
+        return End.STALE
+    try:
+        if not job.begun:
+            begun = asyncio.ensure_future(shop.store.begin(job.recipients, job.hop.destination.name))
+            job.begun = True
+        content = await shop.store.content(job.recipients[0])
+        try:
+            dialogue.begin(await _transaction(shop, link, job, content, last))
+            await _converse(link, content, begun, len(job.recipients))
+        finally:
+            content.close()
+    except StoreUnavailable as error:
+        link.close()
+        if begun is not None:
+            begun.add_done_callback(_retrieve)
+        if isinstance(error, ContentUnavailable):
+            name = format_spid(job.recipients[0].spid)
+            told = {"spid": name, "session": link.session}
+            _log.error("message %s cannot be sent now: %s", name, error, extra=told)
+            return End.CONTENT
+        shop.settler.unavailable(error)
+        return End.STORE
+    link.rest()
+    if link.transactions and _stale(dialogue):
+        return End.STALE
+    link.transactions += 1
+    _settle(shop, link, job, started)
+    if dialogue.state is State.ENDED:
+        return End.OVER if dialogue.answered and not _broken(dialogue) else End.BROKEN
+    return End.KEPT if dialogue.state is State.READY else End.OVER
+
+
+async def _converse(
+    link: Link, content: Content, begun: asyncio.Future[None] | None, recipients: int
+) -> None:
+    """Until every recipient has its outcome."""
+    dialogue = link.dialogue
+    left = content.size
+    link.start(recipients, left)
+    while not (dialogue.decided and dialogue.state is not State.CONTENT):
+        if dialogue.state is not State.CONTENT:
+            await link.receive()
+            continue
+        if begun is not None and not begun.done():
+            link.deadline = 0
+        await _recorded(begun)
+        chunk = await content.read(CHUNK)
+        left -= len(chunk)
+        if left and not chunk:
+            raise ContentUnavailable(f"a content ends {left} octets early")
+        if await link.listen() is not State.CONTENT:
+            continue
+        link.send_content(chunk, not left, content.size)
+        if left:
+            await link.drain()
+            # Neither reading nor sending need have waited: others want their turn.
+            await asyncio.sleep(0)
+    await _recorded(begun)
+
+
+async def _recorded(begun: asyncio.Future[None] | None) -> None:
+    """Wait for the store. A stop that cuts us off must not cancel what the store works on."""
+    if begun is not None:
+        await (begun if begun.done() else asyncio.shield(begun))
+
+
+def _retrieve(future: asyncio.Future[None]) -> None:
+    """What the store says of an attempt that we gave up is of no use any more."""
+    if not future.cancelled():
+        future.exception()
+
+
+async def _transaction(shop: Shop, link: Link, job: Job, content: Content, last: bool) -> Transaction:
+    """What the next hop is told. Content is looked into only when the hop lacks what was declared."""
+    first = job.recipients[0]
+    envelope, offered = first.envelope, link.dialogue.extensions
+    eight, smtputf8 = envelope.body is Body.EIGHT, envelope.smtputf8
+    if eight and "8BITMIME" not in offered:
+        eight = await _beyond_ascii(shop, first, headers_only=False)
+    if smtputf8 and "SMTPUTF8" not in offered:
+        # Recipients that need it are refused one by one.
+        smtputf8 = not envelope.sender.isascii() or await _beyond_ascii(shop, first, headers_only=True)
+    return Transaction(
+        sender=envelope.sender,
+        recipients=tuple([recipient.address for recipient in job.recipients]),
+        size=content.size,
+        eight=eight,
+        smtputf8=smtputf8,
+        dsn=envelope.dsn,
+        recipient_dsn=_recipient_dsn(job.recipients) if "DSN" in offered else (),
+        quit_after=last and link.sends_quit,
+    )
+
+
+def _recipient_dsn(recipients: Sequence[Recipient]) -> tuple[str, ...]:
+    words = tuple([recipient.dsn for recipient in recipients])
+    return words if any(words) else ()
+
+
+async def _beyond_ascii(shop: Shop, recipient: Recipient, *, headers_only: bool) -> bool:
+    """Whether the content, or its header section, has octets beyond ASCII."""
+    content = await shop.store.content(recipient)
+    tail = b""
+    try:
+        while chunk := await content.read(CHUNK):
+            joined = tail + chunk
+            end = joined.find(b"\r\n\r\n") if headers_only else -1
+            if not (joined if end < 0 else joined[:end]).isascii():
+                return True
+            if end >= 0:
+                return False
+            tail = joined[-3:]
+            await asyncio.sleep(0)
+        return False
+    finally:
+        content.close()
+
+
+def _settle(shop: Shop, link: Link, job: Job, started: int) -> None:
+    """Verdicts from outcomes; recipients with the same outcome share its values."""
+    ended = shop.clock.monotonic()
+    now = shop.clock.now()
+    may_expire = shop.store.may_expire()
+    attempts: dict[Phase, Attempt] = {}
+    settlements: list[Settlement] = []
+    asked = ""
+    for recipient, outcome in zip(job.recipients, link.dialogue.outcomes, strict=True):
+        attempt = attempts.get(outcome.phase)
+        if attempt is None:
+            attempt = attempts[outcome.phase] = Attempt(
+                destination=job.hop.destination.name,
+                zone=job.hop.policy.zone,
+                phase=outcome.phase,
+                remote_host=link.host,
+                remote_addr=link.address,
+                source_addr=link.source,
+                tls=link.tls,
+                connect_ms=link.connect_ms if link.transactions == 1 else 0,
+                attempt_ms=ended - started,
+                at=now,
+                session=link.session,
+            )
+        verdict = verdict_on(recipient, outcome, attempt, job.hop.policy.schedule, now, may_expire=may_expire)
+        settlements.append(Settlement(recipient=recipient, verdict=verdict))
+        asked += recipient.dsn
+    if "SUCCESS" in asked and shop.notifier is not None:
+        settlements = _settle_reported(shop, link, job.hop.policy.lmtp, settlements)
+    shop.record(settlements)
+
+
+def _settle_reported(shop: Shop, link: Link, final: bool, settlements: list[Settlement]) -> list[Settlement]:
+    """Settle those on whose delivery the sender wants a report that the next hop will not make (RFC 3461,
+    5.2.3); gives the others."""
+    if "DSN" in link.dialogue.extensions:
+        return settlements
+    told = [
+        each
+        for each in settlements
+        if isinstance(each.verdict, Delivered) and "SUCCESS" in notify_of(each.recipient.dsn)
+    ]
+    shop.report(told, lambda notifier, some: notifier.delivered(some, final))
+    return [each for each in settlements if not any(each is one for one in told)]
+
+
+def _stale(dialogue: Dialogue) -> bool:
+    """Whether the session ended before the server took notice of the transaction."""
+    if dialogue.state is not State.ENDED or dialogue.dot_sent:
+        return False
+    closing = dialogue.end is not None and dialogue.end.code == 421 and dialogue.phase is Phase.MAIL
+    return not dialogue.answered or closing
+
+
+def _broken(dialogue: Dialogue) -> bool:
+    """Whether the server left, or did not know its lines, rather than said goodbye."""
+    return dialogue.end is None or dialogue.end.status in GONE

@@ -1,0 +1,254 @@
+"""Finds a host of a destination that takes mail: its hosts by preference, each by its addresses.
+
+Guarantees: at most `MAX_ADDRESSES` are tried. Where TLS is opportunistic (policy `may`, RFC 7435) a host
+whose TLS fails is tried again without it at once, and not asked for it for a while (see `tls_failures`);
+where TLS is required (encrypt, verify), or offered where a login is at stake, nothing goes without it
+(4.7.5), nor where files of our own cannot be loaded (4.3.5). Where an own address cannot be used its zone's
+next one of the family is. A shortage of this machine's ends the search. The outcome when none will do is
+permanent only if DNS is certain that no MX host exists (5.4.4), or none that mail is sent to: an address of
+this machine, a loopback or link-local one (5.4.6; not where `local_mx` allows it, nor of a relay).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mqcd.config.settings import ClientSettings, TlsPolicy
+from mqcd.core.errors import (
+    ConnectFailed,
+    LocalShortage,
+    LookupShortage,
+    NameNotFound,
+    ResolveFailed,
+    SourceUnavailable,
+    TlsFilesUnusable,
+)
+from mqcd.core.model import Attempt, Phase
+from mqcd.core.reply import Reply
+from mqcd.deliver.connection.link import Link
+from mqcd.deliver.connection.options import client_for, manners_for
+from mqcd.deliver.connection.shop import Shop
+from mqcd.deliver.routing.policy import Hop, sources_for
+from mqcd.deliver.routing.routing import Destination, order, unfit
+from mqcd.deliver.smtp.exchange import Manners, State
+
+MAX_ADDRESSES = 5
+"""Addresses that one attempt tries at most (RFC 5321, 5.1 asks for two)."""
+
+_log = logging.getLogger("mqcd.deliver")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoHost:
+    """No host of the destination will do; about the one that says most, of equals the last one tried."""
+
+    reply: Reply
+    phase: Phase
+    host: str = ""
+    address: str = ""
+    session: str = ""
+    """Names the connection in the log; "" = none was tried."""
+    source: str = ""
+    """Our own address on it; "" = it was not made. The same of what follows."""
+    tls: str = ""
+    connect_ms: int = 0
+    ours: bool = False
+    """The own address that it was tried from was at fault."""
+    loops: bool = False
+    """The host is this machine."""
+    shortage: bool = False
+    """This machine had no descriptor, port or buffer left: no destination is at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Road:
+    """One way to one host."""
+
+    destination: Destination
+    client: ClientSettings
+    """What holds for the address."""
+    host: str
+    address: str
+    source: str
+    """Own address to connect from; "" = the system's choice."""
+    zone: str
+
+
+async def connect(shop: Shop, hop: Hop, turn: int) -> Link | NoHost:
+    """A link in state READY, or why there is none. `turn` lets equal hosts, and equal own addresses, take
+    the lead in turns."""
+    destination = hop.destination
+    missing = NoHost(
+        reply=Reply(
+            code=451 if destination.relay else 550,
+            status="4.4.4" if destination.relay else "5.4.4",
+            text=f"no host of {destination.name} has an address",
+        ),
+        phase=Phase.ROUTE,
+    )
+    worst = missing
+    tried = 0
+    for host in order(destination, turn):
+        addresses = await _look_up(shop, destination, host)
+        if isinstance(addresses, NoHost):
+            # What may be better later goes before what never will, and what was tried before both.
+            if worst is missing or (worst.phase is Phase.ROUTE and addresses.reply.code < 500):
+                worst = addresses
+            if addresses.loops:
+                break
+            continue
+        for address in addresses:
+            if tried == MAX_ADDRESSES:
+                return worst
+            found = await _reach(shop, hop, host, address, turn)
+            if isinstance(found, Link) or found.shortage:
+                return found
+            # An address of a family that its zone has none of was not tried.
+            tried += bool(found.session)
+            if _telling(found) >= _telling(worst):
+                worst = found
+    return worst
+
+
+async def _look_up(shop: Shop, destination: Destination, host: str) -> Sequence[str] | NoHost:
+    """The addresses of a host that may be tried, none where it has none; or why they are not to be had."""
+    try:
+        found = await shop.resolver.addresses(host)
+    except NameNotFound:
+        return ()
+    except ResolveFailed as error:
+        reply = Reply(code=451, status="4.4.3", text=f"no answer from DNS: {error}")
+        return NoHost(reply=reply, phase=Phase.ROUTE, host=host, shortage=isinstance(error, LookupShortage))
+    if not found or destination.relay or shop.settings.local_mx:
+        return found
+    whys = {address: unfit(address) for address in found}
+    own = [address for address, why in whys.items() if not why and shop.dialer.is_own(address)]
+    if not own and (fit := [address for address, why in whys.items() if not why]):
+        return fit
+    # Hosts that are preferred no more than this machine would only send it back (RFC 5321, 5.1).
+    address, why = (own[0], "own") if own else next(iter(whys.items()))
+    text = f"{host} [{address}] is no address to send mail to: {why}"
+    return NoHost(
+        reply=Reply(code=550, status="5.4.6", text=text), phase=Phase.ROUTE, host=host, loops=bool(own)
+    )
+
+
+def _telling(found: NoHost) -> int:
+    """How much a failure says: a server that refused says more than one that was not there."""
+    return {Phase.ROUTE: 0, Phase.CONNECT: 1}.get(found.phase, 2)
+
+
+async def _reach(shop: Shop, hop: Hop, host: str, address: str, turn: int) -> Link | NoHost:
+    """One address, from the first of our own that can be used."""
+    policy = hop.policy
+    sources = sources_for(policy.sources, address, turn)
+    text = f"zone {policy.zone} has no address of its own to reach {host} [{address}] from"
+    reply = Reply(code=451, status="4.4.1", text=text)
+    found: Link | NoHost = NoHost(reply=reply, phase=Phase.CONNECT, host=host, address=address)
+    for source in sources:
+        found = await _reach_from(shop, hop, host, address, source)
+        if isinstance(found, Link) or not found.ours:
+            break
+    return found
+
+
+async def _reach_from(shop: Shop, hop: Hop, host: str, address: str, source: str) -> Link | NoHost:
+    """In clear where TLS may be done without and does not work."""
+    usual = shop.settings.client
+    client = client_for(usual, address) if usual.remotenets else usual
+    manners = manners_for(client, usual, hop)
+    opportunistic = manners.tls is TlsPolicy.MAY and not manners.implicit_tls and not manners.checked
+    if opportunistic and address in shop.tls_failures:
+        manners, opportunistic = replace(manners, tls=TlsPolicy.NONE), False
+    road = _Road(hop.destination, client, host, address, source, hop.policy.zone)
+    found = await _try(shop, road, manners)
+    if opportunistic and isinstance(found, NoHost) and _tls_failed(found):
+        _log.info(
+            "TLS with %s [%s] does not work, so mail goes in clear: %s",
+            *(host, address, found.reply.text),
+            extra={"session": found.session},
+        )
+        shop.tls_failures.note(address)
+        found = await _try(shop, road, replace(manners, tls=TlsPolicy.NONE))
+    return found
+
+
+def _tls_failed(found: NoHost) -> bool:
+    """Whether TLS does not work there. Somebody's tampering with its beginning (4.7.0) is another matter, and
+    so are files of our own (4.3.5, or a shortage)."""
+    return found.phase is Phase.TLS and found.reply.status not in ("4.7.0", "4.3.5") and not found.shortage
+
+
+async def _try(shop: Shop, road: _Road, manners: Manners) -> Link | NoHost:
+    link = Link(road.client, shop.clock, manners, road.host, road.address, shop.new_session())
+    shop.sweep.add(link)
+    found: Link | NoHost | None = None
+    try:
+        found = await _open(shop, road, link)
+    finally:
+        if found is not link:
+            link.leave()
+            shop.sweep.discard(link)
+    return found
+
+
+async def _open(shop: Shop, road: _Road, link: Link) -> Link | NoHost:
+    destination, host, address = road.destination, road.host, road.address
+    try:
+        await link.open(shop.dialer, destination.port, road.source)
+    except LocalShortage as error:
+        # No failure of the destination: an observer that counts failures would find all of them dead.
+        return _short(link, error, Phase.CONNECT)
+    except ConnectFailed as error:
+        shop.observer.connect_failed(shop.clock.now(), _told(road, link), str(error))
+        reply = Reply(code=451, status="4.4.1", text=f"no connection to {host} [{address}]: {error}")
+        return _failed(link, reply, Phase.CONNECT, ours=isinstance(error, SourceUnavailable))
+    shop.observer.connected(shop.clock.now(), _told(road, link))
+    try:
+        state = await link.greet()
+    except LocalShortage as error:
+        return _short(link, error, Phase.TLS)
+    except TlsFilesUnusable as error:
+        return _failed(link, Reply(code=451, status="4.3.5", text=str(error)), Phase.TLS)
+    except ConnectFailed as error:
+        reply = Reply(code=451, status="4.7.5", text=f"{error}; {host} [{address}]")
+        return _failed(link, reply, Phase.TLS)
+    if state is State.READY:
+        return link
+    reply = link.dialogue.end or Reply(code=451, status="4.4.2", text="session ended")
+    return _failed(link, reply, link.phase)
+
+
+def _short(link: Link, error: LocalShortage, phase: Phase) -> NoHost:
+    reply = Reply(code=451, status="4.3.0", text=f"no connection can be opened here: {error}")
+    return replace(_failed(link, reply, phase), shortage=True)
+
+
+def _failed(link: Link, reply: Reply, phase: Phase, *, ours: bool = False) -> NoHost:
+    return NoHost(
+        reply=reply,
+        phase=phase,
+        host=link.host,
+        address=link.address,
+        session=link.session,
+        source=link.source,
+        tls=link.tls,
+        connect_ms=link.connect_ms,
+        ours=ours,
+    )
+
+
+def _told(road: _Road, link: Link) -> Attempt:
+    """What observers hear of a connection, opened or not."""
+    return Attempt(
+        destination=road.destination.name,
+        zone=road.zone,
+        phase=Phase.CONNECT,
+        remote_host=road.host,
+        remote_addr=road.address,
+        source_addr=link.source or road.source,
+        connect_ms=link.connect_ms,
+        session=link.session,
+    )

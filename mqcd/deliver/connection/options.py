@@ -1,0 +1,55 @@
+"""How we speak to one address, by the settings for all, for its network, and by the hop's policy. Pure.
+
+Of the networks in `remotenets` that hold an address the first in the file counts; what it does not say is as
+for all. It changes what the client's settings say, not what a zone, a destination or a relay does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from mqcd.config.remotenets import RemoteNetSettings
+from mqcd.config.settings import ClientSettings
+from mqcd.deliver.routing.policy import Hop, tls_of
+from mqcd.deliver.routing.routing import within
+from mqcd.deliver.smtp.exchange import Manners
+
+_OVERRIDES = [field.name for field in fields(RemoteNetSettings) if field.name != "ip"]
+
+
+def client_for(client: ClientSettings, address: str) -> ClientSettings:
+    """The settings that hold for an IP address."""
+    for network in client.remotenets:
+        if within(network.ip, address):
+            given = {name: getattr(network, name) for name in _OVERRIDES}
+            return replace(
+                client, **{name: value for name, value in given.items() if value not in (None, "")}
+            )
+    return client
+
+
+def manners_for(client: ClientSettings, usual: ClientSettings, hop: Hop) -> Manners:
+    """How to speak to a host of a hop: `client` holds for its address, `usual` for all."""
+    policy = hop.policy
+    hello, tls = policy.helo, policy.tls
+    if client is not usual:
+        if hello == usual.announcehost:
+            hello = client.announcehost
+        if not policy.tls_chosen:
+            tls = tls_of(client)
+    return Manners(
+        hello=hello,
+        maxpipeline=client.maxpipeline,
+        say_helo=client.say_helo,
+        fallback_helo=client.fallback_helo,
+        chunking=client.ext_chunking,
+        lmtp=policy.lmtp,
+        relay=hop.destination.relay,
+        tls=tls,
+        implicit_tls=policy.implicit_tls,
+        checked=policy.checked,
+        trust=str(client.trust or ""),
+        certificate=policy.certificate,
+        key=policy.key,
+        login=policy.login,
+    )

@@ -1,0 +1,63 @@
+"""From what happened to a recipient to the verdict that the store records. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Phase, Recipient, Verdict
+from mqcd.core.reply import Reply
+from mqcd.core.schedule import RetrySchedule
+from mqcd.deliver.lanes.lane import Feedback
+from mqcd.deliver.smtp.exchange import Outcome, Result
+
+BROKEN = Reply(code=451, status="4.4.2", text="connections break")
+INTERNAL = Reply(code=451, status="4.3.0", text="internal error; the log of this server says more")
+
+
+def verdict_on(
+    recipient: Recipient,
+    outcome: Outcome,
+    attempt: Attempt,
+    schedule: RetrySchedule,
+    now: int,
+    *,
+    may_expire: bool,
+    latest: int | None = None,
+) -> Verdict:
+    """The verdict at wall time `now`; a recipient that may not wait any longer expires, if it may at all. One
+    that may is due at `latest` or before (None = when its schedule says)."""
+    if outcome.result is Result.DELIVERED:
+        return Delivered(reply=outcome.reply, attempt=attempt)
+    if outcome.result is Result.BOUNCED:
+        return Bounced(reply=outcome.reply, attempt=attempt)
+    due = schedule.next_due(recipient, now, may_expire=may_expire)
+    if due is None:
+        return Expired(reply=outcome.reply, attempt=attempt)
+    if latest is not None:
+        due = min(due, latest)
+    warns = schedule.warns(recipient, now) if may_expire else None
+    return Deferred(
+        reply=outcome.reply,
+        attempt=attempt,
+        due=due,
+        possibly_delivered=outcome.possibly_delivered,
+        warning=schedule.expires(recipient, now) if warns is not None and warns <= now else 0,
+    )
+
+
+def failure(reply: Reply, phase: Phase) -> Outcome:
+    """The outcome of an attempt that never came to a transaction."""
+    result = Result.BOUNCED if reply.permanent else Result.DEFERRED
+    return Outcome(result=result, reply=reply, phase=phase)
+
+
+def feedback_of(outcomes: Sequence[Outcome]) -> Feedback:
+    """What a transaction's outcomes say of how much its server will take.
+
+    421 at any point, and a temporary reply to MAIL, DATA or the final dot, are the server's word on its
+    own state; one to RCPT is about the recipient, or about greylisting, and no measure of either.
+    """
+    if any(outcome.result is not Result.DEFERRED for outcome in outcomes):
+        return Feedback.GOOD
+    whole = any(outcome.phase is not Phase.RCPT or outcome.reply.code == 421 for outcome in outcomes)
+    return Feedback.PUSHED_BACK if whole else Feedback.NEUTRAL

@@ -1,0 +1,287 @@
+"""One task for one connection of a lane: open it, try job after job over it, keep it a while, close it.
+
+Guarantees: every job that it takes ends settled, put back or parked, whatever happens; an error of our own
+is logged, costs the recipients at hand one deferral (4.3.0) and this connection, and nothing else.
+Settings read: deliver maxmessages, maxconntime, maxidletime, client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from mqcd.core.model import Attempt, Phase
+from mqcd.core.reply import Reply
+from mqcd.core.spid import format_spid
+from mqcd.deliver.connection.attempt import End, transact
+from mqcd.deliver.connection.connecting import NoHost, connect
+from mqcd.deliver.connection.link import Link
+from mqcd.deliver.connection.shop import Shop
+from mqcd.deliver.connection.verdicts import BROKEN, INTERNAL, failure, feedback_of
+from mqcd.deliver.lanes.lane import Feedback, Job, Lane
+from mqcd.deliver.smtp.exchange import Outcome
+
+SHORTAGE_MS = 10_000
+"""After which mail is tried again that this machine could open no connection for."""
+
+_log = logging.getLogger("mqcd.deliver")
+
+
+class Session:
+    """A connection of `lane`, from its first job on. `run` is its task's whole life."""
+
+    def __init__(
+        self,
+        shop: Shop,
+        lane: Lane,
+        job: Job,
+        *,
+        turn: int,
+        idle: dict[str, list[Session]],
+        changed: Callable[[], None],
+    ) -> None:
+        self._shop = shop
+        self.lane = lane
+        self._job: Job | None = job
+        self._turn = turn
+        self._idle = idle
+        self._changed = changed
+        self._link: Link | None = None
+        self._got_through = False
+        self.began = shop.clock.monotonic()
+        """When the attempt at hand began."""
+        self._task: asyncio.Task[None] | None = None
+        self._taken_back = False
+        self._offer: asyncio.Future[Job | None] | None = None
+        self.deadline = 0
+
+    @property
+    def dot_sent(self) -> bool:
+        """Whether a final dot is out and unanswered."""
+        return self._link is not None and self._link.dialogue.dot_sent
+
+    @property
+    def at_work(self) -> tuple[Job, int] | None:
+        """The job that is being tried, and since when; None without."""
+        return None if self._job is None else (self._job, self.began)
+
+    @property
+    def may_be_taken_back(self) -> bool:
+        """Whether its attempt can be cut off as if it had not been made: no content has gone out."""
+        if self._job is None or self._task is None:
+            return False
+        return self._link is None or not self._link.content_begun
+
+    # ------------------------------------------------------------ from outside
+
+    def take_back(self) -> None:
+        """Cut the attempt off: its job waits on, without a verdict, and the connection is closed."""
+        if self._task is not None:
+            self._taken_back = True
+            self._task.cancel()
+
+    def hand(self, job: Job) -> None:
+        """More work for an idle session that was taken off the idle list."""
+        if self._offer is not None and not self._offer.done():
+            self._offer.set_result(job)
+
+    def expire(self) -> None:
+        """It was idle for too long, or is no longer wanted: close."""
+        if self._offer is None or self._offer.done():
+            return
+        waiting = self._idle.get(self.lane.name, [])
+        if self in waiting:
+            waiting.remove(self)
+            self._shop.table.slots.left(self.lane)
+            self._offer.set_result(None)
+
+    async def run(self) -> None:
+        """Until the lane has no work for it, or it breaks."""
+        self._task = asyncio.current_task()
+        try:
+            await self._work()
+        except asyncio.CancelledError:
+            self._abandon()
+        except Exception:
+            self._own_fault()
+        finally:
+            self._leave()
+
+    # ------------------------------------------------------------ the life of a connection
+
+    async def _work(self) -> None:
+        job = self._job
+        if job is None or not await self._connect(job):
+            return
+        policy = job.hop.policy
+        while (job := self._job) is not None and self._link is not None:
+            if job.hop.policy is not policy and job.hop.policy != policy:
+                # Settings were read anew: nothing goes out on terms that hold no longer.
+                self._job = None
+                self._again(job)
+                break
+            self.began = self._shop.clock.monotonic()
+            end = await transact(self._shop, self._link, job, self._is_last(self._link))
+            self._job = None
+            _AFTER[end](self, job)
+            if end is not End.KEPT:
+                break
+            if self._shop.settler.crowded or self._shop.settler.paused:
+                await self._shop.settler.room()
+            self._job = await self._next_job()
+        if self._link is not None:
+            await self._link.quit()
+
+    async def _connect(self, job: Job) -> bool:
+        shop = self._shop
+        started = shop.clock.monotonic()
+        found = await connect(shop, job.hop, self._turn)
+        if isinstance(found, Link):
+            self._link = found
+            self._got_through = True
+            shop.table.opened(self.lane)
+            return True
+        self._job = None
+        self._unreachable(job, found, started)
+        return False
+
+    def _unreachable(self, job: Job, found: NoHost, started: int) -> None:
+        """No host would do: this job was tried; what else waits for the destination is not.
+
+        Where other connections work, the server has enough of them, and the job goes over those. Otherwise
+        the destination is suspended, and probed in its own time, with this job's mail, too: that does not
+        wait for its retry delay.
+        """
+        if found.shortage:
+            self._no_room(job, found.reply)
+            return
+        now = self._shop.clock.monotonic()
+        if self.lane.working and found.phase in (Phase.CONNECT, Phase.GREETING) and not found.reply.permanent:
+            self._shop.give(self._shop.table.failed(self.lane, now, found.reply))
+            self._shop.table.put_back(self.lane, job)
+            return
+        attempt = Attempt(
+            destination=job.hop.destination.name,
+            zone=job.hop.policy.zone,
+            phase=found.phase,
+            remote_host=found.host,
+            remote_addr=found.address,
+            source_addr=found.source,
+            tls=found.tls,
+            connect_ms=found.connect_ms,
+            attempt_ms=now - started - found.connect_ms,
+            session=found.session,
+            at=self._shop.clock.now(),
+        )
+        outcome = failure(found.reply, found.phase)
+        if found.reply.permanent:
+            self._settle_all(job, outcome, attempt)
+            return
+        give = self._shop.table.failed(self.lane, now, found.reply)
+        self._settle_all(job, outcome, attempt, self.lane.comes_back(now))
+        self._shop.give(give)
+
+    def _no_room(self, job: Job, reply: Reply) -> None:
+        """Nobody was asked: no verdict, no attempt, and nothing against the destination."""
+        shop = self._shop
+        shop.shortage(reply)
+        shop.settler.park(job.recipients, shop.clock.now() + SHORTAGE_MS)
+
+    async def _next_job(self) -> Job | None:
+        shop = self._shop
+        if shop.stopping or self._link is None or self._worn(self._link):
+            return None
+        job = shop.table.next_job(self.lane, shop.clock.monotonic())
+        idle_ms = shop.settings.maxidletime
+        if job is not None or not idle_ms or not shop.table.keep(self.lane):
+            return job
+        self._offer = asyncio.get_running_loop().create_future()
+        self._idle.setdefault(self.lane.name, []).append(self)
+        self.deadline = shop.clock.monotonic() + idle_ms
+        if shop.settings.maxconntime:
+            self.deadline = min(self.deadline, self._link.opened + shop.settings.maxconntime)
+        shop.sweep.add(self)
+        self._changed()
+        try:
+            return await self._offer
+        finally:
+            shop.sweep.discard(self)
+
+    def _worn(self, link: Link) -> bool:
+        settings = self._shop.settings
+        old = 0 < settings.maxconntime <= self._shop.clock.monotonic() - link.opened
+        return old or 0 < settings.maxmessages <= link.transactions
+
+    def _is_last(self, link: Link) -> bool:
+        limit = self._shop.settings.maxmessages
+        return 0 < limit <= link.transactions + 1
+
+    # ------------------------------------------------------------ after a transaction, see _AFTER
+
+    def _went_through(self, job: Job) -> None:
+        now = self._shop.clock.monotonic()
+        feedback = Feedback.NEUTRAL if self._link is None else feedback_of(self._link.dialogue.outcomes)
+        self._shop.table.went_through(self.lane, now, now - self.began, feedback)
+
+    def _broke(self, job: Job) -> None:
+        end = None if self._link is None else self._link.dialogue.end
+        now = self._shop.clock.monotonic()
+        self._shop.give(self._shop.table.broke(self.lane, now, end or BROKEN))
+
+    def _again(self, job: Job) -> None:
+        self._shop.table.put_back(self.lane, job)
+
+    def _no_store(self, job: Job) -> None:
+        self._shop.settler.park(job.recipients, 0)
+
+    def _no_content(self, job: Job) -> None:
+        """Never a verdict: an unreadable content says nothing about the recipient, so it waits."""
+        shop = self._shop
+        shop.settler.park(job.recipients, shop.clock.now() + shop.schedule.delays[0])
+
+    # ------------------------------------------------------------ the end
+
+    def _abandon(self) -> None:
+        """Cut short by a stop: who may have got the message is left to the store's next start."""
+        if self._job is None or self.dot_sent:
+            return
+        if self._taken_back and not self._shop.stopping:
+            self._shop.table.took_back(self.lane, self._job)
+        else:
+            self._shop.settler.park(self._job.recipients, 0)
+
+    def _own_fault(self) -> None:
+        job, self._job = self._job, None
+        about = {
+            "session": None if self._link is None else self._link.session,
+            "spid": None if job is None else format_spid(job.recipients[0].spid),
+        }
+        _log.exception("delivery to %s failed by an error of our own", self.lane.name, extra=about)
+        if job is not None:
+            name, now = job.hop.destination.name, self._shop.clock.now()
+            attempt = Attempt(destination=name, zone=job.hop.policy.zone, phase=Phase.CONNECT, at=now)
+            self._settle_all(job, failure(INTERNAL, attempt.phase), attempt)
+
+    def _settle_all(self, job: Job, outcome: Outcome, attempt: Attempt, within: int | None = None) -> None:
+        begin = "" if job.begun else job.hop.destination.name
+        self._shop.settle_all(job.recipients, outcome, attempt, job.hop.policy.schedule, begin, within)
+
+    def _leave(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._shop.sweep.discard(self._link)
+        if not self._idle.get(self.lane.name, True):
+            del self._idle[self.lane.name]
+        self._shop.table.closed(self.lane, self._shop.clock.monotonic(), working=self._got_through)
+        self._changed()
+
+
+_AFTER: dict[End, Callable[[Session, Job], None]] = {
+    End.KEPT: Session._went_through,
+    End.OVER: Session._went_through,
+    End.BROKEN: Session._broke,
+    End.STALE: Session._again,
+    End.STORE: Session._no_store,
+    End.CONTENT: Session._no_content,
+}

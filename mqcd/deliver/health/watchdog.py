@@ -1,0 +1,138 @@
+"""Finds what is stuck: attempts without an end, lanes without turns, domains without a route, mail past its
+age, and mail that the server may crash by. Pure.
+
+Nothing is done about it here. Each item has a key that stays the same while it lasts, so that it can be
+told once. Times are ms; `now` is monotonic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from mqcd.core.model import Area, AreaStats, Recipient
+from mqcd.core.spid import format_spid
+from mqcd.deliver.lanes.lane import Job, Lane
+
+AREAS = (Area.INCOMING, Area.DEFERRED)
+
+
+class Kind(Enum):
+    """What is stuck."""
+
+    ATTEMPT = "attempt"
+    """Recipients under way over a connection, without a verdict."""
+    LANE = "lane"
+    """Recipients that wait in the active set for a turn of their lane."""
+    ROUTE = "route"
+    """Recipients whose domain's route is being asked for."""
+    QUEUE = "queue"
+    """Mail in an area of the queue that is past its age limit."""
+    OUTCOME = "outcome"
+    """Recipients of one message whose outcome crashes have hidden again and again, see `suspects`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stuck:
+    """One item."""
+
+    kind: Kind
+    name: str
+    """A lane, a domain or an area; of outcomes the domain of the message's first recipient."""
+    message: str
+    """SPID of the message, or of the first one; "" where no message is known."""
+    recipients: int
+    """How many, as far as they are known; at least 1."""
+    since_ms: int
+    """For how long nothing has happened."""
+    why: str
+
+    @property
+    def key(self) -> tuple[Kind, str, str]:
+        """The same as long as the same is stuck."""
+        return self.kind, self.name, self.message if self.kind in (Kind.ATTEMPT, Kind.OUTCOME) else ""
+
+
+def attempts(jobs: Iterable[tuple[Job, int]], now: int, patience: int) -> Iterator[Stuck]:
+    """Of jobs under way and when each began, those that take too long."""
+    for job, began in jobs:
+        if now - began > patience:
+            yield Stuck(
+                kind=Kind.ATTEMPT,
+                name=job.hop.key,
+                message=format_spid(job.recipients[0].spid),
+                recipients=len(job.recipients),
+                since_ms=now - began,
+                why="the attempt does not end",
+            )
+
+
+def lanes(every: Iterable[Lane], now: int, patience: int) -> Iterator[Stuck]:
+    """Lanes whose first job has waited too long; all that wait as long count."""
+    for lane in every:
+        if lane.jobs and now - lane.jobs[0].since > patience:
+            late = [job for job in lane.jobs if now - job.since > patience]
+            yield Stuck(
+                kind=Kind.LANE,
+                name=lane.name,
+                message=format_spid(late[0].recipients[0].spid),
+                recipients=sum(len(job.recipients) for job in late),
+                since_ms=now - late[0].since,
+                why=_why(lane, now),
+            )
+
+
+def _why(lane: Lane, now: int) -> str:
+    if lane.suspended:
+        return "the destination is dead and its probe was not made"
+    if lane.asleep > now or any(limit.wait(1, now) for limit in lane.limits):
+        return "the rate lets nobody go"
+    if lane.connections:
+        return f"the {lane.connections} connections are slow"
+    return "no connection was opened"
+
+
+def routes(asked: Mapping[str, tuple[int, int]], now: int, patience: int) -> Iterator[Stuck]:
+    """Domains (with how many recipients, and since when) for which DNS does not end."""
+    for domain, (count, since) in asked.items():
+        if now - since > patience:
+            yield Stuck(
+                kind=Kind.ROUTE,
+                name=domain,
+                message="",
+                recipients=count,
+                since_ms=now - since,
+                why="the route of the domain is still being asked for",
+            )
+
+
+def overdue(areas: Mapping[Area, AreaStats], wall: int, limit: int) -> Iterator[Stuck]:
+    """Areas whose oldest mail is older than `limit`, when all should have ended; at least one recipient."""
+    for area in AREAS:
+        oldest = areas[area].oldest
+        if oldest is not None and wall - oldest > limit:
+            yield Stuck(
+                kind=Kind.QUEUE,
+                name=area.value,
+                message="",
+                recipients=1,
+                since_ms=wall - oldest,
+                why="its oldest mail is past its age limit",
+            )
+
+
+def outcomes(suspects: Iterable[Recipient], wall: int) -> Iterator[Stuck]:
+    """Recipients whose outcome crashes have hidden again and again, message by message."""
+    messages: dict[int, list[Recipient]] = {}
+    for each in suspects:
+        messages.setdefault(each.spid, []).append(each)
+    for spid, recipients in messages.items():
+        yield Stuck(
+            kind=Kind.OUTCOME,
+            name=recipients[0].domain,
+            message=format_spid(spid),
+            recipients=len(recipients),
+            since_ms=max(wall - recipients[0].envelope.received, 0),
+            why=f"crashes have hidden the outcome of {max(each.unknowns for each in recipients)} attempts",
+        )

@@ -1,0 +1,69 @@
+"""Figures over all lanes, taken in one walk: what waits, how many connections, how old the oldest is. Pure.
+
+The walk looks at each lane and each job once, without making anything for it: ten thousand lanes take some
+milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+
+from mqcd.deliver.lanes.lane import Job, Lane
+
+_NEVER = 1 << 63
+"""Later than any time."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gauges:
+    """Delivery at one moment."""
+
+    lanes: int
+    """With recipients in the active set or with connections, or suspended."""
+    connections: Mapping[str, int]
+    """Open or being opened, by zone; "" is mail that no zone takes."""
+    site_connections: Mapping[str, int]
+    """The same by destination, for those that were asked for; "" are all others."""
+    waiting: Mapping[str, int]
+    """Recipients that wait in the active set, by destination, likewise."""
+    oldest: Mapping[str, int]
+    """By destination, when the oldest message in the active set was accepted, ms. All destinations."""
+
+
+def gauge(lanes: Iterable[Lane], under_way: Iterable[tuple[Job, int]], sites: Container[str]) -> Gauges:
+    """The figures of all lanes, those of the destinations in `sites` apart."""
+    used = 0
+    connections: Counter[str] = Counter()
+    site_connections: Counter[str] = Counter()
+    waiting: Counter[str] = Counter()
+    oldest: dict[str, int] = {}
+    for lane in lanes:
+        if not (lane.waiting or lane.aside or lane.connections or lane.suspended):
+            continue
+        used += 1
+        name = lane.hop.destination.name
+        site = name if name in sites else ""
+        if lane.connections:
+            connections[lane.hop.policy.zone] += lane.connections
+            site_connections[site] += lane.connections
+        if lane.waiting or lane.aside:
+            waiting[site] += lane.waiting + lane.aside
+        if jobs := lane.jobs:
+            received = jobs[0].recipients[0].envelope.received
+            if len(jobs) > 1:
+                received = min([job.recipients[0].envelope.received for job in jobs])
+            if received < oldest.get(name, _NEVER):
+                oldest[name] = received
+    for job, _ in under_way:
+        name, received = job.hop.destination.name, job.recipients[0].envelope.received
+        if received < oldest.get(name, _NEVER):
+            oldest[name] = received
+    return Gauges(
+        lanes=used,
+        connections=connections,
+        site_connections=site_connections,
+        waiting=waiting,
+        oldest=oldest,
+    )

@@ -1,0 +1,89 @@
+"""What becomes of recipients that the lane table gives back: parked until a time, or judged. Pure.
+
+Mail expires only by a failure, and nobody may wait for ever where no attempt is made:
+
+* Behind a dead destination the failure of its last probe counts for all who have reached their age
+  limit. They come back after each probe, which the first retry delay is the longest time to, and who is
+  overdue then is not passed over.
+* What the sender is told of a delay is told of these too, with the same failure; they wait on as before.
+* Who has had no turn for the sake of a rate, or of a lane that does not get on, has `grace` longer, and
+  so long from the start of the server, so that a long stop leaves everybody time for an attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mqcd.core.model import Recipient
+from mqcd.core.reply import Reply
+from mqcd.core.schedule import LAST_CHANCE_MS, RetrySchedule
+from mqcd.deliver.lanes.lane import Give, Lane, Why
+
+NO_TURN = Reply(code=451, status="4.4.7", text="its turn did not come in time, no attempt was made")
+_DEAD = Reply(code=451, status="4.4.1", text="the destination cannot be reached")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Recipients whose waiting ends as if they had been tried and had failed."""
+
+    lane: Lane
+    recipients: list[Recipient]
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """What to do with those that are given back."""
+
+    judged: list[Judged]
+    warned: list[tuple[int, Judged]]
+    """Who waits on, until the wall time in front, and whose sender is to hear of it."""
+    parked: Mapping[int, list[Recipient]]
+    """By the time until when, wall ms."""
+
+
+def part(gives: Iterable[Give], now: int, uptime: int) -> Parted:
+    """Who waits until when, and whose time is over; `now` is wall time, ms, `uptime` of the server too."""
+    judged: list[Judged] = []
+    warned: dict[tuple[int, int, str], Judged] = {}
+    parked: dict[int, list[Recipient]] = {}
+    for give in gives:
+        schedule = give.lane.hop.policy.schedule
+        reply = (give.lane.failure or _DEAD) if give.why is Why.DEAD else NO_TURN
+        until = now + give.after
+        over = []
+        for recipient in give.recipients:
+            if is_over(recipient, schedule, give.why, now, uptime):
+                over.append(recipient)
+                continue
+            limit = schedule.expires(recipient, now)
+            end = min(until, max(limit, now + LAST_CHANCE_MS)) if limit > now else until
+            if is_late(recipient, schedule, now):
+                key = end, recipient.spid, give.lane.name
+                warned.setdefault(key, Judged(give.lane, [], reply)).recipients.append(recipient)
+            else:
+                parked.setdefault(end, []).append(recipient)
+        if over:
+            judged.append(Judged(give.lane, over, reply))
+    return Parted(judged, [(end, each) for (end, _, _), each in warned.items()], parked)
+
+
+def is_over(recipient: Recipient, schedule: RetrySchedule, why: Why, now: int, uptime: int) -> bool:
+    """Whether a recipient that is not tried has waited long enough."""
+    limit = schedule.expires(recipient, now)
+    if why is Why.DEAD:
+        return now >= limit
+    return uptime >= grace(schedule) and now >= limit + grace(schedule)
+
+
+def is_late(recipient: Recipient, schedule: RetrySchedule, now: int) -> bool:
+    """Whether its sender is to hear now that it waits."""
+    warns = schedule.warns(recipient, now)
+    return warns is not None and warns <= now
+
+
+def grace(schedule: RetrySchedule) -> int:
+    """How much longer than its age limit mail may wait for its turn, ms."""
+    return schedule.longest

@@ -1,0 +1,150 @@
+"""Which domains claims pass over, and until when: of lanes that are suspended, or hold their share. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import TypeVar, overload
+
+from mqcd.deliver.lanes.lane import MOST_GRACE_MS, Lane
+
+T = TypeVar("T")
+MAX_DOMAINS = 1000
+"""Domains of a suspended lane that are named to the store; others are claimed and given back."""
+
+
+class Skip(Mapping[str, int]):
+    """Domains that one claim passes over, and until when. Those of dead lanes are looked up as they are asked
+    for: there may be tens of thousands, and a claim meets few of them."""
+
+    def __init__(
+        self, resting: Mapping[str, int], dead: Mapping[str, Lane], homes: Mapping[str, Lane], now: int
+    ) -> None:
+        self._resting = resting
+        self._dead = dead
+        self._homes = homes
+        self._now = now
+        self._from = 0
+
+    def counted_from(self, time: int) -> Skip:
+        """The same, with `time` for what is now."""
+        self._from = time
+        return self
+
+    def __getitem__(self, domain: str) -> int:
+        if until := self.get(domain, 0):
+            return until
+        raise KeyError(domain)
+
+    @overload
+    def get(self, key: str, /) -> int | None: ...
+    @overload
+    def get(self, key: str, /, default: int | T) -> int | T: ...
+    def get(self, key: str, /, default: int | T | None = None) -> int | T | None:
+        """Until when a domain is passed over."""
+        lane = self._homes.get(key)
+        if lane is None:
+            return default
+        rest = lane.until_probed(self._now) if lane.suspended else self._resting.get(key, 0)
+        return self._from + rest if rest > 0 else default
+
+    def __iter__(self) -> Iterator[str]:
+        dead = [domain for lane in self._dead.values() for domain in lane.domains]
+        return (domain for domain in (*self._resting, *dead) if self.get(domain, 0))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return bool(self._resting or self._dead)
+
+
+class Passing:
+    """By domain, the lane that alone takes its mail; and the lanes whose domains may be passed over."""
+
+    def __init__(self) -> None:
+        self._dead: dict[str, Lane] = {}
+        self._resting: dict[str, Lane] = {}
+        self._homes: dict[str, Lane] = {}
+
+    def clear(self) -> None:
+        """Domains may have other lanes from now on."""
+        for lane in self._homes.values():
+            lane.domains.clear()
+        self._homes.clear()
+
+    def add(self, lane: Lane) -> None:
+        """Its domains are passed over for as long as it says so."""
+        if lane.suspended:
+            self._dead[lane.name] = lane
+        else:
+            self._resting[lane.name] = lane
+
+    def revived(self, lane: Lane) -> None:
+        """A lane is suspended no more."""
+        self._dead.pop(lane.name, None)
+
+    def belongs(self, domain: str, lane: Lane) -> None:
+        """All mail of a domain goes by this lane."""
+        before = self._homes.get(domain)
+        if before is lane:
+            return
+        if before is not None:
+            del self._homes[domain]
+            before.domains.discard(domain)
+        if len(lane.domains) < MAX_DOMAINS:
+            lane.domains.add(domain)
+            self._homes[domain] = lane
+
+    def forget(self, lane: Lane) -> None:
+        """There is no such lane any more."""
+        self._dead.pop(lane.name, None)
+        self._resting.pop(lane.name, None)
+        for domain in lane.domains:
+            self._homes.pop(domain, None)
+
+    def skip(self, now: int) -> Skip:
+        """Domains that claims pass over, and for how many ms from now."""
+        skipped: dict[str, int] = {}
+        for lane in tuple(self._resting.values()):
+            rest = 0 if lane.suspended else lane.passed_over(now)
+            if rest > 0:
+                skipped.update(dict.fromkeys(lane.domains, rest))
+            else:
+                del self._resting[lane.name]
+        return Skip(skipped, self._dead, self._homes, now)
+
+    def is_dead(self, domain: str) -> bool:
+        """Whether a domain that claims pass over is so because its destination is suspended."""
+        lane = self._homes.get(domain)
+        return lane is not None and lane.suspended
+
+    def __bool__(self) -> bool:
+        return bool(self._dead)
+
+    def dead(self, domains: Collection[str] | None) -> list[Lane]:
+        """Suspended lanes that take mail for `domains` (None = any), or may take it."""
+        lanes = list(self._dead.values())
+        if domains is None:
+            return lanes
+        homes = {self._homes.get(domain) for domain in domains}
+        unknown = None in homes
+        return [lane for lane in lanes if lane in homes or (unknown and _has_others(lane))]
+
+    @property
+    def suspended(self) -> int:
+        """How many lanes are suspended."""
+        return len(self._dead)
+
+    def deserted(self, now: int) -> list[Lane]:
+        """Suspended lanes whose probe should have begun, and nobody came for it: no mail waits for them."""
+        return [
+            lane
+            for lane in self._dead.values()
+            if not lane.jobs and not lane.connections and not lane.aside
+            if now > lane.until + MOST_GRACE_MS
+        ]
+
+
+def _has_others(lane: Lane) -> bool:
+    """Whether a lane may have mail for domains of which it is not known."""
+    return not lane.hop.sole or len(lane.domains) >= MAX_DOMAINS

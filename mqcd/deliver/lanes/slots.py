@@ -1,0 +1,162 @@
+"""Who may have one more of the connections that `maxconnections` allows. Pure.
+
+A destination *answers* when its transactions take no longer than `PROMPT_MS`, smoothed, and one of those
+under way has ended, or began, in the last `TRIAL_MS`. All others are in doubt: slow, dead, or not known yet.
+
+* A quarter of the connections is kept for destinations that answer.
+* Another quarter may also be used by those that are not known yet, with one connection each, so that they
+  can show that they do.
+* All others share the half that is left, so tarpits, however many, hold up nobody else. Who has to wait for
+  that stands outside the line of lanes, and costs nothing meanwhile.
+* Where those in doubt hold more than this half (they were not known, or have fallen silent since), attempts
+  that last longer than `TRIAL_MS` are taken back as soon as others wait (see `overdrawn`).
+
+With a single lane in the table nothing is kept for anybody.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from mqcd.deliver.lanes.lane import Lane
+from mqcd.deliver.lanes.turns import Turns
+
+
+def divide(most: int) -> tuple[int, int]:
+    """How many of `most` connections those in doubt may have in all, and how many with those of them that are
+    not known yet."""
+    kept = -(-most // 4) if most > 2 else 0
+    trial = max(most // 4, 1) if most > 1 else 0
+    return most - kept - trial, most - kept
+
+
+class Slots:
+    """All connections of one table."""
+
+    def __init__(self, turns: Turns, most: int) -> None:
+        """`turns`: the lanes that stand in line."""
+        self._turns = turns
+        self.taken = 0
+        """Open or being opened."""
+        self.idle = 0
+        """Of those, open and without work."""
+        self.doubted = 0
+        """Of `taken`, to destinations in doubt."""
+        self.crowded = False
+        """Whether lanes stand in line while all are in use."""
+        self._held: deque[Lane] = deque()
+        self._held_new: deque[Lane] = deque()
+        """Not known yet."""
+        self.rebind(most)
+
+    def rebind(self, most: int) -> None:
+        """Another number of connections; who was kept waiting is to be asked about again."""
+        self._most = most
+        self._doubted_most, self._new_most = divide(most)
+        for lane in (*self._held, *self._held_new):
+            lane.held = False
+        self._held.clear()
+        self._held_new.clear()
+
+    @property
+    def full(self) -> bool:
+        """Whether nobody may have one more."""
+        return 0 < self._most <= self.taken
+
+    def opened(self, lane: Lane) -> None:
+        """A lane has one more."""
+        lane.connections += 1
+        self.taken += 1
+        self.doubted += lane.doubted
+
+    def closed(self, lane: Lane) -> None:
+        """A lane has one less."""
+        lane.connections -= 1
+        self.taken -= 1
+        self.doubted -= lane.doubted
+
+    def start(self, lane: Lane, now: int) -> bool:
+        """A lane has work for a connection; whether that is an idle one. If not it has one more."""
+        if lane.connections == lane.idle:
+            lane.begun = now
+        if not lane.idle:
+            self.opened(lane)
+            return False
+        self.left(lane)
+        return True
+
+    def rest(self, lane: Lane) -> None:
+        """A connection of a lane is idle."""
+        # The lane's own mail may go over this one, whatever is held back.
+        lane.held = False
+        lane.idle += 1
+        self.idle += 1
+
+    def left(self, lane: Lane) -> None:
+        """An idle connection of a lane is so no longer."""
+        lane.idle -= 1
+        self.idle -= 1
+
+    def judge(self, lane: Lane, now: int) -> None:
+        """Look whether a lane answers."""
+        doubted = not lane.answers(now)
+        if doubted is not lane.doubted:
+            lane.doubted = doubted
+            self.doubted += lane.connections if doubted else -lane.connections
+
+    def refuses(self, lane: Lane, now: int, single: bool) -> bool:
+        """Whether a lane may not have one more, though not all are in use; it is held back then.
+
+        `single`: there is no other lane.
+        """
+        self.judge(lane, now)
+        if not lane.doubted or single or not self._most or self.doubted < self._doubted_most:
+            return False
+        new = _is_new(lane)
+        if new and self.doubted < self._new_most:
+            return False
+        (self._held_new if new else self._held).append(lane)
+        lane.held = True
+        return True
+
+    def released(self) -> Iterator[Lane]:
+        """Lanes that were held back and may be asked about again."""
+        room = self._new_most - self.doubted
+        while room > 0 and self._held_new:
+            room -= 1
+            yield self._let_go(self._held_new)
+        room = self._doubted_most - self.doubted
+        while room > 0 and self._held:
+            room -= 1
+            yield self._let_go(self._held)
+
+    def _let_go(self, held: deque[Lane]) -> Lane:
+        lane = held.popleft()
+        lane.held = False
+        return lane
+
+    @property
+    def scarce(self) -> bool:
+        """Whether somebody waits for a connection that `maxconnections` does not allow."""
+        return self.crowded or bool(self._held or self._held_new)
+
+    def others_wait(self, lane: Lane) -> bool:
+        """Whether lanes besides this one wait for a connection like those that it has."""
+        if self.crowded and self._turns.standing > lane.queued:
+            return True
+        return lane.doubted and len(self._held) + len(self._held_new) > lane.held
+
+    @property
+    def overdrawn(self) -> int:
+        """How many attempts to destinations in doubt are to be taken back, if they last for long: as many as
+        there are above their half, and lanes that wait for them."""
+        over = self.doubted - self._doubted_most if self._most else 0
+        if over <= 0:
+            return 0
+        return min(over, len(self._held_new) + (self._turns.standing if self.full else 0))
+
+
+def _is_new(lane: Lane) -> bool:
+    """Whether it is not known yet, and has no connection that will show."""
+    return lane.unknown and not lane.connections and not lane.pace.recent

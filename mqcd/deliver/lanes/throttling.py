@@ -1,0 +1,184 @@
+"""Holds lanes back for the sake of rates: who waits for tokens, where, and when to look again. Pure.
+
+A lane without tokens of its own sleeps, so does a whole zone; a job whose sender has none steps aside,
+out of its lane, since the next job may have another sender. Nothing is polled: each waits for an alarm
+at the time of its next token. The table asks `take` for a lane's next job, and `due` when time has passed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from heapq import heappop, heappush
+
+from mqcd.core.model import Recipient
+from mqcd.deliver.lanes.lane import Bounds, Job, Lane
+from mqcd.deliver.lanes.rates import Limit, Limits
+from mqcd.deliver.lanes.turns import Turns, Zone
+
+
+class Throttle:
+    """All that rates have to say in one table of lanes."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._rates = Limits()
+        self._aside: dict[Limit, deque[tuple[Lane, Job]]] = {}
+        """By sender's limit: jobs that wait for its tokens, in order of arrival."""
+        self._alarms: list[tuple[int, int, Lane | Zone | Limit]] = []
+        self._count = 0
+        self.senders = False
+        """Whether some senders have limits."""
+
+    def rebind(self, bounds: Bounds, lanes: Iterable[Lane], now: int) -> None:
+        """Go by other rates. What is used up stays so; all who wait are looked at again."""
+        self._rates.rebind(bounds.zone_rates, bounds.sender_rates, now)
+        self.senders = bool(bounds.sender_rates)
+        self.release()
+        self._alarms.clear()
+        for limit in (*self._rates.zones.values(), *self._rates.senders.values()):
+            limit.held = limit.wakes = 0
+        for lane in lanes:
+            lane.asleep = 0
+            lane.limits = ()
+            if lane.limit is not None:
+                lane.limit.held = 0
+            self.limit_lane(lane, now)
+            for job in lane.jobs:
+                job.limit = self._rates.of_sender(job.recipients[0].envelope.sender)
+                if job.limit is not None:
+                    job.limit.held += len(job.recipients)
+            if lane.suspended:
+                self.alarm(lane.until, lane)
+            if lane.jobs:
+                self._turns.push(lane)
+        self._turns.wake_all()
+
+    def release(self) -> None:
+        """Back into their lanes with all who stand aside."""
+        for jobs in self._aside.values():
+            for lane, job in reversed(jobs):
+                lane.come_back(job)
+        self._aside.clear()
+
+    def alarm(self, at: int, what: Lane | Zone | Limit) -> None:
+        """Look at a lane, a zone or a sender's jobs again at a time."""
+        self._count += 1
+        heappush(self._alarms, (at, self._count, what))
+
+    def next_alarm(self) -> int | None:
+        """When `due` has something new to say."""
+        alarms = self._alarms
+        while alarms and not _meant(alarms[0][0], alarms[0][2]):
+            heappop(alarms)
+        return alarms[0][0] if alarms else None
+
+    def due(self, now: int) -> None:
+        """Give those whose time has come their turns."""
+        alarms = self._alarms
+        while alarms and alarms[0][0] <= now:
+            at, _, what = heappop(alarms)
+            if isinstance(what, Zone):
+                if what.asleep == at:
+                    self._turns.wake(what)
+            elif isinstance(what, Limit):
+                if what.wakes == at:
+                    self._wake_sender(what, now)
+            elif what.jobs:
+                self._turns.push(what)
+
+    def limit_lane(self, lane: Lane, now: int) -> None:
+        """The limits that hold for a lane are those of its policy now."""
+        policy = lane.hop.policy
+        if policy.rate is None:
+            lane.limit = None
+        elif lane.limit is None:
+            lane.limit = Limit(policy.rate)
+        elif lane.limit.rate != policy.rate:
+            lane.limit.change(policy.rate, now)
+        limits = (lane.limit, self._rates.zones.get(policy.zone))
+        for limit in lane.limits:
+            limit.held -= lane.waiting + lane.aside
+        lane.limits = tuple(limit for limit in limits if limit is not None)
+        for limit in lane.limits:
+            limit.held += lane.waiting + lane.aside
+
+    def of_sender(self, recipient: Recipient) -> Limit | None:
+        """The limit of a recipient's sender."""
+        return self._rates.of_sender(recipient.envelope.sender)
+
+    def by_age(self, lane: Lane) -> bool:
+        """Whether who is next in its zone has to be asked for each job: tokens there go by age."""
+        return lane.hop.policy.zone in self._rates.zones
+
+    def take(self, lane: Lane, now: int) -> Job | None:
+        """The lane's next job, charged to its limits; None: it has to wait, or has none."""
+        while lane.jobs and lane.asleep <= now:
+            job = lane.jobs[0]
+            if job.paid:
+                return lane.take_off()
+            limits = (*lane.limits, job.limit) if job.limit else lane.limits
+            size = min([len(job.recipients), *(limit.burst for limit in limits)])
+            if job.limit and (wait := job.limit.wait(size, now)):
+                self._set_aside(lane, job.limit, now + wait)
+                continue
+            for limit in lane.limits:
+                if wait := limit.wait(size, now):
+                    self._sleep(lane, limit, now + wait)
+                    return None
+            for limit in limits:
+                limit.take(size, now)
+            lane.split_first(size)
+            lane.jobs[0].paid = True
+            return lane.take_off()
+        return None
+
+    def _sleep(self, lane: Lane, limit: Limit, until: int) -> None:
+        """A lane, or its whole zone, has nothing to start until then."""
+        if limit is lane.limit:
+            lane.asleep = until
+            self.alarm(until, lane)
+            return
+        zone = self._turns.zone(lane.hop.policy.zone)
+        zone.asleep = until
+        self.alarm(until, zone)
+        self._turns.push(lane)
+
+    def _set_aside(self, lane: Lane, limit: Limit, until: int) -> None:
+        job = lane.step_aside()
+        line = self._aside.setdefault(limit, deque())
+        if line and job.order < line[0][1].order:
+            line.appendleft((lane, job))
+        else:
+            line.append((lane, job))
+        if not limit.wakes:
+            limit.wakes = until
+            self.alarm(until, limit)
+
+    def _wake_sender(self, limit: Limit, now: int) -> None:
+        """As many jobs as there are tokens for come back; the others wait for the next token."""
+        limit.wakes = 0
+        line = self._aside.get(limit, deque())
+        back: list[tuple[Lane, Job]] = []
+        size = 0
+        while line:
+            size += min(len(line[0][1].recipients), limit.burst)
+            if limit.wait(size, now):
+                break
+            back.append(line.popleft())
+        for lane, job in reversed(back):
+            lane.come_back(job)
+            self._turns.push(lane)
+        if line:
+            first = min(len(line[0][1].recipients), limit.burst)
+            limit.wakes = now + max(limit.wait(first, now), 1)
+            self.alarm(limit.wakes, limit)
+        else:
+            self._aside.pop(limit, None)
+
+
+def _meant(at: int, what: Lane | Zone | Limit) -> bool:
+    """Whether there is still something to look at then."""
+    if isinstance(what, Lane):
+        return bool(what.jobs) and (what.asleep == at or (what.suspended and what.until == at))
+    return at == (what.asleep if isinstance(what, Zone) else what.wakes)

@@ -1,0 +1,113 @@
+"""Which lane's turn it is: zones take turns, and each zone has an order of its own. Pure.
+
+* A named zone sends in order of arrival: of its lanes that stand in line, the one goes first whose head
+  of line came first into the active set.
+* In the default zone lanes take turns, one job each.
+* A zone that sleeps has no turns; its lanes keep their places.
+
+Each step costs the same however many lanes there are, or a logarithm of them in a named zone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush, heapreplace
+
+from mqcd.deliver.lanes.lane import Lane
+
+
+class Zone:
+    """The lanes of one zone that stand in line."""
+
+    __slots__ = ("_ordered", "_queue", "asleep", "in_line", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.asleep = 0
+        """Until when it has no turns; 0 = it has."""
+        self.in_line = False
+        self._queue: deque[Lane] = deque()
+        self._ordered: list[tuple[int, Lane]] = []
+
+    def __len__(self) -> int:
+        return len(self._ordered) if self.name else len(self._queue)
+
+    def push(self, lane: Lane) -> None:
+        """A lane with jobs joins, once."""
+        if self.name:
+            heappush(self._ordered, (lane.jobs[0].order, lane))
+        else:
+            self._queue.append(lane)
+
+    def pop(self) -> Lane:
+        """The lane whose turn it is leaves."""
+        if not self.name:
+            return self._queue.popleft()
+        heap = self._ordered
+        while True:
+            order, lane = heap[0]
+            # What stood at its head when it joined may have gone over a connection that became free.
+            if not lane.jobs or lane.jobs[0].order <= order:
+                return heappop(heap)[1]
+            heapreplace(heap, (lane.jobs[0].order, lane))
+
+
+class Turns:
+    """All lanes that stand in line."""
+
+    def __init__(self) -> None:
+        self._zones: dict[str, Zone] = {}
+        self._line: deque[Zone] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._line)
+
+    @property
+    def standing(self) -> int:
+        """Lanes in line, those of sleeping zones left out."""
+        return sum(len(zone) for zone in self._zones.values() if not zone.asleep)
+
+    def push(self, lane: Lane) -> None:
+        """A lane with jobs joins its zone's line, unless it stands there or is held back."""
+        if lane.queued or lane.held:
+            return
+        lane.queued = True
+        zone = self.zone(lane.hop.policy.zone)
+        zone.push(lane)
+        if not zone.in_line and not zone.asleep:
+            zone.in_line = True
+            self._line.append(zone)
+
+    def pop(self) -> Lane | None:
+        """The lane whose turn it is, out of line now; None when none stands there."""
+        while self._line:
+            zone = self._line.popleft()
+            zone.in_line = False
+            if zone.asleep or not zone:
+                continue
+            lane = zone.pop()
+            lane.queued = False
+            if zone:
+                zone.in_line = True
+                self._line.append(zone)
+            return lane
+        return None
+
+    def zone(self, name: str) -> Zone:
+        """The zone of that name."""
+        zone = self._zones.get(name)
+        if zone is None:
+            zone = self._zones[name] = Zone(name)
+        return zone
+
+    def wake(self, zone: Zone) -> None:
+        """A zone has its turns again."""
+        zone.asleep = 0
+        if zone and not zone.in_line:
+            zone.in_line = True
+            self._line.append(zone)
+
+    def wake_all(self) -> None:
+        """Every zone has its turns again."""
+        for zone in self._zones.values():
+            self.wake(zone)

@@ -1,0 +1,239 @@
+"""Hands verdicts and parked recipients to the store, and keeps them until the store has them.
+
+Connections do not wait for a verdict to be durable; how many may be on their way is bounded
+(`MAX_OUTSTANDING`, see `Settler.room`). While the store cannot record (StoreUnavailable) the work is kept
+and tried again every `RETRY_MS`, and `paused` says that nothing new may be started: no verdict is lost
+and nobody is tried twice for want of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.model import Recipient, Settlement, Submission
+from mqcd.core.ports import Clock, QueueStore
+from mqcd.deliver.health.suspects import Suspects
+
+RETRY_MS = 1000
+MAX_OUTSTANDING = 1000
+"""Recipients whose verdicts are on their way to the store."""
+
+PARKED_AT_ONCE = 250
+"""Recipients in one record of those that are given back. A lane may give back thousands together; each part
+waits for the one before it, so that no turn of the loop has to do with all of them."""
+
+Reports = Callable[[], Awaitable[Sequence[Submission]]]
+"""Makes reports, anew for each try to record them."""
+
+_log = logging.getLogger("mqcd.deliver")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    """One thing that the store has to record."""
+
+    settlements: Sequence[Settlement] = ()
+    recipients: Sequence[Recipient] = ()
+    """To be parked."""
+    until: int = 0
+    begin: str = ""
+    """Destination of an attempt whose begin is not recorded yet."""
+    reports: Reports | None = None
+    """Makes the messages that the verdicts give rise to."""
+
+    @property
+    def count(self) -> int:
+        return len(self.settlements) + len(self.recipients)
+
+    def perform(self, store: QueueStore) -> Awaitable[None]:
+        if self.recipients:
+            return store.park(self.recipients, self.until)
+        if self.begin:
+            begun = asyncio.ensure_future(
+                store.begin([settlement.recipient for settlement in self.settlements], self.begin)
+            )
+            # The settle behind it fares no better, and is the one that is tried again.
+            begun.add_done_callback(lambda future: future.cancelled() or future.exception())
+            self.begin = ""
+        if self.reports is not None:
+            return _reporting(store, self.settlements, self.reports)
+        return store.settle(self.settlements)
+
+
+async def _reporting(store: QueueStore, settlements: Sequence[Settlement], reports: Reports) -> None:
+    """Record verdicts together with the reports on them. For the reports' sake no verdict may be lost."""
+    made: Sequence[Submission] = ()
+    try:
+        made = await reports()
+    except StoreUnavailable:
+        raise
+    except Exception:
+        _log.exception("no report on %d recipients", len(settlements))
+    await store.settle(settlements, made)
+
+
+class Settler:
+    """The one way from delivery to the store's records.
+
+    `released` hears how many recipients are out of delivery's hands; `changed` that `paused` ended.
+    """
+
+    def __init__(
+        self,
+        store: QueueStore,
+        clock: Clock,
+        released: Callable[[int], None],
+        changed: Callable[[], None],
+        suspects: Suspects | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._released = released
+        self._changed = changed
+        self._suspects = suspects
+        self._outstanding = 0
+        self._kept: deque[_Work] = deque()
+        self._parks: deque[_Work] = deque()
+        """The first one is on its way to the store, or kept."""
+        self._retry: asyncio.Task[None] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def paused(self) -> bool:
+        """Whether the store cannot record at this time."""
+        return self._retry is not None
+
+    @property
+    def crowded(self) -> bool:
+        """Whether `room` would wait."""
+        return self._outstanding >= MAX_OUTSTANDING
+
+    def settle(
+        self, settlements: Sequence[Settlement], begin: str = "", reports: Reports | None = None
+    ) -> None:
+        """Record verdicts; with `begin` (a destination) also that the attempt has begun, with `reports` also
+        what they give rise to."""
+        if self._suspects is not None:
+            self._suspects.settled(settlements)
+        self._submit(_Work(settlements=settlements, begin=begin, reports=reports))
+
+    def park(self, recipients: Sequence[Recipient], until: int) -> None:
+        """Give recipients back untried, due at `until` (wall time, ms)."""
+        idle = not self._parks
+        for start in range(0, len(recipients), PARKED_AT_ONCE):
+            self._parks.append(_Work(recipients=recipients[start : start + PARKED_AT_ONCE], until=until))
+        if idle and self._parks:
+            self._submit(self._parks[0])
+
+    def _next_park(self, work: _Work) -> None:
+        """The store has `work`, or never will: if that was the park under way, the next one is."""
+        if self._parks and self._parks[0] is work:
+            self._parks.popleft()
+            if self._parks:
+                asyncio.get_running_loop().call_soon(self._park, self._parks[0])
+
+    def _park(self, work: _Work) -> None:
+        if self._parks and self._parks[0] is work:
+            self._submit(work)
+
+    def unavailable(self, error: StoreUnavailable) -> None:
+        """Somebody else found the store unavailable: pause for a while."""
+        self._pause(error)
+
+    async def room(self) -> None:
+        """Wait until fewer than MAX_OUTSTANDING are on their way and the store records."""
+        while self.crowded or self.paused:
+            await self._wait()
+
+    async def done(self) -> None:
+        """Wait until the store has everything."""
+        while self._outstanding or self._kept or self._parks:
+            await self._wait()
+
+    def close(self) -> None:
+        """Try no more."""
+        self._parks.clear()
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+
+    async def _wait(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def _submit(self, work: _Work) -> None:
+        if self._kept:
+            self._kept.append(work)
+        else:
+            self._start(work)
+
+    def _start(self, work: _Work) -> None:
+        try:
+            future = asyncio.ensure_future(work.perform(self._store))
+        except StoreUnavailable as error:
+            self._keep(work, error)
+            return
+        except Exception:
+            self._give_up(work)
+            return
+        self._outstanding += work.count
+        if future.done():
+            self._ended(work, future)
+        else:
+            future.add_done_callback(partial(self._ended, work))
+
+    def _ended(self, work: _Work, future: asyncio.Future[None]) -> None:
+        self._outstanding -= work.count
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, StoreUnavailable) or future.cancelled():
+            self._keep(work, error or StoreUnavailable("the store gave up the work"))
+        else:
+            if error is not None:
+                _log.error("the store failed on %d recipients", work.count, exc_info=error)
+            self._released(work.count)
+            self._next_park(work)
+        self._wake()
+
+    def _give_up(self, work: _Work) -> None:
+        """A fault of ours, not of the moment: the recipients stay in flight until the next start."""
+        _log.exception("the store refused a record of %d recipients", work.count)
+        self._released(work.count)
+        self._next_park(work)
+
+    def _keep(self, work: _Work, error: BaseException) -> None:
+        self._kept.append(work)
+        self._pause(error)
+
+    def _pause(self, error: BaseException) -> None:
+        if self._retry is None:
+            _log.warning("delivery pauses: the store cannot record now (%s)", error)
+            self._retry = asyncio.get_running_loop().create_task(self._try_again())
+
+    async def _try_again(self) -> None:
+        while True:
+            await self._clock.sleep(RETRY_MS)
+            again, self._kept = self._kept, deque()
+            for work in again:
+                self._start(work)
+            while self._outstanding:
+                await self._wait()
+            if not self._kept:
+                break
+        self._retry = None
+        _log.warning("delivery goes on: the store records again")
+        self._wake()
+        self._changed()
+
+    def _wake(self) -> None:
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)

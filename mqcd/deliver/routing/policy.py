@@ -1,0 +1,298 @@
+"""How mail is to be treated on its way to a destination: zones, destinations' own settings, defaults. Pure.
+
+A zone is a named way out (source addresses, HELO name, limits). A recipient's zone is the first one in the
+file's order of which a match fits; a match fits where all fits that it names. What a header chose is found
+at the door, once, and stands in the envelope; all else is looked at here, so that a changed file counts for
+mail that waits, too.
+
+What a `destination` element says goes before what the zone says, and that before the settings for all
+mail; of several elements that fit, one that names the recipient's domain goes before one that names MX
+hosts, an exact name before a pattern, and then the first in the file. Advice, of which one piece is found in
+the same way, says what no destination element says. Limits hold for each zone and lane by
+itself: each zone has addresses of its own, and is judged by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+from mqcd.config.advice import Shaping
+from mqcd.config.login import AuthSettings, SslSettings
+from mqcd.config.settings import (
+    ClientSettings,
+    DeliverSettings,
+    DestinationSettings,
+    Rate,
+    Source,
+    TlsPolicy,
+    ZoneMatchSettings,
+    ZoneSettings,
+)
+from mqcd.core.address import fits_name, sent_by
+from mqcd.core.model import Envelope
+from mqcd.core.schedule import RetrySchedule
+from mqcd.deliver.routing.routing import Destination
+from mqcd.deliver.smtp.auth import Login
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    """How one lane is treated. All of it is settled before anything is tried."""
+
+    schedule: RetrySchedule
+    helo: str
+    tls: TlsPolicy
+    tls_chosen: bool = False
+    """A zone, a destination element or the relay chose it: what holds for networks does not change it."""
+    implicit_tls: bool = False
+    """The connection begins with TLS."""
+    checked: bool = False
+    """Where there is TLS the certificate must be good, whatever `tls` asks for."""
+    lmtp: bool = False
+    login: Login | None = None
+    """Who we are to the next hop."""
+    certificate: str = ""
+    """File of the certificate that we show; "" = none."""
+    key: str = ""
+    """File of its key; "" = it stands with the certificate."""
+    connections: int
+    """Connections at once, at most."""
+    zone: str = ""
+    """Name of the zone; "" is mail that no zone takes."""
+    sources: tuple[Source, ...] = ()
+    """Own addresses to connect from; none = the system's choice."""
+    rate: Rate | None = None
+    """How many recipients may be tried in a time."""
+    probe_interval: int = 0
+    """Time until the first probe of a dead destination, ms; 0 = the table's own."""
+    entry: str = ""
+    """The `match` of the destination element that had a say; "" = none had."""
+    advice: str = ""
+    """The id of the piece of advice that had a say; "" = none had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A destination and how mail is treated there: what one lane is."""
+
+    destination: Destination
+    policy: Policy
+    key: str
+    """Names the lane. Also another zone's mail, or another element's, has lanes of its own."""
+    sole: bool = True
+    """All mail for the domain that it was found for goes this way, whoever sent it."""
+
+
+def hop(destination: Destination, policy: Policy, sole: bool = True) -> Hop:
+    """The hop that a policy makes of a destination."""
+    entry = f"/{policy.entry}" if policy.entry else ""
+    zone = f" via {policy.zone}" if policy.zone else ""
+    return Hop(destination, policy, f"{destination.name}{entry}{zone}", sole)
+
+
+_STRICTNESS = tuple(TlsPolicy)
+"""From the laxest policy to the strictest."""
+
+
+def _to_relay(policy: Policy, relay: Destination) -> Policy:
+    """What the relay's own settings make of a policy. Of two policies for TLS the stricter one counts."""
+    ssl, login = relay.ssl, relay.auth
+    wanted = _wanted(ssl, login)
+    return replace(
+        policy,
+        tls=max(policy.tls, wanted, key=_STRICTNESS.index),
+        tls_chosen=policy.tls_chosen or wanted is not TlsPolicy.NONE,
+        implicit_tls=ssl.latent is False,
+        checked=login.enabled and ssl.verify is not False,
+        lmtp=relay.lmtp,
+        login=_login(login) if login.enabled else None,
+        certificate=str(ssl.certfile or ""),
+        key=str(ssl.keyfile or ""),
+    )
+
+
+def _wanted(ssl: SslSettings, login: AuthSettings) -> TlsPolicy:
+    """What a relay's own settings ask of its TLS. A login goes to the relay's certificate only: what it goes
+    without, `verify` N or `cleartext` says."""
+    secret = login.enabled and not login.cleartext
+    if ssl.verify or (secret and ssl.verify is None):
+        return TlsPolicy.VERIFY
+    if secret or ssl.mandatory or ssl.latent is False:
+        return TlsPolicy.ENCRYPT
+    return TlsPolicy.NONE if ssl.latent is None else TlsPolicy.MAY
+
+
+def _login(settings: AuthSettings) -> Login:
+    return Login(
+        username=settings.username,
+        password=settings.password.text,
+        mechanism=settings.override.value.upper().replace("_", "-") if settings.override else "",
+        initial_response=settings.initrsp,
+        cleartext=settings.cleartext,
+    )
+
+
+def sources_for(sources: Sequence[Source], address: str, turn: int) -> list[str]:
+    """The own addresses to connect from to `address`, the others for when one cannot be used: those of its
+    family lead in turns, by weight.
+
+    "" is the system's choice; nothing: the zone has addresses, but none of this family.
+    """
+    if not sources:
+        return [""]
+    family = [each for each in sources if (":" in each.address) == (":" in address)]
+    place = turn % max(sum(each.weight for each in family), 1)
+    lead = 0
+    while family and (place := place - family[lead].weight) >= 0:
+        lead += 1
+    return [each.address for each in (*family[lead:], *family[:lead])]
+
+
+class Policies:
+    """All rules of one configuration."""
+
+    def __init__(
+        self, settings: DeliverSettings, schedule: RetrySchedule, shapings: Sequence[Shaping] = ()
+    ) -> None:
+        """`shapings`: advice, which counts where no destination element says otherwise."""
+        self._shapings = shapings
+        self._zones = settings.zones
+        self._destinations = settings.destinations
+        client = settings.client
+        base = Policy(
+            schedule=schedule,
+            helo=client.announcehost or "localhost",
+            tls=tls_of(client),
+            connections=settings.maxserverconnections,
+        )
+        self._by_zone = {"": base} | {zone.name: _zoned(base, zone) for zone in settings.zones}
+        self._made: dict[tuple[str, str, str, str], Policy] = {}
+
+    def zone_of(self, envelope: Envelope, domain: str) -> str:
+        """The name of the zone that takes a recipient of `domain` (in comparable form); "" = none."""
+        for zone in self._zones:
+            if any(_fits(match, zone.name, envelope, domain) for match in zone.matches):
+                return zone.name
+        return ""
+
+    def one_zone(self, domain: str) -> bool:
+        """Whether all mail for a domain goes by the same zone, whoever sent it and however it came in."""
+        for zone in self._zones:
+            matches = [each for each in zone.matches if _fits_domain(each, domain)]
+            if any(not (each.header or each.listener or each.user or each.sender) for each in matches):
+                return True
+            if matches:
+                return False
+        return True
+
+    def policy(
+        self, zone: str, domain: str, hosts: Sequence[str], relay: Destination | None = None
+    ) -> Policy:
+        """The policy for mail of a zone to a domain that these hosts serve, all in comparable form; `relay`
+        are they where they were configured.
+
+        The same object for all domains that are treated alike: their mail travels together.
+        """
+        found = _entry(self._destinations, domain, hosts)
+        advised = _entry(self._shapings, domain, hosts)
+        advice, name = advised.id if advised else "", relay.name if relay else ""
+        key = zone, found.match if found else "", advice, name
+        made = self._made.get(key)
+        if made is None:
+            policy = self._by_zone[zone]
+            if advised:
+                policy = _advised(policy, advised)
+            policy = _narrowed(policy, found) if found else policy
+            made = self._made[key] = _to_relay(policy, relay) if relay else policy
+        return made
+
+
+def tls_of(client: ClientSettings) -> TlsPolicy:
+    """The policy that the client's settings make."""
+    if client.tls_mandatory:
+        return TlsPolicy.ENCRYPT
+    return TlsPolicy.MAY if client.anonssl else TlsPolicy.NONE
+
+
+def _zoned(base: Policy, zone: ZoneSettings) -> Policy:
+    return replace(
+        base,
+        zone=zone.name,
+        sources=zone.sources,
+        helo=zone.helo or base.helo,
+        connections=zone.maxserverconnections or base.connections,
+        schedule=_with_delays(base.schedule, zone.retry_delays),
+        tls=zone.tls or base.tls,
+        tls_chosen=zone.tls is not None,
+    )
+
+
+def _narrowed(policy: Policy, entry: DestinationSettings) -> Policy:
+    return replace(
+        policy,
+        entry=entry.match,
+        rate=entry.rate or policy.rate,
+        connections=entry.maxserverconnections or policy.connections,
+        schedule=_with_delays(policy.schedule, entry.retry_delays),
+        tls=entry.tls or policy.tls,
+        tls_chosen=policy.tls_chosen or entry.tls is not None,
+        probe_interval=entry.probe_interval or 0,
+    )
+
+
+def _advised(policy: Policy, shaping: Shaping) -> Policy:
+    """Advice only ever makes us gentler: more connections than an operator wants are not opened for it."""
+    connections = shaping.maxserverconnections or policy.connections
+    return replace(
+        policy,
+        advice=shaping.id,
+        rate=shaping.rate,
+        connections=min(connections, policy.connections) if policy.connections else connections,
+        schedule=_with_delays(policy.schedule, shaping.retry_delays),
+    )
+
+
+def _with_delays(schedule: RetrySchedule, delays: tuple[int, ...]) -> RetrySchedule:
+    return replace(schedule, delays=delays) if delays else schedule
+
+
+def _fits(match: ZoneMatchSettings, zone: str, envelope: Envelope, domain: str) -> bool:
+    return (
+        (not match.header or envelope.zone == zone)
+        and (not match.listener or envelope.listener in match.listener)
+        and (not match.user or envelope.user in match.user)
+        and _fits_domain(match, domain)
+        and (not match.sender or sent_by(match.sender, envelope.sender))
+    )
+
+
+def _fits_domain(match: ZoneMatchSettings, domain: str) -> bool:
+    return not match.domain or any(fits_name(each, domain) for each in match.domain)
+
+
+class _Matching(Protocol):
+    @property
+    def match(self) -> str:
+        """Recipient domain, or pattern of the names of MX hosts."""
+
+
+_Entry = TypeVar("_Entry", bound=_Matching)
+
+
+def _entry(entries: Sequence[_Entry], domain: str, hosts: Sequence[str]) -> _Entry | None:
+    """The element that goes before all others that fit."""
+    best: _Entry | None = None
+    rank = 0
+    for entry in entries:
+        exact = not entry.match.startswith("*")
+        if fits_name(entry.match, domain):
+            here = 4 if exact else 3
+        elif any(fits_name(entry.match, host) for host in hosts):
+            here = 2 if exact else 1
+        else:
+            continue
+        if here > rank:
+            best, rank = entry, here
+    return best

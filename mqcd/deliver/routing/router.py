@@ -1,0 +1,111 @@
+"""From a recipient to its hop: asks DNS what `routing` needs to know, and remembers the answers for a while.
+
+Guarantees: never raises for a domain's sake; DNS that gives no answer means "later" (4.4.3), and only a
+certain "there is none" is permanent (5.1.2). Questions for one domain that is being asked for are asked
+once. Routes that DNS gave are kept at most `KEEP_MS` (the resolver keeps the records by their TTL).
+Settings read: deliver/relays, smtpport, client/fallbackMX_A, and what `policy` reads.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+
+from mqcd.config.advice import Shaping
+from mqcd.config.settings import DeliverSettings
+from mqcd.core.address import normal_domain
+from mqcd.core.errors import NameNotFound, ResolveFailed
+from mqcd.core.model import Envelope
+from mqcd.core.ports import Clock, Resolver
+from mqcd.core.schedule import RetrySchedule
+from mqcd.deliver.routing import routing
+from mqcd.deliver.routing.policy import Hop, Policies, hop
+from mqcd.deliver.routing.routing import Destination, Route, Rule, Unroutable
+
+KEEP_MS = 30_000
+MAX_KEPT = 10_000
+
+
+class Router:
+    """Finds hops. Domains are in comparable form throughout."""
+
+    def __init__(
+        self,
+        settings: DeliverSettings,
+        schedule: RetrySchedule,
+        resolver: Resolver,
+        clock: Clock,
+        own_names: Collection[str] = (),
+        shapings: Sequence[Shaping] = (),
+    ) -> None:
+        self._policies = Policies(settings, schedule, shapings)
+        self._relays = routing.Relays(settings.relays)
+        self._own_names = frozenset(map(normal_domain, own_names))
+        self._port = settings.smtpport
+        self._fallback = settings.client.fallback_mx_a
+        self._resolver = resolver
+        self._clock = clock
+        self._kept: OrderedDict[str, tuple[int, Destination]] = OrderedDict()
+        self._hops: OrderedDict[tuple[str, str], Hop] = OrderedDict()
+
+    def known(self, envelope: Envelope, domain: str) -> Hop | None:
+        """The hop of a recipient, if it is known without asking."""
+        relay = self._relays.find(envelope, domain)
+        destination = self._kept_route(domain) if relay is None else relay[0]
+        return None if destination is None else self.hop(envelope, domain, destination)
+
+    async def trace(self, envelope: Envelope, domain: str) -> tuple[Hop | Unroutable, Rule]:
+        """Where a recipient's mail goes, and by which rule, for people."""
+        relay = self._relays.find(envelope, domain)
+        if relay is not None:
+            return self.hop(envelope, domain, relay[0]), relay[1]
+        route = await self.find(domain)
+        if isinstance(route, Unroutable):
+            return route, Rule.LITERAL if domain.startswith("[") else Rule.MX
+        return self.hop(envelope, domain, route), routing.rule_of(domain, route)
+
+    def hop(self, envelope: Envelope, domain: str, destination: Destination) -> Hop:
+        """The hop of a recipient whose mail goes to `destination`."""
+        key = self._policies.zone_of(envelope, domain), domain
+        kept = self._hops.get(key)
+        if kept is not None and kept.destination is destination:
+            return kept
+        hosts = [normal_domain(host) for group in destination.hosts for host in group]
+        sole = self._policies.one_zone(domain) and not self._relays.by_origin(domain)
+        policy = self._policies.policy(*key, hosts, destination if destination.relay else None)
+        made = self._hops[key] = hop(destination, policy, sole)
+        if len(self._hops) > MAX_KEPT:
+            self._hops.popitem(last=False)
+        return made
+
+    def _kept_route(self, domain: str) -> Destination | None:
+        kept = self._kept.get(domain)
+        if kept is not None and kept[0] > self._clock.monotonic():
+            return kept[1]
+        return None
+
+    async def find(self, domain: str) -> Route:
+        """What DNS, and the domain itself, say of its route ("" = a bare postmaster: ourselves)."""
+        known = self._kept_route(domain)
+        if known is not None:
+            return known
+        if not domain:
+            return routing.permanent("5.1.2", "an address without a domain needs a default relay")
+        route = routing.literal(domain, self._port) or await self._by_dns(domain)
+        if isinstance(route, Destination):
+            self._kept[domain] = (self._clock.monotonic() + KEEP_MS, route)
+            self._kept.move_to_end(domain)
+            if len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        return route
+
+    async def _by_dns(self, domain: str) -> Route:
+        try:
+            found = await self._resolver.mx(domain)
+            if not found:
+                await self._resolver.addresses(domain)
+        except NameNotFound as error:
+            return routing.permanent("5.1.2", f"no such domain for mail: {error}")
+        except ResolveFailed as error:
+            return routing.temporary("4.4.3", f"no answer from DNS: {error}")
+        return routing.by_mx(domain, found, self._port, self._fallback, self._own_names)

@@ -1,0 +1,114 @@
+"""What the SMTP dialogue is told and what it tells: values, shared with the agents around it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from mqcd.config.settings import TlsPolicy
+from mqcd.core.model import Phase
+from mqcd.core.reply import Reply
+from mqcd.deliver.smtp.auth import Login
+
+
+class State(Enum):
+    """What the caller has to do."""
+
+    WAITING = "waiting"
+    """Send what there is and hand in what arrives."""
+    TLS = "tls"
+    """Turn the connection to TLS, then call `tls_started`."""
+    READY = "ready"
+    """Begin a transaction, or quit. `outcomes` are those of the last one."""
+    CONTENT = "content"
+    """Send what `content` makes of the next chunk."""
+    ENDED = "ended"
+    """Close. `outcomes` are those of the last transaction, `end` says why."""
+
+
+class Step(Enum):
+    """A reply that is awaited."""
+
+    GREETING = Phase.GREETING
+    EHLO = Phase.EHLO
+    HELO = "helo"
+    STARTTLS = Phase.TLS
+    AUTH = Phase.AUTH
+    RSET = "rset"
+    MAIL = Phase.MAIL
+    RCPT = Phase.RCPT
+    DATA = Phase.DATA
+    CHUNK = "chunk"
+    END = Phase.DOT
+    QUIT = "quit"
+
+    __hash__ = object.__hash__
+    """Looked up for each reply: by identity, without Enum's detour."""
+
+
+class Result(Enum):
+    """What became of one recipient."""
+
+    DELIVERED = "delivered"
+    DEFERRED = "deferred"
+    BOUNCED = "bounced"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What became of one recipient, and who said so where."""
+
+    result: Result
+    reply: Reply
+    phase: Phase
+    possibly_delivered: bool = False
+    """The end of the content was sent and no reply that counts came."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manners:
+    """How we speak; see the client settings of the same names."""
+
+    hello: str
+    maxpipeline: int = 25
+    """Commands sent ahead of their replies; 1 = none, 0 = no limit."""
+    say_helo: bool = False
+    fallback_helo: bool = False
+    chunking: bool = True
+    """Send the content by BDAT where that is offered (RFC 3030)."""
+    lmtp: bool = False
+    """Speak LMTP (RFC 2033): a reply for each recipient follows the content."""
+    relay: bool = False
+    """The next hop is a configured one: that it wants a login, or TLS, is for our operator to mend."""
+    tls: TlsPolicy = TlsPolicy.MAY
+    implicit_tls: bool = False
+    """The connection begins with TLS, there is no STARTTLS (RFC 8314, 3)."""
+    checked: bool = False
+    """Where there is TLS the certificate must be good and name the host, whatever `tls` asks for."""
+    trust: str = ""
+    """File of the certificates that others are checked by; "" = the system's."""
+    certificate: str = ""
+    """File of the certificate that we show, and its key if `key` is ""; "" = none is shown."""
+    key: str = ""
+    login: Login | None = None
+    """Who we are to the server; None = nobody in particular."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Transaction:
+    """One message to some of its recipients."""
+
+    sender: str
+    recipients: tuple[str, ...]
+    size: int
+    """Octets of the content."""
+    eight: bool = False
+    """The content is declared 8BITMIME and has, for all we know, 8-bit octets."""
+    smtputf8: bool = False
+    """The next hop must offer SMTPUTF8."""
+    dsn: str = ""
+    """RET and ENVID as they go with MAIL (RFC 3461), or ""."""
+    recipient_dsn: tuple[str, ...] = ()
+    """NOTIFY and ORCPT as they go with each RCPT; empty when nobody has any."""
+    quit_after: bool = False
+    """Send QUIT together with the end of the content where pipelining is offered (RFC 2920, 3.1)."""

@@ -1,0 +1,108 @@
+"""What is said to a server before mail: hello, TLS, login; and what is rather left unsaid. Pure.
+
+Guarantees: under TLS policy encrypt or verify nothing goes out in clear but EHLO and STARTTLS (4.7.4 where
+the server will not), and no login goes over a way that it is not meant for (4.7.8, see `auth`). Whatever
+fails here is a failure of that host, or a mistake of ours: temporary, whatever code the server gave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mqcd.config.settings import TlsPolicy
+from mqcd.core.model import Phase
+from mqcd.core.reply import Reply
+from mqcd.deliver.smtp import auth
+from mqcd.deliver.smtp.exchange import Manners, Step
+
+_PHASES = {Step.EHLO: Phase.EHLO, Step.HELO: Phase.EHLO, Step.STARTTLS: Phase.TLS, Step.AUTH: Phase.AUTH}
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """A command, and the reply to it that is awaited."""
+
+    line: bytes
+    step: Step
+
+    @property
+    def phase(self) -> Phase:
+        """The phase that it belongs to."""
+        return _PHASES[self.step]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Go no further with this server."""
+
+    reply: Reply
+    phase: Phase
+
+
+Next = Say | Stop | auth.Exchange | None
+"""What to do: say something, stop, log in, or, None, begin with mail."""
+
+
+def hello(manners: Manners, *, again: bool = False) -> Say:
+    """The greeting of ours; `again` after an EHLO that was refused."""
+    verb, step = b"EHLO", Step.EHLO
+    if manners.lmtp:
+        verb = b"LHLO"
+    elif manners.say_helo or again:
+        verb, step = b"HELO", Step.HELO
+    return Say(b"%b %b\r\n" % (verb, manners.hello.encode()), step)
+
+
+def offered(lines: Sequence[bytes]) -> dict[str, str]:
+    """The extensions that the lines of an answer to EHLO offer: keyword in upper case to its parameters."""
+    # As octets: only ASCII letters have a case here.
+    words = (line.strip().partition(b" ") for line in lines[1:])
+    return {
+        keyword.upper().decode("utf-8", "replace"): parameters.decode("utf-8", "replace")
+        for keyword, _, parameters in words
+    }
+
+
+def secure(manners: Manners, extensions: Mapping[str, str], secured: bool) -> Next:
+    """What comes after hello: TLS, where it is wanted and there is none yet, else `log_in`."""
+    if secured or manners.tls is TlsPolicy.NONE:
+        return log_in(manners, extensions, secured)
+    if "STARTTLS" in extensions:
+        return Say(b"STARTTLS\r\n", Step.STARTTLS)
+    return unsecured(manners, extensions, "the next hop does not offer it")
+
+
+def unsecured(manners: Manners, extensions: Mapping[str, str], why: str) -> Next:
+    """There will be no TLS; `why`, for people."""
+    if manners.tls is TlsPolicy.MAY:
+        return log_in(manners, extensions, secured=False)
+    return Stop(local("4.7.4", f"TLS is required, and {why}"), Phase.TLS)
+
+
+def log_in(manners: Manners, extensions: Mapping[str, str], secured: bool) -> Next:
+    """The way is as safe as it gets: how to say who we are; None where nobody wants to know."""
+    login = manners.login
+    if login is None:
+        return None
+    mechanism = auth.choose(login, extensions, secured)
+    if mechanism is None:
+        return Stop(local("4.7.8", auth.why_not(login, extensions, secured)), Phase.AUTH)
+    return auth.Exchange(login, mechanism)
+
+
+def login_refused(manners: Manners, reply: Reply) -> Stop:
+    """The server does not want to know us: that is for our operator to mend, and must not cost mail."""
+    if manners.login is not None:
+        reply = auth.hide(manners.login, reply)
+    return Stop(temporary("login refused", reply, "4.7.8"), Phase.AUTH)
+
+
+def local(status: str, text: str) -> Reply:
+    """A failure that we noticed ourselves, as a reply."""
+    return Reply(code=451, status=status, text=text)
+
+
+def temporary(what: str, reply: Reply, status: str = "4.3.0") -> Reply:
+    """`reply` where it is temporary; a permanent one is quoted in a temporary one of our own."""
+    return reply if 400 <= reply.code < 500 else local(status, f"{what}: {reply}")

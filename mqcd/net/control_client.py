@@ -1,0 +1,83 @@
+"""Asks a running server over its control socket, for the commands. Blocks."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from mqcd.core.errors import MqcdError
+from mqcd.net.control_socket import way_by
+
+
+class NoAnswer(MqcdError):
+    """Nobody answers there, or not as a mail server does. Fault: the server's, or of who named it."""
+
+
+class NoAccess(NoAnswer):
+    """Its control socket is not for this user."""
+
+
+class Control:
+    """One control socket, by its path."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def get(self, path: str, seconds: float) -> tuple[int, str]:
+        """A page: status and body. Raises NoAnswer, NoAccess."""
+        return self._ask("GET", path, None, seconds)
+
+    def post(self, path: str, fields: Mapping[str, object], seconds: float) -> tuple[int, str]:
+        """Ask for a change: status and body. Raises NoAnswer, NoAccess."""
+        return self._ask("POST", path, json.dumps(fields).encode(), seconds)
+
+    def _ask(self, method: str, path: str, body: bytes | None, seconds: float) -> tuple[int, str]:
+        connection = _Connection(self.path, seconds)
+        try:
+            return ask(connection, method, path, body)
+        except PermissionError as error:
+            text = f"{self.path}: {error.strerror}: it is for the server's user and group"
+            raise NoAccess(text) from error
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            raise NoAnswer(f"no server runs at {self.path}") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise NoAnswer(f"no server answers at {self.path}: {why(error)}") from error
+        finally:
+            connection.close()
+
+
+def ask(
+    connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None = None
+) -> tuple[int, str]:
+    """Status and body. Raises OSError, HTTPException."""
+    connection.request(method, path, body)
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode("utf-8", "replace")
+
+
+def why(error: Exception) -> str:
+    """The reason of a failure to connect, in a few words."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, path: Path, seconds: float) -> None:
+        super().__init__("localhost", timeout=seconds)
+        self._path = path
+
+    def connect(self) -> None:
+        # By a descriptor: the path may be long, and a link that its owner has put there is not followed.
+        fd = os.open(self._path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+                raise ConnectionError(None, "it is no socket")
+            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.sock.settimeout(self.timeout)
+            self.sock.connect(str(way_by(fd, self._path)))
+        finally:
+            os.close(fd)

@@ -1,0 +1,1 @@
+"""The audit logs: one line for each recipient delivered or failed for good."""

@@ -1,0 +1,1 @@
+"""The ops listener: a small HTTP server and its pages."""

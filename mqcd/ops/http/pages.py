@@ -1,0 +1,85 @@
+"""The pages: /metrics, /healthz, /readyz on the ops listener; those and /v1/... on the control socket.
+
+Health and readiness are each a callable that gives the reasons against it, most important first; none
+is good. The composition root knows the reasons, these pages only tell them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
+from urllib.parse import parse_qs
+
+from mqcd.core.errors import DecodeError
+from mqcd.ops.http.server import Answer, Page, Request
+from mqcd.ops.metrics.metrics import Metrics
+
+JSON = "application/json"
+LINES = "application/x-ndjson"
+
+Reasons = Callable[[], Sequence[str]]
+MAX_LAG_MS = 5_000
+"""A loop that is later than this does not live, whatever else it says."""
+
+
+def pages(metrics: Metrics, not_ready: Reasons, loop_lag_ms: Callable[[], int]) -> Mapping[str, Page]:
+    """The pages by path. `not_ready`: what keeps the door shut or delivery from running."""
+    return {
+        "/metrics": lambda request: _exposition(metrics, request),
+        "/healthz": _state(lambda: _unhealthy(loop_lag_ms())),
+        "/readyz": _state(not_ready),
+    }
+
+
+def _exposition(metrics: Metrics, request: Request) -> Answer:
+    body, content_type = metrics.exposition(request.accept)
+    return Answer(body=body, content_type=content_type)
+
+
+def _unhealthy(lag_ms: int) -> Sequence[str]:
+    return [f"the event loop ran {lag_ms} ms late"] if lag_ms > MAX_LAG_MS else []
+
+
+def _state(reasons: Reasons) -> Page:
+    def page(_: Request) -> Answer:
+        against = reasons()
+        if not against:
+            return Answer(body=b"ok\n")
+        body = "".join(f"{reason}\n" for reason in against).encode()
+        return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=body)
+
+    return page
+
+
+Rows = Callable[[], Sequence[Mapping[str, object]]]
+
+
+def rows_page(rows: Rows) -> Page:
+    """What is so at this moment, as a JSON list of objects."""
+
+    def page(_: Request) -> Answer:
+        body = json.dumps(list(rows()), separators=(",", ":")) + "\n"
+        return Answer(body=body.encode(), content_type=JSON)
+
+    return page
+
+
+Explain = Callable[[str, str], Awaitable[Sequence[Mapping[str, object]]]]
+"""Answers a question (an address or a SPID) about mail of a sender. Raises DecodeError for neither."""
+
+
+def explain_page(explain: Explain) -> Page:
+    """/v1/explain?q=ADDRESS or SPID[&sender=ADDRESS]: one JSON object a line."""
+
+    async def page(request: Request) -> Answer:
+        fields = parse_qs(request.query, keep_blank_values=True)
+        asked = fields.get("q", [""])[0]
+        try:
+            found = await explain(asked, fields.get("sender", [""])[0])
+        except DecodeError as error:
+            return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
+        body = "".join(json.dumps(each, separators=(",", ":")) + "\n" for each in found)
+        return Answer(body=body.encode(), content_type=LINES)
+
+    return page

@@ -1,0 +1,234 @@
+"""The observer that has each business event written to the log, one line per recipient.
+
+Acceptance, verdicts and refusals are told at level info, unknown outcomes at warning; attempts and
+connections, which verdicts imply, at debug. Field names are those of the event files, so that one
+search works on both. Refusals are bounded by client, see `crowding`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import lru_cache, partial
+
+from mqcd.core.events import Verb, format_time
+from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Recipient
+from mqcd.core.null_observer import NullObserver
+from mqcd.core.ports import Refusal
+from mqcd.core.reply import Reply
+from mqcd.core.spid import format_spid
+from mqcd.ops.log.crowding import Crowd
+from mqcd.ops.log.log import Event, Log
+
+Row = dict[str, str | int | bool]
+
+# Under load several events share each millisecond, and writing a date is the dearest part of a line.
+_time = lru_cache(maxsize=64)(format_time)
+
+
+class LogObserver(NullObserver):
+    """`core.ports.Observer` that writes to a `Log`."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._crowd = Crowd()
+
+    def _tell(self, level: int, at: int, event: Event) -> None:
+        if self._log.threshold <= level:
+            self._log.event(event)
+        if self._crowd.is_over(at):
+            self._sum_up(at)
+
+    def _sum_up(self, at: int) -> None:
+        for client, count in self._crowd.left_out().items():
+            self._log.event(partial(_left_out, at, client, count))
+
+    def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
+        """One line for each recipient: who sent what to whom, and how it came in."""
+        if self._log.threshold <= logging.INFO:
+            for recipient in recipients:
+                self._log.event(partial(_accepted, at, recipient))
+        if self._crowd.is_over(at):
+            self._sum_up(at)
+
+    def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
+        """One line for each recipient, at debug."""
+        if self._log.threshold <= logging.DEBUG:
+            for recipient in recipients:
+                self._log.event(partial(_attempted, at, recipient, destination))
+
+    def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
+        """Where it went, what was said, and how long it took."""
+        self._tell(logging.INFO, at, partial(_verdict, at, Verb.DELIVERED, recipient, verdict))
+
+    def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
+        """What was said, and when it is tried again."""
+        self._tell(logging.INFO, at, partial(_deferred, at, recipient, verdict))
+
+    def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
+        """What was said."""
+        self._tell(logging.INFO, at, partial(_verdict, at, Verb.BOUNCED, recipient, verdict))
+
+    def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
+        """What was said last."""
+        self._tell(logging.INFO, at, partial(_verdict, at, Verb.EXPIRED, recipient, verdict))
+
+    def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
+        """Which report tells of it."""
+        self._tell(
+            logging.INFO,
+            at,
+            lambda: _row(at, Verb.REPORTED, recipient) | {"report": format_spid(report_spid)},
+        )
+
+    def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
+        """Why nobody is told."""
+        self._tell(logging.INFO, at, lambda: _row(at, Verb.DISCARDED, recipient) | {"reason": reason})
+
+    def outcome_unknown(self, at: int, recipient: Recipient) -> None:
+        """At warning: the next attempt may be a duplicate."""
+        self._tell(logging.WARNING, at, lambda: _row(at, Verb.OUTCOME_UNKNOWN, recipient, "warning"))
+
+    def refused(self, at: int, refusal: Refusal) -> None:
+        """Who was refused what, and how."""
+        if self._log.threshold > logging.INFO:
+            return
+        if self._crowd.is_over(at):
+            self._sum_up(at)
+        if self._crowd.admits(at, refusal.client):
+            self._log.event(partial(_refused, at, refusal))
+
+    def connected(self, at: int, attempt: Attempt) -> None:
+        """At debug."""
+        self._tell(
+            logging.DEBUG,
+            at,
+            lambda: (
+                _head(at, Verb.CONNECTED, "debug")
+                | _of_connection(attempt)
+                | {"connect_ms": attempt.connect_ms}
+            ),
+        )
+
+    def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
+        """Where to and why."""
+        self._tell(
+            logging.INFO,
+            at,
+            lambda: _head(at, Verb.CONNECT_FAILED) | _of_connection(attempt) | {"reason": reason},
+        )
+
+
+def _head(at: int, verb: Verb, level: str = "info") -> Row:
+    return {"at": _time(at), "level": level, "event": verb.value}
+
+
+def _row(at: int, verb: Verb, recipient: Recipient, level: str = "info") -> Row:
+    envelope = recipient.envelope
+    return {
+        "at": _time(at),
+        "level": level,
+        "event": verb.value,
+        "spid": format_spid(envelope.spid),
+        "qid": recipient.qid,
+        "sender": envelope.sender,
+        "recipient": recipient.address,
+    }
+
+
+def _accepted(at: int, recipient: Recipient) -> Row:
+    row = _row(at, Verb.ACCEPTED, recipient)
+    envelope = recipient.envelope
+    row["size"] = recipient.size
+    row["origin"] = envelope.origin.value
+    if envelope.listener:
+        row["listener"] = envelope.listener
+    if envelope.client:
+        row["client"] = envelope.client
+    if envelope.user:
+        row["user"] = envelope.user
+    if envelope.tls:
+        row["tls"] = envelope.tls
+    if envelope.session:
+        row["session"] = envelope.session
+    if envelope.message_id:
+        row["message_id"] = envelope.message_id
+    return row
+
+
+def _attempted(at: int, recipient: Recipient, destination: str) -> Row:
+    row = _row(at, Verb.ATTEMPTED, recipient, "debug")
+    row["attempt"] = recipient.attempts + 1
+    row["destination"] = destination
+    return row
+
+
+def _verdict(
+    at: int, verb: Verb, recipient: Recipient, verdict: Delivered | Deferred | Bounced | Expired
+) -> Row:
+    row = _row(at, verb, recipient)
+    row["attempt"] = recipient.attempts + 1
+    row |= _of_attempt(verdict.attempt)
+    row |= _of_reply(verdict.reply)
+    row["queued_ms"] = at - recipient.envelope.received
+    return row
+
+
+def _deferred(at: int, recipient: Recipient, verdict: Deferred) -> Row:
+    row = _verdict(at, Verb.DEFERRED, recipient, verdict)
+    row["due"] = format_time(verdict.due)
+    if verdict.possibly_delivered:
+        row["possibly_delivered"] = True
+    return row
+
+
+def _of_attempt(attempt: Attempt) -> Row:
+    row: Row = {"destination": attempt.destination, "phase": attempt.phase.value}
+    if attempt.session:
+        row["session"] = attempt.session
+    if attempt.zone:
+        row["zone"] = attempt.zone
+    if attempt.remote_host:
+        row["remote_host"] = attempt.remote_host
+    if attempt.remote_addr:
+        row["remote_addr"] = attempt.remote_addr
+    if attempt.tls:
+        row["tls"] = attempt.tls
+    row["connect_ms"] = attempt.connect_ms
+    row["attempt_ms"] = attempt.attempt_ms
+    return row
+
+
+def _of_connection(attempt: Attempt) -> Row:
+    session: Row = {"session": attempt.session} if attempt.session else {}
+    return {
+        **session,
+        "destination": attempt.destination,
+        "remote_host": attempt.remote_host,
+        "remote_addr": attempt.remote_addr,
+    }
+
+
+def _of_reply(reply: Reply) -> Row:
+    return {"code": reply.code, "status": reply.status, "reply": reply.text}
+
+
+def _refused(at: int, refusal: Refusal) -> Row:
+    row = _head(at, Verb.REFUSED) | {"reason": refusal.reason}
+    optional = {
+        "session": refusal.session,
+        "listener": refusal.listener,
+        "client": refusal.client,
+        "sender": refusal.sender,
+        "recipient": refusal.recipient,
+        "command": refusal.command,
+    }
+    row |= {name: value for name, value in optional.items() if value}
+    return row | _of_reply(refusal.reply)
+
+
+def _left_out(at: int, client: str, count: int) -> Row:
+    row = _head(at, Verb.REFUSED)
+    if client:
+        row["client"] = client
+    return row | {"left_out": count}

@@ -1,0 +1,50 @@
+"""What an account has found, put into the table `ledger`: which of an hour's mail is still in the queue.
+
+The columns hold for as long as nothing happens to that day's mail: a batch that brings an event of it writes
+the day anew, without them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from mqcd.pipeline import frames
+from mqcd.pipeline.store.store import Commit, Store
+from mqcd.pipeline.tables.ledger import ledger
+from mqcd.pipeline.tables.times import day_of, hour_of, spid_ms
+
+_COUNTS = {"files": 0, "events": 0, "damaged": 0}
+
+
+def settle(store: Store, last: Commit, recipients: DataFrame, elsewhere: DataFrame) -> None:
+    """Write the table anew, below the lock of `Store.writing`; `last` is the last commit.
+
+    `recipients`: with `queued` and `quarantined`, see `with_homes`; `elsewhere`: those of other nodes, of
+    whom that is not known. Raises OSError, and what Spark raises.
+    """
+    number = last.batch + 1
+    staging = store.staging(number)
+    frames.write(ledger(_dated(recipients)).unionByName(ledger(elsewhere)), staging)
+    made = sorted(staging.rglob("*.parquet"))
+    known = [_below(store, Path(file)) for file in store.files("ledger")]
+    move = [
+        [_below(store, path), f"ledger/{path.parent.name}/{number:010d}-{index:05d}.parquet"]
+        for index, path in enumerate(made)
+    ]
+    store.commit(replace(last, batch=number, move=move, remove=known, counts=_COUNTS))
+
+
+def _dated(recipients: DataFrame) -> DataFrame:
+    """Of those whom only the queue knows the SPID tells when they were accepted."""
+    made = spid_ms(F.col("spid"))
+    return recipients.withColumns(
+        {"day": F.coalesce("day", day_of(made)), "hour": F.coalesce("hour", hour_of(made))}
+    )
+
+
+def _below(store: Store, path: Path) -> str:
+    return str(path.relative_to(store.root))

@@ -1,0 +1,148 @@
+"""Event files into the tables as they are closed, by Structured Streaming.
+
+    with store.streaming():
+        Stream(spark, store, EVENTS_DIRECTORY).follow(ended)
+
+A micro-batch is a batch as `run` makes them, of the same tables and in the same log, and that log alone says
+what was taken: a stream begins behind it, whether a stream or a run came before, and however it ended. So
+what Spark notes at its checkpoint is of use to one stream only and is thrown away. A batch that was killed
+is not begun, or is finished by whoever writes next. The tables' lock is held for each batch alone: whoever
+writes in between, such as an account of all mail, is waited for, and what it took is not taken again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from mqcd.core.ports import Clock
+from mqcd.pipeline import frames
+from mqcd.pipeline.batch.batch import Batch, Tell
+from mqcd.pipeline.batch.run import silent
+from mqcd.pipeline.store.store import STREAM, Commit, PipelineBusy, Store
+
+_LOOK = 0.5
+"""Seconds between two looks at whether Spark has ended the query by itself."""
+
+_GONE = (PySparkException, Py4JError, ConnectionError)
+"""What calls of Spark end with when its Java does."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pace:
+    """How much is taken at a time, and when."""
+
+    once: bool = False
+    """Take what there is at the start, then end."""
+    every: int = 1_000
+    """Look for new files so often, ms."""
+    files: int | None = None
+    """Files of a batch at most."""
+    octets: int | None = None
+    """Packed octets of a batch at most, but at least one file; counts where `files` says nothing."""
+
+
+class Stream:
+    """One stream, below the lock of `Store.streaming`."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: Store,
+        directory: Path,
+        *,
+        clock: Clock,
+        pace: Pace,
+        done: Callable[[Commit], None],
+        tell: Tell = silent,
+    ) -> None:
+        """`done` is told of each batch that was committed, from a thread of Spark's."""
+        self._spark = spark
+        self._store = store
+        self._directory = directory
+        self._clock = clock
+        self._pace = pace
+        self._done = done
+        self._tell = tell
+        self._busy = threading.Lock()
+        self._stop = threading.Event()
+        self._failed: Exception | None = None
+
+    def follow(self, stop: threading.Event) -> None:
+        """Take files until told to stop, then finish the batch in hand. Raises what `run` raises."""
+        with suppress(PipelineBusy), self._writing(stop):
+            # What a batch that was killed had committed is finished now, not with the next file.
+            pass
+        if stop.is_set():
+            return
+        query = self._start()
+        while not stop.wait(_LOOK):
+            if not query.isActive:
+                break
+        # From now on no batch begins, nor waits for who writes; the one in hand is not cut off.
+        self._stop.set()
+        with self._busy:
+            pass
+        try:
+            query.stop()
+            if self._failed is not None:
+                raise self._failed
+            if not stop.is_set():
+                query.awaitTermination()
+        except _GONE:
+            # Who stops a service often ends its Java as well, and before us: then that was asked for.
+            if not stop.is_set():
+                raise
+
+    def _start(self) -> StreamingQuery:
+        pace = self._pace
+        reader = self._spark.readStream.format("mqcd-events").option("unread", "true")
+        reader = reader.option("after", json.dumps(self._store.last().taken))
+        if pace.files is not None:
+            reader = reader.option("maxfiles", pace.files)
+        elif pace.octets is not None:
+            reader = reader.option("maxbytes", pace.octets)
+        writer = reader.load(str(self._directory)).writeStream.foreachBatch(self._take)
+        writer = writer.option("checkpointLocation", str(self._store.scratch()))
+        if pace.once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{pace.every} milliseconds").start()
+
+    @contextmanager
+    def _writing(self, stop: threading.Event) -> Iterator[Commit]:
+        """Raises PipelineBusy when it was told to stop while another process wrote."""
+        self._tell("waiting for the tables", 0, 0)
+        with self._store.writing(STREAM, patience=math.inf, stop=stop) as last:
+            yield last
+
+    def _take(self, unread: DataFrame, _number: int) -> None:
+        """A micro-batch, in a thread of Spark's."""
+        with self._busy:
+            if self._stop.is_set():
+                return
+            try:
+                with self._writing(self._stop) as last:
+                    # What others took between two batches Spark does not know of.
+                    batch = Batch(self._spark, self._store, last, self._tell, now=self._clock.now())
+                    files = frames.files_named(unread, last.taken)
+                    taken = batch.take(files)
+            except PipelineBusy:
+                # Told to stop while it waited.
+                return
+            except Exception as error:
+                # Spark would tell of it as text of its own.
+                self._failed = error
+                raise
+        # Spark begins with a batch also where there is nothing to take.
+        if taken is not last:
+            self._done(taken)

@@ -1,0 +1,127 @@
+"""What the queue itself says at one moment, put where Spark can read it.
+
+`record` reads a queue under one pin and writes, below a directory of its own: who lies in the queue, who
+lies in its quarantine, and the events of the journal's segments, of which some have no event file yet.
+So events and homes are of one moment, also while the server runs. Nothing is kept in memory.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mqcd.core.selection import Selection
+from mqcd.disk.durable import Disk
+from mqcd.eventlog.files import Source
+from mqcd.pipeline.sources.queue import HOMES, homes
+from mqcd.pipeline.sources.segments import EventFile
+from mqcd.queue.clusters.quarantine import QUARANTINE, places, stands_for
+from mqcd.queue.events.lines import EventText
+from mqcd.queue.reading.snapshot import Snapshot
+
+_IDENTITY = re.compile(rb"(?<![0-9A-F])([0-9A-F]{16})\|([1-9][0-9]{0,9})\|[idbh]l?w?\|")
+"""How a record line begins."""
+_KEYS = pa.schema([("spid", pa.string()), ("qid", pa.int32())])
+_ROWS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recorded:
+    """What was written, and what else was seen."""
+
+    homes: Path
+    """Parquet: recipients in the queue, as the source `mqc` gives them."""
+    quarantine: Path
+    """Parquet: those that quarantined octets name; some may have been delivered long ago."""
+    events: Path
+    """Directory of event files: one for each segment of the journal."""
+    node: str
+    """Whose queue it is."""
+    series: str
+    first: int
+    """The journal's first segment: those before it have been exported."""
+    damaged: int
+    """Records that cannot be read and do not say whose they are."""
+
+    def is_earlier(self, file: EventFile) -> bool:
+        """Whether all of a file happened before this was recorded."""
+        return file.series != self.series or file.number < self.first
+
+
+def record(queue_root: Path, spool_root: Path, source: Source, target: Path) -> Recorded:
+    """Read the queue into `target`, a new directory.
+
+    Raises StoreBusy, StoreDamaged, StoreUnavailable, OSError.
+    """
+    disk = Disk()
+    target.mkdir(parents=True)
+    events = target / "events"
+    events.mkdir()
+    snapshot = Snapshot(disk, queue_root, spool_root)
+    try:
+        with pq.ParquetWriter(target / "homes.parquet", HOMES) as writer:
+            for batch in homes(snapshot, Selection()):
+                writer.write_batch(batch)
+        series = f"{source.node}-{source.shard}-"
+        _write_events(snapshot, EventText(source), events, series)
+        first, damaged, stretches = snapshot.first_segment(), snapshot.damaged_lines, snapshot.stretches()
+    finally:
+        snapshot.close()
+    directory = queue_root / QUARANTINE
+    names = (
+        [name for name in disk.names(directory) if name.endswith(".bad")] if disk.is_dir(directory) else []
+    )
+    unread = _write_quarantine(disk, directory, names, target / "quarantine.parquet")
+    # The next start puts aside what no start has found yet.
+    aside = places(names)
+    unread += sum(max(1, records) for place, records in stretches.items() if place not in aside)
+    return Recorded(
+        homes=target / "homes.parquet",
+        quarantine=target / "quarantine.parquet",
+        events=events,
+        node=source.node,
+        series=series,
+        first=first,
+        damaged=damaged + unread,
+    )
+
+
+def _write_events(snapshot: Snapshot, text: EventText, directory: Path, series: str) -> None:
+    with ExitStack() as stack:
+        current, file = -1, None
+        for number, lines in snapshot.events(text):
+            if file is None or number != current:
+                stack.close()
+                path = directory / f"{series}{number:010d}.jsonl.gz"
+                current, file = number, stack.enter_context(gzip.open(path, "wb", compresslevel=1))
+            file.write("".join(lines).encode())
+
+
+def _write_quarantine(disk: Disk, directory: Path, names: Iterable[str], target: Path) -> int:
+    """Whom the octets name; gives how many records name nobody. Where a file's name does not tell how many
+    it stands for, that is its lines, and none for a stretch of the journal."""
+    unread = 0
+    with pq.ParquetWriter(target, _KEYS) as writer:
+        for name in names:
+            data = disk.read_file(directory / name)
+            found = [(spid.decode(), int(qid)) for spid, qid in _IDENTITY.findall(data)]
+            found = [(spid, qid) for spid, qid in found if qid < 1 << 31]
+            for at in range(0, len(found), _ROWS):
+                spids, qids = zip(*found[at : at + _ROWS], strict=True)
+                writer.write_batch(
+                    pa.record_batch([pa.array(spids), pa.array(qids, pa.int32())], schema=_KEYS)
+                )
+            records = stands_for(name)
+            if records is not None:
+                unread += max(0, records - len(found))
+            elif not name.startswith("segment-"):
+                lines = [line for line in data.split(b"\n") if line.strip()]
+                unread += sum(1 for line in lines if not _IDENTITY.search(line))
+    return unread

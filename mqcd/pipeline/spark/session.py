@@ -1,0 +1,384 @@
+"""A Spark session that suits a small machine, or a clear word about what it lacks.
+
+Looked for before Spark starts: the Python packages of the extra `pipeline`, and Java 17 or later under
+JAVA_HOME, else in PATH. Spark binds to loopback unless SPARK_LOCAL_IP says otherwise, runs `local[*]`
+unless told a master, counts in UTC, and its Python workers are the interpreter that runs this, so that
+they find the same packages. A session that exists already (notebook) is used as it is; under spark-submit
+what that was told goes before all this.
+
+Raises PipelineUnavailable, whose text names the package to install, and WorkFailed for what Spark throws.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mqcd.core.errors import MqcdError
+from mqcd.disk.durable import describe
+from mqcd.pipeline.spark import gateway
+from mqcd.pipeline.spark.class_archive import MACHINE, Archive
+from mqcd.queue.helper.pipe import environment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession as SparkSession
+
+log = logging.getLogger(__name__)
+
+JAVA_PACKAGE = "default-jre-headless"
+"""Debian's name of a Java that Spark runs on."""
+_JAVA_LEAST = 17
+_NEEDS = {"pyspark": (4, 5), "pyarrow": (15, None), "pandas": (2, 3)}
+"""Least major version, and the first that is too new: as in the extra `pipeline`."""
+_LOOPBACK = "127.0.0.1"
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set in what spark-submit starts: its Java runs already."""
+_OPTIONS = "spark.driver.extraJavaOptions"
+_CLASS_PATH = "spark.driver.extraClassPath"
+_MEMORY = "spark.driver.memory"
+"""Above 32 GB Java keeps addresses in another form, and classes too."""
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_FEW: Mapping[str, str] = {_PARTITIONS: "1", "spark.sql.files.minPartitionNum": "2"}
+"""What little work gets by with."""
+_PATIENCE = 120
+"""Seconds for Java to end in, with what it keeps."""
+
+
+_JAVA = (
+    # Spark makes new code for each job, and the better compiler did not earn what it costs: without it a
+    # batch of a stream takes two thirds of the processor time, five million events three quarters to four
+    # fifths. But then Java leaves room for a fifth of the code only, and stops compiling when that is full.
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC"
+    # What Java has to say itself: standard output is ours.
+    " -Xlog:disable -Xlog:all=warning:stderr"
+    f" -Dlog4j2.configurationFile={gateway.LOGGING}"
+)
+_SILENT: Mapping[str, str] = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+DEFAULTS: Mapping[str, str] = {
+    **_SILENT,
+    "spark.sql.session.timeZone": "UTC",
+    _MEMORY: "1536m",
+    _OPTIONS: _JAVA,
+    _PARTITIONS: "8",
+    "spark.default.parallelism": "4",
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Below this many groups sketches are kept in a hash table; above it all rows would be sorted first.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "50000",
+    # Beyond so many files they would be listed by tasks, which costs more than it saves.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    # Java's own: with ICU's come seconds of tables for what no address has.
+    "spark.sql.icu.caseMappings.enabled": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.ansi.enabled": "true",
+}
+"""For 2 processors and less than 4 GB, Python workers included; `--set NAME=VALUE` overrides."""
+FIRST = (
+    "spark-catalyst_", "spark-sql_", "spark-core_", "scala-library-", "spark-sql-api_", "scala-reflect-",
+    "parquet-column-", "log4j-core-", "jackson-databind-", "hadoop-client-api-", "parquet-jackson-",
+    "janino-", "arrow-vector-", "spark-config_", "parquet-encoding-", "hadoop-client-runtime-",
+)  # fmt: skip
+"""How the jars begin that most classes come from. Java looks into all 280, one after the other, in whatever
+order the disk has them: with these in front a small batch takes a twentieth less time."""
+
+
+class PipelineUnavailable(MqcdError):
+    """Spark cannot run here: a package or Java is missing. Fault: who set the machine up."""
+
+
+class WorkFailed(MqcdError):
+    """Spark gave up; the text is its reason, the rest stands in its log. What a batch began is undone."""
+
+
+def session(
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    name: str = "mqcd",
+    sources: bool = True,
+) -> SparkSession:
+    """The active session, else a new one. Raises PipelineUnavailable.
+
+    `sources`: with `mqcd-events` and `mqc`, each use of which starts Python three times more.
+    """
+    check_packages()
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is None:
+        _prepare()
+        active = _start(master, {**DEFAULTS, **(settings or {})}, name)
+    if sources:
+        _register(active)
+    return active
+
+
+@contextmanager
+def running(
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    name: str = "mqcd",
+    sources: bool = True,
+    classes: Path | None = None,
+    keep: bool = False,
+    keeping: Callable[[], None] = lambda: None,
+) -> Iterator[SparkSession]:
+    """The same for as long as the block lasts: a session that was there before outlives it.
+
+    `classes`: where Java's classes are kept, to start with. `keep`: where nothing is kept yet, have it keep
+    them, which takes some seconds at the end: before that `keeping` is called. Also raises WorkFailed, for
+    what Spark throws in the block.
+    """
+    check_packages()
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    lent = SparkSession.getActiveSession() is not None
+    settings = dict(settings or {})
+    archive = None if lent or master or classes is None else _archive(classes, settings)
+    if archive is not None and (options := archive.options(make=keep)):
+        settings[_OPTIONS] = f"{_JAVA} {options}"
+    try:
+        spark = session(master=master, settings=settings, name=name, sources=sources)
+        try:
+            yield spark
+        finally:
+            if not lent:
+                spark.stop()
+    except BaseException as error:
+        if archive is not None and archive.making:
+            # Else it would write one that nobody waits for.
+            _kill_java()
+            archive.abandon()
+        if isinstance(error, PySparkException | Py4JError):
+            raise WorkFailed(f"Spark gave up: {why(str(error))}") from error
+        raise
+    if archive is not None:
+        if archive.making:
+            keeping()
+        archive.close(_end_java)
+
+
+@contextmanager
+def little_work(spark: SparkSession) -> Iterator[None]:
+    """In the block jobs have few tasks, unless others than these were chosen: more of them take longer to
+    begin than to end."""
+    before = {name: spark.conf.get(name, None) for name in _FEW}
+    ours = [name for name, value in before.items() if value == DEFAULTS.get(name)]
+    for name in ours:
+        spark.conf.set(name, _FEW[name])
+    try:
+        yield
+    finally:
+        for name in ours:
+            value = before[name]
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
+
+
+def reason(text: str) -> str:
+    """The one line of what Spark says that tells why: a Python worker's error, else Java's first cause."""
+    lines = text.splitlines()
+    traces = [index for index, line in enumerate(lines) if line.startswith("Traceback ")]
+    if traces:
+        # Frames are indented, what was raised is not.
+        raised = (line for line in lines[traces[-1] + 1 :] if line.strip() and not line[0].isspace())
+        return next(raised, lines[-1]).strip()
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return causes[-1] if causes else next(filter(None, map(str.strip, lines)), "no reason given")
+
+
+def why(text: str) -> str:
+    """The same, and what to do where that is known."""
+    found = reason(text)
+    if os.strerror(errno.ENOSPC) not in found:
+        return found
+    directory = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
+    return (
+        f"{found}. Make room where the tables lie, or in {directory}, and run it again: nothing has changed"
+    )
+
+
+def _prepare() -> None:
+    """What Spark reads from the environment when its Java starts."""
+    if _SUBMITTED not in os.environ:
+        os.environ["JAVA_HOME"] = str(find_java(os.environ))
+    os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def _start(master: str | None, settings: Mapping[str, str], name: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    # Spark starts its Python workers with `-m`, wherever it happens to stand.
+    for key in ("PYTHONSAFEPATH", "PYTHONPATH"):
+        if (value := environment().get(key)) is not None:
+            builder = builder.config(f"spark.executorEnv.{key}", value)
+    if _SUBMITTED in os.environ:
+        for key, value in gateway.quieten(_SILENT).items():
+            builder = builder.config(key, value)
+        return _as_submitted(builder.getOrCreate(), settings)
+    address = os.environ["SPARK_LOCAL_IP"]
+    if _is_the_packages():
+        # Nobody has put anything in front.
+        settings = {_CLASS_PATH: os.pathsep.join(map(str, in_front()))} | dict(settings)
+    settings = {
+        "spark.app.name": name,
+        "spark.master": master or "local[*]",
+        "spark.driver.host": address,
+        "spark.driver.bindAddress": address,
+    } | dict(settings)
+    gateway.start(settings)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _is_the_packages() -> bool:
+    """Whether Spark is the one that came with the package."""
+    return not {"SPARK_HOME", "SPARK_CONF_DIR"} & os.environ.keys()
+
+
+def _jars() -> Path:
+    import pyspark
+
+    return Path(pyspark.__file__).parent / "jars"
+
+
+def in_front() -> list[Path]:
+    """Jars of the package's own Spark, for Java to look into first."""
+    return [jar for name in FIRST for jar in _jars().glob(f"{name}*.jar")]
+
+
+def _archive(directory: Path, settings: Mapping[str, str]) -> Archive | None:
+    """What is kept for the Java and the Spark that would start now; None where others say how they start."""
+    if {_OPTIONS, _CLASS_PATH} & settings.keys() or not _is_the_packages() or _SUBMITTED in os.environ:
+        return None
+    machine = (find_java(os.environ) / MACHINE).resolve()
+    if not machine.exists():
+        # Another Java than OpenJDK's, which may not know how.
+        return None
+    base = sorted(machine.parent.glob("classes*.jsa"))
+    try:
+        # What Java finds on its class path it lists in the order of the directory.
+        return Archive(
+            directory, [machine, *base, *in_front(), *_jars().iterdir()], settings.get(_MEMORY, "")
+        )
+    except OSError as error:
+        log.warning("Java starts no quicker: %s", describe(error))
+        return None
+
+
+def _end_java() -> int:
+    """Have the Java of a session that was stopped end now, not with this process; gives its exit code."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    try:
+        code: int = gateway.proc.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        code = gateway.proc.wait()
+    return code
+
+
+def _kill_java() -> None:
+    """End the Java that this process has started, if it did, whatever it does."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    if gateway is not None:
+        gateway.proc.kill()
+        gateway.proc.wait()
+        SparkContext._gateway = SparkContext._jvm = None
+
+
+def _as_submitted(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """Where and how is what spark-submit said. Ours is what it left open, as far as Spark can be told yet."""
+    given = spark.sparkContext.getConf()
+    for key, value in settings.items():
+        if key.startswith("spark.sql.") and not given.contains(key):
+            spark.conf.set(key, value)
+    return spark
+
+
+def _register(spark: SparkSession) -> None:
+    from mqcd.pipeline.sources.events import EventsSource
+    from mqcd.pipeline.sources.queue import QueueSource
+
+    # A source that takes conditions is an error without it.
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(EventsSource)
+    spark.dataSource.register(QueueSource)
+
+
+def check_packages(versions: Mapping[str, str] | None = None) -> None:
+    """See that the extra is installed, in versions that go together. Raises PipelineUnavailable."""
+    for package, (least, beyond) in _NEEDS.items():
+        found = _version(package) if versions is None else versions.get(package)
+        if found is None:
+            raise PipelineUnavailable("mqcd pipeline needs the extra: pip install 'mqcd[pipeline]'")
+        major = int(found.split(".", 1)[0])
+        if major < least or (beyond is not None and major >= beyond):
+            raise PipelineUnavailable(
+                f"mqcd pipeline does not work with {package} {found}: pip install 'mqcd[pipeline]'"
+            )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def find_java(environ: Mapping[str, str]) -> Path:
+    """The home of the Java to use: JAVA_HOME, else that of `java` in PATH. Raises PipelineUnavailable."""
+    install = f"install Java {_JAVA_LEAST} or later (Debian: apt-get install {JAVA_PACKAGE})"
+    home = environ.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        if not java.is_file():
+            raise PipelineUnavailable(f"JAVA_HOME={home} holds no bin/java; correct it, or {install}")
+    else:
+        found = shutil.which("java", path=environ.get("PATH"))
+        if found is None:
+            raise PipelineUnavailable(f"mqcd pipeline needs Java: {install}, or set JAVA_HOME")
+        java = Path(found).resolve()
+    version = java_version(java)
+    if version < _JAVA_LEAST:
+        raise PipelineUnavailable(f"{java} is Java {version or 'of an unknown version'}: {install}")
+    return java.parent.parent
+
+
+@cache
+def java_version(java: Path) -> int:
+    """Its major version; 0 when it does not say."""
+    try:
+        asked = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    # Until 8 it called itself 1.8.
+    said = re.search(r'version "(?:1\.)?(\d+)', asked.stderr + asked.stdout)
+    return int(said[1]) if said else 0

@@ -1,0 +1,1 @@
+"""`mqcd fsck`: every file of a queue against every other, and what can be mended without guessing."""

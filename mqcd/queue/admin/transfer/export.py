@@ -1,0 +1,224 @@
+"""Messages out of the queue into a directory: an `.eml` file for each, and `index.jsonl` for them all.
+
+Reads under a pin, with or without a running server, and changes nothing in the queue: it is a copy. A
+large queue is exported in parts, each of its own moment, so that neither memory nor the time of a pin grows
+with it. Beside a running server a message may be delivered before its turn comes; it is left out and counted
+as gone. The index appears last, and only whole. Raises StoreBusy, StoreDamaged, StoreUnavailable, OSError.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mqcd.core.errors import DecodeError, MqcdError, StoreUnavailable
+from mqcd.core.model import Recipient
+from mqcd.core.selection import Selection
+from mqcd.core.spid import format_spid
+from mqcd.disk.durable import TEMP_SUFFIX, Disk, describe
+from mqcd.queue.admin.findings import Progress, silent
+from mqcd.queue.admin.transfer import index
+from mqcd.queue.format.record import parse
+from mqcd.queue.manifest.log import ManifestState
+from mqcd.queue.reading.snapshot import Snapshot
+
+Look = Callable[[], "closing[Snapshot]"]
+"""Gives a view of the queue as it is at that moment."""
+_LINES = 500
+"""Index lines that are written at once."""
+_PART = 100_000
+"""Recipients whose records are in memory at once."""
+
+
+@dataclass(slots=True)
+class Exported:
+    """What came of it."""
+
+    messages: int = 0
+    recipients: int = 0
+    gone: int = 0
+    """Messages that left the queue meanwhile."""
+    damaged: int = 0
+    """Records that do not check or are missing, and stretches of the journal that do not check: whoever they
+    are for is left out. A caller that knows of a whole segment that is gone counts it as one."""
+    failed: dict[int, str] = field(default_factory=dict)
+    """SPIDs of messages that are in the queue and could not be copied, and why."""
+
+
+def export(
+    disk: Disk,
+    roots: tuple[Path, Path],
+    selection: Selection,
+    target: Path,
+    progress: Progress = silent,
+    part: int = _PART,
+    state: ManifestState | None = None,
+) -> Exported:
+    """Copy what is selected from the queue (queue root, spool root) to `target`, which is new or empty.
+
+    About `part` recipients are copied at a time. `state` stands for a MANIFEST that cannot be read.
+    """
+    done = Exported()
+
+    def look() -> closing[Snapshot]:
+        return closing(Snapshot(disk, *roots, state))
+
+    with look() as snapshot:
+        if disk.names(target):
+            raise StoreUnavailable(f"{target} is not empty: name a new directory")
+        spids = array("Q")
+        for found in snapshot.project(selection, _spid):
+            spids.extend(found)
+        done.damaged = snapshot.left_out
+    disk.mkdir(target, sync=False)
+    # A limit chooses by the order of reading: what it chose must not be parted.
+    parts = list(_parts(array("Q", sorted(spids)), max(part, selection.limit or 0)))
+    try:
+        _Export(disk, look, selection, target, done, progress).run(parts)
+    except (OSError, MqcdError) as error:
+        why = describe(error) if isinstance(error, OSError) else str(error)
+        raise StoreUnavailable(
+            f"{why}. What {target} holds by now is a part, without its index: name another directory"
+        ) from error
+    if done.failed:
+        _tell_gone_from_failed(look, done)
+    return done
+
+
+def _spid(text: str, _begun: bool) -> int:
+    try:
+        return int(text[:16], 16)
+    except ValueError as error:
+        raise DecodeError(f"record line begins with no SPID: {text[:120]!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The messages from one SPID to another."""
+
+    first: int
+    last: int
+    messages: int
+
+
+def _parts(spids: array[int], size: int) -> Iterator[_Part]:
+    """Cut sorted SPIDs, one for each recipient, into parts; no message is in two."""
+    start = 0
+    while start < len(spids):
+        end = min(start + size, len(spids))
+        while end < len(spids) and spids[end] == spids[end - 1]:
+            end += 1
+        yield _Part(spids[start], spids[end - 1], len(set(spids[start:end])))
+        start = end
+
+
+def _tell_gone_from_failed(look: Look, done: Exported) -> None:
+    """What is no longer in the queue has not failed."""
+    with look() as snapshot:
+        left = {spid for found in snapshot.project(Selection(), _spid) for spid in found} & done.failed.keys()
+    done.gone += len(done.failed) - len(left)
+    done.failed = {spid: text for spid, text in done.failed.items() if spid in left}
+
+
+class _Export:
+    def __init__(
+        self,
+        disk: Disk,
+        look: Look,
+        selection: Selection,
+        target: Path,
+        done: Exported,
+        progress: Progress,
+    ) -> None:
+        self._disk = disk
+        self._look = look
+        self._selection = selection
+        self._target = target
+        self._done = done
+        self._progress = progress
+
+    def run(self, parts: list[_Part]) -> None:
+        """All of them, in the order of their acceptance."""
+        path = self._target / index.NAME
+        temp = path.with_name(path.name + TEMP_SUFFIX)
+        with self._disk.watching(self._target) as watch:
+            fd = self._disk.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            try:
+                at = before = 0
+                messages = sum(part.messages for part in parts)
+                for part in parts:
+                    with self._look() as snapshot:
+                        for count, lines in self._lines(snapshot, part):
+                            self._progress("exporting", before + count, messages)
+                            at += self._disk.pwritev(fd, [line.encode() for line in lines], at)
+                    before += part.messages
+            finally:
+                self._disk.close(fd)
+            self._disk.sync_filesystem(self._target, watch)
+        self._disk.rename(temp, path)
+        self._disk.sync_dir(self._target)
+
+    def _records(self, snapshot: Snapshot, part: _Part) -> dict[str, list[str]]:
+        """Texts of the part's records by SPID."""
+        first, last = format_spid(part.first), format_spid(part.last)
+        records: dict[str, list[str]] = defaultdict(list)
+
+        def within(text: str, _begun: bool) -> str:
+            return text if first <= text[:16] <= last else ""
+
+        for texts in snapshot.project(self._selection, within):
+            for text in filter(None, texts):
+                records[text[:16]].append(text)
+        return records
+
+    def _lines(self, snapshot: Snapshot, part: _Part) -> Iterator[tuple[int, list[str]]]:
+        """How many messages have been seen to, and the next lines of the index."""
+        lines: list[str] = []
+        records = self._records(snapshot, part)
+        self._done.gone += part.messages - len(records)
+        for count, spid in enumerate(sorted(records), 1):
+            recipients = self._recipients(records.pop(spid))
+            name = f"{spid}.eml"
+            if recipients and self._copy(snapshot, recipients[0], self._target / name):
+                lines.append(index.encode(name, recipients))
+                self._done.messages += 1
+                self._done.recipients += len(recipients)
+            if count % _LINES == 0:
+                yield count, lines
+                lines = []
+        yield part.messages, lines
+
+    def _recipients(self, texts: list[str]) -> list[Recipient]:
+        try:
+            found = sorted(map(parse, texts), key=lambda each: (each.qid, each.attempts))
+        except DecodeError as error:
+            self._done.failed[int(texts[0][:16], 16)] = str(error)
+            return []
+        # Where the MANIFEST is guessed, some may be there twice: who has more attempts is later.
+        return list({each.qid: each for each in found}.values())
+
+    def _copy(self, snapshot: Snapshot, recipient: Recipient, path: Path) -> bool:
+        """Copy a recipient's content; False when it cannot be had whole."""
+        fd = self._disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        written = 0
+        try:
+            for chunk in snapshot.content(recipient.spid, recipient):
+                written += self._disk.pwritev(fd, [chunk], written)
+            trouble = "" if written == recipient.size else _differs(written, recipient.size)
+        except MqcdError as error:
+            trouble = str(error)
+        finally:
+            self._disk.close(fd)
+        if trouble:
+            self._disk.unlink(path)
+            self._done.failed[recipient.spid] = trouble
+        return not trouble
+
+
+def _differs(written: int, size: int) -> str:
+    return f"its content has {written} octets and should have {size}"

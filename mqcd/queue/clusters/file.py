@@ -1,0 +1,144 @@
+"""Clusters: size-capped `.mqc` files of record lines, written once, read from a cursor on.
+
+The first line names the format; then one record a line. A cluster is never changed: what has been taken
+from it is told by its cursor, in the MANIFEST and in TAKE frames. Names carry the segment that was
+evacuated into it, so that none is ever used twice.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqcd.core.errors import DecodeError, StoreDamaged
+from mqcd.core.model import Area
+from mqcd.disk.durable import Disk
+from mqcd.queue.format.versions import unknown
+from mqcd.queue.manifest.log import ClusterState
+
+FIRST_LINE = b"mqcd-cluster 1\n"
+_ANY_VERSION = re.compile(rb"mqcd-cluster (\d{1,9})\n")
+VERSION = 1
+HEAD = len(FIRST_LINE) + 8
+"""Octets that are enough to tell any version."""
+START = len(FIRST_LINE)
+"""The first cursor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A record line on its way into a cluster."""
+
+    due: int
+    received: int
+    size: int
+    """Octets of its message."""
+    raw: bytes
+    """Line feed included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A cluster to be written."""
+
+    state: ClusterState
+    lines: Sequence[Line]
+
+
+def plan(
+    area: Area, lines: Iterable[Line], segment: int, max_size: int, granularity: int, first: int = 0
+) -> list[Plan]:
+    """Cut the lines of one area into clusters of at most `max_size` octets.
+
+    Deferred ones are sorted by due time, and lie in a directory named after the earliest due time
+    inside, rounded down to `granularity` (ms). A single line larger than the cap has its own cluster.
+    Their numbers begin at `first`.
+    """
+    ordered = sorted(lines, key=lambda line: line.due) if area is Area.DEFERRED else list(lines)
+    plans: list[Plan] = []
+    part: list[Line] = []
+    size = START
+    for line in ordered:
+        if part and size + len(line.raw) > max_size:
+            plans.append(_close(area, part, size, segment, first + len(plans), granularity))
+            part, size = [], START
+        part.append(line)
+        size += len(line.raw)
+    if part:
+        plans.append(_close(area, part, size, segment, first + len(plans), granularity))
+    return plans
+
+
+def _close(area: Area, part: list[Line], size: int, segment: int, index: int, granularity: int) -> Plan:
+    directory = str(area)
+    if area is Area.DEFERRED:
+        directory += f"/T{part[0].due // granularity * granularity // 1000}"
+    return Plan(
+        ClusterState(
+            name=f"{directory}/M{segment}-{index}.mqc",
+            size=size,
+            cursor=START,
+            left=len(part),
+            octets=sum(line.size for line in part),
+            received=min(line.received for line in part),
+            due=part[0].due if area is Area.DEFERRED else 0,
+            due_last=part[-1].due if area is Area.DEFERRED else 0,
+        ),
+        part,
+    )
+
+
+class OtherVersion(DecodeError):
+    """A cluster of a format version that is not known here: nothing in it is damaged."""
+
+
+def check_first_line(data: bytes, path: Path, writer: str = "") -> None:
+    """Raises DecodeError unless `data` begins like a cluster of a version known here.
+
+    `writer` is who reads it otherwise, as far as the MANIFEST knows.
+    """
+    version = _ANY_VERSION.match(data)
+    if version is not None and int(version[1]) != VERSION:
+        text = unknown(f"{path}: cluster format {int(version[1])}", writer)
+        raise OtherVersion(f"{text}: start that one again, and let it empty the queue")
+    if not data.startswith(FIRST_LINE):
+        shown = data.split(b"\n", 1)[0][:40]
+        raise DecodeError(f"{path}: first line {shown!r} is not that of a cluster known here")
+
+
+def read_from(disk: Disk, path: Path, cursor: int, size: int) -> bytes:
+    """The octets of a cluster from `cursor` up to `size`, fewer if the file is shorter. Raises OSError,
+    DecodeError."""
+    fd = disk.open(path, os.O_RDONLY)
+    try:
+        check_first_line(disk.pread(fd, HEAD, 0), path)
+        return disk.pread(fd, size - cursor, cursor)
+    finally:
+        disk.close(fd)
+
+
+def check_version(disk: Disk, path: Path, writer: str) -> None:
+    """Raises StoreDamaged for a cluster of another version; any other trouble is left to who reads it."""
+    with suppress(OSError):
+        fd = disk.open(path, os.O_RDONLY)
+        try:
+            check_first_line(disk.pread(fd, HEAD, 0), path, writer)
+        except OtherVersion as error:
+            raise StoreDamaged(str(error)) from error
+        except DecodeError:
+            return
+        finally:
+            disk.close(fd)
+
+
+def split_lines(data: bytes) -> Iterator[bytes]:
+    """The lines of `data`, each with its line feed; a last one without it comes as it is."""
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n", start) + 1 or len(data)
+        yield data[start:end]
+        start = end

@@ -1,0 +1,320 @@
+"""The clusters in memory: a few numbers each, and which of them to take from next.
+
+A take reads lines from the cursor on; what it took and the cluster's new state go into one TAKE frame.
+The cluster index changes only when that frame is durable (`advance`), so it always says what the disk says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
+from pathlib import Path
+
+from mqcd.core.errors import DecodeError
+from mqcd.core.model import Area
+from mqcd.disk.durable import Disk
+from mqcd.queue.clusters.file import read_from, split_lines
+from mqcd.queue.clusters.quarantine import Stretch, extend, shared
+from mqcd.queue.format import record
+from mqcd.queue.format.frame import IN_SPOOL, Take
+from mqcd.queue.manifest.log import ClusterState
+from mqcd.queue.wal.segments import JournalEntry, Segment
+
+Chosen = Callable[[str], bool] | None
+"""What `record.chooser` gives."""
+_MOST_RUSHES = 16
+"""Requests that each line of a cluster is compared with; of more, all lines before their end are due."""
+_OPEN_MAX = 16
+"""Clusters whose unread rest is kept in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a take would move: lines with their scheduling fields, and the cluster's state after it."""
+
+    state: ClusterState
+    lines: list[tuple[bytes, record.Glance]]
+    damaged: list[Stretch]
+    """What is not sound: its home ends with this take, so it must be put aside first."""
+    bad: int
+    """How many records that is, by the cluster's count: damage splits lines and joins them."""
+
+    @property
+    def finds(self) -> list[tuple[int, bytes, int]]:
+        """What is damaged, each stretch with how many records it stands for."""
+        return shared(self.damaged, self.bad)
+
+    @property
+    def head(self) -> Take:
+        """The head of the TAKE frame."""
+        return Take(self.state.name, self.state.cursor, self.state.left, self.state.octets)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What of a cluster is selected."""
+
+    matched: int
+    later: int
+    """How many of them are not due yet."""
+    domains: frozenset[str]
+    end: int
+    """Where the last of these ends in the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rush:
+    """Lines before `end` that are selected are due at `due`, the others there are taken with them."""
+
+    chosen: Chosen
+    due: int
+    end: int
+
+
+class ClusterIndex:
+    """All clusters of a shard."""
+
+    def __init__(self, disk: Disk, root: Path) -> None:
+        self._disk = disk
+        self._root = root
+        self.clusters: dict[str, ClusterState] = {}
+        self.changed: set[str] = set()
+        """Clusters whose state differs from what the MANIFEST says."""
+        self._queues: dict[Area, dict[str, None]] = {Area.INCOMING: {}, Area.BOUNCES: {}}
+        self._due: list[tuple[int, str]] = []
+        self._rest: dict[str, tuple[int, bytes]] = {}
+        self._latest: dict[str, int] = {}
+        """When the last record of a cluster is due, for those whose lines say a later time."""
+        self._rushes: dict[str, list[_Rush]] = {}
+        self._coming: dict[int, list[tuple[Chosen, int]]] = {}
+        """By segment that is being evacuated: what of it is due from when on."""
+
+    def add(self, state: ClusterState) -> None:
+        """A cluster exists now, or has a new state."""
+        self.clusters[state.name] = state
+        if not state.left:
+            for queue in self._queues.values():
+                queue.pop(state.name, None)
+        elif state.area is Area.DEFERRED:
+            heappush(self._due, (state.due, state.name))
+        elif state.area in self._queues:
+            self._queues[state.area][state.name] = None
+
+    def bring_forward(self, latest: int) -> None:
+        """What is due later than `latest` is due then."""
+        for state in list(self.clusters.values()):
+            if state.area is Area.DEFERRED and state.left and state.due_last > latest:
+                self._latest[state.name] = min(latest, self._latest.get(state.name, latest))
+                if state.due > latest:
+                    self.add(replace(state, due=latest))
+
+    def look(self, state: ClusterState, chosen: Chosen, now: int, most: int) -> Found:
+        """Up to `most` records of a cluster that are selected. Blocks for the disk.
+
+        Raises OSError or DecodeError when nothing of it can be read.
+        """
+        if chosen is None and state.left <= most:
+            later = state.left if state.due_last > now else 0
+            return Found(state.left, later, frozenset(), state.size)
+        matched = later = 0
+        domains = set()
+        at = end = state.cursor
+        for raw in split_lines(self._lines_of(state)):
+            at += len(raw)
+            if matched == most:
+                break
+            try:
+                if chosen is not None and not chosen(record.verify(raw)):
+                    continue
+                glance = record.sound(raw)
+            except DecodeError:
+                continue
+            matched += 1
+            domains.add(glance.domain)
+            if glance.due > now:
+                later, end = later + 1, at
+        return Found(matched, later, frozenset(domains), end)
+
+    def expedite(self, name: str, chosen: Chosen, due: int, end: int) -> None:
+        """What is selected of a deferred cluster's lines before `end` is due at `due` from now on."""
+        state = self.clusters.get(name)
+        if state is None or not state.left or state.area is not Area.DEFERRED:
+            return
+        rushes = [*self._rushes.get(name, ()), _Rush(chosen, due, end)]
+        if len(rushes) > _MOST_RUSHES:
+            # Some are tried unasked; else those of the first request would not be, though it was answered.
+            rushes = [_Rush(None, due, max(rush.end for rush in rushes))]
+        self._rushes[name] = rushes
+        if state.due > due:
+            self.add(replace(state, due=due))
+
+    def expedite_moved(self, segment: Segment, chosen: Chosen, due: int) -> None:
+        """The same for the clusters that an evacuation makes of a segment, now or when it is done."""
+        if segment.retired:
+            for name in self.of_segment(segment.number):
+                self.expedite(name, chosen, due, self.clusters[name].size)
+        else:
+            self._coming.setdefault(segment.number, []).append((chosen, due))
+
+    def of_segment(self, number: int) -> set[str]:
+        """The clusters that an evacuation has made of a segment."""
+        return {name for name in self.clusters if f"/M{number}-" in name}
+
+    def arrived(self, states: Iterable[ClusterState], segment: int) -> None:
+        """A segment has become these clusters."""
+        for state in states:
+            self.add(state)
+            for chosen, due in self._coming.get(segment, ()):
+                self.expedite(state.name, chosen, due, state.size)
+        self._coming.pop(segment, None)
+
+    def next_due(self) -> int | None:
+        """When the first deferred record in a cluster is due, ms."""
+        while self._due:
+            due, name = self._due[0]
+            state = self.clusters.get(name)
+            if state is not None and state.left and state.due == due:
+                return due
+            heappop(self._due)
+        return None
+
+    def left(self) -> list[tuple[str, int, int]]:
+        """Name, cursor and size of each cluster that holds records."""
+        return [(each.name, each.cursor, each.size) for each in self.clusters.values() if each.left]
+
+    def first(self, area: Area) -> str | None:
+        """The oldest cluster of `incoming` or `bounces` that holds records."""
+        return next(iter(self._queues[area]), None)
+
+    def first_due(self, now: int) -> str | None:
+        """The cluster with the earliest due record, if that is due at `now`."""
+        due = self.next_due()
+        return self._due[0][1] if due is not None and due <= now else None
+
+    def read(self, name: str, room: int, now: int, most: int) -> Taken:
+        """Up to `room` records from the cluster's cursor that are due at `now`, in not much more than `most`
+        octets. Blocks for the disk.
+
+        Raises OSError or DecodeError when nothing of it can be read.
+        """
+        state = self.clusters[name]
+        data = self._lines_of(state)
+        short = len(data) < state.size - state.cursor
+        deferred = state.area is Area.DEFERRED
+        latest = self._latest.get(name, state.due_last)
+        rushes = self._rushes.get(name, [])
+        rush_end = max((rush.end for rush in rushes), default=0)
+        lines: list[tuple[bytes, record.Glance]] = []
+        damaged: list[Stretch] = []
+        used = octets = 0
+        # Whoever claims next shall meet the end of a file that is too short.
+        next_due = state.due if short else latest
+        for raw in split_lines(data):
+            try:
+                glance = record.sound(raw)
+            except DecodeError:
+                extend(damaged, state.cursor + used, raw)
+                used += len(raw)
+                continue
+            glance.due = min(glance.due, latest)
+            rushed = state.cursor + used < rush_end
+            if rushed and glance.due > now:
+                glance.due = _rushed(rushes, state.cursor + used, raw, glance.due)
+            if len(lines) >= room or used >= most or (deferred and glance.due > now and not rushed):
+                next_due = min(glance.due, now) if rushed else glance.due
+                break
+            lines.append((raw, glance))
+            used += len(raw)
+            octets += glance.size
+        rest = data[used:]
+        left = _count(state, state.cursor + used, len(lines), bool(damaged), rest)
+        following = replace(
+            state,
+            cursor=state.cursor + used,
+            left=left,
+            octets=max(0, state.octets - octets) if left else 0,
+            due=next_due if deferred else 0,
+        )
+        self._keep(name, following, rest)
+        return Taken(following, lines, damaged, max(0, state.left - left - len(lines)))
+
+    def _lines_of(self, state: ClusterState) -> bytes:
+        """The lines from the cursor on. Of a file that is too short the whole ones: the others stay behind
+        the cursor, for who puts the file back. Raises OSError, DecodeError."""
+        kept = self._rest.get(state.name)
+        if kept is not None and kept[0] == state.cursor:
+            return kept[1]
+        data = read_from(self._disk, self._root / state.name, state.cursor, state.size)
+        if len(data) < state.size - state.cursor:
+            data = data[: data.rfind(b"\n") + 1]
+        if not data:
+            raise DecodeError("it is shorter than it should be")
+        return data
+
+    def _keep(self, name: str, state: ClusterState, rest: bytes) -> None:
+        self._rest.pop(name, None)
+        if rest:
+            if len(self._rest) >= _OPEN_MAX:
+                del self._rest[next(iter(self._rest))]
+            self._rest[name] = state.cursor, rest
+
+    def set_aside(self, name: str) -> None:
+        """A cluster cannot be read: offer it no more in this run. Its records stay counted."""
+        state = self.clusters[name]
+        if state.area is Area.DEFERRED:
+            self._due = [frame_entry for frame_entry in self._due if frame_entry[1] != name]
+            heapify(self._due)
+        for queue in self._queues.values():
+            queue.pop(name, None)
+
+    def advance(self, state: ClusterState) -> None:
+        """A take is durable."""
+        self.add(state)
+        self.changed.add(state.name)
+
+    def committed(self, changed: Mapping[str, ClusterState], ended: Iterable[str]) -> None:
+        """The MANIFEST has these states; what was taken since is still to be told."""
+        for name in ended:
+            self.clusters.pop(name, None)
+            self._latest.pop(name, None)
+            self._rushes.pop(name, None)
+        for name, state in changed.items():
+            if self.clusters.get(name) in (None, state):
+                self.changed.discard(name)
+
+
+def _count(state: ClusterState, cursor: int, taken: int, damaged: bool, rest: bytes) -> int:
+    """Records from `cursor` on, where `rest` stands. Only the end of the file ends a cluster, as the MANIFEST
+    tells it.
+
+    How many records a damaged stretch was, its lines do not tell; but those behind it do.
+    """
+    if cursor >= state.size:
+        return 0
+    left = state.left - taken - damaged
+    if damaged and cursor + len(rest) >= state.size:
+        left = min(left, sum(1 for _ in split_lines(rest)))
+    return max(1, left)
+
+
+def _rushed(rushes: Sequence[_Rush], at: int, raw: bytes, due: int) -> int:
+    """When a line is due that begins at `at`, and says `due`."""
+    text = record.verify(raw)
+    times = [each.due for each in rushes if at < each.end and (each.chosen is None or each.chosen(text))]
+    return min([due, *times])
+
+
+def entry_of(glance: record.Glance) -> JournalEntry:
+    """Who was taken, on its way into the journal: its content stays in the spool."""
+    return JournalEntry(
+        spid=glance.spid,
+        qid=glance.qid,
+        area=glance.area,
+        due=glance.due,
+        size=glance.size,
+        received=glance.received,
+        content=IN_SPOOL,
+        linked=glance.linked,
+        domain=glance.domain,
+    )

@@ -1,0 +1,88 @@
+"""Whose queue is this: one owner at a time, and the same name in every root.
+
+The lock (`queue/lock`, its text the owner's process id) keeps two servers off one queue; the operating
+system lets go of it when the owner and its helper are gone, however they went. The uuid that lies in
+queue and spool root tells that they belong together: a spool disk that is not mounted, or another
+queue's, must never look like mail that has lost its content.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from pathlib import Path
+
+from mqcd.core.errors import StoreBusy, StoreDamaged
+from mqcd.disk.durable import Disk
+
+_WAITS = 40
+_WAIT_SECONDS = 0.05
+"""A killed owner's helper holds the lock until the kernel has ended it too: some milliseconds."""
+
+
+async def take_lock(disk: Disk, queue_root: Path) -> int:
+    """Become the owner; returns the descriptor that holds the lock. Raises StoreBusy, OSError."""
+    path = queue_root / "lock"
+    fd = disk.open(path, os.O_RDWR | os.O_CREAT)
+    for _ in range(_WAITS):
+        try:
+            if disk.lock(fd, exclusive=True):
+                disk.pwritev(fd, [f"{os.getpid():<20}\n".encode()], 0)
+                return fd
+        except OSError:
+            disk.close(fd)
+            raise
+        await asyncio.sleep(_WAIT_SECONDS)
+    owner = disk.pread(fd, 20, 0).decode("ascii", "replace").strip()
+    disk.close(fd)
+    raise StoreBusy(f"{queue_root} is in use by process {owner or 'unknown'}; stop that server first")
+
+
+def check_roots(disk: Disk, roots: list[Path], *, new: bool) -> None:
+    """See that all roots carry one uuid; give them one when the queue is `new`. Raises StoreDamaged."""
+    names = {root: _read(disk, root) for root in roots}
+    known = {name for name in names.values() if name}
+    if new and (not known or (len(known) == 1 and names[roots[0]])):
+        # Also those that are there: nothing was ever accepted, and whoever named them may have been killed
+        # between the roots, or before the name was durable.
+        name = known.pop() if known else str(uuid.uuid4())
+        _give(disk, roots, name)
+        return
+    if len(known) == 1 and all(names.values()):
+        return
+    told = ", ".join(f"{root}: {name or 'none'}" for root, name in names.items())
+    raise StoreDamaged(f"these roots do not belong together (uuid of {told}). Is the right disk mounted?")
+
+
+def _read(disk: Disk, root: Path) -> str:
+    try:
+        return disk.read_file(root / "uuid").decode("ascii", "replace").strip()
+    except FileNotFoundError:
+        return ""
+
+
+def name_again(disk: Disk, roots: list[Path]) -> bool:
+    """Write the uuid that a file of it has lost; False where they name two queues. Raises OSError.
+
+    For a caller that knows by other means that the roots belong together.
+    """
+    names = {root: _read(disk, root) for root in roots}
+    sound = {name for name in names.values() if _is_uuid(name)}
+    if len(sound) > 1:
+        return False
+    name = sound.pop() if sound else str(uuid.uuid4())
+    _give(disk, [root for root, there in names.items() if there != name], name)
+    return True
+
+
+def _give(disk: Disk, roots: list[Path], name: str) -> None:
+    for root in roots:
+        disk.replace_file(root / "uuid", [f"{name}\n".encode()])
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False

@@ -1,0 +1,51 @@
+"""Ballast: room on a disk that is full, for what makes room.
+
+A file of one segment's size lies in the queue root and in the spool root. What is in the journal can be
+moved to clusters and spool only while these take it; when they do not, the ballast goes, the evacuation has
+its place, and the slot that it frees lets the mail that is here be delivered. It is made again as soon as
+there is room for it above `minfree`. Nothing of it is ever read, and nothing of it needs to be durable.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from mqcd.disk.durable import Disk, describe
+
+log = logging.getLogger(__name__)
+
+BALLAST = "ballast"
+"""Name of the file, below each root."""
+_NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
+
+
+def ballast_paths(queue_root: Path, spool_root: Path) -> list[Path]:
+    """Where it lies."""
+    return [root / BALLAST for root in (queue_root, spool_root)]
+
+
+def wants_room(error: BaseException) -> bool:
+    """Whether a failure is one that ballast may help with, or was caused by one (the journal's are)."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in _NO_ROOM:
+            return True
+        cause = cause.__cause__
+    return False
+
+
+def give_up(disk: Disk, paths: Sequence[Path]) -> bool:
+    """Let it go. True when there was any, so that trying again is worth it."""
+    gone = False
+    for path in paths:
+        try:
+            if disk.exists(path):
+                disk.unlink(path)
+                gone = True
+                log.warning("%s was given up: the disk is full", path)
+        except OSError as error:
+            log.error("the ballast cannot be given up: %s", describe(error))
+    return gone

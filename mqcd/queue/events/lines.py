@@ -1,0 +1,246 @@
+"""The events of a frame as lines of JSON, as they stand in the event log. Pure.
+
+A frame gives the same lines whenever it is read. From the first of its entries that cannot be read on it
+gives none, and is counted: its checksum fits, so whoever wrote it and this program disagree about the format.
+
+Three events tell of each message that passes, and the processor time that they take is missing for mail.
+So a line is put together from the text of record and note, without a recipient, a dictionary or an
+encoder between: text without `%`, `"` and backslash is the same in a record and in JSON, because a record
+holds control characters only as `%XX`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from functools import lru_cache
+from typing import NamedTuple
+
+from mqcd.core.address import normal_domain
+from mqcd.core.classes import class_of
+from mqcd.core.errors import DecodeError
+from mqcd.core.events import SCHEMA_VERSION, Verb, format_time, site_of
+from mqcd.eventlog.files import Source
+from mqcd.eventlog.pseudonyms import Pseudonyms
+from mqcd.queue.format import record, verdict
+from mqcd.queue.format.frame import ALIVE, Entry, Header, Kind, Mark, read_begun
+from mqcd.queue.format.transitions import VERB_OF, entries, submissions
+
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
+_KEPT = 4096
+"""Record lines remembered: a verdict at the first attempt repeats the line of the acceptance."""
+_PERCENT, _QUOTE, _BACKSLASH = b'%"\\'
+_ADDRESS, _USER, _SENDER = 11, 19, 22
+"""Where recipient, user and sender stand in a record line."""
+
+
+class EventText:
+    """Tells frames, and counts what it has told."""
+
+    def __init__(self, source: Source) -> None:
+        self._head = f'{{"v":{SCHEMA_VERSION},"id":{_quoted(f"{source.node}/{source.shard}/")[:-1]}'
+        self._names = Pseudonyms(source.key) if source.key else None
+        self.totals: Counter[Verb] = Counter()
+        """Events of each verb so far."""
+        self.unreadable = 0
+        """Frames that could not be told whole."""
+        self.trouble = ""
+        """The first of them, and why."""
+        self._at, self._time = 0, format_time(0)
+
+    def lines(self, header: Header, body: memoryview) -> list[str]:
+        """The events of one frame, each with its line feed."""
+        told: list[str] = []
+        try:
+            if header.kind is Kind.BEGUN:
+                self._begun(header, body, told)
+            else:
+                self._changes(header, body, told)
+        except DecodeError as error:
+            self.unreadable += 1
+            self.trouble = self.trouble or f"sequence {header.sequence}, {header.kind.name}: {error}"
+        return told
+
+    def _written(self, at: int) -> str:
+        # Frames of one group have mostly the same time.
+        if at != self._at:
+            self._at, self._time = at, format_time(at)
+        return self._time
+
+    def _line(self, verb: Verb, sequence: int, time: str, rest: str) -> str:
+        self.totals[verb] += 1
+        return f'{self._head}{sequence}","event":"{verb}","at":"{time}"{rest}}}\n'
+
+    def _changes(self, header: Header, body: memoryview, told: list[str]) -> None:
+        sequence, time = header.sequence, self._written(header.at)
+        accepted, offset = submissions(header.kind, body)
+        for part in accepted:
+            lines = part.lines.splitlines(keepends=True)
+            of_message = f',"recipients":{len(lines)}{_memo(part.memo, self._names)}'
+            for line in lines:
+                of_record = _told(line, self._names)
+                rest = f"{of_record.recipient}{of_record.zone}{of_record.tls}{of_message}"
+                told.append(self._line(Verb.ACCEPTED, sequence, time, rest))
+                sequence += 1
+        left = header.sequence + header.entries - sequence
+        for _, entry in entries(header.kind, body, offset, left):
+            verb = VERB_OF.get(entry.mark)
+            if verb is not None:
+                told.append(self._line(verb, sequence, time, _verdict(entry, header.at, self._names)))
+            sequence += 1
+
+    def _begun(self, header: Header, body: memoryview, told: list[str]) -> None:
+        time = self._written(header.at)
+        destination, begun = read_begun(body, header.entries)
+        where = _where(destination)
+        for sequence, entry in enumerate(begun, header.sequence):
+            rest = f',"spid":"{entry.spid:016X}","qid":{entry.qid},"attempt":{entry.attempt}{where}'
+            told.append(self._line(Verb.ATTEMPTED, sequence, time, rest))
+
+
+class _Told(NamedTuple):
+    """What events tell of a record."""
+
+    recipient: str
+    """Fields from `spid` on, but for `zone` and `tls`; they begin with a comma, as all parts do."""
+    zone: str
+    """The one that a header chose."""
+    tls: str
+    """That of the session it came in by."""
+    received: int
+    attempts: int
+    due: int
+    addresses: tuple[str, ...]
+    """Sender and recipient in clear, where they are not to be told."""
+
+
+@lru_cache(maxsize=_KEPT)
+def _told(line: bytes, names: Pseudonyms | None) -> _Told:
+    """Of a line whose frame checks: then so does the line. Its numbers stand as `record` writes them."""
+    try:
+        fields = line.decode().split("|")
+        if len(fields) != record.FIELDS:
+            raise ValueError(f"{len(fields)} fields")
+        address = record.unescape(fields[_ADDRESS])
+        addresses: tuple[str, ...] = ()
+        if names is not None:
+            addresses = record.unescape(fields[_SENDER]), address
+            for place in (_ADDRESS, _USER, _SENDER):
+                fields[place] = names.address(record.unescape(fields[place]))
+        if not _is_json(line):
+            fields = [_json(each) for each in fields]
+        domain = _name(normal_domain(address[address.rfind("@") + 1 :])) if "@" in address else '""'
+        spid, qid, _, due, size, attempts, _, _, _, _, _, shown, _, received, origin, _, *envelope = fields
+        zone, listener, client, user, tls, _, sender, _ = envelope
+        recipient = (
+            f',"spid":"{spid}","qid":{qid},"sender":"{sender}","recipient":"{shown}","domain":{domain},'
+            f'"size":{size},"origin":"{record.ORIGIN_OF[origin]}"'
+            f"{_field('listener', listener)}{_field('client', client)}{_field('user', user)}"
+        )
+        return _Told(
+            recipient=recipient,
+            zone=_field("zone", zone),
+            tls=_field("tls", tls),
+            received=int(received),
+            attempts=int(attempts),
+            due=int(due),
+            addresses=addresses,
+        )
+    except (ValueError, KeyError) as error:
+        raise DecodeError(f"not a record line: {line[:120]!r}") from error
+
+
+def _memo(memo: bytes, names: Pseudonyms | None) -> str:
+    """Fields of an acceptance that no record keeps."""
+    if not memo:
+        return ""
+    try:
+        session, message_id = memo.decode().split("|")
+    except ValueError as error:
+        raise DecodeError(f"not what tells of a message: {memo[:120]!r}") from error
+    if names is not None and message_id:
+        message_id = names.address(record.unescape(message_id))
+    if not _is_json(memo):
+        session, message_id = _json(session), _json(message_id)
+    return _field("session", session) + _field("message_id", message_id)
+
+
+def _verdict(entry: Entry, at: int, names: Pseudonyms | None) -> str:
+    """What follows the time in the event of one entry."""
+    told = _told(entry.line, names)
+    queued = f',"queued_ms":{max(0, at - told.received)}'
+    mark = entry.mark
+    if mark is Mark.UNKNOWN:
+        due = format_time(told.due)
+        return f'{told.recipient}{told.zone}{told.tls}{queued},"attempt":{told.attempts},"due":"{due}"'
+    note = verdict.split(entry.note)
+    route, connect_ms, attempt_ms, code, status, extra, reply = note
+    if names is not None and reply:
+        reply = _quoted(names.text(record.unescape(reply), *told.addresses))[1:-1]
+    elif not _is_json(entry.note):
+        reply = _json(reply)
+    if not _is_json(entry.note):
+        status, extra = _json(status), _json(extra)
+    if mark is Mark.REPORTED:
+        return f'{told.recipient}{told.zone}{told.tls}{queued},"report":"{extra}"'
+    if mark is Mark.DISCARDED:
+        return f'{told.recipient}{told.zone}{told.tls}{queued},"reason":"{extra}"'
+    attempt = told.attempts if entry.flags & ALIVE else told.attempts + 1
+    # An attempt's event tells the zone it left by and the session with the next hop: both are in the route.
+    return (
+        f'{told.recipient}{queued},"attempt":{attempt}{_route(route)}{_codes(code, status)}'
+        f'{_field("reply", reply)},"connect_ms":{connect_ms},"attempt_ms":{attempt_ms}'
+        f"{_deferral(extra) if mark is Mark.DEFERRED else ''}"
+    )
+
+
+@lru_cache(maxsize=_KEPT)
+def _route(route: str) -> str:
+    """Where an attempt went. Many go the same way."""
+    destination, *fields = route.split("|")
+    rest = [_field(name, _json(value)) for name, value in zip(verdict.ROUTE[1:], fields, strict=True)]
+    return _where(record.unescape(destination)) + "".join(rest)
+
+
+@lru_cache(maxsize=_KEPT)
+def _where(destination: str) -> str:
+    """A destination, and the site in its name."""
+    site = site_of(destination)
+    return _field("destination", _quoted(destination)[1:-1]) + _field("site", _quoted(site)[1:-1])
+
+
+@lru_cache(maxsize=_KEPT)
+def _codes(code: str, status: str) -> str:
+    """What a reply's codes say; there are few of them."""
+    if not code.isdecimal():
+        raise DecodeError(f"a note whose reply code is none: {code[:40]!r}")
+    number = "" if code == "0" else f',"code":{code}'
+    return f'{number}{_field("status", status)},"class":"{class_of(int(code), status)}"'
+
+
+def _deferral(extra: str) -> str:
+    due, doubt, _ = extra.partition("?")
+    try:
+        return f',"due":"{format_time(int(due))}"' + (',"possibly_delivered":true' if doubt else "")
+    except ValueError as error:
+        raise DecodeError(f"a deferral's note without its due time: {extra[:40]!r}") from error
+
+
+def _field(name: str, value: str) -> str:
+    return f',"{name}":"{value}"' if value else ""
+
+
+def _is_json(text: bytes) -> bool:
+    """Whether text that is escaped as in a record stands in JSON as it is."""
+    return not (_PERCENT in text or _QUOTE in text or _BACKSLASH in text)
+
+
+def _json(text: str) -> str:
+    """The same of text with any characters."""
+    return _quoted(record.unescape(text))[1:-1]
+
+
+@lru_cache(maxsize=_KEPT)
+def _name(name: str) -> str:
+    """JSON of a domain: there are few of them."""
+    return _quoted(name)

@@ -1,0 +1,367 @@
+"""The record line: one recipient as one line of text, in frames and in clusters alike. Pure.
+
+    SPID|QID|area|due|size|attempts|unknowns|code|status|remote|reply|recipient|dsn|
+    received|origin|body|zone|listener|client|user|tls|dsn|sender|CRC
+
+Fields are UTF-8; `|`, `%` and control characters are written %XX, so that any legal address fits and
+the line ends where it ends. CRC is the zlib.crc32 of what stands before it, 8 hex digits. Decoding
+raises only DecodeError; what it gives encodes to the same line again.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from sys import intern
+from typing import Any, NamedTuple
+
+from mqcd.core.address import normal_domain
+from mqcd.core.errors import DecodeError
+from mqcd.core.model import Area, Body, Envelope, Origin, Recipient
+from mqcd.core.selection import Selection
+from mqcd.queue.format import filenames
+
+FIELDS = 24
+MAX_LINE = 16 << 10
+"""Octets of the longest line that goes from a cluster into the journal. No door lets anything in that makes
+one as long; an entry takes four times as much, and the smallest segment a frame that such a line ends."""
+_OWN = 13
+"""Fields of a recipient's own. What stands behind them most lines share with one before."""
+_SPECIAL = re.compile(r"[|%\x00-\x1f\x7f]")
+_find_special = _SPECIAL.search
+_ESCAPED = re.compile(r"%([0-9A-F]{2})")
+_AREAS = {Area.INCOMING: "i", Area.DEFERRED: "d", Area.BOUNCES: "b", Area.HELD: "h"}
+_LINKED, _WARNED = "l", "w"
+_AREA_OF = {
+    letter + link + warning: (area, bool(link), bool(warning))
+    for area, letter in _AREAS.items()
+    for link in ("", _LINKED)
+    for warning in ("", _WARNED)
+}
+_AREA_OF_OCTETS = {word.encode(): flags for word, flags in _AREA_OF.items()}
+_ORIGINS = {Origin.SMTP: "s", Origin.REPORT: "r", Origin.IMPORT: "m"}
+ORIGIN_OF = {letter: origin for origin, letter in _ORIGINS.items()}
+_BODIES = {
+    (Body.SEVEN, False): "7",
+    (Body.EIGHT, False): "8",
+    (Body.SEVEN, True): "7u",
+    (Body.EIGHT, True): "8u",
+}
+_BODY_OF = {word: pair for pair, word in _BODIES.items()}
+_crc32 = zlib.crc32
+
+
+def _draft(owner: type) -> Any:
+    """A class of the same slots that is not frozen, to be filled in and then made an `owner`.
+
+    A frozen class assigns its fields through object.__setattr__, which would take half the time of decoding.
+    """
+    return type("_Draft", (), {"__slots__": vars(owner)["__slots__"]})
+
+
+_RecipientDraft = _draft(Recipient)
+_EnvelopeDraft = _draft(Envelope)
+
+
+def escape(text: str) -> str:
+    """`text` fit to be a field."""
+    if _find_special(text) is None:
+        return text
+    return _SPECIAL.sub(lambda match: f"%{ord(match[0]):02X}", text)
+
+
+def unescape(text: str) -> str:
+    """The text that `escape` was given."""
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text) if "%" in text else text
+
+
+def join(*fields: str) -> str:
+    """`fields`, fit to be fields, with bars between. Most need nothing, and one look at all is cheaper
+    than one at each."""
+    text = "|".join(fields)
+    if text.count("|") < len(fields) and "%" not in text and text.isprintable():
+        return text
+    return "|".join(map(escape, fields))
+
+
+def encode(recipient: Recipient, envelope_part: str | None = None) -> bytes:
+    """The record line of a recipient, line feed included.
+
+    `envelope_part` is what `encode_envelope` gave, for one who encodes many recipients of a message.
+    """
+    r = recipient
+    spid, area = r.envelope.spid, _AREAS[r.area]
+    if r.linked:
+        area += _LINKED
+    if r.warned:
+        area += _WARNED
+    head = f"{spid:016X}|{r.qid}|{area}|{r.due}|{r.size}|{r.attempts}|{r.unknowns}|{r.code}|"
+    text = join(r.status, r.remote, r.reply, r.address, r.dsn)
+    body = f"{head}{text}|{envelope_part or encode_envelope(r.envelope)}|".encode()
+    return body + b"%08x\n" % zlib.crc32(body)
+
+
+def encode_envelope(envelope: Envelope) -> str:
+    """The part of a line that all recipients of a message share."""
+    e = envelope
+    text = join(e.zone, e.listener, e.client, e.user, e.tls, e.dsn, e.sender)
+    return f"{e.received}|{_ORIGINS[e.origin]}|{_BODIES[e.body, e.smtputf8]}|{text}"
+
+
+def check(line: bytes) -> list[bytes]:
+    """The fields of a line (with or without its line feed), its checksum verified."""
+    line = line.rstrip(b"\n")
+    bar = line.rfind(b"|") + 1
+    if line[bar:] != b"%08x" % zlib.crc32(line[:bar]):
+        raise DecodeError(f"record line fails its checksum: {line[:120]!r}")
+    fields = line.split(b"|")
+    if len(fields) != FIELDS:
+        raise DecodeError(f"record line has {len(fields)} fields, not {FIELDS}: {line[:120]!r}")
+    return fields
+
+
+def verify(line: bytes) -> str:
+    """The text of a line (with or without its line feed) up to its checksum, which is right.
+
+    Raises DecodeError. Who reads much looks at the text first, and decodes what it wants of it.
+    """
+    end = len(line) - 9 if line.endswith(b"\n") else len(line) - 8
+    body = line[:end]
+    if line[end : end + 8] != b"%08x" % _crc32(body):
+        raise DecodeError(f"record line fails its checksum: {line[:120]!r}")
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise _impossible(line) from error
+
+
+def verify_all(lines: Sequence[bytes]) -> Sequence[str | None]:
+    """The same of lines without line feeds; None where `verify` would raise.
+
+    All checksums are compared at once, which takes half the time: only where one differs, each is.
+    """
+    bodies = [line[:-8] for line in lines]
+    sums = struct.pack(f">{len(bodies)}I", *map(_crc32, bodies)).hex().encode()
+    if sums == b"".join([line[-8:] for line in lines]):
+        with suppress(UnicodeDecodeError):
+            return [body.decode() for body in bodies]
+    return [_verified(line) for line in lines]
+
+
+def _verified(line: bytes) -> str | None:
+    try:
+        return verify(line)
+    except DecodeError:
+        return None
+
+
+def _impossible(line: bytes | str) -> DecodeError:
+    return DecodeError(f"record line holds a field that cannot be: {line[:120]!r}")
+
+
+class Fields(NamedTuple):
+    """A line's fields as text, escapes undone. What they mean: `Envelope` and `Recipient`."""
+
+    spid: str
+    qid: str
+    area: str
+    due: str
+    size: str
+    attempts: str
+    unknowns: str
+    code: str
+    status: str
+    remote: str
+    reply: str
+    address: str
+    dsn: str
+    received: str
+    origin: str
+    body: str
+    zone: str
+    listener: str
+    client: str
+    user: str
+    tls: str
+    message_dsn: str
+    sender: str
+    nothing: str
+    """Where the checksum stood."""
+
+
+_fields = Fields._make
+
+
+def fields(text: str) -> Fields:
+    """The fields of what `verify` gave. Raises DecodeError."""
+    parts = text.split("|")
+    if "%" in text:
+        parts = list(map(unescape, parts))
+    try:
+        return _fields(parts)
+    except TypeError as error:
+        raise DecodeError(f"record line has {len(parts)} fields, not {FIELDS}: {text[:120]!r}") from error
+
+
+def halves(text: str) -> list[str]:
+    """A recipient's own fields in what `verify` gave, escapes undone, and the shared part as it stands.
+
+    For one who remembers what he made of a shared part, see `shared_fields`. Raises DecodeError.
+    """
+    parts = text.split("|", _OWN)
+    if "%" in text:
+        parts[:_OWN] = map(unescape, parts[:_OWN])
+    if len(parts) <= _OWN:
+        raise DecodeError(f"record line has {len(parts)} fields, not {FIELDS}: {text[:120]!r}")
+    return parts
+
+
+def shared_fields(part: str) -> Fields:
+    """The fields of a shared part; those of a recipient's own are empty. Raises DecodeError."""
+    return fields("|" * _OWN + part)
+
+
+def area_of(word: str) -> Area:
+    """The area that a line's field names. Raises KeyError."""
+    return _AREA_OF[word][0]
+
+
+def decode(line: bytes) -> Recipient:
+    """The recipient that a line records. Raises DecodeError."""
+    return parse(verify(line))
+
+
+def parse(text: str) -> Recipient:
+    """The recipient in what `verify` gave. Raises DecodeError."""
+    draft = _RecipientDraft()
+    try:
+        (
+            spid, qid, area, due, size, attempts, unknowns, code, status, remote, reply, address, dsn, part
+        ) = text.split("|", _OWN)  # fmt: skip
+        draft.envelope = _envelope(spid, part)
+        draft.area, draft.linked, draft.warned = _AREA_OF[area]
+        draft.qid = int(qid)
+        draft.due = int(due)
+        draft.size = int(size)
+        draft.attempts = int(attempts)
+        draft.unknowns = int(unknowns)
+        draft.code = int(code)
+    except (ValueError, KeyError) as error:
+        raise _impossible(text) from error
+    if "%" in text:
+        status, remote, reply, address, dsn = map(unescape, (status, remote, reply, address, dsn))
+    draft.status = status
+    draft.remote = remote
+    draft.reply = reply
+    draft.address = address
+    draft.dsn = dsn
+    draft.__class__ = Recipient
+    recipient: Recipient = draft
+    return recipient
+
+
+@lru_cache(maxsize=1024)
+def _envelope(spid: str, part: str) -> Envelope:
+    draft = _EnvelopeDraft()
+    received, origin, body, *words, nothing = part.split("|")
+    zone, listener, client, user, tls, dsn, sender = map(unescape, words) if "%" in part else words
+    if nothing:
+        raise ValueError("a field too many")
+    draft.spid = int(spid, 16)
+    draft.received = int(received)
+    draft.origin = ORIGIN_OF[origin]
+    draft.body, draft.smtputf8 = _BODY_OF[body]
+    draft.zone = zone
+    draft.listener = listener
+    draft.client = client
+    draft.user = user
+    draft.tls = tls
+    draft.dsn = dsn
+    draft.sender = sender
+    draft.session = draft.message_id = ""
+    draft.__class__ = Envelope
+    envelope: Envelope = draft
+    return envelope
+
+
+def chooser(selection: Selection) -> Callable[[str], bool] | None:
+    """What tells of what `verify` gave whether it is selected, and raises DecodeError; None when all are."""
+    if selection.everything:
+        return None
+    wanted = selection.unknowns
+
+    def chosen(text: str) -> bool:
+        each = fields(text)
+        try:
+            if wanted and int(each.unknowns) < wanted:
+                return False
+            area, spid, received = area_of(each.area), int(each.spid, 16), int(each.received)
+        except (ValueError, KeyError) as error:
+            raise DecodeError(f"record line holds a field that cannot be: {text[:120]!r}") from error
+        return selection.admits(area, spid, each.sender, each.address, received)
+
+    return chosen
+
+
+def key_of(line: bytes) -> tuple[int, int]:
+    """SPID and QID of a line's recipient. Raises DecodeError."""
+    try:
+        spid, qid, _ = line.split(b"|", 2)
+        return int(spid, 16), int(qid)
+    except ValueError as error:
+        raise DecodeError(f"not a record line: {line[:120]!r}") from error
+
+
+def file_of(line: bytes) -> int:
+    """The file number (see `names`) of the content of a line's recipient. Raises DecodeError."""
+    try:
+        spid, qid, area, _ = line.split(b"|", 3)
+        return filenames.number(int(spid, 16), int(qid) if _AREA_OF_OCTETS[area][1] else 0)
+    except (ValueError, KeyError) as error:
+        raise DecodeError(f"not a record line: {line[:120]!r}") from error
+
+
+class Glance:
+    """What scheduling needs of a line, read without decoding the rest; its checksum is not verified."""
+
+    __slots__ = ("area", "due", "fields", "linked", "qid", "received", "size", "spid")
+
+    def __init__(self, line: bytes) -> None:
+        try:
+            self.fields = line.split(b"|", 14)
+            self.spid = int(self.fields[0], 16)
+            self.qid = int(self.fields[1])
+            self.area, self.linked, _ = _AREA_OF_OCTETS[self.fields[2]]
+            self.due = int(self.fields[3])
+            self.size = int(self.fields[4])
+            self.received = int(self.fields[13])
+        except (ValueError, KeyError, IndexError) as error:
+            raise DecodeError(f"not a record line: {line[:120]!r}") from error
+
+    @property
+    def domain(self) -> str:
+        """The recipient's domain in the form of `Recipient.domain`."""
+        _, at, domain = self.fields[11].rpartition(b"@")
+        return _domain(domain) if at else ""
+
+
+def sound(line: bytes) -> Glance:
+    """A glance at a line that checks and that the journal can hold: its length, its QID, its due time.
+
+    Raises DecodeError.
+    """
+    check(line)
+    glance = Glance(line)
+    if len(line) > MAX_LINE or glance.qid >> 32 or glance.due < 0:
+        raise _impossible(line)
+    return glance
+
+
+@lru_cache(maxsize=1024)
+def _domain(field: bytes) -> str:
+    """Most lines have the domain of one before."""
+    return intern(normal_domain(unescape(field.decode("utf-8", "replace"))))

@@ -1,0 +1,95 @@
+"""The note of a settle entry: a verdict's details, as the events need them. Pure.
+
+Fields are escaped and joined by `|` like a record's:
+destination|zone|phase|remote host|remote address|source address|tls|connect ms|attempt ms|code|status|
+extra|reply
+Fields behind these are of a later version, whose readers find them here; this one passes over them.
+`extra` is the due time of a deferral (ms, with a trailing `?` when it may have been delivered), the SPID
+of a report, the reason of a discard.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mqcd.core.errors import DecodeError
+from mqcd.core.model import (
+    Attempt,
+    Bounced,
+    Deferred,
+    Delivered,
+    Discarded,
+    Expired,
+    Reported,
+    Verdict,
+)
+from mqcd.core.spid import format_spid
+from mqcd.queue.format.frame import Mark
+from mqcd.queue.format.record import escape, join
+
+ROUTE = ("destination", "zone", "phase", "remote_host", "remote_addr", "source_addr", "tls")
+"""The fields that tell where an attempt went: the first of a note."""
+_BARS = 12
+_NO_ATTEMPT = "|" * 8
+
+MARK_OF: dict[type[Verdict], Mark] = {
+    Delivered: Mark.DELIVERED,
+    Deferred: Mark.DEFERRED,
+    Bounced: Mark.BOUNCED,
+    Expired: Mark.EXPIRED,
+    Reported: Mark.REPORTED,
+    Discarded: Mark.DISCARDED,
+}
+
+
+def attempt_part(attempt: Attempt) -> str:
+    """What the recipients that travelled together share."""
+    a = attempt
+    route = join(a.destination, a.zone, a.phase, a.remote_host, a.remote_addr, a.source_addr, a.tls)
+    return f"{route}|{a.connect_ms}|{a.attempt_ms}"
+
+
+def foreign_part(host: str) -> str:
+    """The same of another server's attempt: the host is known, but not the phase nor the times."""
+    return f"{join('', '', '', host, '', '', '')}|0|0"
+
+
+def encode(verdict: Verdict, shared: str = "") -> bytes:
+    """The note for a verdict; `shared` is its `attempt_part` if the caller has it."""
+    if isinstance(verdict, Reported):
+        return f"{_NO_ATTEMPT}|0||{format_spid(verdict.report_spid)}|".encode()
+    if isinstance(verdict, Discarded):
+        return f"{_NO_ATTEMPT}|0||{escape(verdict.reason)}|".encode()
+    extra = ""
+    if isinstance(verdict, Deferred):
+        extra = f"{verdict.due}{'?' if verdict.possibly_delivered else ''}"
+    reply = verdict.reply
+    head = shared or attempt_part(verdict.attempt)
+    return f"{head}|{reply.code}|{join(reply.status, extra, reply.text)}".encode()
+
+
+class Note(NamedTuple):
+    """What a note holds, as it stands there: texts are escaped. "" or "0" where nothing applies."""
+
+    route: str
+    """The fields of ROUTE."""
+    connect_ms: str
+    attempt_ms: str
+    code: str
+    status: str
+    extra: str
+    reply: str
+
+
+def split(note: bytes) -> Note:
+    """The details that a note holds. Raises DecodeError."""
+    bars = note.count(b"|")
+    if bars > _BARS:
+        note = b"|".join(note.split(b"|")[: _BARS + 1])
+    try:
+        parts = note.decode().rsplit("|", 6)
+    except ValueError as error:
+        raise DecodeError(f"not a verdict's note: {note[:120]!r}") from error
+    if bars < _BARS:
+        raise DecodeError(f"not a verdict's note: {note[:120]!r}")
+    return Note(*parts)

@@ -1,0 +1,317 @@
+"""What the helper process does: values that say what, and functions that do it.
+
+Every task can be repeated: what exists already is done, and what was left half-way has a temporary name.
+None of them commits anything; the shard's own process does, by one MANIFEST edit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from mqcd.core.errors import DecodeError, MqcdError
+from mqcd.core.model import Area
+from mqcd.core.transition import parked
+from mqcd.disk.durable import TEMP_SUFFIX, Disk
+from mqcd.eventlog.files import Source
+from mqcd.eventlog.retention import Retain, Retained, retain
+from mqcd.queue.clusters import file as cluster
+from mqcd.queue.clusters.quarantine import QUARANTINE, put_aside
+from mqcd.queue.events.export import Exported, export
+from mqcd.queue.format import record, segment_header
+from mqcd.queue.helper.sweep import FindStrays, Stray, Sweep, Swept, find_strays, sweep
+from mqcd.queue.manifest.log import ClusterState
+from mqcd.queue.spool.files import place
+from mqcd.queue.spool.silos import Silos
+from mqcd.queue.wal.segments import Segment
+
+_FEW = 8
+"""Up to so many files are synced one by one; more of them by one sync of the filesystem."""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """Write a sealed segment's event file."""
+
+    header: segment_header.SlotHeader
+    path: Path
+    end: int
+    events: Path
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Evacuate:
+    """Copy what still lives in a segment to the spool and to clusters (steps C2 and C3)."""
+
+    path: Path
+    number: int
+    queue_root: Path
+    silos: Silos
+    contents: array[int]
+    """Of each content that must outlive its segment: SPID, offset, length."""
+    links: Mapping[int, Sequence[int]]
+    """By SPID: QIDs of the recipients that have names of their own; none = one name for all."""
+    lines: array[int]
+    """Of each record line: offset, length, and when it is due: its own time may be another."""
+    max_cluster: int
+    granularity: int
+    """ms."""
+
+
+@dataclass(slots=True)
+class Evacuated:
+    """What has become of a segment's record lines."""
+
+    clusters: list[ClusterState] = field(default_factory=list)
+    bad: int = 0
+    """Lines that did not check, and were put aside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Make a slot's file and fill it, so that the committer need not."""
+
+    path: Path
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBallast:
+    """Give a ballast file its space, see `mqcd.queue.disk.reserve`."""
+
+    path: Path
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """Which of these messages still have a record in a cluster?"""
+
+    queue_root: Path
+    spids: frozenset[int]
+    clusters: Sequence[tuple[str, int, int]]
+    """Name, cursor, size."""
+
+
+class Sign(Enum):
+    """What comes while a task is under way."""
+
+    BUSY = "busy"
+    """It has gone on since the last sign."""
+
+
+Task = Export | Evacuate | Prepare | TakeBallast | Resolve | Sweep | FindStrays | Retain
+Result = Exported | Evacuated | frozenset[int] | list[Stray] | Swept | Retained | None
+
+
+def run(disk: Disk, task: Task) -> Result:
+    """Do a task. Raises OSError."""
+    match task:
+        case Export():
+            segment = Segment(task.header, task.path)
+            segment.end = task.end
+            return export(disk, segment, task.events, task.source)
+        case Evacuate():
+            return evacuate(disk, task)
+        case Prepare():
+            prepare(disk, task)
+            return None
+        case TakeBallast():
+            take_ballast(disk, task)
+            return None
+        case Resolve():
+            return resolve(disk, task)
+        case Sweep():
+            return sweep(disk, task)
+        case FindStrays():
+            return find_strays(disk, task)
+        case Retain():
+            return retain(disk, task)
+
+
+def evacuate(disk: Disk, task: Evacuate) -> Evacuated:
+    """Steps C2 and C3; tells the clusters for the MANIFEST."""
+    fd = disk.open(task.path, os.O_RDONLY)
+    temps: list[Path] = []
+    try:
+        with disk.watching(task.silos.root) as watch:
+            _spool_contents(disk, fd, task, temps, watch)
+        with disk.watching(task.queue_root) as watch:
+            return _write_clusters(disk, fd, task, temps, watch)
+    except (OSError, MqcdError):
+        # On a full disk others need the room.
+        _drop(disk, temps)
+        raise
+    finally:
+        disk.close(fd)
+
+
+def _drop(disk: Disk, temps: Sequence[Path]) -> None:
+    """Remove temporary files as far as the disk lets us; the next start removes the others."""
+    for temp in temps:
+        with contextlib.suppress(OSError):
+            disk.unlink(temp)
+
+
+def _spool_contents(disk: Disk, fd: int, task: Evacuate, temps: list[Path], watch: int) -> None:
+    placements = []
+    silos = set()
+    few = len(task.contents) <= 3 * _FEW
+    for spid, offset, length in _triples(task.contents):
+        temp = task.silos.path(spid).with_suffix(TEMP_SUFFIX)
+        silos.add(temp.parent)
+        paths = [task.silos.path(spid, qid) for qid in task.links.get(spid, (0,))]
+        data = disk.pread(fd, length, offset)
+        # What exists is whole and synced, but who named it may have been killed before its directory was.
+        missing = [path for path in paths if not _is_done(disk, path, data)]
+        if not missing:
+            continue
+        temps.append(temp)
+        disk.write_temp(temp, [data], sync=few)
+        placements.append((temp, missing))
+    if not few:
+        disk.sync_filesystem(task.silos.root, watch)
+    for temp, paths in placements:
+        place(disk, temp, paths)
+    for silo in silos:
+        disk.sync_dir(silo)
+
+
+def _is_done(disk: Disk, path: Path, data: bytes) -> bool:
+    """Whether a content has its name already. A file of other octets that has it is nobody's, and goes.
+
+    Raises OSError, also for a directory or another thing that has it.
+    """
+    if not disk.exists(path):
+        return False
+    there = disk.measure(path)
+    if there is None:
+        raise OSError(errno.EEXIST, "is no regular file, and stands where a content belongs", str(path))
+    with contextlib.suppress(OSError):
+        if there.octets == len(data) and disk.read_file(path) == data:
+            return True
+    disk.unlink(path)
+    return False
+
+
+def _triples(numbers: array[int]) -> Iterator[tuple[int, int, int]]:
+    each = iter(numbers)
+    return zip(each, each, each, strict=True)
+
+
+def _write_clusters(disk: Disk, fd: int, task: Evacuate, temps: list[Path], watch: int) -> Evacuated:
+    done = Evacuated()
+    areas: dict[Area, list[cluster.Line]] = defaultdict(list)
+    for offset, length, due in _triples(task.lines):
+        raw = disk.pread(fd, length, offset)
+        try:
+            area, line = _line(raw, due)
+        except DecodeError:
+            # Its home ends with the segment.
+            put_aside(disk, task.queue_root, f"segment-{task.number}", offset, raw, records=1)
+            done.bad += 1
+        else:
+            areas[area].append(line)
+    plans = [
+        plan
+        for area, lines in areas.items()
+        for plan in cluster.plan(area, lines, task.number, task.max_cluster, task.granularity)
+    ]
+    directories = set()
+    renames = []
+    for plan in plans:
+        path = task.queue_root / plan.state.name
+        disk.mkdir(path.parent, sync=False)
+        temp = path.with_suffix(TEMP_SUFFIX)
+        temps.append(temp)
+        chunks = [cluster.FIRST_LINE, *(line.raw for line in plan.lines)]
+        disk.write_temp(temp, chunks, sync=len(plans) <= _FEW)
+        renames.append((temp, path))
+        # Parents too, whoever made them: an earlier try may have been killed before this.
+        directories |= {path.parent, path.parent.parent, task.queue_root}
+    if len(plans) > _FEW:
+        disk.sync_filesystem(task.queue_root, watch)
+    for temp, path in renames:
+        disk.rename(temp, path)
+    for directory in directories:
+        disk.sync_dir(directory)
+    done.clusters = [plan.state for plan in plans]
+    return done
+
+
+def _line(raw: bytes, due: int) -> tuple[Area, cluster.Line]:
+    """A line as its cluster takes it, and which area that is in. Raises DecodeError."""
+    record.verify(raw)
+    glance = record.Glance(raw)
+    if glance.due != due and glance.area is not Area.BOUNCES:
+        # It was passed over, or brought forward.
+        raw = record.encode(parked(record.decode(raw), due))
+        glance = record.Glance(raw)
+    return glance.area, cluster.Line(glance.due, glance.received, glance.size, raw)
+
+
+def prepare(disk: Disk, task: Prepare) -> None:
+    """A slot file that exists is left alone. The name is made durable by who writes to it first."""
+    if disk.exists(task.path):
+        return
+    temp = task.path.with_suffix(TEMP_SUFFIX)
+    fd = disk.create(temp)
+    try:
+        disk.zero_fill(fd, 0, task.size)
+        # Never over a slot that the journal has begun to use meanwhile.
+        disk.link(temp, task.path)
+    finally:
+        disk.close(fd)
+        _drop(disk, [temp])
+
+
+def take_ballast(disk: Disk, task: TakeBallast) -> None:
+    """One that is there is left alone."""
+    if disk.exists(task.path):
+        return
+    temp = task.path.with_suffix(TEMP_SUFFIX)
+    fd = disk.create(temp)
+    try:
+        disk.reserve(fd, task.size)
+    except OSError:
+        _drop(disk, [temp])
+        raise
+    finally:
+        disk.close(fd)
+    disk.rename(temp, task.path)
+
+
+def resolve(disk: Disk, task: Resolve) -> frozenset[int]:
+    """One scan of the clusters for a batch of messages.
+
+    Whatever cannot be read might hold any of them: a cluster, a line, anything in quarantine. Then all
+    count as found, and their files stay until it has been looked at.
+    """
+    if disk.names(task.queue_root / QUARANTINE):
+        return task.spids
+    found = set()
+    wanted = {b"%016X" % spid: spid for spid in task.spids}
+    for name, cursor, size in task.clusters:
+        try:
+            data = cluster.read_from(disk, task.queue_root / name, cursor, size)
+        except (OSError, DecodeError):
+            return task.spids
+        if len(data) < size - cursor:
+            return task.spids
+        for line in cluster.split_lines(data):
+            try:
+                record.verify(line)
+            except DecodeError:
+                return task.spids
+            spid = wanted.get(line[:16])
+            if spid is not None:
+                found.add(spid)
+    return frozenset(found)

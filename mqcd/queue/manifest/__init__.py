@@ -1,0 +1,4 @@
+"""The MANIFEST: a checksummed log of edits, and the state that they add up to.
+
+Imports disk and format.
+"""

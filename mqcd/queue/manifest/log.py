@@ -1,0 +1,410 @@
+"""The MANIFEST: which clusters exist and where the journal begins, as a checksummed log of edits.
+
+Promise: a cluster exists only if the MANIFEST says so, and what it says changes by whole edits: one line,
+one sync, and that sync is the commit. A torn last line is an edit that never happened. Any other damage
+raises StoreDamaged: a queue is never started empty because its list was unreadable.
+
+Each line is `CRC JSON\\n`, CRC the zlib.crc32 of the JSON text, 8 hex digits. The first line carries the
+format version and the whole state (a compacted log is just that line), the following ones are edits.
+A last line is torn when it lacks its line feed, or a sector of 512 octets; else it is damaged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import zlib
+from collections import Counter
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from mqcd import __version__
+from mqcd.core.errors import DecodeError, StoreDamaged
+from mqcd.core.events import Verb
+from mqcd.core.model import Area
+from mqcd.core.spid import SILOS
+from mqcd.disk.durable import Disk
+from mqcd.queue.format.versions import newest, unknown
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+MOST_SILOS = 256
+COMPACT_AT = 1 << 20
+"""Octets of edits after which the log is written anew."""
+_SECTOR = 512
+"""Octets that a disk writes whole or not at all."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterState:
+    """What the MANIFEST knows of one cluster."""
+
+    name: str
+    """Path below the queue root, such as `deferred/T1795187940/M12-0.mqc`."""
+    size: int
+    """Octets of the file."""
+    cursor: int
+    """Octet of the first record that still has its home here."""
+    left: int
+    """Records from the cursor on."""
+    octets: int
+    """Sum of the sizes of their messages."""
+    received: int
+    """When the earliest of its messages was accepted, ms."""
+    due: int = 0
+    """Earliest due time from the cursor on, ms."""
+    due_last: int = 0
+    """Latest due time, ms."""
+
+    @property
+    def area(self) -> Area:
+        """The area that its directory says."""
+        return Area(self.name.split("/", 1)[0])
+
+
+@dataclass(slots=True)
+class ManifestState:
+    """What all edits so far amount to."""
+
+    writer: str = ""
+    """The newest mqcd that has written to the queue; "" = one that did not say so."""
+    epoch: int = 0
+    first_live: int = 1
+    """The first segment that is part of the queue."""
+    last_segment: int = 0
+    """A segment that is known to have existed: if it is not below first_live, it must be there."""
+    last_size: int = 0
+    """Octets of its file, at least."""
+    exported: int = 0
+    """Segments up to this one have their event file."""
+    sequence: int = 1
+    """No sequence below it is free; all of them are durable."""
+    spid: int = 0
+    """No SPID up to it is free."""
+    swept: int = -1
+    """Spool files above it need an owner in the journal; -1 = nothing is known, as of an older MANIFEST."""
+    drafts: tuple[int, ...] = ()
+    """So do these: messages up to `swept` that were being accepted at that time."""
+    doubtful: frozenset[int] = frozenset()
+    """Messages of several recipients of which one has ended below `first_live`: a scan of the clusters will
+    tell which of them have another one left."""
+    clock: int = 0
+    """Wall time that was last believed, ms."""
+    monotonic: int = 0
+    """What the monotonic clock said at that moment, ms."""
+    boot: str = ""
+    """The run of the machine in which it said so."""
+    leap: int = 0
+    """How far the wall clock stood from `clock` then, ms; 0 = it was believed."""
+    held: int = 0
+    """How long it had done so, ms."""
+    edit: int = 0
+    totals: Counter[Verb] = field(default_factory=Counter)
+    """Transitions in all segments below first_live."""
+    clusters: dict[str, ClusterState] = field(default_factory=dict)
+    silos: int = SILOS
+    """Directories of the spool; never another number."""
+    imports: tuple[str, ...] = ()
+    """Imports that are part of the queue; what each brought is listed in `queue/imports/<id>`."""
+    dropped: int = 0
+    """Octets at the end of the file that are no edit: one that was cut off."""
+
+    def apply(self, edit: Edit) -> None:
+        """Take one edit in."""
+        for name in _SCALARS:
+            value = getattr(edit, name)
+            if value is not None:
+                setattr(self, name, value)
+        if edit.swept is not None:
+            self.swept, self.drafts = edit.swept, edit.drafts
+        if edit.counted is not None:
+            self.doubtful = frozenset()
+        self.doubtful = self.doubtful.union(edit.doubtful)
+        if edit.totals is not None:
+            self.totals = Counter({Verb(verb): count for verb, count in edit.totals.items()})
+        for cluster in edit.add:
+            self.clusters[cluster.name] = cluster
+        for name in edit.end:
+            self.clusters.pop(name, None)
+        self.imports += edit.imports
+        self.edit += 1
+
+    def whole(self) -> Edit:
+        """The edit that makes this state from nothing."""
+        return Edit(
+            writer=self.writer,
+            epoch=self.epoch,
+            first_live=self.first_live,
+            last_segment=self.last_segment,
+            last_size=self.last_size,
+            exported=self.exported,
+            sequence=self.sequence,
+            spid=self.spid,
+            swept=self.swept,
+            drafts=self.drafts,
+            doubtful=tuple(self.doubtful),
+            clock=self.clock,
+            monotonic=self.monotonic,
+            boot=self.boot,
+            leap=self.leap,
+            held=self.held,
+            # Without it: a queue with the usual number is one that older programs read.
+            silos=self.silos if self.silos != SILOS else None,
+            totals={str(verb): count for verb, count in self.totals.items()},
+            add=tuple(self.clusters.values()),
+            imports=self.imports,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Edit:
+    """A change; None and empty leave as is. A cluster that is added again replaces its state."""
+
+    writer: str | None = None
+    epoch: int | None = None
+    first_live: int | None = None
+    last_segment: int | None = None
+    last_size: int | None = None
+    """Goes with `last_segment`."""
+    exported: int | None = None
+    sequence: int | None = None
+    spid: int | None = None
+    swept: int | None = None
+    drafts: tuple[int, ...] = ()
+    """Goes with `swept`."""
+    counted: int | None = None
+    """1: what was doubtful before this edit is so no longer."""
+    doubtful: tuple[int, ...] = ()
+    """Added to those that are."""
+    clock: int | None = None
+    monotonic: int | None = None
+    """Goes with `clock`, as `boot`, `leap` and `held` do."""
+    boot: str | None = None
+    leap: int | None = None
+    held: int | None = None
+    silos: int | None = None
+    totals: dict[str, int] | None = None
+    add: tuple[ClusterState, ...] = ()
+    end: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+
+
+def encode(edit: Edit, *, first: bool = False) -> bytes:
+    """One line of the log."""
+    body = {key: value for key, value in asdict(edit).items() if value not in (None, ())}
+    if first:
+        body = {"format": FORMAT, **body}
+    text = json.dumps(body, separators=(",", ":")).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+_SCALARS = (
+    "writer",
+    "epoch",
+    "first_live",
+    "last_segment",
+    "last_size",
+    "exported",
+    "sequence",
+    "spid",
+    "clock",
+    "monotonic",
+    "boot",
+    "leap",
+    "held",
+    "silos",
+)
+_EDIT_FIELDS = frozenset(item.name for item in fields(Edit))
+
+
+class _Torn(DecodeError):
+    """The line fails its checksum: only such a line can be one that was never written whole."""
+
+
+def decode(line: bytes) -> tuple[Edit, int | None]:
+    """The edit of a line without its line feed, and the format version if it is a first line.
+
+    Raises DecodeError.
+    """
+    crc, _, text = line.partition(b" ")
+    if crc != b"%08x" % zlib.crc32(text):
+        raise _Torn("the line fails its checksum")
+    try:
+        body: dict[str, Any] = json.loads(text)
+        version = body.pop("format", None)
+        if version is not None and version != FORMAT:
+            raise DecodeError(unknown(f"format {version}", body.get("writer")))
+        if body.keys() - _EDIT_FIELDS:
+            raise DecodeError(f"unknown fields {sorted(body.keys() - _EDIT_FIELDS)}")
+        return _edit(body), version
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DecodeError(f"the line is not an edit: {error}") from error
+
+
+def _edit(body: dict[str, Any]) -> Edit:
+    """Raises ValueError, TypeError or AttributeError for what cannot be an edit."""
+    totals = body.pop("totals", None)
+    add = tuple(ClusterState(**cluster) for cluster in body.pop("add", ()))
+    lists: dict[str, Any] = {key: tuple(body.pop(key, ())) for key in ("drafts", "doubtful")}
+    numbers = [*lists["drafts"], *lists["doubtful"]]
+    lists |= {key: tuple(map(str, body.pop(key, ()))) for key in ("end", "imports")}
+    texts: dict[str, Any] = {key: body.pop(key, None) for key in ("writer", "boot")}
+    if not all(isinstance(text, str | None) for text in texts.values()):
+        raise ValueError("a name is not one")
+    edit = Edit(totals=totals, add=add, **texts, **lists, **body)
+    counts = {Verb(verb): count for verb, count in ({} if totals is None else totals).items()}
+    numbers += [*body.values(), *counts.values()]
+    for cluster in add:
+        numbers += [value for key, value in asdict(cluster).items() if key != "name"]
+        Area(cluster.area)
+    if not all(type(number) is int for number in numbers):
+        raise ValueError("a number is not one")
+    if edit.silos is not None and not 0 < edit.silos <= MOST_SILOS:
+        raise ValueError("no spool has so many silos")
+    return edit
+
+
+def read(disk: Disk, path: Path) -> ManifestState | None:
+    """The state that the file holds; None when there is no file. Raises StoreDamaged."""
+    try:
+        data = disk.read_file(path)
+    except FileNotFoundError:
+        return None
+    state = ManifestState()
+    *lines, rest = data.split(b"\n")
+    start = 0
+    for number, line in enumerate(lines, 1):
+        try:
+            edit, version = decode(line)
+            if number == 1 and version is None:
+                raise DecodeError("the first line carries no format version")
+        except DecodeError as error:
+            cut_off = isinstance(error, _Torn) and number == len(lines) and not rest and number > 1
+            if cut_off and _lacks_a_sector(data, start):
+                # A torn line may end in a line feed when its sectors came out of order.
+                rest = line
+                break
+            raise StoreDamaged(f"{path}, line {number}: {error}. Run `mqcd fsck`.") from error
+        state.apply(edit)
+        start += len(line) + 1
+    if state.edit == 0:
+        raise StoreDamaged(f"{path} holds no whole line. Run `mqcd fsck`.")
+    if _goes_on(rest):
+        raise StoreDamaged(f"{path}, line {state.edit + 1}: the end of a line is damaged. Run `mqcd fsck`.")
+    _end_with(state, rest, path)
+    return state
+
+
+def _end_with(state: ManifestState, rest: bytes, path: Path) -> None:
+    """Take in what stands behind the last line feed, or in a line that was cut off.
+
+    An edit that lacks nothing but its line feed was written, and what is written may count.
+    """
+    try:
+        state.apply(decode(rest.rstrip(b"\0"))[0])
+    except DecodeError:
+        state.dropped = len(rest)
+        if rest:
+            log.warning("%s: the last edit was cut off by a crash and did not happen", path)
+
+
+def _lacks_a_sector(data: bytes, start: int) -> bool:
+    """Whether a crash can have left the last line, from `start` on, as it is: torn, its line feed there.
+
+    Then some sector of it never came, and has zeros where it belongs, for nothing stood there before. A
+    line of which each sector holds something came whole, and what does not check in it is damage.
+    """
+    ends = [*range((start // _SECTOR + 1) * _SECTOR, len(data), _SECTOR), len(data)]
+    return any(not data[at:end].strip(b"\0") for at, end in pairwise([start, *ends]))
+
+
+def _goes_on(line: bytes) -> bool:
+    """Whether a line that does not check begins with an edit that does, and goes on: then it is not torn.
+
+    Sectors that never came are zeros. Anything else stands where a line feed was, and what follows was
+    another edit.
+    """
+    at, crc = 9, 0
+    while (end := line.find(b"}", at) + 1) > 0:
+        crc = zlib.crc32(line[at:end], crc)
+        at = end
+        if line[:9] == b"%08x " % crc:
+            return line[end:].strip(b"\0") != b""
+    return False
+
+
+class Manifest:
+    """The open MANIFEST. `commit` blocks for a sync: call it off the event loop, one at a time."""
+
+    def __init__(self, disk: Disk, path: Path, state: ManifestState) -> None:
+        self._disk = disk
+        self._path = path
+        self._fd = -1
+        self._end = 0
+        self.state = state
+        self.uncertain = False
+        """Whether the disk may hold an edit that `state` does not."""
+
+    def write_anew(self) -> None:
+        """Replace the log by one line. Raises OSError; the old log then stands."""
+        self.state.writer = newest(self.state.writer, __version__)
+        line = encode(self.state.whole(), first=True)
+        self._close()
+        self._end = self._disk.replace_file(self._path, [line])
+        self._fd = self._disk.open(self._path, os.O_RDWR)
+        self.uncertain = False
+
+    def commit(self, edit: Edit) -> None:
+        """Make an edit durable, then take it into the state. Raises OSError: then it did not happen."""
+        following = replace_state(self.state, edit)
+        if self._fd < 0 or self._end > COMPACT_AT:
+            previous, self.state = self.state, following
+            try:
+                self.write_anew()
+            except OSError:
+                self.state = previous
+                self.take_back()
+                raise
+            return
+        line = encode(edit)
+        try:
+            self._disk.pwritev(self._fd, [line], self._end)
+            self._disk.sync_appended(self._fd)
+        except OSError:
+            # Never trust a file after a failed sync: a new one takes its place.
+            self.take_back()
+            raise
+        self._end += len(line)
+        self.state = following
+
+    def take_back(self) -> None:
+        """Put the state without the edit that failed in place: a kill would bring the edit to light.
+
+        As long as that fails too, `uncertain` says so; call again.
+        """
+        self.uncertain = True
+        try:
+            self.write_anew()
+        except OSError as error:
+            self._close()
+            log.error("%s: an edit failed and cannot be taken back yet: %s", self._path, error)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._close()
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            self._disk.close(self._fd)
+            self._fd = -1
+
+
+def replace_state(state: ManifestState, edit: Edit) -> ManifestState:
+    """`state` with `edit` taken in; `state` itself stays."""
+    following = replace(state, clusters=dict(state.clusters), totals=Counter(state.totals))
+    following.apply(edit)
+    return following

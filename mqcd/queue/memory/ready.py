@@ -1,0 +1,331 @@
+"""Entries that wait to be claimed, in the order in which they may be. Pure bookkeeping.
+
+New mail in order of arrival, the rest by due time, bounces apart. Whom a claim has passed over stands aside,
+with all others of the same domain, until that domain's time has come: however many they are, a claim that
+passes them over again does so in one step. What stands anywhere is kept by segment, so that all that an
+evacuation has moved is let go of at once. Entries are left in place when an entry is claimed elsewhere or
+ended, and passed over when they come up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from heapq import heapify, heappop, heappush
+
+from mqcd.core.model import Area
+from mqcd.core.spid import accepted_by
+from mqcd.queue.wal.segments import JournalEntry, State
+
+BACK_AT_ONCE = 500
+BACK_EVERY_MS = 500
+"""So many recipients of a domain that was passed over come back together, and the next ones so much later, or
+a quarter of the time for which they were passed over: all at once would keep everybody else's mail waiting.
+Who was passed over for a moment only must not lose by it."""
+ASIDE = -1
+"""Due time of an entry that stands aside: that of its domain is what counts."""
+_NOBODY: Mapping[str, int] = {}
+
+
+class Row:
+    """Entries in order of arrival: by segment, and within one as they were added."""
+
+    def __init__(self, meant: Callable[[JournalEntry], bool]) -> None:
+        """`meant` tells whether an entry still stands here."""
+        self._meant = meant
+        self.parts: dict[int, deque[JournalEntry]] = {}
+        """By segment number."""
+
+    def push(self, entry: JournalEntry) -> None:
+        """Add one."""
+        part = self.parts.get(entry.segment.number)
+        if part is None:
+            part = self.parts[entry.segment.number] = deque()
+        part.append(entry)
+
+    def _first(self) -> deque[JournalEntry] | None:
+        parts = self.parts
+        while parts:
+            number = min(parts)
+            part = parts[number]
+            while part:
+                if self._meant(part[0]):
+                    return part
+                part.popleft()
+            del parts[number]
+        return None
+
+    def pop(self) -> JournalEntry | None:
+        """The first one."""
+        part = self._first()
+        return part.popleft() if part is not None else None
+
+    def __bool__(self) -> bool:
+        return self._first() is not None
+
+
+class DueHeap:
+    """Entries by due time."""
+
+    def __init__(self) -> None:
+        self.parts: dict[int, list[tuple[int, int, JournalEntry]]] = {}
+        """A heap for each segment, by its number."""
+        self._count = 0
+
+    def push(self, entry: JournalEntry) -> None:
+        """Add one."""
+        self._count += 1
+        heap = self.parts.setdefault(entry.segment.number, [])
+        heappush(heap, (entry.due, self._count, entry))
+
+    def _first(self) -> list[tuple[int, int, JournalEntry]] | None:
+        """The heap that has the earliest."""
+        first = None
+        for number in tuple(self.parts):
+            heap = self.parts[number]
+            while heap and not _meant(heap[0]):
+                heappop(heap)
+            if not heap:
+                del self.parts[number]
+            elif first is None or heap[0] < first[0]:
+                first = heap
+        return first
+
+    def next_due(self) -> int | None:
+        """The earliest due time, ms."""
+        first = self._first()
+        return first[0][0] if first is not None else None
+
+    def bring_forward(self, latest: int) -> None:
+        """What is due later than `latest` is due then."""
+        for number, heap in self.parts.items():
+            frame_entries = [frame_entry for frame_entry in heap if _meant(frame_entry)]
+            for _, _, entry in frame_entries:
+                entry.due = min(entry.due, latest)
+            self.parts[number] = [(entry.due, count, entry) for _, count, entry in frame_entries]
+            heapify(self.parts[number])
+
+    def pop(self, now: int) -> JournalEntry | None:
+        """The first that is due at `now`."""
+        first = self._first()
+        return heappop(first)[2] if first is not None and first[0][0] <= now else None
+
+
+def _meant(frame_entry: tuple[int, int, JournalEntry]) -> bool:
+    due, _, entry = frame_entry
+    return entry.state is State.WAITING and entry.due == due
+
+
+class _Pool:
+    """The entries of one domain that were passed over."""
+
+    __slots__ = ("every", "last", "left", "oldest", "row", "sent", "until")
+
+    def __init__(self, until: int, now: int) -> None:
+        self.row = Row(_is_aside)
+        self.oldest = 1 << 62
+        """Nobody here is older, ms."""
+        self.rest(until, now)
+
+    def rest(self, until: int, now: int) -> None:
+        """They are passed over until then."""
+        self.until = self.last = until
+        self.every = min(max((until - now) // 4, 1), BACK_EVERY_MS)
+        self.left = self.sent = BACK_AT_ONCE
+
+    def push(self, entry: JournalEntry) -> None:
+        """One more."""
+        entry.due = ASIDE
+        entry.recipient, entry.raw = None, b""
+        self.oldest = min(self.oldest, accepted_by(entry.spid, entry.received))
+        self.row.push(entry)
+
+    def pop(self) -> JournalEntry | None:
+        """The first one; after so many of them the next ones come later."""
+        entry = self.row.pop()
+        if entry is not None:
+            entry.due = 0
+            self.left -= 1
+            if not self.left:
+                self.left = BACK_AT_ONCE
+                self.until += self.every
+        return entry
+
+    def goes(self) -> int:
+        """When one that leaves the journal is to come back, ms: with its turn."""
+        self.last = max(self.last, self.until)
+        if not self.sent:
+            self.sent = BACK_AT_ONCE
+            self.last += self.every
+        self.sent -= 1
+        return self.last
+
+
+class Waiting:
+    """All waiting entries of a shard."""
+
+    def __init__(self) -> None:
+        self._fresh = Row(_is_fresh)
+        self._mail = DueHeap()
+        self._bounces = Row(_is_bounce)
+        self._late_bounces = DueHeap()
+        self._pools: dict[str, _Pool] = {}
+        """By domain: who stands aside."""
+        self._returns: list[tuple[int, str]] = []
+        """When their times come."""
+        self._to_ask: deque[deque[JournalEntry]] = deque()
+        """Passed over for one more time, and old: whether they have waited long enough is to be asked."""
+
+    def add(self, entry: JournalEntry) -> None:
+        """An entry may be claimed once it is due."""
+        if entry.area is Area.BOUNCES:
+            if entry.due:
+                self._late_bounces.push(entry)
+            else:
+                self._bounces.push(entry)
+        elif entry.area is Area.INCOMING and not entry.due:
+            self._fresh.push(entry)
+        else:
+            self._mail.push(entry)
+
+    def pass_over(self, entry: JournalEntry, until: int, now: int) -> None:
+        """An entry that was popped stands aside: until then, or until the time of its domain."""
+        pool = self._pools.get(entry.domain)
+        if pool is None:
+            pool = self._pools[entry.domain] = _Pool(until, now)
+            heappush(self._returns, (until, entry.domain))
+        pool.push(entry)
+
+    def leave(self, entry: JournalEntry, latest: int) -> None:
+        """A waiting entry is about to leave the journal: its due time must stand by itself, and not
+        lie behind `latest`."""
+        if entry.due == ASIDE:
+            entry.due = min(self._pools[entry.domain].goes(), latest)
+
+    def drop(self, segment: int) -> None:
+        """Nobody who waits in a segment stands here any more."""
+        rows = (self._fresh, self._bounces, *(pool.row for pool in self._pools.values()))
+        for row in rows:
+            row.parts.pop(segment, None)
+        for heap in (self._mail, self._late_bounces):
+            heap.parts.pop(segment, None)
+
+    def bring_forward(self, latest: int) -> None:
+        """What is due later than `latest` is due then."""
+        self._mail.bring_forward(latest)
+        self._late_bounces.bring_forward(latest)
+        for domain, pool in self._pools.items():
+            if pool.until > latest:
+                pool.until = pool.last = latest
+                heappush(self._returns, (latest, domain))
+
+    def recall(self, domain: str, now: int) -> None:
+        """Those of a domain who stand aside come back from `now` on, so many at a time as always."""
+        pool = self._pools.get(domain)
+        if pool is not None and pool.until > now:
+            pool.until = pool.last = now
+            heappush(self._returns, (now, domain))
+
+    def pop_new(self) -> JournalEntry | None:
+        """The oldest new mail."""
+        return self._fresh.pop()
+
+    def pop_due(
+        self, now: int, skip: Mapping[str, int] = _NOBODY, received_by: int | None = None
+    ) -> JournalEntry | None:
+        """The first mail to become due, if it is due at `now`; those aside from their domain's time on.
+
+        Who stands aside and is to be skipped again stays there; `pop_aged` gives those accepted by
+        `received_by` (None = all).
+        """
+        domain = self._returning(now, skip, received_by)
+        due = self._mail.next_due()
+        if domain is None or (due is not None and due < self._pools[domain].until):
+            return self._mail.pop(now)
+        pool = self._pools[domain]
+        before = pool.until
+        entry = pool.pop()
+        if pool.until != before:
+            heappush(self._returns, (pool.until, domain))
+        return entry
+
+    def pop_aged(self, received_by: int | None) -> JournalEntry | None:
+        """One of those who stand aside for one more time, accepted by then; each comes once for each time.
+
+        It still stands aside, unless it is claimed.
+        """
+        while self._to_ask:
+            part = self._to_ask[0]
+            while part:
+                entry = part.popleft()
+                if _is_aside(entry) and is_old(entry, received_by):
+                    return entry
+            self._to_ask.popleft()
+        return None
+
+    @property
+    def to_ask(self) -> bool:
+        """Whether `pop_aged` may have somebody."""
+        return bool(self._to_ask)
+
+    def pop_bounce(self, now: int) -> JournalEntry | None:
+        """A bounce to report on."""
+        return self._late_bounces.pop(now) or self._bounces.pop()
+
+    def next_due(self) -> int | None:
+        """When the next mail is due, ms; 0 when some is already."""
+        if self._fresh:
+            return 0
+        due, back = self._mail.next_due(), self._next_return()
+        if due is None or back is None:
+            return back if due is None else due
+        return min(due, back)
+
+    @property
+    def has_bounces(self) -> bool:
+        """Whether a bounce waits, due or not."""
+        return bool(self._bounces) or self._late_bounces.next_due() is not None
+
+    def _next_return(self) -> int | None:
+        """When the first domain's time comes."""
+        while self._returns:
+            until, domain = self._returns[0]
+            pool = self._pools.get(domain)
+            if pool is not None and pool.until == until:
+                if pool.row:
+                    return until
+                del self._pools[domain]
+            heappop(self._returns)
+        return None
+
+    def _returning(self, now: int, skip: Mapping[str, int], received_by: int | None) -> str | None:
+        """The first domain whose time has come and that is not to be skipped again."""
+        while (time := self._next_return()) is not None and time <= now:
+            domain = self._returns[0][1]
+            until = skip.get(domain, 0)
+            if until <= now:
+                return domain
+            heappop(self._returns)
+            pool = self._pools[domain]
+            pool.rest(until, now)
+            heappush(self._returns, (until, domain))
+            if received_by is None or pool.oldest <= received_by:
+                self._to_ask += [part.copy() for part in pool.row.parts.values()]
+        return None
+
+
+def is_old(entry: JournalEntry, received_by: int | None) -> bool:
+    """Whether it was accepted by then (None = whenever it was)."""
+    return received_by is None or accepted_by(entry.spid, entry.received) <= received_by
+
+
+def _is_fresh(entry: JournalEntry) -> bool:
+    return entry.state is State.WAITING and entry.area is Area.INCOMING and not entry.due
+
+
+def _is_bounce(entry: JournalEntry) -> bool:
+    return entry.state is State.WAITING and entry.area is Area.BOUNCES and not entry.due
+
+
+def _is_aside(entry: JournalEntry) -> bool:
+    return entry.state is State.WAITING and entry.due == ASIDE

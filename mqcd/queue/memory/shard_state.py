@@ -1,0 +1,213 @@
+"""The parts of one shard, and the few moves that an entry can make between them.
+
+Everything here happens on the event loop, and only after the frame that records it is durable: this is
+the memory's image of the disk. Who writes the frames: `queue.requests.write` and `queue.checkpoint`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import InitVar, dataclass, field
+from pathlib import Path
+
+from mqcd.config.settings import QueueSettings
+from mqcd.core.clockwatch import ClockWatch
+from mqcd.core.model import Recipient
+from mqcd.core.ports import Clock, Observer
+from mqcd.core.schedule import RetrySchedule
+from mqcd.core.spid import SpidSource
+from mqcd.disk.durable import Disk
+from mqcd.eventlog.files import Source
+from mqcd.eventlog.retention import Retention
+from mqcd.queue.clusters.index import ClusterIndex
+from mqcd.queue.format import record
+from mqcd.queue.helper.helper import Helper
+from mqcd.queue.helper.scans import Scans
+from mqcd.queue.manifest.clock_guard import ClockGuard
+from mqcd.queue.manifest.log import Manifest
+from mqcd.queue.memory.counters import Accounts
+from mqcd.queue.memory.editing import Editing
+from mqcd.queue.memory.figures import Figures
+from mqcd.queue.memory.ready import Waiting
+from mqcd.queue.spool.deleter import Reaper
+from mqcd.queue.spool.drafts import Drafts
+from mqcd.queue.spool.refcounts import References
+from mqcd.queue.spool.silos import Silos
+from mqcd.queue.wal.group_commit import Journal
+from mqcd.queue.wal.segments import JournalEntry, Ring, Segment, State
+
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """What a shard is told at its making."""
+
+    settings: QueueSettings
+    schedule: RetrySchedule
+    source: Source
+    """Node and shard."""
+    events: Path
+    """Directory of the event log."""
+    retention: Retention = field(default_factory=Retention)
+    """How long event files are kept."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Shard:
+    """All parts of an open shard."""
+
+    options: Options
+    disk: Disk
+    clock: Clock
+    observer: Observer
+    executor: Executor
+    """A few threads for blocking reads, large contents and MANIFEST edits."""
+    lock_fd: int
+    spids: SpidSource
+    ring: Ring
+    journal: Journal
+    manifest: Manifest
+    cluster_index: ClusterIndex
+    helper: Helper
+    scans: Scans
+    reaper: Reaper
+    references: References
+    figures: Figures
+    watch: InitVar[ClockWatch]
+    silos: Silos = field(init=False)
+    time: ClockGuard = field(init=False)
+    editing: Editing = field(init=False)
+    ready: bool = False
+    """Whether what the last run left has been read, so that recipients may be claimed."""
+    waiting: Waiting = field(default_factory=Waiting)
+    accounts: Accounts = field(default_factory=Accounts)
+    active: dict[Key, JournalEntry] = field(default_factory=dict)
+    """Claimed recipients."""
+    drafts: Drafts = field(init=False)
+    watchers: list[Callable[[], None]] = field(default_factory=list)
+    chores: set[asyncio.Task[None]] = field(default_factory=set)
+    """What is to be done later."""
+
+    def __post_init__(self, watch: ClockWatch) -> None:
+        self.silos = Silos(self.spool_root, self.manifest.state.silos)
+        self.time = ClockGuard(self.clock, watch, self.bring_forward)
+        self.drafts = Drafts(self.clock)
+        self.editing = Editing(self.manifest, self.journal, self.executor, self.clock)
+        self.journal.on_begun = self.editing.begun
+
+    def bring_forward(self) -> None:
+        """The clock may have been ahead when due times were set: none is too far ahead of it now."""
+        latest = self.latest_due()
+        self.waiting.bring_forward(latest)
+        self.cluster_index.bring_forward(latest)
+        self.notify()
+
+    def latest_due(self) -> int:
+        """No due time can be later than this, ms."""
+        return self.clock.now() + self.options.schedule.longest
+
+    @property
+    def spool_root(self) -> Path:
+        """Where the silos lie."""
+        return self.options.settings.spool.rootpath
+
+    @property
+    def queue_root(self) -> Path:
+        """Where MANIFEST, journal and clusters lie."""
+        return self.options.settings.rootpath
+
+    def in_journal(self) -> frozenset[int]:
+        """Messages with an entry, and those that are on their way in."""
+        entries = {each.spid for segment in self.ring for each in segment.entries.values()}
+        return frozenset(entries.union(self.drafts.current()))
+
+    def later(self, ms: int, callback: Callable[[], None]) -> None:
+        """Call back after so much monotonic time, unless the shard is closed before."""
+
+        async def wait() -> None:
+            await self.clock.sleep(ms)
+            callback()
+
+        task = asyncio.get_running_loop().create_task(wait())
+        self.chores.add(task)
+        task.add_done_callback(self.chores.discard)
+
+    def notify(self) -> None:
+        """Something may have become claimable."""
+        for callback in self.watchers:
+            callback()
+
+    def settle_in(self, entry: JournalEntry, segment: Segment, ordinal: int, at: int, length: int) -> None:
+        """A new entry has its first home. Its content lies there too, or in the spool."""
+        segment.settle_in(entry, ordinal, at, length)
+        self.ring.entries += 1
+        self.accounts.add_entry(entry)
+
+    def move(self, entry: JournalEntry, segment: Segment, ordinal: int, at: int, length: int) -> None:
+        """An entry has a new home."""
+        del entry.segment.entries[entry.ordinal]
+        segment.settle_in(entry, ordinal, at, length)
+        self._borrow(entry, segment)
+
+    def _borrow(self, entry: JournalEntry, segment: Segment) -> None:
+        lender = self.ring.live(entry.content.segment)
+        if lender is not None:
+            if lender is segment:
+                lender.borrowers.discard(entry)
+            else:
+                lender.borrowers.add(entry)
+
+    def rest(self, entry: JournalEntry, following: Recipient) -> None:
+        """An entry that was in flight waits, in the state that `following` tells."""
+        area = entry.area
+        self.active.pop((entry.spid, entry.qid), None)
+        entry.begun = False
+        entry.due = following.due
+        entry.recipient = None
+        entry.raw = b""
+        entry.state = State.WAITING
+        if following.area is not area:
+            self.accounts.remove_entry(area, entry)
+            entry.area = following.area
+            self.accounts.add_entry(entry)
+        self.waiting.add(entry)
+
+    def end(self, entry: JournalEntry) -> None:
+        """A recipient has left the queue."""
+        self.active.pop((entry.spid, entry.qid), None)
+        home = entry.segment
+        del home.entries[entry.ordinal]
+        entry.state = State.GONE
+        self.ring.entries -= 1
+        self.accounts.remove_entry(entry.area, entry)
+        lender = self.ring.live(entry.content.segment)
+        if lender is not None and lender is not home:
+            lender.borrowers.discard(entry)
+        # A link always ends with its recipient.
+        in_spool = lender is None
+        if in_spool if entry.linked else self.references.finished(entry.spid, in_spool):
+            self.reaper.remove(self.silos.file(entry.file))
+
+    def evacuated(self, entry: JournalEntry) -> None:
+        """An entry's home is a cluster now; that there is one less has been counted."""
+        entry.state = State.GONE
+        self.accounts.forget(entry)
+        lender = self.ring.live(entry.content.segment)
+        if lender is not None:
+            lender.borrowers.discard(entry)
+
+    def raw_line(self, entry: JournalEntry) -> bytes:
+        """The entry's record line. Raises OSError."""
+        if entry.raw:
+            return entry.raw
+        return self.disk.pread(entry.segment.fd, entry.length, entry.offset)
+
+    def load(self, entry: JournalEntry) -> Recipient:
+        """The entry's recipient, decoded and kept. Raises OSError, DecodeError."""
+        if entry.recipient is None:
+            entry.raw = self.raw_line(entry)
+            entry.recipient = record.decode(entry.raw)
+        return entry.recipient

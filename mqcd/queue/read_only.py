@@ -1,0 +1,137 @@
+"""A queue that is only looked at: what `read_only` makes of a server.
+
+Promise: nothing on disk is written, no lock is taken, nothing is recovered; no mail is accepted, tried or
+reported on. Figures are those of the moment of opening. Everything that would change the queue raises
+StoreUnavailable, which at the door is a 4xx.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import NoReturn
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.model import Area, AreaStats, Recipient, Settlement, Submission
+from mqcd.core.ports import Content, Expedited
+from mqcd.core.schedule import RetrySchedule
+from mqcd.core.selection import Selection
+from mqcd.disk.durable import Disk
+from mqcd.eventlog.retention import Retention
+from mqcd.queue.memory.shard_state import Options
+from mqcd.queue.reading.snapshot import Snapshot
+
+READ_ONLY = "mta/queue/read_only is set: the queue is only looked at"
+
+
+class ReadOnlyStore:
+    """`core.ports.QueueStore` that changes nothing."""
+
+    def __init__(self, options: Options, disk: Disk | None = None) -> None:
+        self._options = options
+        self._disk = disk or Disk()
+        self._stats: Mapping[Area, AreaStats] = {}
+
+    async def open(self) -> None:
+        """Read the queue once. Raises StoreUnavailable when there is none, StoreBusy, StoreDamaged."""
+        loop = asyncio.get_running_loop()
+        snapshot = await loop.run_in_executor(None, self._snapshot)
+        self._stats = snapshot.stats()
+        snapshot.close()
+
+    async def recovered(self) -> None:
+        """Nothing is."""
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def _snapshot(self) -> Snapshot:
+        settings = self._options.settings
+        return Snapshot(self._disk, settings.rootpath, settings.spool.rootpath)
+
+    def refusing(self) -> str:
+        """Why no mail is taken."""
+        return READ_ONLY
+
+    def stalled(self) -> str:
+        """Nothing is recorded, so nothing hinders it."""
+        return ""
+
+    def reload(self, schedule: RetrySchedule, retention: Retention) -> None:
+        """Neither matters here."""
+
+    def reserve(self, several: bool) -> NoReturn:
+        """Always refused, as every change."""
+        raise StoreUnavailable(READ_ONLY)
+
+    async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
+        """Always refused."""
+        raise StoreUnavailable(READ_ONLY)
+
+    async def claim(
+        self,
+        room: int,
+        now: int,
+        skip: Mapping[str, int] | None = None,
+        overdue: Callable[[Recipient], bool] | None = None,
+        received_by: int | None = None,
+    ) -> Sequence[Recipient]:
+        """Nobody."""
+        return ()
+
+    async def claim_bounces(self, room: int) -> Sequence[Recipient]:
+        """Nobody."""
+        return ()
+
+    def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:
+        """Always refused."""
+        raise StoreUnavailable(READ_ONLY)
+
+    def settle(
+        self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()
+    ) -> Awaitable[None]:
+        """Always refused."""
+        raise StoreUnavailable(READ_ONLY)
+
+    def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
+        """Always refused."""
+        raise StoreUnavailable(READ_ONLY)
+
+    async def expedite(self, selection: Selection, dry_run: bool = False) -> Expedited:
+        """Always refused."""
+        raise StoreUnavailable(READ_ONLY)
+
+    async def content(self, recipient: Recipient) -> Content:
+        """Nobody is handed out whose content could be asked for; `mqcd queue cat` reads it."""
+        raise StoreUnavailable(READ_ONLY)
+
+    async def scan(self, selection: Selection) -> AsyncIterator[Recipient]:
+        """The recipients that match, read from the files under a pin."""
+        loop = asyncio.get_running_loop()
+        snapshot = await loop.run_in_executor(None, self._snapshot)
+        try:
+            batches = snapshot.batches(selection)
+            while batch := await loop.run_in_executor(None, next, batches, None):
+                for item in batch:
+                    yield item.recipient
+        finally:
+            snapshot.close()
+
+    def in_flight(self, recipient: Recipient) -> bool:
+        """Nobody is."""
+        return False
+
+    def stats(self) -> Mapping[Area, AreaStats]:
+        """What each area held at the opening."""
+        return self._stats
+
+    def next_due(self) -> int | None:
+        """Nothing is ever to be claimed."""
+        return None
+
+    def may_expire(self) -> bool:
+        """Nothing may."""
+        return False
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Nothing will ever have changed."""

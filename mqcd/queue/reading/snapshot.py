@@ -1,0 +1,391 @@
+"""The queue as it was at one moment, read from its files, with or without a running server.
+
+A snapshot holds a pin while it is open: the server removes and reuses nothing that it may still read,
+for a minute at most. A reader that is slower finds that the queue has moved on, and is told to try again.
+What is damaged is left out and counted, and so are the records of a cluster that the MANIFEST lists and that
+is not there. It writes nothing, and its memory does not grow with the queue: clusters and segments are read
+in parts, and of what lives in the journal it remembers where the lines are (see `census`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from mqcd.core.clockwatch import Reading
+from mqcd.core.errors import ContentUnavailable, DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
+from mqcd.core.model import Area, AreaStats, Recipient
+from mqcd.core.selection import Selection
+from mqcd.core.spid import is_several
+from mqcd.disk.durable import Disk, describe
+from mqcd.disk.file_window import Window
+from mqcd.queue.clusters.file import HEAD, OtherVersion, check_first_line
+from mqcd.queue.clusters.quarantine import place_of
+from mqcd.queue.disk.vacancy import check_vacant
+from mqcd.queue.format import filenames
+from mqcd.queue.format.frame import Locator
+from mqcd.queue.format.record import Glance, chooser, parse, verify_all
+from mqcd.queue.manifest import log as manifests
+from mqcd.queue.manifest.clock_guard import seen_in
+from mqcd.queue.manifest.log import ManifestState
+from mqcd.queue.reading.live_index import MOVED_ON, Homes, LiveIndex, check_same, open_segment
+from mqcd.queue.spool.silos import Silos
+from mqcd.queue.wal.chain import find_chain
+from mqcd.queue.wal.replay import Walk
+from mqcd.queue.wal.segments import Segment
+
+if TYPE_CHECKING:
+    from mqcd.queue.events.lines import EventText
+
+Made = TypeVar("Made")
+_TRIES = 5
+"""So often MANIFEST and journal are read until both are of one moment. With a pin held only one evacuation
+can be committed, so the second is the last, unless the server needs room so much that it waits for nobody."""
+_CHUNK = 1 << 18
+_PART = 1 << 16
+"""Octets of a cluster that are read at once. What is made of them fits a cache, and stays below the 128 KB
+from which on malloc takes each buffer from the kernel anew: twice the system time of a scan."""
+
+
+class Item(NamedTuple):
+    """One recipient of a snapshot."""
+
+    recipient: Recipient
+    in_flight: bool
+    """An attempt had begun."""
+
+
+def require_queue(disk: Disk, queue_root: Path) -> ManifestState:
+    """The MANIFEST of a queue. Raises StoreUnavailable where there is no queue, StoreDamaged, OSError."""
+    state = manifests.read(disk, queue_root / "MANIFEST")
+    if state is None:
+        check_vacant(disk, queue_root)
+        raise StoreUnavailable(f"{queue_root} holds no queue")
+    return state
+
+
+class Snapshot:
+    """A consistent view; close it when done. Raises StoreDamaged, StoreBusy, StoreUnavailable."""
+
+    def __init__(
+        self, disk: Disk, queue_root: Path, spool_root: Path, state: ManifestState | None = None
+    ) -> None:
+        """`state` stands for a MANIFEST that cannot be read."""
+        self._given = state
+        self._disk = disk
+        self._queue_root = queue_root
+        self._spool_root = spool_root
+        self._pin = self._take_pin()
+        try:
+            self._inside: dict[int, tuple[Homes, int]] | None = None
+            self.damaged_lines = 0
+            """Record lines that do not check, of those that were read so far."""
+            self.missing = 0
+            """Records that the clusters read so far lack: they are gone, short, or cannot be read."""
+            self.unread: OSError | None = None
+            """Why a cluster that is there could not be read."""
+            self._read_one_moment()
+        except BaseException:
+            self.close()
+            raise
+
+    def _read_one_moment(self) -> None:
+        """Read MANIFEST and journal until no evacuation comes between them that the journal tells of.
+
+        A pin keeps what was evacuated from being removed, not from being committed: then records are in
+        clusters that our MANIFEST does not list, and when some are taken from there, the journal holds them
+        a second time. Any other edit leaves what was read true.
+        """
+        state = self._read_manifest()
+        for _ in range(_TRIES):
+            self._state, self._census = state, LiveIndex()
+            self._read_checked()
+            if not self._census.takes_beyond(state):
+                return
+            state = self._read_manifest()
+            if not _evacuated_between(self._state, state):
+                return
+        raise StoreBusy(MOVED_ON)
+
+    def _read_manifest(self) -> ManifestState:
+        if self._given is not None:
+            return self._given
+        return require_queue(self._disk, self._queue_root)
+
+    def _read_checked(self) -> None:
+        try:
+            segments = self._read_journal()
+        except (StoreDamaged, FileNotFoundError):
+            self._check_not_overtaken([])
+            raise
+        if not segments or self._census.damage or segments[0].number > self._state.first_live:
+            self._check_not_overtaken(segments)
+
+    def _read_journal(self) -> list[Segment]:
+        state = self._state
+        directory = self._queue_root / "journal"
+        segments = find_chain(self._disk, directory, state)
+        for segment in segments:
+            self._census.read(self._disk, segment, last=segment is segments[-1])
+        return segments
+
+    def _check_not_overtaken(self, segments: list[Segment]) -> None:
+        """See that the server did not free the segments of our MANIFEST before they were read."""
+        state = self._read_manifest()
+        if state.first_live == self._state.first_live:
+            return
+        if self._census.damage or not segments or segments[0].number >= state.first_live:
+            raise StoreBusy(MOVED_ON)
+
+    def _take_pin(self) -> int:
+        try:
+            fd = self._disk.open(self._queue_root / "pin", os.O_RDONLY)
+        except FileNotFoundError as error:
+            self._read_manifest()
+            if self._given is not None:
+                return -1
+            raise StoreUnavailable(f"{self._queue_root} holds no queue") from error
+        if not self._disk.lock(fd, exclusive=False):
+            self._disk.close(fd)
+            raise StoreBusy("the server is tidying the queue at this moment; try again")
+        return fd
+
+    def close(self) -> None:
+        """Let go of the pin."""
+        if self._pin >= 0:
+            self._disk.close(self._pin)
+            self._pin = -1
+
+    @property
+    def seen(self) -> Reading | None:
+        """The moment that the MANIFEST believes."""
+        return seen_in(self._state)
+
+    @property
+    def left_out(self) -> int:
+        """Records and stretches of the journal that are damaged or missing, as far as it has been read."""
+        return self.damage + self.damaged_lines + self.missing
+
+    @property
+    def damage(self) -> int:
+        """Stretches of the journal that do not check."""
+        return len(self._census.damage)
+
+    def stretches(self) -> dict[str, int]:
+        """By the place under which each is put aside at a start: how many records it tells of, at most."""
+        return {place_of(f"segment-{each.segment}", each.start): each.records for each in self._census.damage}
+
+    def first_segment(self) -> int:
+        """The oldest segment of the journal that is part of this view; those before it have event files."""
+        return min(self._census.homes, default=self._state.first_live)
+
+    def events(self, text: EventText) -> Iterator[tuple[int, list[str]]]:
+        """What the event files of the journal's segments hold, or will: lines, with their segment's number.
+
+        Segments come in order, each in parts. Raises StoreBusy.
+        """
+        for number, homes in self._census.homes.items():
+            segment = homes.segment
+            fd = open_segment(self._disk, segment)
+            try:
+                for frame in Walk(Window(self._disk, fd, segment.end), segment, bound=segment.end):
+                    if lines := text.lines(frame.header, frame.body):
+                        yield number, lines
+                check_same(self._disk, fd, segment)
+            finally:
+                self._disk.close(fd)
+
+    def items(self, selection: Selection) -> Iterator[Item]:
+        """All recipients that match, those in clusters first; at most `selection.limit`."""
+        return chain.from_iterable(self.batches(selection))
+
+    def batches(self, selection: Selection) -> Iterator[list[Item]]:
+        """The same in lists, none of them empty."""
+        return self.project(selection, _item)
+
+    def project(self, selection: Selection, make: Callable[[str, bool], Made]) -> Iterator[list[Made]]:
+        """What `make` makes of them, in lists, none of them empty. Raises StoreBusy.
+
+        It is given a record's text, as `record.verify` gives it, and whether an attempt had begun. A line
+        that does not check, or of which `make` says so by a DecodeError, counts as damaged.
+        """
+        left = selection.limit
+        chosen = chooser(selection)
+        for lines, flags in self._lines(selection):
+            made = []
+            for text, begun in zip(verify_all(lines), flags, strict=False):
+                if text is None:
+                    self.damaged_lines += 1
+                    continue
+                try:
+                    if chosen is None or chosen(text):
+                        made.append(make(text, begun))
+                except DecodeError:
+                    self.damaged_lines += 1
+            if left is not None:
+                made = made[:left]
+                left -= len(made)
+            if made:
+                yield made
+            if left == 0:
+                return
+
+    def _lines(self, selection: Selection) -> Iterator[tuple[list[bytes], Iterable[bool]]]:
+        """The record lines that may match, without line feeds, a part at a time; of each, whether an
+        attempt had begun."""
+        if selection.limit == 0:
+            return
+        wanted = b"%016X" % selection.spid if selection.spid is not None else b""
+        for lines in self._cluster_lines(selection):
+            if wanted:
+                lines = [line for line in lines if line.startswith(wanted)]
+            yield lines, repeat(False)
+        for homes in self._census.homes.values():
+            for part in homes.lines(self._disk):
+                found = [(line, begun) for _, line, begun in part if line.startswith(wanted)]
+                yield [line.removesuffix(b"\n") for line, _ in found], [begun for _, begun in found]
+
+    def _cluster_lines(self, selection: Selection) -> Iterator[list[bytes]]:
+        before = selection.received_before
+        for name, cluster in self._state.clusters.items():
+            if selection.area not in (None, cluster.area) or (
+                before is not None and cluster.received >= before
+            ):
+                continue
+            take = self._census.takes.get(name) or cluster
+            if take.cursor >= cluster.size:
+                continue
+            missing = take.left
+            try:
+                for lines in self._read_cluster(name, take.cursor, cluster.size):
+                    missing -= len(lines)
+                    yield lines
+            except FileNotFoundError as error:
+                if name not in self._read_manifest().clusters:
+                    # It had ended, and the server has removed it: only after the edit that says so.
+                    raise StoreBusy(MOVED_ON) from error
+            except OSError as error:
+                self.unread = error
+            self.missing += max(missing, 0)
+
+    def _read_cluster(self, name: str, cursor: int, size: int) -> Iterator[list[bytes]]:
+        """Its lines from the cursor on, as many as there are. Raises OSError, StoreDamaged."""
+        path = self._queue_root / name
+        fd = self._disk.open(path, os.O_RDONLY)
+        try:
+            window = Window(self._disk, fd, size, _PART)
+            window.reach(0, HEAD)
+            self._check_version(window.data, path)
+            yield from window.lines(cursor, size)
+        finally:
+            self._disk.close(fd)
+
+    def _check_version(self, head: bytes, path: Path) -> None:
+        try:
+            check_first_line(head, path, self._state.writer)
+        except OtherVersion as error:
+            raise StoreDamaged(str(error)) from error
+        except DecodeError:
+            # The lines behind it may be whole.
+            return
+
+    def stats(self) -> dict[Area, AreaStats]:
+        """What each area holds."""
+        totals = {area: [0, 0, 0] for area in Area}
+        for name, cluster in self._state.clusters.items():
+            take = self._census.takes.get(name)
+            left, octets = (take.left, take.octets) if take else (cluster.left, cluster.octets)
+            if left:
+                _add(totals[cluster.area], left, octets, cluster.received)
+        for homes in self._census.homes.values():
+            for part in homes.lines(self._disk):
+                for _, line, _ in part:
+                    glance = Glance(line)
+                    _add(totals[glance.area], 1, glance.size, glance.received)
+        return {
+            area: AreaStats(recipients=records, octets=octets, oldest=oldest or None)
+            for area, (records, octets, oldest) in totals.items()
+        }
+
+    def content(self, spid: int, recipient: Recipient | None = None) -> Iterator[bytes]:
+        """The octets of a message in chunks.
+
+        Who knows one of its recipients says so: then no directory has to be searched for links. Raises
+        StoreUnavailable when it is not in the queue, ContentUnavailable when it is, StoreBusy.
+        """
+        content = self._in_journal(spid)
+        try:
+            if content is not None:
+                yield from self._from_segment(content)
+            else:
+                yield from self._from_spool(spid, recipient)
+        except OSError as error:
+            if recipient is None and not any(True for _ in self.items(Selection(spid=spid, limit=1))):
+                raise StoreUnavailable(f"message {spid:016X} is not in the queue (any more)") from error
+            raise ContentUnavailable(f"its content cannot be read: {describe(error)}") from error
+
+    def _from_spool(self, spid: int, recipient: Recipient | None) -> Iterator[bytes]:
+        file = filenames.number(spid) if recipient is None else filenames.number_of(recipient)
+        if recipient is None and is_several(spid):
+            file = self._any_name(spid)
+        fd = self._disk.open(self._silos().file(file), os.O_RDONLY)
+        try:
+            offset = 0
+            while data := self._disk.pread(fd, _CHUNK, offset):
+                yield data
+                offset += len(data)
+        finally:
+            self._disk.close(fd)
+
+    def _silos(self) -> Silos:
+        return Silos(self._spool_root, self._state.silos)
+
+    def _any_name(self, spid: int) -> int:
+        """The file number of any of a content's names."""
+        shared = filenames.number(spid)
+        silo = self._silos().file(shared).parent
+        found = (filenames.parse(name) for name in self._disk.names(silo) if name.endswith(".msg"))
+        return next((file for file in found if file is not None and filenames.spid_of(file) == spid), shared)
+
+    def _in_journal(self, spid: int) -> Locator | None:
+        """Where the content lies in the journal, if it does."""
+        if self._inside is None:
+            # At the first question only, for most readers want no contents.
+            self._inside = {
+                int(line[:16], 16): (homes, ordinal)
+                for homes in self._census.homes.values()
+                for part in homes.lines(self._disk)
+                for ordinal, line, _ in part
+                if homes.content(ordinal).segment in self._census.homes
+            }
+        home = self._inside.get(spid)
+        return home[0].content(home[1]) if home is not None else None
+
+    def _from_segment(self, content: Locator) -> Iterator[bytes]:
+        segment = self._census.homes[content.segment].segment
+        fd = open_segment(self._disk, segment)
+        try:
+            for offset in range(content.offset, content.offset + content.length, _CHUNK):
+                data = self._disk.pread(fd, min(_CHUNK, content.offset + content.length - offset), offset)
+                check_same(self._disk, fd, segment)
+                yield data
+        finally:
+            self._disk.close(fd)
+
+
+def _evacuated_between(before: ManifestState, after: ManifestState) -> bool:
+    """Whether clusters have been added, by an evacuation or, while no server ran, by an import."""
+    return before.first_live != after.first_live or not after.clusters.keys() <= before.clusters.keys()
+
+
+def _item(text: str, begun: bool) -> Item:
+    return Item(parse(text), begun)
+
+
+def _add(total: list[int], records: int, octets: int, received: int) -> None:
+    total[0] += records
+    total[1] += octets
+    total[2] = min(total[2] or received, received)

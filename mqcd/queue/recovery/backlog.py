@@ -1,0 +1,204 @@
+"""Step R3: what the last run left comes to life, while new mail is already taken.
+
+A thread reads the segments of the earlier runs, of which nothing changes meanwhile; the event loop takes
+in what it found, some at a time. Attempts that a crash cut off are recorded as outcome-unknown. Until all
+of that is done nothing may be claimed, exported or evacuated. Every step can be repeated by the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.events import Verb
+from mqcd.queue.clusters.file import check_version
+from mqcd.queue.clusters.quarantine import put_aside
+from mqcd.queue.disk.reserve import ballast_paths, give_up, wants_room
+from mqcd.queue.format.frame import Take
+from mqcd.queue.helper.sweep import Sweep
+from mqcd.queue.memory.ready import Waiting
+from mqcd.queue.memory.shard_state import Shard
+from mqcd.queue.recovery.salvage import salvage
+from mqcd.queue.recovery.unknown_outcomes import note_unknown
+from mqcd.queue.wal.replay import Damage, Replay
+from mqcd.queue.wal.segments import JournalEntry, Segment, State
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 1000
+"""Entries that are taken in before others have their turn on the event loop."""
+_MENDED_S = 5
+"""How long, s, a start waits for a journal that has been given room: it tries a new segment after 1 s."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backlog:
+    """What the last run left."""
+
+    chain: Sequence[Segment]
+    """Its segments, oldest first."""
+    below: int
+    """No message of this run has a SPID below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What was read of it."""
+
+    replay: Replay
+    entries: list[JournalEntry]
+    inside: frozenset[int]
+    """File numbers of those whose content is in a live segment."""
+    owned: frozenset[int]
+    """The same of the others."""
+
+
+async def bring_in(shard: Shard, backlog: Backlog) -> Sweep:
+    """Bring it into the shard; returns what step R4 has to look for. Raises OSError, StoreDamaged."""
+    loop = asyncio.get_running_loop()
+    found = await loop.run_in_executor(shard.executor, _read, shard, backlog)
+    replay = found.replay
+    await _with_ballast(
+        shard, lambda: loop.run_in_executor(shard.executor, _put_aside, shard, backlog, replay.damage)
+    )
+    shard.figures.quarantined += len(replay.damage)
+    cut_off = await _settle_in(shard, backlog, found.entries)
+    _shelve(shard, replay.takes)
+    await _with_ballast(shard, lambda: salvage(shard, replay, cut_off))
+    await _with_ballast(shard, lambda: note_unknown(shard, [entry for entry in cut_off if entry.begun]))
+    totals = sum([segment.totals for segment in backlog.chain], shard.manifest.state.totals)
+    shard.figures.hidden = totals[Verb.OUTCOME_UNKNOWN] + len(cut_off)
+    return _sweep(shard, backlog, found)
+
+
+def _read(shard: Shard, backlog: Backlog) -> _Found:
+    """Off the event loop: nobody else looks at these segments meanwhile.
+
+    A newer program's clusters are refused before anything is written on what stands beside them.
+    """
+    disk, replay = shard.disk, Replay()
+    state = shard.manifest.state
+    for cluster in state.clusters.values():
+        check_version(disk, shard.queue_root / cluster.name, state.writer)
+    for segment in backlog.chain:
+        # What a killed process wrote may be in the page cache only; from here on it counts.
+        disk.datasync(segment.fd)
+        replay.read(disk, segment, last=segment is backlog.chain[-1])
+        segment.totals = replay.totals[segment.number]
+    return _make_entries(shard, backlog, replay)
+
+
+def _put_aside(shard: Shard, backlog: Backlog, damage: Sequence[Damage]) -> None:
+    """Off the event loop, too."""
+    files = {segment.number: segment.fd for segment in backlog.chain}
+    for stretch in damage:
+        data = shard.disk.pread(files[stretch.segment], stretch.end - stretch.start, stretch.start)
+        if stretch.start + len(data) < stretch.end:
+            text = "%s ends at octet %d, and had %d: what was recorded there is lost"
+            log.error(text, stretch.path, stretch.start + len(data), stretch.end)
+        # At the journal's end it is mostly what was never written.
+        data = data.rstrip(b"\0")
+        name = f"segment-{stretch.segment}"
+        put_aside(shard.disk, shard.queue_root, name, stretch.start, data, stretch.records)
+
+
+def _make_entries(shard: Shard, backlog: Backlog, replay: Replay) -> _Found:
+    entries = []
+    inside: set[int] = set()
+    owned: set[int] = set()
+    for entry in replay.settle_in({segment.number: segment for segment in backlog.chain}):
+        entry.raw = b""
+        entries.append(entry)
+        lives = shard.ring.live(entry.content.segment) is not None
+        (inside if lives else owned).add(entry.file)
+    return _Found(replay, entries, frozenset(inside), frozenset(owned))
+
+
+async def _settle_in(shard: Shard, backlog: Backlog, entries: Sequence[JournalEntry]) -> list[JournalEntry]:
+    """Returns those whose attempt was cut off: their outcome is unknown."""
+    cut_off = []
+    waiting = Waiting()
+    latest = shard.latest_due()
+    for start in range(0, len(entries), _AT_ONCE):
+        for entry in entries[start : start + _AT_ONCE]:
+            entry.due = min(entry.due, latest)
+            shard.ring.entries += 1
+            shard.accounts.add_entry(entry)
+            if entry.begun:
+                cut_off.append(entry)
+            else:
+                waiting.add(entry)
+        await asyncio.sleep(0)
+    # In the order of arrival: what has come meanwhile stands behind what was there.
+    newest = backlog.chain[-1].number if backlog.chain else 0
+    for segment in shard.ring:
+        if segment.number > newest:
+            for entry in segment.entries.values():
+                if entry.state is State.WAITING:
+                    waiting.add(entry)
+    shard.waiting = waiting
+    return cut_off
+
+
+async def _with_ballast(shard: Shard, work: Callable[[], Awaitable[None]]) -> None:
+    """Do `work`; once more when it finds no room and there is ballast, after the journal has tried a new
+    segment, if it was the journal's."""
+    try:
+        await work()
+    except (OSError, StoreUnavailable) as error:
+        if not (wants_room(error) and give_up(shard.disk, ballast_paths(shard.queue_root, shard.spool_root))):
+            raise
+        mended = asyncio.Event()
+        shard.journal.when_certain(mended.set)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_MENDED_S):
+                await mended.wait()
+        await work()
+
+
+def _shelve(shard: Shard, takes: dict[str, Take]) -> None:
+    """The clusters, each where the journal took it."""
+    state = shard.manifest.state
+    shard.references.batch |= state.doubtful
+    for cluster in state.clusters.values():
+        take = takes.get(cluster.name)
+        if take is not None and take.cursor >= cluster.cursor:
+            cluster = replace(cluster, cursor=take.cursor, left=take.left, octets=take.octets)
+            shard.cluster_index.changed.add(cluster.name)
+        shard.accounts.add_cluster(cluster)
+        shard.cluster_index.add(cluster)
+        if not cluster.left:
+            shard.cluster_index.changed.add(cluster.name)
+    # Also for entries: the clock may have leapt since they were taken in.
+    shard.bring_forward()
+
+
+def _sweep(shard: Shard, backlog: Backlog, found: _Found) -> Sweep:
+    """For the helper to do before anything else."""
+    newest = backlog.chain[-1].number if backlog.chain else 0
+    new = {
+        entry.file
+        for segment in shard.ring
+        if segment.number > newest
+        for entry in segment.entries.values()
+        if shard.ring.live(entry.content.segment) is None
+    }
+    state, below, damaged = shard.manifest.state, backlog.below, bool(found.replay.damage)
+    return Sweep(
+        queue_root=shard.queue_root,
+        silos=shard.silos,
+        events=shard.options.events,
+        source=shard.options.source,
+        listed=frozenset(state.clusters),
+        # A frame that was put aside may be the owner of any file: then nothing counts as ownerless.
+        above=below if damaged else state.swept,
+        below=below,
+        drafts=frozenset() if damaged else frozenset(state.drafts),
+        owned=found.owned | new,
+        inside=found.inside,
+        ended=frozenset(found.replay.ended),
+    )

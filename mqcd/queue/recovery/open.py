@@ -1,0 +1,259 @@
+"""From what lies on disk to a shard that takes mail in. There is no other way to start.
+
+R1 lock, names of the roots, MANIFEST, the chain of segments; R2 find where the newest of them ends, make
+what it holds durable, a new epoch: then the door may open. What the segments hold is read after that (R3,
+`queue.recovery.backlog`), so the time until then does not grow with the journal. Every step can be repeated:
+after a crash in any of them the next start does them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqcd.core.clockwatch import ClockWatch, Reading
+from mqcd.core.errors import StoreDamaged
+from mqcd.core.events import Verb
+from mqcd.core.ports import Clock, Observer
+from mqcd.core.spid import EPOCH_MS, SpidSource, spid_at
+from mqcd.disk.durable import Disk, describe
+from mqcd.queue.clusters.index import ClusterIndex
+from mqcd.queue.disk.owner_lock import check_roots, take_lock
+from mqcd.queue.disk.vacancy import check_vacant
+from mqcd.queue.manifest import log as manifests
+from mqcd.queue.manifest.clock_guard import boot_id, fields_of, seen_in
+from mqcd.queue.manifest.log import Manifest, ManifestState
+from mqcd.queue.memory.figures import Figures
+from mqcd.queue.memory.shard_state import Options, Shard
+from mqcd.queue.recovery.backlog import Backlog
+from mqcd.queue.recovery.imports import name_events
+from mqcd.queue.spool.deleter import Reaper
+from mqcd.queue.spool.files import check_links
+from mqcd.queue.spool.refcounts import References
+from mqcd.queue.spool.silos import Silos
+from mqcd.queue.wal.chain import find_chain, irregular_slots, leftovers
+from mqcd.queue.wal.group_commit import Journal
+from mqcd.queue.wal.replay import read_tail
+from mqcd.queue.wal.segments import SPARE_SLOTS, Ring, Segment
+from mqcd.queue.workers import Workers
+
+log = logging.getLogger(__name__)
+
+_HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
+_EPOCH_LEAP = 1 << 32
+RESIDENT_COST = 768
+"""Octets of memory that an entry takes at rest, for dividing the budget; a test measures it."""
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A shard that can take mail in, and what is still to be brought into it."""
+
+    shard: Shard
+    totals: Counter[Verb]
+    """Transitions in segments that are gone."""
+    backlog: Backlog
+
+
+@dataclass(slots=True)
+class _Image:
+    """What was read from the disk."""
+
+    manifest: Manifest
+    chain: list[Segment]
+    untouchable: list[Path]
+    """Journal files that nothing may be written to."""
+    watch: ClockWatch
+
+
+async def recover(
+    options: Options,
+    disk: Disk,
+    clock: Clock,
+    observer: Observer,
+    workers: Workers,
+    on_sealed: Callable[[Segment], None],
+) -> Recovered:
+    """Open a shard. Raises StoreBusy, StoreDamaged, ConfigError, OSError."""
+    begun = clock.monotonic()
+    queue_root = options.settings.rootpath
+    for path in (queue_root, queue_root / "journal", options.settings.spool.rootpath, options.events):
+        disk.mkdir(path)
+    lock_fd = await take_lock(disk, queue_root)
+    executor = workers.executor()
+    opened: list[Segment] = []
+    image: _Image | None = None
+    try:
+        loop = asyncio.get_running_loop()
+        image = await loop.run_in_executor(executor, _read_disk, options, disk, clock, opened)
+        # Not before the MANIFEST is durable, either.
+        await loop.run_in_executor(executor, name_events, disk, options, image.manifest.state)
+        shard = _assemble(options, disk, clock, observer, workers, on_sealed, image, executor, lock_fd)
+    except BaseException:
+        executor.shutdown(wait=True)
+        for fd in (lock_fd, *(segment.fd for segment in opened if segment.fd >= 0)):
+            disk.close(fd)
+        if image is not None:
+            image.manifest.close()
+        raise
+    # Wherever the clock goes from here: the sweep must tell files of this run from those of earlier ones.
+    below = max(spid_at(shard.time.trusted().wall), shard.spids.last + 1)
+    shard.spids.rise(below)
+    shard.figures.recovery_ms = clock.monotonic() - begun
+    return Recovered(shard, image.manifest.state.totals, Backlog(chain=image.chain, below=below))
+
+
+def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]) -> _Image:
+    """R1 and R2, off the event loop; `opened` gets the segments whose files the caller closes."""
+    now = clock.now()
+    settings = options.settings
+    queue_root, spool_root = settings.rootpath, settings.spool.rootpath
+    path = queue_root / "MANIFEST"
+    state = manifests.read(disk, path)
+    new = state is None
+    if new:
+        check_vacant(disk, queue_root)
+    check_roots(disk, [queue_root, spool_root], new=new)
+    asked = 1 << settings.spool.silofactor
+    if state is None:
+        # Numbers begin at the time, so that a queue made anew never repeats the event ids of an old one.
+        since = now - EPOCH_MS
+        state = ManifestState(first_live=max(1, since // 1000), sequence=max(1, since * 1000), silos=asked)
+    elif state.silos != asked:
+        log.warning(
+            "%s keeps the %d silos that it was made with; silofactor %d has no effect on it",
+            spool_root, state.silos, settings.spool.silofactor,
+        )  # fmt: skip
+    Silos(spool_root, state.silos).make(disk)
+    if settings.spool.hardlinks:
+        check_links(disk, spool_root)
+    slots = settings.journal.segments + SPARE_SLOTS
+    for path in irregular_slots(disk, queue_root / "journal", slots):
+        raise StoreDamaged(f"{path} is no regular file, and stands where one of the journal's belongs")
+    chain = find_chain(disk, queue_root / "journal", state)
+    waste = leftovers(disk, queue_root / "journal", chain, settings.journal.segments)
+    opened += chain
+    for segment in chain:
+        segment.fd = disk.open(segment.path, os.O_RDWR)
+        segment.sealed = True
+        segment.exported = segment.number <= state.exported
+    last_at = _find_end(disk, chain[-1], state) if chain else 0
+    # Until an edit says otherwise, also for a start that finds this one cut off.
+    state.swept = state.spid if state.swept < 0 else state.swept
+    # By a leap that nobody can foretell: octets of a mail must not check as a frame of ours.
+    epoch = max([state.epoch, *(segment.epoch for segment in chain)])
+    state.epoch = epoch + 1 + secrets.randbelow(_EPOCH_LEAP)
+    # A header may have come to the disk without a frame: then no later segment names it as its forerunner.
+    newest = next((segment for segment in reversed(chain) if not segment.empty), None)
+    state.last_segment = newest.number if newest is not None else 0
+    state.last_size = disk.size(newest.fd) if newest is not None else 0
+    # The MANIFEST is never far behind the journal, unless the clock has leapt.
+    seen = max(state.clock, min(last_at, state.clock + _DAY_MS))
+    if now <= seen:
+        # The clock went back: SPIDs that were handed out but never written down lie behind us too.
+        state.spid = max(state.spid, spid_at(seen + _HOUR_MS))
+    watch = _follow_clock(state, Reading(now, clock.monotonic(), boot_id(disk)))
+    manifest = Manifest(disk, path, state)
+    manifest.write_anew()
+    # Not before: an edit that was only found written may be gone after the next power cut.
+    kept = _remove(disk, waste)
+    twins = [segment.twin for segment in chain if segment.twin is not None]
+    return _Image(manifest, chain, kept + twins, watch)
+
+
+def _remove(disk: Disk, paths: list[Path]) -> list[Path]:
+    """Remove files, and none behind one that cannot be; returns those that are still there."""
+    for index, path in enumerate(paths):
+        try:
+            disk.unlink(path)
+        except OSError as error:
+            log.error("a journal file that is not needed could not be removed: %s", describe(error))
+            return paths[index:]
+    return []
+
+
+def _find_end(disk: Disk, newest: Segment, state: ManifestState) -> int:
+    """Go on behind the newest segment, which alone has to be read for it; gives the time of its last frame.
+
+    It is synced first: what a killed process wrote may be in the page cache only, and from here on it counts.
+    """
+    disk.datasync(newest.fd)
+    tail = read_tail(disk, newest)
+    state.sequence = max(state.sequence, tail.sequence)
+    state.spid = max(state.spid, tail.spid)
+    return tail.at
+
+
+def _follow_clock(state: ManifestState, now: Reading) -> ClockWatch:
+    """Go on from the time that the MANIFEST believes, and bring the MANIFEST up to date."""
+    watch = ClockWatch(seen_in(state), now)
+    for name, value in fields_of(watch.believes(now.wall, now.monotonic)).items():
+        setattr(state, name, value)
+    return watch
+
+
+def _assemble(
+    options: Options,
+    disk: Disk,
+    clock: Clock,
+    observer: Observer,
+    workers: Workers,
+    on_sealed: Callable[[Segment], None],
+    image: _Image,
+    executor: Executor,
+    lock_fd: int,
+) -> Shard:
+    settings, state = options.settings, image.manifest.state
+    # First, because it may fail, and nothing that must be ended has been begun yet.
+    reaper = Reaper(disk, executor, clock, settings.rootpath / "pin")
+    figures = Figures(dropped_edits=1 if state.dropped else 0)
+    ring = Ring(settings.rootpath / "journal", settings.journal.segments, state.first_live)
+    for segment in image.chain:
+        segment.sealed_at = clock.monotonic()
+        ring.add(segment)
+    spids = SpidSource(options.source.shard, state.spid)
+    journal = Journal(
+        ring=ring,
+        disk=disk,
+        committer=workers.committer(disk),
+        clock=clock,
+        spids=spids,
+        epoch=state.epoch,
+        sequence=state.sequence,
+        capacity=settings.journal.segmentsize,
+        max_entries=max(256, settings.memorybudget // RESIDENT_COST // settings.journal.segments),
+        seal_age=settings.journal.seal_age,
+        figures=figures,
+        on_sealed=on_sealed,
+    )
+    journal.untouchable.update(image.untouchable)
+    shard = Shard(
+        options=options,
+        disk=disk,
+        clock=clock,
+        observer=observer,
+        executor=executor,
+        lock_fd=lock_fd,
+        spids=spids,
+        ring=ring,
+        journal=journal,
+        manifest=image.manifest,
+        cluster_index=ClusterIndex(disk, settings.rootpath),
+        helper=workers.helper(lock_fd),
+        scans=workers.scans(),
+        reaper=reaper,
+        references=References(settings.spool.maxspidcache),
+        figures=figures,
+        watch=image.watch,
+    )
+    # Whoever was given nothing meanwhile must be told to ask again.
+    journal.on_mended = shard.notify
+    return shard

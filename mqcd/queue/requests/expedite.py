@@ -1,0 +1,133 @@
+"""Mail that waits is due at once: what `retry now` asks of the store.
+
+Nothing is written for it. Due times change in memory, so a crash costs no more than the old due time; what an
+evacuation moves meanwhile goes to its cluster with the new one. Entries are looked at in turns of bounded
+length, clusters are read in a thread. Of a cluster with selected lines, all lines up to the last of these are
+taken into the journal as claims have room; those that were not selected wait there for their own time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from mqcd.core.errors import DecodeError
+from mqcd.core.model import Area
+from mqcd.core.ports import Expedited
+from mqcd.core.selection import Selection
+from mqcd.disk.durable import describe
+from mqcd.queue.format import record
+from mqcd.queue.format.record import chooser
+from mqcd.queue.memory.ready import ASIDE
+from mqcd.queue.memory.shard_state import Shard
+from mqcd.queue.memory.slices import slices
+from mqcd.queue.wal.segments import JournalEntry, State
+
+log = logging.getLogger(__name__)
+
+MOST_DOMAINS = 10_000
+"""Domains that are named; of more, it is only said that they are many."""
+_WAITING = (Area.INCOMING, Area.DEFERRED)
+_ALL = 1 << 62
+
+
+class Expediting:
+    """One request."""
+
+    def __init__(self, shard: Shard, selection: Selection, dry_run: bool) -> None:
+        self._shard = shard
+        self._selection = selection
+        self._chosen = chooser(selection)
+        # What an entry says without its record being read.
+        self._glanced = replace(selection, sender=None, recipient="", unknowns=0)
+        self._dry_run = dry_run
+        self._now = shard.clock.now()
+        self._left = _ALL if selection.limit is None else selection.limit
+        self._matched = self._changed = 0
+        self._domains: set[str] = set()
+        self._many = selection.everything
+
+    async def run(self) -> Expedited:
+        """Do it. Raises StoreUnavailable."""
+        shard = self._shard
+        # What is evacuated from now on is met in the journal, and must not be counted a second time.
+        names = set(shard.cluster_index.clusters)
+        for segment in [each for each in shard.ring if not each.retired]:
+            if segment.retired:
+                names |= shard.cluster_index.of_segment(segment.number)
+                continue
+            frozen = 0
+            async for part in slices(tuple(segment.entries.values())):
+                for entry in part:
+                    frozen += self._look_at(entry)
+            if frozen and not self._dry_run:
+                shard.cluster_index.expedite_moved(segment, self._chosen, self._now)
+        for name in names:
+            await self._look_into(name)
+        if not self._dry_run:
+            shard.notify()
+        domains = None if self._many else frozenset(self._domains)
+        return Expedited(matched=self._matched, changed=self._changed, domains=domains)
+
+    def _look_at(self, entry: JournalEntry) -> bool:
+        """Whether it is on its way to a cluster, where it is to be due."""
+        state = entry.state
+        frozen = state is State.FROZEN and self._selection.limit is None
+        if not self._left or not (frozen or state is State.WAITING) or not self._matches(entry):
+            return False
+        aside = entry.due == ASIDE
+        later = aside or entry.due > self._now
+        self._count(1, later, {entry.domain})
+        if self._dry_run or not later or frozen:
+            return later and frozen
+        if aside:
+            # With all others of its domain, which wait for their destination alone.
+            self._shard.waiting.recall(entry.domain, self._now)
+        else:
+            entry.due = self._now
+            self._shard.waiting.add(entry)
+        return False
+
+    def _matches(self, entry: JournalEntry) -> bool:
+        address = f"@{entry.domain}"
+        if entry.area not in _WAITING or not self._glanced.admits(
+            entry.area, entry.spid, "", address, entry.received
+        ):
+            return False
+        if self._glanced == self._selection or self._chosen is None:
+            return True
+        try:
+            return self._chosen(record.verify(self._shard.raw_line(entry)))
+        except (OSError, DecodeError) as error:
+            log.error("a record of %016X was left out of a retry: %s", entry.spid, error)
+            return False
+
+    async def _look_into(self, name: str) -> None:
+        shard = self._shard
+        state = shard.cluster_index.clusters.get(name)
+        if state is None or not state.left or state.area not in _WAITING or not self._left:
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.run_in_executor(
+                shard.executor, shard.cluster_index.look, state, self._chosen, self._now, self._left
+            )
+        except (OSError, DecodeError) as error:
+            if name not in shard.cluster_index.clusters:
+                return
+            text = describe(error) if isinstance(error, OSError) else str(error)
+            log.error("cluster %s was left out of a retry: %s; run `mqcd fsck`", name, text)
+            return
+        self._count(found.matched, found.later, found.domains)
+        if not self._dry_run and found.later:
+            shard.cluster_index.expedite(name, self._chosen, self._now, found.end)
+
+    def _count(self, matched: int, later: int, domains: AbstractSet[str]) -> None:
+        self._matched += matched
+        self._changed += later
+        self._left -= matched
+        if not self._many:
+            self._domains |= domains
+            self._many = len(self._domains) > MOST_DOMAINS

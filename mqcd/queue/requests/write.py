@@ -1,0 +1,379 @@
+"""The writing half of the store: accept, begin, settle, park, each one frame of the journal.
+
+Memory changes only in `placed`, which the journal calls when the frame is durable, in the order of the
+frames. Between append and `placed` an entry is SETTLING: nobody else touches it, and its old home
+stays live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from sys import intern
+from typing import Any, NamedTuple
+
+from mqcd.core.model import (
+    Bounced,
+    Deferred,
+    Delivered,
+    Discarded,
+    Expired,
+    Recipient,
+    Reported,
+    Settlement,
+    Verdict,
+)
+from mqcd.core.ports import Observer
+from mqcd.core.reply import Refused, Reply
+from mqcd.core.spid import is_several
+from mqcd.core.transition import ENDS_OF_BOUNCES, after, not_later, parked
+from mqcd.queue.format import record, verdict
+from mqcd.queue.format.frame import (
+    ALIVE,
+    ENTRY_HEAD,
+    IN_SPOOL,
+    SUBMISSION_HEAD,
+    BegunEntry,
+    Entry,
+    Kind,
+    Locator,
+    Mark,
+    in_frames,
+    pack_begun,
+    pack_entry,
+    pack_submission,
+)
+from mqcd.queue.memory.shard_state import Shard
+from mqcd.queue.requests.upload import Staged
+from mqcd.queue.wal.segments import JournalEntry, Segment, State
+
+_KEPT_HOT = 4096
+"""New entries whose decoded record is kept, because they are tried at once; others are read back."""
+
+
+class _Message(NamedTuple):
+    """An accepted message on its way into the journal."""
+
+    recipients: list[Recipient]
+    lines: list[bytes]
+    octets: int
+    """Of its lines."""
+    parts: list[bytes]
+    """Its part of a frame's body."""
+    size: int
+    inline: bool
+    """Whether its content lies in the frame, not in the spool."""
+    memo: int
+    """Octets of the fields that only its event has."""
+
+
+class _Change(NamedTuple):
+    """One recipient's part of a frame that settles or parks."""
+
+    entry: JournalEntry
+    before: Recipient
+    following: Recipient | None
+    verdict: Verdict | None
+    frame_entry: Entry
+
+
+_Begun = tuple[Recipient, BegunEntry]
+"""One recipient's part of a BEGUN frame."""
+
+
+class Writer:
+    """Writes the frames that change recipients."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self.carried: asyncio.Future[None] | None = None
+        """While claimed entries are being carried to a newer segment: their verdicts wait for it."""
+
+    def records(self, staged: Staged) -> _Message:
+        """The records that a submission makes. Raises ValueError for what the caller did wrong."""
+        submission, size = staged.submission, staged.size
+        envelope = submission.envelope
+        if self._shard.time.in_doubt:
+            # Of a clock that has gone back it would be too old to live when the clock agrees again.
+            believed = self._shard.time.wall()
+            envelope = replace(envelope, received=max(envelope.received, believed))
+        addresses = submission.recipients
+        if not addresses or is_several(envelope.spid) is not (len(addresses) > 1):
+            raise ValueError(f"SPID {envelope.spid:016X} was not reserved for {len(addresses)} recipients")
+        dsn = submission.recipient_dsn or ("",) * len(addresses)
+        linked = len(addresses) > 1 and self._shard.options.settings.spool.hardlinks
+        recipients = [
+            Recipient(envelope=envelope, size=size, qid=number, address=address, dsn=extra, linked=linked)
+            for number, (address, extra) in enumerate(zip(addresses, dsn, strict=True), 1)
+        ]
+        part = record.encode_envelope(envelope)
+        lines = [record.encode(recipient, part) for recipient in recipients]
+        joined = b"".join(lines)
+        memo = b""
+        if envelope.session or envelope.message_id:
+            memo = record.join(envelope.session, envelope.message_id).encode()
+        parts = pack_submission(joined, staged.content, size, memo)
+        return _Message(recipients, lines, len(joined), parts, size, staged.content is not None, len(memo))
+
+    async def accept(self, staged: Staged) -> Sequence[Recipient]:
+        """Write an ACCEPT frame."""
+        message = self.records(staged)
+        shard = self._shard
+        journal = shard.journal
+        if message.octets + message.inline * message.size + message.memo > journal.largest_frame:
+            raise Refused(
+                Reply(code=452, status="4.5.3", text="Too many recipients for one message; send it in parts")
+            )
+        at = shard.clock.now()
+
+        def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
+            self._arrive(message, segment, ordinal, body + SUBMISSION_HEAD)
+            shard.observer.accepted(at, message.recipients)
+            shard.notify()
+
+        await journal.append(Kind.ACCEPT, message.parts, len(message.lines), at, placed)
+        return message.recipients
+
+    def _arrive(self, message: _Message, segment: Segment, ordinal: int, at: int) -> int:
+        """The message's recipients become entries. Returns where its submission ends."""
+        shard = self._shard
+        recipients, lines, octets, _, size, inline, memo = message
+        shard.drafts.end(recipients[0].envelope.spid)
+        content_at = at + octets
+        content = Locator(segment.number, content_at, size) if inline else IN_SPOOL
+        hot = shard.ring.entries < _KEPT_HOT
+        for recipient, raw in zip(recipients, lines, strict=True):
+            entry = JournalEntry(
+                recipient.envelope.spid,
+                recipient.qid,
+                recipient.area,
+                0,
+                size,
+                recipient.envelope.received,
+                content,
+                recipient.linked,
+                intern(recipient.domain),
+            )
+            if hot:
+                entry.recipient, entry.raw = recipient, raw
+            shard.settle_in(entry, segment, ordinal, at, len(raw))
+            shard.waiting.add(entry)
+            ordinal += 1
+            at += len(raw)
+        if not recipients[0].linked:
+            shard.references.accepted(recipients[0].envelope.spid, len(recipients))
+        return content_at + size * inline + memo
+
+    def claimed(self, recipient: Recipient) -> JournalEntry:
+        """The entry of a claimed recipient. Raises ValueError when it is not claimed."""
+        entry = self._shard.active.get((recipient.envelope.spid, recipient.qid))
+        if entry is None or entry.state is State.SETTLING:
+            spid, qid = recipient.key
+            raise ValueError(f"recipient {spid:016X}/{qid} is not claimed")
+        return entry
+
+    def _when_carried(self, write: Callable[[], Awaitable[None]]) -> Awaitable[None]:
+        """Call `write` at once, or when the carry under way is durable."""
+        carried = self.carried
+        if carried is None:
+            return write()
+
+        async def later() -> None:
+            # If it cannot be written, they stay where they are, and what follows has its own fate.
+            await asyncio.wait([carried])
+            await self._when_carried(write)
+
+        return asyncio.ensure_future(later())
+
+    def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:
+        """Write a BEGUN frame."""
+        entries = [self.claimed(recipient) for recipient in recipients]
+
+        def write() -> Awaitable[None]:
+            shard = self._shard
+            at = shard.clock.now()
+            pairs = []
+            for entry, recipient in zip(entries, recipients, strict=True):
+                entry.begun = True
+                segment, ordinal = entry.segment.number, entry.ordinal
+                attempt = recipient.attempts + 1
+                frame_entry = BegunEntry(segment, ordinal, entry.spid, entry.qid, attempt)
+                pairs.append((recipient, frame_entry))
+            frames = in_frames(pairs, pack, shard.journal.frame_room)
+            return _together([self._append_begun(part, body, destination, at) for part, body in frames])
+
+        def pack(pairs: Sequence[_Begun]) -> bytes:
+            return pack_begun(destination, [frame_entry for _, frame_entry in pairs])
+
+        return self._when_carried(write)
+
+    def _append_begun(
+        self, pairs: Sequence[_Begun], body: bytes, destination: str, at: int
+    ) -> asyncio.Future[None]:
+        shard = self._shard
+
+        def placed(_segment: Segment, _ordinal: int, _body: int, _sequence: int) -> None:
+            shard.observer.attempted(at, [recipient for recipient, _ in pairs], destination)
+
+        return shard.journal.append(Kind.BEGUN, [body], len(pairs), at, placed)
+
+    def settle(self, settlements: Sequence[Settlement], staged: Sequence[Staged]) -> Awaitable[None]:
+        """Write a SETTLE or REPORT frame."""
+        moves = [
+            (item, self.claimed(item.recipient), after(item.recipient, item.verdict)) for item in settlements
+        ]
+        if len(moves) > 1 and len({entry for _, entry, _ in moves}) < len(moves):
+            raise ValueError("a recipient cannot be settled twice at once")
+        messages = [self.records(each) for each in staged]
+        octets = sum([len(part) for message in messages for part in message.parts]) if messages else 0
+        if octets > self._shard.journal.largest_frame:
+            raise Refused(Reply(code=452, status="4.3.4", text="Too large to be accepted with verdicts"))
+
+        def write() -> Awaitable[None]:
+            changes = []
+            shared, of, latest = "", None, 0
+            for item, entry, following in moves:
+                why = item.verdict
+                if following is not None and following.due:
+                    latest = latest or self._shard.latest_due()
+                    if following.due > latest:
+                        why = not_later(why, latest)
+                        following = after(item.recipient, why)
+                if not isinstance(why, ENDS_OF_BOUNCES) and why.attempt is not of:
+                    # Those who travelled together come together.
+                    shared, of = verdict.attempt_part(why.attempt), why.attempt
+                note = verdict.encode(why, shared)
+                mark = verdict.MARK_OF[type(why)]
+                changes.append(self._change(entry, item.recipient, following, why, mark, note))
+            if messages:
+                return self._append_report(changes, messages)
+            return self._append_changes(Kind.SETTLE, changes)
+
+        return self._when_carried(write)
+
+    def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
+        """Write a PARK frame."""
+        entries = [self.claimed(recipient) for recipient in recipients]
+
+        def write() -> Awaitable[None]:
+            due = min(until, self._shard.latest_due()) if until else 0
+            changes = [
+                self._change(entry, recipient, parked(recipient, due), None, Mark.PARKED, b"")
+                for entry, recipient in zip(entries, recipients, strict=True)
+            ]
+            return self._append_changes(Kind.PARK, changes)
+
+        return self._when_carried(write)
+
+    def _change(
+        self,
+        entry: JournalEntry,
+        before: Recipient,
+        following: Recipient | None,
+        why: Verdict | None,
+        mark: Mark,
+        note: bytes,
+    ) -> _Change:
+        if entry.state is State.SETTLING:
+            raise ValueError(f"recipient {entry.spid:016X}/{entry.qid} is not claimed any more")
+        entry.state = State.SETTLING
+        raw = record.encode(following) if following is not None else entry.raw or record.encode(before)
+        flags = ALIVE if following is not None else 0
+        frame_entry = Entry(mark, flags, entry.segment.number, entry.ordinal, entry.content, raw, note)
+        return _Change(entry, before, following, why, frame_entry)
+
+    def _append_changes(self, kind: Kind, changes: list[_Change]) -> asyncio.Future[Any]:
+        at = self._shard.clock.now()
+        frames = in_frames(changes, _pack, self._shard.journal.frame_room)
+        return _together([self._append_part(kind, part, body, at) for part, body in frames])
+
+    def _append_part(
+        self, kind: Kind, changes: Sequence[_Change], body: bytes, at: int
+    ) -> asyncio.Future[None]:
+        def placed(segment: Segment, ordinal: int, body_at: int, _sequence: int) -> None:
+            self._change_all(changes, segment, ordinal, body_at, at)
+
+        return self._shard.journal.append(kind, [body], len(changes), at, placed)
+
+    def _append_report(self, changes: list[_Change], messages: list[_Message]) -> asyncio.Future[Any]:
+        shard = self._shard
+        parts = [len(messages).to_bytes(4, "little")]
+        for message in messages:
+            parts += message.parts
+        frame_entries = [pack_entry(change.frame_entry) for change in changes]
+        rest = sum(map(len, parts)) + sum(map(len, frame_entries)) - shard.journal.frame_room
+        fitting = len(frame_entries)
+        while rest > 0 and fitting:
+            fitting -= 1
+            rest -= len(frame_entries[fitting])
+        written = self._append_whole_report(changes[:fitting], messages, parts + frame_entries[:fitting])
+        if fitting == len(changes):
+            return written
+        # Only small segments are too small for a whole call. A power cut between the two has what is left
+        # reported once more: rather that than an end of which nobody hears.
+        return asyncio.gather(written, self._append_changes(Kind.SETTLE, changes[fitting:]))
+
+    def _append_whole_report(
+        self, changes: list[_Change], messages: list[_Message], parts: list[bytes]
+    ) -> asyncio.Future[None]:
+        shard = self._shard
+        at = shard.clock.now()
+        count = sum(len(message.lines) for message in messages) + len(changes)
+
+        def placed(segment: Segment, ordinal: int, body_at: int, _sequence: int) -> None:
+            body_at += 4
+            for message in messages:
+                body_at = self._arrive(message, segment, ordinal, body_at + SUBMISSION_HEAD)
+                ordinal += len(message.lines)
+                shard.observer.accepted(at, message.recipients)
+            self._change_all(changes, segment, ordinal, body_at, at)
+            shard.notify()
+
+        return shard.journal.append(Kind.REPORT, parts, count, at, placed)
+
+    def _change_all(
+        self, changes: Sequence[_Change], segment: Segment, ordinal: int, body_at: int, at: int
+    ) -> None:
+        shard = self._shard
+        waits = False
+        for entry, before, following, why, frame_entry in changes:
+            line_at = body_at + ENTRY_HEAD
+            length = len(frame_entry.line)
+            body_at = line_at + length + len(frame_entry.note)
+            if following is None:
+                shard.end(entry)
+            else:
+                shard.move(entry, segment, ordinal, line_at, length)
+                shard.rest(entry, following)
+                waits = True
+            ordinal += 1
+            if why is not None:
+                tell(shard.observer, at, before, why)
+        if waits:
+            shard.notify()
+
+
+def _pack(changes: Sequence[_Change]) -> bytes:
+    return b"".join([pack_entry(change.frame_entry) for change in changes])
+
+
+def _together(frames: list[asyncio.Future[None]]) -> asyncio.Future[Any]:
+    return frames[0] if len(frames) == 1 else asyncio.gather(*frames)
+
+
+def tell(observer: Observer, at: int, recipient: Recipient, why: Verdict) -> None:
+    """Tell the observer of one verdict."""
+    match why:
+        case Delivered():
+            observer.delivered(at, recipient, why)
+        case Deferred():
+            observer.deferred(at, recipient, why)
+        case Bounced():
+            observer.bounced(at, recipient, why)
+        case Expired():
+            observer.expired(at, recipient, why)
+        case Reported():
+            observer.reported(at, recipient, why.report_spid)
+        case Discarded():
+            observer.discarded(at, recipient, why.reason)

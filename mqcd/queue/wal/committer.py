@@ -1,0 +1,144 @@
+"""The committer: the thread that writes groups of frames and syncs them, one after another.
+
+It decides nothing: what to write and where is in a `Write`, and the error, if any, goes back to the loop.
+Also an error of its own: it ends the thread, which its process hears of, and fails this write and all later
+ones, so that nobody waits for what never comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Protocol
+
+from mqcd.disk.durable import Disk
+from mqcd.queue.format import segment_header
+from mqcd.queue.wal.segments import Segment
+
+log = logging.getLogger(__name__)
+
+_LEAST = 1 << 18
+_MOST = 1 << 22
+"""Octets of a slot that are filled at once, unless a group needs more."""
+_BROKEN = "The thread that writes it has failed, the log says how; only a restart helps"
+
+
+@dataclass(slots=True)
+class Write:
+    """What the committer does in one go: open the slot if it is new, write, sync."""
+
+    segment: Segment
+    fresh: bool
+    replace: bool
+    """The slot's file is still read by somebody, or has failed: leave it alone and make a new one."""
+    capacity: int
+    buffers: list[bytes]
+    offset: int
+    end: int
+    """Where the last of them ends."""
+
+
+class Committer(Protocol):
+    """Writes and syncs."""
+
+    def submit(self, write: Write, done: Callable[[OSError | None], None]) -> None:
+        """Write and sync; `done` is called on the loop, later, with the error or None."""
+
+    def stop(self) -> None:
+        """Take no more; return after what was submitted is done."""
+
+
+class CommitterThread:
+    """The thread that writes and syncs."""
+
+    def __init__(self, disk: Disk, loop: asyncio.AbstractEventLoop) -> None:
+        self._disk = disk
+        self._loop = loop
+        self._jobs: SimpleQueue[tuple[Write, Callable[[OSError | None], None]] | None] = SimpleQueue()
+        self._broken: OSError | None = None
+        """What every write fails with since the thread has failed."""
+        self._thread = threading.Thread(target=self._run, name="mqcd-committer", daemon=True)
+        self._thread.start()
+
+    def submit(self, write: Write, done: Callable[[OSError | None], None]) -> None:
+        """See `Committer`."""
+        if self._broken is None:
+            self._jobs.put((write, done))
+        else:
+            self._loop.call_soon(done, self._broken)
+
+    def stop(self) -> None:
+        """End the thread after what it has."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            write, done = job
+            error: OSError | None = None
+            try:
+                perform(self._disk, write)
+            except OSError as caught:
+                error = caught
+            except BaseException:
+                log.critical("the journal's writer has failed", exc_info=True)
+                self._broken = OSError(errno.EIO, _BROKEN)
+                self._loop.call_soon_threadsafe(done, self._broken)
+                raise
+            self._loop.call_soon_threadsafe(done, error)
+
+
+def perform(disk: Disk, write: Write) -> None:
+    """Do what `write` says; raises OSError."""
+    segment = write.segment
+    if write.fresh:
+        _open_slot(disk, write)
+    if segment.filled < write.end:
+        _fill(disk, write)
+    disk.pwritev(segment.fd, write.buffers, write.offset)
+    disk.datasync(segment.fd)
+
+
+def _open_slot(disk: Disk, write: Write) -> None:
+    segment = write.segment
+    if write.replace:
+        segment.fd = disk.create(segment.path)
+    else:
+        segment.fd = disk.open(segment.path, os.O_RDWR | os.O_CREAT)
+    if disk.size(segment.fd) < write.capacity:
+        try:
+            # All of it at once: no later group shall find that there is no room for it.
+            disk.reserve(segment.fd, write.capacity)
+        except OSError:
+            # What it got of a full disk others need more.
+            with contextlib.suppress(OSError):
+                disk.unlink(segment.path)
+            raise
+    # What a killed process has filled may be in the page cache only.
+    disk.datasync(segment.fd)
+    segment.filled = disk.filled(segment.fd)
+    # Also for a slot that was there: who made it may not have come, or been killed before it came, to this.
+    disk.sync_dir(segment.path.parent)
+    write.buffers.insert(0, segment_header.pack(segment.header))
+    write.offset = 0
+
+
+def _fill(disk: Disk, write: Write) -> None:
+    """Fill a stretch of a slot that was not made ready ahead, and sync it before the frames that go there.
+
+    A frame in space that was never written is lost when ext4 aborts its journal while the frame is synced:
+    the sync may report success. The stretches grow, so that the first mail waits for a short one and the
+    later groups for few.
+    """
+    segment = write.segment
+    stretch = min(max(_LEAST, segment.filled), _MOST)
+    end = min(write.capacity, max(write.end, segment.filled + stretch))
+    disk.zero_fill(segment.fd, segment.filled, end)
+    segment.filled = end

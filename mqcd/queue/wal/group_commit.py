@@ -1,0 +1,401 @@
+"""Group commit: frames that are appended become durable together, in the order of appending.
+
+Promise: when the future of an append is done without error, its frame and every frame before it are on
+disk. There are no timers: a group is what gathered while the last group was syncing. After a failed
+write or sync the segment is abandoned at the last durable octet and never written again. Accepts, for
+which a client waits, then fail with StoreUnavailable; all others go into a new segment. If that fails too,
+the journal is failing: from then on only what has happened already waits (verdicts, parks, reports), all
+that is merely wished for fails at once (accepts, claims, attempts to begin, moves). A new segment is tried
+every 10 s by itself, so that nobody has to ask.
+
+One thread, the committer, writes and syncs; everything else happens on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from mqcd.core.ports import Clock
+from mqcd.core.spid import SpidSource
+from mqcd.disk.durable import Disk, describe
+from mqcd.queue.format import segment_header
+from mqcd.queue.format.frame import HEADER_SIZE, Kind, pack_header
+from mqcd.queue.wal.committer import Committer, Write
+from mqcd.queue.wal.pending import ALL, FULL, HAPPENED, MORE, Append, Placed, fail, refuse
+from mqcd.queue.wal.segments import Ring, Segment
+
+log = logging.getLogger(__name__)
+
+MAX_GROUP = 8 << 20
+"""Octets after which a group is written though more frames wait."""
+RETRY_MS = (0, 1000, 10_000)
+"""Waits before a new segment is tried after the first, second, ... failure in a row; the last repeats."""
+
+
+class Figures(Protocol):
+    """Who counts what the journal does."""
+
+    def committed(self, frames: int, micros: int) -> None:
+        """A group of so many frames became durable, so many microseconds after it was begun."""
+
+
+class Journal:
+    """The append-only log of one shard."""
+
+    def __init__(
+        self,
+        *,
+        ring: Ring,
+        disk: Disk,
+        committer: Committer,
+        clock: Clock,
+        spids: SpidSource,
+        epoch: int,
+        sequence: int,
+        capacity: int,
+        max_entries: int,
+        seal_age: int,
+        figures: Figures,
+        on_sealed: Callable[[Segment], None],
+    ) -> None:
+        self.ring = ring
+        self._disk = disk
+        self._clock = clock
+        self._spids = spids
+        self._epoch = epoch
+        self.sequence = sequence
+        """Sequence of the next entry."""
+        self.capacity = capacity
+        """Octets of a segment, its header included."""
+        self.largest_frame = capacity // 4
+        """Octets of the largest body that is taken at the door."""
+        self.frame_room = capacity - segment_header.HEADER_SIZE - HEADER_SIZE
+        """Octets of the largest body that fits in a segment at all."""
+        self.max_entries = max_entries
+        """Unfinished recipients of one segment, at most."""
+        self._seal_age = seal_age
+        self._figures = figures
+        self._on_sealed = on_sealed
+        self._loop = asyncio.get_running_loop()
+        self._committer = committer
+        self._pending: deque[Append] = deque()
+        self._busy = False
+        self._scheduled = False
+        self._stopped = False
+        self._seal_wanted = False
+        self._seal_timer: asyncio.TimerHandle | None = None
+        self.untouchable: set[Path] = set()
+        """Slots whose file is still read, cannot be trusted, or is gone for that: they get a new one."""
+        self._retry: asyncio.Task[None] | None = None
+        self.failures = 0
+        """Groups in a row that could not be written."""
+        self.trouble = ""
+        """Why the last of them could not; "" when writing goes well."""
+        self._cause: OSError | None = None
+        self._when_certain: list[Callable[[], None]] = []
+        self.on_mended: Callable[[], None] = lambda: None
+        """Called when writing goes well again after it had been failing."""
+        self.on_begun: Callable[[], None] = lambda: None
+        """Called when the first group of a segment is durable."""
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    @property
+    def failing(self) -> bool:
+        """Whether writing fails at present: nothing new may be promised."""
+        return self.failures > 1
+
+    def append(
+        self, kind: Kind, parts: list[bytes], count: int, at: int, placed: Placed
+    ) -> asyncio.Future[None]:
+        """Make a frame of `count` entries durable; the future is done when it is, after `placed` was called.
+
+        Fails with StoreUnavailable as the module's text says; what fits in no segment raises ValueError.
+        """
+        future: asyncio.Future[None] = self._loop.create_future()
+        item = Append(kind, parts, count, at, placed, future)
+        octets = item.octets - HEADER_SIZE
+        if octets > self.frame_room:
+            raise ValueError(f"a frame of {octets} octets fits in no segment of {self.capacity}")
+        if self._stopped:
+            fail(item, "the queue has been closed")
+            return future
+        if self.failing and kind not in HAPPENED:
+            fail(item, self.trouble, self._cause)
+            return future
+        self._pending.append(item)
+        if not (self._busy or self._scheduled):
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+            self._quiet.clear()
+        return future
+
+    def seal(self) -> None:
+        """Close the current segment as soon as what is being written to it is done."""
+        if self._busy:
+            self._seal_wanted = True
+        elif self.ring.current is not None:
+            self._seal_now()
+
+    def resume(self) -> None:
+        """A slot may have become free: go on."""
+        if self._pending and not (self._busy or self._scheduled):
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def when_certain(self, callback: Callable[[], None]) -> None:
+        """Call back once no frame that has failed can come to light again, at once if that is so already.
+
+        Until then it may stand whole in the page cache, and count after a kill. Not called if it is never so.
+        """
+        if self.failures:
+            self._when_certain.append(callback)
+        else:
+            callback()
+
+    async def quiet(self) -> None:
+        """Wait until nothing is being written, or writing goes on failing."""
+        await self._quiet.wait()
+
+    def stop(self) -> None:
+        """End the committer. What was never written fails with StoreUnavailable."""
+        if self._seal_timer is not None:
+            self._seal_timer.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
+        self._committer.stop()
+        self._busy = self._stopped = True
+        refuse(self._pending, ALL, "the queue has been closed")
+
+    def _seal_later(self) -> None:
+        self._seal_timer = self._loop.call_later(self._seal_age / 1000, self._seal_aged)
+
+    def _seal_aged(self) -> None:
+        # In a full ring no segment could follow this one: as long as it has room, it stays open.
+        (self.seal if self.ring.may_begin else self._seal_later)()
+
+    def _seal_now(self) -> None:
+        segment = self._leave()
+        if segment is not None:
+            self._sealed(segment)
+
+    def _leave(self) -> Segment | None:
+        """Let nothing more go into the current segment; returns it unless it is empty."""
+        segment = self.ring.current
+        self._seal_wanted = False
+        if self._seal_timer is not None:
+            self._seal_timer.cancel()
+            self._seal_timer = None
+        if segment is None or segment.empty:
+            return None
+        self.ring.current = None
+        return segment
+
+    def _sealed(self, segment: Segment) -> None:
+        segment.sealed = True
+        segment.sealed_at = self._clock.monotonic()
+        self._on_sealed(segment)
+
+    def _begin_segment(self) -> Segment | None:
+        """A new segment, or None when there is no slot for what waits."""
+        ring = self.ring
+        kept = not ring.may_begin
+        if kept:
+            refuse(self._pending, MORE, FULL)
+            if not self._pending:
+                return None
+        last = ring.last
+        header = segment_header.SlotHeader(
+            self._epoch,
+            ring.next_number,
+            self.sequence,
+            last.number if last else 0,
+            last.end if last else 0,
+            self._clock.now(),
+            self._spids.last,
+        )
+        segment = Segment(header, self._next_slot())
+        segment.kept = kept
+        ring.add(segment)
+        ring.current = segment
+        return segment
+
+    def _next_slot(self) -> Path:
+        """A slot whose file has to be made anew comes last: a full disk has no room for that."""
+        paths = self.ring.slot_paths()
+        ready = (path for path in paths if path not in self.untouchable and not self.ring.is_spare(path))
+        return next(ready, paths[0])
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        if self._busy:
+            return
+        segment = self._room_for_next()
+        if segment is None:
+            if not self._pending:
+                self._quiet.set()
+            return
+        pending, capacity, most = self._pending, self.capacity, self.max_entries
+        group: list[Append] = []
+        buffers: list[bytes] = []
+        offset, ordinal, sequence = segment.end, segment.next_ordinal, self.sequence
+        entries = len(segment.entries)
+        start, synced = offset, sequence - 1
+        while pending and offset - start < MAX_GROUP:
+            item = pending[0]
+            count = item.count
+            # What `_fits` says, without its call for each of thousands of frames a second.
+            if offset + item.octets > capacity or (entries + count > most and entries):
+                break
+            pending.popleft()
+            if not count:
+                # Its own sequence is the one before: what takes none could be lost unnoticed.
+                sequence += 1
+            item.ordinal, item.body, item.sequence = ordinal, offset + HEADER_SIZE, sequence
+            header = pack_header(
+                segment.salt, item.kind, item.parts, count, ordinal, sequence, synced, item.at
+            )
+            buffers.append(header)
+            buffers += item.parts
+            group.append(item)
+            offset += item.octets
+            ordinal += count
+            if item.kind is not Kind.BEGUN:
+                entries += count
+            sequence += count
+        self._busy = True
+        self._quiet.clear()
+        begun = self._clock.micros()
+        fresh = segment.fd < 0
+        replace = fresh and segment.path in self.untouchable
+        write = Write(segment, fresh, replace, self.capacity, buffers, start, offset)
+
+        def done(error: OSError | None) -> None:
+            self._busy = False
+            if error is None:
+                segment.end, segment.next_ordinal, self.sequence = offset, ordinal, sequence
+                self._committed(segment, group, self._clock.micros() - begun, fresh)
+            else:
+                self._abandon(segment, group, error)
+
+        self._committer.submit(write, done)
+
+    def _fits(self, item: Append, offset: int, entries: int) -> bool:
+        if offset + item.octets > self.capacity:
+            return False
+        return entries + item.count <= self.max_entries or entries == 0
+
+    def _room_for_next(self) -> Segment | None:
+        """The segment that takes the first waiting frame; seals and begins segments as needed."""
+        if self.ring.full:
+            refuse(self._pending, MORE, FULL)
+        if not self._pending:
+            return None
+        segment = self.ring.current
+        if segment is not None and not self._fits(self._pending[0], segment.end, len(segment.entries)):
+            self._seal_now()
+            segment = None
+        return segment or self._begin_segment()
+
+    def _committed(self, segment: Segment, group: list[Append], micros: int, fresh: bool) -> None:
+        if self.failures:
+            self._mended()
+        if fresh:
+            self.untouchable.discard(segment.path)
+            self.ring.fresh = False
+            self._seal_later()
+            self.on_begun()
+        self._figures.committed(len(group), micros)
+        for item in group:
+            item.placed(segment, item.ordinal, item.body, item.sequence)
+            future = item.future
+            if not future.done():
+                future.set_result(None)
+        if self._seal_wanted:
+            self._seal_now()
+        if self._pending:
+            self._flush()
+        if not (self._busy or self._pending):
+            self._quiet.set()
+
+    def _abandon(self, segment: Segment, group: list[Append], error: OSError) -> None:
+        """Go on in a new segment: a file whose sync failed may have lost what it says it holds."""
+        log.error("journal segment %d cannot be written: %s; a new one is begun", segment.number, error)
+        self.failures += 1
+        self.trouble = f"the journal cannot be written: {segment.path}: {error.strerror}"
+        self._cause = error
+        self._put_by(segment)
+        self._pending.extendleft(reversed(group))
+        if self._stopped:
+            refuse(self._pending, ALL, self.trouble, error)
+            return
+        if self.failing:
+            refuse(self._pending, ALL - HAPPENED, self.trouble, error)
+        else:
+            for item in group:
+                if item.kind is Kind.ACCEPT:
+                    fail(item, self.trouble, error)
+                    self._pending.remove(item)
+        if all(item.kind is Kind.ACCEPT for item in self._pending):
+            # What failed may stand whole in the page cache, and a kill would bring it to light: the next
+            # segment's header has to end the chain before it, also when nothing else is to be written.
+            future: asyncio.Future[None] = self._loop.create_future()
+            note = Append(Kind.NOTE, [], 0, self._clock.now(), lambda *_: None, future)
+            self._pending.appendleft(note)
+        if self.failing:
+            self._quiet.set()
+        self._scheduled = True
+        self._retry = self._loop.create_task(
+            self._flush_after(RETRY_MS[min(self.failures, len(RETRY_MS)) - 1])
+        )
+
+    def _put_by(self, segment: Segment) -> None:
+        """See that a file that has failed is never written again.
+
+        What it holds gets a second name, beyond the slots, by which a later start knows it; both go when it
+        is free. It is not renamed: a power cut may take one half of that and leave the other. A disk that
+        refuses even the name leaves it to this run to remember.
+        """
+        path = segment.path
+        self.untouchable.add(path)
+        try:
+            if segment.empty:
+                self._disk.unlink(path)
+            else:
+                aside = self.ring.aside(self.untouchable)
+                # No segment has this name: what does was free, and came back with a power cut.
+                self._disk.unlink(aside)
+                self._disk.link(path, aside)
+                segment.path, segment.twin = aside, path
+        except OSError as error:
+            log.error("a journal file that has failed cannot be put by: %s", describe(error))
+        if segment.empty:
+            del self.ring.segments[segment.number]
+            if segment.fd >= 0:
+                self._disk.close(segment.fd)
+            self.ring.current = None
+        else:
+            # What failed may come to light until the next header says where the segment ends. Were it
+            # exported before that, its events would lack what then counts.
+            self._leave()
+            self.when_certain(lambda: self._sealed(segment))
+
+    async def _flush_after(self, ms: int) -> None:
+        await self._clock.sleep(ms)
+        self._flush()
+
+    def _mended(self) -> None:
+        """A group has been written after some that could not be."""
+        log.warning("the journal can be written again, after %d failures", self.failures)
+        was_failing = self.failing
+        self.failures, self.trouble, self._cause = 0, "", None
+        certain, self._when_certain = self._when_certain, []
+        for callback in certain:
+            callback()
+        if was_failing:
+            self.on_mended()

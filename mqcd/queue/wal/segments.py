@@ -1,0 +1,278 @@
+"""The journal's segments in memory: which are live, what lives in them, which slot comes next.
+
+A `JournalEntry` is an unfinished recipient whose home is a frame. Its segment knows it by ordinal; when it
+moves or ends, the segment forgets it. A segment also knows the entries of other segments whose content
+it still holds. So what a segment must hand on before its slot is used again can be read off directly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from pathlib import Path
+
+from mqcd.core.events import Verb
+from mqcd.core.model import Area, Recipient
+from mqcd.queue.format import filenames as names
+from mqcd.queue.format import segment_header
+from mqcd.queue.format.frame import Locator, salt
+
+SPARE_SLOTS = 2
+"""Slots beyond the configured ones, for what must be written even when all of those are in use."""
+KEPT_BACK = 2
+"""Free slots that a running server does not begin for new work: what has happened already may need one,
+and the next start needs one to take mail in before anything has been evacuated."""
+
+
+_ASIDE = 9999
+"""Greater than the number of any slot."""
+
+
+class State(IntEnum):
+    """What is being done with an entry."""
+
+    WAITING = 1
+    """May be claimed when due."""
+    CLAIMED = 2
+    """In flight."""
+    CARRYING = 3
+    """In flight, and its home is being moved to a newer segment."""
+    SETTLING = 4
+    """A frame that ends or moves it is being written."""
+    FROZEN = 5
+    """Being evacuated to a cluster: not to be claimed."""
+    GONE = 6
+
+
+class JournalEntry:
+    """An unfinished recipient that lives in the journal."""
+
+    __slots__ = (
+        "area",
+        "begun",
+        "content",
+        "domain",
+        "due",
+        "length",
+        "linked",
+        "offset",
+        "ordinal",
+        "qid",
+        "raw",
+        "received",
+        "recipient",
+        "segment",
+        "size",
+        "spid",
+        "state",
+    )
+
+    def __init__(
+        self,
+        spid: int,
+        qid: int,
+        area: Area,
+        due: int,
+        size: int,
+        received: int,
+        content: Locator,
+        linked: bool,
+        domain: str,
+    ) -> None:
+        self.spid = spid
+        self.qid = qid
+        self.area = area
+        self.due = due
+        self.size = size
+        self.received = received
+        self.content = content
+        self.domain = domain
+        """As `Recipient.domain`; whoever makes entries sees to it that equal ones are one object."""
+        self.recipient: Recipient | None = None
+        """The decoded record while it is kept."""
+        self.linked = linked
+        """Whether its content has, in the spool, a name for it alone."""
+        self.raw = b""
+        """Its record line while `recipient` is kept."""
+        self.state = State.WAITING
+        self.begun = False
+        self.segment: Segment
+        self.ordinal = 0
+        self.offset = 0
+        self.length = 0
+
+    @property
+    def file(self) -> int:
+        """File number of its content in the spool."""
+        return names.number(self.spid, self.qid if self.linked else 0)
+
+
+class Segment:
+    """One live segment."""
+
+    __slots__ = (
+        "borrowers",
+        "end",
+        "entries",
+        "epoch",
+        "exported",
+        "fd",
+        "filled",
+        "header",
+        "kept",
+        "must_hold",
+        "must_reach",
+        "next_ordinal",
+        "number",
+        "path",
+        "readers",
+        "retired",
+        "salt",
+        "sealed",
+        "sealed_at",
+        "spooled",
+        "totals",
+        "twin",
+    )
+
+    def __init__(self, header: segment_header.SlotHeader, path: Path) -> None:
+        self.header = header
+        self.number = header.number
+        self.epoch = header.epoch
+        self.salt = salt(header.epoch, header.number)
+        self.path = path
+        self.twin: Path | None = None
+        """The slot's name that a file which has failed keeps besides: see `Journal._put_by`."""
+        self.fd = -1
+        self.filled = 0
+        """Octets of its file that were written and synced before its frames; the committer's."""
+        self.end = segment_header.HEADER_SIZE
+        """Where the next frame goes; all before it is durable."""
+        self.next_ordinal = 0
+        self.must_reach = 0
+        """Every sequence below it is known to have been durable: by the next segment, or by the MANIFEST for
+        the newest one, which else says of itself where it ends."""
+        self.must_hold = 0
+        """Octets that its file is known to have had."""
+        self.kept = False
+        """Whether it was begun in a slot that new work must not begin."""
+        self.sealed = False
+        self.sealed_at = 0
+        self.exported = False
+        self.spooled: dict[int, None] = {}
+        """File numbers under which an evacuation has put contents into the spool, or tried to."""
+        self.retired = False
+        self.readers = 0
+        """Open handles on contents in it."""
+        self.entries: dict[int, JournalEntry] = {}
+        self.borrowers: set[JournalEntry] = set()
+        """Entries of other segments whose content lies here."""
+        self.totals: Counter[Verb] = Counter()
+
+    @property
+    def empty(self) -> bool:
+        """Whether it never held a durable frame."""
+        return self.end == segment_header.HEADER_SIZE
+
+    def settle_in(self, entry: JournalEntry, ordinal: int, offset: int, length: int) -> None:
+        """Make this segment the home of `entry`."""
+        entry.segment = self
+        entry.ordinal = ordinal
+        entry.offset = offset
+        entry.length = length
+        self.entries[ordinal] = entry
+
+
+class Ring:
+    """All segments whose slot is taken, oldest first."""
+
+    def __init__(self, directory: Path, slots: int, first_live: int) -> None:
+        self.directory = directory
+        self.slots = slots
+        self.segments: dict[int, Segment] = {}
+        """By number; insertion order is age."""
+        self.first_live = first_live
+        """Segments below it have been evacuated, though their slot may not be free yet."""
+        self.next_number = first_live
+        self.current: Segment | None = None
+        self.fresh = True
+        """Whether nothing has been written since the start."""
+        self.entries = 0
+        """Entries in all segments."""
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.segments.values())
+
+    def slot_paths(self) -> list[Path]:
+        """Files of the slots that no segment uses, in the order in which they will be used.
+
+        Behind the configured ones come a few spare ones, for what must be written even when the ring is
+        full: a start after many crashes has to record outcomes before it can evacuate anything, and a
+        start with fewer segments than before finds them all in use.
+        """
+        used = {path for segment in self for path in (segment.path, segment.twin) if path is not None}
+        count = max(self.slots, len(used)) + SPARE_SLOTS
+        names = (self.directory / segment_header.slot_name(index) for index in range(count))
+        return [path for path in names if path not in used]
+
+    def aside(self, others: Iterable[Path]) -> Path:
+        """A name for a slot's file that is not to be used again: behind all slots, spare ones too, and behind
+        `others` that have a name."""
+        used = {int(path.name) for path in (*others, *(segment.path for segment in self))}
+        return self.directory / str(max(_ASIDE, *used) + 1)
+
+    def is_spare(self, path: Path) -> bool:
+        """Whether a slot's file is beyond the configured ones and goes when it is free."""
+        return int(path.name) >= self.slots
+
+    def add(self, segment: Segment) -> None:
+        """Count a segment in."""
+        self.segments[segment.number] = segment
+        self.next_number = segment.number + 1
+
+    def live(self, number: int) -> Segment | None:
+        """The segment if its contents are still to be read from it, else None: they are in the spool."""
+        return self.segments.get(number) if number >= self.first_live else None
+
+    @property
+    def last(self) -> Segment | None:
+        """The newest segment that holds a durable frame."""
+        for segment in reversed(self.segments.values()):
+            if not segment.empty:
+                return segment
+        return None
+
+    @property
+    def oldest_sealed(self) -> Segment | None:
+        """The segment to evacuate next, if it is sealed."""
+        for segment in self.segments.values():
+            if not segment.retired:
+                return segment if segment.sealed else None
+        return None
+
+    @property
+    def free_slots(self) -> int:
+        """How many new segments can begin before one must be evacuated."""
+        return max(0, self.slots - len(self.segments))
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether a segment may be begun for new work: mail, and claims from clusters.
+
+        A start may use any of the configured slots for it: it cannot evacuate before it has read what is
+        there, and mail shall not wait for that. What it has to record then goes to the spare ones.
+        """
+        return self.free_slots > (0 if self.fresh else KEPT_BACK)
+
+    @property
+    def full(self) -> bool:
+        """Whether new work can be recorded neither in the current segment nor in one that may be begun."""
+        if self.current is None:
+            return not self.may_begin
+        return self.current.kept and self.free_slots < KEPT_BACK
+
+    @property
+    def fill(self) -> float:
+        """Share of the slots in use, 0 to 1."""
+        return 1 - self.free_slots / self.slots

@@ -1,0 +1,99 @@
+"""MAIL and RCPT: the DSN parameters, where the next hop takes them."""
+
+from dataclasses import replace
+
+import pytest
+
+from mqcd.deliver.smtp.exchange import Result
+from tests.unit.deliver.dialogues import mail, offer, ready, results
+
+ASKED = replace(
+    mail("a@example.com", "b@example.com", "c@example.com"),
+    dsn="RET=HDRS ENVID=QQ314159",
+    recipient_dsn=("NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;a@other.example", "", "NOTIFY=NEVER"),
+)
+
+
+def test_dsn_parameters_are_passed_on_where_they_are_taken() -> None:
+    dialogue = ready(offer("PIPELINING", "SIZE", "DSN"))
+    dialogue.begin(ASKED)
+    assert dialogue.take() == (
+        b"MAIL FROM:<from@example.org> SIZE=10 RET=HDRS ENVID=QQ314159\r\n"
+        b"RCPT TO:<a@example.com> NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;a@other.example\r\n"
+        b"RCPT TO:<b@example.com>\r\n"
+        b"RCPT TO:<c@example.com> NOTIFY=NEVER\r\n"
+        b"DATA\r\n"
+    )
+
+
+def test_dsn_parameters_are_kept_where_they_are_not_taken() -> None:
+    dialogue = ready(offer("PIPELINING"))
+    dialogue.begin(ASKED)
+    sent = dialogue.take()
+    assert not [word for word in (b"RET", b"ENVID", b"NOTIFY", b"ORCPT") if word in sent]
+
+
+@pytest.mark.parametrize("words", ["RET=FULL\r\nRSET", "RET=FULL  X", " RET", "ENVID=ä"])
+def test_parameters_cannot_bring_in_commands(words: str) -> None:
+    dialogue = ready(offer("PIPELINING", "DSN"))
+    dialogue.begin(replace(mail(), dsn=words))
+    assert dialogue.take() == b""
+    assert results(dialogue) == [Result.BOUNCED]
+    dialogue.begin(replace(mail(), recipient_dsn=(words,)))
+    assert dialogue.take() == b""
+
+
+ODD = (
+    "rtl\u202e@example.com",
+    "soft\xad@example.com",
+    "c1\x85@example.com",
+    "half\ud800@example.com",
+    "nul\0@x.example",
+)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_an_odd_recipient_takes_no_other_along(odd: str) -> None:
+    dialogue = ready(offer("PIPELINING", "SMTPUTF8"))
+    dialogue.begin(mail("a@example.com", odd, "b@example.com", smtputf8=True))
+    assert dialogue.take().count(b"RCPT TO") == 2
+    dialogue.receive(b"250 ok\r\n250 ok\r\n250 ok\r\n354 go\r\n")
+    dialogue.content(b"x\r\n", last=True)
+    dialogue.receive(b"250 taken\r\n")
+    assert results(dialogue) == [Result.DELIVERED, Result.BOUNCED, Result.DELIVERED]
+    assert dialogue.outcomes[1].reply.status == "5.1.3"
+
+
+def test_joiners_of_scripts_are_letters() -> None:
+    dialogue = ready(offer("PIPELINING", "SMTPUTF8"))
+    dialogue.begin(mail("\u0646\u0627\u0645\u0647\u200c\u0627\u06cc@example.com", smtputf8=True))
+    assert "\u200c".encode() in dialogue.take()
+
+
+def test_only_recipients_that_need_utf_8_miss_it() -> None:
+    dialogue = ready(offer("PIPELINING"))
+    dialogue.begin(mail("a@example.com", "j\xf6rg@example.com"))
+    assert b"RCPT TO:<a@example.com>\r\nDATA" in dialogue.take()
+    dialogue.receive(b"250 ok\r\n250 ok\r\n354 go\r\n")
+    dialogue.content(b"x\r\n", last=True)
+    dialogue.receive(b"250 taken\r\n")
+    assert results(dialogue) == [Result.DELIVERED, Result.BOUNCED]
+    assert dialogue.outcomes[1].reply.status == "5.6.7"
+
+
+def test_odd_parameters_concern_their_recipient() -> None:
+    dialogue = ready(offer("PIPELINING", "DSN"))
+    dialogue.begin(
+        replace(mail("a@example.com", "b@example.com"), recipient_dsn=("NOTIFY=NEVER", "X\r\nRSET"))
+    )
+    sent = dialogue.take()
+    assert b"<a@example.com> NOTIFY=NEVER" in sent
+    assert b"RSET" not in sent
+    assert b"<b@example.com>" not in sent
+
+
+def test_an_odd_sender_is_refused_whole() -> None:
+    dialogue = ready(offer("PIPELINING", "SMTPUTF8"))
+    dialogue.begin(replace(mail("a@example.com", smtputf8=True), sender="x\u202e@example.org"))
+    assert dialogue.take() == b""
+    assert dialogue.outcomes[0].reply.status == "5.1.7"

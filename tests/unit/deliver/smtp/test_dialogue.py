@@ -1,0 +1,284 @@
+"""The SMTP client's table: what is sent, and what becomes of each recipient."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqcd.core.model import Phase
+from mqcd.deliver.smtp.dialogue import Dialogue
+from mqcd.deliver.smtp.exchange import Manners, Outcome, Result, State, Transaction
+from tests.unit.deliver.dialogues import HELLO, PLAIN, mail, ready, results
+
+
+def test_pipelining_sends_the_whole_envelope_at_once() -> None:
+    dialogue = ready()
+    dialogue.begin(mail("a@example.com", "b@example.com"))
+    assert dialogue.take() == (
+        b"MAIL FROM:<from@example.org> SIZE=10\r\n"
+        b"RCPT TO:<a@example.com>\r\nRCPT TO:<b@example.com>\r\nDATA\r\n"
+    )
+    assert dialogue.receive(b"250 ok\r\n250 ok\r\n250 ok\r\n354 go\r\n") is State.CONTENT
+    assert dialogue.content(b"x\r\n", True) == b"x\r\n.\r\n"
+    assert dialogue.receive(b"250 2.6.0 queued as 1\r\n") is State.READY
+    assert results(dialogue) == [Result.DELIVERED] * 2
+    assert dialogue.outcomes[0].reply.status == "2.6.0"
+
+
+def test_without_pipelining_commands_wait_for_their_replies() -> None:
+    dialogue = ready(PLAIN)
+    dialogue.begin(mail())
+    sent = [dialogue.take()]
+    for reply in (b"250 ok\r\n", b"250 ok\r\n"):
+        dialogue.receive(reply)
+        sent.append(dialogue.take())
+    assert sent == [b"MAIL FROM:<from@example.org> SIZE=10\r\n", b"RCPT TO:<to@example.com>\r\n", b"DATA\r\n"]
+
+
+def test_maxpipeline_bounds_what_is_sent_ahead() -> None:
+    dialogue = ready(manners=Manners(hello="me.example", maxpipeline=2))
+    dialogue.begin(mail("a@example.com", "b@example.com", "c@example.com"))
+    assert dialogue.take().count(b"\r\n") == 2
+    dialogue.receive(b"250 ok\r\n")
+    assert dialogue.take() == b"RCPT TO:<b@example.com>\r\n"
+
+
+def test_without_an_accepted_recipient_there_is_no_data_and_a_reset_follows() -> None:
+    dialogue = ready(PLAIN)
+    dialogue.begin(mail())
+    dialogue.receive(b"250 ok\r\n")
+    assert dialogue.receive(b"550 5.1.1 no\r\n") is State.READY
+    assert results(dialogue) == [Result.BOUNCED]
+    dialogue.take()
+    dialogue.begin(mail())
+    assert dialogue.take() == b"RSET\r\n"
+    dialogue.receive(b"250 ok\r\n")
+    assert dialogue.take().startswith(b"MAIL")
+
+
+def test_data_that_ran_ahead_of_refusals_is_ended_with_a_lone_dot() -> None:
+    dialogue = ready()
+    dialogue.begin(mail())
+    dialogue.take()
+    assert dialogue.receive(b"250 ok\r\n450 4.2.1 later\r\n354 go\r\n") is State.WAITING
+    assert dialogue.take() == b".\r\n"
+    assert dialogue.receive(b"250 taken\r\n") is State.READY
+    assert results(dialogue) == [Result.DEFERRED]
+
+
+def test_mail_refused_is_the_verdict_of_all_whatever_follows() -> None:
+    dialogue = ready()
+    dialogue.begin(mail("a@example.com", "b@example.com"))
+    dialogue.receive(b"451 4.7.1 wait\r\n250 ok\r\n550 no\r\n503 bad sequence\r\n")
+    assert dialogue.state is State.READY
+    assert results(dialogue) == [Result.DEFERRED] * 2
+    assert {outcome.reply.status for outcome in dialogue.outcomes} == {"4.7.1"}
+
+
+def test_data_refused_is_for_those_accepted() -> None:
+    dialogue = ready()
+    dialogue.begin(mail("a@example.com", "b@example.com"))
+    dialogue.receive(b"250 ok\r\n450 4.2.1 later\r\n250 ok\r\n554 5.7.1 no\r\n")
+    assert results(dialogue) == [Result.DEFERRED, Result.BOUNCED]
+    assert dialogue.outcomes[1].phase is Phase.DATA
+
+
+def test_552_after_rcpt_means_too_many_and_is_temporary() -> None:
+    dialogue = ready()
+    dialogue.begin(mail("a@example.com"))
+    dialogue.receive(b"250 ok\r\n552 too many\r\n503 no recipients\r\n")
+    assert results(dialogue) == [Result.DEFERRED]
+
+
+@pytest.mark.parametrize(
+    ("transaction", "status"),
+    [
+        (mail(size=1001), "5.3.4"),
+        (mail(eight=True), "5.6.3"),
+        (mail(smtputf8=True), "5.6.7"),
+        (mail("a\r\nDATA@example.com"), "5.1.3"),
+    ],
+)
+def test_what_the_next_hop_cannot_carry_is_bounced_unsent(transaction: Transaction, status: str) -> None:
+    dialogue = ready(b"250-mx\r\n250 SIZE 1000\r\n")
+    assert dialogue.begin(transaction) is State.READY
+    assert dialogue.take() == b""
+    [outcome] = dialogue.outcomes
+    assert (outcome.result, outcome.reply.status) == (Result.BOUNCED, status)
+
+
+def test_parameters_are_given_where_offered() -> None:
+    dialogue = ready()
+    dialogue.begin(mail("jörg@example.com", eight=True, smtputf8=True))
+    sent = dialogue.take()
+    assert sent.startswith(b"MAIL FROM:<from@example.org> SIZE=10 BODY=8BITMIME SMTPUTF8\r\n")
+    assert "jörg".encode() in sent
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"250 ok\r\n", b"250 ok\r\n250 ok\r\n", b"250 ok\r\n250 ok\r\n354 go\r\n"]
+)
+def test_a_connection_lost_before_the_dot_defers_without_doubt(said: bytes) -> None:
+    dialogue = ready()
+    dialogue.begin(mail())
+    dialogue.receive(said)
+    dialogue.lost("gone")
+    [outcome] = dialogue.outcomes
+    assert (outcome.result, outcome.reply.status) == (Result.DEFERRED, "4.4.2")
+    assert not outcome.possibly_delivered
+
+
+def to_the_dot(*recipients: str, rcpt: Sequence[bytes] = (b"250 ok",)) -> Dialogue:
+    dialogue = ready()
+    dialogue.begin(mail(*recipients))
+    dialogue.receive(b"250 ok\r\n" + b"\r\n".join(rcpt) + b"\r\n354 go\r\n")
+    dialogue.content(b"", True)
+    return dialogue
+
+
+def test_a_connection_lost_after_the_dot_defers_with_doubt_only_those_accepted() -> None:
+    dialogue = to_the_dot("a@example.com", "b@example.com", rcpt=(b"250 ok", b"450 4.2.1 later"))
+    dialogue.lost("gone")
+    assert [outcome.possibly_delivered for outcome in dialogue.outcomes] == [True, False]
+    assert results(dialogue) == [Result.DEFERRED] * 2
+
+
+@pytest.mark.parametrize(
+    "said", [b"354 go\r\n", b"hello\r\n", b"250-a\r\n251 b\r\n", b"\x00" * 5000, b"199 x\r\n"]
+)
+def test_nonsense_after_the_dot_is_never_a_delivery(said: bytes) -> None:
+    dialogue = to_the_dot()
+    assert dialogue.receive(said) is State.ENDED
+    [outcome] = dialogue.outcomes
+    assert (outcome.result, outcome.reply.status) == (Result.DEFERRED, "4.5.0")
+    assert outcome.possibly_delivered
+
+
+def test_421_ends_the_session_wherever_it_comes() -> None:
+    for said in (
+        b"421 4.3.2 bye\r\n",
+        b"250 ok\r\n421 4.3.2 bye\r\n",
+        b"250 ok\r\n250 ok\r\n421 4.3.2 bye\r\n",
+    ):
+        dialogue = ready()
+        dialogue.begin(mail())
+        assert dialogue.receive(said) is State.ENDED
+        [outcome] = dialogue.outcomes
+        assert (outcome.result, outcome.reply.code) == (Result.DEFERRED, 421)
+    idle = ready()
+    assert idle.receive(b"421 idle\r\n") is State.ENDED
+
+
+@pytest.mark.parametrize(
+    "greeting", [b"554 no\r\n", b"421 busy\r\n", b"450 later\r\n", b"SSH-2.0\r\n", b"354 x\r\n"]
+)
+def test_a_refused_session_is_temporary(greeting: bytes) -> None:
+    dialogue = Dialogue(Manners(hello="me.example"))
+    assert dialogue.receive(greeting) is State.ENDED
+    assert dialogue.end is not None
+    assert 400 <= dialogue.end.code < 500
+
+
+def test_endless_replies_are_given_up() -> None:
+    dialogue = Dialogue(Manners(hello="me.example"))
+    for _ in range(1000):
+        if dialogue.receive(b"220-on and on\r\n") is State.ENDED:
+            break
+    assert dialogue.end is not None
+    assert dialogue.end.status == "4.5.0"
+
+
+def test_helo_is_said_where_ehlo_is_refused_and_the_setting_allows() -> None:
+    dialogue = Dialogue(Manners(hello="me.example", fallback_helo=True))
+    dialogue.receive(HELLO)
+    dialogue.take()
+    dialogue.receive(b"502 no\r\n")
+    assert dialogue.take() == b"HELO me.example\r\n"
+    assert dialogue.receive(b"250 mx\r\n") is State.READY
+    strict = Dialogue(Manners(hello="me.example"))
+    strict.receive(HELLO)
+    assert strict.receive(b"502 no\r\n") is State.ENDED
+
+
+def test_starttls_forgets_what_was_said_before() -> None:
+    dialogue = Dialogue(Manners(hello="me.example"))
+    dialogue.receive(HELLO + b"250-mx\r\n250-SIZE 5\r\n250 STARTTLS\r\n")
+    assert dialogue.take().endswith(b"STARTTLS\r\n")
+    assert dialogue.receive(b"220 go\r\n") is State.TLS
+    dialogue.tls_started()
+    assert dialogue.take() == b"EHLO me.example\r\n"
+    assert dialogue.receive(b"250-mx\r\n250 STARTTLS\r\n") is State.READY
+    assert "SIZE" not in dialogue.extensions
+
+
+def test_pipelining_that_was_offered_before_tls_is_forgotten_too() -> None:
+    dialogue = Dialogue(Manners(hello="me.example", fallback_helo=True))
+    dialogue.receive(HELLO + b"250-mx\r\n250-PIPELINING\r\n250 STARTTLS\r\n220 go\r\n")
+    dialogue.tls_started()
+    assert dialogue.receive(b"502 no\r\n250 mx\r\n") is State.READY
+    assert not dialogue.extensions
+    dialogue.take()
+    dialogue.begin(mail())
+    assert dialogue.take().count(b"\r\n") == 1
+
+
+def test_replies_that_come_in_clear_behind_starttls_end_the_session() -> None:
+    dialogue = Dialogue(Manners(hello="me.example"))
+    dialogue.receive(HELLO + b"250-mx\r\n250 STARTTLS\r\n")
+    assert dialogue.receive(b"220 go\r\n250 injected\r\n") is State.ENDED
+    dialogue = Dialogue(Manners(hello="me.example"))
+    dialogue.receive(HELLO + b"250-mx\r\n250 STARTTLS\r\n")
+    assert dialogue.receive(b"220 go\r\n250 the rest is said in T") is State.ENDED
+
+
+def test_quit_goes_with_the_dot_and_does_not_hold_up_the_verdict() -> None:
+    dialogue = ready()
+    dialogue.begin(Transaction(sender="", recipients=("a@example.com",), size=1, quit_after=True))
+    dialogue.receive(b"250 ok\r\n250 ok\r\n354 go\r\n")
+    assert dialogue.content(b"", True) == b".\r\nQUIT\r\n"
+    dialogue.receive(b"250 ok\r\n")
+    assert dialogue.decided
+    assert dialogue.state is State.WAITING
+    assert dialogue.receive(b"221 bye\r\n") is State.ENDED
+    assert results(dialogue) == [Result.DELIVERED]
+
+
+_REPLY = st.sampled_from(
+    [
+        b"250 ok\r\n",
+        b"354 go\r\n",
+        b"450 4.2.1 no\r\n",
+        b"550 no\r\n",
+        b"421 bye\r\n",
+        b"250-a\r\n250 b\r\n",
+        b"?\r\n",
+    ]
+)
+
+
+def outcomes_of(replies: bytes, step: int) -> tuple[list[Outcome], bytes]:
+    dialogue = ready()
+    dialogue.begin(mail("a@example.com", "b@example.com"))
+    sent = dialogue.take()
+    for start in range(0, len(replies), step):
+        dialogue.receive(replies[start : start + step])
+        sent += dialogue.take()
+    dialogue.lost("gone")
+    return dialogue.outcomes, sent
+
+
+@given(st.lists(_REPLY, max_size=4).map(b"".join))
+def test_byte_at_a_time_equals_whole(replies: bytes) -> None:
+    assert outcomes_of(replies, 1)[0] == outcomes_of(replies, len(replies) or 1)[0]
+
+
+@given(st.lists(st.one_of(_REPLY, st.binary(max_size=50)), max_size=12))
+def test_whatever_a_server_says_nobody_is_delivered_without_its_250_to_the_dot(said: list[bytes]) -> None:
+    dialogue = ready()
+    dialogue.begin(mail("a@example.com", "b@example.com"))
+    for octets in said:
+        dialogue.receive(octets)
+    dialogue.lost("gone")
+    assert len(dialogue.outcomes) == 2
+    assert Result.DELIVERED not in results(dialogue)

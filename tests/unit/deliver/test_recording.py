@@ -1,0 +1,88 @@
+"""What is given to the store: thousands of recipients that are given back go in parts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+
+import pytest
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.model import Recipient
+from mqcd.deliver.recording import PARKED_AT_ONCE, RETRY_MS, Settler
+from mqcd.stores.memory import MemoryStore
+from tests.contract.mail import Post
+from tests.fakes.clock import FakeClock
+from tests.fakes.observer import RecordingObserver
+
+MANY = 3 * PARKED_AT_ONCE + 1
+
+
+class SlowStore(MemoryStore):
+    """Records a park when the test says so; may fail once."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock, RecordingObserver())
+        self.parts: list[int] = []
+        self.gate: asyncio.Future[None]
+        self.fails = False
+
+    def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
+        if self.fails:
+            self.fails = False
+            raise StoreUnavailable("as the test wants it")
+        self.parts.append(len(recipients))
+        self.gate = asyncio.get_running_loop().create_future()
+        super().park(recipients, until)
+        return self.gate
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_each_part_of_a_park_waits_for_the_one_before(fails: bool) -> None:
+    clock = FakeClock()
+    store = SlowStore(clock)
+    await store.open()
+    post = Post(store, clock)
+    await post.send(*(f"u{number}@example.org" for number in range(MANY)))
+    claimed = await post.claim_all(step=MANY)
+    released: list[int] = []
+    settler = Settler(store, clock, released.append, lambda: None)
+    until = clock.now() + 60_000
+    settler.park(claimed, until)
+    store.fails = fails
+    done = asyncio.ensure_future(settler.done())
+    for part in range(1, 4):
+        await turns()
+        assert store.parts == [PARKED_AT_ONCE] * part
+        assert not done.done()
+        store.gate.set_result(None)
+        if fails and part == 1:
+            await turns()
+            assert settler.paused
+            await clock.run_for(RETRY_MS)
+    await turns()
+    assert store.parts[3:] == [1]
+    store.gate.set_result(None)
+    await asyncio.wait_for(done, 30)
+    assert sum(released) == MANY
+    assert store.next_due() == until
+    settler.close()
+
+
+async def test_a_stop_leaves_the_parts_that_were_not_begun_to_the_next_start() -> None:
+    clock = FakeClock()
+    store = SlowStore(clock)
+    await store.open()
+    post = Post(store, clock)
+    await post.send(*(f"u{number}@example.org" for number in range(MANY)))
+    settler = Settler(store, clock, lambda _: None, lambda: None)
+    settler.park(await post.claim_all(step=MANY), 0)
+    settler.close()
+    store.gate.set_result(None)
+    await turns()
+    assert store.parts == [PARKED_AT_ONCE]

@@ -1,0 +1,81 @@
+"""What is looked for before Spark starts, and what is said when it is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mqcd.pipeline.spark.session import PipelineUnavailable, check_packages, find_java, reason
+
+GOOD = {"pyspark": "4.3.0", "pyarrow": "26.0.1", "pandas": "2.3.3"}
+
+
+def java(home: Path, version: str) -> Path:
+    path = home / "bin" / "java"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    path.chmod(0o755)
+    return home
+
+
+def test_java_home_wins(tmp_path: Path) -> None:
+    home, other = java(tmp_path / "a", "17.0.15"), java(tmp_path / "b", "21")
+    assert find_java({"JAVA_HOME": str(home), "PATH": str(other / "bin")}) == home
+    assert find_java({"PATH": f"{other / 'bin'}:/bin"}) == other
+
+
+@pytest.mark.parametrize("version", ["1.8.0_402", "11.0.2", "what"])
+def test_an_old_java_is_refused_and_the_package_named(tmp_path: Path, version: str) -> None:
+    home = java(tmp_path, version)
+    with pytest.raises(PipelineUnavailable, match="default-jre-headless"):
+        find_java({"JAVA_HOME": str(home), "PATH": "/bin"})
+
+
+def test_no_java_at_all(tmp_path: Path) -> None:
+    with pytest.raises(PipelineUnavailable, match="apt-get install default-jre-headless"):
+        find_java({"PATH": str(tmp_path)})
+    with pytest.raises(PipelineUnavailable, match="holds no bin/java"):
+        find_java({"JAVA_HOME": str(tmp_path)})
+
+
+def test_versions_that_go_together() -> None:
+    check_packages(GOOD)
+    with pytest.raises(PipelineUnavailable, match="needs the extra"):
+        check_packages({name: GOOD[name] for name in ("pyspark", "pandas")})
+    for wrong in ({"pandas": "3.0.1"}, {"pyspark": "3.5.1"}, {"pyarrow": "14.0"}):
+        with pytest.raises(PipelineUnavailable, match="does not work with"):
+            check_packages(GOOD | wrong)
+
+
+WORKER = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "intake.py", line 83, in _take
+    parts.close()
+    ^^^^^^^^^^^^^
+OSError: [Errno 28] No space left on device
+ SQLSTATE: 38000
+\tat org.apache.spark.api.python.BasePythonRunner
+"""
+JAVA = """An error occurred while calling o123.parquet.
+: org.apache.spark.SparkException: Job aborted.
+\tat org.apache.spark.sql.Dataset
+Caused by: org.apache.spark.SparkException: Task failed
+\tat org.apache.spark.Executor
+Caused by: java.io.IOException: No space left on device
+\tat java.base/java.io.FileOutputStream
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (WORKER, "OSError: [Errno 28] No space left on device"),
+        (JAVA, "java.io.IOException: No space left on device"),
+        ("\n[UNRESOLVED_COLUMN] no such column `x`\nat line 1", "[UNRESOLVED_COLUMN] no such column `x`"),
+        ("Traceback (most recent call last):", "Traceback (most recent call last):"),
+        ("", "no reason given"),
+    ],
+)
+def test_why_spark_gave_up_is_one_line(said: str, why: str) -> None:
+    assert reason(said) == why

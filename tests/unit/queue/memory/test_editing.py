@@ -1,0 +1,64 @@
+"""Edits to the MANIFEST: one at a time, whoever is cancelled meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from mqcd.queue.manifest.log import Edit
+from mqcd.queue.store import ClusterStore
+from tests.fakes.clock import FakeClock
+from tests.fakes.disk import FaultyDisk
+from tests.fakes.observer import RecordingObserver
+from tests.fakes.workers import LocalWorkers
+from tests.unit.queue.support import options
+
+
+class SlowDisk(FaultyDisk):
+    """Syncs the MANIFEST only when it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may = threading.Event()
+        self.may.set()
+        self.syncing = threading.Semaphore(0)
+        self.at_once = 0
+        self.most_at_once = 0
+
+    def datasync(self, fd: int) -> None:
+        """Wait for leave, and count who is here with us."""
+        if not self.may.is_set():
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+            self.syncing.release()
+            self.may.wait()
+            self.at_once -= 1
+        super().datasync(fd)
+
+
+async def test_who_is_cancelled_waits_for_its_write_before_the_next_edit_is_begun(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    store = ClusterStore(options(tmp_path), FakeClock(), RecordingObserver(), disk, LocalWorkers(disk))
+    await store.open()
+    await store.recovered()
+    try:
+        editing = store._live.shard.editing
+        disk.may.clear()
+        first = asyncio.ensure_future(editing.commit(Edit()))
+        assert await asyncio.to_thread(disk.syncing.acquire, timeout=60)
+        first.cancel()
+        second = asyncio.ensure_future(editing.commit(Edit()))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not first.done()
+        disk.may.set()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        await second
+        assert disk.most_at_once == 1
+    finally:
+        disk.may.set()
+        await store.close()

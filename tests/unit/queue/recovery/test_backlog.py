@@ -1,0 +1,212 @@
+"""A start takes mail in before it has read what the last run left, and hands out nothing until it has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.model import Area
+from mqcd.queue.format import record
+from mqcd.queue.format.frame import ALIVE, IN_SPOOL, Entry, Kind, Mark, pack_entry
+from tests.contract.mail import delivered
+from tests.fakes.disk import Gate
+from tests.fakes.killed import copy_as_killed
+from tests.unit.queue.support import Rig, tally
+
+OLDEST, READING = "*/journal/00", "datasync"
+"""The call with which a start begins to read what the last run left, behind the newest segment."""
+
+
+@asynccontextmanager
+async def starting(rig: Rig) -> AsyncIterator[tuple[Rig, Gate]]:
+    """What a kill leaves of `rig`, opened and held back before the journal is read."""
+    root = rig.root.with_name(f"{rig.root.name}k")
+    copy_as_killed(rig.root, root)
+    again = Rig(root, rig.clock, **rig.changes)
+    gate = again.disk.block(READING, OLDEST)
+    await again.store.open()
+    again._open = True
+    try:
+        assert await asyncio.to_thread(gate.reached.wait, 30)
+        yield again, gate
+    finally:
+        gate.release()
+        await again.close()
+
+
+async def _two_segments(rig: Rig) -> None:
+    await rig.post.send("first@example.org")
+    await rig.seal()
+    await rig.post.send("second@example.org")
+
+
+async def test_mail_is_taken_while_the_journal_is_read_and_handed_out_behind_what_was_there(rig: Rig) -> None:
+    await _two_segments(rig)
+    async with starting(rig) as (again, gate):
+        [new] = await again.post.send("new@example.org", content=b"a new one\r\n")
+        woken = asyncio.Event()
+        again.store.watch(woken.set)
+        assert await again.store.claim(10, again.clock.now()) == ()
+        assert again.store.next_due() is None
+        with pytest.raises(StoreUnavailable, match="still being read"):
+            await again.store.content(new)
+        gate.release()
+        await again.store.recovered()
+        assert woken.is_set()
+        claimed = await again.post.claim_all()
+        assert [each.address.split("@")[0] for each in claimed] == ["first", "second", "new"]
+        assert await again.post.read(claimed[2]) == b"a new one\r\n"
+        assert again.store.stats()[Area.INCOMING].recipients == 3
+
+
+async def test_what_was_taken_meanwhile_survives_a_kill(rig: Rig) -> None:
+    await _two_segments(rig)
+    async with starting(rig) as (again, _gate):
+        large = b"x" * 40_000
+        await again.post.send("new@example.org", "other@example.org", content=large)
+        last = await again.killed()
+        claimed = await last.post.claim_all()
+        assert len(tally(claimed)) == 4
+        assert await last.post.read(claimed[2]) == large
+
+
+async def test_a_draft_of_this_run_is_not_swept_as_one_of_the_last(rig: Rig) -> None:
+    await _two_segments(rig)
+    async with starting(rig) as (again, gate):
+        going_on = asyncio.Event()
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield b"x" * 40_000
+            await going_on.wait()
+            yield b"y"
+
+        sending = asyncio.ensure_future(
+            again.store.enqueue(again.post.submission("slow@example.org", content=chunks()))
+        )
+        while not again.spooled():
+            await asyncio.sleep(0)
+        gate.release()
+        await again.store.recovered()
+        await again.evacuate()
+        going_on.set()
+        [slow] = await sending
+        assert slow.key in [each.key for each in await again.post.claim_all()]
+        assert await again.post.read(slow) == b"x" * 40_000 + b"y"
+
+
+async def test_a_journal_that_cannot_be_read_closes_the_door_and_loses_nothing(rig: Rig) -> None:
+    await _two_segments(rig)
+    root = rig.root.with_name("failing")
+    copy_as_killed(rig.root, root)
+    again = Rig(root, rig.clock)
+    gate = again.disk.block(READING, OLDEST)
+    again.disk.fail(READING, OLDEST, times=None)
+    await again.store.open()
+    await again.post.send("new@example.org")
+    gate.release()
+    with pytest.raises(StoreUnavailable, match="the journal cannot be read"):
+        await again.store.recovered()
+    with pytest.raises(StoreUnavailable, match="cannot be read"):
+        await again.post.send("later@example.org")
+    await again.store.close()
+    mended = await Rig(root, rig.clock).open()
+    try:
+        assert len(await mended.post.claim_all()) == 3
+    finally:
+        await mended.close()
+
+
+async def test_a_stop_waits_for_what_is_being_read(rig: Rig) -> None:
+    await _two_segments(rig)
+    async with starting(rig) as (again, gate):
+        await again.post.send("new@example.org")
+        closing = asyncio.ensure_future(again.store.close())
+        again._open = False
+        gate.release()
+        await closing
+        reopened = await Rig(again.root, rig.clock).open()
+        try:
+            assert len(reopened.clusters()) == 3
+            assert not reopened.shard.ring.segments
+            assert len(await reopened.post.claim_all()) == 3
+        finally:
+            await reopened.close()
+
+
+async def test_a_record_that_is_none_is_put_aside_and_stops_nothing(rig: Rig) -> None:
+    entry = Entry(Mark.CARRIED, ALIVE, 0, 0, IN_SPOOL, b"no record\n")
+    await rig.shard.journal.append(Kind.CARRY, [pack_entry(entry)], 1, rig.clock.now(), lambda *_: None)
+    [sent] = await rig.post.send("a@example.org")
+    again = await rig.killed()
+    assert [each.key for each in await again.post.claim_all()] == [sent.key]
+    [bad] = (again.queue / "quarantine").iterdir()
+    assert bad.read_bytes() == b"no record\n"
+    assert again.store.engine().quarantined_lines == 1
+
+
+async def test_a_recipient_with_two_homes_is_not_in_flight_twice(rig: Rig) -> None:
+    """Only damage makes such: of the last edit in the MANIFEST, or of a frame that gave a home up."""
+    [sent] = await rig.post.send("a@example.org")
+    entry = Entry(Mark.CARRIED, ALIVE, 0, 0, IN_SPOOL, record.encode(sent))
+    await rig.shard.journal.append(Kind.CARRY, [pack_entry(entry)], 1, rig.clock.now(), lambda *_: None)
+    again = await rig.killed()
+    [claimed] = await again.post.claim_all()
+    assert claimed.key == sent.key
+    await again.clock.run_for(20_000)
+    assert await again.post.claim_all() == []
+    await again.post.settle(delivered(), claimed)
+    await again.clock.run_for(20_000)
+    [other] = await again.post.claim_all()
+    assert other.key == sent.key
+    await again.post.settle(delivered(), other)
+    assert not again.listed()
+
+
+async def test_no_spid_of_an_older_segment_is_given_again(rig: Rig) -> None:
+    """Though the clock is behind the SPIDs, and the newest segment holds none."""
+    for _ in range(5 << 14):
+        rig.store.reserve(several=False)
+    [sent] = await rig.post.send("first@example.org")
+    claimed = await rig.post.claim_all()
+    await rig.seal()
+    await rig.store.park(claimed, 0)
+    rig.clock.advance(1)
+    again = await rig.killed()
+    assert again.store.reserve(several=False) > sent.spid
+
+
+async def test_after_a_kill_with_a_full_ring_mail_is_taken_and_handed_out_at_once(rig: Rig) -> None:
+    sent = 0
+    rig.disk.fail("open", "*.tmp", times=None)
+    while not rig.shard.ring.full:
+        await rig.post.send("full@example.org")
+        sent += 1
+        await rig.seal()
+    with pytest.raises(StoreUnavailable, match="journal is full"):
+        await rig.post.send("full@example.org")
+    before = rig
+    for starts in range(1, 4):
+        again = Rig(rig.root.with_name(f"start{starts}"), rig.clock)
+        copy_as_killed(before.root, again.root)
+        if starts > 1:
+            await before.close()
+        for area in ("events", "incoming"):
+            again.disk.fail("open", f"*/{area}/*", times=None)
+        await again.open()
+        if starts < 3:
+            await again.post.send("new@example.org")
+            sent += 1
+            assert len(await again.post.claim_all()) == sent
+        else:
+            with pytest.raises(StoreUnavailable, match="journal is full"):
+                await again.post.send("new@example.org")
+            again.disk.mend()
+            await again.evacuate()
+            await again.post.send("new@example.org")
+            assert len(await again.post.claim_all()) == sent + 1
+        before = again
+    await before.close()

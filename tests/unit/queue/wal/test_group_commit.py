@@ -1,0 +1,493 @@
+"""Group commit: in order, done only when durable, and what happens when the disk does not do its part."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.spid import SpidSource
+from mqcd.disk.file_window import Window
+from mqcd.queue.format.frame import HEADER_SIZE, Kind
+from mqcd.queue.format.segment_header import SlotHeader
+from mqcd.queue.manifest.log import ManifestState
+from mqcd.queue.memory.figures import Figures
+from mqcd.queue.wal.chain import find_chain
+from mqcd.queue.wal.committer import CommitterThread
+from mqcd.queue.wal.group_commit import Journal
+from mqcd.queue.wal.pending import JournalFull
+from mqcd.queue.wal.replay import Walk
+from mqcd.queue.wal.segments import KEPT_BACK, Ring, Segment
+from tests.fakes.clock import FakeClock
+from tests.fakes.disk import FaultyDisk, Gate
+
+CAPACITY = 1 << 15
+SLOTS = 4
+
+
+class Bench:
+    """A journal alone, without a store around it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        seal_age: int = 3_600_000,
+        disk: FaultyDisk | None = None,
+        capacity: int = CAPACITY,
+    ) -> None:
+        directory.mkdir()
+        self.directory = directory
+        self.disk = disk or FaultyDisk()
+        self.clock = FakeClock()
+        self.figures = Figures()
+        self.sealed: list[int] = []
+        self.placed: list[tuple[int, int, int, int]] = []
+        self.ring = Ring(directory, SLOTS, 1)
+        self.journal = Journal(
+            ring=self.ring,
+            disk=self.disk,
+            committer=CommitterThread(self.disk, asyncio.get_running_loop()),
+            clock=self.clock,
+            spids=SpidSource(0, 77),
+            epoch=1,
+            sequence=1,
+            capacity=capacity,
+            max_entries=1000,
+            seal_age=seal_age,
+            figures=self.figures,
+            on_sealed=lambda segment: self.sealed.append(segment.number),
+        )
+
+    def append(self, body: bytes, kind: Kind = Kind.SETTLE, count: int = 1) -> asyncio.Future[None]:
+        def placed(segment: Segment, ordinal: int, at: int, sequence: int) -> None:
+            self.placed.append((segment.number, ordinal, at, sequence))
+
+        return self.journal.append(kind, [body], count, 5, placed)
+
+    def taken(self, number: int) -> None:
+        """A segment that an earlier run has left."""
+        path = self.ring.slot_paths()[0]
+        self.ring.add(Segment(SlotHeader(1, number, 1, 0, 0, 0, 0), path))
+
+    async def fill(self, segments: int) -> None:
+        """Use up whole segments."""
+        for _ in range(segments):
+            await self.append(b"x" * (CAPACITY // 4))
+            self.journal.seal()
+
+    def recovered(self) -> list[bytes]:
+        """The bodies that a start at this moment would find."""
+        found = []
+        chain = find_chain(FaultyDisk(), self.directory, ManifestState())
+        for segment in chain:
+            bound = None if segment is chain[-1] else segment.end
+            found += [
+                bytes(each.body)
+                for each in Walk(Window.over(segment.path.read_bytes()), segment, bound=bound)
+            ]
+        return [body for body in found if body]
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    made = Bench(tmp_path / "journal")
+    yield made
+    made.disk.mend()
+    made.journal.stop()
+
+
+async def reached(gate: Gate) -> None:
+    assert await asyncio.to_thread(gate.reached.wait, 30)
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def outcomes(futures: Sequence[asyncio.Future[None]]) -> list[BaseException | None]:
+    return await asyncio.gather(*futures, return_exceptions=True)
+
+
+async def test_frames_are_placed_in_the_order_of_appending(bench: Bench) -> None:
+    await asyncio.gather(*(bench.append(b"%d" % n, count=2) for n in range(50)))
+    assert bench.recovered() == [b"%d" % n for n in range(50)]
+    assert [ordinal for _, ordinal, _, _ in bench.placed] == list(range(0, 100, 2))
+    assert [sequence for *_, sequence in bench.placed] == list(range(1, 101, 2))
+    data = (bench.directory / "00").read_bytes()
+    assert data[bench.placed[7][2] :].startswith(b"7")
+
+
+async def test_a_frame_is_done_only_after_its_groups_sync(bench: Bench) -> None:
+    gate = bench.disk.block("datasync")
+    future = bench.append(b"one")
+    await reached(gate)
+    await turns()
+    assert not future.done()
+    assert not bench.placed
+    gate.release()
+    await future
+    assert bench.placed
+
+
+async def test_a_group_is_what_gathered_while_the_last_was_syncing(bench: Bench) -> None:
+    await bench.append(b"begun")
+    before = bench.disk.count("datasync")
+    gate = bench.disk.block("datasync")
+    first = bench.append(b"first")
+    await reached(gate)
+    rest = [bench.append(b"%d" % n) for n in range(20)]
+    gate.release()
+    await asyncio.gather(first, *rest)
+    assert bench.disk.count("datasync") == before + 2
+    assert bench.figures.syncs == 3
+    assert bench.recovered() == [b"begun", b"first", *(b"%d" % n for n in range(20))]
+
+
+async def test_synced_sequences_say_what_was_durable_before(bench: Bench) -> None:
+    gate = bench.disk.block("datasync")
+    first = bench.append(b"first")
+    await reached(gate)
+    rest = [bench.append(b"x"), bench.append(b"y")]
+    gate.release()
+    await asyncio.gather(first, *rest)
+    [segment] = find_chain(FaultyDisk(), bench.directory, ManifestState())
+    walk = Walk(Window.over(segment.path.read_bytes()), segment, bound=None)
+    assert [(each.header.sequence, each.header.synced) for each in walk] == [(1, 0), (2, 1), (3, 1)]
+
+
+async def test_a_frame_that_does_not_fit_begins_the_next_segment(bench: Bench) -> None:
+    bodies = [bytes([65 + n]) * (CAPACITY // 4 - HEADER_SIZE) for n in range(5)]
+    await asyncio.gather(*map(bench.append, bodies))
+    assert bench.sealed == [1]
+    assert {number for number, *_ in bench.placed} == {1, 2}
+    assert bench.recovered() == bodies
+
+
+async def test_a_new_slot_is_in_its_directory_before_its_first_frame_is_done(bench: Bench) -> None:
+    await bench.append(b"one")
+    order = [name for name, _ in bench.disk.order("open", "reserve", "sync_dir", "pwritev", "datasync")]
+    filled = ["datasync", "sync_dir", "pwritev", "datasync"]
+    assert order == ["open", "reserve", *filled, "pwritev", "datasync"]
+
+
+@pytest.mark.parametrize("operation", ["pwritev", "datasync"])
+async def test_after_a_failure_accepts_fail_and_verdicts_go_into_the_next_segment(
+    bench: Bench, operation: str
+) -> None:
+    await bench.append(b"before", Kind.ACCEPT)
+    gate = bench.disk.block("datasync")
+    first = bench.append(b"first")
+    await reached(gate)
+    futures = [
+        bench.append(b"accept", Kind.ACCEPT),
+        bench.append(b"verdict"),
+        bench.append(b"accept too", Kind.ACCEPT),
+        bench.append(b"begun", Kind.BEGUN),
+    ]
+    bench.disk.fail(operation)
+    gate.release()
+    found = await outcomes([first, *futures])
+    assert [isinstance(each, StoreUnavailable) for each in found] == [False, True, False, True, False]
+    assert bench.recovered() == [b"before", b"first", b"verdict", b"begun"]
+    assert [number for number, *_ in bench.placed] == [1, 1, 2, 2]
+
+
+async def test_the_abandoned_segment_is_never_written_again(bench: Bench) -> None:
+    await bench.append(b"before")
+    inode = (bench.directory / "00").stat().st_ino
+    bench.disk.fail("datasync", "*/00")
+    await bench.append(b"verdict")
+    aside = bench.ring.segments[1].path
+    assert aside.stat().st_ino == inode
+    assert bench.ring.is_spare(aside)
+    before = aside.read_bytes()
+    await bench.append(b"later")
+    bench.journal.seal()
+    await bench.append(b"last")
+    assert aside.read_bytes() == before
+    assert bench.sealed[0] == 1
+    assert bench.recovered() == [b"before", b"verdict", b"later", b"last"]
+
+
+async def test_a_disk_that_refuses_the_other_name_is_remembered(bench: Bench) -> None:
+    await bench.append(b"before")
+    abandoned = bench.directory / "00"
+    bench.disk.fail("datasync", "*/00")
+    bench.disk.fail("link")
+    await bench.append(b"verdict")
+    assert bench.ring.segments[1].path == abandoned
+    before = abandoned.read_bytes()
+    del bench.ring.segments[1]
+    with abandoned.open("rb") as kept:
+        await bench.fill(SLOTS)
+        assert kept.read() == before
+    assert abandoned.read_bytes() != before
+
+
+async def test_a_slot_that_failed_at_its_first_write_is_made_anew(bench: Bench) -> None:
+    bench.disk.fail("datasync", "*/00")
+    await bench.append(b"verdict")
+    assert list(bench.ring.segments) == [2]
+    assert bench.recovered() == [b"verdict"]
+    assert not (bench.directory / "00").exists()
+
+
+async def test_a_slot_that_finds_no_room_gives_back_what_it_got(bench: Bench) -> None:
+    bench.disk.fail("reserve", "*/00", code=errno.ENOSPC)
+    await bench.append(b"verdict")
+    assert not (bench.directory / "00").exists()
+    assert bench.recovered() == [b"verdict"]
+
+
+@pytest.mark.parametrize("earlier", [True, False], ids=["in a segment in use", "in a new segment"])
+async def test_an_accept_that_failed_is_not_there_after_a_kill(bench: Bench, earlier: bool) -> None:
+    if earlier:
+        await bench.append(b"before", Kind.ACCEPT)
+    bench.disk.fail("datasync")
+    with pytest.raises(StoreUnavailable, match="cannot be written"):
+        await bench.append(b"accept", Kind.ACCEPT)
+    await bench.journal.quiet()
+    assert bench.recovered() == ([b"before"] if earlier else [])
+
+
+async def test_nobody_waits_for_quiet_on_a_dead_disk(bench: Bench) -> None:
+    bench.disk.fail("datasync", times=None)
+    future = bench.append(b"verdict")
+    await asyncio.wait_for(bench.journal.quiet(), 10)
+    assert bench.journal.failing
+    assert not future.done()
+
+
+async def test_a_disk_that_goes_on_failing_is_told_and_recovers(bench: Bench) -> None:
+    bench.disk.fail("datasync", times=2, code=errno.ENOSPC)
+    with pytest.raises(StoreUnavailable, match="No space left"):
+        await bench.append(b"accept", Kind.ACCEPT)
+    verdict = bench.append(b"verdict")
+    await bench.journal.quiet()
+    assert bench.journal.failing
+    assert f"{bench.directory}/01: No space left" in bench.journal.trouble
+    while not verdict.done():
+        bench.clock.advance(1000)
+        await asyncio.sleep(0)
+    assert bench.journal.failures == 0
+    assert bench.journal.trouble == ""
+    assert bench.recovered() == [b"verdict"]
+
+
+async def test_while_it_fails_only_what_has_happened_waits(bench: Bench) -> None:
+    bench.disk.fail("datasync", times=None)
+    told: list[str] = []
+    bench.journal.on_mended = lambda: told.append(bench.journal.trouble)
+    happened = [bench.append(b"%d" % kind, kind) for kind in (Kind.SETTLE, Kind.PARK, Kind.REPORT)]
+    wished = [bench.append(b"%d" % kind, kind) for kind in (Kind.TAKE, Kind.BEGUN, Kind.CARRY)]
+    assert all(isinstance(each, StoreUnavailable) for each in await outcomes(wished))
+    late = await outcomes([bench.append(b"late", Kind.BEGUN), bench.append(b"late", Kind.ACCEPT)])
+    assert [str(each) for each in late] == [bench.journal.trouble] * 2
+    assert not any(future.done() for future in happened)
+    bench.disk.mend()
+    assert told == []
+    await bench.clock.run_for(1000)
+    await asyncio.wait_for(asyncio.gather(*happened), 10)
+    assert told == [""]
+    assert bench.recovered() == [b"%d" % kind for kind in (Kind.SETTLE, Kind.PARK, Kind.REPORT)]
+
+
+async def test_a_disk_that_fails_is_tried_every_ten_seconds(bench: Bench) -> None:
+    bench.disk.fail("datasync", times=None)
+    verdict = bench.append(b"verdict")
+    await bench.journal.quiet()
+    for wait in (1000, 10_000, 10_000, 10_000):
+        tries = bench.journal.failures
+        while bench.clock.next_wake() is None:
+            await asyncio.sleep(0)
+        assert bench.clock.next_wake() == wait
+        bench.clock.advance(wait)
+        while bench.journal.failures == tries:
+            await asyncio.sleep(0)
+    bench.disk.mend()
+    while not verdict.done():
+        bench.clock.advance(10_000)
+        await asyncio.sleep(0)
+
+
+async def test_a_stop_while_nothing_but_a_note_waits_leaves_no_error_behind(bench: Bench) -> None:
+    bench.disk.fail("datasync", times=None)
+    with pytest.raises(StoreUnavailable):
+        await bench.append(b"accept", Kind.ACCEPT)
+    await bench.journal.quiet()
+    [note] = bench.journal._pending
+    bench.journal.stop()
+    assert note.future.cancelled()
+
+
+async def test_a_stop_while_it_fails_lets_nobody_wait(bench: Bench) -> None:
+    bench.disk.fail("datasync", times=None)
+    verdict = bench.append(b"verdict")
+    await bench.journal.quiet()
+    bench.journal.stop()
+    [found] = await asyncio.wait_for(outcomes([verdict]), 10)
+    assert isinstance(found, StoreUnavailable)
+
+
+@pytest.mark.parametrize("kind", [Kind.ACCEPT, Kind.TAKE])
+async def test_in_a_full_ring_new_work_fails_and_verdicts_do_not(bench: Bench, kind: Kind) -> None:
+    await bench.fill(SLOTS - KEPT_BACK)
+    assert bench.ring.full
+    with pytest.raises(StoreUnavailable, match="journal is full"):
+        await bench.append(b"new", kind)
+    await bench.append(b"verdict")
+    assert len(bench.ring.segments) == SLOTS - KEPT_BACK + 1
+    with pytest.raises(StoreUnavailable, match="journal is full"):
+        await bench.append(b"new", kind)
+    verdict, new = await outcomes([bench.append(b"last"), bench.append(b"new", kind)])
+    assert (verdict, type(new)) == (None, JournalFull)
+    assert bench.recovered()[-2:] == [b"verdict", b"last"]
+
+
+async def test_a_segment_that_new_work_began_takes_it_until_it_is_full(bench: Bench) -> None:
+    await bench.fill(SLOTS - KEPT_BACK - 1)
+    for _ in range(3):
+        await bench.append(b"x" * (CAPACITY // 4), Kind.ACCEPT)
+    with pytest.raises(StoreUnavailable, match="journal is full"):
+        await bench.append(b"x" * (CAPACITY // 4), Kind.ACCEPT)
+    assert bench.ring.free_slots == KEPT_BACK
+
+
+async def test_a_start_may_use_any_free_slot_for_new_work_and_no_spare_one(bench: Bench) -> None:
+    for number in range(1, SLOTS):
+        bench.taken(number)
+    await bench.append(b"mail", Kind.ACCEPT)
+    assert bench.ring.free_slots == 0
+    await bench.append(b"more", Kind.ACCEPT)
+    bench.journal.seal()
+    with pytest.raises(StoreUnavailable, match="journal is full"):
+        await bench.append(b"mail", Kind.ACCEPT)
+    await bench.append(b"verdict")
+
+
+async def test_a_start_that_finds_no_free_slot_takes_no_new_work(bench: Bench) -> None:
+    for number in range(1, SLOTS + 1):
+        bench.taken(number)
+    with pytest.raises(StoreUnavailable, match="journal is full"):
+        await bench.append(b"mail", Kind.ACCEPT)
+    del bench.ring.segments[1]
+    await bench.append(b"mail", Kind.ACCEPT)
+
+
+async def test_in_a_full_ring_a_segment_stays_open_beyond_its_age(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "journal", seal_age=0)
+    try:
+        for number in range(1, SLOTS - KEPT_BACK):
+            bench.taken(number)
+        bench.ring.fresh = False
+        await bench.append(b"mail", Kind.ACCEPT)
+        await turns()
+        assert bench.sealed == []
+        await bench.append(b"more", Kind.ACCEPT)
+        del bench.ring.segments[1]
+        await turns()
+        assert bench.sealed == [SLOTS - KEPT_BACK]
+    finally:
+        bench.journal.stop()
+
+
+class Loop:
+    """The event loop as the journal knows it, but its timers go by a clock that the test moves."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        loop = asyncio.get_running_loop()
+        self._clock = clock
+        self.create_future, self.create_task, self.call_soon = (
+            loop.create_future,
+            loop.create_task,
+            loop.call_soon,
+        )
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.Task[None]:
+        async def wait() -> None:
+            await self._clock.sleep(round(seconds * 1000))
+            callback()
+
+        return self.create_task(wait())
+
+
+async def test_under_steady_mail_a_segment_is_sealed_at_the_age_of_its_first_entry(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "journal", seal_age=5000)
+    bench.journal._loop = cast("asyncio.AbstractEventLoop", Loop(bench.clock))
+    try:
+        for second in range(20):
+            await bench.append(b"mail", Kind.ACCEPT)
+            bench.clock.advance(999)
+            await turns()
+            assert len(bench.sealed) == second // 5
+            bench.clock.advance(1)
+            await turns()
+            assert len(bench.sealed) == (second + 1) // 5
+            for number in bench.sealed:
+                bench.ring.segments.pop(number, None)
+    finally:
+        bench.journal.stop()
+
+
+async def test_verdicts_always_find_a_slot(bench: Bench) -> None:
+    await bench.fill(3 * SLOTS)
+    await bench.append(b"verdict")
+    assert len(bench.ring.segments) == 3 * SLOTS + 1
+    assert bench.recovered()[-1] == b"verdict"
+
+
+async def test_accepts_are_taken_again_when_segments_have_been_freed(bench: Bench) -> None:
+    await bench.fill(SLOTS)
+    with pytest.raises(StoreUnavailable):
+        await bench.append(b"accept", Kind.ACCEPT)
+    for number in range(1, KEPT_BACK + 2):
+        del bench.ring.segments[number]
+    bench.journal.resume()
+    await bench.append(b"accept", Kind.ACCEPT)
+    assert bench.ring.segments[SLOTS + 1].path.name == "00"
+
+
+async def test_a_slot_that_is_still_read_is_left_to_its_reader(bench: Bench) -> None:
+    await bench.fill(SLOTS)
+    segment = bench.ring.segments.pop(1)
+    bench.journal.untouchable.add(segment.path)
+    before = segment.path.read_bytes()
+    await bench.append(b"verdict")
+    assert bench.disk.pread(segment.fd, len(before), 0) == before
+    assert segment.path.read_bytes() != before
+
+
+async def test_a_stopped_journal_takes_nothing(bench: Bench) -> None:
+    await bench.append(b"one")
+    bench.journal.stop()
+    [found] = await asyncio.wait_for(outcomes([bench.append(b"two")]), 10)
+    assert isinstance(found, StoreUnavailable)
+
+
+class Wrong(FaultyDisk):
+    """A disk with a mistake in its program."""
+
+    def datasync(self, fd: int) -> None:
+        raise ZeroDivisionError
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_mistake_in_the_writing_thread_is_told_and_keeps_nobody_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(tmp_path / "journal", disk=Wrong())
+    async with asyncio.timeout(30):
+        with pytest.raises(StoreUnavailable, match="only a restart helps"):
+            await bench.append(b"first", Kind.ACCEPT)
+        assert "ZeroDivisionError" in caplog.text
+        with pytest.raises(StoreUnavailable, match="only a restart helps"):
+            await bench.append(b"second", Kind.TAKE)
+        await bench.journal.quiet()
+    assert bench.journal.failing
+    bench.journal.stop()
