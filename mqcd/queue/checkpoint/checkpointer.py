@@ -270,7 +270,9 @@ class Checkpointer:
             done = jobs.Evacuated()
             if task is not None:
                 done = cast("jobs.Evacuated", await shard.helper.run(task))
-            await self._commit(segment, done.clusters)
+            async with shard.retiring:
+                await self._commit(segment, done.clusters)
+                move.retire(done.clusters)
         except BaseException as error:
             await self._until_certain(error)
             move.thaw()
@@ -278,7 +280,7 @@ class Checkpointer:
         if done.bad:
             log.error("segment %d: %d records did not check and were put aside", segment.number, done.bad)
         shard.figures.quarantined += done.bad
-        await move.moved(done.clusters)
+        await move.release()
         await self._free(segment)
         shard.figures.evacuations += 1
         shard.figures.evacuation_ms += shard.clock.monotonic() - begun

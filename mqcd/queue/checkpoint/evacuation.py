@@ -28,6 +28,7 @@ class Move:
         self.frozen: list[JournalEntry] = []
         self._records: Counter[Area] = Counter()
         self._octets: Counter[Area] = Counter()
+        self._borrowers: tuple[JournalEntry, ...] = ()
 
     async def task(self) -> jobs.Evacuate | None:
         """Steps C2 and C3 for the helper; None when there is nothing to copy."""
@@ -90,22 +91,27 @@ class Move:
             shard.waiting.add(entry)
         shard.notify()
 
-    async def moved(self, clusters: Sequence[ClusterState]) -> None:
+    def retire(self, clusters: Sequence[ClusterState]) -> None:
         """After the commit, memory follows. To be called in the same turn."""
-        shard, segment, frozen = self._shard, self._segment, self.frozen
+        shard, segment = self._shard, self._segment
         segment.retired = True
         for area, records in self._records.items():
             shard.accounts.take(area, records, self._octets[area])
         for cluster in clusters:
             shard.accounts.add_cluster(cluster)
         shard.cluster_index.arrived(clusters, segment.number)
-        shard.ring.entries -= len(frozen)
-        # Who ends from now on sees to its own file.
-        borrowers = tuple(segment.borrowers)
+        shard.ring.entries -= len(self.frozen)
+        # An entry that ends from now on has its own file removed.
+        self._borrowers = tuple(segment.borrowers)
         segment.entries.clear()
         segment.borrowers.clear()
         shard.waiting.drop(segment.number)
         shard.notify()
+
+    async def release(self) -> None:
+        """Let go of what was moved, in slices, and remove the contents that nothing needs any more."""
+        shard, segment, frozen, borrowers = self._shard, self._segment, self.frozen, self._borrowers
+        self._borrowers = ()
         needed: set[int] = set()
         async for part in slices(borrowers):
             needed.update(entry.file for entry in part)

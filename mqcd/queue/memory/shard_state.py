@@ -88,6 +88,8 @@ class Shard:
     """Claimed recipients."""
     drafts: Drafts = field(init=False)
     watchers: list[Callable[[], None]] = field(default_factory=list)
+    retiring: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a segment becomes clusters, and while one's entries are looked through in slices."""
     chores: set[asyncio.Task[None]] = field(default_factory=set)
     """What is to be done later."""
 

@@ -23,7 +23,7 @@ from mqcd.queue.format.record import chooser
 from mqcd.queue.memory.ready import ASIDE
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import slices
-from mqcd.queue.wal.segments import JournalEntry, State
+from mqcd.queue.wal.segments import JournalEntry, Segment, State
 
 log = logging.getLogger(__name__)
 
@@ -55,21 +55,26 @@ class Expediting:
         # What is evacuated from now on is met in the journal, and must not be counted a second time.
         names = set(shard.cluster_index.clusters)
         for segment in [each for each in shard.ring if not each.retired]:
-            if segment.retired:
-                names |= shard.cluster_index.of_segment(segment.number)
-                continue
-            frozen = 0
-            async for part in slices(tuple(segment.entries.values())):
-                for entry in part:
-                    frozen += self._look_at(entry)
-            if frozen and not self._dry_run:
-                shard.cluster_index.expedite_moved(segment, self._chosen, self._now)
+            # Entries that became lines of a cluster between two slices would be found in neither.
+            async with shard.retiring:
+                if segment.retired:
+                    names |= shard.cluster_index.of_segment(segment.number)
+                else:
+                    await self._look_through(segment)
         for name in names:
             await self._look_into(name)
         if not self._dry_run:
             shard.notify()
         domains = None if self._many else frozenset(self._domains)
         return Expedited(matched=self._matched, changed=self._changed, domains=domains)
+
+    async def _look_through(self, segment: Segment) -> None:
+        frozen = 0
+        async for part in slices(tuple(segment.entries.values())):
+            for entry in part:
+                frozen += self._look_at(entry)
+        if frozen and not self._dry_run:
+            self._shard.cluster_index.expedite_moved(segment, self._chosen, self._now)
 
     def _look_at(self, entry: JournalEntry) -> bool:
         """Whether it is on its way to a cluster, where it is to be due."""
