@@ -248,7 +248,7 @@ async def failing(actor: Actor) -> None:
     _fail(actor, "queue.wal.committer.perform: datasync")
     await actor.settle(flying, [delivered()])
     await actor.accept(2, 300)
-    _fail(actor, "manifest.Manifest.commit: sync_appended")
+    _fail(actor, "queue.manifest.log.Manifest.commit: sync_appended")
     await actor.seal()
     await actor.stop()
     await actor.start()

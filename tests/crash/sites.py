@@ -89,7 +89,9 @@ def caller(own: str) -> str:
     while frame is not None and frame.f_code.co_filename in (own, durable.__file__):
         frame = frame.f_back
     assert frame is not None
-    return f"{Path(frame.f_code.co_filename).stem}.{frame.f_code.co_qualname.replace('.<locals>', '')}"
+    path = Path(frame.f_code.co_filename)
+    module = module_of(path) if path.is_relative_to(_ROOT) else path.stem
+    return f"{module}.{frame.f_code.co_qualname.replace('.<locals>', '')}"
 
 
 def _part(inner: list[str]) -> str:

@@ -25,7 +25,7 @@ async def test_without_this_sync_a_crash_breaks_a_promise(library: Library, site
 
 
 async def test_an_edit_needs_more_than_one_sync(library: Library) -> None:
-    site = "manifest.Manifest.commit: sync_appended"
+    site = "queue.manifest.log.Manifest.commit: sync_appended"
     assert await find(site, await library.all_stories(), library.of, instead="sync") is not None
 
 
