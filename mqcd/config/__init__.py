@@ -1,4 +1,4 @@
 """From an XML file to frozen settings, or to every error in it at once.
 
-The only package that knows lxml. Everyone else sees plain, checked values.
+The only package that knows lxml; all others see plain, checked values. Imports core.
 """

@@ -1,4 +1,7 @@
-"""The server as a whole: its parts made, wired, started in order, reloaded and stopped in order."""
+"""The server as a whole: its parts made, wired, started in order, reloaded and stopped in order.
+
+A composition root: the one place that joins doors, queue, delivery, reports and ops.
+"""
 
 from mqcd.daemon.server import Server
 

@@ -1,4 +1,7 @@
-"""The demonstration: server and receiver on loopback ports, and what happens to real messages."""
+"""The demonstration: server and receiver on loopback ports, and what happens to real messages.
+
+A composition root: imports whatever it shows.
+"""
 
 from mqcd.demo.play import run
 

@@ -1,1 +1,4 @@
-"""The outside world as the ports of `mqcd.core.ports` want it: clock, DNS, connections, TLS contexts."""
+"""The outside world behind the ports of `mqcd.core.ports`: clock, DNS, connections, TLS contexts.
+
+Also the control socket, both ends. Imports config and core.
+"""

@@ -1,1 +1,4 @@
-"""What operators see: metrics, health and log lines, all hung on one observer of events."""
+"""What operators see: metrics, log, audit logs and pages, all fed by one observer of events.
+
+Imports net, config and core; knows the queue only through `core.ports`.
+"""

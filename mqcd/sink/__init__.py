@@ -1,1 +1,4 @@
-"""A next hop for tests and demonstrations: keeps, refuses, stalls or drops mail as rules say."""
+"""A next hop for tests and demonstrations: accepts, refuses, stalls or drops mail as rules say.
+
+Imports core.
+"""

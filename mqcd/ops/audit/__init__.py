@@ -1,1 +1,4 @@
-"""The audit logs: one line for each recipient delivered or failed for good."""
+"""The audit logs: one line for each recipient delivered or failed for good.
+
+Imports ops.log's writer and core.
+"""

@@ -1,1 +1,4 @@
-"""The ops listener: a small HTTP server and its pages."""
+"""The HTTP server of the ops listener and of the control socket, and the pages of the former.
+
+Imports ops.metrics, net and core.
+"""
