@@ -108,9 +108,7 @@ async def test_suspended_domains_are_passed_over(store: QueueStore, post: Post) 
     assert not store.in_flight(sent[0])
 
 
-async def test_what_was_passed_over_comes_untried_when_the_time_has_come(
-    store: QueueStore, post: Post
-) -> None:
+async def test_skipped_mail_comes_untried_when_due(store: QueueStore, post: Post) -> None:
     now = post.clock.now()
     until = now + HOUR
     sent = await post.send("a@slow.example", "b@slow.example")
@@ -153,9 +151,7 @@ async def test_who_is_overdue_is_passed_over_no_longer(store: QueueStore, post: 
     assert [each.key for each in await post.claim_all(now + 2 * HOUR)] == [young.key]
 
 
-async def test_nobody_accepted_later_than_they_say_is_asked_whether_it_is_overdue(
-    store: QueueStore, post: Post
-) -> None:
+async def test_recipients_newer_than_the_tables_are_not_overdue(store: QueueStore, post: Post) -> None:
     begun = post.clock.now()
     [old] = await post.send("old@slow.example")
     post.clock.advance(10 * MINUTE)
@@ -174,9 +170,7 @@ async def test_nobody_accepted_later_than_they_say_is_asked_whether_it_is_overdu
     assert [each.key for each in await post.claim_all(begun + 2 * HOUR)] == [young.key]
 
 
-async def test_new_mail_of_a_domain_that_lives_again_need_not_wait_for_the_old(
-    store: QueueStore, post: Post
-) -> None:
+async def test_new_mail_of_a_revived_domain_passes_the_old(store: QueueStore, post: Post) -> None:
     until = post.clock.now() + HOUR
     await post.send("old@slow.example")
     assert await store.claim(10, post.clock.now(), {"slow.example": until}) == []

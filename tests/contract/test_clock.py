@@ -15,9 +15,7 @@ Restarting = tuple[Harness, Restart]
 
 
 @pytest.mark.parametrize("leap", [-2 * MINUTE, 2 * HOUR, 3650 * DAY])
-async def test_nothing_may_expire_after_a_leap_until_the_clock_is_put_right(
-    store: QueueStore, harness: Harness, leap: int
-) -> None:
+async def test_nothing_expires_after_a_clock_leap(store: QueueStore, harness: Harness, leap: int) -> None:
     harness.clock.advance(10 * DAY)
     assert store.may_expire()
     harness.clock.leap(leap)
@@ -49,7 +47,7 @@ async def test_due_mail_does_not_wait_for_a_clock_that_has_gone_back(
     assert {each.key for each in await post.claim_all()} == {first.key, second.key}
 
 
-async def test_mail_deferred_in_a_false_future_comes_when_the_clock_is_put_right(
+async def test_mail_of_a_false_future_comes_when_the_clock_is_right(
     store: QueueStore, harness: Harness, post: Post
 ) -> None:
     harness.clock.leap(3650 * DAY)
@@ -66,7 +64,7 @@ async def test_spids_do_not_follow_a_leap(store: QueueStore, harness: Harness) -
     assert time_of(store.reserve(False)) < before + HOUR
 
 
-async def test_mail_accepted_in_a_false_past_is_not_too_old_afterwards(
+async def test_mail_of_a_false_past_does_not_expire_early(
     store: QueueStore, harness: Harness, post: Post
 ) -> None:
     now = harness.clock.now()

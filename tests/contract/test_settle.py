@@ -248,7 +248,7 @@ async def test_a_report_and_the_end_of_its_bounces_are_one(
     assert [each.key for each in await post.claim_all()] == [record.key]
 
 
-async def test_who_was_told_of_a_delay_is_known_ever_after_and_the_report_is_there_with_it(
+async def test_a_delay_report_is_committed_with_its_mark(
     restarting: Restarting,
 ) -> None:
     harness, how = restarting
@@ -352,9 +352,7 @@ async def test_possibly_delivered_is_told_to_observers(post: Post, harness: Harn
     assert heard.verdict == verdict
 
 
-async def test_calls_take_effect_in_their_order_also_when_awaited_later(
-    store: QueueStore, post: Post
-) -> None:
+async def test_calls_take_effect_in_order_when_awaited_later(store: QueueStore, post: Post) -> None:
     first, second = await _claimed(post, "a@example.org", "b@example.org")
     begun = store.begin([first, second], "mx.example.org")
     settled = [

@@ -101,9 +101,7 @@ async def test_a_cancelled_claim_from_a_cluster_takes_no_line_twice(tmp_path: Pa
 
 
 @pytest.mark.parametrize("turns", [0, 2, 5, 12])
-async def test_a_cancelled_large_message_is_in_the_queue_whole_or_not_at_all(
-    tmp_path: Path, turns: int
-) -> None:
+async def test_a_cancelled_large_message_is_queued_whole_or_not(tmp_path: Path, turns: int) -> None:
     store = _store(tmp_path)
     await store.open()
     await store.recovered()

@@ -43,7 +43,7 @@ def test_what_was_synced_with_its_name_is_in_every_image() -> None:
     assert _all_left(disk) == [{"a": b"x" * 2000}] * 4
 
 
-def test_a_name_without_its_octets_and_octets_without_their_name() -> None:
+def test_names_and_octets_may_survive_apart() -> None:
     disk = MemoryDisk()
     disk.write_temp(A, [b"x" * 600])
     assert {} in _all_left(disk)
@@ -98,7 +98,7 @@ def test_a_name_that_is_used_again_is_any_of_its_files() -> None:
     assert {each.get("a") for each in _all_left(disk)} == {b"old", None, b"new"}
 
 
-def test_a_removed_name_comes_back_until_its_directory_is_synced() -> None:
+def test_a_removed_name_may_return_before_the_directory_sync() -> None:
     disk = _durable(b"x")
     disk.unlink(A)
     assert {"a": b"x"} in _all_left(disk)
@@ -116,7 +116,7 @@ def test_what_lies_in_a_directory_without_a_name_is_gone() -> None:
     assert disk.state.image({unit: 1}).state().find(A / "x") is not None
 
 
-def test_space_that_was_never_synced_may_be_lost_by_its_first_sync() -> None:
+def test_unsynced_space_may_be_lost_by_its_first_sync() -> None:
     disk = _durable(b"")
     fd = disk.open(A, os.O_RDWR)
     disk.reserve(fd, 2 * SECTOR)

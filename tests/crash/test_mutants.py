@@ -29,7 +29,7 @@ async def test_an_edit_needs_more_than_one_sync(library: Library) -> None:
     assert await find(site, await library.all_stories(), library.of, instead="sync") is not None
 
 
-async def test_every_sync_that_happens_is_one_that_the_source_tells_of(library: Library) -> None:
+async def test_every_sync_that_happens_is_found_in_the_source(library: Library) -> None:
     """So that none is left out above: neither one that was handed on, nor one outside of the queue."""
     assert not bare_references()
     happened = {op.site for told in await library.all_stories() for op in told.trace.ops if op.syncs}

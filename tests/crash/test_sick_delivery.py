@@ -75,7 +75,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     await made.store.close()
 
 
-async def test_no_attempt_gets_past_its_begin_and_no_connection_waits_for_it(site: Site) -> None:
+async def test_no_attempt_passes_begin_while_the_disk_fails(site: Site) -> None:
     for number in range(3):
         await site.post.send(f"to{number}@example.com")
     site.fall_ill()
@@ -94,7 +94,7 @@ async def test_no_attempt_gets_past_its_begin_and_no_connection_waits_for_it(sit
     assert not site.deliverer.paused
 
 
-async def test_a_verdict_waits_for_the_journal_and_its_connection_does_not(site: Site) -> None:
+async def test_a_verdict_waits_for_the_journal_a_connection_not(site: Site) -> None:
     site.silent_at_dot = True
     [recipient] = await site.post.send("to@example.com")
     await site.deliverer.start()

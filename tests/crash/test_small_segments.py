@@ -61,7 +61,7 @@ async def test_more_verdicts_in_one_call_than_a_segment_holds(tmp_path: Path) ->
     await store.close()
 
 
-async def test_more_attempts_are_cut_off_by_a_kill_than_a_segment_holds(tmp_path: Path) -> None:
+async def test_a_kill_may_cut_off_more_attempts_than_a_segment_holds(tmp_path: Path) -> None:
     store = _store(tmp_path / "a", 64 << 10, 12)
     await store.open()
     await store.recovered()
@@ -95,7 +95,7 @@ async def test_content_that_is_larger_than_a_frame_goes_to_the_spool(tmp_path: P
     await store.close()
 
 
-async def test_a_report_that_is_larger_than_a_segment_is_refused_whole_or_taken_whole(tmp_path: Path) -> None:
+async def test_a_report_larger_than_a_segment_is_all_or_nothing(tmp_path: Path) -> None:
     store = _store(tmp_path)
     await store.open()
     await store.recovered()

@@ -84,7 +84,7 @@ def told(server: Server, verb: str, recipient: str) -> bool:
     return any((each["event"], each.get("recipient")) == (verb, recipient) for each in lines)
 
 
-def test_a_dead_recipient_is_refused_at_the_door_until_its_suppression_is_cancelled(
+def test_a_suppressed_recipient_is_refused_until_cancelled(
     make_server: MakeServer, make_receiver: MakeReceiver
 ) -> None:
     receiver = make_receiver("dead-*=550 5.1.1 no such user here")

@@ -106,9 +106,7 @@ def _more_evacuations(server: Server, done: float) -> bool:
 @pytest.mark.slow
 @pytest.mark.crash
 @pytest.mark.timeout(120 + 60 * ROUNDS)
-def test_server_and_helper_killed_in_the_middle_of_evacuations_under_load(
-    make_server: MakeServer, make_receiver: MakeReceiver
-) -> None:
+def test_kills_amid_evacuations_under_load(make_server: MakeServer, make_receiver: MakeReceiver) -> None:
     """The server, its helper, and both, in turn, while clients send and much of the mail has to wait."""
     busy = make_receiver("*=450 4.2.1 later")
     good = make_receiver()
@@ -183,7 +181,7 @@ def test_killed_behind_the_final_dot(make_server: MakeServer, make_peer: MakePee
 
 
 @pytest.mark.crash
-def test_a_message_at_each_of_three_crashes_is_told_of_until_its_outcome_is_known(
+def test_a_message_of_three_crashes_is_listed_until_it_ends(
     make_server: MakeServer, make_peer: MakePeer
 ) -> None:
     peer = make_peer(Script(wait_at_dot=True))
@@ -203,9 +201,7 @@ def test_a_message_at_each_of_three_crashes_is_told_of_until_its_outcome_is_know
 
 
 @pytest.mark.needs("smtp-source")
-def test_an_orderly_stop_under_load_loses_nothing_and_repeats_nothing(
-    make_server: MakeServer, receiver: Receiver
-) -> None:
+def test_a_stop_under_load_loses_and_repeats_nothing(make_server: MakeServer, receiver: Receiver) -> None:
     server = make_server(Plan(relays=relay(receiver.port), smtp_port=free_port(), journal=JOURNAL)).start()
     with Load(server.port, 4, some_content) as load, SmtpSource(server.port):
         for _ in range(3):
@@ -223,7 +219,7 @@ def test_an_orderly_stop_under_load_loses_nothing_and_repeats_nothing(
     assert set(arrivals([receiver]).values()) == {1}
 
 
-def test_a_stop_with_silent_peers_ends_in_time_and_keeps_their_mail(
+def test_a_stop_with_silent_peers_is_quick_and_keeps_mail(
     make_server: MakeServer, make_peer: MakePeer
 ) -> None:
     at_data, at_dot = make_peer(Script(wait_at_data=True)), make_peer(Script(wait_at_dot=True))

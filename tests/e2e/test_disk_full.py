@@ -131,7 +131,7 @@ def test_a_stop_on_a_full_disk_ends_in_time_and_loses_nothing(
 
 
 @pytest.mark.parametrize("root", ["queue", "spool", "events"])
-def test_a_start_on_a_full_disk_says_so_and_a_later_one_succeeds(
+def test_a_start_on_a_full_disk_fails_and_a_later_succeeds(
     make_small: Callable[[Path], SmallFilesystem], make_server: MakeServer, receiver: Receiver, root: str
 ) -> None:
     server = make_server(Plan(relays=relay(receiver.port), journal=JOURNAL))

@@ -87,7 +87,7 @@ def test_it_does_when_the_helper_has_died(server: Server) -> None:
     check_against_log(server)
 
 
-def test_a_stop_replaces_a_helper_that_hangs_and_is_in_good_order(server: Server) -> None:
+def test_a_stop_replaces_a_hanging_helper(server: Server) -> None:
     server.faults_expected = lambda line: "has given no sign" in str(line)
     server.start()
     one_of_each(server)

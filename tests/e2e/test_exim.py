@@ -95,7 +95,7 @@ def test_what_exim_passes_on_is_what_was_sent(
     assert " K " in arrival, "Exim took it by another command than BDAT"
 
 
-def test_the_recipients_of_one_message_travel_in_one_transaction(
+def test_one_messages_recipients_share_a_transaction(
     world: World, server: Server, receiver: Receiver
 ) -> None:
     three = [f"together{number}@example.test" for number in range(3)]

@@ -21,7 +21,7 @@ COUNT = 300
 
 
 @pytest.mark.parametrize("reader", ["sleeps", "went away"])
-def test_a_log_that_nobody_reads_holds_up_neither_mail_nor_the_stop(
+def test_an_unread_log_delays_neither_mail_nor_stop(
     tmp_path: Path, make_receiver: MakeReceiver, reader: str
 ) -> None:
     receiver = make_receiver()

@@ -68,7 +68,7 @@ def test_what_it_passes_on_is_what_was_sent(server: Server, receiver: Receiver, 
     assert mail.sent_part(mail.beyond_others(receiver.to(recipient).content)) == CONTENTS[name]
 
 
-def test_the_recipients_of_one_message_travel_in_one_transaction(server: Server, receiver: Receiver) -> None:
+def test_one_messages_recipients_share_a_transaction(server: Server, receiver: Receiver) -> None:
     three = [f"together{number}@example.test" for number in range(3)]
     mail.send(server.port, mail.message("together"), three)
     spids = {mail.spid_of(mail.beyond_others(receiver.to(each).content)) for each in three}

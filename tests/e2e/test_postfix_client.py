@@ -201,7 +201,7 @@ def test_dsn_is_passed_on_and_the_relay_reports(
     assert "Action: relayed" in report
 
 
-def test_success_is_reported_by_us_where_the_next_hop_takes_no_dsn(
+def test_success_is_reported_where_the_next_hop_has_no_dsn(
     make_server: MakeServer, receiver: Receiver
 ) -> None:
     server = make_server(Plan(relays=(("", f"127.0.0.1:{receiver.port}"),))).start()

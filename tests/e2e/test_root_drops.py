@@ -101,7 +101,7 @@ def test_a_queue_that_is_a_users_link_is_not_worked_in_by_root(words: list[str])
         assert not (place / "out").exists()
 
 
-def test_a_source_that_only_root_can_read_is_an_error_that_says_so() -> None:
+def test_a_source_readable_by_root_alone_is_an_error() -> None:
     with TemporaryDirectory() as made:
         place = Path(made)
         place.chmod(0o755)

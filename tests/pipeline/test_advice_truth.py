@@ -204,7 +204,7 @@ def test_the_schedule_in_force_replays_what_was_recorded(
     assert total.wait == pytest.approx(wait, rel=0.02)
 
 
-def test_what_if_is_what_the_world_does_under_the_other_schedule(replayed: WhatIf, tmp_path: Path) -> None:
+def test_the_what_if_replay_matches_a_simulation(replayed: WhatIf, tmp_path: Path) -> None:
     """The generator made it once more, with nodes that go by the other delays."""
     count, wait, failed = met(*log_of(OTHER, tmp_path / "log"))
     total = replayed.total

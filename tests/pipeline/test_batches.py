@@ -301,7 +301,7 @@ def ages(store: Store) -> dict[int, tuple[int, str]]:
     return {row["hour"].hour: (row["recipients"], row["age"]) for row in table(store, "queue_age")}
 
 
-def test_whom_the_log_does_not_tell_all_of_is_not_written_anew_for_ever(
+def test_recipients_with_missing_events_are_not_rewritten(
     spark: SparkSession, store: Store, tmp_path: Path
 ) -> None:
     """Until something is told of them: a file that was late, say."""

@@ -37,13 +37,13 @@ from tests.fakes.world import Server, World
 # ---------------------------------------------------------------- limits
 
 
-def test_a_limit_of_connections_parts_those_taken_from_those_put_off() -> None:
+def test_a_connection_limit_splits_accepted_from_deferred() -> None:
     assert connection_limit({0: (50, 0), 1: (20, 0), 2: (9, 0), 3: (0, 4), 4: (0, 2)}) == Limit(
         value=3, doubt=0.0
     )
 
 
-def test_of_limits_as_good_the_one_that_was_seen_to_be_taken_counts() -> None:
+def test_of_equal_limits_the_observed_one_counts() -> None:
     found = connection_limit({0: (50, 0), 1: (20, 0), 7: (0, 4)})
     assert found is not None
     assert found.value == 2
@@ -190,7 +190,7 @@ def proposed(found: list[Found], *pieces: Shaping) -> tuple[Shaping, ...]:
     return together(found, Basis(now=NOW, delays=delays, active=Advice(shapings=pieces), rules=RULES))
 
 
-def test_what_is_found_again_is_one_piece_that_began_when_it_did() -> None:
+def test_repeated_advice_keeps_its_first_beginning() -> None:
     """Not twice, and with what is found now in place of what was."""
     before = active("mx1.a.example", NOW + DAY, maxserverconnections=9)
     found = [of_site("mx1.a.example+2-0123", limit=Limit(value=3, doubt=0.0))]
@@ -199,7 +199,7 @@ def test_what_is_found_again_is_one_piece_that_began_when_it_did() -> None:
     assert piece.maxserverconnections == 3
 
 
-def test_what_is_in_effect_and_not_found_again_stays_until_its_end() -> None:
+def test_advice_in_effect_stays_until_its_end() -> None:
     """It may be why nothing is found."""
     stays, ended = active("a.example", NOW + 1, rate=Rate(count=5, per=HOUR)), active("b.example", NOW)
     assert proposed([], stays, ended) == (stays,)
@@ -260,7 +260,7 @@ def test_who_is_alone_is_the_probe_each_time() -> None:
     assert late == through(122 * MINUTE, attempts=27)
 
 
-def test_of_many_one_at_a_time_is_tried_and_the_others_go_when_it_gets_through() -> None:
+def test_one_suspect_is_tried_at_a_time() -> None:
     """Probes 1, 3, 7, 15 minutes after the first failure, then every 15: the first after the end at 120."""
     many = mail(*(10 * HOUR + number * 1000 for number in range(500)))
     found = replay(many, OUTAGE, schedule(15, 15), 9 * DAY)
@@ -268,7 +268,7 @@ def test_of_many_one_at_a_time_is_tried_and_the_others_go_when_it_gets_through()
     assert found == through(*waits, attempts=1 + 4 + 6 + 500)
 
 
-def test_a_silent_server_has_several_attempts_before_it_is_known_to_be_dead() -> None:
+def test_a_silent_server_is_dead_after_several_attempts() -> None:
     silent = (Outage(begin=10 * HOUR, end=10 * HOUR + 3 * MINUTE, took=MINUTE),)
     many = mail(*(10 * HOUR + number * 1000 for number in range(20)))
     found = replay(many, silent, schedule(15), 9 * DAY)

@@ -157,7 +157,7 @@ def test_the_time_in_a_spid() -> None:
 
 
 @pytest.mark.parametrize("lacks", ["reports", "removed", "deferrals"])
-def test_what_was_not_counted_when_a_row_was_written_did_not_happen(lacks: str) -> None:
+def test_an_uncounted_column_is_zero(lacks: str) -> None:
     """Else nobody could say whether such a recipient is finished, and no table would have him."""
     rows = of_events(events(ACCEPTED, {"event": "delivered", "attempt": 1}))
     older = rows.set_column(STATE.names.index(lacks), lacks, pa.nulls(rows.num_rows, pa.int64()))

@@ -23,7 +23,7 @@ def recorded(rig: Rig, target: str = "account") -> Recorded:
     return record(rig.queue, rig.spool, rig.options.source, rig.root / target)
 
 
-async def test_a_stretch_of_the_journal_counts_for_what_it_may_have_told_of(rig: Rig) -> None:
+async def test_a_lost_stretch_counts_what_it_may_have_held(rig: Rig) -> None:
     await rig.post.send("before@a.example")
     at = rig.shard.ring.segments[max(rig.shard.ring.segments)].end
     for number in range(5):
@@ -46,9 +46,7 @@ async def test_a_stretch_of_the_journal_counts_for_what_it_may_have_told_of(rig:
 
 
 @pytest.mark.parametrize(("harm", "unread"), [("zeroed", 3), ("one octet", 0), ("its names gone", 3)])
-async def test_what_is_put_aside_of_a_cluster_counts_for_the_records_that_it_was(
-    rig: Rig, harm: str, unread: int
-) -> None:
+async def test_quarantined_lines_count_as_their_records(rig: Rig, harm: str, unread: int) -> None:
     path = cluster_of(await filled(rig), "deferred")
     data = path.read_bytes()
     if harm == "zeroed":
@@ -62,9 +60,7 @@ async def test_what_is_put_aside_of_a_cluster_counts_for_the_records_that_it_was
 
 
 @pytest.mark.parametrize(("name", "unread"), [("incoming-M1-0.mqc-15.bad", 2), ("segment-3-4096.bad", 0)])
-async def test_what_an_older_version_has_put_aside_counts_by_its_lines(
-    rig: Rig, name: str, unread: int
-) -> None:
+async def test_an_older_versions_quarantine_counts_by_lines(rig: Rig, name: str, unread: int) -> None:
     await filled(rig)
     path = rig.queue / "quarantine" / name
     path.parent.mkdir()

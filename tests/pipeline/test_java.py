@@ -58,7 +58,7 @@ with running(sources=False) as spark:
 """
 
 
-def test_under_spark_submit_no_page_is_opened_and_nothing_is_chatted(tmp_path: Path) -> None:
+def test_spark_submit_opens_no_page_and_stays_quiet(tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text(_SUBMITTED_JOB)
     home = Path(pyspark.__path__[0])
@@ -96,7 +96,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     assert os.strerror(errno.ENOSPC) in line
 
 
-def test_java_starts_with_what_it_kept_and_without_what_is_damaged(tmp_path: Path) -> None:
+def test_java_starts_with_kept_classes_or_without_damaged_ones(tmp_path: Path) -> None:
     kept = tmp_path / "my tables" / "_java"
     done = subprocess.run(
         [sys.executable, "-c", _STARTS, str(kept)],

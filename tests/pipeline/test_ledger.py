@@ -109,7 +109,7 @@ def check_stuck(found: Account, rig: Rig) -> None:
     assert told[0]["due"] == format_time(found.overdue[0].due)
 
 
-def test_people_are_told_who_is_stuck_and_who_may_have_mail_twice(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_account_names_stuck_and_doubtful_mail(capsys: pytest.CaptureFixture[str]) -> None:
     """The longest lists are cut; what strangers wrote does not move the cursor."""
     each = Stuck(
         id="0000000000000002/1",
@@ -135,7 +135,7 @@ def test_people_are_told_who_is_stuck_and_who_may_have_mail_twice(capsys: pytest
     assert said.endswith("stuck: 1200 in all; --json names 1000\n")
 
 
-async def test_a_queue_at_work_is_even_and_a_cluster_line_deleted_by_hand_is_named(
+async def test_a_busy_queue_balances_and_a_deleted_line_is_named(
     spark: SparkSession, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before and after its segments are exported, and with the server stopped."""

@@ -38,7 +38,7 @@ def test_tables_that_do_not_exist_yet_are_empty(spark: SparkSession, tmp_path: P
         lent.sql("SELECT nobody").collect()
 
 
-def test_columns_that_older_files_lack_are_null_and_those_they_have_too_many_are_passed_over(
+def test_missing_columns_are_null_extra_ones_are_skipped(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tables that an older mqcd wrote: a batch adds to them, and rewrites what it must."""

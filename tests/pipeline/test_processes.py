@@ -68,9 +68,7 @@ class Place:
         return len(list((self.tables / "_log").glob("*.json")))
 
 
-def test_killed_in_the_middle_of_batches_nothing_is_lost_and_nothing_comes_twice(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_kills_amid_batches_lose_and_repeat_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """Python and Java together: while events are staged, when tables are staged, and behind a commit."""
     place, log, other = Place(tmp_path), Log(), Log("n2")
     waits = log.accept(T0, "waits@site.example")

@@ -97,7 +97,7 @@ def test_figures_are_those_of_the_log_and_bounded(spark: SparkSession, store: St
 
 
 @pytest.mark.needs("java")
-def test_what_keeps_mail_needs_attention_and_greylisting_does_not(
+def test_lasting_trouble_needs_attention_greylisting_not(
     spark: SparkSession, store: Store, tmp_path: Path
 ) -> None:
     log, events = Log(), tmp_path / "events"
@@ -148,9 +148,7 @@ def test_a_clock_that_once_ran_ahead_hides_nothing(store: Store) -> None:
 
 
 @pytest.mark.needs("java")
-def test_without_queue_events_or_the_lock_there_is_a_report_all_the_same(
-    spark: SparkSession, store: Store, tmp_path: Path
-) -> None:
+def test_a_report_needs_neither_queue_nor_lock(spark: SparkSession, store: Store, tmp_path: Path) -> None:
     subject = Subject(
         events=tmp_path / "events",
         roots=(tmp_path / "queue", tmp_path / "spool"),
@@ -184,7 +182,7 @@ class Contended(Disk):
     ("queue", "why"),
     [("gone", "there is no queue in"), ("sick", "the queue cannot be read: [Errno 40] Is a symbolic link")],
 )
-def test_without_an_account_it_waits_for_the_tables_and_has_what_is_new(
+def test_a_report_without_account_waits_for_the_tables(
     spark: SparkSession, store: Store, tmp_path: Path, queue: str, why: str
 ) -> None:
     (tmp_path / "sick").mkdir()

@@ -94,7 +94,7 @@ def test_streams_and_runs_follow_one_another(spark: SparkSession, tmp_path: Path
         assert len(store.files(name)) < 3 * 3, f"{name}: small files of a day are put together"
 
 
-def test_others_write_between_a_streams_batches_and_it_ends_when_told(
+def test_others_write_between_a_streams_batches(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The command itself, and a signal to the process that it runs in."""
@@ -161,7 +161,7 @@ def test_a_stream_that_waits_for_another_writer_ends_when_told(
     assert len(streamed(spark, store, events)) == 1
 
 
-def test_a_batch_that_fails_changes_nothing_and_its_reason_is_told(
+def test_a_failed_batch_changes_nothing_and_reports_why(
     spark: SparkSession, store: Store, tmp_path: Path
 ) -> None:
     log, events = Log(), tmp_path / "events"

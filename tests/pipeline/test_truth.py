@@ -128,7 +128,7 @@ def test_ledger(world: World) -> None:
     assert found == true
 
 
-def test_the_account_is_even_with_the_true_queue_and_names_who_is_missing(world: World) -> None:
+def test_the_account_balances_and_names_missing_mail(world: World) -> None:
     queued = [
         (row["node"], row["spid"], int(row["qid"]), 1, 0, 0)
         for row in world.told.recipients()

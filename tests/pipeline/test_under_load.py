@@ -25,7 +25,7 @@ ENDS = ("delivered", "bounced", "expired", "removed", "queued", "quarantined")
 SMALL: Values = {"segmentsize": "256K", "segments": 6, "seal_age": "300ms", "evacuate_age": "1s"}
 
 
-def test_the_ledger_balances_after_kills_and_names_a_line_that_was_cut(
+def test_the_ledger_balances_after_kills_and_names_a_cut_line(
     spark: SparkSession, make_server: MakeServer, make_receiver: MakeReceiver
 ) -> None:
     receiver = make_receiver("slow-*=450 4.2.1 later", "dead-*=550 5.1.1 no such user")

@@ -143,7 +143,7 @@ def test_every_pattern_of_modules_matches_one() -> None:
 
 
 @pytest.mark.parametrize("contract", SEEDS)
-def test_a_broken_contract_is_named_with_each_import_that_breaks_it(answer: str, contract: str) -> None:
+def test_a_broken_contract_names_each_import(answer: str, contract: str) -> None:
     assert f"{contracts()[contract]} BROKEN" in answer
     missed = [named for _, _, named in SEEDS[contract] if named not in answer]
     assert missed == []

@@ -10,13 +10,13 @@ import pytest
 from tests.conftest import Spread, pytest_collection_modifyitems, pytest_xdist_make_scheduler, unit_of
 
 
-def test_all_that_use_spark_are_one_unit_and_every_other_file_is_its_own() -> None:
+def test_spark_tests_are_one_unit_other_files_their_own() -> None:
     assert unit_of("tests/pipeline/test_a.py::test") == unit_of("tests/pipeline/test_b.py::test[x::y]")
     assert unit_of("tests/unit/pipeline/test_a.py::test") == "tests/unit/pipeline/test_a.py"
     assert unit_of("tests/e2e/test_a.py::Kind::test") == "tests/e2e/test_a.py"
 
 
-def test_what_takes_longest_comes_first_and_nothing_else_is_moved() -> None:
+def test_the_longest_tests_come_first() -> None:
     names = ["unit/b", "e2e/z", "contract/a", "pipeline/x", "crash/m", "e2e/a", "unit/a", "pipeline/a"]
     items = [SimpleNamespace(nodeid=f"tests/{name}.py::test") for name in names]
     pytest_collection_modifyitems(cast(list[pytest.Item], items))

@@ -137,7 +137,7 @@ def test_a_queue_of_ours_is_not_imported_into_itself(
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["real", "dry"])
-def test_nothing_is_imported_into_a_queue_that_has_lost_its_manifest(
+def test_a_queue_without_manifest_takes_no_import(
     tmp_path: Path, capfd: Capture, more: tuple[str, ...]
 ) -> None:
     sample = str(unpack("mixed", tmp_path))

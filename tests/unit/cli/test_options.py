@@ -165,7 +165,7 @@ def test_only_a_process_of_its_own_gives_way(own: bool) -> None:
     assert asked.stdout == f"{own}\n"
 
 
-def test_a_demo_does_not_play_in_a_directory_that_holds_something(tmp_path: Path, capsys: Capture) -> None:
+def test_a_demo_refuses_a_directory_in_use(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "mine").write_text("")
     assert main(["demo", "--keep", str(tmp_path)]) == 1
     assert "is not empty" in capsys.readouterr().err

@@ -300,7 +300,7 @@ async def test_a_listing_that_lacks_something_is_exit_code_1(
     assert f"0 failed, {lost} damaged" in said.out
 
 
-async def test_a_listing_that_lacks_a_stretch_of_the_journal_names_fsck(
+async def test_a_listing_with_a_journal_gap_names_fsck(
     house: House, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     [segment] = [path for path in tmp_path.rglob("journal/*") if path.read_bytes()[:4096].strip(b"\0")]
@@ -335,7 +335,7 @@ async def test_what_waits_can_be_had_without_a_manifest(
 
 
 @pytest.mark.parametrize("left", [None, 0, 4096])
-async def test_a_segment_that_is_gone_is_told_by_an_export_without_manifest(
+async def test_an_export_without_manifest_reports_a_lost_segment(
     house: House, tmp_path: Path, capfd: pytest.CaptureFixture[str], left: int | None
 ) -> None:
     [segment] = [path for path in tmp_path.rglob("journal/*") if path.read_bytes()[:4096].strip(b"\0")]
@@ -353,7 +353,7 @@ async def test_a_segment_that_is_gone_is_told_by_an_export_without_manifest(
         segment.write_bytes(data)
 
 
-async def test_a_cluster_that_is_gone_is_told_by_an_export_without_manifest(
+async def test_an_export_without_manifest_reports_a_lost_cluster(
     house: House, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     await house.store.close()

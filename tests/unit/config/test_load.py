@@ -46,7 +46,7 @@ def test_a_file_that_says_nothing_has_all_defaults() -> None:
     )
 
 
-def test_the_host_name_is_announced_wherever_nothing_else_is_said() -> None:
+def test_the_host_name_is_announced_by_default() -> None:
     settings = loaded(document("application/announcehost", "mail.example.net")).settings
     assert settings.submit.listeners[0].server.announcehost == "mail.example.net"
     assert settings.deliver.client.announcehost == "mail.example.net"
@@ -205,7 +205,7 @@ def test_none_is_no_listener_and_an_empty_list_is_the_default() -> None:
         document("mta/submit/listeners", '<listener interface=" "/>'),
     ],
 )
-def test_a_listener_without_interface_is_on_loopback_with_a_warning(text: str) -> None:
+def test_a_listener_without_interface_binds_loopback_and_warns(text: str) -> None:
     result = loaded(text)
     assert result.settings.submit.listeners[0].interface == "127.0.0.1"
     assert [warning.path for warning in result.warnings] == [
@@ -214,7 +214,7 @@ def test_a_listener_without_interface_is_on_loopback_with_a_warning(text: str) -
     ]
 
 
-def test_a_default_relay_alone_lowers_the_connections_unless_told_otherwise() -> None:
+def test_a_default_relay_alone_lowers_the_connection_limit() -> None:
     relay = "<relays><relay address='smart'/></relays>"
     other = "<relays><relay address='smart'/><relay address='b' destdomains='b.example'/></relays>"
     told = relay + "<maxconnections>2500</maxconnections>"
@@ -294,7 +294,7 @@ WRONG = """<mailserver>
 </mailserver>"""
 
 
-def test_every_error_is_told_at_once_with_its_place_and_what_was_expected() -> None:
+def test_every_error_is_reported_with_place_and_expectation() -> None:
     with pytest.raises(BadConfiguration) as caught:
         loaded(WRONG)
     lines = str(caught.value).splitlines()
@@ -460,7 +460,7 @@ def test_zones_and_destinations_load_as_written() -> None:
     assert deliver.destinations == (DestinationSettings(match="*.mail.example", probe_interval=30_000),)
 
 
-def test_a_zone_that_takes_nothing_and_one_that_names_no_listener_are_remarked_on() -> None:
+def test_useless_zones_are_warned_about() -> None:
     [warning] = [
         each
         for each in loaded(document("mta/deliver/zones", '<zone name="a"/>')).warnings

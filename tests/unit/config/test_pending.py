@@ -70,7 +70,7 @@ def test_a_file_that_ran_mailismus_loads(name: str) -> None:
     ]
 
 
-def test_a_file_with_every_block_of_mailismus_loads_and_names_what_is_ignored() -> None:
+def test_every_mailismus_block_loads_or_is_named_as_ignored() -> None:
     ignored = [each for each in loaded(EVERYTHING).warnings if "left out: here" not in each.text]
     assert [(warning.line, without_indexes(warning.path)) for warning in ignored] == [
         (2, "application/database"),
@@ -138,7 +138,7 @@ def test_attributes_decide_where_an_element_has_no_text(path: str, attributes: s
     assert found == ([path] if refused else [])
 
 
-def test_a_limit_for_single_networks_is_found_inside_what_is_ignored() -> None:
+def test_a_network_limit_inside_an_ignored_block_is_named() -> None:
     around = "mta/submit/listeners/listener/server/remotenets"
     inside = '<remotenet ip="192.0.2.0/24"><maxmsgsize>1M</maxmsgsize></remotenet>'
     found = [without_indexes(error.path) for error in errors(document(around, inside))]

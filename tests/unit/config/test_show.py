@@ -40,7 +40,7 @@ def test_the_shipped_file_is_all_defaults_and_lets_nobody_send() -> None:
 
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=lambda place: place.path)
-def test_every_setting_stands_in_the_shipped_file_with_its_gloss(place: Place) -> None:
+def test_every_setting_is_in_the_example_with_its_help(place: Place) -> None:
     text = SHIPPED.read_text()
     assert place.gloss in text
     name = place.row.xml_attribute or place.row.element

@@ -49,7 +49,7 @@ def test_it_has_every_name_of_the_interface() -> None:
     assert set(INTERFACE) <= set(FIELDS)
 
 
-def test_each_verbs_fields_are_fields_and_each_field_is_some_verbs() -> None:
+def test_every_field_belongs_to_a_verb() -> None:
     for verb, each in VERBS.items():
         assert set(SCHEMA["required"]) <= set(each["required"]) <= set(allowed(verb)) <= set(FIELDS)
     assert {name for verb in VERBS for name in allowed(verb)} == set(FIELDS)

@@ -96,16 +96,14 @@ WARNING = dataclasses.replace(SCHEDULE, jitter=0.0, warning=90 * MINUTE)
         ("", False, True),
     ],
 )
-def test_a_sender_is_told_of_a_delay_if_it_asked_or_was_silent_where_all_are(
-    dsn: str, asked: bool, all_: bool
-) -> None:
+def test_a_delay_report_goes_to_who_asked_or_by_default(dsn: str, asked: bool, all_: bool) -> None:
     each = recipient(dsn=dsn, received=NOW, warned=False)
     wide = dataclasses.replace(WARNING, warn_all=True)
     for schedule, told in ((WARNING, asked), (wide, all_), (SCHEDULE, False)):
         assert schedule.warns(each, NOW) == (NOW + 90 * MINUTE if told else None)
 
 
-def test_nobody_is_told_twice_nor_a_null_sender_nor_of_what_has_expired() -> None:
+def test_delay_reports_skip_null_senders_and_expired_mail() -> None:
     asks = recipient(dsn="NOTIFY=DELAY", received=NOW, warned=False)
     assert WARNING.warns(asks, NOW) is not None
     assert WARNING.warns(recipient(dsn="NOTIFY=DELAY", received=NOW, warned=True), NOW) is None
@@ -113,7 +111,7 @@ def test_nobody_is_told_twice_nor_a_null_sender_nor_of_what_has_expired() -> Non
     assert dataclasses.replace(WARNING, maxtime=90 * MINUTE).warns(asks, NOW) is None
 
 
-def test_an_attempt_is_brought_forward_to_the_time_at_which_the_sender_hears() -> None:
+def test_an_attempt_comes_when_the_delay_report_is_due() -> None:
     asks = recipient(dsn="NOTIFY=DELAY", received=NOW, warned=False, attempts=1)
     failed = NOW + 60 * MINUTE
     assert WARNING.next_due(asks, failed) == NOW + 90 * MINUTE
@@ -122,7 +120,7 @@ def test_an_attempt_is_brought_forward_to_the_time_at_which_the_sender_hears() -
 
 
 @pytest.mark.parametrize(("unknowns", "after"), [(1, 0), (2, 10 * MINUTE), (3, 60 * MINUTE)])
-def test_unknown_outcomes_wait_ever_longer_but_not_beyond_the_age_limit(unknowns: int, after: int) -> None:
+def test_unknown_outcomes_back_off_within_the_age_limit(unknowns: int, after: int) -> None:
     plain = dataclasses.replace(SCHEDULE, jitter=0.0)
     each = recipient(unknowns=unknowns, received=NOW)
     assert plain.after_unknown(each, NOW) == NOW + after

@@ -40,7 +40,7 @@ def test_delays_are_taken_over_and_paths_are_not() -> None:
     assert changes.settings.queue == replace(old.queue, retry_delays=(1000,))
 
 
-def test_how_long_event_files_are_kept_is_taken_over_and_where_they_are_is_not() -> None:
+def test_a_reload_takes_event_retention_but_no_new_path() -> None:
     old = Settings()
     events = EventsSettings(maxage=1, maxsize=2, rootpath=Path("/elsewhere"))
     changes = compare(old, replace(old, ops=replace(old.ops, events=events)))
@@ -61,7 +61,7 @@ def test_a_door_takes_its_server_over_but_not_its_port() -> None:
     assert [each.port for each in changes.settings.submit.listeners] == [25, 25]
 
 
-def test_another_door_needs_a_restart_and_the_others_take_theirs_over() -> None:
+def test_a_new_listener_needs_a_restart_others_reload() -> None:
     changes = compare(with_listeners("a"), with_listeners("a", "b", maxrecips=5))
     assert changes.applied == ("mta/submit/listeners/listener[a]/server/maxrecips",)
     assert changes.needs_restart == ("mta/submit/listeners/listener[b]",)

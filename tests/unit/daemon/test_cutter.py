@@ -7,7 +7,7 @@ import threading
 from mqcd.daemon.cutter import Cutter
 
 
-def test_one_that_was_armed_ends_the_process_with_the_first_code() -> None:
+def test_an_armed_cutter_exits_with_the_first_code() -> None:
     codes: list[int] = []
     ended = threading.Event()
 

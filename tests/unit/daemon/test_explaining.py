@@ -43,7 +43,7 @@ async def test_what_is_neither_gets_400_and_says_why(tmp_path: Path, asked: str)
         assert "neither a SPID" in text or "is in the queue" in text
 
 
-async def test_the_command_asks_the_server_and_reads_the_files_without_one(
+async def test_explain_asks_the_server_or_reads_the_files(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async with running(tmp_path, rules=["slow@*=450 4.2.1 not now"]) as house:

@@ -36,7 +36,7 @@ class Root:
         self.did.append((user.pw_name, path.name))
 
 
-def test_root_gives_away_what_it_made_and_nothing_else_and_then_becomes_the_user(tmp_path: Path) -> None:
+def test_root_gives_away_only_what_it_made(tmp_path: Path) -> None:
     (tmp_path / "var").mkdir()
     system = Root()
     settle_in(NOBODY.pw_name, [tmp_path / "var" / "queue", tmp_path / "var" / "a" / "b"], system)
@@ -98,7 +98,7 @@ def test_directories_that_may_be_missing_stop_nothing(tmp_path: Path) -> None:
     assert system.did == [(name, "audit"), (name, "logs"), ("become", name)]
 
 
-def test_below_the_users_directories_root_makes_and_gives_nothing(tmp_path: Path) -> None:
+def test_root_makes_nothing_below_the_users_directories(tmp_path: Path) -> None:
     system = Root(owner=NOBODY.pw_uid)
     settle_in(NOBODY.pw_name, [tmp_path / "queue"], system, also=[tmp_path / "logs" / "audit"])
     assert system.did == [("become", NOBODY.pw_name)]

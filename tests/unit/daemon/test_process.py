@@ -128,7 +128,7 @@ def test_a_run_without_threads_at_its_end_has_its_exit_code(tmp_path: Path) -> N
         thread.join()
 
 
-async def test_sighup_takes_over_what_is_new_and_refuses_what_is_wrong(tmp_path: Path) -> None:
+async def test_sighup_takes_new_settings_and_refuses_wrong_ones(tmp_path: Path) -> None:
     conf = write_conf(tmp_path)
     log, main = begin(conf)
     await log.until("event=ready")
@@ -186,7 +186,7 @@ async def test_a_configuration_that_cannot_be_read_changes_nothing(tmp_path: Pat
     assert await main == 0
 
 
-async def test_a_tls_file_that_cannot_be_loaded_is_no_start_and_no_reload(tmp_path: Path) -> None:
+async def test_a_bad_tls_file_prevents_start_and_reload(tmp_path: Path) -> None:
     wrong = f'<client><trust file="{tmp_path}/absent"/></client>'
     place = "mqcd.xml:16: mta/deliver/client/trust@file"
     log, main = begin(write_conf(tmp_path, deliver=wrong))

@@ -88,7 +88,7 @@ def test_the_longest_stuck_comes_first() -> None:
     }
 
 
-def test_destinations_come_with_all_their_lanes_the_oldest_mail_first() -> None:
+def test_destinations_are_listed_with_lanes_oldest_mail_first() -> None:
     word = Word(900, Reply(code=450, status="4.2.1", text="busy"))
     dead = replace(LANE, destination="dead.example", waiting=0, connections=0, suspended=True, probe_in_ms=70)
     rows = destination_rows(
@@ -124,7 +124,7 @@ def test_destinations_come_with_all_their_lanes_the_oldest_mail_first() -> None:
     assert (rows[0]["suspended"], rows[0]["reply"]) == (False, None)
 
 
-async def test_a_running_server_lists_its_destinations_with_what_they_said(tmp_path: Path) -> None:
+async def test_a_running_server_lists_destinations_with_replies(tmp_path: Path) -> None:
     async with running(tmp_path, rules=["*=450 4.2.1 mailbox busy"]) as house:
         await house.send("a@example.com")
         await house.heard(Verb.DEFERRED)

@@ -56,7 +56,7 @@ async def test_mail_goes_in_and_out_and_is_told_of(tmp_path: Path) -> None:
             assert f"\n{figure}\n" in page
 
 
-async def test_figures_of_what_is_configured_are_there_before_any_mail(tmp_path: Path) -> None:
+async def test_configured_figures_exist_before_any_mail(tmp_path: Path) -> None:
     zones = '<zones><zone name="bulk"><match domain="example.com"/></zone></zones>'
     async with running(tmp_path, deliver=zones) as house:
         page = (await house.get("/metrics"))[1]
@@ -183,7 +183,7 @@ async def test_it_is_not_ready_while_the_disk_is_too_full_for_mail(tmp_path: Pat
         assert re.fullmatch(r"no mail is taken: .*/queue: \d+ octets are free, minfree is \d+\n", text)
 
 
-async def test_what_is_left_is_there_after_the_stop_and_goes_out_after_the_next_start(tmp_path: Path) -> None:
+async def test_undelivered_mail_goes_out_after_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path, rules=["*=450 4.2.1 later"], retry_delays="1s") as house:
         await house.send("ann@example.com")
         await house.heard(Verb.DEFERRED)
@@ -208,7 +208,7 @@ async def test_a_stop_gives_back_what_has_not_sent_its_final_dot(
         assert house.observer.count(Verb.OUTCOME_UNKNOWN) == 0
 
 
-async def test_a_stop_leaves_what_has_sent_its_final_dot_to_the_next_start(
+async def test_a_stop_leaves_mail_past_the_dot_to_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "GRACE_MS", 50)

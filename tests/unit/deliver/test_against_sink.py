@@ -121,7 +121,7 @@ async def test_what_arrives_is_what_was_accepted(content: bytes, chunking: bool)
 
 
 @pytest.mark.parametrize("chunking", [False, True])
-async def test_a_server_that_breaks_off_among_its_lmtp_replies_has_answered_for_some(chunking: bool) -> None:
+async def test_a_break_among_lmtp_replies_settles_some(chunking: bool) -> None:
     limits = replace(LMTP, extensions=ALL.extensions) if chunking else LMTP
     rules = ["full@*=reply:dot:452 4.2.2 full", "no@*=reply:dot:550 5.2.1 closed", "cut@*=drop:dot"]
     async with road(rules, limits=limits) as way:
@@ -141,7 +141,7 @@ async def test_a_server_that_breaks_off_among_its_lmtp_replies_has_answered_for_
         assert [mail.recipients for mail in way.received] == [("good@example.com",)]
 
 
-async def test_what_a_sender_asks_of_reports_arrives_where_it_is_taken() -> None:
+async def test_dsn_parameters_reach_a_next_hop_with_dsn() -> None:
     asked = {"dsn": "RET=HDRS ENVID=abc", "notify": ("NOTIFY=DELAY ORCPT=rfc822;a@example.net", "")}
     for limits in (ALL, Limits()):
         async with road(limits=limits) as way:

@@ -27,7 +27,7 @@ def chunked(*recipients: str, ehlo: bytes = CHUNKED, maxpipeline: int = 25) -> D
     return dialogue
 
 
-def test_bdat_is_used_where_offered_and_the_content_goes_as_it_is() -> None:
+def test_bdat_is_used_where_offered_with_content_as_it_is() -> None:
     dialogue = ready(CHUNKED)
     dialogue.begin(mail())
     assert dialogue.take() == b"MAIL FROM:<from@example.org>\r\nRCPT TO:<to@example.com>\r\n"
@@ -62,7 +62,7 @@ def test_mail_refused_is_the_end_of_the_transaction() -> None:
     assert results(dialogue) == [Result.BOUNCED] * 2
 
 
-def test_chunks_go_ahead_of_their_replies_as_far_as_the_window_lets() -> None:
+def test_chunks_precede_their_replies_within_the_window() -> None:
     dialogue = chunked(maxpipeline=3)
     for _ in range(2):
         dialogue.content(b"abc", False)
@@ -169,7 +169,7 @@ def test_lmtp_replies_for_each_accepted_recipient_in_order(ehlo: bytes) -> None:
     assert [outcome.reply.status for outcome in dialogue.outcomes] == ["2.1.5", "5.1.1", "4.2.2", "5.2.1"]
 
 
-def test_lmtp_broken_off_between_replies_leaves_doubt_for_the_rest_alone() -> None:
+def test_a_broken_lmtp_reply_leaves_doubt_for_the_rest() -> None:
     dialogue = to_the_end(b"250 ok", b"250 ok", b"450 4.2.1 no")
     dialogue.receive(b"250 taken\r\n")
     dialogue.lost("gone")
@@ -177,14 +177,14 @@ def test_lmtp_broken_off_between_replies_leaves_doubt_for_the_rest_alone() -> No
     assert [outcome.possibly_delivered for outcome in dialogue.outcomes] == [False, True, False]
 
 
-def test_one_reply_too_many_ends_the_session_and_changes_nothing() -> None:
+def test_one_reply_too_many_ends_the_session() -> None:
     dialogue = to_the_end(b"250 ok")
     assert dialogue.receive(b"250 taken\r\n550 no\r\n") is State.ENDED
     assert results(dialogue) == [Result.DELIVERED]
 
 
 @pytest.mark.parametrize("ehlo", [offer("PIPELINING"), CHUNKED], ids=["DATA", "BDAT"])
-def test_quit_goes_behind_the_end_and_is_answered_after_everybody(ehlo: bytes) -> None:
+def test_quit_follows_the_end_and_is_answered_last(ehlo: bytes) -> None:
     dialogue = ready(ehlo, LMTP)
     dialogue.begin(replace(mail("a@example.com", "b@example.com"), quit_after=True))
     dialogue.take()

@@ -119,7 +119,7 @@ async def test_a_chunk_that_is_refused_stops_the_content() -> None:
 
 
 @pytest.mark.parametrize(("stage", "possibly", "minutes"), [("BDAT", False, 3), (".", True, 10)])
-async def test_silence_between_chunks_raises_no_doubt_and_behind_the_last_it_does(
+async def test_silence_raises_doubt_behind_the_last_chunk_only(
     stage: str, possibly: bool, minutes: int
 ) -> None:
     content = b"Subject: large\r\n\r\n".ljust(60 * 65_536, b"x")
@@ -190,7 +190,7 @@ async def test_a_reply_that_comes_drop_by_drop_gains_no_time() -> None:
     ("lmtp", "silent", "each", "reply", "minutes"),
     [(False, "RCPT", 290, b"250 ok\r\n", 15), (True, ".", 590, b"250 taken\r\n", 10)],
 )
-async def test_a_whole_transaction_has_its_time_however_often_it_answers(
+async def test_a_transaction_has_a_deadline_despite_replies(
     lmtp: bool, silent: str, each: int, reply: bytes, minutes: int
 ) -> None:
     people = [f"to{number}@example.com" for number in range(20)]
@@ -281,7 +281,7 @@ async def test_a_relay_that_wants_tls_goes_before_remotenets() -> None:
 
 
 @pytest.mark.parametrize("how", ["relay", "zone", "destination"])
-async def test_tls_that_is_chosen_goes_before_remotenets_also_where_it_is_what_all_mail_has(how: str) -> None:
+async def test_a_chosen_tls_level_precedes_remotenets(how: str) -> None:
     [usual] = RELAYED.relays
     strict = replace(other_net(tls_mandatory=False, anonssl=False), relays=(usual,))
     strict = replace(strict, client=replace(strict.client, tls_mandatory=True))
@@ -330,7 +330,7 @@ async def test_maxconntime_ends_a_connection_that_is_kept() -> None:
         assert [line.split()[0] for line in kit.dialer.peers[0].log].count("MAIL") == 3
 
 
-async def test_a_kept_connection_does_not_outlive_the_terms_that_it_was_made_on() -> None:
+async def test_a_kept_connection_ends_when_its_settings_change() -> None:
     async with Kit(replace(RELAYED, maxidletime=10 * MINUTE)) as kit:
         await kit.submit("one@example.com")
         await kit.heard(Verb.DELIVERED)
@@ -341,7 +341,7 @@ async def test_a_kept_connection_does_not_outlive_the_terms_that_it_was_made_on(
         assert kit.dialer.peers[0].log[-1] == "QUIT"
 
 
-async def test_a_kept_connection_outlives_settings_that_are_read_anew_unchanged() -> None:
+async def test_a_kept_connection_survives_an_unchanged_reload() -> None:
     settings = replace(RELAYED, maxidletime=10 * MINUTE)
     async with Kit(settings) as kit:
         await kit.submit("one@example.com")

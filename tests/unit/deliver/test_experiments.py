@@ -11,7 +11,7 @@ from tests.bench.scheduling_experiments import EXPERIMENTS, fairness, order, rat
 DOCUMENT = Path(__file__).parents[3] / "docs" / "scheduling.md"
 
 
-def test_trouble_with_some_destinations_does_not_show_in_the_others() -> None:
+def test_failing_destinations_do_not_slow_the_others() -> None:
     rows = {(row[0], row[1]): row for row in fairness(queued=3000, seconds=60)}
     _, _, _, alone, _, _ = rows["none", "lanes"]
     for (trouble, kind), (_, _, _, most, lost, _) in rows.items():

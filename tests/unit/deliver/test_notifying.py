@@ -66,7 +66,7 @@ async def test_a_hop_that_takes_dsn_is_told_and_answers_for_the_rest() -> None:
         assert reporter.asked == []
 
 
-async def test_where_the_hop_takes_none_success_is_reported_with_the_verdict() -> None:
+async def test_success_is_reported_with_the_verdict_without_dsn() -> None:
     reporter = Reporter()
     async with Kit(hosts=hosts(), notifier=reporter) as kit:
         reporter.make = partial(report, kit)
@@ -113,7 +113,7 @@ async def records(kit: Kit) -> dict[str, Recipient]:
     return {each.address: each async for each in kit.store.scan(Selection())}
 
 
-async def test_who_asked_is_told_of_a_delay_once_with_the_attempt_at_that_age() -> None:
+async def test_a_requested_delay_report_comes_once_at_its_age() -> None:
     reporter = Reporter()
     greylisting = {"192.0.2.1": lambda: Peer(replies={"RCPT": "450 4.2.0 later"})}
     async with Kit(hosts=greylisting, notifier=reporter, schedule=WARNS) as kit:
@@ -147,7 +147,7 @@ async def test_the_report_on_a_delay_is_recorded_with_it() -> None:
         assert verbs[told : told + 2] == [Verb.ACCEPTED, Verb.DEFERRED]
 
 
-async def test_a_report_on_a_delay_that_cannot_be_made_costs_no_verdict() -> None:
+async def test_a_failed_delay_report_costs_no_verdict() -> None:
     reporter = Reporter()
     reporter.failure = ValueError("as the test wants it")
     refusing = {"192.0.2.1": lambda: Peer(replies={"RCPT": "450 4.2.0 later"})}
@@ -158,7 +158,7 @@ async def test_a_report_on_a_delay_that_cannot_be_made_costs_no_verdict() -> Non
         assert kit.deliverer.active == 0
 
 
-async def test_who_waits_untried_behind_a_dead_destination_is_told_and_waits_on() -> None:
+async def test_untried_mail_gets_a_delay_report_and_waits_on() -> None:
     reporter = Reporter()
     # Most of them stay in the store, passed over by claims.
     few, refusing = replace(RELAYED, queuecache=2), {"192.0.2.1": "connection refused"}

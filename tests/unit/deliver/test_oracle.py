@@ -151,7 +151,7 @@ def test_each_recipient_gets_the_outcome_that_it_must_get(server: Server) -> Non
 
 @settings(max_examples=200)
 @given(_servers())
-def test_a_transaction_that_may_still_stand_is_reset_before_the_next(server: Server) -> None:
+def test_a_doubtful_transaction_is_reset_before_the_next(server: Server) -> None:
     play = Play(server)
     play.run()
     if play.dialogue.state is not State.READY:

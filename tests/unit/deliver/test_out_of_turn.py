@@ -92,9 +92,7 @@ async def test_a_server_that_leaves_before_the_dot_raises_no_doubt(content: byte
         ("552 5.3.4 enough", Verb.BOUNCED),
     ],
 )
-async def test_what_is_said_in_the_midst_of_a_content_may_refuse_it_and_never_delivers(
-    says: str, verb: Verb
-) -> None:
+async def test_a_reply_amid_content_may_refuse_never_deliver(says: str, verb: Verb) -> None:
     def interrupting() -> Peer:
         peer = Interrupting()
         peer.says = f"{says}\r\n".encode()
@@ -124,7 +122,7 @@ async def test_a_kept_connection_on_which_something_came_is_not_used(extensions:
         assert kit.observer.verbs(second.key) == [Verb.ACCEPTED, Verb.ATTEMPTED, Verb.DELIVERED]
 
 
-async def test_a_connection_is_kept_when_answers_to_what_ran_ahead_of_a_refusal_come_late() -> None:
+async def test_late_replies_to_pipelined_commands_keep_the_connection() -> None:
     async with Kit(hosts={"192.0.2.1": lambda: Hesitant(extensions=("PIPELINING",))}) as kit:
         await kit.submit("one@example.com")
         await kit.heard(Verb.DEFERRED)

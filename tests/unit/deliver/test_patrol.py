@@ -77,7 +77,7 @@ def test_an_area_with_mail_past_its_limit_is_stuck() -> None:
     assert (stuck.kind, stuck.name, stuck.since_ms) == (Kind.QUEUE, "deferred", HOUR + 1)
 
 
-async def test_who_waits_behind_a_dead_destination_expires_with_the_last_word_of_its_probe() -> None:
+async def test_expired_mail_names_its_probes_last_reply() -> None:
     short = RetrySchedule(delays=(15 * MINUTE,), maxtime=2 * HOUR, maxtime_reports=HOUR)
     async with Kit(hosts={}, schedule=short) as kit:
         for number in range(20):
@@ -90,7 +90,7 @@ async def test_who_waits_behind_a_dead_destination_expires_with_the_last_word_of
             assert heard.verdict.reply.status == "4.4.1"
 
 
-async def test_rates_of_destination_zone_and_sender_come_from_the_settings() -> None:
+async def test_rates_come_from_the_settings() -> None:
     slow = Rate(count=1, per=MINUTE)
     zone = ZoneSettings(name="bulk", rate=slow, matches=(ZoneMatchSettings(sender=("zone.example",)),))
     limited = {
@@ -112,7 +112,7 @@ async def test_rates_of_destination_zone_and_sender_come_from_the_settings() -> 
             await kit.heard(Verb.DELIVERED, 4)
 
 
-async def test_a_reload_keeps_what_a_rate_has_used_up_and_takes_a_new_one_at_once() -> None:
+async def test_a_reload_keeps_used_tokens_and_takes_new_rates() -> None:
     slow, quick = Rate(count=1, per=HOUR), Rate(count=1, per=MINUTE)
     settings = replace(RELAYED, senders=(SenderSettings(match="example.org", rate=slow),))
     async with Kit(settings) as kit:

@@ -74,7 +74,7 @@ async def test_each_part_of_a_park_waits_for_the_one_before(fails: bool) -> None
     settler.close()
 
 
-async def test_a_stop_leaves_the_parts_that_were_not_begun_to_the_next_start() -> None:
+async def test_a_stop_leaves_unbegun_parts_to_the_next_start() -> None:
     clock = FakeClock()
     store = SlowStore(clock)
     await store.open()

@@ -53,7 +53,7 @@ async def test_a_message_is_delivered_at_once() -> None:
         assert kit.deliverer.active == 0
 
 
-async def test_recipients_of_one_message_travel_together_up_to_maxrecips() -> None:
+async def test_recipients_travel_together_up_to_maxrecips() -> None:
     async with Kit(replace(RELAYED, maxrecips=3)) as kit:
         await kit.submit(*(f"to{number}@example.com" for number in range(7)))
         await kit.deliverer.drained()
@@ -77,7 +77,7 @@ async def test_each_recipient_has_its_own_verdict() -> None:
         assert bounced.reply.status == "5.1.1"
 
 
-async def test_the_verdict_on_data_is_for_those_whose_rcpt_was_accepted() -> None:
+async def test_the_verdict_on_data_is_for_accepted_recipients() -> None:
     replies = {"RCPT later@example.com": "450 4.2.1 busy", ".": "554 5.7.1 not that"}
     async with Kit(hosts={"192.0.2.1": lambda: Peer(replies=replies)}) as kit:
         await kit.submit("to@example.com", "later@example.com")
@@ -192,7 +192,7 @@ async def test_a_kept_connection_takes_the_next_message() -> None:
         assert kit.deliverer.lanes()[0].connections == 0
 
 
-async def test_a_kept_connection_that_was_closed_meanwhile_costs_no_attempt() -> None:
+async def test_a_kept_connection_closed_meanwhile_costs_no_attempt() -> None:
     async with Kit() as kit:
         await kit.submit("one@example.com")
         await kit.heard(Verb.DELIVERED)
@@ -215,7 +215,7 @@ class Tired(Peer):
 
 
 @pytest.mark.parametrize("says", ["421 4.4.2 idle for too long", ""])
-async def test_a_kept_connection_that_ends_as_it_is_used_costs_no_attempt(says: str) -> None:
+async def test_a_kept_connection_ending_in_use_costs_no_attempt(says: str) -> None:
     def tired() -> Peer:
         peer = Tired()
         peer.says = says
@@ -230,7 +230,7 @@ async def test_a_kept_connection_that_ends_as_it_is_used_costs_no_attempt(says: 
         assert len(kit.dialer.dialled) == 2
 
 
-async def test_what_one_connection_too_many_was_for_goes_over_those_that_work() -> None:
+async def test_refused_connections_leave_mail_to_working_ones() -> None:
     peers = iter([Peer(replies={"MAIL": None})])
     async with Kit() as kit:
         first = next(peers)
@@ -259,7 +259,7 @@ class SlowStore(MemoryStore):
         await super().begin(recipients, destination)
 
 
-async def test_no_content_is_sent_before_the_store_knows_of_the_attempt() -> None:
+async def test_no_content_is_sent_before_begin_is_durable() -> None:
     async with Kit(store=SlowStore) as kit:
         await kit.submit("to@example.com")
         await kit.until(lambda: bool(kit.dialer.peers) and kit.dialer.peers[0].log[-1:] == ["DATA"])
@@ -273,7 +273,7 @@ async def test_no_content_is_sent_before_the_store_knows_of_the_attempt() -> Non
         await kit.heard(Verb.DELIVERED)
 
 
-async def test_no_verdict_is_given_before_the_store_knows_of_the_attempt() -> None:
+async def test_no_verdict_precedes_a_durable_begin() -> None:
     refusing = {"192.0.2.1": lambda: Peer(replies={"RCPT": "550 5.1.1 no"})}
     async with Kit(store=SlowStore, hosts=refusing) as kit:
         [recipient] = await kit.submit("to@example.com")
@@ -287,7 +287,7 @@ async def test_no_verdict_is_given_before_the_store_knows_of_the_attempt() -> No
         assert kit.observer.verbs(recipient.key) == [Verb.ACCEPTED, Verb.ATTEMPTED, Verb.BOUNCED]
 
 
-async def test_whoever_tampers_with_the_beginning_of_tls_gets_no_mail_in_clear() -> None:
+async def test_a_stripped_starttls_gets_no_mail_in_clear() -> None:
     spoken = {"STARTTLS": "220 go on\r\n250 injected"}
     peers = {"192.0.2.1": lambda: Peer(extensions=("STARTTLS",), replies=spoken)}
     async with Kit(hosts=peers) as kit:
@@ -308,7 +308,7 @@ async def test_maxmessages_ends_a_connection_with_quit_behind_the_dot() -> None:
         assert kit.dialer.peers[0].log[-2:] == ["DATA", "QUIT"]
 
 
-async def test_a_dead_destination_is_tried_once_and_probed_with_one_recipient() -> None:
+async def test_a_dead_destination_is_probed_with_one_recipient() -> None:
     async with Kit(hosts={"192.0.2.1": "Connection refused"}) as kit:
         for number in range(20):
             await kit.submit(f"to{number}@example.com")
@@ -363,7 +363,7 @@ async def test_no_more_than_five_addresses_are_tried_at_once() -> None:
         assert [address for address, _ in kit.dialer.dialled] == addresses[:5]
 
 
-async def test_a_server_that_refused_says_more_than_one_that_was_not_there() -> None:
+async def test_a_refusal_outweighs_an_absent_server() -> None:
     resolver = FakeResolver(addresses={"example.com": ["192.0.2.1", "192.0.2.2"]})
     refusing = {"192.0.2.1": lambda: Peer(replies={"connect": "554 5.7.1 not you"})}
     async with Kit(BY_DNS, hosts=refusing, resolver=resolver) as kit:
@@ -427,7 +427,7 @@ async def test_an_address_literal_needs_no_dns() -> None:
         assert kit.observer.count(Verb.DELIVERED) == 1
 
 
-async def test_tls_is_used_where_offered_and_done_without_where_it_fails() -> None:
+async def test_tls_is_opportunistic() -> None:
     works = {"192.0.2.1": lambda: Peer(extensions=("PIPELINING", "STARTTLS"))}
     async with Kit(hosts=works) as kit:
         await kit.submit("to@example.com")
@@ -522,7 +522,7 @@ async def test_a_backlog_is_claimed_in_parts() -> None:
         assert max(kit.store.__dict__["rooms"]) == CLAIMED_AT_ONCE
 
 
-async def test_a_content_that_cannot_be_had_is_tried_later_and_holds_up_nobody() -> None:
+async def test_an_unavailable_content_is_retried_and_delays_none() -> None:
     async with Kit(store=FailingStore) as kit:
         assert isinstance(kit.store, FailingStore)
         failures = kit.store.failures = {"content": 1}
@@ -539,7 +539,7 @@ async def test_a_content_that_cannot_be_had_is_tried_later_and_holds_up_nobody()
 
 
 @pytest.mark.parametrize("call", ["begin", "settle", "claim"])
-async def test_a_store_that_cannot_record_pauses_delivery_and_loses_no_verdict(call: str) -> None:
+async def test_a_failing_store_pauses_delivery_and_keeps_verdicts(call: str) -> None:
     async with Kit(store=FailingStore) as kit:
         assert isinstance(kit.store, FailingStore)
         kit.store.failures = {call: 2}
@@ -553,7 +553,7 @@ async def test_a_store_that_cannot_record_pauses_delivery_and_loses_no_verdict(c
         assert kit.observer.verbs(recipient.key).count(Verb.DELIVERED) == 1
 
 
-async def test_an_orderly_stop_parks_what_waits_and_what_has_not_sent_its_dot() -> None:
+async def test_a_stop_parks_mail_that_has_not_sent_its_dot() -> None:
     async with Kit(replace(RELAYED, maxserverconnections=1)) as kit:
         kit.dialer.hosts["192.0.2.1"] = lambda: Peer(replies={"DATA": None})
         recipients = [(await kit.submit(f"to{number}@example.com"))[0] for number in range(3)]
@@ -587,7 +587,7 @@ async def test_an_orderly_stop_parks_who_waits_for_dns() -> None:
         assert not kit.observer.of(Verb.DEFERRED)
 
 
-async def test_an_orderly_stop_leaves_what_has_sent_its_dot_to_the_next_start() -> None:
+async def test_a_stop_leaves_mail_past_its_dot_to_the_next_start() -> None:
     async with Kit(hosts={"192.0.2.1": lambda: Peer(replies={".": None})}) as kit:
         [recipient] = await kit.submit("to@example.com")
         await kit.until(lambda: bool(kit.dialer.peers) and "DATA" in kit.dialer.peers[0].log)
@@ -665,7 +665,7 @@ def test_the_schedule_of_these_tests_has_no_jitter() -> None:
     assert SCHEDULE.jitter == 0
 
 
-async def test_a_zones_mail_leaves_from_its_addresses_under_its_name_by_its_delays() -> None:
+async def test_a_zones_mail_uses_its_addresses_name_and_delays() -> None:
     zone = ZoneSettings(
         name="bulk",
         sources=(Source(address="192.0.2.66"),),
@@ -707,7 +707,7 @@ async def test_a_zone_without_an_address_of_the_family_waits() -> None:
 
 
 @pytest.mark.parametrize("missing", ["192.0.2.66", "192.0.2.67"])
-async def test_an_own_address_that_cannot_be_used_is_no_failure_of_the_destination(missing: str) -> None:
+async def test_an_unusable_source_address_is_no_fault_of_the_peer(missing: str) -> None:
     sources = (Source(address="192.0.2.66"), Source(address="192.0.2.67"))
     zone = ZoneSettings(name="two", sources=sources, matches=(ZoneMatchSettings(),))
     async with Kit(replace(RELAYED, zones=(zone,), maxserverconnections=1)) as kit:
@@ -734,7 +734,7 @@ async def test_a_zone_none_of_whose_addresses_can_be_used_says_so() -> None:
         assert len(kit.dialer.dialled) == 2, "each was tried once"
 
 
-async def test_a_zone_passes_over_all_addresses_of_the_family_that_it_lacks() -> None:
+async def test_a_zone_skips_addresses_of_a_family_it_lacks() -> None:
     zone = ZoneSettings(name="four", sources=(Source(address="192.0.2.66"),), matches=(ZoneMatchSettings(),))
     beyond = [f"2001:db8::{number}" for number in range(1, 9)]
     resolver = FakeResolver(addresses={"example.com": [*beyond, "192.0.2.1"]})
@@ -812,7 +812,7 @@ async def test_domains_that_a_relay_treats_apart_travel_apart() -> None:
         assert sorted(len(to) for _, to, _ in kit.dialer.messages) == [1, 3]
 
 
-async def test_a_dead_destination_is_probed_with_mail_that_is_not_due_yet() -> None:
+async def test_a_dead_destination_is_probed_with_mail_not_yet_due() -> None:
     hosts: dict[str, Callable[[], Peer] | str | None] = {"192.0.2.1": "Connection refused"}
     async with Kit(hosts=hosts) as kit:
         [recipient] = await kit.submit("to@example.com")
@@ -828,7 +828,7 @@ async def test_a_dead_destination_is_probed_with_mail_that_is_not_due_yet() -> N
         assert kit.deliverer.suspended == 0
 
 
-async def test_a_suspended_destination_is_forgotten_when_its_mail_is_gone() -> None:
+async def test_a_suspended_lane_without_mail_is_forgotten() -> None:
     brief = replace(SCHEDULE, maxtime=MINUTE // 2)
     async with Kit(hosts={"192.0.2.1": "Connection refused"}, schedule=brief) as kit:
         await kit.submit("to@example.com")

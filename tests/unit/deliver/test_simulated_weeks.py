@@ -121,7 +121,7 @@ def test_a_rate_that_is_asked_for_is_used_to_the_full(rate: Rate) -> None:
     assert last <= min(count, 5000) * rate.per / rate.count * 1.05 + 30 * SECOND
 
 
-def test_a_limited_lane_holds_up_nobody_else_and_little_of_it_is_inside() -> None:
+def test_a_rate_limited_lane_delays_no_other() -> None:
     world = World(
         bounds(queuecache=200),
         Map(slow_example=Rate(count=60, per=HOUR)),
@@ -144,7 +144,7 @@ def test_a_limited_lane_holds_up_nobody_else_and_little_of_it_is_inside() -> Non
     assert most <= 100 + 10
 
 
-def test_mail_of_a_limited_sender_delays_no_other_in_the_same_lane() -> None:
+def test_a_rate_limited_sender_delays_no_other_in_its_lane() -> None:
     rate = Rate(count=60, per=HOUR)
     world = World(bounds(senders={"lists.example": rate}), Map(), {"d.example": Server()})
     world.send("d.example", 50, sender="news@lists.example")
@@ -157,7 +157,7 @@ def test_mail_of_a_limited_sender_delays_no_other_in_the_same_lane() -> None:
     assert len(world.ended) == 100
 
 
-def test_a_message_to_many_is_cut_to_what_its_rate_lets_go_at_once() -> None:
+def test_a_large_job_is_cut_to_what_its_rate_allows() -> None:
     world = World(bounds(), Map(d_example=Rate(count=6000, per=HOUR)), {"d.example": Server()})
     world.message("d.example", 60)
     world.run(MINUTE)
@@ -168,7 +168,7 @@ def test_a_message_to_many_is_cut_to_what_its_rate_lets_go_at_once() -> None:
     assert len(sizes) < 30
 
 
-def test_a_zone_sends_in_order_of_arrival_where_its_tokens_are_scarce() -> None:
+def test_a_zone_short_of_tokens_sends_in_order_of_arrival() -> None:
     domains = [f"d{number}.example" for number in range(5)]
     world = World(
         bounds(zones={"bulk": Rate(count=4, per=SECOND)}),
@@ -195,7 +195,7 @@ def test_zones_take_turns_where_connections_are_scarce() -> None:
     assert abs(zones["bulk"] - zones["fast"]) <= 2
 
 
-def test_recipients_of_a_dead_destination_expire_at_their_age_though_few_are_tried() -> None:
+def test_untried_recipients_expire_at_their_age() -> None:
     server = Server(dead=lambda now: True)
     world = World(bounds(), Map(), {"dead.example": server})
     world.send("dead.example", 100)
@@ -243,7 +243,7 @@ def test_nothing_outlives_its_age_limit_by_more_than_is_stated(
     assert max(ages, default=0) <= SCHEDULE.maxtime + grace(SCHEDULE) + slack
 
 
-def test_after_a_long_stop_everybody_behind_a_rate_has_time_for_an_attempt() -> None:
+def test_rated_mail_has_time_for_an_attempt_after_a_long_stop() -> None:
     world = World(bounds(), Map(d_example=Rate(count=600, per=HOUR)), {"d.example": Server()})
     world.send("d.example", 1000)
     for at in range(len(world._due)):
@@ -271,7 +271,7 @@ def test_after_a_dead_destination_recovers_its_mail_goes_soon(probe_takes: int) 
     assert len(world.ended) == 400
 
 
-def test_a_server_that_takes_few_connections_gets_all_mail_over_them_at_the_first_attempt() -> None:
+def test_few_connections_carry_all_mail_at_the_first_attempt() -> None:
     server = Server(most=3)
     world = World(bounds(), Map(), {"d.example": server})
     world.send("d.example", 2000)
@@ -284,7 +284,7 @@ def test_a_server_that_takes_few_connections_gets_all_mail_over_them_at_the_firs
 
 
 @pytest.mark.parametrize("count", [1, 3, 12])
-def test_few_messages_of_a_dead_destination_go_soon_after_it_comes_back(count: int) -> None:
+def test_mail_goes_soon_after_a_dead_destination_returns(count: int) -> None:
     back = 6 * HOUR + 7 * MINUTE
     server = Server(dead=lambda now: now < back)
     world = World(bounds(), Map(), {"dead.example": server})
@@ -296,7 +296,7 @@ def test_few_messages_of_a_dead_destination_go_soon_after_it_comes_back(count: i
     assert len(world.attempts) <= 2 * count + 6 * 4 + 8
 
 
-def test_dead_destinations_leave_nothing_behind_when_their_mail_is_gone() -> None:
+def test_dead_destinations_without_mail_leave_nothing() -> None:
     names = [f"dead{number}.example" for number in range(300)]
     world = World(bounds(), Map(), {name: Server(dead=lambda now: True) for name in names})
     for name in names:

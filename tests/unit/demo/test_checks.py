@@ -88,7 +88,7 @@ def test_the_ledger_has_to_balance() -> None:
     assert not checks.ledger({}).good
 
 
-def test_the_large_message_is_larger_than_what_the_journal_takes() -> None:
+def test_the_large_message_exceeds_inline_max() -> None:
     (large,) = [letter for letter in letters() if letter.kind == "large"]
     assert len(large.content) > LARGE_OCTETS
     assert max(map(len, large.content.split(b"\r\n"))) <= 998

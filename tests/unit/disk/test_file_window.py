@@ -44,7 +44,7 @@ def test_octets_behind_the_bound_are_not_shown() -> None:
     assert b"\n".join(line for part in shown.lines(0, 500) for line in part) == DATA[:100]
 
 
-def test_a_file_that_is_shorter_than_was_said_ends_where_it_ends() -> None:
+def test_a_file_shorter_than_announced_ends_where_it_ends() -> None:
     shown = onto(b"one\ntwo\nthr", size=5 * STEP)
     assert list(shown.lines(0, 5 * STEP)) == [[b"one", b"two"], [b"thr"]]
     assert shown.find(b"none", 0, 5 * STEP) == -1

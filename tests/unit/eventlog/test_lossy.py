@@ -267,7 +267,7 @@ async def test_nothing_is_ever_synced(tmp_path: Path) -> None:
     assert bench.disk.count("rename") == 1
 
 
-async def test_a_disk_that_takes_nothing_is_told_once_and_costs_the_events_alone(
+async def test_a_full_disk_is_logged_once_and_costs_events_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(tmp_path) as bench:

@@ -200,7 +200,7 @@ async def test_tls_without_verification_takes_any_certificate(server_context: ss
 
 
 @pytest.mark.needs("openssl")
-async def test_tls_with_verification_refuses_a_certificate_that_nobody_vouches_for(
+async def test_verification_refuses_an_untrusted_certificate(
     server_context: ssl.SSLContext,
 ) -> None:
     async with dialled(server_tls(server_context)) as connection:
@@ -258,7 +258,7 @@ async def test_a_peer_that_leaves_in_the_handshake_is_an_error() -> None:
 
 
 @pytest.mark.needs("openssl")
-async def test_a_certificate_that_is_trusted_and_names_the_host_is_accepted(tmp_path: Path) -> None:
+async def test_a_trusted_certificate_with_the_hosts_name_is_accepted(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.sign("mx", "DNS:mx.example.org"))

@@ -30,7 +30,7 @@ def test_what_a_hosts_file_says() -> None:
     }
 
 
-def test_a_changed_file_is_read_again_and_a_missing_one_knows_nobody(tmp_path: Path) -> None:
+def test_a_changed_file_is_reread_a_missing_one_is_empty(tmp_path: Path) -> None:
     clock, path = FakeClock(), tmp_path / "hosts"
     hosts = HostsFile(clock, path)
     assert hosts.addresses("mail.example") == ()

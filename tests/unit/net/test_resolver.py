@@ -50,7 +50,7 @@ async def test_an_alias_is_followed() -> None:
         assert len(await resolver(server).mx("alias.example")) == 2
 
 
-async def test_a_name_without_mx_gives_none_and_one_that_is_not_there_an_error() -> None:
+async def test_no_mx_is_an_empty_answer_no_name_is_an_error() -> None:
     async with serving(NameServer(RECORDS)) as server:
         names = resolver(server)
         assert await names.mx("plain.example") == []
@@ -77,7 +77,7 @@ async def test_what_needs_no_dns_asks_none(name: str) -> None:
         assert not server.asked
 
 
-async def test_a_server_that_fails_is_temporary_and_the_failure_is_kept_for_a_while() -> None:
+async def test_a_failing_dns_server_is_temporary_and_cached() -> None:
     async with serving(NameServer(RECORDS, broken=["mail.example"])) as server:
         clock = FakeClock()
         place = HostPort(host="127.0.0.1", port=server.port)
@@ -127,7 +127,7 @@ async def test_no_answer_is_asked_for_all_the_time_nor_kept_for_days(ttl: int, k
         assert server.asked["mail.example", "MX"] == server.asked["no.example", "MX"] == 2
 
 
-async def test_a_question_under_way_is_not_asked_twice_and_outlives_who_gives_up() -> None:
+async def test_a_shared_look_up_survives_a_cancelled_caller() -> None:
     async with serving(NameServer(RECORDS)) as server:
         names = resolver(server)
         first = asyncio.ensure_future(names.mx("mail.example"))

@@ -167,7 +167,7 @@ def test_each_panel_says_what_it_shows_and_in_which_unit() -> None:
 
 
 @pytest.mark.parametrize(("expr", "legend"), targets())
-def test_a_query_asks_for_what_there_is_of_the_servers_that_are_chosen(expr: str, legend: str) -> None:
+def test_a_query_asks_for_what_the_chosen_servers_have(expr: str, legend: str) -> None:
     check(expr)
     asked = re.findall(rf"{SELECTED}\{{", expr)
     assert expr.count('instance=~"$instance"') == len(asked)

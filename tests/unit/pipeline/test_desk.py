@@ -79,9 +79,7 @@ def test_what_came_in_effect_after_the_proposal_stays(tmp_path: Path, desk: Desk
     assert names(later, ACTIVE) == {"a@x.org", MINE}
 
 
-def test_what_is_cancelled_has_no_effect_and_does_not_come_back_before_its_end(
-    tmp_path: Path, desk: Desk
-) -> None:
+def test_cancelled_advice_stays_cancelled_until_its_end(tmp_path: Path, desk: Desk) -> None:
     desk.propose(advice("a@x.org", "b@x.org"))
     desk.apply()
     assert desk.cancel(suppression_id("A@X.org")).id == suppression_id("a@x.org")

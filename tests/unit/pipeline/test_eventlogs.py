@@ -53,7 +53,7 @@ def test_sequences_have_no_gaps_and_times_grow(told: Told, log: Path) -> None:
         assert times == sorted(times)
 
 
-def test_domains_are_those_of_the_recipients_and_sites_those_that_serve_them(told: Told, log: Path) -> None:
+def test_domains_are_of_recipients_sites_of_next_hops(told: Told, log: Path) -> None:
     """Also of reports, and of those to senders that were forged."""
     sites = {domain: site["site"] for site in told.world["sites"] for domain in site["domains"]}
     reports = 0

@@ -82,7 +82,7 @@ def test_files_that_are_absent_between_others() -> None:
     assert list(absent(taken, runs)) == [("n1-0-", 4, 4), ("n1-0-", 6, 8)]
 
 
-async def test_nothing_is_absent_before_the_files_of_a_queue_that_was_made_anew(tmp_path: Path) -> None:
+async def test_a_new_queue_misses_no_earlier_event_files(tmp_path: Path) -> None:
     """By the numbers that queues really give themselves; what is lost later is missed all the same."""
     files: list[EventFile] = []
     runs: dict[str, list[list[int]]] = {}

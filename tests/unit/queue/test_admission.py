@@ -47,7 +47,7 @@ async def test_mail_waits_for_an_evacuation_that_is_merely_behind(rig: Rig) -> N
     assert sent.address == "new@example.org"
 
 
-async def test_mail_that_the_last_segment_has_no_room_for_waits_as_well(rig: Rig) -> None:
+async def test_mail_without_room_in_the_last_segment_waits(rig: Rig) -> None:
     gate = await held_up(rig, KEPT_BACK + 1)
     ring = rig.shard.ring
     # They do not fit into one segment together, and no other may be begun.
@@ -80,7 +80,7 @@ async def test_who_waits_is_refused_as_soon_as_the_evacuation_fails(rig: Rig) ->
     gate.release()
 
 
-async def test_who_waits_goes_on_when_a_segment_is_free_however_long_it_would_wait(rig: Rig) -> None:
+async def test_a_free_segment_wakes_waiting_accepts(rig: Rig) -> None:
     gate = await held_up(rig)
     rig.store._live.pressure.patience_ms = 600_000
     sending = asyncio.ensure_future(rig.post.send("new@example.org"))

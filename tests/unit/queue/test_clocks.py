@@ -45,7 +45,7 @@ async def rested(rig: Rig, *due: int) -> None:
 
 
 @pytest.mark.parametrize("leap", [-DAY, DAY, YEARS])
-async def test_a_leap_while_the_server_was_down_is_noticed_at_the_start(rig: Rig, leap: int) -> None:
+async def test_a_clock_leap_while_stopped_is_noticed_at_start(rig: Rig, leap: int) -> None:
     await rig.post.send("a@example.org")
     rig.clock.leap(leap)
     again = await rig.killed()
@@ -68,7 +68,7 @@ async def test_a_doubt_outlives_edits_and_restarts(rig: Rig, leap: int) -> None:
     assert manifest_clock(third) == START_MS + MINUTE
 
 
-async def test_a_time_that_was_kept_is_in_the_manifest_with_the_next_edit(rig: Rig) -> None:
+async def test_a_kept_time_is_in_the_next_manifest_edit(rig: Rig) -> None:
     rig.clock.leap(YEARS)
     await rig.post.send("a@example.org")
     assert not rig.store.may_expire()
@@ -112,7 +112,7 @@ async def test_frames_of_a_false_future_do_not_use_up_the_spids(rig: Rig) -> Non
 
 
 @pytest.mark.parametrize("leap", [-DAY, 0, DAY, YEARS])
-async def test_no_message_of_a_run_is_named_below_what_its_sweep_removes(rig: Rig, leap: int) -> None:
+async def test_no_new_spid_is_below_the_sweeps_limit(rig: Rig, leap: int) -> None:
     await rig.post.send("a@example.org")
     rig.clock.leap(leap)
     again = await rig.killed()
@@ -141,7 +141,7 @@ async def test_a_leap_is_told_once_and_so_is_its_end(rig: Rig, caplog: pytest.Lo
     assert rig.store.engine().clock_leap_seconds == 0
 
 
-async def test_no_spool_file_is_removed_for_its_age_while_the_clock_is_in_doubt(rig: Rig) -> None:
+async def test_no_spool_file_expires_while_the_clock_is_in_doubt(rig: Rig) -> None:
     path = spool_path(rig.spool, spid_at(START_MS))
     path.write_bytes(b"x")
     os.utime(path, (START_MS / 1000, START_MS / 1000))
@@ -190,7 +190,7 @@ async def test_what_was_brought_forward_is_so_after_a_kill_too(rig: Rig) -> None
     assert held(dict(again.store.stats())) == {"deferred": (2, 2 * len(BODY))}
 
 
-async def test_an_evacuated_record_takes_the_time_it_was_brought_forward_to(rig: Rig) -> None:
+async def test_an_evacuated_record_keeps_its_earlier_due_time(rig: Rig) -> None:
     await rig.post.defer_new("a@example.org", rig.clock.now() + 4 * HOUR)
     rig.clock.leap(-30 * DAY)
     assert rig.store.next_due() == rig.clock.now() + SCHEDULE.longest
@@ -201,7 +201,7 @@ async def test_an_evacuated_record_takes_the_time_it_was_brought_forward_to(rig:
 
 
 @pytest.mark.parametrize("taken", [False, True])
-async def test_mail_that_was_passed_over_keeps_its_time_when_it_is_evacuated(rig: Rig, taken: bool) -> None:
+async def test_skipped_mail_keeps_its_time_when_evacuated(rig: Rig, taken: bool) -> None:
     await rig.post.send("a@example.org")
     if taken:
         await rig.evacuate()

@@ -105,7 +105,7 @@ async def test_contents_that_are_needed_go_to_the_spool(rig: Rig) -> None:
     assert all(spool_path(rig.spool, spid).read_bytes() == BODY for spid in needed)
 
 
-async def test_mail_that_was_delivered_at_the_first_attempt_leaves_no_file(rig: Rig) -> None:
+async def test_mail_delivered_at_once_leaves_no_file(rig: Rig) -> None:
     await rig.post.send("a@example.org", "b@example.org")
     await rig.post.settle(delivered(), *await rig.post.claim_all())
     await rig.evacuate()
@@ -266,7 +266,7 @@ def spoil(segment: Segment, entry: JournalEntry) -> None:
         file.write(b"X")
 
 
-async def test_a_record_that_went_bad_in_the_journal_is_put_aside_and_the_others_go_on(rig: Rig) -> None:
+async def test_a_bad_journal_record_is_quarantined_alone(rig: Rig) -> None:
     for name in "abc":
         await rig.post.defer_new(f"{name}@example.org", rig.clock.now() + HOUR)
     segment = await rig.seal()
@@ -366,7 +366,7 @@ async def test_a_verdict_during_a_carry_waits_for_it(rig: Rig) -> None:
     assert tally(again.listed()) == tally(claimed[1:])
 
 
-async def test_no_turn_of_the_loop_handles_more_than_a_slice_of_a_segment(tmp_path: Path) -> None:
+async def test_no_loop_turn_handles_more_than_a_slice(tmp_path: Path) -> None:
     journal = JournalSettings(segmentsize=16 << 20, segments=8, seal_age=HOUR)
     rig = await Rig(tmp_path / "q", journal=journal).open()
     for number in range(4):
@@ -454,7 +454,7 @@ async def test_a_slot_is_not_used_again_while_a_reader_holds_its_pin(rig: Rig) -
     assert rig.shard.ring.current.path == sealed.path
 
 
-async def test_what_ended_is_removed_before_the_frames_go_that_tell_so(rig: Rig) -> None:
+async def test_ended_files_go_before_their_frames(rig: Rig) -> None:
     await rig.post.send("large@example.org", content=b"x" * 40_000)
     [claimed] = await rig.post.claim_all()
     [name] = rig.spooled()
@@ -474,7 +474,7 @@ async def test_what_ended_is_removed_before_the_frames_go_that_tell_so(rig: Rig)
 # ---------------------------------------------------------------- clusters after a kill
 
 
-async def test_a_cluster_that_was_partly_taken_holds_up_no_other_after_a_kill(rig: Rig) -> None:
+async def test_a_partly_loaded_cluster_delays_no_other_after_a_kill(rig: Rig) -> None:
     now = rig.clock.now()
     for name in ("first", "last"):
         await rig.post.send(f"{name}@example.org")
@@ -517,7 +517,7 @@ async def test_a_damaged_cluster_holds_up_no_other(rig: Rig, left: int | None) -
 
 @pytest.mark.parametrize("due", [False, True], ids=["new", "deferred"])
 @pytest.mark.parametrize("octets", [0, 30], ids=["between two lines", "within a line"])
-async def test_a_cluster_that_is_cut_off_gives_what_is_there_and_counts_the_rest(
+async def test_a_cut_off_cluster_yields_its_start_and_counts_the_rest(
     rig: Rig, caplog: pytest.LogCaptureFixture, due: bool, octets: int
 ) -> None:
     for name in "abcd":
@@ -600,7 +600,7 @@ async def test_lines_that_run_together_count_as_those_that_they_were(rig: Rig) -
     assert held(dict(rig.store.stats()))["incoming"][0] == 2
 
 
-async def test_a_line_that_no_entry_can_hold_is_put_aside_and_the_others_are_claimed(tmp_path: Path) -> None:
+async def test_an_oversized_line_is_quarantined_others_are_claimed(tmp_path: Path) -> None:
     rig = await Rig(tmp_path / "q", journal=JournalSettings(segmentsize=1 << 20)).open()
     await rig.post.send("a@example.org")
     long = rig.post.submission("b@example.org")
@@ -647,7 +647,7 @@ async def test_records_whose_edit_is_in_doubt_are_not_claimed(rig: Rig) -> None:
     assert len(await rig.post.claim_all()) == 1
 
 
-async def test_what_stands_where_a_content_belongs_holds_the_evacuation_up(rig: Rig) -> None:
+async def test_a_foreign_file_in_the_spool_stops_the_evacuation(rig: Rig) -> None:
     """Else the segment would go, and the message's octets with it."""
     await rig.post.send("a@example.org")
     [waiting] = rig.listed()

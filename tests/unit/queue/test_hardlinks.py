@@ -188,7 +188,7 @@ def test_a_file_with_no_more_links_is_copied_once(tmp_path: Path) -> None:
     assert disk.count("datasync", "*-3.tmp") == 1
 
 
-async def test_an_evacuation_whose_links_fail_is_made_good_by_the_next(tmp_path: Path) -> None:
+async def test_an_evacuation_with_failed_links_is_repeated(tmp_path: Path) -> None:
     rig = await opened(tmp_path / "q")
     spid = (await rig.post.send("a@example.org", "b@example.org", "c@example.org"))[0].spid
     rig.disk.fail("link", "*.msg", passes=1)
@@ -235,7 +235,7 @@ async def later_than(rig: Rig, *minutes: int) -> list[Recipient]:
     return list(accepted)
 
 
-async def test_the_next_start_removes_links_without_owner_and_no_other(tmp_path: Path) -> None:
+async def test_a_start_removes_links_without_owner_only(tmp_path: Path) -> None:
     rig = await opened(tmp_path / "q")
     spid = (await later(rig, 1, 2, 3))[0].spid
     large = rig.post.submission("d@example.org", "e@example.org", content=chunks(LARGE))

@@ -121,7 +121,7 @@ async def test_a_root_that_cannot_be_asked_is_told_as_empty(rig: Rig) -> None:
 # ---------------------------------------------------------------- large messages
 
 
-async def test_a_large_message_that_was_refused_keeps_its_file_until_that_is_certain(rig: Rig) -> None:
+async def test_a_refused_large_message_keeps_its_file_while_in_doubt(rig: Rig) -> None:
     rig.disk.fail("datasync", "*/journal/*", times=None)
     with pytest.raises(StoreUnavailable):
         await rig.post.send("a@example.org", content=LARGE)
@@ -287,7 +287,7 @@ class TightForSegments(Tight):
         super().reserve(fd, octets)
 
 
-async def test_ballast_goes_when_those_in_flight_find_no_room_in_the_journal(tmp_path: Path) -> None:
+async def test_the_reserve_goes_for_mail_in_flight(tmp_path: Path) -> None:
     disk = TightForSegments(tmp_path / "q" / "queue", full=False)
     rig = await Rig(tmp_path / "q", disk=disk).open()
     await made_ready(rig)
@@ -318,7 +318,7 @@ async def started_full(rig: Rig, root: Path) -> tuple[Rig, TightForSegments]:
     return again, disk
 
 
-async def test_ballast_goes_when_a_start_finds_no_room_for_unknown_outcomes(rig: Rig) -> None:
+async def test_the_reserve_goes_for_unknown_outcomes_at_a_start(rig: Rig) -> None:
     await made_ready(rig)
     await rig.post.send("in-flight@example.org")
     await rig.store.begin(await rig.post.claim_all(), "mx")
@@ -366,7 +366,7 @@ class TightForEdits(Tight):
         return super().pwritev(fd, buffers, offset)
 
 
-async def test_ballast_goes_when_an_edit_finds_no_room_nor_can_be_taken_back(tmp_path: Path) -> None:
+async def test_the_reserve_goes_for_an_edit_without_room(tmp_path: Path) -> None:
     disk = TightForEdits(tmp_path / "q" / "queue", full=False)
     rig = await Rig(tmp_path / "q", disk=disk).open()
     await made_ready(rig)

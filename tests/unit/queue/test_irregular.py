@@ -101,7 +101,7 @@ async def test_a_cluster_that_is_none_is_told(rig: Rig, make: Callable[[Path], N
     assert (Kind.CLUSTER, path) in {(each.kind, each.path) for each in look(rig).problems}
 
 
-async def test_a_start_on_what_a_newer_one_left_names_that_one_each_time(rig: Rig) -> None:
+async def test_a_start_on_newer_files_names_the_version_each_time(rig: Rig) -> None:
     path = cluster_of(await filled(rig), "deferred")
     path.write_bytes(path.read_bytes().replace(b"mqcd-cluster 1", b"mqcd-cluster 2", 1))
     state = manifest.read(Disk(), rig.queue / "MANIFEST")
@@ -119,7 +119,7 @@ async def test_a_start_on_what_a_newer_one_left_names_that_one_each_time(rig: Ri
     assert "mqcd 12.3.0 reads it" in problem.text
 
 
-async def test_a_newer_cluster_is_refused_at_the_start_by_file_and_version(rig: Rig) -> None:
+async def test_a_newer_cluster_is_refused_at_start_by_version(rig: Rig) -> None:
     path = cluster_of(await filled(rig), "deferred")
     path.write_bytes(path.read_bytes().replace(b"mqcd-cluster 1", b"mqcd-cluster 2", 1))
     again = Rig(rig.root, rig.clock)
@@ -135,7 +135,7 @@ async def test_a_newer_cluster_is_refused_at_the_start_by_file_and_version(rig: 
     assert path.read_bytes().startswith(b"mqcd-cluster 2")
 
 
-async def test_a_name_that_only_looks_like_a_number_is_no_journal_file(rig: Rig) -> None:
+async def test_a_lookalike_number_is_no_journal_file(rig: Rig) -> None:
     await filled(rig)
     (rig.queue / "journal" / "²").touch()
     await (await rig.killed()).close()

@@ -24,7 +24,7 @@ async def test_a_list_of_recipients_that_does_not_fit_is_refused(rig: Rig) -> No
     assert rig.listed() == []
 
 
-async def test_a_report_that_does_not_fit_is_refused_and_its_bounce_stays(rig: Rig) -> None:
+async def test_a_refused_report_leaves_its_bounce(rig: Rig) -> None:
     await rig.post.send("a@example.org")
     await rig.post.settle(bounced(), *await rig.post.claim_all())
     [bounce] = await rig.post.claim_bounces()
@@ -68,7 +68,7 @@ async def _claimed(small: Rig, many: int) -> list[Recipient]:
     return found
 
 
-async def test_attempts_that_a_kill_cut_off_are_told_of_in_as_many_frames_as_they_need(small: Rig) -> None:
+async def test_attempts_cut_off_by_a_kill_take_several_frames(small: Rig) -> None:
     found = await _claimed(small, 300)
     await small.store.begin(found, "example.org")
     again = await small.killed()
@@ -78,7 +78,7 @@ async def test_attempts_that_a_kill_cut_off_are_told_of_in_as_many_frames_as_the
     assert len(await again.post.claim_all()) == 300
 
 
-async def test_more_attempts_begin_in_one_call_than_a_segment_has_room_for(small: Rig) -> None:
+async def test_one_begin_may_exceed_a_segments_room(small: Rig) -> None:
     found = await _claimed(small, 40)
     many = found * 100
     await small.store.begin(many, "example.org")

@@ -97,7 +97,7 @@ async def test_a_newest_file_that_is_cut_off_counts_as_damage(
     assert survey(Disk(), left.options).quarantined == 1
 
 
-async def test_a_last_frame_that_the_manifest_knows_to_be_durable_is_no_torn_tail(rig: Rig) -> None:
+async def test_a_durable_last_frame_is_no_torn_tail(rig: Rig) -> None:
     left = await _killed(rig)
     path = _newest(left)
     path.write_bytes(path.read_bytes().replace(b"c@example.org", b"X@example.org"))
@@ -110,7 +110,7 @@ async def test_a_last_frame_that_the_manifest_knows_to_be_durable_is_no_torn_tai
     await left.close()
 
 
-async def test_a_bad_frame_without_entries_does_not_take_later_groups_along(rig: Rig) -> None:
+async def test_a_bad_frame_without_entries_spares_later_groups(rig: Rig) -> None:
     await rig.post.send("a@example.org")
     await rig.enrolled()
     await rig.shard.journal.append(Kind.CARRY, [b""], 0, rig.clock.now(), lambda *_: None)
@@ -141,7 +141,7 @@ async def test_a_last_frame_without_entries_is_no_damage(rig: Rig) -> None:
     assert again.shard.journal.sequence == rig.shard.journal.sequence
 
 
-async def test_a_segment_is_made_known_by_no_edit_before_its_first_group_is_durable(rig: Rig) -> None:
+async def test_a_segment_is_announced_after_its_first_durable_group(rig: Rig) -> None:
     gate = rig.disk.block("datasync", "*/journal/*")
     sending = asyncio.create_task(rig.post.send("a@example.org"))
     assert await asyncio.to_thread(gate.reached.wait, 30)
@@ -192,7 +192,7 @@ async def test_an_edit_that_fails_is_made_ten_seconds_later(
     assert state.last_segment == max(rig.shard.ring.segments)
 
 
-async def test_one_that_is_begun_while_another_is_made_known_does_not_wait(rig: Rig) -> None:
+async def test_a_segment_begun_during_an_edit_does_not_wait(rig: Rig) -> None:
     gate = rig.disk.block("datasync", "*/MANIFEST")
     await rig.post.send("a@example.org")
     assert await asyncio.to_thread(gate.reached.wait, 30)

@@ -55,7 +55,7 @@ def test_the_last_of_several_lets_the_file_go() -> None:
     assert (len(references), references.batch, references.misses) == (0, set(), 0)
 
 
-def test_beyond_the_limit_a_count_is_not_kept_and_the_message_joins_the_batch() -> None:
+def test_beyond_its_limit_a_count_is_left_to_the_scan() -> None:
     references = References(1)
     references.accepted(SEVERAL, 2)
     references.accepted(SEVERAL + 2, 2)

@@ -102,7 +102,7 @@ async def test_without_a_reserved_name_no_file_is_written(rig: Rig) -> None:
     await rig.store.enqueue(rig.post.submission("a@example.org", content=LARGE))
 
 
-async def test_an_import_that_is_cut_off_gives_no_name_to_another_message(tmp_path: Path) -> None:
+async def test_an_aborted_import_gives_no_name_away(tmp_path: Path) -> None:
     tree = made(tmp_path)
     tree.cluster("incoming", record())
     tree.content()

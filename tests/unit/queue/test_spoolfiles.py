@@ -77,7 +77,7 @@ async def test_a_cluster_that_cannot_be_read_keeps_all_files(rig: Rig) -> None:
     assert len(rig.spooled()) == 1
 
 
-async def test_a_record_that_was_put_aside_keeps_the_content_that_it_names(rig: Rig) -> None:
+async def test_a_quarantined_record_keeps_its_content(rig: Rig) -> None:
     await later(rig, 1, 1)
     rig = await rig.reopened()
     await turns()
@@ -177,7 +177,7 @@ async def test_a_thread_reads_only_what_is_not_in_memory(tmp_path: Path, in_memo
     assert threading.get_ident() not in disk.threads
 
 
-async def test_an_error_of_a_read_that_does_not_wait_is_no_end_of_the_content(tmp_path: Path) -> None:
+async def test_a_failed_read_without_wait_is_no_end_of_content(tmp_path: Path) -> None:
     path = tmp_path / "content"
     path.write_bytes(b"x" * 2000)
     with pytest.raises(ContentUnavailable, match="Input/output error"):

@@ -239,7 +239,7 @@ def test_addresses_beyond_ascii_use_the_global_types() -> None:
     assert status_blocks(parts(message)[1])[1][0] == ("Final-Recipient", "utf-8; ü@exämple.org")
 
 
-def test_a_sender_in_ascii_needs_no_smtputf8_to_read_of_one_beyond() -> None:
+def test_a_report_to_ascii_needs_no_smtputf8() -> None:
     report = compose(notice(replace(BOUNCE, address="ü@example.org")))
     parse(report)
     assert (report.eight_bit, report.smtputf8) == (True, False)

@@ -105,9 +105,7 @@ async def test_a_report_on_a_failure_says_what_the_settings_say() -> None:
         ("5.6.3", b"Subject: \xe4", []),
     ],
 )
-async def test_what_was_refused_for_its_8_bit_octets_does_not_make_the_report_8_bit(
-    status: str, head: bytes, returned: list[str]
-) -> None:
+async def test_a_report_on_8_bit_mail_is_7_bit(status: str, head: bytes, returned: list[str]) -> None:
     bench = Bench()
     await bench.store.open()
     await bench.post.send("a@example.org", content=head + b"\r\n\r\n\xff\r\n")

@@ -335,7 +335,7 @@ def test_slow_for_everyone_waits_before_each_reply() -> None:
     ]
 
 
-def test_slow_for_one_recipient_waits_from_its_rcpt_to_the_end_of_the_transaction() -> None:
+def test_slow_acts_from_rcpt_to_the_transactions_end() -> None:
     machine = dialogue("snail@*=slow:9", "tortoise@*=slow:5")
     transaction = b"MAIL FROM:<a@b>\r\nRCPT TO:<%b@x>\r\nRCPT TO:<%b@x>\r\nDATA\r\n.\r\n"
     outputs = talk(machine, HELLO, transaction % (b"snail", b"tortoise"), MESSAGE)
@@ -434,7 +434,7 @@ def test_an_endless_reply_begins_at_its_stage(stage: str) -> None:
 
 
 @pytest.mark.parametrize("stage", POINTS)
-def test_a_wrong_reply_takes_the_place_of_the_right_one_and_has_no_effect(stage: str) -> None:
+def test_a_wrong_reply_replaces_the_right_one_without_effect(stage: str) -> None:
     outputs = staged(f"reply:{stage}:399 odd")
     at = POINTS.index(stage)
     got = codes(outputs)

@@ -133,7 +133,7 @@ def test_too_many_octets_are_read_and_refused_at_the_end() -> None:
     assert messages(outputs) == []
 
 
-def test_rules_for_data_act_at_the_first_chunk_and_those_for_the_dot_at_the_last() -> None:
+def test_data_rules_act_at_first_dot_rules_at_last_chunk() -> None:
     assert codes(chunked("*=reply:data:451 4.3.0 later"))[4:] == [451, 451, 451, 250]
     assert codes(chunked("*=reply:dot:451 4.3.0 later"))[4:] == [250, 250, 451, 250]
     assert chunked("*=drop:data")[-1] == Close()

@@ -104,7 +104,7 @@ def test_without_a_store_the_file_is_null() -> None:
     assert json.loads(told[0]) == {"event": "message", "file": None, **FIELDS}
 
 
-def test_people_are_told_in_sentences_that_cannot_drive_their_terminal() -> None:
+def test_progress_lines_cannot_drive_a_terminal() -> None:
     told: list[str] = []
     outlet = Outlet(tell=told.append)
     outlet.received(MESSAGE)

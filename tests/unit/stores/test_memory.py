@@ -29,9 +29,7 @@ async def post(observer: RecordingObserver) -> Post:
     return Post(store, clock)
 
 
-async def test_a_full_store_refuses_and_takes_again_when_mail_has_left(
-    post: Post, observer: RecordingObserver
-) -> None:
+async def test_a_full_store_accepts_again_when_mail_has_left(post: Post, observer: RecordingObserver) -> None:
     await post.send("a@example.org", content=b"x" * 60)
     with pytest.raises(StoreUnavailable, match="100 octets"):
         await post.send("b@example.org", content=b"x" * 41)
@@ -96,7 +94,7 @@ async def test_opening_an_open_store_changes_nothing(post: Post) -> None:
     assert post.store.in_flight(recipient)
 
 
-def test_a_tally_forgets_what_passes_through_beside_an_old_recipient() -> None:
+def test_a_tally_forgets_mail_passing_an_old_recipient() -> None:
     def record(spid: int) -> Recipient:
         envelope = Envelope(spid=spid, sender="", received=spid)
         return Recipient(envelope=envelope, size=1, qid=1, address="a@example.org")

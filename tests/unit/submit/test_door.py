@@ -327,7 +327,7 @@ async def test_a_client_that_leaves_in_mid_data_leaves_nothing(content: bytes) -
         assert [type(error) for error in store.raised] == ([ConnectFailed] if len(content) > 65536 else [])
 
 
-async def test_a_client_that_leaves_during_the_commit_does_not_disturb_it() -> None:
+async def test_a_client_leaving_during_the_commit_changes_nothing() -> None:
     store = Store()
     house = House(server(), store=store)
     store.go.clear()

@@ -44,7 +44,7 @@ def test_the_body_chooses_nothing() -> None:
     assert chosen(b"", zone("bulk", "X-Bulk")) == ""
 
 
-def test_the_first_zone_counts_and_all_that_its_match_names_must_fit() -> None:
+def test_the_first_zone_with_a_full_match_counts() -> None:
     content = b"X-Bulk: 1\r\nX-News: 1\r\n\r\n"
     one, two = zone("one", "X-News", "X-Bulk"), zone("two", "X-Bulk")
     assert chosen(content, one, two) == "one"

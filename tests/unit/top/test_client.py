@@ -196,7 +196,7 @@ def test_the_configuration_names_it(tmp_path: Path) -> None:
         Server.of("127.0.0.1", 0, control).sample(FakeClock())
 
 
-def test_it_looks_when_it_is_time_and_keeps_the_last_picture_in_silence() -> None:
+def test_top_keeps_its_last_picture_without_answers() -> None:
     clock, shown = FakeClock(), pages(0)
     with serving(shown) as server:
         watching = Watching(server, clock, 1.0)

@@ -124,7 +124,7 @@ def test_a_full_window_says_how_many_more_there_are() -> None:
     assert int(lines[more].split()[1]) + (more - heading - 1) == len(DESTINATIONS)
 
 
-def test_where_the_server_tells_of_the_worst_alone_nobody_knows_how_many_there_are() -> None:
+def test_the_rest_is_uncounted_if_the_server_sends_the_worst() -> None:
     many = [destination(f"mx{n}.example") for n in range(MOST_DESTINATIONS)]
     lines = picture(replace(BUSY, stuck=[], destinations=many), 80, 24)
     assert lines[22] == " and 93 or more others"

@@ -40,7 +40,7 @@ async def crash(kit: Kit, times: int, *addresses: str) -> None:
     await kit.store.close()
 
 
-async def test_who_was_hidden_three_times_is_listed_until_an_outcome_is_known(
+async def test_thrice_hidden_mail_is_listed_until_it_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "mqcd.deliver")
@@ -98,7 +98,7 @@ class Busy(MemoryStore):
         yield replace(self.recipient, qid=2)
 
 
-async def test_a_queue_that_cannot_be_read_is_looked_at_again_and_what_ends_meanwhile_is_not_listed() -> None:
+async def test_an_unreadable_queue_is_read_again_without_ended_mail() -> None:
     kit = Kit()
     await kit.store.open()
     [recipient] = await kit.submit("a@example.com")

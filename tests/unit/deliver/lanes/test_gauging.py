@@ -39,7 +39,7 @@ def table() -> LaneTable:
     return made
 
 
-def test_lanes_of_one_destination_are_told_together_and_sites_without_a_name_too() -> None:
+def test_lanes_of_one_destination_are_listed_together() -> None:
     gauges = gauge(table().lanes(), [], {"a.example"})
     assert gauges.lanes == 4
     assert gauges.waiting == {"a.example": 3, "": 2}
@@ -47,7 +47,7 @@ def test_lanes_of_one_destination_are_told_together_and_sites_without_a_name_too
     assert not gauges.connections
 
 
-def test_connections_are_told_by_zone_and_by_site_and_who_is_under_way_still_ages() -> None:
+def test_connections_are_counted_by_zone_and_site() -> None:
     lanes = table()
     started = lanes.dispatch(NOW)
     under_way: list[tuple[Job, int]] = [(start.job, NOW) for start in started]

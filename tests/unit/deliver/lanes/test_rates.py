@@ -66,7 +66,7 @@ def test_who_waits_as_long_as_told_goes(rate: Rate, now: int, size: int) -> None
     assert limit.wait(size, now + wait) == 0
 
 
-def test_who_would_wait_long_is_sent_away_until_shortly_before_its_turn() -> None:
+def test_long_waits_are_parked_until_shortly_before_their_turn() -> None:
     limit = Limit(Rate(count=1, per=SECOND))
     limit.take(limit.burst, 0)
     inside, outside = 0, []

@@ -97,7 +97,7 @@ def test_lanes_take_turns() -> None:
     assert names(lanes.dispatch(0)) == ["a", "b", "c", "a", "c"]
 
 
-def test_a_long_lane_does_not_keep_connections_that_others_wait_for() -> None:
+def test_a_long_lane_yields_connections_others_wait_for() -> None:
     lanes = table(maxconnections=2)
     fill(lanes, "a", 10)
     [first, second] = lanes.dispatch(0)
@@ -113,7 +113,7 @@ def test_a_long_lane_does_not_keep_connections_that_others_wait_for() -> None:
     assert names(lanes.dispatch(3)) == ["b"]
 
 
-def test_the_window_grows_on_success_up_to_its_limit_and_halves_on_failure() -> None:
+def test_the_window_grows_on_success_and_halves_on_failure() -> None:
     lanes = table()
     fill(lanes, "a", 500, via=to("a", connections=8))
     started = lanes.dispatch(0)
@@ -141,7 +141,7 @@ def test_the_window_halves_with_each_connection_that_breaks() -> None:
     assert lane.window == 1.0
 
 
-def test_recipients_do_not_share_a_job_across_a_change_of_their_policy() -> None:
+def test_a_policy_change_splits_a_job() -> None:
     lanes = table()
     envelope = Envelope(spid=3, sender="", received=0)
     before, after = to("a"), to("a", connections=7)
@@ -173,7 +173,7 @@ def test_idle_connections_are_used_before_new_ones() -> None:
     assert [start.reuse for start in lanes.dispatch(1)] == [True, False]
 
 
-def test_a_dead_destination_keeps_one_probe_and_gives_back_the_rest() -> None:
+def test_a_dead_destination_keeps_one_probe_only() -> None:
     lanes = table()
     fill(lanes, "dead", 20)
     started = lanes.dispatch(0)
@@ -192,7 +192,7 @@ def test_a_dead_destination_keeps_one_probe_and_gives_back_the_rest() -> None:
     assert fill(lanes, "dead", 3, now=1000 + FIRST_PROBE_MS, first=90)[0].after == PROBE_GRACE_MS
 
 
-def test_probes_come_ever_later_but_never_later_than_the_first_retry_delay() -> None:
+def test_probe_intervals_grow_up_to_the_first_retry_delay() -> None:
     lanes = table()
     now, waits = 0, []
     for attempt in range(5):
@@ -239,7 +239,7 @@ def test_what_claims_pass_over_is_looked_up_not_listed() -> None:
     assert (skip.get("dead.example", 0), bool(lanes.skip(2000))) == (0, False)
 
 
-def test_mail_that_found_a_destination_dead_comes_back_for_its_probe() -> None:
+def test_mail_for_a_dead_destination_returns_for_its_probe() -> None:
     lanes = table()
     fill(lanes, "dead", 1)
     [start] = lanes.dispatch(0)
@@ -282,7 +282,7 @@ def test_probes_go_to_the_destinations_of_the_domains() -> None:
     assert dead.until > 2
 
 
-def test_a_destination_shared_with_others_is_probed_for_any_domain() -> None:
+def test_a_shared_destination_is_probed_for_any_domain() -> None:
     lanes = table()
     fill(lanes, "dead", 1, via=to("shared", sole=False))
     [start] = lanes.dispatch(0)
@@ -317,7 +317,7 @@ def test_a_probe_that_gets_through_revives_the_lane() -> None:
     assert probe.lane.window == 2, "one, and what a success adds"
 
 
-def test_a_destination_whose_connections_break_is_probed_as_one_that_makes_none() -> None:
+def test_broken_connections_lead_to_probes_like_refused_ones() -> None:
     lanes = table()
     fill(lanes, "dead", 20)
     lane = lanes.dispatch(0)[0].lane
@@ -361,7 +361,7 @@ def test_claims_wait_until_a_tenth_of_the_active_set_is_free() -> None:
     assert lanes.room() == 10
 
 
-def test_a_lane_that_does_not_get_on_cannot_hold_the_whole_active_set() -> None:
+def test_a_slow_lane_cannot_fill_the_active_set() -> None:
     lanes = table(queuecache=100)
     get_known(lanes, "dead")
     fill(lanes, "dead", 95)
@@ -387,7 +387,7 @@ def test_a_rest_ends_when_half_of_the_share_is_used_up() -> None:
     assert lanes.skip(STUCK_MS + give.after) == {}
 
 
-def test_a_lane_that_did_not_get_on_holds_no_more_than_its_share_until_it_does() -> None:
+def test_a_slow_lane_keeps_its_share_until_it_delivers() -> None:
     lanes = table(queuecache=100)
     get_known(lanes, "a")
     fill(lanes, "a", 95)
@@ -407,7 +407,7 @@ def test_a_lane_that_did_not_get_on_holds_no_more_than_its_share_until_it_does()
     assert fill(lanes, "a", 40, now=now, first=300) == []
 
 
-def test_a_lane_that_is_not_known_yet_holds_a_quarter_of_the_active_set() -> None:
+def test_a_new_lane_holds_a_quarter_of_the_active_set() -> None:
     lanes = table(queuecache=100)
     given = fill(lanes, "a", 95)
     assert len(given) == 70
@@ -429,7 +429,7 @@ def test_a_lane_that_gets_on_keeps_what_it_has() -> None:
     assert lanes.relieve(1500 + STUCK_MS - 1) == []
 
 
-def test_simulated_weeks_of_a_dead_destination_cost_few_attempts() -> None:
+def test_weeks_of_a_dead_destination_cost_few_attempts() -> None:
     lanes = table()
     now = attempts = 0
     while now < 14 * 24 * 60 * MINUTE:
@@ -443,7 +443,7 @@ def test_simulated_weeks_of_a_dead_destination_cost_few_attempts() -> None:
     assert attempts < 5 + 14 * 24 * 4 + 10
 
 
-def test_a_server_that_answers_ever_slower_gets_no_more_connections() -> None:
+def test_a_slowing_server_gets_no_more_connections() -> None:
     lanes = table()
     fill(lanes, "a", 900)
     started = lanes.dispatch(0)
@@ -462,7 +462,7 @@ def test_a_server_that_answers_ever_slower_gets_no_more_connections() -> None:
     assert lane.window == before
 
 
-def test_a_server_that_is_slow_from_the_first_may_grow_and_so_may_one_that_has_got_used_to_it() -> None:
+def test_a_steadily_slow_server_may_still_grow() -> None:
     lanes = table()
     fill(lanes, "a", 900)
     lane = lanes.dispatch(0)[0].lane
@@ -493,7 +493,7 @@ def test_a_window_does_not_grow_far_beyond_what_is_in_use() -> None:
     assert lane.window < 1 + START_WINDOW + 1
 
 
-def test_a_server_that_puts_off_whole_transactions_gets_fewer_connections_one_by_one() -> None:
+def test_deferred_transactions_reduce_connections_one_by_one() -> None:
     lanes = table()
     fill(lanes, "a", 50)
     lane = lanes.dispatch(0)[0].lane
@@ -519,7 +519,7 @@ def test_a_domain_that_other_lanes_serve_too_is_not_passed_over() -> None:
     assert not lanes.is_dead("shared.example")
 
 
-def test_a_domain_whose_mail_goes_elsewhere_now_is_not_passed_over_for_its_old_lane() -> None:
+def test_a_rerouted_domain_is_not_held_by_its_old_lane() -> None:
     lanes = table()
     fill(lanes, "dead", 10)
     for start in lanes.dispatch(0):
@@ -549,7 +549,7 @@ def test_a_single_lane_at_maxconnections_keeps_its_connections() -> None:
     assert lanes.next_job(start.lane, 1) is not None
 
 
-def test_recipients_of_one_site_share_a_job_whatever_their_domains() -> None:
+def test_recipients_of_one_site_share_a_job() -> None:
     lanes = table()
     one, two = PLACES["a"], replace(PLACES["a"])
     envelope = Envelope(spid=3, sender="", received=0)
@@ -560,7 +560,7 @@ def test_recipients_of_one_site_share_a_job_whatever_their_domains() -> None:
     assert len(start.job.recipients) == 3
 
 
-def test_while_a_probe_lasts_the_others_come_back_ever_more_rarely() -> None:
+def test_a_long_probe_makes_the_others_rarer() -> None:
     lanes = table()
     fill(lanes, "dead", 1)
     [start] = lanes.dispatch(0)
@@ -576,7 +576,7 @@ def test_while_a_probe_lasts_the_others_come_back_ever_more_rarely() -> None:
     assert waits == [1000, 4000, 20_000, 60_000, 60_000]
 
 
-def test_the_connections_that_a_server_takes_are_the_most_it_is_asked_for_in_a_while() -> None:
+def test_observed_connections_limit_later_ones() -> None:
     lanes = table()
     fill(lanes, "a", 500)
     lane = lanes.dispatch(0)[0].lane
@@ -591,7 +591,7 @@ def test_the_connections_that_a_server_takes_are_the_most_it_is_asked_for_in_a_w
     assert lane.window > 4
 
 
-def test_behind_a_silent_server_the_others_come_back_later_than_behind_one_that_refuses() -> None:
+def test_a_silent_server_delays_longer_than_a_refusing_one() -> None:
     lanes = table()
     fill(lanes, "dead", 1)
     [start] = lanes.dispatch(0)

@@ -54,14 +54,14 @@ def test_a_match_fits_where_all_that_it_names_fits(match: ZoneMatchSettings, fit
     assert zoned(match).zone_of(envelope(user="ann"), "d.example") == ("bulk" if fits else "")
 
 
-def test_a_header_is_the_doors_finding_and_the_rest_must_fit_besides() -> None:
+def test_a_header_match_needs_the_other_matches_too() -> None:
     rules = zoned(ZoneMatchSettings(header=("X-Bulk",), domain=("d.example",)))
     assert rules.zone_of(envelope(zone="bulk"), "d.example") == "bulk"
     assert rules.zone_of(envelope(zone="bulk"), "e.example") == ""
     assert rules.zone_of(envelope(zone="other"), "d.example") == ""
 
 
-def test_one_fitting_match_is_enough_and_a_zone_without_any_takes_nothing() -> None:
+def test_one_match_suffices_and_none_takes_nothing() -> None:
     rules = zoned(ZoneMatchSettings(user=("bob",)), ZoneMatchSettings(domain=("d.example",)))
     assert rules.zone_of(envelope(), "d.example") == "bulk"
     assert zoned().zone_of(envelope(), "d.example") == ""
@@ -73,7 +73,7 @@ def test_the_first_zone_that_takes_it_has_it() -> None:
     assert Policies(DeliverSettings(zones=zones), SCHEDULE).zone_of(envelope(), "d.example") == "one"
 
 
-def test_what_is_said_of_a_destination_goes_before_its_zone_and_that_before_the_rest() -> None:
+def test_a_destinations_settings_precede_its_zones() -> None:
     rules = Policies(
         DeliverSettings(
             client=ClientSettings(announcehost="mx.example.org", anonssl=False),
@@ -140,7 +140,7 @@ def test_advice_says_what_no_destination_element_says() -> None:
     assert rules.policy("", "other.test", []).advice == ""
 
 
-def test_the_most_telling_element_has_its_say_wherever_it_stands() -> None:
+def test_the_most_specific_element_counts_in_any_order() -> None:
     entries = ("*", "*.example", "mx.example", "d.example", "d.example")
     rules = Policies(
         DeliverSettings(
@@ -181,7 +181,7 @@ def test_each_zone_and_element_has_lanes_of_its_own() -> None:
     ]
 
 
-def test_own_addresses_take_turns_by_their_weights_within_the_family() -> None:
+def test_own_addresses_alternate_by_weight_within_a_family() -> None:
     sources = (
         Source(address="192.0.2.1", weight=2),
         Source(address="2001:db8::1"),

@@ -48,7 +48,7 @@ def test_a_domains_own_relay_comes_before_the_default_one() -> None:
     assert Relays([relay("x.example", to="a.example")]).find(mail(), "c.example") is None
 
 
-def test_relays_that_are_spoken_to_differently_have_lanes_of_their_own() -> None:
+def test_relays_with_other_options_have_their_own_lanes() -> None:
     plain, again, lmtp, tls = (relay("x.example", to=f"{name}.example") for name in "abcd")
     lmtp = replace(lmtp, lmtp=True)
     tls = replace(tls, ssl=SslSettings(mandatory=True))
@@ -75,7 +75,7 @@ def test_relays_that_are_spoken_to_differently_have_lanes_of_their_own() -> None
         ("", "", "a.example", "null"),
     ],
 )
-def test_the_most_telling_origin_comes_before_the_recipients_domain(
+def test_a_specific_origin_precedes_the_recipients_domain(
     sender: str, client: str, domain: str, host: str
 ) -> None:
     relays = Relays(
@@ -95,7 +95,7 @@ def test_the_most_telling_origin_comes_before_the_recipients_domain(
     assert found[0].name == f"{host}:25"
 
 
-def test_a_host_that_is_ourselves_and_all_behind_it_are_passed_over() -> None:
+def test_our_own_mx_and_less_preferred_ones_are_skipped() -> None:
     found = mx((10, "better.example"), (20, "me.example"), (20, "beside.example"), (30, "behind.example"))
     route = destination(routing.by_mx("d.example", found, 25, False, {"me.example"}))
     assert route.hosts == (("better.example",),)
@@ -105,7 +105,7 @@ def test_a_host_that_is_ourselves_and_all_behind_it_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize("fallback", [False, True])
-def test_a_domain_that_is_ourselves_is_not_sent_to_its_own_address(fallback: bool) -> None:
+def test_a_domain_of_our_own_is_not_sent_to_itself(fallback: bool) -> None:
     back = routing.by_mx("me.example", [], 25, fallback, {"me.example"})
     assert isinstance(back, Unroutable)
     assert str(back.reply).startswith("550 5.4.6 ")
@@ -171,6 +171,6 @@ def test_address_literals_go_to_their_address(domain: str, address: str) -> None
     assert destination(routing.literal(domain, 25)).hosts == ((address,),)
 
 
-def test_a_literal_that_says_nothing_is_permanent_and_a_name_is_none() -> None:
+def test_an_empty_literal_fails_for_good_a_name_is_no_literal() -> None:
     assert isinstance(routing.literal("[nonsense]", 25), Unroutable)
     assert routing.literal("example.com", 25) is None

@@ -44,7 +44,7 @@ def test_maxpipeline_bounds_what_is_sent_ahead() -> None:
     assert dialogue.take() == b"RCPT TO:<b@example.com>\r\n"
 
 
-def test_without_an_accepted_recipient_there_is_no_data_and_a_reset_follows() -> None:
+def test_without_accepted_recipients_rset_replaces_data() -> None:
     dialogue = ready(PLAIN)
     dialogue.begin(mail())
     dialogue.receive(b"250 ok\r\n")
@@ -57,7 +57,7 @@ def test_without_an_accepted_recipient_there_is_no_data_and_a_reset_follows() ->
     assert dialogue.take().startswith(b"MAIL")
 
 
-def test_data_that_ran_ahead_of_refusals_is_ended_with_a_lone_dot() -> None:
+def test_pipelined_data_after_refusals_ends_with_a_lone_dot() -> None:
     dialogue = ready()
     dialogue.begin(mail())
     dialogue.take()
@@ -137,7 +137,7 @@ def to_the_dot(*recipients: str, rcpt: Sequence[bytes] = (b"250 ok",)) -> Dialog
     return dialogue
 
 
-def test_a_connection_lost_after_the_dot_defers_with_doubt_only_those_accepted() -> None:
+def test_a_loss_after_the_dot_leaves_doubt_for_the_accepted() -> None:
     dialogue = to_the_dot("a@example.com", "b@example.com", rcpt=(b"250 ok", b"450 4.2.1 later"))
     dialogue.lost("gone")
     assert [outcome.possibly_delivered for outcome in dialogue.outcomes] == [True, False]
@@ -189,7 +189,7 @@ def test_endless_replies_are_given_up() -> None:
     assert dialogue.end.status == "4.5.0"
 
 
-def test_helo_is_said_where_ehlo_is_refused_and_the_setting_allows() -> None:
+def test_helo_follows_a_refused_ehlo_where_allowed() -> None:
     dialogue = Dialogue(Manners(hello="me.example", fallback_helo=True))
     dialogue.receive(HELLO)
     dialogue.take()
@@ -212,7 +212,7 @@ def test_starttls_forgets_what_was_said_before() -> None:
     assert "SIZE" not in dialogue.extensions
 
 
-def test_pipelining_that_was_offered_before_tls_is_forgotten_too() -> None:
+def test_pipelining_offered_before_tls_is_forgotten() -> None:
     dialogue = Dialogue(Manners(hello="me.example", fallback_helo=True))
     dialogue.receive(HELLO + b"250-mx\r\n250-PIPELINING\r\n250 STARTTLS\r\n220 go\r\n")
     dialogue.tls_started()
@@ -223,7 +223,7 @@ def test_pipelining_that_was_offered_before_tls_is_forgotten_too() -> None:
     assert dialogue.take().count(b"\r\n") == 1
 
 
-def test_replies_that_come_in_clear_behind_starttls_end_the_session() -> None:
+def test_clear_text_replies_behind_starttls_end_the_session() -> None:
     dialogue = Dialogue(Manners(hello="me.example"))
     dialogue.receive(HELLO + b"250-mx\r\n250 STARTTLS\r\n")
     assert dialogue.receive(b"220 go\r\n250 injected\r\n") is State.ENDED
@@ -232,7 +232,7 @@ def test_replies_that_come_in_clear_behind_starttls_end_the_session() -> None:
     assert dialogue.receive(b"220 go\r\n250 the rest is said in T") is State.ENDED
 
 
-def test_quit_goes_with_the_dot_and_does_not_hold_up_the_verdict() -> None:
+def test_quit_goes_with_the_dot_and_delays_no_verdict() -> None:
     dialogue = ready()
     dialogue.begin(Transaction(sender="", recipients=("a@example.com",), size=1, quit_after=True))
     dialogue.receive(b"250 ok\r\n250 ok\r\n354 go\r\n")
@@ -274,7 +274,7 @@ def test_byte_at_a_time_equals_whole(replies: bytes) -> None:
 
 
 @given(st.lists(st.one_of(_REPLY, st.binary(max_size=50)), max_size=12))
-def test_whatever_a_server_says_nobody_is_delivered_without_its_250_to_the_dot(said: list[bytes]) -> None:
+def test_only_a_250_to_the_dot_delivers(said: list[bytes]) -> None:
     dialogue = ready()
     dialogue.begin(mail("a@example.com", "b@example.com"))
     for octets in said:

@@ -178,7 +178,7 @@ def test_an_empty_identity_is_written_as_an_equals_sign() -> None:
     assert dialogue.take() == b"AUTH EXTERNAL =\r\n"
 
 
-def test_the_mechanism_that_is_asked_for_is_the_one_that_is_used() -> None:
+def test_the_configured_mechanism_is_used() -> None:
     assert logging_in("CRAM-MD5 PLAIN", mechanism="PLAIN").take().startswith(b"AUTH PLAIN ")
     assert "PLAIN" in ended(logging_in("CRAM-MD5", mechanism="PLAIN"))[1]
 

@@ -132,7 +132,7 @@ HARM = [
 
 
 @pytest.mark.parametrize("text", HARM)
-def test_nothing_that_a_peer_says_breaks_a_line_or_forges_a_field(logs: Logs, text: str) -> None:
+def test_no_peer_text_breaks_a_line_or_forges_a_field(logs: Logs, text: str) -> None:
     mail = replace(MAIL, address=f"{text}@example.org", envelope=replace(MAIL.envelope, sender=text))
     verdict = Delivered(
         reply=Reply(code=250, status=text, text=text), attempt=replace(ATTEMPT, remote_host=text)
@@ -153,7 +153,7 @@ def test_nothing_that_a_peer_says_breaks_a_line_or_forges_a_field(logs: Logs, te
     assert len(pair.findall(line)) == 20
 
 
-def test_the_time_of_the_event_decides_the_file_whenever_it_comes(tmp_path: Path) -> None:
+def test_an_events_time_decides_its_audit_file(tmp_path: Path) -> None:
     logs = Logs(tmp_path, Rotation.DAILY)
     for at in (AT, AT + DAY, AT - 40 * DAY, AT + 2 * DAY, AT):
         logs.audit.delivered(at, MAIL, delivered())
@@ -226,7 +226,7 @@ def told(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == level]
 
 
-def test_a_disk_that_refuses_is_told_once_and_loses_only_what_finds_no_room(
+def test_a_refusing_disk_is_logged_once_and_loses_the_overflow(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, alarm: Alarm
 ) -> None:
     blocked = Blocked(tmp_path / "var")

@@ -84,7 +84,7 @@ def test_a_moment_that_cannot_be_has_a_file_too() -> None:
     st.integers(0, ms("2200-01-01")),
     st.integers(0, 400 * 86_400_000),
 )
-def test_files_are_told_apart_and_a_time_that_has_passed_never_returns(
+def test_files_are_distinct_and_passed_times_never_return(
     template: str, rotation: Rotation, at: int, later: int
 ) -> None:
     names = Names(Path("/l") / template, rotation)
@@ -98,7 +98,7 @@ def test_the_directory_that_all_files_share() -> None:
     assert Names(Path("/l/d.log"), Rotation.DAILY).directory == Path("/l")
 
 
-def test_numbers_stand_before_the_suffix_and_the_last_is_found_by_number() -> None:
+def test_audit_files_are_numbered_before_the_suffix() -> None:
     path = Path("/l/d.x.log")
     assert [numbered(path, n) for n in (0, 1, 12)] == [path, Path("/l/d.x.1.log"), Path("/l/d.x.12.log")]
     there = [numbered(path, n) for n in (0, 2, 9, 10)]

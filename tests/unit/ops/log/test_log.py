@@ -131,7 +131,7 @@ async def test_no_turn_of_the_loop_writes_more_than_a_hundred_lines(
     await running
 
 
-def test_messages_are_written_at_once_after_the_events_before_them(
+def test_messages_are_written_after_earlier_events(
     log: Log, stream: Stream, attached: logging.Logger
 ) -> None:
     log.event(partial(numbered, 1))

@@ -66,7 +66,7 @@ def test_lines_are_there_when_it_was_waited_for(pipe: Pipe) -> None:
     assert os.read(pipe.reading, 100) == b"one\ntwo\nthree\n"
 
 
-def test_a_reader_that_sleeps_keeps_nobody_waiting_and_loses_only_what_finds_no_room(pipe: Pipe) -> None:
+def test_a_sleeping_reader_loses_only_the_overflow(pipe: Pipe) -> None:
     filled = pipe.fill()
     pipe.outlet.put(infos("first"), wait=True)
     for _ in range(MOST_LINES - 1):

@@ -43,7 +43,7 @@ def test_what_is_handed_over_is_written_in_order() -> None:
     assert writer.close(LONG)
 
 
-def test_a_stuck_disk_keeps_nobody_waiting_and_the_buffer_is_bounded() -> None:
+def test_a_stuck_disk_delays_none_and_the_buffer_is_bounded() -> None:
     outlet = Outlet()
     writer = Writer("test", outlet.write, limit=10)
     assert writer.put([0]) == 1

@@ -26,7 +26,7 @@ def test_who_has_ended_counts_no_longer() -> None:
     assert elders.oldest(5000) == {"a": 400}, "the next one is known from its next attempt on"
 
 
-def test_who_was_not_heard_of_long_after_its_next_attempt_is_forgotten() -> None:
+def test_recipients_without_news_are_forgotten() -> None:
     elders = Elders()
     elders.put_off("a", (2, 1), 300, 10_000)
     elders.put_off("a", (2, 1), 300, 20_000)
@@ -34,7 +34,7 @@ def test_who_was_not_heard_of_long_after_its_next_attempt_is_forgotten() -> None
     assert elders.oldest(20_000 + SLACK_MS) == {}
 
 
-def test_of_too_many_destinations_those_with_the_oldest_mail_stay() -> None:
+def test_destinations_with_the_oldest_mail_stay_listed() -> None:
     elders = Elders()
     for number in range(100_000):
         elders.put_off(f"site{number}", (number, 1), 1_000_000 - number, 2_000_000)

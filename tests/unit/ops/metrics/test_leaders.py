@@ -37,7 +37,7 @@ def test_the_first_ones_have_figures_of_their_own_at_once() -> None:
     assert shown(board) == {"a": 2, "b": 1, "c": 1, OTHER: 0}
 
 
-def test_the_later_half_of_the_places_is_for_those_that_come_often() -> None:
+def test_half_the_places_are_for_frequent_sites() -> None:
     board = leaders(4)
     for name in ("a", "b", "c", "d"):
         feed(board, name)
@@ -64,7 +64,7 @@ def test_a_place_is_kept_for_an_hour_whoever_comes() -> None:
     assert "new" in board
 
 
-def test_a_place_is_lost_to_one_that_comes_much_more_often_and_the_least_busy_loses_it() -> None:
+def test_the_least_busy_site_yields_to_a_much_busier_one() -> None:
     board = full()
     feed(board, "old0", 100)
     feed(board, "old1", 100)
@@ -139,7 +139,7 @@ MINUTE = 60_000
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_nothing_ever_goes_back_under_churn_and_nothing_is_counted_twice(seed: int) -> None:
+def test_counters_never_fall_or_double_under_churn(seed: int) -> None:
     """Two days of mail whose favourites change every few hours, with a flood of strangers in between."""
     chance = random.Random(seed)
     board = leaders(8)

@@ -69,9 +69,7 @@ async def test_every_way_to_live_and_to_end_balances(books: Books) -> None:
 
 
 @pytest.mark.parametrize("area", [Area.INCOMING, Area.HELD])
-async def test_who_is_lost_without_an_event_is_missed_and_who_is_double_is_too_many(
-    books: Books, area: Area
-) -> None:
+async def test_lost_and_double_recipients_are_found(books: Books, area: Area) -> None:
     books.lost[area] = 2
     assert books.ledger.imbalance(3) == 2
     books.lost[area] = -1

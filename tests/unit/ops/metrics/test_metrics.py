@@ -241,7 +241,7 @@ async def test_only_the_worst_destinations_have_their_oldest_told(bench: Bench) 
     assert sorted(ages.values()) == [500 - WORST + each for each in range(WORST)]
 
 
-async def test_the_number_of_series_does_not_follow_the_number_of_destinations(bench: Bench) -> None:
+async def test_series_do_not_grow_with_destinations(bench: Bench) -> None:
     attempt = delivered().attempt
 
     def many(start: int, count: int) -> int:

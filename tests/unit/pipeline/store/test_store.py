@@ -243,7 +243,7 @@ def test_who_is_told_to_stop_waits_no_longer(tmp_path: Path) -> None:
         pass
 
 
-def test_there_is_one_stream_which_keeps_out_nobody_between_its_batches(tmp_path: Path) -> None:
+def test_one_stream_admits_others_between_its_batches(tmp_path: Path) -> None:
     with Store(tmp_path).streaming():
         with (
             pytest.raises(PipelineBusy, match=rf"^mqcd pipeline stream \(process {os.getpid()}\) writes the"),

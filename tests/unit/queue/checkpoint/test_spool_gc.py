@@ -153,7 +153,7 @@ async def test_nothing_goes_while_the_quarantine_holds_anything(rig: Rig) -> Non
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut off", "line"])
-async def test_a_cluster_that_cannot_be_read_keeps_all_files_of_messages(rig: Rig, damage: str) -> None:
+async def test_an_unreadable_cluster_keeps_all_message_files(rig: Rig, damage: str) -> None:
     await rested(rig, "a@example.org", "b@example.org")
     [name] = rig.clusters()
     cluster = rig.queue / name

@@ -51,9 +51,7 @@ def test_a_plan_holds_every_line_once_within_the_cap(area: Area, given_lines: li
 
 
 @given(lines, st.integers(START + 1, 800))
-def test_deferred_directories_are_the_earliest_due_time_rounded_down(
-    given_lines: list[Line], cap: int
-) -> None:
+def test_deferred_directories_name_the_earliest_due_time(given_lines: list[Line], cap: int) -> None:
     for plan in cluster.plan(Area.DEFERRED, given_lines, 12, cap, MINUTE):
         due = [line.due for line in plan.lines]
         assert (plan.state.due, plan.state.due_last) == (min(due), max(due))
@@ -95,7 +93,7 @@ def test_another_version_is_refused_by_its_number(tmp_path: Path) -> None:
         cluster.check_version(Disk(), path, "")
 
 
-def test_the_version_of_what_cannot_be_read_is_nobodys_trouble_yet(tmp_path: Path) -> None:
+def test_the_version_of_an_unreadable_file_is_ignored(tmp_path: Path) -> None:
     cluster.check_version(Disk(), tmp_path / "none", "")
     (tmp_path / "damaged").write_bytes(b"mqcd-cluXter 2\n")
     cluster.check_version(Disk(), tmp_path / "damaged", "")

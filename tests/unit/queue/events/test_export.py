@@ -318,7 +318,7 @@ async def test_a_frame_that_cannot_be_told_is_counted_and_named(
     assert f"sequence {sequence}, SETTLE" in caplog.text
 
 
-async def test_what_is_sealed_beside_an_evacuation_is_told_before_it_goes(tmp_path: Path) -> None:
+async def test_a_segment_sealed_beside_an_evacuation_is_exported(tmp_path: Path) -> None:
     journal = JournalSettings(segmentsize=SEGMENT_SIZE, segments=8, evacuate_age=0)
     rig = await Rig(tmp_path / "q", journal=journal).open()
     gate = rig.disk.block("datasync", "*/MANIFEST*")

@@ -107,7 +107,7 @@ _words = st.one_of(
 
 
 @given(st.lists(_words, min_size=20, max_size=26))
-def test_wrong_fields_under_a_right_checksum_raise_only_decode_errors(words: list[bytes]) -> None:
+def test_wrong_fields_with_a_good_checksum_raise_decode_errors(words: list[bytes]) -> None:
     body = b"|".join(words) + b"|"
     line = body + b"%08x\n" % zlib.crc32(body)
     with suppress(DecodeError):

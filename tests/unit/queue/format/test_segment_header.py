@@ -33,7 +33,7 @@ def test_a_torn_header_is_none() -> None:
 
 
 @given(st.integers(0, USED - 1), st.integers(0, USED - 1), st.integers(1, 255))
-def test_damage_to_one_copy_is_survived_and_to_both_makes_it_none(at: int, then: int, change: int) -> None:
+def test_damage_to_one_copy_is_survived_to_both_not(at: int, then: int, change: int) -> None:
     for first, second in ((0, SECOND), (SECOND, 0)):
         block = bytearray(segment_header.pack(HEADER))
         block[first + at] ^= change
@@ -50,7 +50,7 @@ def test_the_second_copy_counts_only_without_the_first() -> None:
 
 
 @pytest.mark.parametrize("octets", [1, 512, SECOND])
-async def test_mail_of_a_segment_does_not_go_with_the_start_of_its_header(rig: Rig, octets: int) -> None:
+async def test_damage_to_a_header_does_not_lose_its_segments_mail(rig: Rig, octets: int) -> None:
     await rig.post.send("a@example.org")
     path = rig.shard.ring.current.path if rig.shard.ring.current is not None else None
     assert path is not None

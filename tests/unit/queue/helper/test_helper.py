@@ -43,7 +43,7 @@ def kill(pid: int | None) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-async def test_one_that_dies_at_rest_is_there_again_without_being_asked(
+async def test_a_helper_that_dies_at_rest_is_restarted(
     helper: Helper, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await helper.run(jobs.Prepare(tmp_path / "00", SIZE))
@@ -56,7 +56,7 @@ async def test_one_that_dies_at_rest_is_there_again_without_being_asked(
     assert (tmp_path / "01").stat().st_size == SIZE
 
 
-async def test_a_terminals_signals_do_not_reach_it_even_while_it_begins(helper: Helper) -> None:
+async def test_terminal_signals_do_not_reach_a_starting_helper(helper: Helper) -> None:
     """They go to processes of the terminal's own session."""
     process = await helper._start()
     assert process.pid is not None
@@ -80,7 +80,7 @@ def test_the_loop_of_the_server_can_start_it(tmp_path: Path) -> None:
     assert (tmp_path / "00").stat().st_size == SIZE
 
 
-async def test_one_that_cannot_even_begin_is_not_started_again_without_need(helper: Helper) -> None:
+async def test_a_helper_that_cannot_start_is_not_restarted_idly(helper: Helper) -> None:
     await helper._start()
     kill(helper.pid)
     assert helper._watcher is not None
@@ -190,7 +190,7 @@ async def test_a_task_in_which_two_hang_is_given_up(
     assert helper.hung == 2
 
 
-async def test_while_the_shard_stops_one_that_hangs_is_given_up_sooner(
+async def test_a_stopping_shard_gives_up_a_hanging_helper_sooner(
     helper: Helper, patience: Patience, tmp_path: Path
 ) -> None:
     patience.passes = (SHORT_SECONDS,)

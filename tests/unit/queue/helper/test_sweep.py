@@ -84,7 +84,7 @@ async def test_unlisted_clusters_and_temporary_files_go(rig: Rig, name: str) -> 
 
 
 @pytest.mark.parametrize("name", ["M999-0.mqc", "../Tsaved/M1-0.mqc", None])
-async def test_an_unlisted_cluster_stays_while_a_listed_one_is_missing(
+async def test_an_unlisted_cluster_stays_while_one_is_missing(
     rig: Rig, name: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     await rested(rig, "a@example.org")
@@ -184,7 +184,7 @@ async def test_strays_are_told_of_at_the_start(rig: Rig, caplog: pytest.LogCaptu
     "name",
     ["queue/incoming/M1-0.mqc", "queue/journal/77", "queue/journal/x.tmp", "spool/s01/0000000000000002.msg"],
 )
-async def test_a_directory_with_a_name_of_ours_stays_and_stops_nothing(rig: Rig, name: str) -> None:
+async def test_a_directory_with_a_queue_name_is_left_alone(rig: Rig, name: str) -> None:
     await rig.post.send("a@example.org")
     (rig.root / name).mkdir(parents=True)
     again = await swept(rig)
@@ -224,7 +224,7 @@ async def test_a_stop_that_comes_before_the_sweep_sweeps(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("accepted", [True, False])
-async def test_only_an_accepted_message_keeps_its_file_however_old_its_spid(rig: Rig, accepted: bool) -> None:
+async def test_only_an_accepted_message_keeps_its_file(rig: Rig, accepted: bool) -> None:
     await rig.post.send("a@example.org")
     large = rig.post.submission("large@example.org", content=chunks(b"x" * 40_000))
     await rig.evacuate()
@@ -293,7 +293,7 @@ async def with_a_failed_file(rig: Rig, stays: str) -> Rig:
 
 
 @pytest.mark.parametrize("stays", ["*/journal/*", "*/journal/00", "*/journal/10000"])
-async def test_a_journal_file_that_has_failed_is_not_used_again_after_a_kill(rig: Rig, stays: str) -> None:
+async def test_a_failed_journal_file_is_not_reused_after_a_kill(rig: Rig, stays: str) -> None:
     left = await with_a_failed_file(rig, stays)
     slot, aside = left.queue / "journal" / "00", left.queue / "journal" / "10000"
     with aside.open("rb") as failed:
@@ -322,7 +322,7 @@ async def test_a_failed_file_that_cannot_be_removed_is_left_alone(rig: Rig) -> N
     await left.close()
 
 
-async def test_the_name_that_tells_of_a_failed_file_is_given_to_no_other(rig: Rig) -> None:
+async def test_the_name_of_a_failed_file_is_not_reused(rig: Rig) -> None:
     await with_a_failed_file(rig, "*/journal/*")
     rig.disk.mend()
     await rig.post.send("d@example.org")

@@ -108,7 +108,7 @@ _keys = st.sampled_from(["epoch", "totals", "add", "end", "format", "clock"])
 
 
 @given(st.one_of(_json, st.dictionaries(_keys, _json)))
-def test_any_json_under_a_right_checksum_raises_only_decode_errors(body: Any) -> None:
+def test_any_json_with_a_good_checksum_raises_decode_errors(body: Any) -> None:
     with suppress(DecodeError):
         edit, _ = manifests.decode(line_of(body)[:-1])
         ManifestState().apply(edit)
@@ -158,7 +158,7 @@ def test_a_newer_format_is_refused_by_its_number(path: Path) -> None:
         manifests.read(Disk(), path)
 
 
-def test_the_newest_version_that_has_written_is_known_also_after_an_older_one(path: Path) -> None:
+def test_the_newest_version_is_kept_after_an_older_start(path: Path) -> None:
     for writer, known in (("", __version__), ("0.0.9", __version__), ("12.3.0", "12.3.0")):
         manifest = Manifest(Disk(), path, ManifestState(writer=writer))
         manifest.write_anew()
@@ -259,7 +259,7 @@ def test_damage_before_the_last_edit_is_refused(path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [0x20, ord("{"), 0xFF])
-def test_a_damaged_line_feed_makes_no_torn_edit_of_two_whole_ones(path: Path, value: int) -> None:
+def test_a_damaged_line_feed_is_no_torn_edit(path: Path, value: int) -> None:
     manifest = opened(Disk(), path)
     for number in range(3):
         manifest.commit(Edit(add=(cluster(number),)))
@@ -288,7 +288,7 @@ def test_a_long_log_is_written_anew(path: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", ["pwritev", "datasync"])
-def test_a_file_whose_write_or_sync_failed_is_never_written_again(path: Path, operation: str) -> None:
+def test_a_failed_file_is_never_written_again(path: Path, operation: str) -> None:
     disk = FaultyDisk()
     manifest = opened(disk, path)
     manifest.commit(Edit(add=(cluster(1),)))
@@ -328,7 +328,7 @@ def test_an_edit_whose_rename_cannot_be_synced_is_taken_back(path: Path) -> None
     assert set(state_at(path).clusters) == {"incoming/M3-0.mqc"}
 
 
-def test_every_failure_of_a_rewrite_leaves_a_state_that_happened(path: Path) -> None:
+def test_every_failed_rewrite_leaves_a_past_state(path: Path) -> None:
     disk = FaultyDisk()
     opened(disk, path).close()
     calls = len([call for call in disk.calls if call.operation != "close"])
@@ -360,7 +360,7 @@ def test_commits_are_synced_before_they_count(path: Path) -> None:
     assert disk.order("pwritev", "datasync") == [("pwritev", "MANIFEST"), ("datasync", "MANIFEST")]
 
 
-def test_an_edit_that_cannot_be_taken_back_leaves_the_disk_in_doubt_until_it_can(path: Path) -> None:
+def test_an_edit_not_taken_back_leaves_the_disk_in_doubt(path: Path) -> None:
     disk = FaultyDisk()
     manifest = opened(disk, path)
     disk.fail("datasync", times=2)

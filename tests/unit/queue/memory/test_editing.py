@@ -39,7 +39,7 @@ class SlowDisk(FaultyDisk):
         super().datasync(fd)
 
 
-async def test_who_is_cancelled_waits_for_its_write_before_the_next_edit_is_begun(tmp_path: Path) -> None:
+async def test_a_cancelled_edit_waits_for_its_write(tmp_path: Path) -> None:
     disk = SlowDisk()
     store = ClusterStore(options(tmp_path), FakeClock(), RecordingObserver(), disk, LocalWorkers(disk))
     await store.open()

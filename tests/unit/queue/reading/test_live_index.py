@@ -149,9 +149,7 @@ async def test_of_many_entries_little_is_remembered(rig: Rig) -> None:
     snapshot.close()
 
 
-async def test_a_take_of_nobody_that_the_manifest_knows_starts_nothing_anew(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_known_empty_load_starts_nothing_anew(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """All lines of its cluster were put aside, so it ended with the sequence that the edit tells."""
     await rig.post.send("a@example.org")
     await rig.post.settle(deferred(rig.clock.now() + MINUTE), *await rig.post.claim_all())

@@ -190,7 +190,7 @@ async def test_lines_that_do_not_check_are_left_out_and_counted(rig: Rig) -> Non
     path.write_bytes(data)
 
 
-async def test_records_of_a_cluster_that_is_gone_or_unreadable_are_left_out_and_counted(rig: Rig) -> None:
+async def test_records_of_a_lost_cluster_are_counted_only(rig: Rig) -> None:
     """Also beside the server: it removes no cluster that the MANIFEST lists."""
     every = await populate(rig)
     [half_taken] = [name for name in rig.clusters() if name.startswith("deferred/")]
@@ -256,7 +256,7 @@ async def test_what_a_reader_cannot_use_counts_as_damaged(rig: Rig) -> None:
     snapshot.close()
 
 
-async def test_whatever_the_length_of_a_file_little_of_it_is_in_memory(tmp_path: Path) -> None:
+async def test_a_long_file_takes_little_memory(tmp_path: Path) -> None:
     journal = JournalSettings(segmentsize=2 << 20, segments=4, inline_max=64 << 10)
     rig = await Rig(tmp_path, journal=journal, maxclustersize=1 << 20).open()
     for n in range(30):
@@ -373,7 +373,7 @@ async def begin_evacuation(rig: Rig) -> asyncio.Task[None]:
     return evacuation
 
 
-async def test_what_is_taken_from_a_cluster_that_came_while_it_read_is_not_seen_twice(rig: Rig) -> None:
+async def test_loads_during_a_scan_are_not_seen_twice(rig: Rig) -> None:
     for n in range(3):
         await rig.post.defer_new(f"{n}@example.org", rig.clock.now() + HOUR + n)
     evacuations: list[asyncio.Task[None]] = []
@@ -413,7 +413,7 @@ async def test_edits_that_it_need_not_know_of_do_not_hold_up_a_reader(rig: Rig) 
     await evacuations[0]
 
 
-async def test_a_reader_that_is_overtaken_again_and_again_is_told_to_try_again(rig: Rig) -> None:
+async def test_an_overtaken_reader_is_asked_to_try_again(rig: Rig) -> None:
     async def move_on() -> None:
         await rig.post.send("a@example.org")
         await rig.evacuate()

@@ -103,7 +103,7 @@ async def test_an_attempt_from_a_home_that_is_lost_is_told_of(rig: Rig) -> None:
     assert _unknown(again) == ["a"]
 
 
-async def test_a_lost_verdict_of_an_attempt_is_an_unknown_outcome_of_it_alone(rig: Rig) -> None:
+async def test_a_lost_verdict_is_one_unknown_outcome(rig: Rig) -> None:
     await rig.post.send("a@example.org")
     await rig.post.send("b@example.org")
     first, _ = await rig.post.claim_all()
@@ -130,7 +130,7 @@ async def test_whoever_may_have_been_tried_in_what_is_lost_is_told_of(rig: Rig, 
     assert _names(await again.post.claim_all()) == ["a", "b", "later"]
 
 
-async def test_what_a_lost_frame_took_from_a_cluster_is_not_taken_again(rig: Rig) -> None:
+async def test_records_of_a_lost_load_are_not_loaded_again(rig: Rig) -> None:
     """One was delivered then, one deferred, one begun; of one nothing is known; two were not taken."""
     for name in ("done", "waits", "begun", "quiet", "rests", "last"):
         await rig.post.send(f"{name}@example.org")
@@ -154,7 +154,7 @@ def _by_fate(recipient: Recipient) -> int:
     return ["done", "quiet", "waits", "begun"].index(recipient.address.partition("@")[0])
 
 
-async def test_what_a_lost_frame_took_before_the_last_that_is_known_is_told_of(rig: Rig) -> None:
+async def test_loads_of_a_lost_frame_before_the_last_are_reported(rig: Rig) -> None:
     for name in ("quiet", "done", "rests"):
         await rig.post.send(f"{name}@example.org")
     await rig.evacuate()

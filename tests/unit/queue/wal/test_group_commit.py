@@ -169,7 +169,7 @@ async def test_a_frame_that_does_not_fit_begins_the_next_segment(bench: Bench) -
     assert bench.recovered() == bodies
 
 
-async def test_a_new_slot_is_in_its_directory_before_its_first_frame_is_done(bench: Bench) -> None:
+async def test_a_new_slot_is_named_before_its_first_frame_is_done(bench: Bench) -> None:
     await bench.append(b"one")
     order = [name for name, _ in bench.disk.order("open", "reserve", "sync_dir", "pwritev", "datasync")]
     filled = ["datasync", "sync_dir", "pwritev", "datasync"]
@@ -177,9 +177,7 @@ async def test_a_new_slot_is_in_its_directory_before_its_first_frame_is_done(ben
 
 
 @pytest.mark.parametrize("operation", ["pwritev", "datasync"])
-async def test_after_a_failure_accepts_fail_and_verdicts_go_into_the_next_segment(
-    bench: Bench, operation: str
-) -> None:
+async def test_a_failure_fails_accepts_and_moves_verdicts(bench: Bench, operation: str) -> None:
     await bench.append(b"before", Kind.ACCEPT)
     gate = bench.disk.block("datasync")
     first = bench.append(b"first")
@@ -316,7 +314,7 @@ async def test_a_disk_that_fails_is_tried_every_ten_seconds(bench: Bench) -> Non
         await asyncio.sleep(0)
 
 
-async def test_a_stop_while_nothing_but_a_note_waits_leaves_no_error_behind(bench: Bench) -> None:
+async def test_a_stop_with_only_a_note_waiting_is_clean(bench: Bench) -> None:
     bench.disk.fail("datasync", times=None)
     with pytest.raises(StoreUnavailable):
         await bench.append(b"accept", Kind.ACCEPT)
@@ -350,7 +348,7 @@ async def test_in_a_full_ring_new_work_fails_and_verdicts_do_not(bench: Bench, k
     assert bench.recovered()[-2:] == [b"verdict", b"last"]
 
 
-async def test_a_segment_that_new_work_began_takes_it_until_it_is_full(bench: Bench) -> None:
+async def test_a_segment_takes_new_work_until_it_is_full(bench: Bench) -> None:
     await bench.fill(SLOTS - KEPT_BACK - 1)
     for _ in range(3):
         await bench.append(b"x" * (CAPACITY // 4), Kind.ACCEPT)
@@ -359,7 +357,7 @@ async def test_a_segment_that_new_work_began_takes_it_until_it_is_full(bench: Be
     assert bench.ring.free_slots == KEPT_BACK
 
 
-async def test_a_start_may_use_any_free_slot_for_new_work_and_no_spare_one(bench: Bench) -> None:
+async def test_a_start_uses_any_free_slot_but_no_spare(bench: Bench) -> None:
     for number in range(1, SLOTS):
         bench.taken(number)
     await bench.append(b"mail", Kind.ACCEPT)
@@ -417,7 +415,7 @@ class Loop:
         return self.create_task(wait())
 
 
-async def test_under_steady_mail_a_segment_is_sealed_at_the_age_of_its_first_entry(tmp_path: Path) -> None:
+async def test_steady_mail_seals_a_segment_at_its_age(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "journal", seal_age=5000)
     bench.journal._loop = cast("asyncio.AbstractEventLoop", Loop(bench.clock))
     try:
@@ -478,7 +476,7 @@ class Wrong(FaultyDisk):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-async def test_a_mistake_in_the_writing_thread_is_told_and_keeps_nobody_waiting(
+async def test_an_error_in_the_writer_is_logged_and_delays_none(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = Bench(tmp_path / "journal", disk=Wrong())

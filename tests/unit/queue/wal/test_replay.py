@@ -77,7 +77,7 @@ def test_a_tail_torn_anywhere_ends_the_journal() -> None:
         assert not walk.damage
 
 
-def test_a_torn_group_ends_the_journal_though_its_later_frames_came_through() -> None:
+def test_a_torn_group_ends_the_journal_despite_later_frames() -> None:
     first, torn, *later = frames(BODIES, groups=4)
     bodies, walk = walked(laid([first, bytes(len(torn)), *later]))
     assert bodies == BODIES[:1]
@@ -113,7 +113,7 @@ def test_frames_without_entries_that_had_no_sequence_are_read() -> None:
     assert [each.begins for each in walk.damage] == [False]
 
 
-def test_in_a_segment_whose_end_is_known_any_bad_frame_is_damage() -> None:
+def test_a_bad_frame_before_a_known_end_is_damage() -> None:
     *before, last = frames(BODIES, groups=4)
     data = laid([*before, bytes(len(last))])
     bodies, walk = walked(data, bound=len(data))
@@ -122,7 +122,7 @@ def test_in_a_segment_whose_end_is_known_any_bad_frame_is_damage() -> None:
     assert (damage.start, damage.end) == (len(laid(before)), len(data))
 
 
-def test_what_lies_behind_the_known_end_is_not_part_of_the_journal() -> None:
+def test_octets_behind_the_known_end_are_ignored() -> None:
     parts = frames(BODIES)
     bodies, walk = walked(laid(parts), bound=len(laid(parts[:2])))
     assert bodies == BODIES[:2]
@@ -227,7 +227,7 @@ class Beside(OneFile):
 
 @pytest.mark.parametrize("whole", [1, 2, 3])
 @pytest.mark.parametrize("torn", [0, 20])
-def test_what_is_written_while_it_is_read_is_not_taken_for_damage(whole: int, torn: int) -> None:
+def test_a_write_during_a_read_is_no_damage(whole: int, torn: int) -> None:
     made = frames([b"%04d" % number * 10 for number in range(20)])
     after = laid(made)
     seen = laid(made[:whole])
@@ -250,7 +250,7 @@ class Torn(OneFile):
         return data
 
 
-def test_what_is_half_written_while_it_is_read_is_not_taken_for_damage() -> None:
+def test_a_half_written_group_is_no_damage() -> None:
     made = frames([b"%04d" % number * 10 for number in range(5)])
     after = laid(made)
     at = len(laid(made[:2]))

@@ -102,7 +102,7 @@ async def test_no_message_goes_while_its_owner_may_lie_in_quarantine(rig: Rig) -
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut off between lines", "cut off within a line", "damaged, too"])
-async def test_what_is_missing_of_a_cluster_can_be_put_back_after_a_repair(rig: Rig, harm: str) -> None:
+async def test_a_lost_cluster_can_be_restored_after_a_repair(rig: Rig, harm: str) -> None:
     path = cluster_of(await filled(rig), "deferred")
     whole = path.read_bytes()
     kept, messages = rig.listed(), sorted(rig.spool.rglob("*.msg"))
@@ -173,7 +173,7 @@ def _spoil(path: Path, harm: str) -> Path | None:
 
 
 @pytest.mark.parametrize("harm", ["gone", "unreadable", "empty", "renamed", "its directory renamed"])
-async def test_what_belongs_to_nobody_stays_while_a_cluster_is_out_of_reach(rig: Rig, harm: str) -> None:
+async def test_orphans_stay_while_a_cluster_is_missing(rig: Rig, harm: str) -> None:
     path = cluster_of(await filled(rig), "deferred")
     whole, kept = path.read_bytes(), addresses(rig.listed())
     message = rig.spool / "s02" / f"{1 << 30:016X}.msg"

@@ -161,9 +161,7 @@ def test_an_address_that_is_not_utf_8_is_refused(tmp_path: Path, fields: bytes) 
     b"From: a@a.example\nTo: <>, t@b.example\n",
     b"From: a@a.example\nTo: t@b.example, (c@c.example\n",
 ])  # fmt: skip
-def test_no_address_is_invented_or_passed_over_where_a_field_is_no_list(
-    tmp_path: Path, fields: bytes
-) -> None:
+def test_no_address_is_invented_or_skipped_in_an_odd_field(tmp_path: Path, fields: bytes) -> None:
     (tmp_path / "a.eml").write_bytes(fields + b"\nx\n")
     tree = read(tmp_path)
     assert (tree.found, tree.damaged, tree.letters) == (1, 1, [])
@@ -171,7 +169,7 @@ def test_no_address_is_invented_or_passed_over_where_a_field_is_no_list(
 
 
 @pytest.mark.parametrize("line", [b">From a@a.example Sat Jan  1 2022", b"Bcc : hidden@b.example", b"hello"])
-def test_no_recipient_below_a_line_that_is_no_field_is_passed_over(tmp_path: Path, line: bytes) -> None:
+def test_no_recipient_below_an_odd_line_is_skipped(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "a.eml").write_bytes(FIRST + line + b"\nCc: c@c.example\n\nx\n")
     tree = read(tmp_path)
     assert (tree.found, tree.damaged, tree.letters) == (1, 1, [])
@@ -179,7 +177,7 @@ def test_no_recipient_below_a_line_that_is_no_field_is_passed_over(tmp_path: Pat
 
 
 @pytest.mark.parametrize("end", [b"\r\r\n", b"\r\r"])
-def test_no_recipient_below_a_line_that_ends_twice_is_passed_over(tmp_path: Path, end: bytes) -> None:
+def test_no_recipient_below_a_double_line_end_is_skipped(tmp_path: Path, end: bytes) -> None:
     (tmp_path / "a.eml").write_bytes(FIRST.rstrip() + end + b"Cc: c@c.example\r\n\r\nx\r\n")
     tree = read(tmp_path)
     assert (tree.found, tree.damaged, tree.letters) == (1, 1, [])
@@ -201,7 +199,7 @@ def test_what_a_list_of_addresses_may_look_like(tmp_path: Path, field: bytes) ->
     assert [each.address for each in letter.recipients] == ["t@b.example"]
 
 
-def test_octets_that_are_not_utf_8_beside_the_addresses_are_no_matter(tmp_path: Path) -> None:
+def test_octets_beside_addresses_need_not_be_utf_8(tmp_path: Path) -> None:
     octets = b"From: Ren\xe9 <a@a.example>\r\nTo: =?x?= \xff <t@b.example>\r\nSubject: caf\xe9\r\n\r\nx\r\n"
     letter = only(tmp_path, octets)
     assert (letter.envelope.sender, letter.recipients[0].address) == ("a@a.example", "t@b.example")

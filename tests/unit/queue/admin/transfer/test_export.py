@@ -242,7 +242,7 @@ async def test_what_was_exported_comes_back_as_it_was(rig: Rig, tmp_path: Path) 
     assert "new@c.example" not in addresses(other.listed())
 
 
-def test_a_damaged_index_is_listed_and_its_files_are_not_guessed_at(tmp_path: Path) -> None:
+def test_a_damaged_index_is_reported_and_not_guessed(tmp_path: Path) -> None:
     (tmp_path / "a.eml").write_bytes(b"From: a@b.example\n\nhi\n")
     (tmp_path / index.NAME).write_text('{"file":"a.eml"}\nnonsense\n[]\n')
     tree = read_directory(Disk(), tmp_path, now=FakeClock().now(), latest=LATEST)
@@ -288,7 +288,7 @@ def line_of(**changes: Any) -> str:
     {"status": "4.2.1\r\nX"}, {"reply": "a\nb"}, {"dsn": "RET=FULL\r\nDATA"}, {"tls": "\0"},
     {"file": "\ud800.eml"}, {"sender": "a@" + "b" * 400}, {"area": ["held"]}, {"origin": {}},
 ])  # fmt: skip
-def test_an_index_line_with_what_no_queue_of_ours_has_is_refused(changes: dict[str, Any]) -> None:
+def test_an_index_line_no_queue_has_is_refused(changes: dict[str, Any]) -> None:
     index.decode(line_of())
     (name,) = changes
     with pytest.raises(DecodeError, match=r"not a line of index\.jsonl") as caught:
@@ -304,7 +304,7 @@ def test_two_recipients_of_a_message_never_have_the_same_qid() -> None:
         index.decode(json.dumps(body))
 
 
-def test_the_longest_index_line_makes_a_record_that_the_journal_holds() -> None:
+def test_the_longest_index_line_fits_the_journal() -> None:
     address = "%" * 64 + "@" + ".".join(["a" * 61] * 4)
     texts = {name: "|" * most for name, most in (*index._WORDS.items(), *index._TEXTS.items())}
     last = {"qid": (1 << 31) - 1, "attempts": (1 << 31) - 1, "unknowns": (1 << 31) - 1, "size": (1 << 63) - 1}
@@ -336,7 +336,7 @@ async def test_an_index_line_that_is_refused_stops_no_other(tmp_path: Path) -> N
     assert look(rig).ok
 
 
-def test_no_due_time_of_an_index_is_later_than_the_longest_delay(tmp_path: Path) -> None:
+def test_no_index_due_time_exceeds_the_longest_delay(tmp_path: Path) -> None:
     late = line_of(due="2099-01-01T00:00:00Z")
     mail = exported(tmp_path / "mail", late, line_of(spid="0" * 16))
     tree = read_directory(Disk(), mail, now=FakeClock().now(), latest=START_MS + 1000)

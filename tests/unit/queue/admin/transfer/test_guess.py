@@ -160,7 +160,7 @@ async def test_nothing_is_guessed_where_the_manifest_can_be_read(rig: Rig) -> No
         guess(Disk(), rig.queue, rig.spool)
 
 
-async def test_a_segment_that_a_line_tells_of_is_missed_beside_a_damaged_line(rig: Rig) -> None:
+async def test_a_named_segment_is_missed_beside_a_damaged_line(rig: Rig) -> None:
     await at_work(rig)
     newest = rig.shard.ring.current
     assert newest is not None

@@ -350,7 +350,7 @@ async def test_the_next_start_names_the_events_of_an_import(tmp_path: Path) -> N
     await again.close()
 
 
-async def test_a_start_names_no_events_before_the_edit_that_it_found_is_durable(tmp_path: Path) -> None:
+async def test_a_start_names_events_after_a_durable_edit(tmp_path: Path) -> None:
     _, rig, path = await unnamed(tmp_path)
     again = Rig(rig.root)
     again.disk.fail("rename", "*MANIFEST*")

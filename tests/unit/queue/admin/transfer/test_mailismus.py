@@ -121,7 +121,7 @@ def test_diagnoses_with_stale_tails(tmp_path: Path, code: int, text: str, reply:
     assert (got.code, got.reply) == (code, reply)
 
 
-def test_a_stale_tail_is_cut_where_another_recipient_got_the_same_reply(tmp_path: Path) -> None:
+def test_a_stale_tail_is_cut_despite_equal_replies(tmp_path: Path) -> None:
     tree = made(tmp_path)
     tree.cluster("bounces", *(record("F97BB3A1", qid, retries=1, code=554) for qid in (1, 2)))
     tree.content("F97BB3A1")
@@ -177,7 +177,7 @@ def test_any_name_from_m_to_mqc_is_a_cluster_and_no_other(tmp_path: Path) -> Non
     assert [each.path.name for each in got.problems] == ["M1.mqc.bak"]
 
 
-def test_a_rewritten_cluster_beside_the_old_one_gives_each_record_once(tmp_path: Path) -> None:
+def test_a_rewritten_cluster_yields_each_record_once(tmp_path: Path) -> None:
     tree = made(tmp_path)
     tree.cluster("incoming", record(), record("F97BB3A2"))
     tree.cluster("deferred/T1795187940", record(retries=1, code=450))
@@ -311,7 +311,7 @@ def test_reading_changes_nothing(tmp_path: Path) -> None:
     assert image(tree.var) == before
 
 
-def test_what_is_kept_of_a_recipient_is_little_more_than_its_line(tmp_path: Path) -> None:
+def test_a_kept_recipient_costs_little_more_than_its_line(tmp_path: Path) -> None:
     """A million of them must fit in memory."""
     tree = made(tmp_path)
     tree.cluster("incoming", *(record(f"{number:08X}", 1) for number in range(0, 6000, 2)))
