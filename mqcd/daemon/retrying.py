@@ -33,8 +33,8 @@ MOST_REASON = 200
 """Characters of a reason that the log keeps."""
 
 
-class Tell(Protocol):
-    """Writes a line to the log."""
+class LogEvent(Protocol):
+    """Writes one event to the log."""
 
     def __call__(self, event: str, **fields: str | int) -> None: ...
 
@@ -132,11 +132,11 @@ def ask_retry(control: Path, retry: Retry) -> Mapping[str, object]:
 class Retrying:
     """The page /v1/retry, one request at a time."""
 
-    def __init__(self, store: QueueStore, deliverer: Deliverer, clock: Clock, tell: Tell) -> None:
+    def __init__(self, store: QueueStore, deliverer: Deliverer, clock: Clock, log_event: LogEvent) -> None:
         self._store = store
         self._deliverer = deliverer
         self._clock = clock
-        self._tell = tell
+        self._log_event = log_event
         self._turn = asyncio.Lock()
 
     async def page(self, request: Request) -> Answer:
@@ -160,5 +160,5 @@ class Retrying:
         self._deliverer.probe(found.domains)
         done = await self._store.expedite(retry.selection)
         fields = {name: str(value) for name, value in retry.fields().items()}
-        self._tell("retry", batch=batch, uid=uid, matched=done.matched, changed=done.changed, **fields)
+        self._log_event("retry", batch=batch, uid=uid, matched=done.matched, changed=done.changed, **fields)
         return {"batch": batch, "matched": done.matched, "changed": done.changed}

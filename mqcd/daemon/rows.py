@@ -1,4 +1,4 @@
-"""What delivery tells of itself, as the objects that /v1/lanes, /v1/destinations and /v1/stuck list. Pure.
+"""The state of delivery, as the objects that /v1/lanes, /v1/destinations and /v1/stuck list. Pure.
 
 Fields are an interface: they may be added to, never renamed. Durations end in `_ms`.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 from mqcd.deliver.health.watchdog import Stuck
 from mqcd.deliver.lanes.lane import LaneState
-from mqcd.ops.last_replies import Word
+from mqcd.ops.last_replies import LastReply
 from mqcd.top.data import MOST_DESTINATIONS
 
 
@@ -27,17 +27,19 @@ def lane_rows(lanes: Sequence[LaneState]) -> list[dict[str, object]]:
 
 
 def destination_rows(
-    lanes: Sequence[LaneState], oldest: Mapping[str, int], said: Mapping[str, Word], now: int
+    lanes: Sequence[LaneState], oldest: Mapping[str, int], replies: Mapping[str, LastReply], now: int
 ) -> list[dict[str, object]]:
     """The destinations that have mail, all their lanes together: the oldest mail first, then the most.
 
-    `oldest`: when the oldest mail of a destination was accepted, as far as that is known; `said`: the last
+    `oldest`: when the oldest mail of a destination was accepted, as far as that is known; `replies`: the last
     reply of each. Both in ms, as `now` is.
     """
     by_name: dict[str, list[LaneState]] = {name: [] for name in oldest}
     for lane in filter(has_mail, lanes):
         by_name.setdefault(lane.destination, []).append(lane)
-    rows = [_destination(name, each, oldest.get(name), said.get(name), now) for name, each in by_name.items()]
+    rows = [
+        _destination(name, each, oldest.get(name), replies.get(name), now) for name, each in by_name.items()
+    ]
     return sorted(rows, key=_badness)[:MOST_DESTINATIONS]
 
 
@@ -46,7 +48,7 @@ def _badness(row: Mapping[str, Any]) -> tuple[int, int, str]:
 
 
 def _destination(
-    name: str, lanes: Sequence[LaneState], oldest: int | None, word: Word | None, now: int
+    name: str, lanes: Sequence[LaneState], oldest: int | None, last: LastReply | None, now: int
 ) -> dict[str, object]:
     probes = [lane.probe_in_ms for lane in lanes if lane.suspended]
     rates = [lane.rate_in_ms for lane in lanes]
@@ -59,8 +61,8 @@ def _destination(
         "suspended": bool(probes) and len(probes) == len(lanes),
         "probe_in_ms": min(probes, default=0),
         "rate_in_ms": min(rates, default=0),
-        "reply": None if word is None else str(word.reply),
-        "reply_ms": None if word is None else max(now - word.at, 0),
+        "reply": None if last is None else str(last.reply),
+        "reply_ms": None if last is None else max(now - last.at, 0),
     }
 
 

@@ -1,21 +1,20 @@
 """One server: every part made and wired, and the order in which they start, reload and stop.
 
-Start: bind all ports, at which nobody is served yet, then the caller gives up what it had root for, then
-listen (the doors answer 4xx, /readyz 503), then the doors open, the rest of the queue is recovered, delivery
-and reports begin. Stop: doors and delivery together, then reports, then the queue, the pages last; each has a
-limit, all of it fits in 10 s. What was cut off is what a crash would have left: the next start recovers it.
+Start: bind all ports without serving them; the caller drops privileges; listen (the doors answer 4xx, /readyz
+503); open the doors; recover the rest of the queue; start delivery and reports. Stop: doors and delivery
+together, then reports, then the queue, the pages last. Each step has a limit; all fit in 10 s. What a
+limit cuts off is what a crash would have left: the next start recovers it.
 
-Settings read: all. Failures of a start: ConfigError (an address that cannot be had, with its place),
-StoreBusy, StoreDamaged; what was begun is stopped again by `stop`.
+Settings read: all. A start raises ConfigError (an address that cannot be bound, with its place in the file),
+StoreBusy, StoreDamaged; `stop` then stops what was started.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Container, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from http import HTTPStatus
 from pathlib import Path
 
 from mqcd.config.advice import Advice
@@ -26,9 +25,7 @@ from mqcd.core.ports import Clock, Observer, Resolver
 from mqcd.core.reply import Reply
 from mqcd.daemon.advised import Adviser
 from mqcd.daemon.changes import Changes, compare
-from mqcd.daemon.commands import Commands
 from mqcd.daemon.derived import (
-    breakdown_of,
     ops_hosts,
     options_of,
     own_names,
@@ -39,24 +36,16 @@ from mqcd.daemon.derived import (
 from mqcd.daemon.descriptors import Shares, divide, limit
 from mqcd.daemon.guard import Guard
 from mqcd.daemon.hashkey import hash_key
+from mqcd.daemon.observers import Observers
+from mqcd.daemon.pages import Pages
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.deliver.service import Deliverer
-from mqcd.disk.durable import Disk
-from mqcd.eventlog.lossy import LossyEvents
-from mqcd.eventlog.lossy_files import LossyFiles
 from mqcd.net.control_socket import ControlSocket
 from mqcd.net.dialer import SystemDialer
 from mqcd.net.resolver import DnsResolver
-from mqcd.ops.audit.audit import Audit
-from mqcd.ops.fanout import Fanout
-from mqcd.ops.http.pages import pages
-from mqcd.ops.http.server import Action, Answer, HttpServer, Page, Request
-from mqcd.ops.last_replies import LastWords
+from mqcd.ops.http.server import HttpServer
 from mqcd.ops.log.log import Log
-from mqcd.ops.log.observer import LogObserver
 from mqcd.ops.metrics.lag import LoopLag
-from mqcd.ops.metrics.meters import Meters
-from mqcd.ops.metrics.metrics import DeliveryFigures, Metrics, Omissions
 from mqcd.queue.read_only import ReadOnlyStore
 from mqcd.queue.store import ClusterStore
 from mqcd.report.task import ReportTask
@@ -84,7 +73,7 @@ _STARTING = Reply(code=451, status="4.3.2", text="Server is starting, try again 
 _READ_ONLY = Reply(code=451, status="4.3.2", text="This queue is read-only, try again later")
 _REPORTS, _LAG, _LOG = "the reporting task", "the loop's watch", "the log"
 _ADVICE = "the watch for advice"
-_BEST_EFFORT = "the log of refusals and connections"
+_LOSSY = "the log of refusals and connections"
 
 
 class Server:
@@ -111,19 +100,11 @@ class Server:
         """Why the server is not ready; "" when it is."""
         self._opened = False
         self.guard = Guard()
-        self._meters = Meters()
-        self._breakdown = breakdown_of(settings)
-        self._audit = Audit(settings.deliver, settings.report)
-        self._words = LastWords()
         schedule = schedule_of(settings)
         self._key = hash_key(settings.ops.events, conf)
         options = options_of(settings, schedule, self._key)
-        files = LossyFiles(Disk(), options.events, options.source, settings.queue.minfree)
-        self._best_effort = LossyEvents(files, clock, options.source.key)
-        told = (self._meters, self._breakdown, self._words, LogObserver(log_to), self._audit)
-        # A queue that is only read has an event log that others write.
-        written = () if settings.queue.read_only else (self._best_effort,)
-        observer = Fanout(*told, *written, *observers)
+        self._observers = Observers(settings, options, clock, log_to, observers)
+        observer = self._observers.all
         self.store: ClusterStore | ReadOnlyStore = (
             ReadOnlyStore(options) if settings.queue.read_only else ClusterStore(options, clock, observer)
         )
@@ -144,10 +125,22 @@ class Server:
         )
         self._adviser = Adviser(settings.ops.advice.rootpath, clock, self._advised)
         self._lag = LoopLag(clock)
-        self._metrics = self._make_metrics()
-        self._http = HttpServer(self._pages(), clock, ops_hosts(settings))
+        self._pages = Pages(
+            store=self.store,
+            deliverer=self.deliverer,
+            doors=self.doors,
+            adviser=self._adviser,
+            observers=self._observers,
+            lag=self._lag,
+            clock=clock,
+            log_event=self._log_event,
+            key=self._key,
+            not_ready=self.not_ready,
+            closed=lambda: "" if self._opened else self._state,
+        )
+        self._http = HttpServer(self._pages.for_ops(), clock, ops_hosts(settings))
         self._socket = ControlSocket(settings.ops.control.path, settings.ops.control.group)
-        self._control = HttpServer(self._control_pages(), clock, most=_COMMANDS)
+        self._control = HttpServer(self._pages.for_commands(), clock, most=_COMMANDS)
         self.ops_port = settings.ops.port
         """TCP port of the pages; the bound one once bound."""
 
@@ -197,8 +190,8 @@ class Server:
             with at:
                 await door.start()
             listener = door.settings
-            self._tell("listening", name=listener.name, address=listener.interface, port=door.port)
-        self._tell("listening", name="ops", address=ops.interface, port=self.ops_port)
+            self._log_event("listening", name=listener.name, address=listener.interface, port=door.port)
+        self._log_event("listening", name="ops", address=ops.interface, port=self.ops_port)
 
     def _doors_at_ports(self) -> Iterator[tuple[Door, AbstractContextManager[None]]]:
         for index, door in enumerate(self.doors):
@@ -212,7 +205,7 @@ class Server:
         except BaseException:
             bound.close()
             raise
-        self._tell("listening", name="control", address=str(self.settings.ops.control.path))
+        self._log_event("listening", name="control", address=str(self.settings.ops.control.path))
 
     async def open(self) -> None:
         """Let mail in, recover the rest of the queue, then deliver and report.
@@ -224,7 +217,7 @@ class Server:
             await self._listen_to_commands()
         await self._adviser.look()
         if not self.settings.queue.read_only:
-            self.guard.spawn(_BEST_EFFORT, self._best_effort.run())
+            self.guard.spawn(_LOSSY, self._observers.lossy.run())
         for door in self.doors:
             if self.settings.queue.read_only:
                 door.close_door(_READ_ONLY)
@@ -233,15 +226,15 @@ class Server:
         self._state = "starting: mail is taken, and what the last run left is being read"
         await self.store.recovered()
         if isinstance(self.store, ClusterStore):
-            # A queue that others may write to has changes that nobody here hears of.
-            self._metrics.open_ledger()
+            # Another server may write to a read-only queue: its ledger cannot balance here.
+            self._pages.metrics.open_ledger()
         self._opened = True
         await self.deliverer.start()
         self.guard.spawn(_REPORTS, self._reports.run())
         self.guard.spawn(_ADVICE, self._adviser.run())
         self.guard.adopt()
         self._state = ""
-        self._tell("ready")
+        self._log_event("ready")
 
     # ------------------------------------------------------------ while it runs
 
@@ -262,7 +255,7 @@ class Server:
         self.settings = changes.settings
         self._log.reload(self.settings.ops.log)
         self._http.hosts = ops_hosts(self.settings)
-        self._audit.reload(self.settings.deliver, self.settings.report)
+        self._observers.audit.reload(self.settings.deliver, self.settings.report)
         self._reports.reload(self.settings.report)
         self._advised(self._adviser.advice)
         for door, listener in zip(self.doors, self.settings.submit.listeners, strict=True):
@@ -291,7 +284,7 @@ class Server:
         begun = self._clock.monotonic()
         self._state = _STOPPING
         self.guard.stopping()
-        self._tell("stopping")
+        self._log_event("stopping")
         await self._within(
             GRACE_MS + _SETTLE_MS,
             "mail in and out",
@@ -302,16 +295,16 @@ class Server:
         await self.guard.end(_REPORTS)
         self._opened = False
         left = STOP_MS - (self._clock.monotonic() - begun)
-        self._best_effort.stop()
-        closing = asyncio.gather(self.store.close(), self.guard.ended(_BEST_EFFORT))
+        self._observers.lossy.stop()
+        closing = asyncio.gather(self.store.close(), self.guard.ended(_LOSSY))
         await self._within(left, "the queue", closing)
-        self._audit.close(_AUDIT_SECONDS)
+        self._observers.audit.close(_AUDIT_SECONDS)
         await self._http.stop()
         await self._control.stop()
         self._socket.close()
         await self.guard.end(_ADVICE)
         await self.guard.end(_LAG)
-        self._tell("stopped")
+        self._log_event("stopped")
         self._log.stop()
         await self.guard.ended(_LOG)
 
@@ -328,74 +321,7 @@ class Server:
         if not working.cancelled() and (error := working.exception()) is not None:
             log.error("%s did not stop cleanly: %s", what, error, exc_info=error)
 
-    # ------------------------------------------------------------ pages and lines
-
-    def _make_metrics(self) -> Metrics:
-        return Metrics(
-            self._clock,
-            self._meters,
-            self.store,
-            breakdown=self._breakdown,
-            engine=self.store.engine if isinstance(self.store, ClusterStore) else None,
-            delivery=self._delivery,
-            advice=self._adviser.counts,
-            listeners=lambda: {door.settings.name: door.sessions for door in self.doors},
-            loop_lag_ms=self._lag.worst_ms,
-            omissions=self._omissions,
-        )
-
-    def _omissions(self) -> Omissions:
-        return Omissions(
-            log_lines=self._log.lost,
-            audit_lines=self._audit.lost,
-            events=self._best_effort.missing,
-        )
-
-    def _pages(self) -> Mapping[str, Page]:
-        made = dict(pages(self._metrics, self.not_ready, self._lag.worst_ms))
-        made["/metrics"] = self._when_open(made["/metrics"])
-        return made
-
-    def _control_pages(self) -> Mapping[str, Page | Action]:
-        """All pages: not everybody who can reach a TCP port may see whose mail goes where."""
-        commands = Commands(
-            store=self.store,
-            deliverer=self.deliverer,
-            adviser=self._adviser,
-            breakdown=self._breakdown,
-            words=self._words,
-            clock=self._clock,
-            tell=self._tell,
-            key=self._key,
-        )
-        made: dict[str, Page | Action] = dict(self._pages())
-        for path, page in commands.pages().items():
-            made[path] = self._when_open(page) if callable(page) else Action(self._when_open(page.page))
-        return made
-
-    def _when_open(self, page: Page) -> Page:
-        """Figures of a queue that is not open would be noughts, which are not true."""
-
-        def answer(request: Request) -> Answer | Awaitable[Answer]:
-            if self._opened:
-                return page(request)
-            return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=f"{self._state}\n".encode())
-
-        return answer
-
-    def _delivery(self, sites: Container[str]) -> DeliveryFigures:
-        gauges = self.deliverer.gauges(sites)
-        return DeliveryFigures(
-            lanes=gauges.lanes,
-            suspended=self.deliverer.suspended,
-            stuck=sum(each.recipients for each in self.deliverer.stuck()),
-            connections=gauges.connections,
-            site_connections=gauges.site_connections,
-            waiting=gauges.waiting,
-            oldest=gauges.oldest,
-        )
-
-    def _tell(self, event: str, **fields: str | int) -> None:
+    def _log_event(self, event: str, **fields: str | int) -> None:
         if self._log.threshold <= logging.INFO:
             at = format_time(self._clock.now())
             self._log.event(lambda: {"at": at, "level": "info", "event": event, **fields})

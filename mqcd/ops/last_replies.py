@@ -1,7 +1,7 @@
-"""What each destination said last to put mail off or refuse it. An observer.
+"""The last reply by which each destination deferred or refused mail. An observer.
 
-For whoever looks at a destination that does not get on: the reason, before they ask for a log. Bounded: of
-more than MOST destinations those that said something last are remembered.
+`top` shows it beside a destination, so that the reason need not be searched in the log. Bounded: of more
+than MOST destinations the most recent are kept.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from mqcd.core.reply import Reply
 MOST = 1000
 
 
-class Word(NamedTuple):
+class LastReply(NamedTuple):
     """One reply, and when it came, ms."""
 
     at: int
     reply: Reply
 
 
-class LastWords(NullObserver):
+class LastReplies(NullObserver):
     """`core.ports.Observer` that remembers replies."""
 
     def __init__(self) -> None:
-        self._said: dict[str, Word] = {}
+        self._by_name: dict[str, LastReply] = {}
 
     @property
-    def said(self) -> Mapping[str, Word]:
+    def by_name(self) -> Mapping[str, LastReply]:
         """By destination."""
-        return self._said
+        return self._by_name
 
     def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
-        """Remembered."""
-        self._remember(at, verdict)
+        """Kept."""
+        self._keep(at, verdict)
 
     def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
-        """Remembered."""
-        self._remember(at, verdict)
+        """Kept."""
+        self._keep(at, verdict)
 
     def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
-        """Remembered."""
-        self._remember(at, verdict)
+        """Kept."""
+        self._keep(at, verdict)
 
-    def _remember(self, at: int, verdict: Deferred | Bounced | Expired) -> None:
+    def _keep(self, at: int, verdict: Deferred | Bounced | Expired) -> None:
         destination = verdict.attempt.destination
-        # Taken out first: a dictionary's order is then the order of speaking.
-        self._said.pop(destination, None)
-        self._said[destination] = Word(at, verdict.reply)
-        if len(self._said) > MOST:
-            del self._said[next(iter(self._said))]
+        # Removed first: a dictionary keeps the order of insertion, so the first is the oldest.
+        self._by_name.pop(destination, None)
+        self._by_name[destination] = LastReply(at, verdict.reply)
+        if len(self._by_name) > MOST:
+            del self._by_name[next(iter(self._by_name))]

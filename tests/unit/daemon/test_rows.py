@@ -11,7 +11,7 @@ from mqcd.core.reply import Reply
 from mqcd.daemon.rows import destination_rows, lane_rows, stuck_rows
 from mqcd.deliver.health.watchdog import Kind, Stuck
 from mqcd.deliver.lanes.lane import LaneState
-from mqcd.ops.last_replies import Word
+from mqcd.ops.last_replies import LastReply
 from tests.unit.daemon.support import running
 
 LANE = LaneState(
@@ -89,7 +89,7 @@ def test_the_longest_stuck_comes_first() -> None:
 
 
 def test_destinations_are_listed_with_lanes_oldest_mail_first() -> None:
-    word = Word(900, Reply(code=450, status="4.2.1", text="busy"))
+    word = LastReply(900, Reply(code=450, status="4.2.1", text="busy"))
     dead = replace(LANE, destination="dead.example", waiting=0, connections=0, suspended=True, probe_in_ms=70)
     rows = destination_rows(
         [
