@@ -125,19 +125,7 @@ class Server:
         )
         self._adviser = Adviser(settings.ops.advice.rootpath, clock, self._advised)
         self._lag = LoopLag(clock)
-        self._pages = Pages(
-            store=self.store,
-            deliverer=self.deliverer,
-            doors=self.doors,
-            adviser=self._adviser,
-            observers=self._observers,
-            lag=self._lag,
-            clock=clock,
-            log_event=self._log_event,
-            key=self._key,
-            not_ready=self.not_ready,
-            closed=lambda: "" if self._opened else self._state,
-        )
+        self._pages = self._make_pages()
         self._http = HttpServer(self._pages.for_ops(), clock, ops_hosts(settings))
         self._socket = ControlSocket(settings.ops.control.path, settings.ops.control.group)
         self._control = HttpServer(self._pages.for_commands(), clock, most=_COMMANDS)
@@ -160,6 +148,21 @@ class Server:
             )
             for listener in settings.submit.listeners
         ]
+
+    def _make_pages(self) -> Pages:
+        return Pages(
+            store=self.store,
+            deliverer=self.deliverer,
+            doors=self.doors,
+            adviser=self._adviser,
+            observers=self._observers,
+            lag=self._lag,
+            clock=self._clock,
+            log_event=self._log_event,
+            key=self._key,
+            not_ready=self.not_ready,
+            closed=lambda: "" if self._opened else self._state,
+        )
 
     def _trusts(self, envelope: Envelope) -> bool:
         """Whether the listener that took a message trusts its client; one that is gone trusts nobody."""
