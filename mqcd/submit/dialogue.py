@@ -1,13 +1,14 @@
-"""The SMTP session without its socket: command lines in, replies out (RFC 5321). Pure.
+"""One SMTP session without its socket: command lines in, replies out (RFC 5321). Pure.
 
-`Dialogue.command` takes one line, gives the octets to send, and says in `then` what comes next. The
-commands are a table; each is a short function. Whoever drives it reads content when `then` says so,
-and calls `sent` when that message has had its reply.
+`states.TABLE` says for each state and event which state follows, or which reply refuses the command there;
+`_move` alone changes the state, and raises IllegalTransition for what the table does not have. `command`
+takes one line and returns the reply's octets. In state CONTENT the caller reads the content, replies to it
+and calls `sent`; in state CLOSED it closes the connection.
 
-Every refusal is told to `refused` with its reason. Bad commands (not known, malformed, out of order)
-count towards maxbadreqs; refused addresses do not, nor do commands that a pipelining client sent
-before it could know that its MAIL was refused (RFC 2920, 3.1). Recipients that are refused for good count by
-themselves: more than MAX_REFUSED over one connection end it, which no list of mail is but one of guesses.
+`refused` is called with each refusal and its reason. Bad commands (not known, malformed, out of order) count
+towards maxbadreqs; refused addresses do not, nor do commands that a pipelining client sent before it could
+know that its MAIL was refused (RFC 2920, 3.1): that is state REFUSED. Recipients that are refused for good
+count by themselves: more than MAX_REFUSED over one connection end it, since only guessing has so many.
 
 Settings read: maxmsgsize, maxrecips, maxmessages, maxbadreqs, and those of `rules`.
 """
@@ -17,7 +18,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum, auto
 
 from mqcd.core.address import parse_path
 from mqcd.core.display import printable
@@ -28,6 +28,7 @@ from mqcd.submit.parameters import NO_PARAMETERS, MailParameters, parse_mail, pa
 from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.received import clean_helo
 from mqcd.submit.rules import Rules
+from mqcd.submit.states import Event, IllegalTransition, State, following
 
 MAX_ENVELOPE = 2 * 1024 * 1024
 """Octets of recipients and their parameters in one message, whatever maxrecips says: an endless list
@@ -62,10 +63,7 @@ _TOO_MANY_BAD = Reply(code=421, status="4.7.0", text="Too many bad commands, clo
 _TOO_MANY_REFUSED = Reply(code=421, status="4.7.0", text="Too many refused recipients, closing")
 _TOO_MANY_MESSAGES = Reply(code=421, status="4.7.0", text="Too many messages over one connection, closing")
 _TOO_MANY_RECIPIENTS = Reply(code=452, status="4.5.3", text="Too many recipients, send the rest separately")
-_HELLO_FIRST = Reply(code=503, status="5.5.1", text="Say EHLO first")
 _NEED_NAME = Reply(code=501, status="5.5.4", text="Say which host you are")
-_NESTED = Reply(code=503, status="5.5.1", text="A message is already begun, RSET or DATA")
-_NO_MAIL = Reply(code=503, status="5.5.1", text="MAIL comes first")
 _NO_RECIPIENT = Reply(code=554, status="5.5.1", text="No valid recipients")
 _NO_ARGUMENT = Reply(code=501, status="5.5.4", text="No argument is allowed here")
 _MAIL_SYNTAX = Reply(code=501, status="5.5.4", text="Syntax: MAIL FROM:<address>")
@@ -75,17 +73,6 @@ _BAD_RECIPIENT = Reply(code=501, status="5.1.3", text="Bad recipient address syn
 _NULL_RECIPIENT = Reply(code=501, status="5.1.3", text="The null address takes no mail")
 _NEEDS_UTF8 = Reply(code=553, status="5.6.7", text="Non-ASCII address needs SMTPUTF8")
 TOO_LARGE = Reply(code=552, status="5.3.4", text="Message is larger than this server takes")
-
-
-class Then(Enum):
-    """What follows the reply."""
-
-    COMMAND = auto()
-    """The next command."""
-    CONTENT = auto()
-    """The message's content, up to its end."""
-    CLOSE = auto()
-    """The connection ends."""
 
 
 @dataclass(slots=True)
@@ -106,7 +93,6 @@ class Dialogue:
     __slots__ = (
         "_bad",
         "_client",
-        "_excused",
         "_listener",
         "_refused",
         "_rules",
@@ -117,7 +103,7 @@ class Dialogue:
         "esmtp",
         "helo",
         "messages",
-        "then",
+        "state",
         "transaction",
     )
 
@@ -134,31 +120,45 @@ class Dialogue:
         self._bad = 0
         self._turned_down = 0
         self._secret = False
-        self._excused = False
         self.helo = ""
         """The name that the client gave, cleaned; "" before it did."""
         self.esmtp = False
         self.messages = 0
         """Messages whose content was sent, taken or not."""
-        self.then = Then.COMMAND
-        """What follows the last reply."""
+        self.state = State.START
         self.transaction: Transaction | None = None
         """The message being announced."""
 
     def command(self, line: bytes) -> bytes:
         """The reply to one command line (without its CRLF)."""
-        self.then = Then.COMMAND
         if _CONTROLS.search(line) is not None:
             return self.bad(_CONTROL_REPLY)
         verb, _, argument = line.partition(b" ")
-        act = _COMMANDS.get(verb.upper())
-        if act is None:
+        known = _COMMANDS.get(verb.upper())
+        if known is None:
             return self._unknown(verb)
         try:
             text = argument.decode()
         except UnicodeDecodeError:
             return self.bad(_NOT_UTF8)
+        event, act = known
+        then = following(self.state, event)
+        if isinstance(then, Reply):
+            return self._out_of_order(then)
         return act(self, text.strip(" \t"))
+
+    def _move(self, event: Event) -> None:
+        """Change the state. Raises IllegalTransition."""
+        then = following(self.state, event)
+        if isinstance(then, Reply):
+            raise IllegalTransition(f"{event.name} in state {self.state.name}")
+        self.state = then
+        if then is not State.ENVELOPE and then is not State.CONTENT:
+            self.transaction = None
+
+    def drop(self) -> None:
+        """Give up the message that is begun; commands that the client has sent for it are refused."""
+        self._move(Event.DROP)
 
     def _unknown(self, verb: bytes) -> bytes:
         """A word that is no command; it alone is logged, for secrets may follow it."""
@@ -169,11 +169,17 @@ class Dialogue:
             shown = f"{shown[:_MAX_VERB]}..."
         return self.bad(_UNKNOWN, command=printable(shown))
 
+    @property
+    def begun(self) -> Transaction:
+        """The message that is begun. Raises IllegalTransition where none is."""
+        if self.transaction is None:
+            raise IllegalTransition(f"no message is begun in state {self.state.name}")
+        return self.transaction
+
     def sent(self) -> None:
         """The content of the transaction has had its reply: the next message may begin."""
         self.messages += 1
-        self.then = Then.COMMAND
-        self._reset()
+        self._move(Event.SENT)
 
     def refuse(self, reason: Reason, reply: Reply, recipient: str = "", command: str = "") -> bytes:
         """Report a refusal; gives the reply's octets. `command` is what was not recognised."""
@@ -196,8 +202,7 @@ class Dialogue:
         """Refuse a recipient, and count it: one too many ends the connection."""
         self._turned_down += reply.permanent
         if self._turned_down > MAX_REFUSED * (100 if self._may_relay() else 1):
-            self.then = Then.CLOSE
-            return self.refuse(Reason.REFUSALS, _TOO_MANY_REFUSED, recipient)
+            return self._close(Reason.REFUSALS, _TOO_MANY_REFUSED, recipient)
         return self.refuse(reason, reply, recipient)
 
     def _may_relay(self) -> bool:
@@ -210,13 +215,13 @@ class Dialogue:
         self._bad += 1
         limit = self._rules.settings.maxbadreqs
         if limit and self._bad > limit:
-            self.then = Then.CLOSE
-            return self.refuse(Reason.BAD_COMMANDS, _TOO_MANY_BAD, command=command)
+            return self._close(Reason.BAD_COMMANDS, _TOO_MANY_BAD, command=command)
         return self.refuse(reason, reply, command=command)
 
-    def _reset(self) -> None:
-        self.transaction = None
-        self._excused = False
+    def _close(self, reason: Reason, reply: Reply, recipient: str = "", command: str = "") -> bytes:
+        octets = self.refuse(reason, reply, recipient, command)
+        self._move(Event.CLOSE)
+        return octets
 
     def _ehlo(self, argument: str) -> bytes:
         return self._greet(argument, True)
@@ -227,24 +232,20 @@ class Dialogue:
     def _greet(self, argument: str, esmtp: bool) -> bytes:
         if not argument:
             return self.bad(_NEED_NAME)
-        self._reset()
+        self._move(Event.HELLO)
         self.helo = clean_helo(argument)
         self.esmtp = esmtp
         return self._rules.ehlo if esmtp else self._rules.helo
 
     def _mail(self, argument: str) -> bytes:
-        if not self.helo:
-            return self.bad(_HELLO_FIRST, Reason.SEQUENCE)
-        if self.transaction is not None:
-            return self.bad(_NESTED, Reason.SEQUENCE)
-        self._excused = True
+        # Refused until it is taken.
+        self._move(Event.DROP)
         closed = self._rules.gate.closed
         if closed is not None:
             return self.refuse(Reason.CLOSED, closed)
         limit = self._rules.settings.maxmessages
         if limit and self.messages >= limit:
-            self.then = Then.CLOSE
-            return self.refuse(Reason.MESSAGES, _TOO_MANY_MESSAGES)
+            return self._close(Reason.MESSAGES, _TOO_MANY_MESSAGES)
         syntax = _FROM.match(argument)
         if syntax is None:
             return self.bad(_MAIL_SYNTAX)
@@ -261,18 +262,18 @@ class Dialogue:
             return self.bad(error.reply)
         if not sender.isascii() and not parameters.smtputf8:
             return self.refuse(Reason.SENDER, _NEEDS_UTF8)
-        self.transaction = Transaction(self._rules.policy.complete(sender), parameters)
+        transaction = Transaction(self._rules.policy.complete(sender), parameters)
+        self._move(Event.MAIL)
+        self.transaction = transaction
         limit = self._rules.settings.maxmsgsize
         if limit and parameters.size > limit:
-            answer = self.refuse(Reason.SIZE, TOO_LARGE)
-            self.transaction = None
-            return answer
+            octets = self.refuse(Reason.SIZE, TOO_LARGE)
+            self.drop()
+            return octets
         return _SENDER_OK
 
     def _rcpt(self, argument: str) -> bytes:
-        transaction = self.transaction
-        if transaction is None:
-            return self._out_of_order(_NO_MAIL)
+        transaction = self.begun
         syntax = _TO.match(argument)
         if syntax is None:
             return self.bad(_RCPT_SYNTAX)
@@ -315,24 +316,21 @@ class Dialogue:
     def _data(self, argument: str) -> bytes:
         if argument:
             return self.bad(_NO_ARGUMENT)
-        transaction = self.transaction
-        if transaction is None:
-            return self._out_of_order(_NO_MAIL)
-        if not transaction.recipients:
+        if not self.begun.recipients:
             # The client may have pipelined DATA behind recipients that were all refused.
             return self.refuse(Reason.SEQUENCE, _NO_RECIPIENT)
-        self.then = Then.CONTENT
+        self._move(Event.DATA)
         return _GO_AHEAD
 
     def _out_of_order(self, reply: Reply) -> bytes:
-        if self._excused:
+        if self.state is State.REFUSED:
             return self.refuse(Reason.SEQUENCE, reply)
         return self.bad(reply, Reason.SEQUENCE)
 
     def _rset(self, argument: str) -> bytes:
         if argument:
             return self.bad(_NO_ARGUMENT)
-        self._reset()
+        self._move(Event.RSET)
         return _RESET
 
     def _noop(self, argument: str) -> bytes:
@@ -347,19 +345,19 @@ class Dialogue:
     def _quit(self, argument: str) -> bytes:
         if argument:
             return self.bad(_NO_ARGUMENT)
-        self.then = Then.CLOSE
+        self._move(Event.QUIT)
         return f"221 2.0.0 {self._rules.host} closing\r\n".encode()
 
 
-_COMMANDS: dict[bytes, Callable[[Dialogue, str], bytes]] = {
-    b"EHLO": Dialogue._ehlo,
-    b"HELO": Dialogue._helo,
-    b"MAIL": Dialogue._mail,
-    b"RCPT": Dialogue._rcpt,
-    b"DATA": Dialogue._data,
-    b"RSET": Dialogue._rset,
-    b"NOOP": Dialogue._noop,
-    b"VRFY": Dialogue._vrfy,
-    b"HELP": Dialogue._help,
-    b"QUIT": Dialogue._quit,
+_COMMANDS: dict[bytes, tuple[Event, Callable[[Dialogue, str], bytes]]] = {
+    b"EHLO": (Event.HELLO, Dialogue._ehlo),
+    b"HELO": (Event.HELLO, Dialogue._helo),
+    b"MAIL": (Event.MAIL, Dialogue._mail),
+    b"RCPT": (Event.RCPT, Dialogue._rcpt),
+    b"DATA": (Event.DATA, Dialogue._data),
+    b"RSET": (Event.RSET, Dialogue._rset),
+    b"NOOP": (Event.OTHER, Dialogue._noop),
+    b"VRFY": (Event.OTHER, Dialogue._vrfy),
+    b"HELP": (Event.OTHER, Dialogue._help),
+    b"QUIT": (Event.QUIT, Dialogue._quit),
 }

@@ -28,9 +28,10 @@ from mqcd.config.settings import BareNewline
 from mqcd.core.errors import ConnectFailed
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
-from mqcd.submit.dialogue import Dialogue, Then
+from mqcd.submit.dialogue import Dialogue
 from mqcd.submit.intake import FAULT, Intake, Peer, take_message
 from mqcd.submit.policy import Reason
+from mqcd.submit.states import State
 from mqcd.submit.wire import BadLine, Interrupted, Wire
 
 log = logging.getLogger(__name__)
@@ -179,7 +180,7 @@ class Session(SMTP):
         """Answer one command, if there is one; False when there is nothing left to do before more comes."""
         dialogue = self._dialogue
         wire = self.wire
-        if dialogue.then is Then.CONTENT:
+        if dialogue.state is State.CONTENT:
             if wire.held:
                 self._content = self.loop.create_task(self._take_content())
             elif wire.at_end:
@@ -188,7 +189,6 @@ class Session(SMTP):
         try:
             line = wire.next_line()
         except BadLine as error:
-            dialogue.then = Then.COMMAND
             self._out.append(dialogue.bad(Reply(code=500, status="5.5.2", text=str(error))))
         else:
             if line is None:
@@ -196,15 +196,19 @@ class Session(SMTP):
                     self._end()
                 return False
             self._out.append(self._answer(line))
-        if dialogue.then is Then.CLOSE:
+        self._after_command()
+        # Most clients wait for each reply: without this look every command would cost a second turn.
+        return not self._ended and (wire.held > 0 or wire.at_end)
+
+    def _after_command(self) -> None:
+        state = self._dialogue.state
+        if state is State.CLOSED:
             self._end()
-        elif dialogue.then is Then.CONTENT and wire.held:
+        elif state is State.CONTENT and self.wire.held:
             # What lies behind DATA already is content that would be read as commands, had DATA been
             # refused, or commands that would be read as content (RFC 2920, 3.1: DATA ends a group).
             self._out.pop()
             self._end(Reason.SEQUENCE, _TOO_EARLY)
-        # Most clients wait for each reply: without this look every command would cost a second turn.
-        return not self._ended and (wire.held > 0 or wire.at_end)
 
     def _answer(self, line: bytes) -> bytes:
         dialogue = self._dialogue
@@ -212,8 +216,7 @@ class Session(SMTP):
             return dialogue.command(line)
         except Exception:
             log.exception("a command failed because of a fault", extra=self._told)
-            dialogue.transaction = None
-            dialogue.then = Then.COMMAND
+            dialogue.drop()
             return dialogue.refuse(Reason.FAULT, FAULT)
 
     async def _take_content(self) -> None:

@@ -176,9 +176,7 @@ async def take_message(intake: Intake, dialogue: Dialogue, wire: Wire, peer: Pee
     Raises ConnectFailed when the client leaves and Interrupted when the session is ended: nothing is
     kept of the message then. Any other failure is a reply.
     """
-    transaction = dialogue.transaction
-    if transaction is None:
-        raise ValueError("content without a transaction")
+    transaction = dialogue.begun
     settings = intake.rules.settings
     normalize = settings.bare_newline is BareNewline.NORMALIZE
     stream = Stream(wire, settings.maxmsgsize, settings.maxhops, normalize=normalize)

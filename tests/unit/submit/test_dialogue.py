@@ -9,9 +9,10 @@ import pytest
 from mqcd.core.model import Body
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
-from mqcd.submit.dialogue import MAX_ENVELOPE, MAX_REFUSED, Dialogue, Then
+from mqcd.submit.dialogue import MAX_ENVELOPE, MAX_REFUSED, Dialogue
 from mqcd.submit.policy import Reason, relay_policy
 from mqcd.submit.rules import Gate, Rules
+from mqcd.submit.states import TABLE, Event, IllegalTransition, State
 from tests.unit.submit.support import LOOPBACK, server
 
 EHLO = "EHLO client.example"
@@ -41,6 +42,36 @@ class Desk:
     def reasons(self) -> list[str]:
         """Why it refused, in order."""
         return [refusal.reason for refusal in self.refusals]
+
+
+def test_every_state_before_the_content_has_every_command() -> None:
+    open_states = [row for state, row in TABLE.items() if state not in (State.CONTENT, State.CLOSED)]
+    assert all(set(row) == set(Event) - {Event.SENT} for row in open_states)
+
+
+@pytest.mark.parametrize("lines", [(EHLO, MAIL, RCPT, "DATA"), ("QUIT",)])
+def test_no_command_is_legal_in_content_or_once_closed(lines: tuple[str, ...]) -> None:
+    desk = Desk()
+    desk.say(*lines)
+    for command in ("EHLO x", MAIL, RCPT, "DATA", "RSET", "QUIT", "NOOP"):
+        with pytest.raises(IllegalTransition):
+            desk.say(command)
+
+
+def test_only_content_can_be_sent() -> None:
+    desk = Desk()
+    for line in (EHLO, MAIL, RCPT):
+        desk.say(line)
+        with pytest.raises(IllegalTransition):
+            desk.dialogue.sent()
+
+
+def test_a_dropped_message_leaves_its_commands_excused() -> None:
+    desk = Desk(maxbadreqs=1)
+    desk.say(EHLO, MAIL)
+    desk.dialogue.drop()
+    assert desk.say(RCPT, RCPT, "DATA").startswith("503 5.5.1 ")
+    assert desk.say(MAIL, RCPT, "DATA").startswith("354 ")
 
 
 def test_ehlo_offers_what_the_settings_say() -> None:
@@ -75,7 +106,7 @@ def test_a_message() -> None:
     assert desk.say(RCPT + " NOTIFY=NEVER").startswith("250 2.1.5 ")
     assert desk.say("rcpt to: <two@example.com>").startswith("250 2.1.5 ")
     assert desk.say("DATA").startswith("354 ")
-    assert desk.dialogue.then is Then.CONTENT
+    assert desk.dialogue.state is State.CONTENT
     transaction = desk.dialogue.transaction
     assert transaction is not None
     assert transaction.sender == "from@example.net"
@@ -195,7 +226,7 @@ def test_messages_are_limited() -> None:
     desk.say(EHLO, MAIL, RCPT, "DATA")
     desk.dialogue.sent()
     assert desk.say(MAIL).startswith("421 4.7.0 ")
-    assert desk.dialogue.then is Then.CLOSE
+    assert desk.dialogue.state is State.CLOSED
 
 
 def test_bad_commands_are_limited() -> None:
@@ -204,7 +235,7 @@ def test_bad_commands_are_limited() -> None:
     assert desk.say("DATA").startswith("503 ")
     assert desk.say("BAZ").startswith("500 ")
     assert desk.say("BAR").startswith("421 4.7.0 ")
-    assert desk.dialogue.then is Then.CLOSE
+    assert desk.dialogue.state is State.CLOSED
     assert desk.reasons == [Reason.SYNTAX, Reason.SEQUENCE, Reason.SYNTAX, Reason.BAD_COMMANDS]
 
 
@@ -217,7 +248,7 @@ def test_what_was_pipelined_behind_a_refused_mail_is_not_bad() -> None:
     desk = Desk(maxmsgsize=10, maxbadreqs=1)
     desk.say(EHLO, MAIL + " SIZE=11")
     assert desk.say(RCPT, RCPT, RCPT, "DATA").startswith("503 5.5.1 ")
-    assert desk.dialogue.then is Then.COMMAND
+    assert desk.dialogue.state is State.REFUSED
 
 
 def test_refused_recipients_are_not_bad_commands() -> None:
@@ -291,7 +322,7 @@ def test_refused_recipients_of_a_stranger_end_the_session() -> None:
     for _ in range(MAX_REFUSED):
         assert desk.say("RCPT TO:<a@elsewhere.example>").startswith("554 ")
     assert desk.say("RCPT TO:<a@elsewhere.example>").startswith("421 4.7.0 ")
-    assert desk.dialogue.then is Then.CLOSE
+    assert desk.dialogue.state is State.CLOSED
     assert desk.reasons[-1] == Reason.REFUSALS
 
 

@@ -1,0 +1,111 @@
+"""The states of an SMTP session at the door and the events that change them, as one table. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+
+from mqcd.core.reply import Reply
+
+_HELLO_FIRST = Reply(code=503, status="5.5.1", text="Say EHLO first")
+_NESTED = Reply(code=503, status="5.5.1", text="A message is already begun, RSET or DATA")
+_NO_MAIL = Reply(code=503, status="5.5.1", text="MAIL comes first")
+
+
+class State(Enum):
+    """Where a session stands."""
+
+    START = auto()
+    """Greeted by us alone."""
+    READY = auto()
+    """EHLO or HELO taken; no message is begun."""
+    REFUSED = auto()
+    """The last MAIL was refused, and the client may not know it yet."""
+    ENVELOPE = auto()
+    """MAIL taken; recipients follow."""
+    CONTENT = auto()
+    """354 sent; the content follows, up to its end."""
+    CLOSED = auto()
+    """The last reply is given."""
+
+
+class Event(Enum):
+    """What changes a state: a command that is taken, or one of the last three."""
+
+    HELLO = auto()
+    MAIL = auto()
+    RCPT = auto()
+    DATA = auto()
+    RSET = auto()
+    OTHER = auto()
+    """NOOP, VRFY, HELP."""
+    QUIT = auto()
+    DROP = auto()
+    """MAIL is refused, or the message begun is given up."""
+    SENT = auto()
+    """The content has had its reply."""
+    CLOSE = auto()
+    """The client has gone too far."""
+
+
+TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
+    State.START: {
+        Event.HELLO: State.READY,
+        Event.MAIL: _HELLO_FIRST,
+        Event.RCPT: _NO_MAIL,
+        Event.DATA: _NO_MAIL,
+        Event.RSET: State.START,
+        Event.OTHER: State.START,
+        Event.QUIT: State.CLOSED,
+        Event.DROP: State.START,
+        Event.CLOSE: State.CLOSED,
+    },
+    State.READY: {
+        Event.HELLO: State.READY,
+        Event.MAIL: State.ENVELOPE,
+        Event.RCPT: _NO_MAIL,
+        Event.DATA: _NO_MAIL,
+        Event.RSET: State.READY,
+        Event.OTHER: State.READY,
+        Event.QUIT: State.CLOSED,
+        Event.DROP: State.REFUSED,
+        Event.CLOSE: State.CLOSED,
+    },
+    State.REFUSED: {
+        Event.HELLO: State.READY,
+        Event.MAIL: State.ENVELOPE,
+        Event.RCPT: _NO_MAIL,
+        Event.DATA: _NO_MAIL,
+        Event.RSET: State.READY,
+        Event.OTHER: State.REFUSED,
+        Event.QUIT: State.CLOSED,
+        Event.DROP: State.REFUSED,
+        Event.CLOSE: State.CLOSED,
+    },
+    State.ENVELOPE: {
+        Event.HELLO: State.READY,
+        Event.MAIL: _NESTED,
+        Event.RCPT: State.ENVELOPE,
+        Event.DATA: State.CONTENT,
+        Event.RSET: State.READY,
+        Event.OTHER: State.ENVELOPE,
+        Event.QUIT: State.CLOSED,
+        Event.DROP: State.REFUSED,
+        Event.CLOSE: State.CLOSED,
+    },
+    State.CONTENT: {Event.SENT: State.READY},
+    State.CLOSED: {},
+}
+"""For each state and event the state that follows, or the reply to a command that is out of order."""
+
+
+class IllegalTransition(RuntimeError):
+    """An event that its state does not have. Fault: ours."""
+
+
+def following(state: State, event: Event) -> State | Reply:
+    """The state that follows, or the reply to a command that is out of order. Raises IllegalTransition."""
+    then = TABLE[state].get(event)
+    if then is None:
+        raise IllegalTransition(f"{event.name} in state {state.name}")
+    return then
