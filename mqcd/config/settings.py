@@ -163,7 +163,7 @@ class QueueSettings:
         "milliseconds",
     )
     prune_graceperiod: int = setting(
-        7 * DAY, "age from which a spool file that nobody owns is removed", "milliseconds"
+        7 * DAY, "age from which a spool file that is none of the queue's is removed", "milliseconds"
     )
     read_only: bool = setting(False, "look only: no mail is accepted, tried or changed")
     minfree: int = setting(256 * MIB, "free octets on each file system below which the door answers 4xx")

@@ -119,11 +119,11 @@ class ClusterStore:
     async def _bring_in(self, shard: Shard, checkpointer: Checkpointer, backlog: Backlog) -> None:
         """What the last run left, while new mail is taken; then claims open."""
         try:
-            sweep = await bring_in(shard, backlog)
+            await bring_in(shard, backlog)
         except OSError as error:
             raise StoreUnavailable(f"the journal cannot be read: {describe(error)}") from error
         shard.ready = True
-        checkpointer.start(sweep)
+        checkpointer.start()
         shard.notify()
 
     async def recovered(self) -> None:
@@ -167,9 +167,7 @@ class ClusterStore:
     def reserve(self, several: bool) -> int:
         """A SPID; see the port."""
         shard = self._live.shard
-        spid = shard.spids.next(shard.time.wall(), several)
-        shard.drafts.reserve(spid)
-        return spid
+        return shard.spids.next(shard.time.wall(), several)
 
     def refusing(self) -> str:
         """Why no mail is taken now; "" when it is. Space is looked at once a second at most."""
@@ -195,17 +193,13 @@ class ClusterStore:
         """Take responsibility for a message."""
         live = self._live
         pressure = live.pressure
-        try:
-            if pressure.high:
-                await pressure.ease()
-            if why := self.refusing():
-                raise StoreUnavailable(why)
-            small = live.staging.in_memory(submission)
-            if small is not None:
-                return await pressure.through(lambda: live.writer.accept(small))
-        except BaseException:
-            live.shard.drafts.end(submission.envelope.spid)
-            raise
+        if pressure.high:
+            await pressure.ease()
+        if why := self.refusing():
+            raise StoreUnavailable(why)
+        small = live.staging.in_memory(submission)
+        if small is not None:
+            return await pressure.through(lambda: live.writer.accept(small))
         staged = await live.staging.stage(submission)
         return await self._see_through([staged], lambda: pressure.through(lambda: live.writer.accept(staged)))
 

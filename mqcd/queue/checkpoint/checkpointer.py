@@ -17,16 +17,15 @@ from typing import cast
 from mqcd.core.errors import MqcdError, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.disk.durable import describe
-from mqcd.queue.checkpoint.counting import Counting
 from mqcd.queue.checkpoint.evacuation import Move
 from mqcd.queue.checkpoint.freeze import Carrying
 from mqcd.queue.checkpoint.retainer import Retainer
-from mqcd.queue.checkpoint.spool_gc import Pruner
+from mqcd.queue.checkpoint.spool_gc import SpoolGc
 from mqcd.queue.disk.reserve import ballast_paths, give_up, wants_room
 from mqcd.queue.disk.space import Space
 from mqcd.queue.events.export import Exported
 from mqcd.queue.helper import jobs
-from mqcd.queue.helper.sweep import Sweep, Swept
+from mqcd.queue.helper.leftovers import Leftovers, RemoveLeftovers
 from mqcd.queue.manifest.log import ClusterState, Edit
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.requests.write import Writer
@@ -45,18 +44,17 @@ class Checkpointer:
         self._shard = shard
         self._space = space
         self._writer = writer
-        self._pruner = Pruner(shard)
+        self.spool_gc = SpoolGc(shard)
         self._retainer = Retainer(shard)
-        self.counting = Counting(shard)
         self._carrying = Carrying(shard, writer)
         self._asked = False
-        """Whether a timer for its next scan runs."""
+        """Whether a timer for the next sweep of the spool runs."""
         self._totals = totals
         """Transitions in all segments that have been evacuated."""
         self._ended: tuple[str, ...] = ()
         """Clusters that the last edit ended."""
-        self._sweep: Sweep | None = None
-        """What the last run left, until it has been looked for."""
+        self._tidy = False
+        """Whether what the last run left has been removed."""
         self._ballast = dict.fromkeys(ballast_paths(shard.queue_root, shard.spool_root), False)
         """Whether it lies there, as far as is known."""
         self.trouble = ""
@@ -67,11 +65,10 @@ class Checkpointer:
         self._task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
-    def start(self, sweep: Sweep) -> None:
-        """Begin to keep; first of all, sweep what the last run left."""
+    def start(self) -> None:
+        """Begin to keep; first of all, remove what the last run left."""
         for segment in self._shard.ring:
             self.sealed(segment)
-        self._sweep = sweep
         self._task = self._loop.create_task(self._run())
         self._task.add_done_callback(self._run_ended)
 
@@ -117,13 +114,13 @@ class Checkpointer:
         self._shard.journal.seal()
         # First of all: who reads the events waits for them, and what comes then may take long.
         await self._export_all()
-        await self._sweep_once()
+        await self._remove_leftovers()
         while (oldest := self._shard.ring.oldest_sealed) is not None:
             if any(entry.state is not State.WAITING for entry in oldest.entries.values()):
                 log.warning("attempts are under way; the rest of the journal is left for the next start")
                 return
             await self.evacuate(oldest)
-        await self.counting.run()
+        await self.spool_gc.finish()
         if self._shard.time.in_doubt:
             # The next start goes on with the doubt, and with how long it has lasted.
             await self._shard.editing.commit(Edit(**self._shard.time.to_record()))
@@ -135,12 +132,19 @@ class Checkpointer:
             self._relief.set()
             log.critical("the journal's checkpointer has failed", exc_info=error)
 
-    async def _sweep_once(self) -> None:
-        """Step R4. Nothing is evacuated before: the journal alone tells which files lost their owner."""
-        if self._sweep is not None:
-            found = cast("Swept", await self._shard.helper.run(self._sweep))
-            self._shard.references.batch |= found.doubtful
-            self._sweep = None
+    async def _remove_leftovers(self) -> None:
+        """Step R4. Nothing is evacuated before: new clusters must not count as left."""
+        if not self._tidy:
+            shard = self._shard
+            task = RemoveLeftovers(
+                queue_root=shard.queue_root,
+                silos=shard.silos,
+                events=shard.options.events,
+                source=shard.options.source,
+                listed=frozenset(shard.manifest.state.clusters),
+            )
+            found = cast("Leftovers", await shard.helper.run(task))
+            self._tidy = True
             if found.strays:
                 text = "%d files that are none of the queue's lie among its own and are left alone, like %s"
                 log.warning(text, len(found.strays), found.strays[0])
@@ -160,8 +164,8 @@ class Checkpointer:
             self._wake.clear()
 
     def _ask_again(self) -> None:
-        """A batch whose scan has to wait is looked at again, by one timer at a time."""
-        wait = self.counting.wait()
+        """A sweep of the spool that has to wait is asked for again, by one timer at a time."""
+        wait = self.spool_gc.wait()
         if wait is not None and not self._asked:
             self._asked = True
             self._shard.later(wait, self._now)
@@ -171,13 +175,12 @@ class Checkpointer:
         self._wake.set()
 
     async def _round(self) -> None:
-        await self._sweep_once()
+        await self._remove_leftovers()
         await self._export_all()
         while (oldest := self._to_evacuate()) is not None:
             await self.evacuate(oldest)
-        await self.counting.run()
         if not self._stopping:
-            await self._pruner.run(self._in_a_hurry)
+            await self.spool_gc.run()
             await self._retainer.run()
         # Last, because a full disk must not keep the journal from being emptied.
         try:
@@ -260,8 +263,6 @@ class Checkpointer:
         if not segment.exported:
             # It was sealed while an older one was evacuated: its events must not go with it.
             await self._export(segment)
-        # Its frames tell a later start which files have lost their owner; without them the edit does.
-        await self.counting.run()
         await shard.reaper.settled(self._in_a_hurry)
         move = Move(shard, segment)
         try:
@@ -302,15 +303,10 @@ class Checkpointer:
         totals = self._totals + segment.totals
         changed = {name: shard.cluster_index.clusters[name] for name in shard.cluster_index.changed}
         ended = tuple(name for name, state in changed.items() if not state.left)
-        batch = self.counting.to_record()
         edit = Edit(
             first_live=following,
             exported=segment.number,
             spid=shard.spids.last,
-            swept=shard.spids.last,
-            drafts=shard.drafts.current(),
-            counted=batch.counted,
-            doubtful=batch.doubtful,
             **shard.time.to_record(),
             totals={str(verb): count for verb, count in totals.items()},
             add=(*clusters, *(state for state in changed.values() if state.left)),

@@ -32,14 +32,14 @@ def spid_of(file: int) -> int:
     return file >> _QID_BITS
 
 
-def is_link(file: int) -> bool:
-    """Whether the file belongs to one recipient alone."""
-    return file % (1 << _QID_BITS) != 0
+def qid_of(file: int) -> int:
+    """The QID in a file number; 0 for a file that all recipients share."""
+    return file % (1 << _QID_BITS)
 
 
 def path_of(file: int, silos: int) -> str:
     """Path below the root of a spool of so many silos."""
-    spid, qid = spid_of(file), file % (1 << _QID_BITS)
+    spid, qid = spid_of(file), qid_of(file)
     link = f"-{qid}" if qid else ""
     return f"s{silo_of(spid, silos):02d}/{format_spid(spid)}{link}.msg"
 

@@ -23,10 +23,11 @@ from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retain, Retained, retain
 from mqcd.queue.clusters import file as cluster
-from mqcd.queue.clusters.quarantine import QUARANTINE, put_aside
+from mqcd.queue.clusters.quarantine import put_aside
 from mqcd.queue.events.export import Exported, export
 from mqcd.queue.format import record, segment_header
-from mqcd.queue.helper.sweep import FindStrays, Stray, Sweep, Swept, find_strays, sweep
+from mqcd.queue.helper.leftovers import Leftovers, RemoveLeftovers, remove_leftovers
+from mqcd.queue.helper.sweep import FindOrphans, Orphan, find_orphans
 from mqcd.queue.manifest.log import ClusterState
 from mqcd.queue.spool.files import place
 from mqcd.queue.spool.silos import Silos
@@ -91,16 +92,6 @@ class TakeBallast:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Resolve:
-    """Which of these messages still have a record in a cluster?"""
-
-    queue_root: Path
-    spids: frozenset[int]
-    clusters: Sequence[tuple[str, int, int]]
-    """Name, cursor, size."""
-
-
 class Sign(Enum):
     """What comes while a task is under way."""
 
@@ -108,8 +99,8 @@ class Sign(Enum):
     """It has gone on since the last sign."""
 
 
-Task = Export | Evacuate | Prepare | TakeBallast | Resolve | Sweep | FindStrays | Retain
-Result = Exported | Evacuated | frozenset[int] | list[Stray] | Swept | Retained | None
+Task = Export | Evacuate | Prepare | TakeBallast | RemoveLeftovers | FindOrphans | Retain
+Result = Exported | Evacuated | list[Orphan] | Leftovers | Retained | None
 
 
 def run(disk: Disk, task: Task) -> Result:
@@ -127,12 +118,10 @@ def run(disk: Disk, task: Task) -> Result:
         case TakeBallast():
             take_ballast(disk, task)
             return None
-        case Resolve():
-            return resolve(disk, task)
-        case Sweep():
-            return sweep(disk, task)
-        case FindStrays():
-            return find_strays(disk, task)
+        case RemoveLeftovers():
+            return remove_leftovers(disk, task)
+        case FindOrphans():
+            return find_orphans(disk, task)
         case Retain():
             return retain(disk, task)
 
@@ -287,31 +276,3 @@ def take_ballast(disk: Disk, task: TakeBallast) -> None:
     finally:
         disk.close(fd)
     disk.rename(temp, task.path)
-
-
-def resolve(disk: Disk, task: Resolve) -> frozenset[int]:
-    """One scan of the clusters for a batch of messages.
-
-    Whatever cannot be read might hold any of them: a cluster, a line, anything in quarantine. Then all
-    count as found, and their files stay until it has been looked at.
-    """
-    if disk.names(task.queue_root / QUARANTINE):
-        return task.spids
-    found = set()
-    wanted = {b"%016X" % spid: spid for spid in task.spids}
-    for name, cursor, size in task.clusters:
-        try:
-            data = cluster.read_from(disk, task.queue_root / name, cursor, size)
-        except (OSError, DecodeError):
-            return task.spids
-        if len(data) < size - cursor:
-            return task.spids
-        for line in cluster.split_lines(data):
-            try:
-                record.verify(line)
-            except DecodeError:
-                return task.spids
-            spid = wanted.get(line[:16])
-            if spid is not None:
-                found.add(spid)
-    return frozenset(found)

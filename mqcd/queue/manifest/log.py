@@ -31,7 +31,7 @@ from mqcd.queue.format.versions import newest, unknown
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 MOST_SILOS = 256
 COMPACT_AT = 1 << 20
 """Octets of edits after which the log is written anew."""
@@ -85,13 +85,6 @@ class ManifestState:
     """No sequence below it is free; all of them are durable."""
     spid: int = 0
     """No SPID up to it is free."""
-    swept: int = -1
-    """Spool files above it need an owner in the journal; -1 = nothing is known, as of an older MANIFEST."""
-    drafts: tuple[int, ...] = ()
-    """So do these: messages up to `swept` that were being accepted at that time."""
-    doubtful: frozenset[int] = frozenset()
-    """Messages of several recipients of which one has ended below `first_live`: a scan of the clusters will
-    tell which of them have another one left."""
     clock: int = 0
     """Wall time that was last believed, ms."""
     monotonic: int = 0
@@ -119,11 +112,6 @@ class ManifestState:
             value = getattr(edit, name)
             if value is not None:
                 setattr(self, name, value)
-        if edit.swept is not None:
-            self.swept, self.drafts = edit.swept, edit.drafts
-        if edit.counted is not None:
-            self.doubtful = frozenset()
-        self.doubtful = self.doubtful.union(edit.doubtful)
         if edit.totals is not None:
             self.totals = Counter({Verb(verb): count for verb, count in edit.totals.items()})
         for cluster in edit.add:
@@ -144,9 +132,6 @@ class ManifestState:
             exported=self.exported,
             sequence=self.sequence,
             spid=self.spid,
-            swept=self.swept,
-            drafts=self.drafts,
-            doubtful=tuple(self.doubtful),
             clock=self.clock,
             monotonic=self.monotonic,
             boot=self.boot,
@@ -173,13 +158,6 @@ class Edit:
     exported: int | None = None
     sequence: int | None = None
     spid: int | None = None
-    swept: int | None = None
-    drafts: tuple[int, ...] = ()
-    """Goes with `swept`."""
-    counted: int | None = None
-    """1: what was doubtful before this edit is so no longer."""
-    doubtful: tuple[int, ...] = ()
-    """Added to those that are."""
     clock: int | None = None
     monotonic: int | None = None
     """Goes with `clock`, as `boot`, `leap` and `held` do."""
@@ -236,6 +214,9 @@ def decode(line: bytes) -> tuple[Edit, int | None]:
     try:
         body: dict[str, Any] = json.loads(text)
         version = body.pop("format", None)
+        if version in range(1, FORMAT):
+            writer = body.get("writer") or "of an earlier version"
+            raise DecodeError(f"format {version} is no longer read; let mqcd {writer} empty the queue first")
         if version is not None and version != FORMAT:
             raise DecodeError(unknown(f"format {version}", body.get("writer")))
         if body.keys() - _EDIT_FIELDS:
@@ -249,15 +230,13 @@ def _edit(body: dict[str, Any]) -> Edit:
     """Raises ValueError, TypeError or AttributeError for what cannot be an edit."""
     totals = body.pop("totals", None)
     add = tuple(ClusterState(**cluster) for cluster in body.pop("add", ()))
-    lists: dict[str, Any] = {key: tuple(body.pop(key, ())) for key in ("drafts", "doubtful")}
-    numbers = [*lists["drafts"], *lists["doubtful"]]
-    lists |= {key: tuple(map(str, body.pop(key, ()))) for key in ("end", "imports")}
+    lists: dict[str, Any] = {key: tuple(map(str, body.pop(key, ()))) for key in ("end", "imports")}
     texts: dict[str, Any] = {key: body.pop(key, None) for key in ("writer", "boot")}
     if not all(isinstance(text, str | None) for text in texts.values()):
         raise ValueError("a name is not one")
     edit = Edit(totals=totals, add=add, **texts, **lists, **body)
     counts = {Verb(verb): count for verb, count in ({} if totals is None else totals).items()}
-    numbers += [*body.values(), *counts.values()]
+    numbers = [*body.values(), *counts.values()]
     for cluster in add:
         numbers += [value for key, value in asdict(cluster).items() if key != "name"]
         Area(cluster.area)

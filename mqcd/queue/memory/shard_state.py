@@ -32,7 +32,6 @@ from mqcd.queue.memory.editing import Editing
 from mqcd.queue.memory.figures import Figures
 from mqcd.queue.memory.ready import Waiting
 from mqcd.queue.spool.deleter import Reaper
-from mqcd.queue.spool.drafts import Drafts
 from mqcd.queue.spool.refcounts import References
 from mqcd.queue.spool.silos import Silos
 from mqcd.queue.wal.group_commit import Journal
@@ -86,7 +85,8 @@ class Shard:
     accounts: Accounts = field(default_factory=Accounts)
     active: dict[Key, JournalEntry] = field(default_factory=dict)
     """Claimed recipients."""
-    drafts: Drafts = field(init=False)
+    arriving: set[int] = field(default_factory=set)
+    """SPIDs of messages whose spool files may be written, or may still find an owner."""
     watchers: list[Callable[[], None]] = field(default_factory=list)
     retiring: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a segment becomes clusters, and while one's entries are looked through in slices."""
@@ -96,7 +96,6 @@ class Shard:
     def __post_init__(self, watch: ClockWatch) -> None:
         self.silos = Silos(self.spool_root, self.manifest.state.silos)
         self.time = ClockGuard(self.clock, watch, self.bring_forward)
-        self.drafts = Drafts(self.clock)
         self.editing = Editing(self.manifest, self.journal, self.executor, self.clock)
         self.journal.on_begun = self.editing.begun
 
@@ -120,11 +119,6 @@ class Shard:
     def queue_root(self) -> Path:
         """Where MANIFEST, journal and clusters lie."""
         return self.options.settings.rootpath
-
-    def in_journal(self) -> frozenset[int]:
-        """Messages with an entry, and those that are on their way in."""
-        entries = {each.spid for segment in self.ring for each in segment.entries.values()}
-        return frozenset(entries.union(self.drafts.current()))
 
     def later(self, ms: int, callback: Callable[[], None]) -> None:
         """Call back after so much monotonic time, unless the shard is closed before."""

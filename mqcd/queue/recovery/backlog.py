@@ -19,7 +19,6 @@ from mqcd.queue.clusters.file import check_version
 from mqcd.queue.clusters.quarantine import put_aside
 from mqcd.queue.disk.reserve import ballast_paths, give_up, wants_room
 from mqcd.queue.format.frame import Take
-from mqcd.queue.helper.sweep import Sweep
 from mqcd.queue.memory.ready import Waiting
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.recovery.salvage import salvage
@@ -41,8 +40,6 @@ class Backlog:
 
     chain: Sequence[Segment]
     """Its segments, oldest first."""
-    below: int
-    """No message of this run has a SPID below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +48,10 @@ class _Found:
 
     replay: Replay
     entries: list[JournalEntry]
-    inside: frozenset[int]
-    """File numbers of those whose content is in a live segment."""
-    owned: frozenset[int]
-    """The same of the others."""
 
 
-async def bring_in(shard: Shard, backlog: Backlog) -> Sweep:
-    """Bring it into the shard; returns what step R4 has to look for. Raises OSError, StoreDamaged."""
+async def bring_in(shard: Shard, backlog: Backlog) -> None:
+    """Bring it into the shard. Raises OSError, StoreDamaged."""
     loop = asyncio.get_running_loop()
     found = await loop.run_in_executor(shard.executor, _read, shard, backlog)
     replay = found.replay
@@ -72,7 +65,6 @@ async def bring_in(shard: Shard, backlog: Backlog) -> Sweep:
     await _with_ballast(shard, lambda: note_unknown(shard, [entry for entry in cut_off if entry.begun]))
     totals = sum([segment.totals for segment in backlog.chain], shard.manifest.state.totals)
     shard.figures.hidden = totals[Verb.OUTCOME_UNKNOWN] + len(cut_off)
-    return _sweep(shard, backlog, found)
 
 
 def _read(shard: Shard, backlog: Backlog) -> _Found:
@@ -89,7 +81,7 @@ def _read(shard: Shard, backlog: Backlog) -> _Found:
         disk.datasync(segment.fd)
         replay.read(disk, segment, last=segment is backlog.chain[-1])
         segment.totals = replay.totals[segment.number]
-    return _make_entries(shard, backlog, replay)
+    return _make_entries(backlog, replay)
 
 
 def _put_aside(shard: Shard, backlog: Backlog, damage: Sequence[Damage]) -> None:
@@ -106,16 +98,12 @@ def _put_aside(shard: Shard, backlog: Backlog, damage: Sequence[Damage]) -> None
         put_aside(shard.disk, shard.queue_root, name, stretch.start, data, stretch.records)
 
 
-def _make_entries(shard: Shard, backlog: Backlog, replay: Replay) -> _Found:
+def _make_entries(backlog: Backlog, replay: Replay) -> _Found:
     entries = []
-    inside: set[int] = set()
-    owned: set[int] = set()
     for entry in replay.settle_in({segment.number: segment for segment in backlog.chain}):
         entry.raw = b""
         entries.append(entry)
-        lives = shard.ring.live(entry.content.segment) is not None
-        (inside if lives else owned).add(entry.file)
-    return _Found(replay, entries, frozenset(inside), frozenset(owned))
+    return _Found(replay, entries)
 
 
 async def _settle_in(shard: Shard, backlog: Backlog, entries: Sequence[JournalEntry]) -> list[JournalEntry]:
@@ -163,7 +151,6 @@ async def _with_ballast(shard: Shard, work: Callable[[], Awaitable[None]]) -> No
 def _shelve(shard: Shard, takes: dict[str, Take]) -> None:
     """The clusters, each where the journal took it."""
     state = shard.manifest.state
-    shard.references.batch |= state.doubtful
     for cluster in state.clusters.values():
         take = takes.get(cluster.name)
         if take is not None and take.cursor >= cluster.cursor:
@@ -175,30 +162,3 @@ def _shelve(shard: Shard, takes: dict[str, Take]) -> None:
             shard.cluster_index.changed.add(cluster.name)
     # Also for entries: the clock may have leapt since they were taken in.
     shard.bring_forward()
-
-
-def _sweep(shard: Shard, backlog: Backlog, found: _Found) -> Sweep:
-    """For the helper to do before anything else."""
-    newest = backlog.chain[-1].number if backlog.chain else 0
-    new = {
-        entry.file
-        for segment in shard.ring
-        if segment.number > newest
-        for entry in segment.entries.values()
-        if shard.ring.live(entry.content.segment) is None
-    }
-    state, below, damaged = shard.manifest.state, backlog.below, bool(found.replay.damage)
-    return Sweep(
-        queue_root=shard.queue_root,
-        silos=shard.silos,
-        events=shard.options.events,
-        source=shard.options.source,
-        listed=frozenset(state.clusters),
-        # A frame that was put aside may be the owner of any file: then nothing counts as ownerless.
-        above=below if damaged else state.swept,
-        below=below,
-        drafts=frozenset() if damaged else frozenset(state.drafts),
-        owned=found.owned | new,
-        inside=found.inside,
-        ended=frozenset(found.replay.ended),
-    )

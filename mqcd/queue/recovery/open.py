@@ -104,11 +104,8 @@ async def recover(
         if image is not None:
             image.manifest.close()
         raise
-    # Wherever the clock goes from here: the sweep must tell files of this run from those of earlier ones.
-    below = max(spid_at(shard.time.trusted().wall), shard.spids.last + 1)
-    shard.spids.rise(below)
     shard.figures.recovery_ms = clock.monotonic() - begun
-    return Recovered(shard, image.manifest.state.totals, Backlog(chain=image.chain, below=below))
+    return Recovered(shard, image.manifest.state.totals, Backlog(chain=image.chain))
 
 
 def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]) -> _Image:
@@ -146,8 +143,6 @@ def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]
         segment.sealed = True
         segment.exported = segment.number <= state.exported
     last_at = _find_end(disk, chain[-1], state) if chain else 0
-    # Until an edit says otherwise, also for a start that finds this one cut off.
-    state.swept = state.spid if state.swept < 0 else state.swept
     # By a leap that nobody can foretell: octets of a mail must not check as a frame of ours.
     epoch = max([state.epoch, *(segment.epoch for segment in chain)])
     state.epoch = epoch + 1 + secrets.randbelow(_EPOCH_LEAP)

@@ -2,7 +2,7 @@
 the spool first and is durable there before the frame that gives it an owner is written.
 
 Settings read: `inline_max`, and `bufsize` and `hardlinks` of the spool. What is staged and then not
-recorded leaves nothing behind; what is cut off by a crash is removed by the next start.
+recorded leaves nothing behind; what a crash cuts off is removed by the next start's sweep.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Staging:
     async def stage(self, submission: Submission) -> Staged:
         """Take the content in. What its iterator raises passes through; StoreUnavailable for the disk."""
         spid = submission.envelope.spid
-        self._shard.drafts.begin(spid)
+        self._shard.arriving.add(spid)
         try:
             return await self._stage(submission)
         except BaseException:
-            self._shard.drafts.end(spid)
+            self._shard.arriving.discard(spid)
             raise
 
     async def _stage(self, submission: Submission) -> Staged:
@@ -103,7 +103,7 @@ class Staging:
         draft = staged.draft
 
         def discard() -> None:
-            self._shard.drafts.end(staged.submission.envelope.spid)
+            self._shard.arriving.discard(staged.submission.envelope.spid)
             if draft is not None:
                 draft.discard()
 

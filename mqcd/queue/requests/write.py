@@ -139,7 +139,7 @@ class Writer:
         """The message's recipients become entries. Returns where its submission ends."""
         shard = self._shard
         recipients, lines, octets, _, size, inline, memo = message
-        shard.drafts.end(recipients[0].envelope.spid)
+        shard.arriving.discard(recipients[0].envelope.spid)
         content_at = at + octets
         content = Locator(segment.number, content_at, size) if inline else IN_SPOOL
         hot = shard.ring.entries < _KEPT_HOT

@@ -40,7 +40,7 @@ from mqcd.queue.format.frame import (
     read_header,
     read_take,
 )
-from mqcd.queue.format.record import Glance, file_of, key_of
+from mqcd.queue.format.record import Glance, key_of
 from mqcd.queue.format.transitions import VERB_OF, entries, submissions
 from mqcd.queue.wal.segments import JournalEntry, Segment
 
@@ -268,8 +268,6 @@ class Replay:
         self.totals: dict[int, Counter[Verb]] = {}
         """Transitions by segment."""
         self.damage: list[Damage] = []
-        self.ended: set[int] = set()
-        """File numbers of recipients that have left the queue."""
         self.moved: dict[Key, Place] = {}
         """Recipients that came from a home of which no frame tells, and where they went or ended. It was made
         by a frame that is lost, and whatever home they seem to have from before has been given up."""
@@ -299,9 +297,7 @@ class Replay:
             homes = self._homes.get(frame_entry.old_segment)
             if homes is not None and homes.pop(frame_entry.old_ordinal, None) is None:
                 self.moved[key_of(frame_entry.line)] = segment.number, ordinal
-            if not frame_entry.flags & ALIVE:
-                self.ended.add(file_of(frame_entry.line))
-            else:
+            if frame_entry.flags & ALIVE:
                 begun = bool(frame_entry.flags & BEGUN)
                 here[ordinal] = _Raw(frame.body_at + at, frame_entry.line, frame_entry.content, begun)
             verb = VERB_OF.get(frame_entry.mark)

@@ -298,7 +298,7 @@ class Rig:
 
     async def evacuate(self) -> None:
         """Seal, and evacuate every sealed segment."""
-        # The sweep of the start comes before any evacuation, as it does when the checkpointer decides.
+        # What a start does comes before any evacuation, as it does when the checkpointer decides.
         for _ in range(30):
             await asyncio.sleep(0)
         if self.shard.ring.current is not None:
@@ -306,6 +306,11 @@ class Rig:
         last = max(self.shard.ring.segments)
         while (oldest := self.shard.ring.oldest_sealed) is not None and oldest.number <= last:
             await self.store._live.checkpointer.evacuate(oldest)
+        await self.shard.reaper.settled()
+
+    async def sweep(self) -> None:
+        """Sweep the spool, and wait for what it removes."""
+        await self.store._live.checkpointer.spool_gc.sweep()
         await self.shard.reaper.settled()
 
     def clusters(self) -> list[str]:

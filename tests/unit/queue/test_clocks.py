@@ -14,12 +14,10 @@ from mqcd.core.model import Area
 from mqcd.core.spid import spid_at
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.retention import Retention
-from mqcd.queue.helper.sweep import Sweep
 from mqcd.queue.manifest import log as manifests
 from tests.contract.harness import HOUR, MINUTE, SCHEDULE
 from tests.contract.mail import BODY, deferred
 from tests.fakes.clock import START_MS, FakeClock
-from tests.fakes.workers import InlineHelper
 from tests.unit.queue.support import Rig, held, spool_path
 
 DAY = 24 * HOUR
@@ -109,19 +107,6 @@ async def test_frames_of_a_false_future_do_not_use_up_the_spids(rig: Rig) -> Non
     rig.clock.leap(-YEARS)
     again = await rig.killed()
     assert again.store.reserve(False) < spid_at(START_MS + 2 * DAY)
-
-
-@pytest.mark.parametrize("leap", [-DAY, 0, DAY, YEARS])
-async def test_no_new_spid_is_below_the_sweeps_limit(rig: Rig, leap: int) -> None:
-    await rig.post.send("a@example.org")
-    rig.clock.leap(leap)
-    again = await rig.killed()
-    helper = again.shard.helper
-    assert isinstance(helper, InlineHelper)
-    while not (sweeps := [each for each in helper.done if isinstance(each, Sweep)]):
-        await asyncio.sleep(0)
-    rig.clock.leap(-30_000)
-    assert again.store.reserve(False) > sweeps[0].below
 
 
 # ---------------------------------------------------------------- what is told, what is suspended

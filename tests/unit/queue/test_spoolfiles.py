@@ -39,9 +39,7 @@ async def deliver_due(rig: Rig) -> None:
     [claimed] = await rig.post.claim_all()
     assert await rig.post.read(claimed) == BODY
     await rig.post.settle(delivered(), claimed)
-    if rig.shard.references.batch:
-        await rig.store._live.checkpointer.counting.run()
-    await rig.shard.reaper.settled()
+    await rig.sweep()
 
 
 async def test_a_spool_file_goes_with_the_last_recipient(rig: Rig) -> None:
@@ -72,8 +70,7 @@ async def test_a_cluster_that_cannot_be_read_keeps_all_files(rig: Rig) -> None:
     await rig.post.settle(delivered(), claimed)
     [name] = rig.clusters()
     rig.disk.fail("open", f"*/{name}", times=None)
-    await rig.store._live.checkpointer.counting.run()
-    await rig.shard.reaper.settled()
+    await rig.sweep()
     assert len(rig.spooled()) == 1
 
 
@@ -98,13 +95,10 @@ async def test_a_scan_that_failed_is_made_again(rig: Rig) -> None:
     rig.clock.advance(2 * MINUTE)
     for each in await rig.post.claim_all():
         await rig.post.settle(delivered(), each)
-    counting = rig.store._live.checkpointer.counting
     rig.disk.fail("names", "*/quarantine")
-    with pytest.raises(OSError, match="quarantine"):
-        await counting.run()
-    assert len(rig.spooled()) == 1
-    await counting.run()
-    await rig.shard.reaper.settled()
+    await rig.sweep()
+    assert len(rig.spooled()) == len(rig.shard.references.batch) == 1
+    await rig.sweep()
     assert rig.spooled() == []
 
 

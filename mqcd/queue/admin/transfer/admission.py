@@ -128,7 +128,6 @@ class _Admission:
                 exported=self._owned.number,
                 sequence=self._events.sequence,
                 spid=self._spids.last,
-                swept=self._spids.last,
                 totals={str(verb): count for verb, count in totals.items()},
                 add=tuple(self._clusters),
                 imports=(self._name,),

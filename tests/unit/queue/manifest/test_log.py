@@ -150,11 +150,17 @@ def test_a_file_without_a_whole_first_line_is_refused(path: Path, data: bytes) -
 
 
 def test_a_newer_format_is_refused_by_its_number(path: Path) -> None:
-    path.write_bytes(line_of({"format": 2, "epoch": 1}))
-    with pytest.raises(StoreDamaged, match=r"format 2 .* newer mqcd"):
+    path.write_bytes(line_of({"format": 3, "epoch": 1}))
+    with pytest.raises(StoreDamaged, match=r"format 3 .* newer mqcd"):
         manifests.read(Disk(), path)
-    path.write_bytes(line_of({"format": 2, "writer": "12.3.0", "news": 1}))
-    with pytest.raises(StoreDamaged, match=r"format 2 is not known here; mqcd 12\.3\.0 reads it"):
+    path.write_bytes(line_of({"format": 3, "writer": "12.3.0", "news": 1}))
+    with pytest.raises(StoreDamaged, match=r"format 3 is not known here; mqcd 12\.3\.0 reads it"):
+        manifests.read(Disk(), path)
+
+
+def test_an_older_format_is_refused_by_its_number(path: Path) -> None:
+    path.write_bytes(line_of({"format": 1, "writer": "0.1.0", "swept": 7}))
+    with pytest.raises(StoreDamaged, match=r"format 1 is no longer read; let mqcd 0\.1\.0 empty the queue"):
         manifests.read(Disk(), path)
 
 

@@ -72,9 +72,7 @@ async def test_mail_is_found_in_any_number_of_silos(tmp_path: Path, factor: int,
     for each in await later.post.claim_all():
         assert await later.post.read(each) in (BODY, LARGE)
         await later.post.settle(delivered(), each)
-    if later.shard.references.batch:
-        await later.store._live.checkpointer.counting.run()
-    await later.shard.reaper.settled()
+    await later.sweep()
     assert places(later) == []
     await rig.close()
 

@@ -162,8 +162,7 @@ async def test_what_is_imported_is_delivered_once_and_its_files_go(tmp_path: Pat
     got = await everything(rig)
     await rig.post.settle(delivered(), *(recipient for recipient, _ in got))
     await rig.evacuate()
-    await rig.store._live.checkpointer.counting.run()
-    await rig.shard.reaper.settled()
+    await rig.sweep()
     assert rig.spooled() == []
     await rig.close()
     assert look(rig).ok
