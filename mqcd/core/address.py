@@ -11,15 +11,10 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Sequence
-from unicodedata import normalize
 
 from mqcd.core.errors import DecodeError
 
 _MAX_LABEL = 63
-_DOTS = re.compile("[.\u3002\uff0e\uff61]")
-"""What separates labels as people write them (RFC 3490, 3.1)."""
-_DEVIANT = re.compile("[ßς\u200c\u200d]")
-"""Letters that IDNA 2003 and 2008 read differently."""
 
 _JOINERS = str.maketrans("", "", "\u200c\u200d")
 _BLANKS = " \t"
@@ -114,31 +109,32 @@ def domain_of(address: str) -> str:
 
 
 def normal_domain(domain: str) -> str:
-    """Lower case, A-labels (RFC 5890), no final dot. What IDNA refuses is only lowered."""
+    """Lower case, A-labels (RFC 5890, UTS 46), no final dot. What is no domain is only lowered."""
     lowered = domain.lower().rstrip(".")
     if lowered.isascii():
         return lowered
     try:
-        # Lowered at the end of a word, it would become a letter that is another one in a name.
-        folded = domain.replace("\N{GREEK CAPITAL LETTER SIGMA}", "\N{GREEK SMALL LETTER SIGMA}").lower()
-        return ".".join(map(_a_label, _DOTS.split(folded.rstrip("."))))
+        return ".".join(map(_a_label, _mapped(domain).rstrip(".").split(".")))
     except UnicodeError:
         return lowered
 
 
-def _a_label(label: str) -> str:
-    """One label of a domain, lowered. Raises UnicodeError.
+def _mapped(domain: str) -> str:
+    """A domain mapped as UTS 46 says, not transitionally: two spellings of a name become one, and each
+    letter of IDNA 2008 stays itself. Raises UnicodeError for what no domain has."""
+    # Its tables take 10 ms to load, and few domains need them.
+    from idna import uts46_remap
 
-    Python's codec is that of IDNA 2003 (RFC 3490), which wrote ß as ss and left joiners out: to others that
-    is another domain, with another owner, since they are letters of their own (RFC 5894, 7.2).
-    """
+    return uts46_remap(domain, std3_rules=False, transitional=False)
+
+
+def _a_label(label: str) -> str:
+    """One label of a mapped domain. Raises UnicodeError."""
     if label.isascii():
         if not label:
             raise UnicodeError("empty label")
         return label
-    if not _DEVIANT.search(label):
-        return label.encode("idna").decode("ascii")
-    encoded = "xn--" + normalize("NFKC", label).encode("punycode").decode("ascii")
+    encoded = "xn--" + label.encode("punycode").decode("ascii")
     if len(encoded) > _MAX_LABEL:
         raise UnicodeError("label too long")
     return encoded

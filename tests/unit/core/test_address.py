@@ -14,6 +14,10 @@ from mqcd.core.errors import DecodeError
         ("bücher。example", "xn--bcher-kva.example"),
         ("bu\u0308cher.example", "xn--bcher-kva.example"),
         ("xn--bcher-kva.EXAMPLE", "xn--bcher-kva.example"),
+        ("ᏣᎳᎩ.example", "xn--f9dt7l.example"),
+        ("ꮳꮃꭹ.example", "xn--f9dt7l.example"),
+        ("☕.example", "xn--53h.example"),
+        ("_dmarc.Bücher.example", "_dmarc.xn--bcher-kva.example"),
         # RFC 5894, 7.2: letters that IDNA 2003 made others of.
         ("straße.example", "xn--strae-oqa.example"),
         ("STRAẞE.example", "xn--strae-oqa.example"),
