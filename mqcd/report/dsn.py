@@ -7,11 +7,12 @@ itself) cannot add a header field, a status field or a MIME part. It never fails
 
 from __future__ import annotations
 
-import base64
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.header import Header
+from email.utils import format_datetime
 from enum import Enum
 
 from mqcd.core.dsn import notify_of, parameters
@@ -22,8 +23,6 @@ from mqcd.core.transition import last_attempt
 from mqcd.report.original import Excerpt
 
 PRODUCT = "mqcd"
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MAX_FIELD = 900
 """Octets of one field's value; far above what an address, a host name or a stored reply takes."""
 _MOST_NAMED = 100
@@ -108,8 +107,7 @@ def wants_failures(recipient: Recipient) -> bool:
 
 def format_date(ms: int) -> str:
     """A date as header fields carry it (RFC 5322, 3.3), in UTC."""
-    at = datetime.fromtimestamp(ms // 1000, UTC)
-    return f"{_DAYS[at.weekday()]}, {at.day} {_MONTHS[at.month - 1]} {at.year} {at:%H:%M:%S} +0000"
+    return format_datetime(datetime.fromtimestamp(ms // 1000, UTC))
 
 
 # ---------------------------------------------------------------- header
@@ -136,10 +134,8 @@ def _unstructured(text: str) -> str:
     text = _one_line(text)
     if text.isascii():
         return text
-    # 10 characters are at most 40 octets: each word stays below the 75 that RFC 2047, 2 allows.
-    pieces = [text[at : at + 10].encode("utf-8", "replace") for at in range(0, len(text), 10)]
-    words = [f"=?utf-8?B?{base64.b64encode(piece).decode('ascii')}?=" for piece in pieces]
-    return "\r\n ".join(words)
+    known = text.encode("utf-8", "replace").decode()
+    return Header(known, "utf-8", header_name="Subject").encode(linesep="\r\n")
 
 
 def _boundary(spid: int, parts: Sequence[bytes]) -> str:

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from email.utils import format_datetime
 
 from mqcd.core.spid import format_spid
 
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _NOT_HOST = re.compile(r"[^A-Za-z0-9.:_\[\]\-]")
 _MAX_HELO = 255
 
@@ -38,12 +37,8 @@ def protocol(esmtp: bool, smtputf8: bool, tls: bool = False, user: bool = False)
 
 
 def date_text(second: int) -> str:
-    """RFC 5322 date and time in UTC of a Unix time in seconds; never in the system's language."""
-    at = datetime.fromtimestamp(second, UTC)
-    return (
-        f"{_DAYS[at.weekday()]}, {at.day} {_MONTHS[at.month - 1]} {at.year} "
-        f"{at.hour:02d}:{at.minute:02d}:{at.second:02d} +0000"
-    )
+    """Date and time of a Unix time in seconds, in UTC (RFC 5322, 3.3)."""
+    return format_datetime(datetime.fromtimestamp(second, UTC))
 
 
 class DateCache:

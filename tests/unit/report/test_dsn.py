@@ -311,7 +311,7 @@ def test_senders_may_not_want_to_hear(dsn: str, wanted: bool) -> None:
 
 
 def test_dates_are_english_and_utc() -> None:
-    assert format_date(0) == "Thu, 1 Jan 1970 00:00:00 +0000"
+    assert format_date(0) == "Thu, 01 Jan 1970 00:00:00 +0000"
     assert format_date(1_795_186_996_447) == "Fri, 20 Nov 2026 15:03:16 +0000"
 
 
