@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any
 
-from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.style import Style
+from rich.table import Table
 from rich.text import Text
 
 from mqcd.core.display import printable, size, span
@@ -24,7 +26,7 @@ _NAME, _WIDEST_NAME = 18, 40
 _STATE = 10
 _MOST_STUCK = 4
 
-Part = tuple[str, str]
+Part = tuple[str, str | Style]
 """A text and its style."""
 
 
@@ -35,11 +37,13 @@ def screen(
 
     `where` names the server; `trouble`: why it gave no news lately.
     """
-    parts = [_status(view, trouble)]
+    parts: list[list[Part]] = [_status(view, trouble)]
     if view.known:
-        parts += [*_figures(view, width), [], *_areas(view), []]
+        parts += [*_figures(view, width), [], *_rows(_areas(view), width), []]
         stuck = list(_stuck(view))
-        parts += [*_destinations(view, width, max(height - len(parts) - len(stuck) - 2, 0)), *stuck]
+        for each in _destinations(view, width, max(height - len(parts) - len(stuck) - 2, 0)):
+            parts += _rows(each, width) if isinstance(each, Table) else [each]
+        parts += stuck
     lines = [_head(view, where, width, trouble), *(_line(each, width) for each in parts)]
     if len(lines) < height and not once:
         lines += [Text()] * (height - len(lines) - 1) + [_line([("q", "bold"), (" quits", "dim")], width)]
@@ -166,41 +170,61 @@ def _alarm(value: float, high: float, too_high: float) -> str:
 # ---------------------------------------------------------------- areas, destinations, what is stuck
 
 
-def _areas(view: View) -> Iterator[list[Part]]:
-    yield [(f"{'area':<12}{'recipients':>12}{'octets':>12}{'oldest':>12}", "dim")]
+def _areas(view: View) -> Table:
+    table = _table()
+    table.add_column("area", width=12)
+    for name in ("recipients", "octets", "oldest"):
+        table.add_column(name, width=12, justify="right")
     for area, (recipients, octets, oldest) in view.areas.items():
-        age = span(int(oldest * 1000)) if recipients else "-"
-        counts = f"{recipients:>12,.0f}{size(int(octets)):>12}{age:>12}"
-        yield [(f"{area:<12}", _AREA_STYLES.get(area, "")), (counts, "" if recipients else "dim")]
+        cells = (f"{recipients:,.0f}", size(int(octets)), span(int(oldest * 1000)) if recipients else "-")
+        style = "" if recipients else "dim"
+        table.add_row(Text(area, _AREA_STYLES.get(area, "")), *(Text(cell, style) for cell in cells))
+    return table
 
 
-def _destinations(view: View, width: int, room: int) -> Iterator[list[Part]]:
+def _destinations(view: View, width: int, room: int) -> Iterator[list[Part] | Table]:
     """A heading and a row for each; where there are more than there is room for, how many."""
     if room < 2:
         return
-    name = min(_NAME + max(width - 80, 0) // 3, _WIDEST_NAME)
-    columns = f"{'destination':<{name}} {'oldest':>7} {'active':>7} {'conn':>4}  {'state':<{_STATE}}"
-    yield [(f"{columns} last reply", "dim")]
     everything = view.destinations
+    shown = everything if len(everything) < room else everything[: room - 2]
+    table = _table(width - 1)
+    table.add_column("destination", width=min(_NAME + max(width - 80, 0) // 3, _WIDEST_NAME))
+    for name, columns in (("oldest", 8), ("active", 8), ("conn", 5)):
+        table.add_column(name, width=columns, justify="right")
+    table.add_column("  state", width=_STATE + 2)
+    table.add_column(" last reply", ratio=1)
+    for row in shown:
+        table.add_row(*_destination(row))
+    yield table
     if not everything:
         yield [(printable(view.hidden) or "nothing waits", "dim")]
-    shown = everything if len(everything) < room else everything[: room - 2]
-    for row in shown:
-        yield _destination(row, name)
     if more := len(everything) - len(shown):
         known = len(everything) < MOST_DESTINATIONS
         yield [(f"and {more} more" if known else f"and {more} or more others", "dim")]
 
 
-def _destination(row: Mapping[str, Any], name: int) -> list[Part]:
+def _destination(row: Mapping[str, Any]) -> Iterator[Text]:
     state, style = _state(row)
-    oldest = "-" if row["oldest_ms"] is None else span(row["oldest_ms"])
-    return [
-        (_cut(printable(row["destination"]), name), "bold"),
-        (f" {oldest:>7} {row['waiting']:>7,} {row['connections']:>4}  ", ""),
-        (_cut(state, _STATE), style),
-        (f" {printable(row['reply'] or '-')}", "" if row["reply"] else "dim"),
-    ]
+    yield Text(printable(row["destination"]), "bold")
+    yield Text("-" if row["oldest_ms"] is None else span(row["oldest_ms"]))
+    yield Text(f"{row['waiting']:,}")
+    yield Text(str(row["connections"]))
+    yield Text(f"  {state}", style)
+    yield Text(f" {printable(row['reply'] or '-')}", "" if row["reply"] else "dim")
+
+
+def _table(width: int | None = None) -> Table:
+    return Table(box=None, padding=0, pad_edge=False, header_style="dim", width=width)
+
+
+def _rows(table: Table, width: int) -> Iterator[list[Part]]:
+    """A table's lines."""
+    for column in table.columns:
+        column.no_wrap, column.overflow = True, "ellipsis"
+    console = Console(width=max(width, 1), color_system="truecolor", force_terminal=True)
+    for line in console.render_lines(table, console.options.update(no_wrap=True), pad=False):
+        yield [(segment.text, segment.style or "") for segment in line]
 
 
 def _state(row: Mapping[str, Any]) -> Part:
@@ -221,8 +245,3 @@ def _stuck(view: View) -> Iterator[list[Part]]:
     for row in view.stuck[:_MOST_STUCK]:
         text = f"{row['kind']} {row['name']} for {span(row['since_ms'])}: {row['why']}"
         yield [(printable(text), "")]
-
-
-def _cut(text: str, width: int) -> str:
-    """The text in just so many columns."""
-    return set_cell_size(text, width) if cell_len(text) <= width else f"{set_cell_size(text, width - 1)}…"
