@@ -13,10 +13,10 @@ from mqcd.core.display import printable
 
 if TYPE_CHECKING:
     from mqcd.config.settings import Settings
+    from mqcd.core.progress import Progress
     from mqcd.pipeline.desk import Desk, Piece
     from mqcd.pipeline.spark.session import SparkSession
     from mqcd.pipeline.store.store import Store
-    from mqcd.queue.admin.findings import Progress
 
     Opened = AbstractContextManager[tuple[SparkSession, Store, Settings, Progress]]
 

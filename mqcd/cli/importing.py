@@ -24,7 +24,7 @@ from mqcd.cli.upkeep import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Set
 
-    from mqcd.queue.admin.findings import Progress
+    from mqcd.core.progress import Progress
     from mqcd.queue.admin.transfer.job import Outcome
     from mqcd.queue.admin.transfer.letters import Tree
     from mqcd.queue.memory.shard_state import Options

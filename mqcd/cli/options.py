@@ -11,12 +11,19 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    from mqcd.config.fields import Kind
     from mqcd.config.load import Loaded
+
+    # Before click 8.2 it was not generic.
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType
 
 _NICE = 10
 DEFAULT_CONF = Path("conf/mqcd.xml")
@@ -75,6 +82,30 @@ def takes_place(*, env: bool = False) -> Callable[[Command], Command]:
 
     return decorate
 
+
+class ConfigValue(_ParamType):
+    """A value written as in the configuration."""
+
+    def __init__(self, name: str, make: Callable[[ModuleType], Kind[Any]]) -> None:
+        """`make` gives the kind of the value, from `mqcd.config.fields`, which only its users load."""
+        self.name = name
+        self._make = make
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value, in the kind's unit: ms or octets. One that was converted already stays."""
+        if not isinstance(value, str):
+            return value
+        from mqcd.config import fields
+
+        try:
+            return self._make(fields).parse(value.strip())
+        except fields.BadValue as error:
+            self.fail(str(error), param, ctx)
+
+
+DURATION = ConfigValue("duration", lambda fields: fields.Duration())
+SIZE = ConfigValue("size", lambda fields: fields.Size())
+DELAYS = ConfigValue("delays", lambda fields: fields.Listed(fields.Duration(least=1000), least=1))
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One object a line, nothing else on stdout.")
 

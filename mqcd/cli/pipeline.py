@@ -5,21 +5,31 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcd.cli.options import Command, Place, as_json, json_line, pass_place, takes_place
+from mqcd.cli.options import (
+    DELAYS,
+    DURATION,
+    SIZE,
+    Command,
+    Place,
+    as_json,
+    json_line,
+    pass_place,
+    takes_place,
+)
 from mqcd.cli.upkeep import drop_to_owner
 
 if TYPE_CHECKING:
     from mqcd.config.load import Loaded
     from mqcd.config.settings import Settings
+    from mqcd.core.progress import Progress
     from mqcd.pipeline.spark.session import SparkSession
     from mqcd.pipeline.store.store import Store
-    from mqcd.queue.admin.findings import Progress
 
 NAMES = ("events", "damaged", "recipients", "ledger", "sites", "senders", "replies", "queue_age")
 _KEEPING = "all done; keeping Java's classes, once, so that it starts sooner from now on: some 20 s"
@@ -51,21 +61,6 @@ def _settings(_context: click.Context, _parameter: click.Parameter, pairs: tuple
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def _parsed(kind: str) -> Callable[[click.Context, click.Parameter, str], int]:
-    """A value as in the configuration: a duration in ms, a size in octets."""
-
-    def parse(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
-        from mqcd.config import fields
-
-        try:
-            number: int = getattr(fields, kind)().parse(text)
-        except fields.BadValue as error:
-            raise click.BadParameter(str(error)) from error
-        return number
-
-    return parse
-
-
 def _counted(counts: dict[str, int]) -> str:
     return ", ".join(f"{counts[name]} {name}" for name in ("files", "events", "damaged"))
 
@@ -79,23 +74,25 @@ def run(place: Place, master: str | None, settings: dict[str, str], as_json: boo
     """Take the event files that are new into the tables."""
     loaded, store = _tables(place)
     from mqcd.net.clock import SystemClock
-    from mqcd.pipeline.batch.run import is_waiting
-    from mqcd.pipeline.batch.run import run as run_batch
+    from mqcd.pipeline.batch.run import is_waiting, take_new
 
-    with store.writing() as last:
-        # This finishes what a batch that was killed had committed; Spark's start takes seconds.
-        batch, new = last.batch, is_waiting(store, loaded.settings.ops.events.rootpath)
     counts = {"files": 0, "events": 0, "damaged": 0}
-    if not new:
-        _tell_run(batch, counts, as_json=as_json)
-        return
-    # Who comes a second time will come again: from then on Java is to start quickly.
-    with _spark(place, master, settings, keeps=batch > 0) as (spark, store, told, progress):
-        done = run_batch(spark, store, told.ops.events.rootpath, now=SystemClock().now(), tell=progress)
-        _tell_run(done.batch, counts | done.counts, as_json=as_json)
+    with ExitStack() as locked:
+        # This finishes what a batch that was killed had committed, before Spark's start, which takes seconds.
+        last = locked.enter_context(store.writing())
+        if not is_waiting(last, loaded.settings.ops.events.rootpath):
+            _show_run(last.batch, counts, as_json=as_json)
+            return
+        # A second run means that there will be more: Java's classes are kept, so that it starts sooner.
+        opened = _spark(place, master, settings, keeps=last.batch > 0)
+        # The lock goes before Spark does: to keep classes takes long, and others may write meanwhile.
+        with opened as (spark, store, told, progress), locked.pop_all():
+            directory, now = told.ops.events.rootpath, SystemClock().now()
+            done = take_new(spark, store, last, directory, now=now, progress=progress)
+            _show_run(done.batch, counts | done.counts, as_json=as_json)
 
 
-def _tell_run(batch: int, counts: dict[str, int], *, as_json: bool) -> None:
+def _show_run(batch: int, counts: dict[str, int], *, as_json: bool) -> None:
     if as_json:
         click.echo(json_line({"batch": batch} | counts), nl=False)
     else:
@@ -109,7 +106,7 @@ def _tell_run(batch: int, counts: dict[str, int], *, as_json: bool) -> None:
     metavar="DURATION",
     default="1s",
     show_default=True,
-    callback=_parsed("Duration"),
+    type=DURATION,
     help="Look for new files so often.",
 )
 @click.option("--maxfiles", metavar="N", type=click.IntRange(min=1), help="Files of a batch at most.")
@@ -118,7 +115,7 @@ def _tell_run(batch: int, counts: dict[str, int], *, as_json: bool) -> None:
     metavar="SIZE",
     default="64M",
     show_default=True,
-    callback=_parsed("Size"),
+    type=SIZE,
     help="Octets of event files, as they lie on disk, of a batch at most; --maxfiles goes first.",
 )
 @on_spark
@@ -149,7 +146,7 @@ def stream(
         # After Spark's start, which has a handler of its own for SIGINT.
         with _ending() as stop:
             followed = Stream(
-                spark, store, directory, clock=SystemClock(), pace=pace, done=told_of, tell=progress
+                spark, store, directory, clock=SystemClock(), pace=pace, done=told_of, progress=progress
             )
             followed.follow(stop)
 
@@ -202,7 +199,7 @@ def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: 
             events=told.ops.events.rootpath,
             roots=(told.queue.rootpath, told.queue.spool.rootpath),
             source=options.source,
-            tell=progress,
+            progress=progress,
             now=now,
             due_before=now - patience if patience else 0,
         )
@@ -269,23 +266,12 @@ def report(
             days=days,
             overdue_ms=told.deliver.watchdog,
         )
-        figures = make(spark, store, subject, made=SystemClock().now(), tell=progress)
+        figures = make(spark, store, subject, made=SystemClock().now(), progress=progress)
         size = write(figures, out)
     if as_json:
         click.echo(json_line({"file": str(out), "octets": size, **fields(figures)}), nl=False)
     else:
         click.echo("\n".join([*summary(figures), f"{out}: {size} octets"]))
-
-
-def _parsed_delays(_context: click.Context, _parameter: click.Parameter, text: str | None) -> tuple[int, ...]:
-    from mqcd.config.fields import BadValue, Duration, Listed
-
-    if text is None:
-        return ()
-    try:
-        return Listed(Duration(least=1000), least=1).parse(text.strip())
-    except BadValue as error:
-        raise click.BadParameter(str(error)) from None
 
 
 @pipeline.command("advise", short_help="Make advice, look through it, put it in effect.")
@@ -296,7 +282,8 @@ def _parsed_delays(_context: click.Context, _parameter: click.Parameter, text: s
     "--what-if",
     "delays",
     metavar="DELAYS",
-    callback=_parsed_delays,
+    type=DELAYS,
+    default=(),
     help="Replay recorded outages with other retry delays, such as '5m | 30m | 2h'.",
 )
 @click.option("--days", metavar="N", type=click.IntRange(1, 3650),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from mqcd.core.ports import Clock
-    from mqcd.queue.admin.findings import Progress as Tell
+    from mqcd.core.progress import Progress as Tell
 
 PATIENCE_MS = 2_000
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from mqcd.queue.admin.findings import Findings, Problem, Progress
+    from mqcd.core.progress import Progress
+    from mqcd.queue.admin.findings import Findings, Problem
     from mqcd.queue.memory.shard_state import Options
 
 Result = TypeVar("Result")

@@ -55,7 +55,7 @@ def show(screen: Screen, directory: Path, clock: Clock) -> list[Finding]:
         # Spark leaves the pipe to its Java to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
         with running(name="mqcd demo") as spark:
-            figures = make(spark, Store(loaded.var / "pipeline"), subject, made=clock.now(), tell=_silent)
+            figures = make(spark, Store(loaded.var / "pipeline"), subject, made=clock.now(), progress=_silent)
     write(figures, directory / NAME)
     screen.say()
     screen.plain(summary(figures))

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from mqcd.core.model import Area, Envelope, Origin, Recipient, Settlement, Verdict
+from mqcd.core.progress import no_progress
 from mqcd.core.selection import Selection
-from mqcd.queue.admin.findings import silent
 from mqcd.queue.admin.transfer.admission import admit
 from mqcd.queue.admin.transfer.export import export
 from mqcd.queue.admin.transfer.letters import Letter, key_of, tree_of
@@ -151,7 +151,7 @@ async def imported(actor: Actor) -> None:
         actor.clock.advance(1000)
         letters = [_letter(actor, number * 20 + index) for index in range(5)]
         async with actor.owned() as ours:
-            admit(ours, "eml", tree_of(letters), silent)
+            admit(ours, "eml", tree_of(letters), no_progress)
         for each in letters:
             _tell_imported(actor, each)
         await actor.start()

@@ -15,13 +15,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mqcd.config.advice import Advice, Shaping, Suppression, comparable
+from mqcd.core.progress import no_progress
 from mqcd.core.schedule import RetrySchedule
 from mqcd.pipeline.advice.decisions import MARGIN, MINUTE, Rules
 from mqcd.pipeline.advice.making import Basis, Proposal, make, suppressions
 from mqcd.pipeline.advice.outages import WhatIf, what_if, with_delays
 from mqcd.pipeline.batch.run import run
 from mqcd.pipeline.store.store import Store
-from mqcd.queue.admin.findings import silent
 from tests.bench.eventlogs.generate import generate
 from tests.bench.eventlogs.truth import Told
 from tests.bench.eventlogs.world import Plan
@@ -60,7 +60,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
 
 @pytest.fixture(scope="module")
 def proposal(world: World) -> Proposal:
-    return make(world.spark, world.store, world.basis(), silent)
+    return make(world.spark, world.store, world.basis(), no_progress)
 
 
 def shapings(proposal: Proposal) -> dict[str, Shaping]:

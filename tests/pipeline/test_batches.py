@@ -94,7 +94,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     first = log.seal(events)
     other.seal(events)
     steps: list[tuple[str, int, int]] = []
-    commits = [run(spark, store, events, now=NOW, tell=lambda *step: steps.append(step))]
+    commits = [run(spark, store, events, now=NOW, progress=lambda *step: steps.append(step))]
     tables = [{name: table(store, name) for name in frames.TABLES}]
 
     later_events(log, told, slow)
@@ -120,7 +120,7 @@ def test_a_batch_tells_of_each_step_once(world: World) -> None:
     steps = [step for step in world.told if step[0] != "reading events"]
     names = [what for what, _, _ in steps]
     made = set(frames.TABLES) - {"events", "damaged"}
-    assert names[-2:] == ["putting small files together", "committing"]
+    assert names[-2:] == ["joining small files", "committing"]
     assert sorted(names[:-2]) == sorted(made)
     assert sorted(done for _, done, _ in steps) == list(range(len(names)))
     assert {total for _, _, total in steps} == {len(names)}
@@ -187,7 +187,7 @@ def test_a_little_batch_is_one_task_unless_somebody_chose_more(spark: SparkSessi
         log = Log("n1")
         log.deliver(T0)
         log.seal(tmp_path / "events")
-        run(spark, store, tmp_path / "events", now=NOW, tell=tell)
+        run(spark, store, tmp_path / "events", now=NOW, progress=tell)
         assert (seen["recipients"], seen["sites"]) == ("1", "1")
         assert spark.conf.get(name) == "8", "for whoever comes next"
     finally:

@@ -16,7 +16,7 @@ import pytest
 from mqcd.pipeline.batch.run import is_waiting
 from mqcd.pipeline.sources.decode import LATEST
 from mqcd.pipeline.sources.segments import closed_files
-from mqcd.pipeline.store.store import Store
+from mqcd.pipeline.store.store import Commit
 from mqcd.pipeline.workers.counting import counted, expected, watching
 from mqcd.pipeline.workers.intake import TOGETHER, intake
 from mqcd.pipeline.workers.parts import PART
@@ -62,7 +62,7 @@ def test_each_file_tells_its_ids_hours_and_days(tmp_path: Path) -> None:
         # Of the one who was accepted in a file that is not here more is to be known.
         "in/into=recipients/kept=done-/day=2025-11-18": 1,
         "in/into=recipients/kept=done-/day=2025-11-19": 1,
-        "told": 1,
+        "states": 1,
     }
 
 
@@ -159,7 +159,7 @@ def test_a_link_to_nothing_is_passed_over(tmp_path: Path) -> None:
 def test_an_empty_file_waits_too(tmp_path: Path) -> None:
     """Else nobody would ever take it, and it would be called waiting for ever."""
     write(tmp_path / "events" / "n1-0-0000000001.jsonl.gz", []).write_bytes(b"")
-    assert is_waiting(Store(tmp_path / "pipeline"), tmp_path / "events")
+    assert is_waiting(Commit(), tmp_path / "events")
 
 
 def test_a_file_that_is_gone_fails_the_task_and_names_nothing(tmp_path: Path) -> None:

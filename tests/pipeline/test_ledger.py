@@ -16,11 +16,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from mqcd.cli.account import show
 from mqcd.core.events import format_time
 from mqcd.core.model import Area
+from mqcd.core.progress import no_progress
 from mqcd.pipeline.account.account import Account, account, fields
 from mqcd.pipeline.batch.stream import Pace, Stream
 from mqcd.pipeline.queue_state.overdue import Stuck
 from mqcd.pipeline.store.store import Commit, Store
-from mqcd.queue.admin.findings import silent
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import bounced, deferred, delivered
 from tests.fakes.clock import FakeClock
@@ -68,7 +68,7 @@ def accounted(spark: SparkSession, store: Store, rig: Rig, due_before: int = 0) 
         events=rig.root / "events",
         roots=(rig.queue, rig.spool),
         source=rig.options.source,
-        tell=silent,
+        progress=no_progress,
         now=NOW,
         due_before=due_before,
     )

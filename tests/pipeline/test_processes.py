@@ -165,7 +165,8 @@ from pathlib import Path
 from mqcd.pipeline.export import export
 from mqcd.pipeline.account.account import account
 from mqcd.pipeline.notebook import Tables
-from mqcd.pipeline.batch.run import run, silent
+from mqcd.pipeline.batch.run import run
+from mqcd.core.progress import no_progress
 from mqcd.pipeline.spark.session import session
 from mqcd.pipeline.store.store import Store
 from mqcd.pipeline.batch.stream import Pace, Stream
@@ -193,7 +194,7 @@ with store.streaming():
     pace = Pace(once=True)
     Stream(spark, store, events, clock=clock, pace=pace, done=done).follow(threading.Event())
 roots, source = (var / "queue", var / "spool"), Source(*json.loads(sys.argv[2]))
-sums = account(spark, store, events=events, roots=roots, source=source, tell=silent, now=clock.now())
+sums = account(spark, store, events=events, roots=roots, source=source, progress=no_progress, now=clock.now())
 told["ledger"] = asdict(sums)
 told["waiting"] = spark.read.format("mqc").load(str(var / "queue")).count()
 told["export"] = export(Tables(spark, store)["recipients"], place / "recipients.csv")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from mqcd.core.progress import no_progress
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source
 from mqcd.pipeline.batch.run import run
@@ -18,7 +19,6 @@ from mqcd.pipeline.report.gather import gather, last_days
 from mqcd.pipeline.report.make import Subject, make, write
 from mqcd.pipeline.report.page import page
 from mqcd.pipeline.store.store import Store
-from mqcd.queue.admin.findings import silent
 from tests.fakes.figures import figures
 from tests.pipeline.asking import ask
 from tests.pipeline.browser import look, screenshot
@@ -154,13 +154,13 @@ def test_a_report_needs_neither_queue_nor_lock(spark: SparkSession, store: Store
         roots=(tmp_path / "queue", tmp_path / "spool"),
         source=Source(node="n1", shard=0),
     )
-    nothing = make(spark, store, subject, made=T0, tell=silent)
+    nothing = make(spark, store, subject, made=T0, progress=no_progress)
     assert (nothing.coverage.since, nothing.account) == (None, None)
     assert "there is no queue in" in nothing.coverage.unasked
 
     busy(subject.events)
     with store.writing():
-        locked = make(spark, Store(store.root, patience=0.1), subject, made=T0, tell=silent)
+        locked = make(spark, Store(store.root, patience=0.1), subject, made=T0, progress=no_progress)
     assert locked.coverage.unasked == "another process is writing the tables"
     assert write(locked, tmp_path / "r.html") == (tmp_path / "r.html").stat().st_size
     assert [path.name for path in tmp_path.glob("r.html*")] == ["r.html"]
@@ -194,7 +194,7 @@ def test_a_report_without_account_waits_for_the_tables(
     subject = Subject(
         events=events, roots=(tmp_path / queue, tmp_path / "spool"), source=Source(node="n1", shard=0)
     )
-    found = make(spark, Store(store.root, Contended()), subject, made=T0 + HOUR, tell=silent)
+    found = make(spark, Store(store.root, Contended()), subject, made=T0 + HOUR, progress=no_progress)
     assert found.account is None
     assert found.coverage.unasked.startswith(why)
     assert (found.coverage.batch, found.total.delivered) == (1, 1)

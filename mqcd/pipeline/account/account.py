@@ -9,7 +9,6 @@ those of this queue are left out: where their mail is only their own queues can 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.core.events import format_time
 from mqcd.core.model import Area
+from mqcd.core.progress import Progress
 from mqcd.eventlog.files import Source
 from mqcd.pipeline import frames
 from mqcd.pipeline.account.recording import settle
@@ -31,7 +31,6 @@ from mqcd.pipeline.tables.folding import ENDS, KEY, LIFE, STATE
 from mqcd.pipeline.tables.ledger import HOMES, off_balance, with_homes
 from mqcd.pipeline.tables.recipients import merge, of_events
 
-Tell = Callable[[str, int, int], None]
 _NAME = "mqcd pipeline ledger"
 LISTED = 1000
 """Recipients that are named at most, of each kind."""
@@ -93,7 +92,7 @@ def account(
     events: Path,
     roots: tuple[Path, Path],
     source: Source,
-    tell: Tell,
+    progress: Progress,
     now: int,
     due_before: int = 0,
 ) -> Account:
@@ -103,12 +102,12 @@ def account(
     a time after the queue was read would make it uneven. A batch that is being made is waited for. Raises
     what `run` and `record` raise.
     """
-    tell("waiting for the tables", 0, 0)
+    progress("waiting for the tables", 0, 0)
     with store.writing(_NAME, patience=store.patience) as last, store.accounting() as own:
-        tell("reading the queue", 0, 0)
+        progress("reading the queue", 0, 0)
         recorded = record(*roots, source, own)
-        last = take_new(spark, store, last, events, now=now, admits=recorded.is_earlier, tell=tell)
-        tell("adding up", 0, 0)
+        last = take_new(spark, store, last, events, now=now, admits=recorded.is_earlier, progress=progress)
+        progress("adding up", 0, 0)
         return _add_up(spark, store, last, recorded, now, due_before)
 
 

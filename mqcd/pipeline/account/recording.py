@@ -7,12 +7,12 @@ the day anew, without them.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.pipeline import frames
+from mqcd.pipeline.store.layout import below
 from mqcd.pipeline.store.store import Commit, Store
 from mqcd.pipeline.tables.ledger import ledger
 from mqcd.pipeline.tables.times import day_of, hour_of, spid_ms
@@ -28,14 +28,9 @@ def settle(store: Store, last: Commit, recipients: DataFrame, elsewhere: DataFra
     """
     number = last.batch + 1
     staging = store.staging(number)
-    frames.write(ledger(_dated(recipients)).unionByName(ledger(elsewhere)), staging)
-    made = sorted(staging.rglob("*.parquet"))
-    known = [_below(store, Path(file)) for file in store.files("ledger")]
-    move = [
-        [_below(store, path), f"ledger/{path.parent.name}/{number:010d}-{index:05d}.parquet"]
-        for index, path in enumerate(made)
-    ]
-    store.commit(replace(last, batch=number, move=move, remove=known, counts=_COUNTS))
+    frames.write(ledger(_dated(recipients)).unionByName(ledger(elsewhere)), staging.anew("ledger"))
+    known = below(store.root, store.files("ledger"))
+    store.commit(replace(last, batch=number, move=list(staging.moves()), remove=known, counts=_COUNTS))
 
 
 def _dated(recipients: DataFrame) -> DataFrame:
@@ -44,7 +39,3 @@ def _dated(recipients: DataFrame) -> DataFrame:
     return recipients.withColumns(
         {"day": F.coalesce("day", day_of(made)), "hour": F.coalesce("hour", hour_of(made))}
     )
-
-
-def _below(store: Store, path: Path) -> str:
-    return str(path.relative_to(store.root))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from mqcd.config.fields import Duration
 from mqcd.core.address import check_address
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
+from mqcd.core.progress import Progress
 from mqcd.pipeline import frames
 from mqcd.pipeline.advice import curve, pressure, suppressing, unadvised
 from mqcd.pipeline.advice.decisions import (
@@ -35,7 +36,6 @@ from mqcd.pipeline.advice.decisions import (
 from mqcd.pipeline.advice.unadvised import Unadvised
 from mqcd.pipeline.store.store import Store
 
-Tell = Callable[[str, int, int], None]
 _LIFE = 30 * DAY
 """Longer than mail waits in any queue."""
 _ROWS = 5_000
@@ -66,18 +66,18 @@ class Basis:
     rules: Rules
 
 
-def make(spark: SparkSession, store: Store, basis: Basis, tell: Tell) -> Proposal:
+def make(spark: SparkSession, store: Store, basis: Basis, progress: Progress) -> Proposal:
     """All advice. Raises NoTables."""
     store.require()
-    tell("recipients", 0, 3)
+    progress("recipients", 0, 3)
     dead, left_out, alone = suppressions(spark, store, basis)
-    tell("limits", 1, 3)
+    progress("limits", 1, 3)
     first = basis.now - basis.rules.window
     events = frames.read(spark, store, "events", _days(basis, basis.rules.window)).where(
         F.col("at") <= F.timestamp_millis(F.lit(basis.now))
     )
     found = list(_limits(events, basis, first, alone))
-    tell("retry delays", 2, 3)
+    progress("retry delays", 2, 3)
     found += _delays(events, basis, first, alone)
     shapings = together(found, basis)
     advice = Advice(suppressions=dead, shapings=shapings)

@@ -1,11 +1,7 @@
-"""A batch: event files that were not taken yet go into all tables, at once or not at all.
+"""Event files that are in no table yet go into all tables, at once or not at all.
 
-    store = Store(ROOT)
-    run(spark, store, EVENTS_DIRECTORY, now=clock.now())
-
-What a batch costs depends on the batch and on what is unfinished, not on the history: `events` and finished
-recipients are added to, unfinished ones are written anew, and of the other tables the hours and days that
-the new events touch.
+store = Store(ROOT)
+run(spark, store, EVENTS_DIRECTORY, now=clock.now())
 """
 
 from __future__ import annotations
@@ -15,16 +11,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from mqcd.core.progress import Progress, no_progress
 from mqcd.pipeline import frames
-from mqcd.pipeline.batch.batch import Batch
+from mqcd.pipeline.batch.batch import take
 from mqcd.pipeline.sources.segments import EventFile, closed_files, without
 from mqcd.pipeline.store.store import Commit, Store
-
-Tell = Callable[[str, int, int], None]
-
-
-def silent(_what: str, _done: int, _total: int) -> None:
-    """Nobody waits."""
 
 
 def run(
@@ -34,7 +25,7 @@ def run(
     *,
     now: int,
     patience: float = 0,
-    tell: Tell = silent,
+    progress: Progress = no_progress,
 ) -> Commit:
     """Take the new files of a directory; gives the commit, whose counts are all 0 when there were none.
 
@@ -42,7 +33,7 @@ def run(
     and what Spark raises: then nothing has changed.
     """
     with store.writing(patience=patience) as last:
-        done = take_new(spark, store, last, directory, now=now, tell=tell)
+        done = take_new(spark, store, last, directory, now=now, progress=progress)
         return done if done is not last else Commit(batch=last.batch, taken=last.taken)
 
 
@@ -54,7 +45,7 @@ def take_new(
     *,
     now: int,
     admits: Callable[[EventFile], bool] = lambda _file: True,
-    tell: Tell = silent,
+    progress: Progress = no_progress,
 ) -> Commit:
     """The same below the lock of `Store.writing`, which gave `last`; and gives that where nothing is new.
 
@@ -63,9 +54,9 @@ def take_new(
     files = [file for file in without(closed_files(directory), last.taken) if admits(file)]
     if not files:
         return last
-    return Batch(spark, store, last, tell, now=now).take(frames.files_of(spark, files))
+    return take(spark, store, last, frames.files_of(spark, files), progress, now=now)
 
 
-def is_waiting(store: Store, directory: Path) -> bool:
-    """Whether there are event files that no batch has taken. Raises OSError, TablesOfAnotherFormat."""
-    return any(True for _ in closed_files(directory, but=store.last().taken))
+def is_waiting(last: Commit, directory: Path) -> bool:
+    """Whether there are event files that no batch up to `last` has taken. Raises OSError."""
+    return any(True for _ in closed_files(directory, but=last.taken))

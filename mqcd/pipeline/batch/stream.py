@@ -26,9 +26,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from mqcd.core.ports import Clock
+from mqcd.core.progress import Progress, no_progress
 from mqcd.pipeline import frames
-from mqcd.pipeline.batch.batch import Batch, Tell
-from mqcd.pipeline.batch.run import silent
+from mqcd.pipeline.batch.batch import take
 from mqcd.pipeline.store.store import STREAM, Commit, PipelineBusy, Store
 
 _LOOK = 0.5
@@ -64,16 +64,16 @@ class Stream:
         clock: Clock,
         pace: Pace,
         done: Callable[[Commit], None],
-        tell: Tell = silent,
+        progress: Progress = no_progress,
     ) -> None:
-        """`done` is told of each batch that was committed, from a thread of Spark's."""
+        """`done` is called with each commit, in a thread of Spark's."""
         self._spark = spark
         self._store = store
         self._directory = directory
         self._clock = clock
         self._pace = pace
         self._done = done
-        self._tell = tell
+        self._progress = progress
         self._busy = threading.Lock()
         self._stop = threading.Event()
         self._failed: Exception | None = None
@@ -121,7 +121,7 @@ class Stream:
     @contextmanager
     def _writing(self, stop: threading.Event) -> Iterator[Commit]:
         """Raises PipelineBusy when it was told to stop while another process wrote."""
-        self._tell("waiting for the tables", 0, 0)
+        self._progress("waiting for the tables", 0, 0)
         with self._store.writing(STREAM, patience=math.inf, stop=stop) as last:
             yield last
 
@@ -133,14 +133,14 @@ class Stream:
             try:
                 with self._writing(self._stop) as last:
                     # What others took between two batches Spark does not know of.
-                    batch = Batch(self._spark, self._store, last, self._tell, now=self._clock.now())
                     files = frames.files_named(unread, last.taken)
-                    taken = batch.take(files)
+                    now = self._clock.now()
+                    taken = take(self._spark, self._store, last, files, self._progress, now=now)
             except PipelineBusy:
                 # Told to stop while it waited.
                 return
             except Exception as error:
-                # Spark would tell of it as text of its own.
+                # Spark would wrap it in a text of its own.
                 self._failed = error
                 raise
         # Spark begins with a batch also where there is nothing to take.

@@ -8,9 +8,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from mqcd.core.errors import StoreDamaged
+from mqcd.core.progress import Progress
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source
-from mqcd.pipeline.account.account import Account, Tell, account
+from mqcd.pipeline.account.account import Account, account
 from mqcd.pipeline.batch.run import run
 from mqcd.pipeline.report.figures import OVERDUE_MS, Figures
 from mqcd.pipeline.report.gather import gather
@@ -35,13 +36,13 @@ class Subject:
     """The server's `watchdog`: from when on a recipient is called stuck; 0 = never."""
 
 
-def make(spark: SparkSession, store: Store, subject: Subject, *, made: int, tell: Tell) -> Figures:
+def make(spark: SparkSession, store: Store, subject: Subject, *, made: int, progress: Progress) -> Figures:
     """The figures, `made` being now, ms. Tables that another process writes are taken as they are.
 
     Raises OSError, StoreBusy, StoreUnavailable, and what Spark raises.
     """
-    found, unasked = _account(spark, store, subject, made, tell)
-    tell("adding up what the report shows", 0, 0)
+    found, unasked = _account(spark, store, subject, made, progress)
+    progress("adding up what the report shows", 0, 0)
     with store.still():
         return gather(
             spark,
@@ -56,12 +57,12 @@ def make(spark: SparkSession, store: Store, subject: Subject, *, made: int, tell
 
 
 def _account(
-    spark: SparkSession, store: Store, subject: Subject, made: int, tell: Tell
+    spark: SparkSession, store: Store, subject: Subject, made: int, progress: Progress
 ) -> tuple[Account | None, str]:
     """The account, or why there is none; the tables are brought up to date either way."""
     try:
         if not subject.roots[0].is_dir():
-            run(spark, store, subject.events, now=made, patience=store.patience, tell=tell)
+            run(spark, store, subject.events, now=made, patience=store.patience, progress=progress)
             return None, f"there is no queue in {subject.roots[0]}"
         try:
             sums = account(
@@ -70,13 +71,13 @@ def _account(
                 events=subject.events,
                 roots=subject.roots,
                 source=subject.source,
-                tell=tell,
+                progress=progress,
                 now=made,
                 due_before=made - subject.overdue_ms if subject.overdue_ms else 0,
             )
         except (StoreDamaged, OSError) as error:
             # If it is not the queue, this fails as well.
-            run(spark, store, subject.events, now=made, patience=store.patience, tell=tell)
+            run(spark, store, subject.events, now=made, patience=store.patience, progress=progress)
             return None, f"the queue cannot be read: {error}"
         return sums, ""
     except PipelineBusy:

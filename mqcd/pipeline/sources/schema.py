@@ -101,5 +101,3 @@ EVENT_FIELDS = tuple(name for name in ARROW.names if name not in ("damage", "raw
 """Columns of those that can."""
 NEVER = "1970-01-01"
 """The day of lines that cannot be read."""
-EVENT_TABLE = "into"
-"""What says, as a column and in the path of a part, into which table rows go."""

@@ -1,13 +1,4 @@
-"""The tables on disk, and the log by which a batch happens to all of them or to none.
-
-    ROOT/TABLE/day=YYYY-MM-DD/*.parquet     what readers see
-    ROOT/_staging/<batch>-<token>/          what a batch has made so far
-    ROOT/_log/<batch>.json                  its commit
-    ROOT/_stream/                           Spark's own notes while a stream runs
-    ROOT/_lock                              one batch at a time
-    ROOT/_stream.lock                       one stream at a time
-    ROOT/_moves                             no move while somebody reads
-    ROOT/_java/                             what Java starts quicker with (`classes`)
+"""The tables on disk, and the log by which a batch changes all of them or none. `layout` has the names.
 
 A batch writes into staging; then its commit is written, whole and durable: which files move where, which
 go, and which event files are in the tables from now on. Only then is anything moved. So whoever is killed
@@ -38,19 +29,24 @@ from pathlib import Path
 
 from mqcd.core.errors import MqcdError
 from mqcd.disk.durable import Disk
+from mqcd.pipeline.store.layout import (
+    ACCOUNT,
+    CHECKPOINT,
+    JAVA,
+    LOCK,
+    LOG,
+    MOVES,
+    STAGING,
+    STREAM_LOCK,
+    Staging,
+    commit_name,
+    day_directory,
+)
 
 log = logging.getLogger(__name__)
 
-STAGING = "_staging"
-LOG = "_log"
-_LOCK = "_lock"
-_SCRATCH = "_stream"
-_MOVES = "_moves"
-_ACCOUNT = "_ledger"
-_STREAM_LOCK = "_stream.lock"
 STREAM = "mqcd pipeline stream"
 """The name by which others hear of one."""
-_JAVA = "_java"
 _LOOK = 0.05
 """Seconds between two looks at whether a lock is free."""
 _PATIENCE = 60.0
@@ -116,7 +112,7 @@ class Store:
     @property
     def classes(self) -> Path:
         """Where Java's classes are kept; it may not exist yet."""
-        return self.root / _JAVA
+        return self.root / JAVA
 
     # ------------------------------------------------------------ reading
 
@@ -129,15 +125,15 @@ class Store:
         if not self._looked:
             self.last()
         directory = self.table(name)
-        found = [directory / f"day={day}" for day in days] if days is not None else directory.glob("day=*")
-        return sorted(str(path) for day in found for path in day.glob("*.parquet"))
+        found = [day_directory(day) for day in days] if days is not None else [day_directory("*")]
+        return sorted(str(path) for day in found for path in directory.glob(f"{day}/*.parquet"))
 
     def last(self) -> Commit:
         """The newest commit; an empty one when there is none. Raises TablesOfAnotherFormat."""
         numbers = self._numbers()
         if not numbers:
             return Commit()
-        told = json.loads((self.root / LOG / f"{numbers[-1]:010d}.json").read_text("utf-8"))
+        told = json.loads((self.root / LOG / commit_name(numbers[-1])).read_text("utf-8"))
         found = told.get("format", 1)
         if found > FORMAT:
             raise TablesOfAnotherFormat(f"{self.root}: the tables are of a newer mqcd (format {found})")
@@ -164,11 +160,11 @@ class Store:
     def still(self) -> Iterator[None]:
         """While the block lasts no file of a table comes or goes, for a minute at most: then the writer goes
         on, and who reads a file that is gone is told so. Raises OSError."""
-        if not (self.root / _MOVES).exists():
+        if not (self.root / MOVES).exists():
             # Nothing was ever moved.
             yield
             return
-        fd = os.open(self.root / _MOVES, os.O_RDONLY)
+        fd = os.open(self.root / MOVES, os.O_RDONLY)
         try:
             # Moves take no longer than it takes to rename some files and to sync them.
             self._await(fd, self.patience, exclusive=False)
@@ -198,11 +194,11 @@ class Store:
         `what` is told to others who come meanwhile. Raises PipelineBusy when another process has held it for
         all of `patience`, seconds, or until `stop` was set; OSError.
         """
-        with self._held(_LOCK, what, patience, stop):
+        with self._held(LOCK, what, patience, stop):
             (self.root / LOG).mkdir(exist_ok=True)
             last = self.last()
             self._apply(last)
-            for left in (STAGING, _ACCOUNT):
+            for left in (STAGING, ACCOUNT):
                 shutil.rmtree(self.root / left, ignore_errors=True)
             try:
                 yield last
@@ -214,14 +210,14 @@ class Store:
     def streaming(self) -> Iterator[None]:
         """Be the one stream; each of its batches is made in `writing`, and others may write in between.
         Raises PipelineBusy, OSError."""
-        with self._held(_STREAM_LOCK, STREAM):
+        with self._held(STREAM_LOCK, STREAM):
             yield
 
     @contextmanager
     def accounting(self) -> Iterator[Path]:
         """Where whoever adds everything up, in `writing`, puts what the queue says: a path with nothing there
         yet."""
-        path = self.root / _ACCOUNT
+        path = self.root / ACCOUNT
         try:
             yield path
         finally:
@@ -259,15 +255,15 @@ class Store:
         """What the holder of the lock wrote there."""
         return os.pread(fd, 200, 0).decode("utf-8", "replace") or "another process"
 
-    def staging(self, batch: int) -> Path:
-        """Where an attempt at a batch puts what it makes."""
+    def staging(self, batch: int) -> Staging:
+        """A new directory for what one attempt at a batch makes."""
         path = self.root / STAGING / f"{batch:010d}-{os.urandom(4).hex()}"
         path.mkdir(parents=True)
-        return path
+        return Staging(self.root, path, batch)
 
     def scratch(self) -> Path:
         """An empty directory for whoever streams; what is in it means nothing to the next one."""
-        path = self.root / _SCRATCH
+        path = self.root / CHECKPOINT
         shutil.rmtree(path, ignore_errors=True)
         return path
 
@@ -275,11 +271,11 @@ class Store:
         """Make it so. Raises OSError: then it did not happen, or the next `writing` finishes it."""
         self._disk.sync_filesystem(self.root)
         text = json.dumps(asdict(commit), separators=(",", ":")).encode()
-        self._disk.replace_file(self.root / LOG / f"{commit.batch:010d}.json", [text])
+        self._disk.replace_file(self.root / LOG / commit_name(commit.batch), [text])
         self._apply(commit)
         shutil.rmtree(self.root / STAGING, ignore_errors=True)
         for number in self._numbers()[:-_KEPT]:
-            (self.root / LOG / f"{number:010d}.json").unlink(missing_ok=True)
+            (self.root / LOG / commit_name(number)).unlink(missing_ok=True)
 
     def _apply(self, commit: Commit) -> None:
         if not commit.move and not commit.remove:
@@ -292,7 +288,7 @@ class Store:
         self._disk.sync_filesystem(self.root)
 
     def _move(self, move: Iterable[tuple[Path, Path]], remove: Iterable[Path]) -> None:
-        fd = os.open(self.root / _MOVES, os.O_RDWR | os.O_CREAT, 0o600)
+        fd = os.open(self.root / MOVES, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             self._await(fd, self.patience, exclusive=True)
             for source, target in move:

@@ -6,16 +6,17 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.pipeline.sources.decode import DOUBLED
-from mqcd.pipeline.sources.schema import EVENT_TABLE, NEVER
+from mqcd.pipeline.sources.schema import NEVER
+from mqcd.pipeline.store.layout import INTO
 from mqcd.pipeline.tables.times import day_of
 
 
 def sorted_out(rows: DataFrame) -> DataFrame:
-    """What the source gives, with the table (`EVENT_TABLE`) and the UTC day that each row belongs to."""
+    """What the source gives, with the table (`INTO`) and the UTC day that each row belongs to."""
     good = F.col("damage").isNull()
     into = F.when(good, "events").otherwise("damaged")
     day = F.when(good, day_of(F.unix_millis("at")))
-    columns = {EVENT_TABLE: into, "day": F.coalesce(day, F.lit(NEVER).cast("date"))}
+    columns = {INTO: into, "day": F.coalesce(day, F.lit(NEVER).cast("date"))}
     return rows.withColumns(columns)
 
 

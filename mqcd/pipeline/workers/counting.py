@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-DIRECTORY = "count"
-"""Below a batch's staging directory."""
+from mqcd.pipeline.store.layout import COUNT
+
 _LOOK = 0.5
 """Seconds between two looks."""
 
@@ -21,7 +21,7 @@ class Count:
     """What one task has read."""
 
     def __init__(self, base: Path) -> None:
-        self._path = base / DIRECTORY / uuid.uuid4().hex
+        self._path = base / COUNT / uuid.uuid4().hex
         self._events = self._octets = 0
 
     def add(self, events: int, file: Path) -> None:
@@ -36,7 +36,7 @@ class Count:
 def counted(base: Path) -> tuple[int, int]:
     """Events and octets that all tasks have read."""
     events = octets = 0
-    for path in (base / DIRECTORY).glob("*"):
+    for path in (base / COUNT).glob("*"):
         # One that is being written anew may be empty.
         with suppress(OSError, ValueError):
             some, more = map(int, path.read_text().split())
@@ -50,7 +50,7 @@ def expected(events: int, octets: int, total: int) -> int:
 
 
 @contextmanager
-def watching(base: Path, total: int, tell: Callable[[int, int], None]) -> Iterator[None]:
+def watching(base: Path, total: int, report: Callable[[int, int], None]) -> Iterator[None]:
     """While the block lasts, report again and again how many events were read, and of how many, `total` being
     the octets of all files."""
     stop = threading.Event()
@@ -58,7 +58,7 @@ def watching(base: Path, total: int, tell: Callable[[int, int], None]) -> Iterat
     def look() -> None:
         while not stop.wait(_LOOK):
             events, octets = counted(base)
-            tell(events, expected(events, octets, total))
+            report(events, expected(events, octets, total))
 
     thread = threading.Thread(target=look, name="count", daemon=True)
     thread.start()

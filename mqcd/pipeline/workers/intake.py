@@ -3,7 +3,7 @@
 Arrow decodes a file and writes it in a sixth of the time that Spark takes for the same rows. Spark hands
 out the files and collects a few rows for each: what it held, and where that was written. Beside the events
 a task writes what they amount to: recipients whose whole life is in its files, which are most, go straight
-into their table; what it knows of the others lies in `TOLD_OF` and is folded with what other files tell.
+into their table; what it knows of the others lies in `layout.STATES` and is folded with what other files say.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqcd.pipeline.sources.decode import LATEST, read_events
-from mqcd.pipeline.sources.schema import ARROW, DAMAGED, EVENT_FIELDS, EVENT_TABLE, NEVER
+from mqcd.pipeline.sources.schema import ARROW, DAMAGED, EVENT_FIELDS, NEVER
+from mqcd.pipeline.store.layout import DONE, STATES, incoming
 from mqcd.pipeline.tables.folding import STATE, folded, of_events
 from mqcd.pipeline.workers.counting import Count
-from mqcd.pipeline.workers.parts import DONE, Parts
+from mqcd.pipeline.workers.parts import Parts
 
-TOLD_OF = "told"
-"""Directory of rows as STATE."""
-TOLD = pa.schema(
+FOUND = pa.schema(
     [
         ("file", pa.string()),
         ("part", pa.string()),
@@ -38,9 +37,9 @@ TOLD = pa.schema(
     ]
 )
 """Of each file a row with its damaged lines, which says that all of it was read; for each series of ids in it
-one with least and greatest sequence and the hours since 1970 in which it tells of something; the days on
-which the messages were accepted that all of them tell of; and of each part written its path."""
-TOLD_DDL = (
+one with least and greatest sequence and the hours since 1970 of its events; the days on
+which the messages of all of them were accepted; and of each part written its path."""
+FOUND_DDL = (
     "file string, part string, node string, shard int, low long, high long, events long, damaged long,"
     " hours array<long>, days array<string>"
 )
@@ -52,7 +51,7 @@ _HOUR_US = 3_600_000_000
 def intake(
     target: Path, *, before: int = LATEST, together: int = TOGETHER
 ) -> Callable[[Iterator[str]], Iterator[pa.RecordBatch]]:
-    """What a task does, given the paths of files; gives rows as in TOLD.
+    """What a task does, given the paths of files; gives rows as in FOUND.
 
     It holds `together` rows, and those of a file, before it writes them below `target`. Events that did not
     happen `before`, ms, are damage.
@@ -62,7 +61,7 @@ def intake(
     def work(names: Iterator[str]) -> Iterator[pa.RecordBatch]:
         paths = list(map(Path, names))
         if paths:
-            yield pa.RecordBatch.from_pylist(list(_take(paths, Path(base), before, together)), schema=TOLD)
+            yield pa.RecordBatch.from_pylist(list(_take(paths, Path(base), before, together)), schema=FOUND)
 
     return work
 
@@ -77,8 +76,8 @@ def _take(paths: Iterable[Path], base: Path, before: int, together: int) -> Iter
             waiting.append(rows)
             count.add(rows.num_rows, path)
             yield {"file": path.name, "damaged": rows.num_rows - rows["damage"].null_count}
-            for told in _series(_good(rows)):
-                yield {"file": path.name, **told}
+            for series in _series(_good(rows)):
+                yield {"file": path.name, **series}
             if sum(each.num_rows for each in waiting) >= together:
                 days.update(_write(parts, waiting))
         days.update(_write(parts, waiting))
@@ -94,26 +93,26 @@ def _good(rows: pa.Table) -> pa.Table:
 
 
 def _write(parts: Parts, waiting: list[pa.Table]) -> list[str]:
-    """All that waits; gives the days of the messages that it tells of."""
+    """All that waits; gives the days of acceptance of their messages."""
     rows = pa.concat_tables(waiting, schema=ARROW) if waiting else ARROW.empty_table()
     waiting.clear()
     events = _good(rows)
     parts.add("events", events.select(EVENT_FIELDS), events["at"].cast(pa.date32()))
     if events.num_rows < rows.num_rows:
         damaged = rows.filter(pc.is_valid(rows["damage"])).select(DAMAGED)
-        parts.write(f"in/{EVENT_TABLE}=damaged/day={NEVER}", damaged)
+        parts.write(incoming("damaged", NEVER), damaged)
     # Between acceptance and end nothing is missing in files of a series that follow one another; should
     # they not, then what comes from elsewhere finds a recipient who was finished already.
     recipients = folded(of_events(events))
     is_open = recipients["open"]
-    parts.write(TOLD_OF, recipients.filter(is_open).select(STATE.names))
+    parts.write(STATES, recipients.filter(is_open).select(STATE.names))
     done = recipients.filter(pc.invert(is_open))
     parts.add("recipients", done.drop_columns("day"), done["day"], DONE)
     return [str(day) for day in pc.unique(recipients["day"])]
 
 
 def _series(events: pa.Table) -> Iterator[dict[str, Any]]:
-    """What the events of each node and shard tell of; a file has one series, unless somebody joined some."""
+    """A row for each node and shard; a file has one series, unless several files were joined."""
     each = events.group_by(["node", "shard"], use_threads=False).aggregate(
         [("sequence", "min"), ("sequence", "max"), ([], "count_all")]
     )

@@ -13,8 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mqcd.pipeline.store.layout import AGED, DONE, OPEN
 from mqcd.pipeline.tables.folding import folded
-from mqcd.pipeline.workers.parts import AGED, DONE, OPEN, Parts
+from mqcd.pipeline.workers.parts import Parts
 
 MERGED = pa.schema([("part", pa.string()), ("strangers", pa.list_(pa.string()))])
 """A row for each part that was written, with its path; and one with the days of those recipients of whom
@@ -44,9 +45,9 @@ def _merge(known: pa.Table, parts: Parts, aged: date) -> pa.RecordBatch:
     strangers = rows.filter(pc.or_(pc.equal(rows["accepts"], 0), old))
     told = [{"strangers": [str(day) for day in pc.unique(strangers["day"])]}]
     try:
-        for prefix, chosen in ((OPEN, young), (AGED, old), (DONE, pc.invert(rows["open"]))):
+        for state, chosen in ((OPEN, young), (AGED, old), (DONE, pc.invert(rows["open"]))):
             these = rows.filter(chosen)
-            parts.add("recipients", these.drop_columns("day"), these["day"], prefix)
+            parts.add("recipients", these.drop_columns("day"), these["day"], state)
     finally:
         parts.close()
     return pa.RecordBatch.from_pylist([*told, *({"part": name} for name in parts.names)], schema=MERGED)

@@ -1,23 +1,22 @@
-"""Parquet files that a task writes by itself, past Java: one for each place below a directory.
+"""Parquet files that a task writes by itself, past Java: one for each place below the staging directory.
 
-Their names end in `.part` until the driver hears from the task that it wrote them (`take`): what a task
-that failed has written is never taken for a part that counts.
+Their names end in `.part` until the task has reported them to the driver (`publish`), so what a failed task
+has written never counts.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mqcd.pipeline.sources.schema import EVENT_TABLE
+from mqcd.pipeline.store.layout import incoming
 
 PART = ".part"
-OPEN, AGED, DONE = "open-", "aged-", "done-"
-"""How files of `recipients` begin: each batch writes those of unfinished ones anew, but for the old ones."""
 _DIVERSE = {
     "id", "spid", "at", "due", "sequence", "queued_ms", "attempt_ms", "raw", "accepted", "first_attempt",
     "ended", "last_event", "delivered_sequence", "last_sequence", "latency_ms",
@@ -25,10 +24,10 @@ _DIVERSE = {
 """Columns of which a dictionary would soon be full."""
 
 
-def take(part: str) -> None:
-    """Give a part its final name."""
-    path = Path(part)
-    path.rename(path.with_suffix(".parquet"))
+def publish(parts: Iterable[str | None]) -> None:
+    """Give parts their final names; rows without one say something else."""
+    for path in (Path(part) for part in parts if part is not None):
+        path.rename(path.with_suffix(".parquet"))
 
 
 class Parts:
@@ -43,16 +42,15 @@ class Parts:
         """Before this none of them can be read."""
         for writer in self._writers.values():
             writer.close()
-        # The worker lives on beside Java, which has the next work: what is not used is not to stay entry.
+        # The worker lives on beside Java, which needs the memory next.
         pa.default_memory_pool().release_unused()
 
-    def add(self, table: str, rows: pa.Table, days: pa.ChunkedArray, prefix: str = "") -> None:
-        """Rows of a table, each with its day; their files come to have names with `prefix`."""
+    def add(self, table: str, rows: pa.Table, days: pa.ChunkedArray, state: str = "") -> None:
+        """Rows of a table, each with its day; `state` is that of recipients."""
         found = pc.unique(days)
         for day in found:
             these = rows if len(found) == 1 else rows.filter(pc.equal(days, day))
-            kept = f"kept={prefix}/" if prefix else ""
-            self.write(f"in/{EVENT_TABLE}={table}/{kept}day={day}", these)
+            self.write(incoming(table, day, state), these)
 
     def write(self, place: str, rows: pa.Table) -> None:
         """Rows that are alike for each place."""

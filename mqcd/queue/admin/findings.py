@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 from mqcd.core.errors import StoreDamaged
-
-Progress = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and how much there is in all (0 = not known)."""
-
-
-def silent(_what: str, _done: int, _total: int) -> None:
-    """Nobody waits."""
 
 
 def plain(error: StoreDamaged) -> str:

@@ -9,9 +9,9 @@ import pytest
 
 from mqcd.config.settings import SpoolSettings
 from mqcd.core.errors import StoreUnavailable
+from mqcd.core.progress import no_progress
 from mqcd.core.spid import time_of
 from mqcd.disk.durable import Disk
-from mqcd.queue.admin.findings import silent
 from mqcd.queue.admin.ownership import owned
 from mqcd.queue.admin.transfer import admission
 from mqcd.queue.manifest import log as manifest
@@ -112,7 +112,7 @@ async def test_an_aborted_import_gives_no_name_away(tmp_path: Path) -> None:
         with ours.disk.watching(rig.spool) as watch:
             letters = admission._Admission(ours, "mailismus", watch)
             with pytest.raises(OSError, match="error"):
-                letters.run(read(tree.var).letters, silent, lambda: None)
+                letters.run(read(tree.var).letters, no_progress, lambda: None)
         [spid] = letters._written
     state = manifest.read(Disk(), rig.queue / "MANIFEST")
     assert state is not None

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area
+from mqcd.core.progress import Progress, no_progress
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
-from mqcd.queue.admin.findings import Findings, Kind, Progress, silent
+from mqcd.queue.admin.findings import Findings, Kind
 from mqcd.queue.admin.fsck.survey import survey
 from mqcd.queue.admin.ownership import Owned
 from mqcd.queue.clusters import file as cluster
@@ -27,7 +28,7 @@ _UNPROVEN = frozenset((Kind.MANIFEST, Kind.JOURNAL, Kind.CLUSTER))
 """Problems with which nobody knows what the records need."""
 
 
-async def mend_roots(disk: Disk, options: Options, progress: Progress = silent) -> None:
+async def mend_roots(disk: Disk, options: Options, progress: Progress = no_progress) -> None:
     """Write a uuid that was lost or damaged, before the queue is owned. Raises StoreBusy, OSError.
 
     Only where the files show that the spool is this queue's: its silos are there, each content that the
@@ -47,7 +48,7 @@ async def mend_roots(disk: Disk, options: Options, progress: Progress = silent) 
         disk.close(lock)
 
 
-def repair(owned: Owned, progress: Progress = silent) -> Findings:
+def repair(owned: Owned, progress: Progress = no_progress) -> Findings:
     """Mend what can be; returns what is found afterwards."""
     name_events(owned.disk, owned.options, owned.manifest.state)
     before = survey(owned.disk, owned.options, progress, ours=True)

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from mqcd.core.errors import DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Area
+from mqcd.core.progress import Progress, no_progress
 from mqcd.core.spid import SILOS, format_spid
 from mqcd.disk.durable import TEMP_SUFFIX, Disk, describe
-from mqcd.queue.admin.findings import Findings, Kind, Problem, Progress, plain, silent
+from mqcd.queue.admin.findings import Findings, Kind, Problem, plain
 from mqcd.queue.admin.fsck.quarantined import look_into_quarantine
 from mqcd.queue.clusters import file as cluster
 from mqcd.queue.disk.owner_lock import check_roots
@@ -51,7 +52,7 @@ _TWICE_ADVICE = (
 )
 
 
-def survey(disk: Disk, options: Options, progress: Progress = silent, *, ours: bool = False) -> Findings:
+def survey(disk: Disk, options: Options, progress: Progress = no_progress, *, ours: bool = False) -> Findings:
     """Look at a whole queue; `ours` when it is the caller who holds its lock."""
     first = _Survey(disk, options, progress).run()
     if ours:

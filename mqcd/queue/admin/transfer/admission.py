@@ -22,11 +22,11 @@ from pathlib import Path
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Attempt, Body, Bounced, Phase, Recipient
+from mqcd.core.progress import Progress
 from mqcd.core.reply import Reply
 from mqcd.core.spid import SpidSource
 from mqcd.core.transition import last_attempt
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
-from mqcd.queue.admin.findings import Progress
 from mqcd.queue.admin.ownership import Owned
 from mqcd.queue.admin.transfer.letters import Letter, Tree, with_crlf
 from mqcd.queue.clusters import file as cluster

@@ -32,9 +32,10 @@ from mqcd.core.address import check_address, domain_of, split_address
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.events import format_time
 from mqcd.core.model import Envelope, Origin, Recipient
+from mqcd.core.progress import Progress, no_progress
 from mqcd.core.spid import is_several
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
-from mqcd.queue.admin.findings import Kind, Problem, Progress, silent
+from mqcd.queue.admin.findings import Kind, Problem
 from mqcd.queue.admin.transfer import index
 from mqcd.queue.admin.transfer.letters import Letter, Tree, chunks_of, files_below, key_of, size_of
 
@@ -58,7 +59,7 @@ def read_directory(
     now: int,
     latest: int,
     known: Set[str] = frozenset(),
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> Tree:
     """Read and check everything; `known` are keys that earlier imports have brought.
 

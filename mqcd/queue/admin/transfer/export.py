@@ -18,10 +18,10 @@ from pathlib import Path
 
 from mqcd.core.errors import DecodeError, MqcdError, StoreUnavailable
 from mqcd.core.model import Recipient
+from mqcd.core.progress import Progress, no_progress
 from mqcd.core.selection import Selection
 from mqcd.core.spid import format_spid
 from mqcd.disk.durable import TEMP_SUFFIX, Disk, describe
-from mqcd.queue.admin.findings import Progress, silent
 from mqcd.queue.admin.transfer import index
 from mqcd.queue.format.record import parse
 from mqcd.queue.manifest.log import ManifestState
@@ -55,7 +55,7 @@ def export(
     roots: tuple[Path, Path],
     selection: Selection,
     target: Path,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
     part: int = _PART,
     state: ManifestState | None = None,
 ) -> Exported:

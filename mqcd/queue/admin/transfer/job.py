@@ -12,8 +12,8 @@ from pathlib import Path
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.ports import Clock, Observer
+from mqcd.core.progress import Progress, no_progress
 from mqcd.disk.durable import Disk
-from mqcd.queue.admin.findings import Progress, silent
 from mqcd.queue.admin.ownership import owned
 from mqcd.queue.admin.transfer.admission import admit, known_keys
 from mqcd.queue.admin.transfer.letters import Tree
@@ -49,7 +49,7 @@ class Import:
     read: Read
     roots: Sequence[Path] = ()
     """Of the source, if it is a queue: it must be another one."""
-    progress: Progress = silent
+    progress: Progress = no_progress
     decide: Callable[[], None] = lambda: None
     """Called right before the edit that takes it all in: what raises later than that cannot undo it."""
     disk: Disk = field(default_factory=Disk)

@@ -22,11 +22,12 @@ from mqcd.core.address import check_address
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.events import format_time
 from mqcd.core.model import Area, Envelope, Origin, Recipient
+from mqcd.core.progress import Progress, no_progress
 from mqcd.core.reply import Reply
 from mqcd.core.transition import stored_text
 from mqcd.core.transparency import unstuff
 from mqcd.disk.durable import Disk
-from mqcd.queue.admin.findings import Kind, Problem, Progress, silent
+from mqcd.queue.admin.findings import Kind, Problem
 from mqcd.queue.admin.transfer.letters import Letter, Letters, Tree, chunks_of, files_below, key_of, size_of
 from mqcd.queue.admin.transfer.ndrdiag import Diagnosis, decode, last_reply
 from mqcd.queue.clusters.file import split_lines
@@ -91,7 +92,7 @@ def read_tree(
     now: int,
     latest: int,
     known: Set[str] = frozenset(),
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> Tree:
     """Read and check everything; `known` are keys that earlier imports have brought.
 

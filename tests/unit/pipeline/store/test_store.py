@@ -24,7 +24,7 @@ from tests.e2e.kit.waiting import poll
 
 
 def staged(store: Store, batch: int) -> str:
-    path = store.staging(batch) / "new.parquet"
+    path = store.staging(batch).path / "new.parquet"
     path.write_bytes(b"new")
     return str(path.relative_to(store.root))
 
@@ -186,7 +186,7 @@ def test_who_comes_second_is_told_who_writes(tmp_path: Path) -> None:
 def test_each_attempt_at_a_batch_has_a_place_of_its_own(tmp_path: Path) -> None:
     """Executors of a driver that was killed may go on for a while."""
     store = Store(tmp_path)
-    assert store.staging(7) != store.staging(7)
+    assert store.staging(7).path != store.staging(7).path
 
 
 def test_what_failed_before_its_commit_takes_no_room(tmp_path: Path) -> None:

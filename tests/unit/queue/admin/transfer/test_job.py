@@ -12,9 +12,10 @@ import pytest
 
 from mqcd.core.errors import StoreBusy, StoreUnavailable
 from mqcd.core.model import Area, Recipient
+from mqcd.core.progress import no_progress
 from mqcd.core.spid import SILOS, is_several, silo_of
 from mqcd.disk.durable import Disk
-from mqcd.queue.admin.findings import Kind, silent
+from mqcd.queue.admin.findings import Kind
 from mqcd.queue.admin.ownership import owned
 from mqcd.queue.admin.transfer import admission
 from mqcd.queue.admin.transfer.admission import admit
@@ -296,7 +297,7 @@ async def test_a_failure_at_any_call_takes_in_nothing_or_everything(tmp_path: Pa
         async with owned(rig.options, rig.clock, RecordingObserver(), disk) as ours:
             disk.fail(operation, f"{rig.root}/*", passes=passes)
             with suppress(OSError):
-                admit(ours, "mailismus", source, silent)
+                admit(ours, "mailismus", source, no_progress)
             failed = not disk.armed
         outcomes.add(len(rig.listed()))
         await rig.open()

@@ -1,0 +1,149 @@
+"""Every name below the tables' root, and below the staging directory of a batch.
+
+    ROOT/TABLE/day=DAY/*.parquet            what readers see
+    ROOT/_staging/BATCH-TOKEN/              what one attempt at a batch has made so far (`Staging`)
+    ROOT/_log/BATCH.json                    its commit
+    ROOT/_ledger/                           what an account has read of the queue
+    ROOT/_stream/                           Spark's checkpoint while a stream runs
+    ROOT/_java/                             the archive of Java's classes
+    ROOT/_lock, _stream.lock                one batch at a time, one stream at a time
+    ROOT/_moves                             held shared by readers, exclusively while files move
+
+    STAGING/in/into=TABLE/day=DAY/          events and damaged lines, as workers have read them
+    STAGING/in/into=recipients/kept=STATE-/day=DAY/
+                                            recipients, by state of life
+    STAGING/states/                         what files say of recipients whose life is in several of them
+    STAGING/once/into=TABLE/day=DAY/        events, without those whose id came before
+    STAGING/TABLE/day=DAY/                  days of a table, made anew
+    STAGING/whole-TABLE/day=DAY/            small files of a table, put together
+    STAGING/count/                          how many events each task has read
+
+DAY is YYYY-MM-DD. Files of `recipients` have names that begin with their state: `open-` (written anew by each
+batch), `aged-` (open for long; written anew when something is found), `done-` (added to only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+STAGING = "_staging"
+LOG = "_log"
+LOCK = "_lock"
+STREAM_LOCK = "_stream.lock"
+CHECKPOINT = "_stream"
+MOVES = "_moves"
+ACCOUNT = "_ledger"
+JAVA = "_java"
+
+INTO = "into"
+"""The column, and part of a path, that names the table rows go into."""
+OPEN, AGED, DONE = "open-", "aged-", "done-"
+STATES = "states"
+COUNT = "count"
+_IN, _ONCE, _WHOLE = "in", "once", "whole-"
+_KEPT = "kept"
+_DAY = "day="
+
+
+def incoming(table: str, day: object, state: str = "") -> str:
+    """Where a worker writes rows of a table and a day, below staging; `state` is given for `recipients`."""
+    kept = f"{_KEPT}={state}/" if state else ""
+    return f"{_IN}/{INTO}={table}/{kept}{_DAY}{day}"
+
+
+def commit_name(batch: int) -> str:
+    """The file of a commit, below `LOG`."""
+    return f"{batch:010d}.json"
+
+
+def day_directory(day: str) -> str:
+    """The directory of a day, below that of its table."""
+    return f"{_DAY}{day}"
+
+
+def day_of(path: str | Path) -> str:
+    """The day of a file, which its directory names."""
+    return Path(path).parent.name.removeprefix(_DAY)
+
+
+def is_state(path: str | Path, state: str) -> bool:
+    """Whether a file of `recipients` has rows of that state."""
+    path = Path(path)
+    return path.name.startswith(state) or f"{_KEPT}={state}" in path.parts
+
+
+class Staging:
+    """The staging directory of one attempt at a batch."""
+
+    def __init__(self, root: Path, path: Path, batch: int) -> None:
+        self.path = path
+        self._root = root
+        self._batch = batch
+
+    def incoming(self, table: str) -> Path:
+        """The directory of a table's rows as they came in."""
+        return self.path / _IN / f"{INTO}={table}"
+
+    def came(self, table: str) -> list[str]:
+        """Its files."""
+        return sorted(str(path) for path in self.incoming(table).glob(f"**/{_DAY}*/*.parquet"))
+
+    def states(self) -> list[str]:
+        """Files of rows that are to be folded with what is known."""
+        return sorted(str(path) for path in (self.path / STATES).glob("*.parquet"))
+
+    @property
+    def once(self) -> Path:
+        """The directory of events without doubled ones."""
+        return self.path / _ONCE
+
+    def replace_incoming(self) -> None:
+        """Move the files of `once` to where those came in whose rows they stand for."""
+        for path in sorted(self.once.glob(f"{INTO}=*/*/*.parquet")):
+            target = self.path / _IN / path.parent.relative_to(self.once) / f"{_ONCE}-{path.name}"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(target)
+
+    def anew(self, table: str) -> Path:
+        """The directory of days of a table that are made anew."""
+        return self.path / table
+
+    def whole(self, table: str) -> Path:
+        """The directory of small files put together."""
+        return self.path / f"{_WHOLE}{table}"
+
+    def moves(self) -> Iterator[list[str]]:
+        """Pairs of paths below the root: where each file lies, and where it goes.
+
+        A name contains the number of its batch, so none is ever used twice.
+        """
+        for index, path in enumerate(sorted(self.path.rglob("*.parquet"))):
+            placed = _target(path.relative_to(self.path).parts)
+            if placed is not None:
+                table, day, state = placed
+                target = f"{table}/{day}/{state}{self._batch:010d}-{index:05d}.parquet"
+                yield [str(path.relative_to(self._root)), target]
+
+
+def _target(parts: tuple[str, ...]) -> tuple[str, str, str] | None:
+    """Table, directory of the day, and state for which a staged file is made; None = for none."""
+    place, day = parts[0], parts[-2]
+    if place == STATES:
+        return None
+    if place == _IN:
+        table = _value(parts[1])
+        return table, day, _value(parts[2]) if table == "recipients" else ""
+    if place.startswith(_WHOLE):
+        table = place.removeprefix(_WHOLE)
+        return table, day, DONE if table == "recipients" else ""
+    return place, day, ""
+
+
+def _value(part: str) -> str:
+    return part.partition("=")[2]
+
+
+def below(root: Path, paths: Iterable[str]) -> list[str]:
+    """Paths as a commit names them: relative to the root."""
+    return [str(Path(path).relative_to(root)) for path in paths]
