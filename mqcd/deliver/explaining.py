@@ -16,7 +16,8 @@ from mqcd.core.ports import Clock
 from mqcd.core.reply import Reply
 from mqcd.core.spid import format_spid
 from mqcd.core.transition import last_attempt
-from mqcd.deliver.lanes.lane import MOST_GRACE_MS, LaneState
+from mqcd.deliver.lanes.lane import LaneState
+from mqcd.deliver.lanes.outside import MOST_GRACE_MS
 from mqcd.deliver.routing.policy import Hop, Policy
 from mqcd.deliver.routing.router import Router
 from mqcd.deliver.routing.routing import Unroutable, order

@@ -16,7 +16,8 @@ from mqcd.core.model import Recipient
 from mqcd.deliver.connection.shop import Shop
 from mqcd.deliver.health import watchdog
 from mqcd.deliver.health.watchdog import Kind, Stuck
-from mqcd.deliver.lanes.lane import Job, Lane, Why
+from mqcd.deliver.lanes.jobs import Job
+from mqcd.deliver.lanes.lane import Lane, Why
 from mqcd.deliver.lanes.parking import grace, is_over
 
 PATROL_MS = 60_000
@@ -41,7 +42,7 @@ class Patrol:
 
     def wait(self) -> int | None:
         """In how many ms `walk` is to be called again; None while there is nothing to look at."""
-        if not (self._shop.table.active or self._shop.table.remembers):
+        if not (self._shop.table.active or self._shop.table.suspended):
             return None
         return max(self._next - self._shop.clock.monotonic(), 0)
 

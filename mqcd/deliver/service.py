@@ -33,7 +33,8 @@ from mqcd.deliver.explaining import Explainer, Waiting
 from mqcd.deliver.health.suspects import Suspects
 from mqcd.deliver.health.watchdog import Stuck
 from mqcd.deliver.lanes.gauging import Gauges, gauge
-from mqcd.deliver.lanes.lane import TRIAL_MS, Bounds, Job, LaneState, Start, Why
+from mqcd.deliver.lanes.jobs import Job
+from mqcd.deliver.lanes.lane import TRIAL_MS, Bounds, LaneState, Start, Why
 from mqcd.deliver.lanes.parking import is_late, is_over
 from mqcd.deliver.lanes.scheduling import STUCK_MS, LaneTable
 from mqcd.deliver.patrol import Patrol
@@ -194,7 +195,7 @@ class Deliverer:
     def waiting(self, recipient: Recipient) -> Waiting:
         """What is known of a recipient's state at this moment."""
         in_flight = self._shop.store.in_flight(recipient)
-        place = self._table.place(recipient.key) if in_flight else None
+        place = self._table.position(recipient.key) if in_flight else None
         return Waiting(recipient=recipient, in_flight=in_flight, place=place)
 
     def lanes(self) -> Sequence[LaneState]:

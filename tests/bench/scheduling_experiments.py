@@ -18,10 +18,12 @@ from mqcd.config.settings import Rate, TlsPolicy
 from mqcd.core.model import Recipient
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.lanes.lane import Bounds, Feedback, Give, Job, Lane, Start
+from mqcd.deliver.lanes.jobs import Job
+from mqcd.deliver.lanes.lane import Bounds, Give, Lane, Start
 from mqcd.deliver.lanes.passing import Skip
 from mqcd.deliver.lanes.rates import Limit
 from mqcd.deliver.lanes.scheduling import LaneTable
+from mqcd.deliver.lanes.window import Feedback
 from mqcd.deliver.routing.policy import Hop, Policy, hop
 from mqcd.deliver.routing.routing import Destination
 from tests.fakes.world import START_MS, Ended, Server, World
@@ -217,7 +219,7 @@ def window(marks: Sequence[int] = (1, 5, 15, 60, 300)) -> Rows:
         used = []
         for mark in marks:
             world.run(mark * SECOND)
-            used.append(int(next(world.table.lanes()).window))
+            used.append(int(next(world.table.lanes()).window.size))
         done = sum(each.how == "delivered" for each in world.ended) / marks[-1]
         rows.append((name, *used, f"{done:.0f}", server.refused))
     return rows

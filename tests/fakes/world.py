@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, replace
 from mqcd.core.model import Envelope, Recipient
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.lanes.lane import TRIAL_MS, Bounds, Feedback, Give, Job, Lane, Why
+from mqcd.deliver.lanes.jobs import Job
+from mqcd.deliver.lanes.lane import TRIAL_MS, Bounds, Give, Lane, Why
 from mqcd.deliver.lanes.parking import is_over, part
 from mqcd.deliver.lanes.scheduling import STUCK_MS, LaneTable
+from mqcd.deliver.lanes.window import Feedback
 from mqcd.deliver.patrol import PATROL_MS
 from mqcd.deliver.routing.policy import Hop
 

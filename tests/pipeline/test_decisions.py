@@ -10,8 +10,9 @@ import pytest
 from mqcd.config.advice import Advice, Shaping, shaping_id
 from mqcd.config.settings import Rate, TlsPolicy
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.lanes import scheduling
-from mqcd.deliver.lanes.lane import START_WINDOW, Bounds
+from mqcd.deliver.lanes import outside
+from mqcd.deliver.lanes.lane import Bounds
+from mqcd.deliver.lanes.window import START_WINDOW
 from mqcd.deliver.routing.policy import Policy, hop
 from mqcd.deliver.routing.routing import Destination
 from mqcd.pipeline.advice.decisions import (
@@ -293,7 +294,7 @@ def test_what_the_record_does_not_reach_is_not_counted() -> None:
 
 
 def test_the_model_has_the_numbers_of_the_server() -> None:
-    assert (FIRST_PROBE_MS, AT_ONCE) == (scheduling.FIRST_PROBE_MS, START_WINDOW)
+    assert (FIRST_PROBE_MS, AT_ONCE) == (outside.FIRST_PROBE_MS, START_WINDOW)
 
 
 @pytest.mark.parametrize(

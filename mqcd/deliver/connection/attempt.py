@@ -20,7 +20,7 @@ from mqcd.core.spid import format_spid
 from mqcd.deliver.connection.link import CHUNK, GONE, Link
 from mqcd.deliver.connection.shop import Shop
 from mqcd.deliver.connection.verdicts import verdict_on
-from mqcd.deliver.lanes.lane import Job
+from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.smtp.dialogue import Dialogue
 from mqcd.deliver.smtp.exchange import State, Transaction
 

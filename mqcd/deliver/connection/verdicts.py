@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Phase, Recipient, Verdict
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.lanes.lane import Feedback
+from mqcd.deliver.lanes.window import Feedback
 from mqcd.deliver.smtp.exchange import Outcome, Result
 
 BROKEN = Reply(code=451, status="4.4.2", text="connections break")

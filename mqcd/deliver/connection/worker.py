@@ -19,7 +19,9 @@ from mqcd.deliver.connection.connecting import NoHost, connect
 from mqcd.deliver.connection.link import Link
 from mqcd.deliver.connection.shop import Shop
 from mqcd.deliver.connection.verdicts import BROKEN, INTERNAL, failure, feedback_of
-from mqcd.deliver.lanes.lane import Feedback, Job, Lane
+from mqcd.deliver.lanes.jobs import Job
+from mqcd.deliver.lanes.lane import Lane
+from mqcd.deliver.lanes.window import Feedback
 from mqcd.deliver.smtp.exchange import Outcome
 
 SHORTAGE_MS = 10_000

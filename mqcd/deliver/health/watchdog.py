@@ -13,7 +13,8 @@ from enum import Enum
 
 from mqcd.core.model import Area, AreaStats, Recipient
 from mqcd.core.spid import format_spid
-from mqcd.deliver.lanes.lane import Job, Lane
+from mqcd.deliver.lanes.jobs import Job
+from mqcd.deliver.lanes.lane import Lane
 
 AREAS = (Area.INCOMING, Area.DEFERRED)
 
@@ -71,8 +72,8 @@ def attempts(jobs: Iterable[tuple[Job, int]], now: int, patience: int) -> Iterat
 def lanes(every: Iterable[Lane], now: int, patience: int) -> Iterator[Stuck]:
     """Lanes whose first job has waited too long; all that wait as long count."""
     for lane in every:
-        if lane.jobs and now - lane.jobs[0].since > patience:
-            late = [job for job in lane.jobs if now - job.since > patience]
+        if lane.queue.jobs and now - lane.queue.jobs[0].since > patience:
+            late = [job for job in lane.queue.jobs if now - job.since > patience]
             yield Stuck(
                 kind=Kind.LANE,
                 name=lane.name,
@@ -86,7 +87,7 @@ def lanes(every: Iterable[Lane], now: int, patience: int) -> Iterator[Stuck]:
 def _why(lane: Lane, now: int) -> str:
     if lane.suspended:
         return "the destination is dead and its probe was not made"
-    if lane.asleep > now or any(limit.wait(1, now) for limit in lane.limits):
+    if lane.asleep > now or any(limit.wait(1, now) for limit in lane.queue.limits):
         return "the rate lets nobody go"
     if lane.connections:
         return f"the {lane.connections} connections are slow"

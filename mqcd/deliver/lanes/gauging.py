@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from mqcd.deliver.lanes.lane import Job, Lane
+from mqcd.deliver.lanes.jobs import Job
+from mqcd.deliver.lanes.lane import Lane
 
 _NEVER = 1 << 63
 """Later than any time."""
@@ -40,7 +41,7 @@ def gauge(lanes: Iterable[Lane], under_way: Iterable[tuple[Job, int]], sites: Co
     waiting: Counter[str] = Counter()
     oldest: dict[str, int] = {}
     for lane in lanes:
-        if not (lane.waiting or lane.aside or lane.connections or lane.suspended):
+        if not (lane.queue.waiting or lane.queue.aside or lane.connections or lane.suspended):
             continue
         used += 1
         name = lane.hop.destination.name
@@ -48,9 +49,9 @@ def gauge(lanes: Iterable[Lane], under_way: Iterable[tuple[Job, int]], sites: Co
         if lane.connections:
             connections[lane.hop.policy.zone] += lane.connections
             site_connections[site] += lane.connections
-        if lane.waiting or lane.aside:
-            waiting[site] += lane.waiting + lane.aside
-        if jobs := lane.jobs:
+        if lane.queue.waiting or lane.queue.aside:
+            waiting[site] += lane.queue.waiting + lane.queue.aside
+        if jobs := lane.queue.jobs:
             received = jobs[0].recipients[0].envelope.received
             if len(jobs) > 1:
                 received = min([job.recipients[0].envelope.received for job in jobs])

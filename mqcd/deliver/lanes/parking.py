@@ -51,7 +51,7 @@ def part(gives: Iterable[Give], now: int, uptime: int) -> Parted:
     parked: dict[int, list[Recipient]] = {}
     for give in gives:
         schedule = give.lane.hop.policy.schedule
-        reply = (give.lane.failure or _DEAD) if give.why is Why.DEAD else NO_TURN
+        reply = (give.lane.suspension.reply or _DEAD) if give.why is Why.DEAD else NO_TURN
         until = now + give.after
         over = []
         for recipient in give.recipients:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import TypeVar, overload
 
-from mqcd.deliver.lanes.lane import MOST_GRACE_MS, Lane
+from mqcd.deliver.lanes.lane import Lane
+from mqcd.deliver.lanes.outside import MOST_GRACE_MS
 
 T = TypeVar("T")
 MAX_DOMAINS = 1000
@@ -140,8 +141,8 @@ class Passing:
         return [
             lane
             for lane in self._dead.values()
-            if not lane.jobs and not lane.connections and not lane.aside
-            if now > lane.until + MOST_GRACE_MS
+            if not lane.queue.jobs and not lane.connections and not lane.queue.aside
+            if now > lane.suspension.until + MOST_GRACE_MS
         ]
 
 

@@ -1,27 +1,20 @@
-"""Who is tried next, and over how many connections: a table of lanes, one for each hop. Pure.
+"""Which job starts next, and over how many connections: a table of lanes, one for each hop. Pure.
 
 * Zones take turns, and in the default zone lanes do, so a long lane delays no other; a named zone sends
   in order of arrival (see `turns`). Within a lane recipients go in order of arrival; those of one message
   travel together, at most `maxrecips` in one transaction.
-* A lane's window, how many connections it may have, starts at `START_WINDOW` and stays within 1 .. what
-  the hop's policy allows. It grows by one for each window's worth of transactions that went well, but
-  not beyond what is in use by more than `START_WINDOW`, nor while the server takes `SLOWER` times as long
-  as at its best; it shrinks by one when a server puts off a whole transaction, and halves when a
-  connection breaks. When one more is refused it halves too, but not below those that work, and stays there
-  for `CEILING_MS`; what was to go over the refused one goes over the others.
+* How many connections a lane may have follows from its transactions (see `window`), how the connections of
+  all lanes are divided from which destinations answer (see `slots`).
 * Rates (see `rates`) of a lane, a zone, a sender are charged when an attempt starts. A lane or zone without
   tokens sleeps until its next one; mail of a sender without tokens steps aside, so that it delays no
-  other's. Who would have to wait for long waits outside.
-* A destination whose hosts all refuse, or on which connections only break, is suspended. One recipient
-  is kept as its probe, the others go back untried. The first probe comes after the policy's probe
-  interval, else `FIRST_PROBE_MS`, each further one after twice the time, none later than the first retry
-  delay. The others come back soon after the probe has begun, and while it lasts ever more rarely.
-* When the active set is full, lanes that hold more than their share and do not get on give back the rest,
-  and get no more in until they have used up half of their share. A lane of which no transaction has
-  ended yet has a quarter of the active set.
+  other's. Mail that would have to wait for long waits outside.
+* A destination whose hosts all refuse, or on which `BREAKS` connections in a row break, is suspended: one
+  recipient is kept as its probe, the others go back untried (see `outside`).
+* When the active set is full, lanes that hold more than their share and make no progress give back the rest,
+  and get no more in until they have used up half of their share. A new lane has a quarter of the active set.
 
-Decisions are returned (`Start`, `Give`), agents perform them and tell the table what came of it. Times
-are ms; `now` is monotonic here, parking times are handed out relative (`after`).
+Decisions are returned (`Start`, `Give`); agents perform them and report the result to the table. Times are
+ms; `now` is monotonic here, parking times are handed out relative (`after`).
 """
 
 from __future__ import annotations
@@ -30,19 +23,22 @@ from collections.abc import Callable, Collection, Iterator
 
 from mqcd.core.model import Recipient
 from mqcd.core.reply import Reply
-from mqcd.deliver.lanes.lane import TRIAL_MS, Bounds, Feedback, Give, Job, Lane, LaneState, Start, Why
+from mqcd.deliver.lanes.jobs import Job
+from mqcd.deliver.lanes.lane import TRIAL_MS, Bounds, Give, Lane, LaneState, Start, Why
+from mqcd.deliver.lanes.outside import Share, Suspension
 from mqcd.deliver.lanes.passing import Passing, Skip
 from mqcd.deliver.lanes.rates import Limit
 from mqcd.deliver.lanes.slots import Slots
+from mqcd.deliver.lanes.states import Condition, Event
 from mqcd.deliver.lanes.throttling import Throttle
 from mqcd.deliver.lanes.turns import Turns
+from mqcd.deliver.lanes.window import Feedback
 from mqcd.deliver.routing.policy import Hop
 
-FIRST_PROBE_MS = 60_000
 BREAKS = 3
-"""Connections that break in a row, none going through, after which a destination counts as dead."""
+"""Connections that break in a row, none passing a transaction, after which a destination is suspended."""
 STUCK_MS = 500
-"""A lane of which nobody was tried for so long does not get on."""
+"""A lane without an attempt for so long makes no progress."""
 SLOW_MS = 5000
 """A lane whose head of line waited longer than this is slow."""
 MAX_EMPTY_LANES = 1000
@@ -64,7 +60,7 @@ class LaneTable:
         self.rebind(bounds, 0)
 
     def rebind(self, bounds: Bounds, now: int) -> None:
-        """Go by other bounds from the next decision on; what is above them runs out by itself.
+        """Apply other bounds from the next decision on; connections above them end by themselves.
 
         What rates have used up stays used up. Domains may have other lanes from now on.
         """
@@ -86,17 +82,17 @@ class LaneTable:
 
     def states(self, now: int) -> list[LaneState]:
         """A snapshot for operators."""
-        return [lane.state(self._limit(lane, now), now) for lane in self._lanes.values()]
+        return [lane.view(self._limit(lane, now), now) for lane in self._lanes.values()]
 
     def state(self, name: str, now: int) -> LaneState | None:
         """What one lane is doing; None if there is none of this name."""
         lane = self._lanes.get(name)
-        return None if lane is None else lane.state(self._limit(lane, now), now)
+        return None if lane is None else lane.view(self._limit(lane, now), now)
 
-    def place(self, key: tuple[int, int]) -> int | None:
+    def position(self, key: tuple[int, int]) -> int | None:
         """How many jobs stand before a recipient in its lane; None where it waits in none."""
-        places = (lane.place(key) for lane in self._lanes.values())
-        return next((place for place in places if place is not None), None)
+        positions = (lane.queue.position(key) for lane in self._lanes.values())
+        return next((position for position in positions if position is not None), None)
 
     def room(self) -> int:
         """How many recipients may be claimed now: none until a tenth of the active set is free."""
@@ -112,7 +108,7 @@ class LaneTable:
         return self._passing.is_dead(domain)
 
     def next_wake(self, now: int) -> int | None:
-        """In how many ms `dispatch` has something new to say by itself; None = not by itself."""
+        """In how many ms `dispatch` may start something without another event; None = it will not."""
         alarm = self._throttle.next_alarm()
         times = [] if alarm is None else [alarm - now]
         if (self.active and not self.room()) or self.slots.overdrawn:
@@ -122,71 +118,73 @@ class LaneTable:
     # ------------------------------------------------------------ mail comes
 
     def add(self, recipient: Recipient, domain: str, hop: Hop, now: int) -> Give | None:
-        """Put a claimed recipient into its lane; a Give when it must rather wait outside."""
+        """Put a claimed recipient into its lane; a Give when it has to wait outside."""
+        lane = self._lane(hop, now)
+        if hop.sole:
+            self._passing.belongs(domain, lane)
+        suspended = lane.suspended
+        if (suspended or lane.share.most) and (give := self._outside(lane, recipient, now)):
+            return give
+        limits = lane.queue.limits
+        sender = self._throttle.of_sender(recipient) if self._throttle.senders else None
+        if sender is not None:
+            limits = (*limits, sender)
+        if limits and not suspended:
+            most = self._new_share
+            after = max(limit.book(now, most, recipient.due > 0) for limit in limits)
+            if after:
+                return Give(recipients=(recipient,), after=after, why=Why.RATE, lane=lane)
+        self._enter(lane, recipient, hop, sender, now)
+        if suspended:
+            self._throttle.alarm(lane.suspension.until, lane)
+        self._turns.push(lane)
+        return None
+
+    def _lane(self, hop: Hop, now: int) -> Lane:
+        """The lane of a hop, by the hop's policy."""
         lane = self._lanes.get(hop.key)
         if lane is None:
-            lane = self._lanes[hop.key] = Lane(hop, share=max(self._bounds.queuecache // 4, 1))
+            lane = self._lanes[hop.key] = Lane(hop, share=Share(self._new_share))
             self._throttle.limit_lane(lane, now)
         elif lane.hop is not hop:
             policy, lane.hop = lane.hop.policy, hop
             if policy is not hop.policy:
                 self._throttle.limit_lane(lane, now)
-        if hop.sole:
-            self._passing.belongs(domain, lane)
-        if (lane.suspended or lane.share) and (give := self._outside(lane, recipient, now)):
-            return give
-        limits = lane.limits
-        sender = self._throttle.of_sender(recipient) if self._throttle.senders else None
-        if sender is not None:
-            limits = (*limits, sender)
-        if limits and not lane.suspended:
-            most = max(self._bounds.queuecache // 4, 1)
-            after = max(limit.book(now, most, recipient.due > 0) for limit in limits)
-            if after:
-                return Give(recipients=(recipient,), after=after, why=Why.RATE, lane=lane)
-        self._place(lane, recipient, hop, sender, now)
-        if lane.suspended:
-            self._throttle.alarm(lane.until, lane)
-        self._turns.push(lane)
-        return None
+        return lane
+
+    @property
+    def _new_share(self) -> int:
+        """The most that a lane may hold of which no transaction has ended."""
+        return max(self._bounds.queuecache // 4, 1)
 
     def _outside(self, lane: Lane, recipient: Recipient, now: int) -> Give | None:
-        """A Give when the lane takes nobody now: it is suspended and has its probe, or has its share."""
+        """A Give when the lane takes no mail now: it is suspended and has its probe, or has its share."""
         if lane.suspended:
-            if lane.jobs or lane.connections:
+            if lane.queue.jobs or lane.connections:
                 wait = lane.until_probed(now)
                 return Give(recipients=(recipient,), after=wait, why=Why.DEAD, lane=lane)
             return None
-        wait = lane.beyond_share(now)
+        wait = lane.ask_share(now)
         if not wait:
             return None
         self._passing.add(lane)
         return Give(recipients=(recipient,), after=wait, why=Why.SHARE, lane=lane)
 
-    def _place(self, lane: Lane, recipient: Recipient, hop: Hop, sender: Limit | None, now: int) -> None:
-        """To the job of its message that is still open, else in a job of its own at the lane's end."""
-        spid = recipient.envelope.spid
-        several = spid & 1
-        job = lane.open_jobs.get(spid) if several else None
-        # One policy and one site make one transaction, also for several domains.
-        if job is not None and job.hop.policy is hop.policy:
-            job.recipients.append(recipient)
-        else:
-            self._count += 1
-            job = Job(hop, [recipient], now, order=self._count, limit=sender)
-            if not lane.jobs:
-                lane.moved = max(lane.moved, now)
-            lane.jobs.append(job)
-            if several and not lane.suspended:
-                lane.open_jobs[spid] = job
-        lane.hold(job, 1)
-        if several and len(job.recipients) == self._bounds.maxrecips:
-            lane.open_jobs.pop(spid, None)
+    def _enter(self, lane: Lane, recipient: Recipient, hop: Hop, sender: Limit | None, now: int) -> None:
+        """To the job of its message that has room, else in a job of its own at the lane's end."""
+        most = self._bounds.maxrecips
+        several = bool(recipient.envelope.spid & 1)
+        if several and lane.queue.join(recipient, hop, most):
+            return
+        self._count += 1
+        if not lane.queue.jobs:
+            lane.moved = max(lane.moved, now)
+        job = Job(hop, [recipient], now, order=self._count, limit=sender)
+        lane.queue.append(job, joinable=several and most != 1 and not lane.suspended)
 
     def put_back(self, lane: Lane, job: Job) -> None:
         """A job that was started and not tried goes to the head of its lane."""
-        lane.jobs.appendleft(job)
-        lane.hold(job, len(job.recipients))
+        lane.queue.put_back(job)
         self._turns.push(lane)
 
     # ------------------------------------------------------------ work starts
@@ -196,9 +194,8 @@ class LaneTable:
         self._throttle.due(now)
         started: list[Start] = []
         blocked: list[Lane] = []
-        for held in self.slots.released():
-            if held.jobs:
-                self._turns.push(held)
+        for released in self.slots.released():
+            self._push(released)
         while not (full := self.slots.full) or self.slots.idle:
             lane = self._turns.pop()
             if lane is None:
@@ -209,15 +206,14 @@ class LaneTable:
                 blocked.append(lane)
             elif (job := self._take(lane, now)) is not None:
                 started.append(Start(lane=lane, job=job, reuse=self.slots.start(lane, now)))
-                if lane.jobs:
-                    self._turns.push(lane)
+                self._push(lane)
         for lane in blocked:
             self._turns.push(lane)
         self.slots.crowded = full and bool(self._turns)
         return started
 
     def _may_start(self, lane: Lane, now: int, full: bool) -> bool:
-        if not lane.jobs or (not lane.idle and lane.connections >= self._limit(lane, now)):
+        if not lane.queue.jobs or (not lane.idle and lane.connections >= self._limit(lane, now)):
             return False
         return full or lane.idle > 0 or not self.slots.refuses(lane, now, len(self._lanes) == 1)
 
@@ -227,7 +223,7 @@ class LaneTable:
         A connection is not kept while other lanes wait for one, or its lane is suspended. Where a zone's
         tokens go by age, `dispatch` decides.
         """
-        if not lane.jobs or lane.suspended or self.slots.others_wait(lane):
+        if not lane.queue.jobs or lane.suspended or self.slots.others_wait(lane):
             return None
         if self._throttle.by_age(lane):
             self._turns.push(lane)
@@ -239,6 +235,7 @@ class LaneTable:
         if lane.suspended or self.slots.others_wait(lane):
             return False
         self.slots.rest(lane)
+        self._push(lane)
         return True
 
     def review(self, now: int) -> None:
@@ -256,40 +253,49 @@ class LaneTable:
     # ------------------------------------------------------------ what came of it
 
     def opened(self, lane: Lane) -> None:
-        """A connection got through to a server that takes mail, or says so: see `went_through`."""
+        """A connection is past its handshake: the server takes mail, or says that it does."""
         lane.working += 1
 
     def went_through(self, lane: Lane, now: int, took: int = 0, feedback: Feedback = Feedback.GOOD) -> None:
-        """A transaction ran to its end, in `took` ms: a destination that was dead is not."""
+        """A transaction ran to its end, in `took` ms: the destination is open."""
         lane.breaks = 0
-        if lane.suspended:
-            lane.revive()
-            self._passing.revived(lane)
+        if lane.condition is not Condition.OPEN:
+            if lane.suspended:
+                lane.suspension = Suspension()
+                self._passing.revived(lane)
+            lane.share = Share(0, lane.share.rest, lane.share.until)
+        lane.on(Event.PASS)
         lane.moved = now
-        grown = lane.adapt(feedback, took, now, self._top(lane))
+        quick = lane.pace.measure(took, now)
+        window = lane.window.after(
+            feedback, quick=quick, connections=lane.connections, top=self._top(lane), now=now
+        )
+        grown, lane.window = window.size > lane.window.size, window
         self.slots.judge(lane, now)
-        lane.held = lane.held and lane.doubted
-        if grown and lane.jobs:
-            self._turns.push(lane)
+        released = not lane.doubted and self.slots.release(lane)
+        if grown or released:
+            self._push(lane)
 
     def failed(self, lane: Lane, now: int, reply: Reply) -> Give | None:
         """No host of the destination could be reached. The caller closes the connection besides."""
         if lane.working:
-            lane.refused(now)
+            lane.window = lane.window.refused(lane.working, now)
             return None
         return self._suspend(lane, now, reply)
 
     def broke(self, lane: Lane, now: int, reply: Reply) -> Give | None:
         """A connection broke in mid-transaction. The caller closes it besides."""
         lane.breaks += 1
-        lane.window = max(1.0, lane.window / 2)
+        lane.window = lane.window.halved()
         return self._suspend(lane, now, reply) if lane.suspended or lane.breaks >= BREAKS else None
 
     def closed(self, lane: Lane, now: int, *, working: bool) -> None:
-        """A connection is gone; `working` says whether it had got through."""
+        """A connection is gone; `working` says whether it was past its handshake."""
         self.slots.closed(lane)
         lane.working -= working
-        if lane.jobs:
+        if not lane.connections:
+            lane.on(Event.UNUSED)
+        if lane.queue.jobs:
             self._turns.push(lane)
         elif len(self._lanes) > MAX_EMPTY_LANES and self._forgettable(lane, now):
             self._forget(lane)
@@ -300,43 +306,46 @@ class LaneTable:
         If it fails, the next ones come as after the first failure.
         """
         for lane in self._passing.dead(domains):
-            if lane.until > now:
-                lane.until, lane.delay = now, 0
-                if lane.jobs:
-                    self._turns.push(lane)
+            lane.suspension = lane.suspension.hurried(now)
+            self._push(lane)
 
     # ------------------------------------------------------------ the active set is full
 
     def relieve(self, now: int) -> list[Give]:
-        """What to give back so that a lane which does not get on cannot hold the whole active set."""
+        """What to give back so that a lane without progress cannot hold the whole active set."""
         if self.room():
             return []
-        lanes = [lane for lane in self._lanes.values() if lane.jobs]
-        share = max(self._bounds.queuecache // (2 * max(len(lanes), 1)), 1)
+        lanes = [lane for lane in self._lanes.values() if lane.queue.jobs]
+        most = max(self._bounds.queuecache // (2 * max(len(lanes), 1)), 1)
         given: list[Give] = []
         for lane in lanes:
-            waited = now - lane.jobs[0].since
-            if lane.waiting <= share or (waited < SLOW_MS and now - lane.moved < STUCK_MS):
+            waiting, waited = lane.queue.waiting, now - lane.queue.jobs[0].since
+            if waiting <= most or (waited < SLOW_MS and now - lane.moved < STUCK_MS):
                 continue
             # What stays should last until the rest comes back, at the speed seen so far.
-            lane.share, lane.rest = share, max(waited * share // lane.waiting, STUCK_MS)
+            rest = max(waited * most // waiting, STUCK_MS)
+            lane.share = Share(most, rest, lane.share.until).rested(now, lane.moved)
             self._passing.add(lane)
-            after = lane.send_off(now)
-            given.append(Give(recipients=lane.cut(share), after=after, why=Why.SHARE, lane=lane))
+            cut = lane.queue.cut(most)
+            given.append(Give(recipients=cut, after=lane.share.rest, why=Why.SHARE, lane=lane))
         return given
 
     def cull(self, over: Callable[[Lane, Recipient], bool]) -> list[Give]:
-        """What to give back because it has waited inside for too long."""
-        return [
-            Give(recipients=gone, after=0, why=Why.SHARE, lane=lane)
-            for lane in self._lanes.values()
-            if (gone := lane.cull(over))
-        ]
+        """What to give back because it has waited inside for too long; not the probe of a suspended lane."""
+        given: list[Give] = []
+        for lane in self._lanes.values():
+
+            def is_over(recipient: Recipient, lane: Lane = lane) -> bool:
+                return over(lane, recipient)
+
+            if gone := lane.queue.cull(is_over, spare_first=lane.suspended):
+                given.append(Give(recipients=gone, after=0, why=Why.SHARE, lane=lane))
+        return given
 
     def empty(self) -> list[Recipient]:
         """Take everything that waits out of the table, for an orderly stop."""
         self._throttle.release()
-        return [recipient for lane in self._lanes.values() for recipient in lane.cut(0)]
+        return [recipient for lane in self._lanes.values() for recipient in lane.queue.cut(0)]
 
     def forget(self, now: int) -> None:
         """Let go of suspended lanes for which nothing waits."""
@@ -344,54 +353,47 @@ class LaneTable:
             if lane.limit is None or lane.limit.is_full(now):
                 self._forget(lane)
 
-    @property
-    def remembers(self) -> bool:
-        """Whether there may be something for `forget`."""
-        return bool(self._passing)
-
     # ------------------------------------------------------------ inside
 
+    def _push(self, lane: Lane) -> None:
+        if lane.queue.jobs:
+            self._turns.push(lane)
+
     def _take(self, lane: Lane, now: int) -> Job | None:
-        if lane.limits or self._throttle.senders:
+        if lane.queue.limits or self._throttle.senders:
             return self._throttle.take(lane, now)
-        return lane.take_off()
+        return lane.queue.take()
 
     def _limit(self, lane: Lane, now: int) -> int:
+        """Connections that a lane may have now."""
         if lane.suspended:
-            return 1 if lane.until <= now else 0
-        return min(max(1, int(lane.window)), self._top(lane))
+            return 1 if lane.suspension.until <= now else 0
+        return min(max(1, int(lane.window.size)), self._top(lane))
 
     def _top(self, lane: Lane) -> int:
         """Connections that a lane may have at most."""
         return lane.hop.policy.connections or self._bounds.queuecache
 
     def _forgettable(self, lane: Lane, now: int) -> bool:
-        busy = lane.connections or lane.suspended or lane.aside
+        busy = lane.connections or lane.suspended or lane.queue.aside
         return not busy and (lane.limit is None or lane.limit.is_full(now))
 
     def _forget(self, lane: Lane) -> None:
+        lane.on(Event.FORGET)
         del self._lanes[lane.name]
         self._passing.forget(lane)
 
     def _suspend(self, lane: Lane, now: int, reply: Reply) -> Give | None:
-        lane.failure, lane.failing = reply, max(now - lane.until, 0) if lane.suspended else 0
-        if not lane.suspended or lane.until <= now:
-            policy = lane.hop.policy
-            first_retry = policy.schedule.delays[0]
-            lane.delay = min(lane.delay * 2 or policy.probe_interval or FIRST_PROBE_MS, first_retry)
-            lane.until = now + lane.delay
-            self._throttle.alarm(lane.until, lane)
-        lane.suspended = True
+        """Keep one recipient as the probe; a Give of all others."""
+        before = lane.suspension.until
+        lane.suspension = lane.suspension.failed(reply, lane.hop.policy, now)
+        if lane.suspension.until != before:
+            self._throttle.alarm(lane.suspension.until, lane)
+        lane.on(Event.FAIL)
         self._passing.add(lane)
         lane.breaks = 0
-        lane.window = 1.0
-        if not lane.jobs:
-            return None
-        kept = lane.jobs[0]
-        given = lane.cut(0)
-        probe = Job(kept.hop, [given.pop(0)], kept.since, order=kept.order, limit=kept.limit)
-        lane.jobs.append(probe)
-        lane.hold(probe, 1)
+        lane.window = lane.window.closed()
+        given = lane.queue.keep_one()
         if not given:
             return None
         return Give(recipients=given, after=lane.until_probed(now), why=Why.DEAD, lane=lane)

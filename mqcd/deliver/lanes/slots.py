@@ -16,10 +16,10 @@ With a single lane in the table nothing is kept for anybody.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 
 from mqcd.deliver.lanes.lane import Lane
+from mqcd.deliver.lanes.states import Event, Move, Standing
 from mqcd.deliver.lanes.turns import Turns
 
 
@@ -45,9 +45,9 @@ class Slots:
         """Of `taken`, to destinations in doubt."""
         self.crowded = False
         """Whether lanes stand in line while all are in use."""
-        self._held: deque[Lane] = deque()
-        self._held_new: deque[Lane] = deque()
-        """Not known yet."""
+        self._held: dict[Lane, None] = {}
+        self._held_new: dict[Lane, None] = {}
+        """Those that are not known yet."""
         self.rebind(most)
 
     def rebind(self, most: int) -> None:
@@ -55,9 +55,7 @@ class Slots:
         self._most = most
         self._doubted_most, self._new_most = divide(most)
         for lane in (*self._held, *self._held_new):
-            lane.held = False
-        self._held.clear()
-        self._held_new.clear()
+            self.release(lane)
 
     @property
     def full(self) -> bool:
@@ -78,6 +76,7 @@ class Slots:
 
     def start(self, lane: Lane, now: int) -> bool:
         """A lane has work for a connection; whether that is an idle one. If not it has one more."""
+        lane.on(Event.START)
         if lane.connections == lane.idle:
             lane.begun = now
         if not lane.idle:
@@ -89,7 +88,7 @@ class Slots:
     def rest(self, lane: Lane) -> None:
         """A connection of a lane is idle."""
         # The lane's own mail may go over this one, whatever is held back.
-        lane.held = False
+        self.release(lane)
         lane.idle += 1
         self.idle += 1
 
@@ -116,8 +115,8 @@ class Slots:
         new = _is_new(lane)
         if new and self.doubted < self._new_most:
             return False
-        (self._held_new if new else self._held).append(lane)
-        lane.held = True
+        (self._held_new if new else self._held)[lane] = None
+        lane.move(Move.HOLD)
         return True
 
     def released(self) -> Iterator[Lane]:
@@ -125,16 +124,25 @@ class Slots:
         room = self._new_most - self.doubted
         while room > 0 and self._held_new:
             room -= 1
-            yield self._let_go(self._held_new)
+            yield self._release_first(self._held_new)
         room = self._doubted_most - self.doubted
         while room > 0 and self._held:
             room -= 1
-            yield self._let_go(self._held)
+            yield self._release_first(self._held)
 
-    def _let_go(self, held: deque[Lane]) -> Lane:
-        lane = held.popleft()
-        lane.held = False
+    def _release_first(self, held: dict[Lane, None]) -> Lane:
+        lane = next(iter(held))
+        self.release(lane)
         return lane
+
+    def release(self, lane: Lane) -> bool:
+        """Hold a lane back no longer; whether it was held."""
+        if lane.standing is not Standing.HELD:
+            return False
+        lane.move(Move.RELEASE)
+        self._held.pop(lane, None)
+        self._held_new.pop(lane, None)
+        return True
 
     @property
     def scarce(self) -> bool:
@@ -143,9 +151,9 @@ class Slots:
 
     def others_wait(self, lane: Lane) -> bool:
         """Whether lanes besides this one wait for a connection like those that it has."""
-        if self.crowded and self._turns.standing > lane.queued:
+        if self.crowded and self._turns.in_line > (lane.standing is Standing.IN_LINE):
             return True
-        return lane.doubted and len(self._held) + len(self._held_new) > lane.held
+        return lane.doubted and len(self._held) + len(self._held_new) > (lane.standing is Standing.HELD)
 
     @property
     def overdrawn(self) -> int:
@@ -154,9 +162,9 @@ class Slots:
         over = self.doubted - self._doubted_most if self._most else 0
         if over <= 0:
             return 0
-        return min(over, len(self._held_new) + (self._turns.standing if self.full else 0))
+        return min(over, len(self._held_new) + (self._turns.in_line if self.full else 0))
 
 
 def _is_new(lane: Lane) -> bool:
     """Whether it is not known yet, and has no connection that will show."""
-    return lane.unknown and not lane.connections and not lane.pace.recent
+    return not lane.pace.recent and not lane.connections

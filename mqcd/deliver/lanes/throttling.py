@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from mqcd.core.model import Recipient
-from mqcd.deliver.lanes.lane import Bounds, Job, Lane
+from mqcd.deliver.lanes.jobs import Job
+from mqcd.deliver.lanes.lane import Bounds, Lane
 from mqcd.deliver.lanes.rates import Limit, Limits
 from mqcd.deliver.lanes.turns import Turns, Zone
 
@@ -40,17 +41,17 @@ class Throttle:
             limit.held = limit.wakes = 0
         for lane in lanes:
             lane.asleep = 0
-            lane.limits = ()
+            lane.queue.limits = ()
             if lane.limit is not None:
                 lane.limit.held = 0
             self.limit_lane(lane, now)
-            for job in lane.jobs:
+            for job in lane.queue.jobs:
                 job.limit = self._rates.of_sender(job.recipients[0].envelope.sender)
                 if job.limit is not None:
                     job.limit.held += len(job.recipients)
             if lane.suspended:
-                self.alarm(lane.until, lane)
-            if lane.jobs:
+                self.alarm(lane.suspension.until, lane)
+            if lane.queue.jobs:
                 self._turns.push(lane)
         self._turns.wake_all()
 
@@ -58,7 +59,7 @@ class Throttle:
         """Back into their lanes with all who stand aside."""
         for jobs in self._aside.values():
             for lane, job in reversed(jobs):
-                lane.come_back(job)
+                lane.queue.come_back(job)
         self._aside.clear()
 
     def alarm(self, at: int, what: Lane | Zone | Limit) -> None:
@@ -84,7 +85,7 @@ class Throttle:
             elif isinstance(what, Limit):
                 if what.wakes == at:
                     self._wake_sender(what, now)
-            elif what.jobs:
+            elif what.queue.jobs:
                 self._turns.push(what)
 
     def limit_lane(self, lane: Lane, now: int) -> None:
@@ -97,11 +98,11 @@ class Throttle:
         elif lane.limit.rate != policy.rate:
             lane.limit.change(policy.rate, now)
         limits = (lane.limit, self._rates.zones.get(policy.zone))
-        for limit in lane.limits:
-            limit.held -= lane.waiting + lane.aside
-        lane.limits = tuple(limit for limit in limits if limit is not None)
-        for limit in lane.limits:
-            limit.held += lane.waiting + lane.aside
+        for limit in lane.queue.limits:
+            limit.held -= lane.queue.waiting + lane.queue.aside
+        lane.queue.limits = tuple(limit for limit in limits if limit is not None)
+        for limit in lane.queue.limits:
+            limit.held += lane.queue.waiting + lane.queue.aside
 
     def of_sender(self, recipient: Recipient) -> Limit | None:
         """The limit of a recipient's sender."""
@@ -113,24 +114,24 @@ class Throttle:
 
     def take(self, lane: Lane, now: int) -> Job | None:
         """The lane's next job, charged to its limits; None: it has to wait, or has none."""
-        while lane.jobs and lane.asleep <= now:
-            job = lane.jobs[0]
+        while lane.queue.jobs and lane.asleep <= now:
+            job = lane.queue.jobs[0]
             if job.paid:
-                return lane.take_off()
-            limits = (*lane.limits, job.limit) if job.limit else lane.limits
+                return lane.queue.take()
+            limits = (*lane.queue.limits, job.limit) if job.limit else lane.queue.limits
             size = min([len(job.recipients), *(limit.burst for limit in limits)])
             if job.limit and (wait := job.limit.wait(size, now)):
                 self._set_aside(lane, job.limit, now + wait)
                 continue
-            for limit in lane.limits:
+            for limit in lane.queue.limits:
                 if wait := limit.wait(size, now):
                     self._sleep(lane, limit, now + wait)
                     return None
             for limit in limits:
                 limit.take(size, now)
-            lane.split_first(size)
-            lane.jobs[0].paid = True
-            return lane.take_off()
+            lane.queue.split_first(size)
+            lane.queue.jobs[0].paid = True
+            return lane.queue.take()
         return None
 
     def _sleep(self, lane: Lane, limit: Limit, until: int) -> None:
@@ -145,7 +146,7 @@ class Throttle:
         self._turns.push(lane)
 
     def _set_aside(self, lane: Lane, limit: Limit, until: int) -> None:
-        job = lane.step_aside()
+        job = lane.queue.step_aside()
         line = self._aside.setdefault(limit, deque())
         if line and job.order < line[0][1].order:
             line.appendleft((lane, job))
@@ -167,7 +168,7 @@ class Throttle:
                 break
             back.append(line.popleft())
         for lane, job in reversed(back):
-            lane.come_back(job)
+            lane.queue.come_back(job)
             self._turns.push(lane)
         if line:
             first = min(len(line[0][1].recipients), limit.burst)
@@ -180,5 +181,6 @@ class Throttle:
 def _meant(at: int, what: Lane | Zone | Limit) -> bool:
     """Whether there is still something to look at then."""
     if isinstance(what, Lane):
-        return bool(what.jobs) and (what.asleep == at or (what.suspended and what.until == at))
+        probed = what.suspended and what.suspension.until == at
+        return bool(what.queue.jobs) and (what.asleep == at or probed)
     return at == (what.asleep if isinstance(what, Zone) else what.wakes)

@@ -14,6 +14,7 @@ from collections import deque
 from heapq import heappop, heappush, heapreplace
 
 from mqcd.deliver.lanes.lane import Lane
+from mqcd.deliver.lanes.states import Move, Standing
 
 
 class Zone:
@@ -35,7 +36,7 @@ class Zone:
     def push(self, lane: Lane) -> None:
         """A lane with jobs joins, once."""
         if self.name:
-            heappush(self._ordered, (lane.jobs[0].order, lane))
+            heappush(self._ordered, (lane.queue.jobs[0].order, lane))
         else:
             self._queue.append(lane)
 
@@ -47,9 +48,9 @@ class Zone:
         while True:
             order, lane = heap[0]
             # What stood at its head when it joined may have gone over a connection that became free.
-            if not lane.jobs or lane.jobs[0].order <= order:
+            if not lane.queue.jobs or lane.queue.jobs[0].order <= order:
                 return heappop(heap)[1]
-            heapreplace(heap, (lane.jobs[0].order, lane))
+            heapreplace(heap, (lane.queue.jobs[0].order, lane))
 
 
 class Turns:
@@ -63,15 +64,15 @@ class Turns:
         return bool(self._line)
 
     @property
-    def standing(self) -> int:
+    def in_line(self) -> int:
         """Lanes in line, those of sleeping zones left out."""
         return sum(len(zone) for zone in self._zones.values() if not zone.asleep)
 
     def push(self, lane: Lane) -> None:
         """A lane with jobs joins its zone's line, unless it stands there or is held back."""
-        if lane.queued or lane.held:
+        if lane.standing is not Standing.OUT:
             return
-        lane.queued = True
+        lane.move(Move.JOIN)
         zone = self.zone(lane.hop.policy.zone)
         zone.push(lane)
         if not zone.in_line and not zone.asleep:
@@ -86,7 +87,7 @@ class Turns:
             if zone.asleep or not zone:
                 continue
             lane = zone.pop()
-            lane.queued = False
+            lane.move(Move.TURN)
             if zone:
                 zone.in_line = True
                 self._line.append(zone)

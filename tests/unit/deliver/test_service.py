@@ -23,7 +23,7 @@ from mqcd.core.schedule import RetrySchedule
 from mqcd.core.spid import format_spid
 from mqcd.deliver.connection.worker import SHORTAGE_MS
 from mqcd.deliver.lanes.lane import TRIAL_MS
-from mqcd.deliver.lanes.scheduling import FIRST_PROBE_MS
+from mqcd.deliver.lanes.outside import FIRST_PROBE_MS
 from mqcd.deliver.service import CLAIMED_AT_ONCE
 from mqcd.stores.memory import MemoryStore
 from tests.fakes.dialer import FakeDialer, Peer

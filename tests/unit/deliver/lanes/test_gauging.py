@@ -6,7 +6,8 @@ from mqcd.config.settings import TlsPolicy
 from mqcd.core.model import Envelope, Recipient
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.lanes.gauging import gauge
-from mqcd.deliver.lanes.lane import Bounds, Job
+from mqcd.deliver.lanes.jobs import Job
+from mqcd.deliver.lanes.lane import Bounds
 from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.routing.policy import Hop, Policy, hop
 from mqcd.deliver.routing.routing import Destination

@@ -6,20 +6,10 @@ from mqcd.config.settings import TlsPolicy
 from mqcd.core.model import Envelope, Recipient
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
-from mqcd.deliver.lanes.lane import (
-    CEILING_MS,
-    MIN_REST_MS,
-    MOST_GRACE_MS,
-    PERIOD_MS,
-    PROBE_GRACE_MS,
-    START_WINDOW,
-    Bounds,
-    Feedback,
-    Give,
-    Lane,
-    Start,
-)
-from mqcd.deliver.lanes.scheduling import BREAKS, FIRST_PROBE_MS, STUCK_MS, LaneTable
+from mqcd.deliver.lanes.lane import Bounds, Give, Lane, Start
+from mqcd.deliver.lanes.outside import FIRST_PROBE_MS, MIN_REST_MS, MOST_GRACE_MS, PROBE_GRACE_MS
+from mqcd.deliver.lanes.scheduling import BREAKS, STUCK_MS, LaneTable
+from mqcd.deliver.lanes.window import CEILING_MS, PERIOD_MS, START_WINDOW, Feedback, Window
 from mqcd.deliver.routing.policy import Hop, Policy, hop
 from mqcd.deliver.routing.routing import Destination
 
@@ -123,9 +113,9 @@ def test_the_window_grows_on_success_and_halves_on_failure() -> None:
     for _ in range(100):
         lanes.went_through(lane, 1)
     assert len(lanes.dispatch(1)) == 3
-    assert lane.window == 8
+    assert lane.window.size == 8
     assert lanes.failed(lane, 2, REFUSED) is None
-    assert lane.window == 4
+    assert lane.window.size == 4
     assert not lane.suspended
 
 
@@ -133,12 +123,12 @@ def test_the_window_halves_with_each_connection_that_breaks() -> None:
     lanes = table()
     fill(lanes, "a", 500)
     lane = lanes.dispatch(0)[0].lane
-    lane.window = 12.0
+    lane.window = Window(12.0)
     assert lanes.broke(lane, 1, REFUSED) is None
-    assert lane.window == 6.0
-    lane.window = 1.5
+    assert lane.window.size == 6.0
+    lane.window = Window(1.5)
     assert lanes.broke(lane, 1, REFUSED) is None
-    assert lane.window == 1.0
+    assert lane.window.size == 1.0
 
 
 def test_a_policy_change_splits_a_job() -> None:
@@ -200,8 +190,8 @@ def test_probe_intervals_grow_up_to_the_first_retry_delay() -> None:
         [start] = lanes.dispatch(now)
         lanes.failed(start.lane, now, REFUSED)
         lanes.closed(start.lane, 0, working=False)
-        waits.append(start.lane.until - now)
-        now = start.lane.until
+        waits.append(start.lane.suspension.until - now)
+        now = start.lane.suspension.until
     assert waits == [MINUTE, 2 * MINUTE, 3 * MINUTE, 3 * MINUTE, 3 * MINUTE]
 
 
@@ -269,7 +259,7 @@ def test_a_probe_that_is_asked_for_begins_at_once() -> None:
     assert start.lane is dead
     lanes.failed(dead, 3, REFUSED)
     lanes.closed(dead, 3, working=False)
-    assert dead.until == 3 + FIRST_PROBE_MS
+    assert dead.suspension.until == 3 + FIRST_PROBE_MS
     assert lanes.dispatch(4) == []
 
 
@@ -277,9 +267,9 @@ def test_probes_go_to_the_destinations_of_the_domains() -> None:
     lanes = table()
     dead, other = suspend(lanes, "dead"), suspend(lanes, "b")
     lanes.probe({"b.example"}, 1)
-    assert (dead.until > 1, other.until) == (True, 1)
+    assert (dead.suspension.until > 1, other.suspension.until) == (True, 1)
     lanes.probe({"unheard.example"}, 2)
-    assert dead.until > 2
+    assert dead.suspension.until > 2
 
 
 def test_a_shared_destination_is_probed_for_any_domain() -> None:
@@ -289,7 +279,7 @@ def test_a_shared_destination_is_probed_for_any_domain() -> None:
     lanes.failed(start.lane, 0, REFUSED)
     lanes.closed(start.lane, 0, working=False)
     lanes.probe({"unheard.example"}, 2)
-    assert start.lane.until == 2
+    assert start.lane.suspension.until == 2
 
 
 def test_all_probes_can_be_asked_for() -> None:
@@ -314,7 +304,7 @@ def test_a_probe_that_gets_through_revives_the_lane() -> None:
     lanes.went_through(probe.lane, MINUTE)
     assert lanes.suspended == 0
     assert fill(lanes, "dead", 3, now=MINUTE, first=20) == []
-    assert probe.lane.window == 2, "one, and what a success adds"
+    assert probe.lane.window.size == 2, "one, and what a success adds"
 
 
 def test_broken_connections_lead_to_probes_like_refused_ones() -> None:
@@ -327,8 +317,8 @@ def test_broken_connections_lead_to_probes_like_refused_ones() -> None:
         lanes.closed(lane, 0, working=True)
     now, waits = 0, []
     for attempt in range(4):
-        waits.append(lane.until - now)
-        now = lane.until
+        waits.append(lane.suspension.until - now)
+        now = lane.suspension.until
         fill(lanes, "dead", 1, now=now, first=100 + attempt)
         [probe] = lanes.dispatch(now)
         assert len(probe.job.recipients) == 1
@@ -397,7 +387,7 @@ def test_a_slow_lane_keeps_its_share_until_it_delivers() -> None:
     lanes.active -= len(give.recipients)
     now, waits = STUCK_MS, []
     for number in range(8):
-        now += lane.rest
+        now += lane.share.rest
         [outside] = fill(lanes, "a", 1, now=now, first=200 + number)
         waits.append(outside.after)
     assert waits == [1000 * 2**number for number in range(8)]
@@ -454,12 +444,12 @@ def test_a_slowing_server_gets_no_more_connections() -> None:
         lanes.went_through(lane, now, int(took))
         started += lanes.dispatch(now)
     # Quick for some seventy transactions, until it takes twice as long.
-    assert 5 < lane.window < 16
-    before = lane.window
+    assert 5 < lane.window.size < 16
+    before = lane.window.size
     for now in range(60_000, 120_000, 100):
         took *= 1.01
         lanes.went_through(lane, now, int(took))
-    assert lane.window == before
+    assert lane.window.size == before
 
 
 def test_a_steadily_slow_server_may_still_grow() -> None:
@@ -469,11 +459,11 @@ def test_a_steadily_slow_server_may_still_grow() -> None:
     for now in range(100):
         lanes.went_through(lane, now, 5000)
         lanes.dispatch(now)
-    grown = lane.window
+    grown = lane.window.size
     assert grown > 10
     for now in range(100, 200):
         lanes.went_through(lane, now, 20_000)
-    assert lane.window < grown + 2
+    assert lane.window.size < grown + 2
     later = 2 * PERIOD_MS + 1000
     for now in range(PERIOD_MS, later, 1000):
         lanes.went_through(lane, now, 20_000)
@@ -481,7 +471,7 @@ def test_a_steadily_slow_server_may_still_grow() -> None:
     for now in range(later, later + 400_000, 1000):
         lanes.went_through(lane, now, 20_000)
         lanes.dispatch(now)
-    assert lane.window == 20
+    assert lane.window.size == 20
 
 
 def test_a_window_does_not_grow_far_beyond_what_is_in_use() -> None:
@@ -490,7 +480,7 @@ def test_a_window_does_not_grow_far_beyond_what_is_in_use() -> None:
     lane = lanes.dispatch(0)[0].lane
     for now in range(1000):
         lanes.went_through(lane, now, 10)
-    assert lane.window < 1 + START_WINDOW + 1
+    assert lane.window.size < 1 + START_WINDOW + 1
 
 
 def test_deferred_transactions_reduce_connections_one_by_one() -> None:
@@ -498,12 +488,12 @@ def test_deferred_transactions_reduce_connections_one_by_one() -> None:
     fill(lanes, "a", 50)
     lane = lanes.dispatch(0)[0].lane
     lanes.went_through(lane, 1, 10, Feedback.PUSHED_BACK)
-    assert lane.window == START_WINDOW - 1
+    assert lane.window.size == START_WINDOW - 1
     lanes.went_through(lane, 1, 10, Feedback.NEUTRAL)
-    assert lane.window == START_WINDOW - 1
+    assert lane.window.size == START_WINDOW - 1
     for _ in range(9):
         lanes.went_through(lane, 1, 10, Feedback.PUSHED_BACK)
-    assert lane.window == 1
+    assert lane.window.size == 1
 
 
 def test_a_domain_that_other_lanes_serve_too_is_not_passed_over() -> None:
@@ -583,12 +573,12 @@ def test_observed_connections_limit_later_ones() -> None:
     for _ in range(4):
         lanes.opened(lane)
     assert lanes.failed(lane, 0, REFUSED) is None
-    assert lane.window == 4
+    assert lane.window.size == 4
     for now in range(0, CEILING_MS, 100):
         lanes.went_through(lane, now, 10)
-    assert lane.window == 4
+    assert lane.window.size == 4
     lanes.went_through(lane, CEILING_MS, 10)
-    assert lane.window > 4
+    assert lane.window.size > 4
 
 
 def test_a_silent_server_delays_longer_than_a_refusing_one() -> None:
@@ -601,7 +591,7 @@ def test_a_silent_server_delays_longer_than_a_refusing_one() -> None:
     [probe] = lanes.dispatch(MINUTE)
     lanes.failed(probe.lane, 2 * MINUTE, REFUSED)
     lanes.closed(probe.lane, 2 * MINUTE, working=False)
-    again = probe.lane.until
+    again = probe.lane.suspension.until
     fill(lanes, "dead", 1, now=again, first=6)
     lanes.dispatch(again)
     [give] = fill(lanes, "dead", 1, now=again, first=7)

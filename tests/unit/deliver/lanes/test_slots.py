@@ -2,8 +2,9 @@
 
 import pytest
 
-from mqcd.deliver.lanes.lane import PROMPT_MS, TRIAL_MS, Feedback, Lane
+from mqcd.deliver.lanes.lane import PROMPT_MS, TRIAL_MS, Lane
 from mqcd.deliver.lanes.slots import Slots, divide
+from mqcd.deliver.lanes.states import Event
 from mqcd.deliver.lanes.turns import Turns
 from tests.fakes.world import START_MS, Server, World
 from tests.unit.deliver.lanes.test_scheduling import PLACES
@@ -17,7 +18,8 @@ def lane(*, took: int | None = None) -> Lane:
     """A lane; `took` is how long its transactions take, None = none has ended."""
     made = Lane(PLACES["a"])
     if took is not None:
-        made.adapt(Feedback.GOOD, took, 0, 20)
+        made.pace.measure(took, 0)
+        made.on(Event.PASS)
     return made
 
 

@@ -1,0 +1,157 @@
+"""The jobs of one lane in order of arrival, and how many recipients they have. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mqcd.core.model import Recipient
+from mqcd.deliver.lanes.rates import Limit
+from mqcd.deliver.routing.policy import Hop
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """Recipients of one message that travel together."""
+
+    hop: Hop
+    recipients: list[Recipient]
+    since: int
+    """When it came into its lane."""
+    begun: bool = False
+    """The store knows that the attempt has begun."""
+    order: int = 0
+    """Number of its arrival in the table."""
+    limit: Limit | None = None
+    """Its sender's."""
+    paid: bool = False
+    """The limits that hold for it have been charged."""
+
+
+@dataclass(slots=True, eq=False)
+class JobQueue:
+    """What waits in a lane. Each limit that holds for a job counts its recipients while they wait."""
+
+    jobs: deque[Job] = field(default_factory=deque)
+    waiting: int = 0
+    """Recipients in `jobs`."""
+    aside: int = 0
+    """Recipients that wait for their sender's tokens, out of `jobs` meanwhile."""
+    limits: tuple[Limit, ...] = ()
+    """Those of the lane and of its zone."""
+    _joinable: dict[int, Job] = field(default_factory=dict)
+    """By SPID: the job that takes further recipients of that message."""
+
+    def join(self, recipient: Recipient, hop: Hop, most: int) -> bool:
+        """Add a recipient to the job of its message, if one waits that has room and the same policy."""
+        job = self._joinable.get(recipient.envelope.spid)
+        # One policy and one site make one transaction, also for several domains.
+        if job is None or job.hop.policy is not hop.policy:
+            return False
+        job.recipients.append(recipient)
+        self.count(job, 1)
+        if len(job.recipients) >= most:
+            self._close(job)
+        return True
+
+    def append(self, job: Job, *, joinable: bool) -> None:
+        """A new job at the end."""
+        self.jobs.append(job)
+        if joinable:
+            self._joinable[job.recipients[0].envelope.spid] = job
+        self.count(job, len(job.recipients))
+
+    def put_back(self, job: Job) -> None:
+        """A job that was started and not tried, at the head."""
+        self.jobs.appendleft(job)
+        self.count(job, len(job.recipients))
+
+    def take(self) -> Job:
+        """The first job, out of the queue now."""
+        job = self.jobs.popleft()
+        if self._joinable:
+            self._close(job)
+        self.count(job, -len(job.recipients))
+        return job
+
+    def split_first(self, size: int) -> None:
+        """Make the first `size` recipients of the first job a job of their own."""
+        job = self.jobs[0]
+        if len(job.recipients) > size:
+            first = Job(job.hop, job.recipients[:size], job.since, order=job.order, limit=job.limit)
+            job.recipients = job.recipients[size:]
+            self.jobs.appendleft(first)
+
+    def step_aside(self) -> Job:
+        """The first job, out of the queue until it comes back; its limits still count it."""
+        job = self.jobs.popleft()
+        self._close(job)
+        self.waiting -= len(job.recipients)
+        self.aside += len(job.recipients)
+        return job
+
+    def come_back(self, job: Job) -> None:
+        """A job that stood aside is at the head again."""
+        self.aside -= len(job.recipients)
+        self.waiting += len(job.recipients)
+        self.jobs.appendleft(job)
+
+    def cut(self, keep: int) -> list[Recipient]:
+        """Take jobs off the end while there are more than `keep` recipients."""
+        cut: list[Job] = []
+        while self.jobs and self.waiting > keep:
+            job = self.jobs.pop()
+            self._close(job)
+            self.count(job, -len(job.recipients))
+            cut.append(job)
+        return [recipient for job in reversed(cut) for recipient in job.recipients]
+
+    def keep_one(self) -> list[Recipient]:
+        """Take everything out but the first recipient."""
+        if not self.jobs:
+            return []
+        first = self.jobs[0]
+        taken = self.cut(0)
+        one = Job(first.hop, [taken.pop(0)], first.since, order=first.order, limit=first.limit)
+        self.append(one, joinable=False)
+        return taken
+
+    def cull(self, over: Callable[[Recipient], bool], *, spare_first: bool) -> list[Recipient]:
+        """Take out the recipients that are `over`; with `spare_first` the first job stays as it is."""
+        gone: list[Recipient] = []
+        for job in tuple(self.jobs)[spare_first:]:
+            culled = [each for each in job.recipients if over(each)]
+            if not culled:
+                continue
+            gone += culled
+            self.count(job, -len(culled))
+            if len(culled) == len(job.recipients):
+                self._close(job)
+                self.jobs.remove(job)
+            else:
+                left = {each.qid for each in job.recipients} - {each.qid for each in culled}
+                job.recipients = [each for each in job.recipients if each.qid in left]
+        return gone
+
+    def position(self, key: tuple[int, int]) -> int | None:
+        """How many jobs stand before a recipient; None where it waits elsewhere."""
+        for position, job in enumerate(self.jobs):
+            if any(recipient.key == key for recipient in job.recipients):
+                return position
+        return None
+
+    def count(self, job: Job, recipients: int) -> None:
+        """So many recipients of a job more (or less) wait here."""
+        self.waiting += recipients
+        if self.limits:
+            for limit in self.limits:
+                limit.held += recipients
+        if job.limit is not None:
+            job.limit.held += recipients
+
+    def _close(self, job: Job) -> None:
+        """No further recipients join a job."""
+        spid = job.recipients[0].envelope.spid
+        if self._joinable.get(spid) is job:
+            del self._joinable[spid]

@@ -1,0 +1,83 @@
+"""How long mail stays outside the active set: for a suspended destination, or one beyond its share. Pure.
+
+A suspended destination keeps one recipient as its probe. The first probe comes after the policy's probe
+interval, else `FIRST_PROBE_MS`, each further one after twice the time, none later than the first retry delay.
+The others come back soon after the probe has begun, and while it lasts ever more rarely.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mqcd.core.reply import Reply
+from mqcd.deliver.routing.policy import Policy
+
+FIRST_PROBE_MS = 60_000
+PROBE_GRACE_MS = 1000
+"""How long after a probe has begun the others of its destination come back to look; up to ten times as
+long where the last probe took a while to fail."""
+MOST_GRACE_MS = 60_000
+MIN_REST_MS = 100
+MAX_REST_MS = 30_000
+LONG_REST_MS = 300_000
+"""The longest rest of a lane of which no transaction ended since its last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """Why a destination is suspended, and when it is probed. The default: it is not."""
+
+    reply: Reply | None = None
+    """The failure of the last attempt."""
+    until: int = 0
+    """When the probe may start."""
+    delay: int = 0
+    """Time between the last two probes."""
+    failing: int = 0
+    """How long the last probe took to fail, ms."""
+
+    def failed(self, reply: Reply, policy: Policy, now: int) -> Suspension:
+        """The suspension after a failure."""
+        failing = 0 if self.reply is None else max(now - self.until, 0)
+        if now < self.until:
+            return Suspension(reply, self.until, self.delay, failing)
+        delay = min(self.delay * 2 or policy.probe_interval or FIRST_PROBE_MS, policy.schedule.delays[0])
+        return Suspension(reply, now + delay, delay, failing)
+
+    def hurried(self, now: int) -> Suspension:
+        """The next probe may start at once; if it fails, later ones come as after the first failure."""
+        return Suspension(self.reply, now, 0, self.failing) if self.until > now else self
+
+    def wait(self, now: int) -> int:
+        """How long recipients wait outside that are not the probe, ms."""
+        late = now - self.until
+        grace = min(max(self.failing // 6, PROBE_GRACE_MS), 10 * PROBE_GRACE_MS)
+        return max(-late, 0) + min(max(4 * late, grace), MOST_GRACE_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many recipients a lane may hold that is new or makes no progress."""
+
+    most: int = 0
+    """0 = no limit."""
+    rest: int = 0
+    """For how long its domains were passed over last, ms."""
+    until: int = 0
+    """Until when they are passed over."""
+
+    def rested(self, now: int, moved: int) -> Share:
+        """Its domains rest from now on; longer where no transaction ended since the last rest (`moved`)."""
+        longest = MAX_REST_MS if moved > self.until - self.rest else LONG_REST_MS
+        rest = min(max(self.rest, MIN_REST_MS), longest)
+        return Share(self.most, rest, now + rest)
+
+    def asked(self, waiting: int, now: int, moved: int, *, new: bool) -> tuple[Share, int]:
+        """The share when one more recipient comes to `waiting` others, and for how many ms that one stays
+        outside (0 = it comes in). The share ends when half of it is used up, unless the lane is new."""
+        if waiting < self.most:
+            return (Share(0, self.rest, self.until) if waiting * 2 < self.most and not new else self), 0
+        if self.until > now:
+            return self, self.until - now
+        longer = Share(self.most, self.rest * 2, self.until).rested(now, moved)
+        return longer, longer.rest

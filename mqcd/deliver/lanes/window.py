@@ -1,0 +1,95 @@
+"""How many connections a destination may have, by how its transactions went. Pure.
+
+The window starts at `START_WINDOW`. It grows by one for each window's worth of good transactions, to at most
+`START_WINDOW` more than the connections in use, and not while the server takes `SLOWER` times as long as at
+its best. It shrinks by one when a server puts off a whole transaction, and halves when a connection breaks.
+When one more connection is refused it halves, not below the connections that work, and stays there for
+`CEILING_MS`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+START_WINDOW = 5.0
+"""Connections that an unknown destination may have at once."""
+PERIOD_MS = 300_000
+"""How long the best pace of a lane stays its measure: until the end of the next such period."""
+SLOWER = 2.0
+"""A server that takes so many times as long as at its best has enough connections."""
+CEILING_MS = 60_000
+"""How long the number of connections that a server took is the most that it is asked for."""
+SLACK_MS = 20
+"""Differences up to this are noise."""
+
+
+class Feedback(Enum):
+    """What a transaction says of how much its server will take."""
+
+    GOOD = "good"
+    """At least one recipient was delivered or bounced."""
+    NEUTRAL = "neutral"
+    """Every recipient was put off, each by a reply of its own."""
+    PUSHED_BACK = "pushed back"
+    """The server put off the whole transaction."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """How quick a lane's server is, and how quick it was."""
+
+    recent: float = 0.0
+    """Time of a transaction, the last eight or so weighing most, ms; 0 = none yet."""
+    best: float = 0.0
+    """The least of `recent` in this period; 0 = none yet."""
+    before: float = 0.0
+    """The least of the period before."""
+    since: int = 0
+    """When this period began."""
+
+    def measure(self, took: int, now: int) -> bool:
+        """Count one transaction; whether the server is still about as quick as it was."""
+        recent = self.recent
+        self.recent = recent = recent + (took - recent) / 8 if recent else float(max(took, 1))
+        if now - self.since >= PERIOD_MS:
+            self.before, self.best, self.since = self.best, recent, now
+        elif recent < self.best or not self.best:
+            self.best = recent
+        if recent <= SLACK_MS:
+            return True
+        best = self.before if 0 < self.before < self.best else self.best
+        return recent <= best * SLOWER + SLACK_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How many connections a lane may have. Each change makes a new one."""
+
+    size: float = START_WINDOW
+    ceiling: float = 0.0
+    """The most that it may grow to, until `ceiling_until`."""
+    ceiling_until: int = 0
+
+    def after(self, feedback: Feedback, *, quick: bool, connections: int, top: int, now: int) -> Window:
+        """The window after a transaction, with so many `connections` in use; `top` is the policy's limit."""
+        if feedback is Feedback.PUSHED_BACK:
+            return Window(max(1.0, self.size - 1), self.ceiling, self.ceiling_until)
+        if feedback is Feedback.GOOD and quick:
+            most = min(top, self.ceiling) if now < self.ceiling_until else top
+            if self.size < most and self.size < connections + START_WINDOW:
+                return Window(min(self.size + 1 / self.size, most), self.ceiling, self.ceiling_until)
+        return self
+
+    def halved(self) -> Window:
+        """A connection broke."""
+        return Window(max(1.0, self.size / 2), self.ceiling, self.ceiling_until)
+
+    def refused(self, working: int, now: int) -> Window:
+        """One more connection was refused while so many work: those are what the server takes."""
+        size = max(1.0, self.size / 2, float(working))
+        return Window(size, ceiling=size, ceiling_until=now + CEILING_MS)
+
+    def closed(self) -> Window:
+        """The destination is suspended."""
+        return Window(1.0, self.ceiling, self.ceiling_until)
