@@ -125,15 +125,13 @@ def stat(place: Place, by: str, as_json: bool) -> int:
         sys.stdout.write(stat_lines(stats))
     else:
         from mqcd.cli.tables import show_stats
-        from mqcd.core.clockwatch import Reading
-        from mqcd.disk.durable import Disk
         from mqcd.net.clock import SystemClock
-        from mqcd.queue.manifest.clock_guard import boot_id, doubt
+        from mqcd.queue.manifest.clock_guard import doubt
 
         clock = SystemClock()
         show_stats(stats, clock.now())
-        if told := doubt(seen, Reading(clock.now(), clock.monotonic(), boot_id(Disk()))):
-            click.echo(told)
+        if text := doubt(seen, clock):
+            click.echo(text)
     return 0
 
 

@@ -167,7 +167,7 @@ class ClusterStore:
     def reserve(self, several: bool) -> int:
         """A SPID; see the port."""
         shard = self._live.shard
-        return shard.spids.next(shard.time.wall(), several)
+        return shard.spids.next(shard.time.believed(), several)
 
     def refusing(self) -> str:
         """Why no mail is taken now; "" when it is. Space is looked at once a second at most."""

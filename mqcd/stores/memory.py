@@ -17,7 +17,7 @@ import heapq
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mqcd.core.clockwatch import ClockWatch, Reading
+from mqcd.core.clockwatch import ClockWatch
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.model import (
     Area,
@@ -72,7 +72,7 @@ class MemoryStore:
         self._schedule = schedule
         self._max_octets = max_octets
         self._octets = 0
-        self._watch = ClockWatch(None, Reading(clock.now(), clock.monotonic()))
+        self._watch = ClockWatch(0, clock.now(), clock.monotonic())
         self._spids = SpidSource(shard, 0)
         self._open = False
         self._records: dict[Key, Recipient] = {}
@@ -282,7 +282,7 @@ class MemoryStore:
         return self._clock.now() + self._schedule.longest
 
     def _believed(self) -> int:
-        return self._watch.believes(self._clock.now(), self._clock.monotonic()).wall
+        return self._watch.believes(self._clock.now(), self._clock.monotonic())
 
     def _claimed_records(self, recipients: Sequence[Recipient]) -> list[Recipient]:
         """The records as the queue holds them, each claimed and named once; else ValueError."""

@@ -121,9 +121,6 @@ class Checkpointer:
                 return
             await self.evacuate(oldest)
         await self.spool_gc.finish()
-        if self._shard.time.in_doubt:
-            # The next start goes on with the doubt, and with how long it has lasted.
-            await self._shard.editing.commit(Edit(**self._shard.time.to_record()))
 
     def _run_ended(self, task: asyncio.Task[None]) -> None:
         """An error of ours has ended it, if nobody stopped it: nothing will be evacuated any more."""
@@ -307,7 +304,7 @@ class Checkpointer:
             first_live=following,
             exported=segment.number,
             spid=shard.spids.last,
-            **shard.time.to_record(),
+            clock=shard.time.believed(),
             totals={str(verb): count for verb, count in totals.items()},
             add=(*clusters, *(state for state in changed.values() if state.left)),
             end=ended,

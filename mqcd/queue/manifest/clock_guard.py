@@ -1,8 +1,8 @@
-"""Watches the wall clock of a shard, and says aloud when it leaps.
+"""Watches the wall clock of a shard, and logs its leaps.
 
-Promise: while the clock is in doubt nothing expires and nothing is swept by its age, and new SPIDs and the
-MANIFEST go by the time that is still believed, so the doubt outlives a restart. No timer of its own: who
-is about to use the wall clock looks first, so an idle server does nothing.
+Promise: while the clock is in doubt nothing expires and no file is removed for its age, and new SPIDs and the
+MANIFEST go by the time that is still believed. There is no timer: each use of the wall clock compares it
+first, so an idle server does nothing.
 """
 
 from __future__ import annotations
@@ -10,73 +10,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
-from mqcd.core.clockwatch import HOLD_MS, Change, ClockWatch, Reading
-from mqcd.disk.durable import Disk
-from mqcd.queue.manifest.log import ManifestState
+from mqcd.core.clockwatch import HOLD_MS, Change, ClockWatch
 
 if TYPE_CHECKING:
     from mqcd.core.ports import Clock
 
 log = logging.getLogger(__name__)
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _HOURS = HOLD_MS // 3_600_000
 
 
-def boot_id(disk: Disk) -> str:
-    """What names this run of the machine, and so of its monotonic clock; "" where the system has none."""
-    try:
-        fd = disk.open(_BOOT_ID, 0)
-    except OSError:
-        return ""
-    try:
-        return disk.pread(fd, 64, 0).decode("ascii", "replace").strip()
-    except OSError:
-        return ""
-    finally:
-        disk.close(fd)
+def doubt(seen: int, clock: Clock) -> str:
+    """What a start at this moment would doubt about the clock, for people; "" when it would believe it.
 
-
-class ClockFields(TypedDict):
-    """Fields of a MANIFEST's edit."""
-
-    clock: int
-    monotonic: int
-    boot: str
-    leap: int
-    held: int
-
-
-def fields_of(reading: Reading) -> ClockFields:
-    """A moment as the MANIFEST keeps it."""
-    return {
-        "clock": reading.wall,
-        "monotonic": reading.monotonic,
-        "boot": reading.boot,
-        "leap": reading.off,
-        "held": reading.held,
-    }
-
-
-def seen_in(state: ManifestState) -> Reading | None:
-    """The moment that a MANIFEST keeps; None when there is none yet."""
-    return Reading(state.clock, state.monotonic, state.boot, state.leap, state.held) if state.clock else None
-
-
-def doubt(seen: Reading | None, now: Reading) -> str:
-    """What a start at this moment would doubt about the clock, in words; "" when it would believe it."""
-    watch = ClockWatch(seen, now)
-    watch.look(now.wall, now.monotonic)
+    `seen` is the wall time in the MANIFEST, ms.
+    """
+    wall, monotonic = clock.now(), clock.monotonic()
+    watch = ClockWatch(seen, wall, monotonic)
+    watch.look(wall, monotonic)
     if not watch.in_doubt:
         return ""
-    off = _distance(watch.off_by(now.wall, now.monotonic))
-    left = timedelta(seconds=(HOLD_MS - watch.held(now.monotonic)) // 1000)
-    return (
-        f"the clock stands {off} where it should: no mail expires until it agrees again, or for {left} more"
-    )
+    off = _distance(watch.off_by(wall, monotonic))
+    return f"the clock is {off} the queue's last time: no mail expires until it agrees, or for {_HOURS} hours"
 
 
 def _distance(off: int) -> str:
@@ -86,11 +43,11 @@ def _distance(off: int) -> str:
 class ClockGuard:
     """One per shard."""
 
-    def __init__(self, clock: Clock, watch: ClockWatch, leapt: Callable[[], None]) -> None:
-        """`leapt` is called whenever wall time has changed by a leap, or by the end of one."""
+    def __init__(self, clock: Clock, watch: ClockWatch, on_change: Callable[[], None]) -> None:
+        """`on_change` is called whenever wall time has changed by a leap, or by the end of one."""
         self._clock = clock
         self._watch = watch
-        self._leapt = leapt
+        self._on_change = on_change
 
     def look(self) -> bool:
         """Compare the clocks; whether the wall clock can be believed."""
@@ -102,8 +59,8 @@ class ClockGuard:
         wall, monotonic = self._clock.now(), self._clock.monotonic()
         change = self._watch.look(wall, monotonic)
         if change is not None:
-            self._tell(change, self._watch.off_by(wall, monotonic))
-            self._leapt()
+            self._log(change, self._watch.off_by(wall, monotonic))
+            self._on_change()
         return wall, monotonic
 
     @property
@@ -111,29 +68,20 @@ class ClockGuard:
         """What the last look found."""
         return self._watch.in_doubt
 
-    def trusted(self) -> Reading:
-        """The time to go by where a wrong one would leave traces for good."""
+    def believed(self) -> int:
+        """The time to go by where a wrong one would leave traces for good, ms."""
         return self._watch.believes(*self._read())
-
-    def to_record(self) -> ClockFields:
-        """What the MANIFEST keeps of it."""
-        return fields_of(self.trusted())
-
-    def wall(self) -> int:
-        """The same as wall time alone: asked for each message, so it makes no `Reading` while all is well."""
-        wall, monotonic = self._read()
-        return self._watch.believes(wall, monotonic).wall if self._watch.in_doubt else wall
 
     def off_by(self) -> int:
         """How far the wall clock stands from where it should, ms; 0 when it is believed."""
         return self._watch.off_by(*self._read())
 
     @staticmethod
-    def _tell(change: Change, off: int) -> None:
+    def _log(change: Change, off: int) -> None:
         if change is Change.LEAPT:
             log.error(
-                "the clock has leapt: it stands %s where it should; no mail expires and no spool file is "
-                "removed for its age until it agrees again, or has kept its new time for %d hours",
+                "the clock has leapt, it is %s the expected time: no mail expires and no file is removed "
+                "for its age until it agrees again, or has kept its new time for %d hours",
                 _distance(off),
                 _HOURS,
             )

@@ -87,14 +87,6 @@ class ManifestState:
     """No SPID up to it is free."""
     clock: int = 0
     """Wall time that was last believed, ms."""
-    monotonic: int = 0
-    """What the monotonic clock said at that moment, ms."""
-    boot: str = ""
-    """The run of the machine in which it said so."""
-    leap: int = 0
-    """How far the wall clock stood from `clock` then, ms; 0 = it was believed."""
-    held: int = 0
-    """How long it had done so, ms."""
     edit: int = 0
     totals: Counter[Verb] = field(default_factory=Counter)
     """Transitions in all segments below first_live."""
@@ -133,10 +125,6 @@ class ManifestState:
             sequence=self.sequence,
             spid=self.spid,
             clock=self.clock,
-            monotonic=self.monotonic,
-            boot=self.boot,
-            leap=self.leap,
-            held=self.held,
             # Without it: a queue with the usual number is one that older programs read.
             silos=self.silos if self.silos != SILOS else None,
             totals={str(verb): count for verb, count in self.totals.items()},
@@ -159,11 +147,6 @@ class Edit:
     sequence: int | None = None
     spid: int | None = None
     clock: int | None = None
-    monotonic: int | None = None
-    """Goes with `clock`, as `boot`, `leap` and `held` do."""
-    boot: str | None = None
-    leap: int | None = None
-    held: int | None = None
     silos: int | None = None
     totals: dict[str, int] | None = None
     add: tuple[ClusterState, ...] = ()
@@ -190,10 +173,6 @@ _SCALARS = (
     "sequence",
     "spid",
     "clock",
-    "monotonic",
-    "boot",
-    "leap",
-    "held",
     "silos",
 )
 _EDIT_FIELDS = frozenset(item.name for item in fields(Edit))
@@ -231,10 +210,10 @@ def _edit(body: dict[str, Any]) -> Edit:
     totals = body.pop("totals", None)
     add = tuple(ClusterState(**cluster) for cluster in body.pop("add", ()))
     lists: dict[str, Any] = {key: tuple(map(str, body.pop(key, ()))) for key in ("end", "imports")}
-    texts: dict[str, Any] = {key: body.pop(key, None) for key in ("writer", "boot")}
-    if not all(isinstance(text, str | None) for text in texts.values()):
+    writer = body.pop("writer", None)
+    if not isinstance(writer, str | None):
         raise ValueError("a name is not one")
-    edit = Edit(totals=totals, add=add, **texts, **lists, **body)
+    edit = Edit(writer=writer, totals=totals, add=add, **lists, **body)
     counts = {Verb(verb): count for verb, count in ({} if totals is None else totals).items()}
     numbers = [*body.values(), *counts.values()]
     for cluster in add:

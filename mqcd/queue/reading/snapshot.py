@@ -15,7 +15,6 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from mqcd.core.clockwatch import Reading
 from mqcd.core.errors import ContentUnavailable, DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient
 from mqcd.core.selection import Selection
@@ -29,7 +28,6 @@ from mqcd.queue.format import filenames
 from mqcd.queue.format.frame import Locator
 from mqcd.queue.format.record import Glance, chooser, parse, verify_all
 from mqcd.queue.manifest import log as manifests
-from mqcd.queue.manifest.clock_guard import seen_in
 from mqcd.queue.manifest.log import ManifestState
 from mqcd.queue.reading.live_index import MOVED_ON, Homes, LiveIndex, check_same, open_segment
 from mqcd.queue.spool.silos import Silos
@@ -160,9 +158,9 @@ class Snapshot:
             self._pin = -1
 
     @property
-    def seen(self) -> Reading | None:
-        """The moment that the MANIFEST believes."""
-        return seen_in(self._state)
+    def seen(self) -> int:
+        """The wall time that the server last believed, ms; 0 = none."""
+        return self._state.clock
 
     @property
     def left_out(self) -> int:

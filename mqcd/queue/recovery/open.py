@@ -18,7 +18,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqcd.core.clockwatch import ClockWatch, Reading
+from mqcd.core.clockwatch import ClockWatch
 from mqcd.core.errors import StoreDamaged
 from mqcd.core.events import Verb
 from mqcd.core.ports import Clock, Observer
@@ -28,7 +28,6 @@ from mqcd.queue.clusters.index import ClusterIndex
 from mqcd.queue.disk.owner_lock import check_roots, take_lock
 from mqcd.queue.disk.vacancy import check_vacant
 from mqcd.queue.manifest import log as manifests
-from mqcd.queue.manifest.clock_guard import boot_id, fields_of, seen_in
 from mqcd.queue.manifest.log import Manifest, ManifestState
 from mqcd.queue.memory.figures import Figures
 from mqcd.queue.memory.shard_state import Options, Shard
@@ -155,7 +154,9 @@ def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]
     if now <= seen:
         # The clock went back: SPIDs that were handed out but never written down lie behind us too.
         state.spid = max(state.spid, spid_at(seen + _HOUR_MS))
-    watch = _follow_clock(state, Reading(now, clock.monotonic(), boot_id(disk)))
+    monotonic = clock.monotonic()
+    watch = ClockWatch(state.clock, now, monotonic)
+    state.clock = watch.believes(now, monotonic)
     manifest = Manifest(disk, path, state)
     manifest.write_anew()
     # Not before: an edit that was only found written may be gone after the next power cut.
@@ -185,14 +186,6 @@ def _find_end(disk: Disk, newest: Segment, state: ManifestState) -> int:
     state.sequence = max(state.sequence, tail.sequence)
     state.spid = max(state.spid, tail.spid)
     return tail.at
-
-
-def _follow_clock(state: ManifestState, now: Reading) -> ClockWatch:
-    """Go on from the time that the MANIFEST believes, and bring the MANIFEST up to date."""
-    watch = ClockWatch(seen_in(state), now)
-    for name, value in fields_of(watch.believes(now.wall, now.monotonic)).items():
-        setattr(state, name, value)
-    return watch
 
 
 def _assemble(

@@ -80,7 +80,7 @@ class Staging:
         links = count if count > 1 and spool.hardlinks else 0
         draft: Draft | None = None
         try:
-            await shard.editing.reserve(spid, shard.spids.ceiling(shard.time.wall()))
+            await shard.editing.reserve(spid, shard.spids.ceiling(shard.time.believed()))
             # A report has happened already: it may use the room that is kept for that.
             room = _any_room if submission.envelope.origin is Origin.REPORT else self._claim_room
             draft = Draft(shard.disk, shard.executor, shard.silos, spid, links, spool.bufsize, room)

@@ -96,7 +96,7 @@ class Writer:
         envelope = submission.envelope
         if self._shard.time.in_doubt:
             # Of a clock that has gone back it would be too old to live when the clock agrees again.
-            believed = self._shard.time.wall()
+            believed = self._shard.time.believed()
             envelope = replace(envelope, received=max(envelope.received, believed))
         addresses = submission.recipients
         if not addresses or is_several(envelope.spid) is not (len(addresses) > 1):

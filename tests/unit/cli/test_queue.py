@@ -379,12 +379,8 @@ async def test_stat_tells_of_a_clock_in_doubt(house: House, capfd: pytest.Captur
     assert main([*house.words, "stat"]) == 0
     assert "clock" not in capfd.readouterr().out
     future = house.now + 1000 * 24 * HOUR
-    house.store._live.shard.manifest.commit(Edit(clock=future, monotonic=0, boot="another"))
+    house.store._live.shard.manifest.commit(Edit(clock=future))
     assert main([*house.words, "stat"]) == 0
-    told = capfd.readouterr().out.splitlines()[-1]
-    assert told.startswith("the clock stands 999 days")
-    assert told.endswith(
-        "behind where it should: no mail expires until it agrees again, or for 1 day, 0:00:00 more"
-    )
+    assert "the clock is 999 days" in capfd.readouterr().out.splitlines()[-1]
     assert main([*house.words, "stat", "--json"]) == 0
     assert {tuple(row) for row in rows(capfd)} == {("area", "recipients", "bytes", "oldest")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqcd.core.clockwatch import AHEAD_MS, BACK_MS, HOLD_MS, STOP_MS, Change, ClockWatch, Reading
+from mqcd.core.clockwatch import AHEAD_MS, BACK_MS, HOLD_MS, STOP_MS, Change, ClockWatch
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.spid import EPOCH_MS, SpidSource, format_spid, spid_at, time_of
 from tests.unit.queue.support import recipient
@@ -17,9 +17,9 @@ DAY = 24 * HOUR
 class Clocks:
     """A watch and its two clocks."""
 
-    def __init__(self, seen: Reading | None = None, monotonic: int = 1000, boot: str = "b") -> None:
-        self.wall, self.monotonic = START, monotonic
-        self.watch = ClockWatch(seen, Reading(START, monotonic, boot))
+    def __init__(self, seen: int = 0) -> None:
+        self.wall, self.monotonic = START, 1000
+        self.watch = ClockWatch(seen, START, 1000)
 
     def look(self, passed: int = 0, leap: int = 0) -> Change | None:
         self.wall += passed + leap
@@ -32,7 +32,7 @@ class Clocks:
 
     @property
     def believed(self) -> int:
-        return self.watch.believes(self.wall, self.monotonic).wall
+        return self.watch.believes(self.wall, self.monotonic)
 
 
 @pytest.mark.parametrize("leap", [-BACK_MS - 1, AHEAD_MS + 1, -10 * DAY, 10_000 * DAY])
@@ -92,26 +92,13 @@ def test_each_further_leap_counts_anew() -> None:
     ("gap", "doubt"), [(STOP_MS, False), (STOP_MS + 1, True), (-BACK_MS, False), (-BACK_MS - 1, True)]
 )
 def test_a_machine_may_have_been_off_for_long(gap: int, doubt: bool) -> None:
-    clocks = Clocks(Reading(START - gap, 999_999, "another boot"))
+    clocks = Clocks(START - gap)
     clocks.look()
     assert clocks.watch.in_doubt is doubt
-
-
-@pytest.mark.parametrize(("passed", "doubt"), [(50 * DAY, False), (40 * DAY, True)])
-def test_a_machine_that_ran_on_knows_how_long_the_stop_was(passed: int, doubt: bool) -> None:
-    clocks = Clocks(Reading(START - 50 * DAY, 7000, "b"), monotonic=7000 + passed)
-    clocks.look()
-    assert clocks.watch.in_doubt is doubt
-
-
-def test_a_monotonic_clock_that_went_back_counts_nothing() -> None:
-    clocks = Clocks(Reading(START - DAY, 7000, "b"), monotonic=6000)
-    clocks.look()
-    assert not clocks.watch.in_doubt
 
 
 def test_a_doubt_at_the_start_ends_when_the_clock_is_put_right() -> None:
-    clocks = Clocks(Reading(START + 1000 * DAY, 0, "another boot"))
+    clocks = Clocks(START + 1000 * DAY)
     assert clocks.look() is Change.LEAPT
     assert clocks.believed == START + 1000 * DAY
     assert clocks.look(HOUR, 1003 * DAY) is Change.AGREES
@@ -146,61 +133,3 @@ def test_a_clock_beyond_all_spids_still_gives_whole_ones() -> None:
     assert sorted(set(spids)) == spids
     assert {len(format_spid(spid)) for spid in (*spids, spid_at(1 << 43))} == {16}
     assert time_of(spids[0]) < EPOCH_MS + (1 << 41)
-
-
-# ---------------------------------------------------------------- over restarts
-
-
-def _restarted(clocks: Clocks, *, stopped: int = 0, leap: int = 0, boot: str = "b") -> Clocks:
-    """Another run, which knows what the last one believed."""
-    clocks.look()
-    seen = clocks.watch.believes(clocks.wall, clocks.monotonic)
-    again = Clocks(boot="another")
-    again.wall = clocks.wall + stopped + leap
-    again.monotonic = clocks.monotonic + stopped if boot == "b" else 77
-    again.watch = ClockWatch(seen, Reading(again.wall, again.monotonic, boot))
-    return again
-
-
-def _in_doubt(hours: int) -> Clocks:
-    clocks = Clocks()
-    clocks.look(HOUR, 10_000 * DAY)
-    clocks.look(hours * HOUR)
-    return clocks
-
-
-@pytest.mark.parametrize("boot", ["b", "c"])
-def test_a_restart_goes_on_with_the_doubt_and_its_hours(boot: str) -> None:
-    clocks = _restarted(_in_doubt(10), boot=boot)
-    assert clocks.watch.in_doubt
-    # Whoever starts it again is told again.
-    assert clocks.look() is Change.LEAPT
-    assert clocks.off == 10_000 * DAY
-    assert clocks.look(13 * HOUR) is None
-    assert clocks.watch.held(clocks.monotonic) == 23 * HOUR
-    assert clocks.look(HOUR) is Change.ACCEPTED
-    assert clocks.watch.held(clocks.monotonic) == 0
-
-
-def test_the_time_between_counts_on_the_same_boot_alone() -> None:
-    assert _restarted(_in_doubt(10), stopped=14 * HOUR).look() is Change.ACCEPTED
-    clocks = _restarted(_in_doubt(10), stopped=14 * HOUR, boot="c")
-    assert clocks.look(13 * HOUR) is Change.LEAPT
-    assert clocks.look(HOUR) is Change.ACCEPTED
-
-
-@pytest.mark.parametrize("boot", ["b", "c"])
-@pytest.mark.parametrize("leap", [-2 * HOUR, 40 * DAY])
-def test_another_leap_between_begins_the_hours_anew(boot: str, leap: int) -> None:
-    clocks = _restarted(_in_doubt(23), leap=leap, boot=boot)
-    assert clocks.look() is Change.LEAPT
-    assert clocks.look(23 * HOUR) is None
-    assert clocks.look(HOUR) is Change.ACCEPTED
-
-
-@pytest.mark.parametrize("boot", ["b", "c"])
-def test_a_clock_that_was_set_right_between_is_believed(boot: str) -> None:
-    clocks = _restarted(_in_doubt(10), leap=-10_000 * DAY, boot=boot)
-    assert clocks.look() is None
-    assert not clocks.watch.in_doubt
-    assert clocks.off == 0

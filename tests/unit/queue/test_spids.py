@@ -49,12 +49,11 @@ async def test_a_name_that_was_given_to_a_file_is_not_given_again(rig: Rig, leap
     assert last.spooled() == []
 
 
-async def test_another_boot_in_doubt_gives_no_name_again(rig: Rig) -> None:
+async def test_a_start_in_doubt_gives_no_name_again(rig: Rig) -> None:
     rig.clock.leap(3650 * 24 * HOUR)
     assert not rig.store.may_expire()
     rig.clock.advance(HOUR)
     spid = await _half_accepted(rig)
-    rig.shard.manifest.commit(manifest.Edit(boot="another"))
     again = await rig.killed()
     assert again.store.reserve(False) > spid
 

@@ -209,9 +209,9 @@ def test_a_last_edit_cut_anywhere_did_not_happen(path: Path) -> None:
 
 def lines_of(path: Path, start: int, length: int) -> tuple[bytes, bytes]:
     """A MANIFEST of one line of `start` octets, and the same with a second line of `length` octets."""
-    room = start - len(manifests.encode(Edit(boot=""), first=True))
-    first = manifests.encode(Edit(boot="b" * room), first=True)
-    second = manifests.encode(Edit(boot="c" * (length - len(manifests.encode(Edit(boot=""))))))
+    room = start - len(manifests.encode(Edit(writer=""), first=True))
+    first = manifests.encode(Edit(writer="b" * room), first=True)
+    second = manifests.encode(Edit(writer="c" * (length - len(manifests.encode(Edit(writer=""))))))
     assert (len(first), len(second)) == (start, length)
     return first, first + second
 
@@ -233,7 +233,7 @@ def test_any_loss_of_sectors_is_an_edit_that_did_not_happen(path: Path, start: i
         state = state_at(path)
         # Perhaps the last sector had nothing but the line feed.
         came = bytes(octets[start:]).rstrip(b"\0") == whole[start:-1]
-        assert (state.boot[:1] == "c") is came
+        assert (state.writer[:1] == "c") is came
         assert (state.dropped > 0) is not came
 
 
