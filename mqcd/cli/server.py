@@ -26,6 +26,7 @@ def check(place: Place) -> int:
     """Show the settings in effect, or every error in the configuration."""
     from mqcd.config.problems import BadConfiguration
     from mqcd.config.show import as_xml
+    from mqcd.daemon.filters import check_filters
     from mqcd.daemon.hashkey import hash_key
     from mqcd.daemon.machine import misfits
     from mqcd.daemon.privileges import find_user
@@ -38,6 +39,7 @@ def check(place: Place) -> int:
         find_user(user)
     hash_key(loaded.settings.ops.events, place.conf)
     check_tls_files(loaded.settings.deliver, place.conf)
+    check_filters(loaded.settings.submit, place.conf)
     if wrong := tuple(loaded.remark(*each) for each in misfits(loaded.settings)):
         raise BadConfiguration(wrong)
     click.echo(as_xml(loaded.settings), nl=False)

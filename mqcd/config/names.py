@@ -81,6 +81,11 @@ HEADER = Pattern(
     "a header name, or name and value such as X-Mailer: newsletter",
 )
 LOGIN = Pattern("user", r"[^\s|\x00-\x1f\x7f]{1,128}", "the name of a user")
+PYTHON_CLASS = Pattern(
+    "Python class",
+    r"(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)?",
+    "module:Class, a class as Python imports it",
+)
 REDIRECT = Pattern("mail address", rf"\.|{MAIL_ADDRESS.form}", "a mail address, or a dot for nobody")
 
 

@@ -27,8 +27,8 @@ _GATES = {
     "authtypes_ssl": "when clients may log in",
     "blacklist": "which peers are let in",
     "greylist": "which peers are let in at once",
-    "filter": "which messages are taken",
 }
+_FILTER = "which messages are taken"
 
 _PEER_LIMITS = {
     "maxpeerconnections": "how many connections these peers may open",
@@ -40,7 +40,8 @@ _PEER_LIMITS = {
 
 NOT_YET_RESTRICTING = {
     **{f"{_SERVER}/{name}": what for name, what in _GATES.items()},
-    **{f"{_PEERS}/{name}": what for name, what in {**_GATES, **_PEER_LIMITS}.items()},
+    f"{_SERVER}/filter@factory": f"{_FILTER} (class= names an aiosmtpd handler)",
+    **{f"{_PEERS}/{name}": what for name, what in {**_GATES, "filter": _FILTER, **_PEER_LIMITS}.items()},
     "mta/submit/listeners/listener/ssl": "this listener to TLS",
     f"{_RELAY}/ssl@tspath": "whose certificates are taken (name them by client/trust, say verify)",
     f"{_RELAY}/ssl@peercert": "whose certificate is taken (say verify)",

@@ -199,6 +199,9 @@ class ServerSettings:
     bare_newline: BareNewline = setting(
         BareNewline.NORMALIZE, "LF without CR from a client: normalize (it becomes CRLF) or reject"
     )
+    filter: str = setting(
+        "", "aiosmtpd handler (module:Class) that accepts, refuses or rewrites mail before it is queued"
+    )
     omitreceivedheader: bool = setting(False, "add no Received header")
     ext_pipelining: bool = setting(True, "offer PIPELINING (RFC 2920)")
     ext_size: bool = setting(True, "offer SIZE (RFC 1870)")

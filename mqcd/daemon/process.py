@@ -29,6 +29,7 @@ from mqcd.config.settings import Settings
 from mqcd.core.errors import MqcdError
 from mqcd.daemon.cutter import Cutter
 from mqcd.daemon.descriptors import divide, raise_limit
+from mqcd.daemon.filters import check_filters
 from mqcd.daemon.privileges import Identity, SystemIdentity, settle_in
 from mqcd.daemon.server import Server
 from mqcd.daemon.tlsfiles import check_tls_files
@@ -196,6 +197,7 @@ class Process:
             await server.bind()
             settle_in(settings.application.user, directories, self._identity, also=others)
             check_tls_files(settings.deliver, self._conf)
+            check_filters(settings.submit, self._conf)
             await server.listen()
             await server.open()
         except (MqcdError, OSError) as error:
@@ -266,9 +268,10 @@ class Process:
             self._reloads_asked -= 1
 
     def _load_all(self) -> Loaded:
-        """The configuration, its TLS files loaded as a test. Raises BadConfiguration."""
+        """The configuration, its TLS files loaded and its filters made as a test. Raises BadConfiguration."""
         loaded = self._load()
         check_tls_files(loaded.settings.deliver, self._conf)
+        check_filters(loaded.settings.submit, self._conf)
         return loaded
 
     def _take_over(self, server: Server, loaded: Loaded) -> None:

@@ -28,7 +28,7 @@ from mqcd.submit.parameters import NO_PARAMETERS, MailParameters, parse_mail, pa
 from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.received import clean_helo
 from mqcd.submit.rules import Rules
-from mqcd.submit.states import Event, IllegalTransition, State, following
+from mqcd.submit.states import TABLE, Event, IllegalTransition, State
 
 MAX_ENVELOPE = 2 * 1024 * 1024
 """Octets of recipients and their parameters in one message, whatever maxrecips says: an endless list
@@ -72,6 +72,7 @@ _BAD_SENDER = Reply(code=501, status="5.1.7", text="Bad sender address syntax")
 _BAD_RECIPIENT = Reply(code=501, status="5.1.3", text="Bad recipient address syntax")
 _NULL_RECIPIENT = Reply(code=501, status="5.1.3", text="The null address takes no mail")
 _NEEDS_UTF8 = Reply(code=553, status="5.6.7", text="Non-ASCII address needs SMTPUTF8")
+FAULT = Reply(code=451, status="4.3.0", text="Local error, try again later")
 TOO_LARGE = Reply(code=552, status="5.3.4", text="Message is larger than this server takes")
 
 
@@ -142,16 +143,18 @@ class Dialogue:
         except UnicodeDecodeError:
             return self.bad(_NOT_UTF8)
         event, act = known
-        then = following(self.state, event)
-        if isinstance(then, Reply):
-            return self._out_of_order(then)
-        return act(self, text.strip(" \t"))
+        then = TABLE[self.state].get(event)
+        if isinstance(then, State):
+            return act(self, text.strip(" \t"))
+        if then is None:
+            raise IllegalTransition(event, self.state)
+        return self._out_of_order(then)
 
     def _move(self, event: Event) -> None:
         """Change the state. Raises IllegalTransition."""
-        then = following(self.state, event)
-        if isinstance(then, Reply):
-            raise IllegalTransition(f"{event.name} in state {self.state.name}")
+        then = TABLE[self.state].get(event)
+        if not isinstance(then, State):
+            raise IllegalTransition(event, self.state)
         self.state = then
         if then is not State.ENVELOPE and then is not State.CONTENT:
             self.transaction = None
@@ -169,11 +172,16 @@ class Dialogue:
             shown = f"{shown[:_MAX_VERB]}..."
         return self.bad(_UNKNOWN, command=printable(shown))
 
+    def forget_hello(self) -> None:
+        """The client has to greet again: its EHLO or HELO is refused after all."""
+        self._move(Event.FORGET)
+        self.helo = ""
+
     @property
     def begun(self) -> Transaction:
         """The message that is begun. Raises IllegalTransition where none is."""
         if self.transaction is None:
-            raise IllegalTransition(f"no message is begun in state {self.state.name}")
+            raise IllegalTransition(Event.RCPT, self.state)
         return self.transaction
 
     def sent(self) -> None:
@@ -198,7 +206,7 @@ class Dialogue:
         )
         return reply.encode()
 
-    def _turn_down(self, reason: Reason, reply: Reply, recipient: str = "") -> bytes:
+    def turn_down(self, reason: Reason, reply: Reply, recipient: str = "") -> bytes:
         """Refuse a recipient, and count it: one too many ends the connection."""
         self._turned_down += reply.permanent
         if self._turned_down > MAX_REFUSED * (100 if self._may_relay() else 1):
@@ -280,7 +288,7 @@ class Dialogue:
         try:
             path, rest = parse_path(argument[syntax.end() :])
         except DecodeError:
-            return self._turn_down(Reason.RECIPIENT, _BAD_RECIPIENT)
+            return self.turn_down(Reason.RECIPIENT, _BAD_RECIPIENT)
         try:
             dsn = parse_rcpt(rest, self._rules.parameters) if rest else ""
         except DoorRefused as error:
@@ -291,7 +299,7 @@ class Dialogue:
         recipient = self._rules.policy.complete(path)
         denied = self._denied(transaction, path, recipient)
         if denied is not None:
-            return self._turn_down(*denied, recipient)
+            return self.turn_down(*denied, recipient)
         octets = len(recipient) + len(dsn)
         limit = self._rules.settings.maxrecips
         if (limit and len(transaction.recipients) >= limit) or transaction.octets + octets > MAX_ENVELOPE:

@@ -38,11 +38,12 @@ from mqcd.core.ports import Clock, Observer, QueueStore, Refusal, Resolver
 from mqcd.core.reply import Reply
 from mqcd.net.listening import Acceptor, bind
 from mqcd.submit.capacity import Capacity, Peers
-from mqcd.submit.engine import Session, client_address
+from mqcd.submit.handlers import BadFilter, make_handler
 from mqcd.submit.intake import Intake
 from mqcd.submit.policy import DoorRefused, Reason, host_names, relay_policy
 from mqcd.submit.received import DateCache
 from mqcd.submit.rules import Gate, Rules, Suppressed
+from mqcd.submit.session import Session, client_address
 from mqcd.submit.zoning import Zoning
 
 log = logging.getLogger(__name__)
@@ -123,8 +124,9 @@ class Door:
         self.port = self._acceptor.port
 
     async def start(self) -> None:
-        """Listen, after `bind` or with it. Raises OSError."""
+        """Listen, after `bind` or with it. Raises OSError, and BadFilter where the filter cannot be made."""
         loop = asyncio.get_running_loop()
+        self._take_filter(self.settings.server.filter)
         if self._acceptor is None:
             await self.bind()
         await self._look_up()
@@ -154,7 +156,16 @@ class Door:
         await asyncio.gather(*chores, return_exceptions=True)
 
     def reload(self, server: ServerSettings) -> None:
-        """Go by a new <server> block from now on; takes effect at once, looks names up meanwhile."""
+        """Go by a new <server> block from now on; takes effect at once, looks names up meanwhile.
+
+        A filter that cannot be made is logged, and the old one stays.
+        """
+        if server.filter != self.settings.server.filter:
+            try:
+                self._take_filter(server.filter)
+            except BadFilter as error:
+                log.error("the old filter stays: %s", error)
+                server = replace(server, filter=self.settings.server.filter)
         self.settings = replace(self.settings, server=server)
         self.intake.rules = self._rules()
         if self._lookups is not None and not self._stopping:
@@ -253,6 +264,9 @@ class Door:
     def _rules(self) -> Rules:
         server = self.settings.server
         return Rules(server, relay_policy(server, self._resolved), self._gate)
+
+    def _take_filter(self, name: str) -> None:
+        self.intake.handler = make_handler(name) if name else None
 
     async def _watch_deadlines(self) -> None:
         while True:

@@ -16,6 +16,7 @@ go by headers.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -27,7 +28,9 @@ from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.reply import Refused, Reply
 from mqcd.core.spid import format_spid
 from mqcd.submit.body import BodyReader, HopCounter
-from mqcd.submit.dialogue import TOO_LARGE, Dialogue, Transaction
+from mqcd.submit.dialogue import FAULT, TOO_LARGE, Dialogue, Transaction
+from mqcd.submit.filtering import Filter
+from mqcd.submit.handlers import Handler
 from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.received import DateCache, protocol, received_header
 from mqcd.submit.rules import Rules
@@ -45,7 +48,6 @@ STEP = 1 << 18
 attention, which takes as long as 64 KB take."""
 _QUICK = 16 << 10
 """Octets that a quick client has sent whenever somebody looks."""
-FAULT = Reply(code=451, status="4.3.0", text="Local error, try again later")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -58,6 +60,8 @@ class Intake:
     listener: str
     inline_max: int
     dates: DateCache
+    handler: Handler | None = None
+    """The filter that sees each message before it is committed."""
     zoning: Zoning = field(default_factory=lambda: Zoning(()))
     """Which zone a message's header chooses."""
 
@@ -170,7 +174,9 @@ class Stream(AsyncIterator[bytes]):
             raise self.refused
 
 
-async def take_message(intake: Intake, dialogue: Dialogue, wire: Wire, peer: Peer) -> bytes:
+async def take_message(
+    intake: Intake, dialogue: Dialogue, wire: Wire, peer: Peer, filtering: Filter | None = None
+) -> bytes:
     """Read the content that follows 354 and give it to the store; the reply's octets.
 
     Raises ConnectFailed when the client leaves and Interrupted when the session is ended: nothing is
@@ -181,22 +187,35 @@ async def take_message(intake: Intake, dialogue: Dialogue, wire: Wire, peer: Pee
     normalize = settings.bare_newline is BareNewline.NORMALIZE
     stream = Stream(wire, settings.maxmsgsize, settings.maxhops, normalize=normalize)
     try:
-        spid = await _accept(intake, dialogue, transaction, stream, peer)
+        return await _accept(intake, dialogue, transaction, stream, peer, filtering)
     except (ConnectFailed, Interrupted):
         raise
     except Exception as error:
-        reason, reply = _explain(error, peer)
+        refused = _explain(error, peer)
         await stream.drain()
-        return dialogue.refuse(reason, reply)
-    return b"250 2.0.0 Ok: queued as %s\r\n" % format_spid(spid).encode()
+        dialogue.refuse(refused.reason, refused.reply)
+        return refused.octets
 
 
 async def _accept(
-    intake: Intake, dialogue: Dialogue, transaction: Transaction, stream: Stream, peer: Peer
-) -> int:
-    content: bytes | AsyncIterator[bytes] | None = await stream.begin(
-        max(intake.inline_max - _HEADER_ROOM, 0)
-    )
+    intake: Intake,
+    dialogue: Dialogue,
+    transaction: Transaction,
+    stream: Stream,
+    peer: Peer,
+    filtering: Filter | None,
+) -> bytes:
+    """Commit the message, or discard it where the filter says so; the reply's octets."""
+    content: bytes | AsyncIterator[bytes] | None
+    replied = b""
+    if filtering is not None and filtering.reads_content:
+        whole = await stream.begin(sys.maxsize)
+        content, replied = await filtering.message(whole or b"")
+        if not transaction.recipients and replied:
+            log.info("message discarded by the filter", extra={"session": peer.session})
+            return replied
+    else:
+        content = await stream.begin(max(intake.inline_max - _HEADER_ROOM, 0))
     zone = ""
     if intake.zoning:
         head = content if isinstance(content, bytes) else await stream.head(MAX_SECTION)
@@ -207,6 +226,8 @@ async def _accept(
     if isinstance(content, bytes):
         name = message_id(content)
         content = header + content
+        if len(content) > intake.inline_max:
+            content = _pieces(content)
     else:
         name = message_id(stream.first)
         stream.prepend(header)
@@ -231,7 +252,12 @@ async def _accept(
         recipient_dsn=tuple(transaction.recipient_dsn) if any(transaction.recipient_dsn) else (),
     )
     await intake.store.enqueue(submission)
-    return spid
+    return replied or b"250 2.0.0 Ok: queued as %s\r\n" % format_spid(spid).encode()
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    for at in range(0, len(content), STEP):
+        yield content[at : at + STEP]
 
 
 def _header(
@@ -251,14 +277,14 @@ def _header(
     )
 
 
-def _explain(error: Exception, peer: Peer) -> tuple[Reason, Reply]:
+def _explain(error: Exception, peer: Peer) -> DoorRefused:
     """Reason and reply for a message that was not taken."""
     if isinstance(error, DoorRefused):
-        return error.reason, error.reply
+        return error
     if isinstance(error, Refused):
-        return Reason.STORE, error.reply
+        return DoorRefused(Reason.STORE, error.reply)
     if isinstance(error, StoreUnavailable):
         log.warning("message not taken, the store said: %s", error, extra={"session": peer.session})
-        return Reason.STORE, _STORE
+        return DoorRefused(Reason.STORE, _STORE)
     log.error("message not taken because of a fault", exc_info=error, extra={"session": peer.session})
-    return Reason.FAULT, FAULT
+    return DoorRefused(Reason.FAULT, FAULT)

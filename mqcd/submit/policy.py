@@ -63,6 +63,8 @@ class Reason(StrEnum):
     """maxhops Received headers."""
     SUPPRESSED = "suppressed"
     """A recipient that advice suppresses."""
+    FILTER = "filter"
+    """The listener's filter refused it."""
     STORE = "store"
     """The queue could not take it."""
     CLOSED = "closed"
@@ -74,9 +76,11 @@ class Reason(StrEnum):
 class DoorRefused(Refused):
     """A refusal that knows its reason."""
 
-    def __init__(self, reason: Reason, reply: Reply) -> None:
+    def __init__(self, reason: Reason, reply: Reply, octets: bytes = b"") -> None:
+        """`octets`: the reply as it is sent, where it is not the one line of `reply`."""
         super().__init__(reply)
         self.reason = reason
+        self.octets = octets or reply.encode()
 
 
 RELAY_DENIED = Reply(code=554, status="5.7.1", text="Relay access denied")

@@ -128,8 +128,6 @@ def test_what_has_no_effect_is_one_warning(path: str) -> None:
         ("mta/submit/listeners/listener/server/authtypes", ' mandatory="Y"', True),
         ("mta/submit/listeners/listener/server/blacklist", "", False),
         ("mta/submit/listeners/listener/server/blacklist", ' enabled="Y"', True),
-        ("mta/submit/listeners/listener/server/filter", ' factory="x"', True),
-        ("mta/submit/listeners/listener/server/filter", ' factory="x" enabled="N"', False),
         ("mta/submit/listeners/listener/server/validate_helo", ' fqdn="Y"', False),
     ],
 )

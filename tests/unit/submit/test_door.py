@@ -19,8 +19,8 @@ from mqcd.core.spid import format_spid
 from mqcd.stores.memory import MemoryStore
 from mqcd.submit import Door
 from mqcd.submit.capacity import Capacity
-from mqcd.submit.engine import client_address
 from mqcd.submit.intake import STEP
+from mqcd.submit.session import client_address
 from mqcd.submit.wire import HIGH_WATER
 from tests.fakes.clock import FakeClock
 from tests.fakes.observer import RecordingObserver

@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from mqcd.core.reply import Reply
-from mqcd.submit.engine import Session
 from mqcd.submit.policy import RelayPolicy
+from mqcd.submit.session import Session
 from mqcd.submit.wire import HIGH_WATER
 from tests.unit.submit.support import House, Transport, server
 

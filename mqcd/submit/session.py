@@ -1,35 +1,30 @@
-"""One connection: aiosmtpd's SMTP protocol with a command loop of our own.
+"""One connection at the door: octets in, replies out, a task for each message's content.
 
-What is replaced, and why (figures of aiosmtpd 1.4.6):
+* Lines that have come are answered where they arrive, in one write. Deadlines are looked at by `Door`, once
+  in a while for all sessions.
+* A message's content has a task, and so has each command where the listener has a filter; the next command
+  waits for it.
+* End-of-file and a lost connection end only the reading: what was sent is answered, and what is being
+  committed is committed.
+* A client that does not read its replies is not read from until it does.
 
-* `SMTP.__init__` inspects the members of its class for each connection, 80 us of it, and its base class
-  makes a future and a queue for streams that are not used: here nothing is looked up at run time, the
-  commands are the table in `dialogue`.
-* A task per connection reads line by line through a StreamReader, remakes its timer for each line, and
-  drains each reply: here the lines that came are answered where they arrive, in one write, `Door`
-  looks over all deadlines once in a while, and only a message has a task.
-* DATA gathers the whole message in memory: here `intake` takes it by chunks.
-* End-of-file and a lost connection cancel the session's task, a commit under way with it: here they
-  end only its reading, so that what was sent is answered and what is being committed is committed.
-
-A client that does not read its replies is not listened to until it does. Logging: one line per session
-at its end (level debug), faults with their traceback; never contents.
+Logging: one line per session at its end (level debug), faults with their traceback; never contents.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Protocol, cast
-
-from aiosmtpd.smtp import SMTP
+from collections.abc import Awaitable, Coroutine
+from typing import Any, Protocol, cast
 
 from mqcd.config.settings import BareNewline
 from mqcd.core.errors import ConnectFailed
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
-from mqcd.submit.dialogue import Dialogue
-from mqcd.submit.intake import FAULT, Intake, Peer, take_message
+from mqcd.submit.dialogue import FAULT, Dialogue
+from mqcd.submit.filtering import Filter, Server
+from mqcd.submit.intake import Intake, Peer, take_message
 from mqcd.submit.policy import Reason
 from mqcd.submit.states import State
 from mqcd.submit.wire import BadLine, Interrupted, Wire
@@ -38,6 +33,7 @@ log = logging.getLogger(__name__)
 
 SESSION_MS = 3_600_000
 """How long a session may last, besides a message under way."""
+_CLOSING = b"421"
 _TURN = 64
 """Commands answered in a row before other sessions get their turn."""
 _TOO_EARLY = Reply(code=421, status="4.5.0", text="Content sent ahead of 354, closing")
@@ -60,7 +56,7 @@ class Host(Protocol):
         """Something was refused."""
 
 
-class Session(SMTP):
+class Session(asyncio.Protocol):
     """One client at the door."""
 
     transport: asyncio.Transport
@@ -69,16 +65,16 @@ class Session(SMTP):
     _began: int
 
     def __init__(self, host: Host, name: str, client: str, loop: asyncio.AbstractEventLoop) -> None:
-        # Past every base's __init__ on purpose, see above: no reader, no writer, `Wire` is ours, and each
-        # callback of the transport is overridden.
-        self.loop = loop
+        self._loop = loop
         self._host = host
         self.client = client
         """IP address of the client."""
-        self._told = {"session": name}
+        self._extra = {"session": name}
         """What log lines carry."""
         self._out: list[bytes] = []
-        self._content: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        """A message's content, or a command that the filter sees."""
+        self._filter: Filter | None = None
         self._replies_unread = False
         self._ended = False
         self._gone = False
@@ -88,10 +84,13 @@ class Session(SMTP):
         self.transport = cast("asyncio.Transport", transport)
         intake = self._host.intake
         bare_lf = intake.rules.settings.bare_newline is BareNewline.NORMALIZE
-        self.wire = Wire(self.loop, self.transport, intake.clock, bare_lf=bare_lf)
+        self.wire = Wire(self._loop, self.transport, intake.clock, bare_lf=bare_lf)
         self._dialogue = Dialogue(
-            intake.rules, intake.listener, self.client, self._host.refused, self._told["session"]
+            intake.rules, intake.listener, self.client, self._host.refused, self._extra["session"]
         )
+        if intake.handler is not None:
+            server = Server(intake.rules.host, intake.handler.instance, self.transport)
+            self._filter = Filter(intake.handler, self._dialogue, server, self._extra["session"])
         self._host.enter(self)
         self.transport.write(intake.rules.greeting)
         self.wire.owe()
@@ -138,7 +137,7 @@ class Session(SMTP):
         if self._replies_unread or self._ended:
             if silent or self._is_over(now):
                 self.cut()
-        elif silent or (self._is_over(now) if self._content is None else self.wire.is_slow(now)):
+        elif silent or (self._is_over(now) if self._task is None else self.wire.is_slow(now)):
             self._interrupt(Interrupted(Reason.TIMEOUT, reply))
 
     def _is_over(self, now: int) -> bool:
@@ -151,29 +150,29 @@ class Session(SMTP):
     def cut(self) -> None:
         """Drop the connection at once, and a commit under way."""
         self.transport.abort()
-        if self._content is not None:
-            self._content.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     def _interrupt(self, error: Interrupted) -> None:
         self.wire.fail(error)
-        if self._content is None:
+        if self._task is None:
             self._end(error.reason, error.reply)
 
     def _pump(self) -> None:
         """Answer the commands that have come; start on a message's content once there is some."""
-        if self._ended or self._replies_unread or self._content is not None:
+        if self._ended or self._replies_unread or self._task is not None:
             return
         try:
             for _ in range(_TURN):
                 if not self._step():
                     break
             else:
-                self.loop.call_soon(self._pump)
+                self._loop.call_soon(self._pump)
         except Exception:
-            log.exception("closed because of a fault", extra=self._told)
+            log.exception("closed because of a fault", extra=self._extra)
             self._end(Reason.FAULT, _FAULT_CLOSING)
         self._write()
-        if self._content is None:
+        if self._task is None:
             self.wire.owe()
 
     def _step(self) -> bool:
@@ -182,7 +181,7 @@ class Session(SMTP):
         wire = self.wire
         if dialogue.state is State.CONTENT:
             if wire.held:
-                self._content = self.loop.create_task(self._take_content())
+                self._start(self._take_content())
             elif wire.at_end:
                 self._end()
             return False
@@ -194,6 +193,9 @@ class Session(SMTP):
             if line is None:
                 if wire.at_end:
                     self._end()
+                return False
+            if self._filter is not None:
+                self._start(self._filter_command(self._filter, line))
                 return False
             self._out.append(self._answer(line))
         self._after_command()
@@ -215,17 +217,35 @@ class Session(SMTP):
         try:
             return dialogue.command(line)
         except Exception:
-            log.exception("a command failed because of a fault", extra=self._told)
+            log.exception("a command failed because of a fault", extra=self._extra)
             dialogue.drop()
             return dialogue.refuse(Reason.FAULT, FAULT)
 
+    async def _filter_command(self, filtering: Filter, line: bytes) -> None:
+        reply = await filtering.command(line)
+        self._out.append(reply)
+        self._after_command()
+        if reply.startswith(_CLOSING):
+            self._end()
+
     async def _take_content(self) -> None:
         dialogue = self._dialogue
-        peer = Peer(session=self._told["session"], client=self.client)
+        peer = Peer(session=self._extra["session"], client=self.client)
         self.wire.begin()
+        reply = await take_message(self._host.intake, dialogue, self.wire, peer, self._filter)
+        self._out.append(reply)
+        dialogue.sent()
+        if self._filter is not None:
+            self._filter.sent()
+            if reply.startswith(_CLOSING):
+                self._end()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = self._loop.create_task(self._run(work))
+
+    async def _run(self, work: Awaitable[None]) -> None:
         try:
-            self._out.append(await take_message(self._host.intake, dialogue, self.wire, peer))
-            dialogue.sent()
+            await work
             # Answered at once, whatever the client has sent behind it.
             self._write()
             self.wire.check()
@@ -239,10 +259,10 @@ class Session(SMTP):
             self.transport.abort()
             raise
         except Exception:
-            log.exception("closed because of a fault", extra=self._told)
+            log.exception("closed because of a fault", extra=self._extra)
             self._end(Reason.FAULT, _FAULT_CLOSING)
         finally:
-            self._content = None
+            self._task = None
             self._leave()
         self._pump()
 
@@ -256,7 +276,7 @@ class Session(SMTP):
         self._write()
         self.transport.close()
         self.wire.owe()
-        log.debug("from %s: %d messages", self.client, self._dialogue.messages, extra=self._told)
+        log.debug("from %s: %d messages", self.client, self._dialogue.messages, extra=self._extra)
 
     def _write(self) -> None:
         if self._out:
@@ -265,7 +285,7 @@ class Session(SMTP):
             self._out.clear()
 
     def _leave(self) -> None:
-        if self._gone and self._content is None:
+        if self._gone and self._task is None:
             self._host.leave(self)
 
 

@@ -1,0 +1,78 @@
+"""An aiosmtpd handler, made from the name of its class, and its hooks.
+
+A class is named `module:Class`, found as Python imports it, and made without arguments; one instance serves
+all sessions of a listener. Hooks are its methods `handle_EHLO`, `handle_HELO`, `handle_MAIL`, `handle_RCPT`,
+`handle_DATA`, `handle_RSET`, `handle_NOOP`, `handle_VRFY`, `handle_QUIT` and `handle_exception`.
+
+A class that cannot be imported or made raises BadFilter, and so does one with a hook that the door never
+calls (AUTH, STARTTLS, PROXY, `process_message`): what it restricts would be let in.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mqcd.core.errors import ConfigError
+
+Hook = Callable[..., Awaitable[Any]]
+
+_CALLED = ("EHLO", "HELO", "MAIL", "RCPT", "DATA", "RSET", "NOOP", "VRFY", "QUIT")
+_NEVER_CALLED = ("handle_AUTH", "handle_STARTTLS", "handle_PROXY", "process_message")
+
+
+class BadFilter(ConfigError):
+    """A class that cannot be a listener's filter. Fault: the configuration or the class."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Handler:
+    """One instance of a handler class."""
+
+    instance: Any
+    hooks: Mapping[str, Hook]
+    """By command."""
+    plans_ehlo: bool = False
+    """Whether `handle_EHLO` has aiosmtpd's newer form: it is given the planned lines and returns all."""
+
+
+def make_handler(name: str) -> Handler:
+    """An instance of the class `name`. Raises BadFilter."""
+    return handler_of(_make(name), name)
+
+
+def handler_of(instance: Any, name: str) -> Handler:
+    """The hooks of an instance; `name` is for errors. Raises BadFilter."""
+    unused = [each for each in _NEVER_CALLED if hasattr(instance, each)]
+    unused += [each for each in dir(instance) if each.startswith("auth_")]
+    if unused:
+        raise BadFilter(f"{name} has {', '.join(unused)}, which a listener does not call")
+    hooks = {each: getattr(instance, f"handle_{each}", None) for each in _CALLED}
+    present = {each: hook for each, hook in hooks.items() if hook is not None}
+    arguments = len(inspect.signature(present["EHLO"]).parameters) if "EHLO" in present else 5
+    if arguments not in (4, 5):
+        raise BadFilter(f"{name}: handle_EHLO takes server, session, envelope, hostname and responses")
+    return Handler(instance=instance, hooks=present, plans_ehlo=arguments == 5)
+
+
+def _make(name: str) -> Any:
+    module, _, path = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        raise BadFilter(f"{name} cannot be imported: {_shown(error)}") from error
+    if not isinstance(found, type):
+        raise BadFilter(f"{name} is not a class")
+    try:
+        return found()
+    except Exception as error:
+        raise BadFilter(f"{name} cannot be made without arguments: {_shown(error)}") from error
+
+
+def _shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
