@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from mqcd.pipeline.report.cells import Column, Line, amount, reply, table
+from markupsafe import Markup
+
+from mqcd.pipeline.report import cells
+from mqcd.pipeline.report.cells import Column, Line, amount, code, reply, stacked, stranger, table, under
 from mqcd.pipeline.report.figures import Figures, Troubled
-from mqcd.pipeline.report.markup import Markup, joined, stranger, tag
 from mqcd.pipeline.report.words import NONE, number, plural, share
 
 ANCHOR, TITLE = "attention", "Needs attention"
@@ -36,7 +38,7 @@ def attention(figures: Figures) -> Markup:
     """The section."""
     listing = figures.troubled
     if not listing.rows:
-        return _section("card", tag("p", _NOTHING, class_="none"))
+        return cells.attention(TITLE, ANCHOR, absent=_NOTHING)
     columns = (
         Column(name="site"),
         Column(name="not delivered", kind="m"),
@@ -53,11 +55,7 @@ def attention(figures: Figures) -> Markup:
         "Sites by recipients of the period that they have refused for good, or put off and not taken yet. "
         f"What {_ADVISE} finds, {_ADVISE} --apply puts in effect."
     )
-    return _section("card wide", table(caption, columns, lines))
-
-
-def _section(kind: str, body: Markup) -> Markup:
-    return tag("section", tag("h2", TITLE), tag("div", body, class_=kind), id=ANCHOR)
+    return cells.attention(TITLE, ANCHOR, table(caption, columns, lines))
 
 
 def _kept(site: Troubled) -> int:
@@ -66,14 +64,14 @@ def _kept(site: Troubled) -> int:
 
 def _cells(site: Troubled, most: int) -> tuple[str, ...]:
     command = _CAUSES.get(site.cause, ("", ""))[1]
-    why = (cause(site), tag("br"), reply(site.last.code, site.last.status, site.last.text))
+    why = stacked(cause(site), reply(site.last.code, site.last.status, site.last.text))
     return (
         stranger(site.site or "not known", 100),
-        tag("span", amount(_kept(site), most, "d"), _soft(_parts(site))),
+        under(amount(_kept(site), most, "d"), _parts(site)),
         share(_kept(site), site.recipients),
         _change(site),
-        tag("span", *why),
-        tag("code", command) if command else "its postmaster knows; no advice helps",
+        why,
+        code(command) if command else "its postmaster knows; no advice helps",
     )
 
 
@@ -82,20 +80,16 @@ def _parts(site: Troubled) -> str:
     return ", ".join(f"{number(count)} {name}" for count, name in parts if count)
 
 
-def _change(site: Troubled) -> Markup:
+def _change(site: Troubled) -> str:
     """How it was before, and which way it goes."""
     if site.before is None:
-        return joined(NONE)
+        return NONE
     kept, of = site.before
     if not of:
-        return joined("no mail")
+        return "no mail"
     more = _kept(site) / site.recipients - kept / of
     way = "as now" if abs(more) < _SAME else "worse now" if more > 0 else "better now"
-    return tag("span", share(kept, of), _soft(way))
-
-
-def _soft(words: str) -> Markup:
-    return tag("span", words, class_="under")
+    return under(share(kept, of), way)
 
 
 _SAME = 0.01

@@ -1,7 +1,7 @@
 """Charts over time, in SVG that needs no script. Pure.
 
 The drawing is stretched to the width there is, on a telephone too, while its strokes keep their width; so
-words stand in HTML around it. Whoever points at a moment is told its numbers (SVG's own `title`).
+words stand in HTML around it. Pointing at a moment shows its numbers (SVG's own `title`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mqcd.pipeline.report.markup import Markup, joined, tag
+from markupsafe import Markup
+
+from mqcd.pipeline.report.templates import macro
 from mqcd.pipeline.report.words import moment_of, number, tick
 
+_frame = macro("charts.html", "plot")
 WIDE, HIGH = 1000, 100
 """Units of a drawing."""
 _STEPS = (
@@ -91,17 +94,17 @@ def _round_step(step: float) -> float:
     return float(next(factor * size for factor in (1, 2, 5, 10) if factor * size >= step))
 
 
-def lines(series: Sequence[Series], axis: Axis, scale: Scale, *, told: Callable[[float], str]) -> Markup:
+def lines(series: Sequence[Series], axis: Axis, scale: Scale, *, shown: Callable[[float], str]) -> Markup:
     """A line for each series; where single values stand alone they are dots."""
     drawn = [
-        tag("path", d=_path(each.values, axis, scale), class_=f"line {each.colour}")
+        (_path(each.values, axis, scale), f"line {each.colour}")
         for each in series
         if any(value is not None for value in each.values)
     ]
-    return _plot(drawn, series, axis, scale, told)
+    return _plot(drawn, series, axis, scale, shown)
 
 
-def stacked(series: Sequence[Series], axis: Axis, scale: Scale, *, told: Callable[[float], str]) -> Markup:
+def stacked(series: Sequence[Series], axis: Axis, scale: Scale, *, shown: Callable[[float], str]) -> Markup:
     """Bars, the first series at the bottom."""
     drawn = []
     step = WIDE / axis.count
@@ -115,8 +118,8 @@ def stacked(series: Sequence[Series], axis: Axis, scale: Scale, *, told: Callabl
                 left, right = _short(step * (index + 0.1)), _short(step * (index + 0.9))
                 pieces.append(f"M{left} {_y(low)}V{_y(high)}H{right}V{_y(low)}Z")
         if pieces:
-            drawn.append(tag("path", d="".join(pieces), class_=f"bar {each.colour}"))
-    return _plot(drawn, series, axis, scale, told)
+            drawn.append(("".join(pieces), f"bar {each.colour}"))
+    return _plot(drawn, series, axis, scale, shown)
 
 
 def _path(values: Sequence[float | None], axis: Axis, scale: Scale) -> str:
@@ -142,85 +145,46 @@ def _short(value: float) -> str:
 
 
 def _plot(
-    drawn: Sequence[Markup],
+    drawn: Sequence[tuple[str, str]],
     series: Sequence[Series],
     axis: Axis,
     scale: Scale,
-    told: Callable[[float], str],
+    shown: Callable[[float], str],
 ) -> Markup:
-    grid = "".join(f"M0 {_y(scale.place(value))}H{WIDE}" for value, _ in scale.ticks)
-    svg = tag(
-        "svg",
-        tag("path", d=grid, class_="grid"),
-        *drawn,
-        *_pointers(series, axis, told),
-        viewBox=f"0 0 {WIDE} {HIGH}",
-        preserveAspectRatio="none",
-        aria_hidden="true",
-    )
-    heights = joined(
-        *(tag("span", name, style=f"bottom:{100 * scale.place(at):.2f}%") for at, name in scale.ticks)
-    )
-    return tag(
-        "div",
-        tag("div", heights, class_="y", aria_hidden="true"),
-        tag("div", svg, class_="area"),
-        tag("div", *_times(axis), class_="x", aria_hidden="true"),
-        class_="plot",
+    return _frame(
+        paths=drawn,
+        grid="".join(f"M0 {_y(scale.place(value))}H{WIDE}" for value, _ in scale.ticks),
+        pointers=_pointers(series, axis, shown),
+        heights=[(name, f"{100 * scale.place(at):.2f}") for at, name in scale.ticks],
+        times=_times(axis),
+        wide=WIDE,
+        high=HIGH,
     )
 
 
-def _pointers(series: Sequence[Series], axis: Axis, told: Callable[[float], str]) -> list[Markup]:
+def _pointers(
+    series: Sequence[Series], axis: Axis, shown: Callable[[float], str]
+) -> list[tuple[Markup, str, str]]:
+    """For each moment its words, where it begins, and how wide it is."""
     step = WIDE / axis.count
     found = []
     for index in range(axis.count):
         values = [(each.name, each.values[index]) for each in series]
-        rows = [f"{name}: {told(value)}" for name, value in values if value is not None]
+        rows = [f"{name}: {shown(value)}" for name, value in values if value is not None]
         if rows:
             when = moment_of(axis.first + index * axis.width, axis.width)
-            # The words are ours alone, line ends too.
-            title = Markup("<title>" + "\n".join([when, *rows]) + "</title>")
-            found.append(
-                tag(
-                    "rect",
-                    title,
-                    x=_short(step * index),
-                    y="0",
-                    width=_short(step),
-                    height=str(HIGH),
-                    class_="at",
-                )
-            )
+            found.append((Markup("\n").join([when, *rows]), _short(step * index), _short(step)))
     return found
 
 
-def _times(axis: Axis) -> list[Markup]:
-    """Labels below moments: few enough for a small screen when every other is hidden."""
+def _times(axis: Axis) -> list[tuple[str, str]]:
+    """Labels below moments and their places: few enough for a small screen when every other is hidden."""
     span = axis.count * axis.width
     step = next((each for each in _STEPS if each >= axis.width and span / each <= _LABELS), _STEPS[-1])
-    found = []
     first = -(-axis.first // step) * step
-    for order, at in enumerate(range(first, axis.first + span, step)):
-        place = 100 * ((at - axis.first) / axis.width + (0.5 if axis.count < 20 else 0)) / axis.count
-        if place <= 97:
-            found.append(
-                tag("span", tick(at, step), style=f"left:{place:.2f}%", class_="odd" if order % 2 else None)
-            )
-    return found
-
-
-def legend(series: Sequence[Series]) -> Markup:
-    """What each colour means."""
-    return tag(
-        "ul",
-        *(tag("li", tag("i", class_=each.colour, aria_hidden="true"), each.name) for each in series),
-        class_="legend",
-    )
-
-
-def meter(part: float, colour: str) -> Markup:
-    """A bar in a table's cell, from 0 to 1."""
-    width = 100 * min(max(part, 0), 1)
-    if not width:
-        return Markup()
-    return tag("i", class_=f"meter {colour}", style=f"width:{width:.1f}%", aria_hidden="true")
+    middle = 0.5 if axis.count < 20 else 0
+    places = [
+        (tick(at, step), 100 * ((at - axis.first) / axis.width + middle) / axis.count)
+        for at in range(first, axis.first + span, step)
+    ]
+    return [(name, f"{place:.2f}") for name, place in places if place <= 97]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from markupsafe import Markup
+
 from mqcd.pipeline.report import charts
-from mqcd.pipeline.report.cells import plain
+from mqcd.pipeline.report.cells import numbers
 from mqcd.pipeline.report.charts import Axis, Scale, Series
 from mqcd.pipeline.report.figures import Figures, Tried
-from mqcd.pipeline.report.markup import Markup, tag
+from mqcd.pipeline.report.templates import macro
 from mqcd.pipeline.report.words import NONE, duration, moment_of, number, percent, plural, share
 
 HOUR_MS = 3_600_000
+_frame = macro("charts.html", "figure")
+_nothing = macro("charts.html", "nothing")
 _SPARSE = 20
 """Moments up to which each has a dot."""
 
@@ -42,8 +46,8 @@ def flow(figures: Figures) -> Markup:
         [*came, *failed],
         axis,
         [
-            charts.lines(came, axis, charts.linear(most), told=_count),
-            charts.stacked(failed, axis, charts.linear(_highest(failed)), told=_count),
+            charts.lines(came, axis, charts.linear(most), shown=_count),
+            charts.stacked(failed, axis, charts.linear(_highest(failed)), shown=_count),
         ],
         _count,
         wide=True,
@@ -110,7 +114,7 @@ def queue_age(figures: Figures) -> Markup:
     """Who waited, and for how long."""
     waiting = figures.waiting
     if not waiting:
-        return _empty("Who waited in the queue", "Nobody waited at the end of any hour.", wide=False)
+        return _nothing("Who waited in the queue", "Nobody waited at the end of any hour.")
     step = waiting[1].at - waiting[0].at if len(waiting) > 1 else HOUR_MS
     axis = Axis(first=waiting[0].at, width=max(step, HOUR_MS), count=len(waiting))
     series = [
@@ -127,7 +131,7 @@ def queue_age(figures: Figures) -> Markup:
     said = (
         f"At the end {plural(last, 'recipient')} waited; at most {number(most)}. Counted at the end of hours."
     )
-    drawn = charts.stacked(series, axis, charts.linear(most), told=_count)
+    drawn = charts.stacked(series, axis, charts.linear(most), shown=_count)
     return _figure("Who waited in the queue, by age", said, series, axis, [drawn], _count)
 
 
@@ -140,10 +144,10 @@ def _lines(
     said: str,
     series: Sequence[Series],
     scale: Scale,
-    told: Callable[[float], str],
+    shown: Callable[[float], str],
 ) -> Markup:
     axis = _axis(figures)
-    return _figure(title, said, series, axis, [charts.lines(series, axis, scale, told=told)], told)
+    return _figure(title, said, series, axis, [charts.lines(series, axis, scale, shown=shown)], shown)
 
 
 def _figure(
@@ -152,36 +156,20 @@ def _figure(
     series: Sequence[Series],
     axis: Axis,
     plots: Sequence[Markup],
-    told: Callable[[float], str],
+    shown: Callable[[float], str],
     *,
     wide: bool = False,
 ) -> Markup:
-    caption = tag("figcaption", tag("h3", title), tag("p", said), charts.legend(series))
     rows = [
         [
             moment_of(axis.first + index * axis.width, axis.width),
-            *(_told(each.values[index], told) for each in series),
+            *(_value(each.values[index], shown) for each in series),
         ]
         for index in range(axis.count)
     ]
-    numbers = plain(f"{title}: the numbers", ["UTC", *(each.name for each in series)], rows)
-    sparse = " sparse" if axis.count <= _SPARSE else ""
-    return tag(
-        "figure",
-        caption,
-        *plots,
-        tag("details", tag("summary", "Show the numbers"), numbers),
-        class_=("card wide half" if wide else "card") + sparse,
-    )
-
-
-def _empty(title: str, said: str, *, wide: bool) -> Markup:
-    return tag(
-        "figure",
-        tag("figcaption", tag("h3", title)),
-        tag("p", said, class_="none"),
-        class_="card wide" if wide else "card",
-    )
+    heads = ["UTC", *(each.name for each in series)]
+    kind = ("card wide half" if wide else "card") + (" sparse" if axis.count <= _SPARSE else "")
+    return _frame(title, said, series, plots, numbers(f"{title}: the numbers", heads, rows), kind)
 
 
 def _axis(figures: Figures) -> Axis:
@@ -200,8 +188,8 @@ def _each(width: int) -> str:
     return names.get(width, duration(width))
 
 
-def _told(value: float | None, told: Callable[[float], str]) -> str:
-    return NONE if value is None else told(value)
+def _value(value: float | None, shown: Callable[[float], str]) -> str:
+    return NONE if value is None else shown(value)
 
 
 def _count(value: float) -> str:

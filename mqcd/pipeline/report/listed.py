@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from mqcd.pipeline.report.cells import Column, Line, amount, rate, reply, table
+from markupsafe import Markup
+
+from mqcd.pipeline.report.cells import (
+    Column,
+    Line,
+    amount,
+    card,
+    code,
+    rate,
+    reply,
+    stacked,
+    stranger,
+    table,
+)
 from mqcd.pipeline.report.figures import SUMS, Figures, Listing, Named, Reply, Sender, Shape, Site, Tried
-from mqcd.pipeline.report.markup import Markup, joined, stranger, tag
 from mqcd.pipeline.report.words import NONE, duration, moment, number, octets, plural, share
 
 _ADDRESS = 100
@@ -13,7 +25,7 @@ _ADDRESS = 100
 def worst(figures: Figures) -> Markup:
     """Sites that took least, with what they said last."""
     if not figures.worst:
-        return _card("Sites that refuse most", _none("Every attempt was a delivery."), wide=True)
+        return card("Sites that refuse most", absent="Every attempt was a delivery.", wide=True)
     columns = (
         Column(name="site"),
         Column(name="not delivered", kind="m"),
@@ -35,13 +47,13 @@ def worst(figures: Figures) -> Markup:
         for site in figures.worst
     ]
     made = table("By deferrals, bounces and expiries in the period.", columns, lines)
-    return _card("Sites that refuse most", made, wide=True)
+    return card("Sites that refuse most", made, wide=True)
 
 
 def classes(figures: Figures) -> Markup:
     """Why mail was not taken."""
     if not figures.classes:
-        return _card("Why mail was not taken", _none("Every attempt was a delivery."))
+        return card("Why mail was not taken", absent="Every attempt was a delivery.")
     columns = (
         Column(name="class"),
         Column(name="verdicts", kind="m"),
@@ -54,14 +66,14 @@ def classes(figures: Figures) -> Markup:
         Line(cells=(stranger(each.kind, 40), amount(each.count, most, "c"), *_failed(each)))
         for each in figures.classes
     ]
-    return _card("Why mail was not taken", table("Verdicts by class.", columns, lines, narrow=True))
+    return card("Why mail was not taken", table("Verdicts by class.", columns, lines, narrow=True))
 
 
 def sites(figures: Figures) -> Markup:
     """Those with the most attempts."""
     listing = figures.sites
     if not listing.rows:
-        return _card("Sites", _none("No attempt was made."), wide=True)
+        return card("Sites", absent="No attempt was made.", wide=True)
     columns = (
         Column(name="site"),
         Column(name="attempts", kind="n"),
@@ -83,14 +95,14 @@ def sites(figures: Figures) -> Markup:
         f"{plural(listing.total, 'site')}, by attempts. First attempt: the share that was delivered at once. "
         "Times are those in the queue, of what was delivered."
     )
-    return _card("Sites", table(caption, columns, lines), wide=True)
+    return card("Sites", table(caption, columns, lines), wide=True)
 
 
 def replies(figures: Figures) -> Markup:
     """What servers said, clustered."""
     listing = figures.replies
     if not listing.rows:
-        return _card("Replies", _none("No refusal was received."), wide=True)
+        return card("Replies", absent="No refusal was received.", wide=True)
     columns = (
         Column(name="reply, without what differs", kind="long"),
         Column(name="class"),
@@ -115,14 +127,14 @@ def replies(figures: Figures) -> Markup:
     if left := listing.total - len(listing.rows):
         count = figures.refusals - sum(each.count for each in listing.rows)
         lines.append(Line(cells=(plural(left, "other"), "", number(count), NONE, NONE, NONE, ""), rest=True))
-    return _card("Replies", table("Refusals that say the same are one row.", columns, lines), wide=True)
+    return card("Replies", table("Refusals that say the same are one row.", columns, lines), wide=True)
 
 
 def senders(figures: Figures) -> Markup:
     """Who gave us most."""
     listing = figures.senders
     if not listing.rows:
-        return _card("Senders", _none("Nobody sent anything."), wide=True)
+        return card("Senders", absent="Nobody sent anything.", wide=True)
     columns = (
         Column(name="sender"),
         Column(name="messages", kind="n"),
@@ -143,7 +155,7 @@ def senders(figures: Figures) -> Markup:
     caption = (
         f"{plural(listing.total, 'sender')}, by recipients. The share of bounces is of their recipients."
     )
-    return _card("Senders", table(caption, columns, lines), wide=True)
+    return card("Senders", table(caption, columns, lines), wide=True)
 
 
 def stuck(figures: Figures) -> Markup:
@@ -170,7 +182,7 @@ def duplicates(figures: Figures) -> Markup:
 
 def _people(title: str, listing: Listing[Named], said: str, nobody: str) -> Markup:
     if not listing.total:
-        return _card(title, _none(nobody), wide=True)
+        return card(title, absent=nobody, wide=True)
     columns = (
         Column(name="recipient, SPID/QID"),
         Column(name="site", kind="name"),
@@ -182,7 +194,7 @@ def _people(title: str, listing: Listing[Named], said: str, nobody: str) -> Mark
     lines = [
         Line(
             cells=(
-                joined(stranger(each.recipient or NONE, _ADDRESS), tag("br"), tag("code", each.name)),
+                stacked(stranger(each.recipient or NONE, _ADDRESS), code(each.name)),
                 stranger(each.site or NONE, _ADDRESS),
                 moment(each.accepted, seconds=False),
                 moment(each.due, seconds=False),
@@ -195,30 +207,22 @@ def _people(title: str, listing: Listing[Named], said: str, nobody: str) -> Mark
     left = listing.total - len(listing.rows)
     more = f" {plural(left, 'other')} not shown here." if left else ""
     caption = f"{plural(listing.total, 'recipient')}. {said}{more}"
-    return _card(title, table(caption, columns, lines), wide=True)
+    return card(title, table(caption, columns, lines), wide=True)
 
 
 # ---------------------------------------------------------------- cells
-
-
-def _card(title: str, body: Markup, *, wide: bool = False) -> Markup:
-    return tag("section", tag("h3", title), body, class_="card wide" if wide else "card")
-
-
-def _none(words: str) -> Markup:
-    return tag("p", words, class_="none")
 
 
 def _site_name(site: Site) -> Markup:
     return stranger(site.name or "not known", _ADDRESS)
 
 
-def _sender_name(sender: Sender) -> Markup:
-    return stranger(sender.name, _ADDRESS) if sender.name else joined("<> (reports)")
+def _sender_name(sender: Sender) -> str:
+    return stranger(sender.name, _ADDRESS) if sender.name else "<> (reports)"
 
 
-def _said(last: Reply | None) -> Markup:
-    return reply(last.code, last.status, last.text) if last else joined(NONE)
+def _said(last: Reply | None) -> str:
+    return reply(last.code, last.status, last.text) if last else NONE
 
 
 def _trouble(tried: Tried) -> int:

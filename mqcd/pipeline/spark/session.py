@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 JAVA_PACKAGE = "default-jre-headless"
 """Debian's name of a Java that Spark runs on."""
 _JAVA_LEAST = 17
-_NEEDS = {"pyspark": (4, 5), "pyarrow": (15, None), "pandas": (2, 3)}
+_NEEDS = {"pyspark": (4, 5), "pyarrow": (15, None), "pandas": (2, 3), "jinja2": (3, None)}
 """Least major version, and the first that is too new: as in the extra `pipeline`."""
 _LOOPBACK = "127.0.0.1"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
