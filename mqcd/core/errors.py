@@ -12,6 +12,10 @@ class MqcdError(Exception):
     """Root of every error that mqcd raises on purpose. Its text is meant for the reader, whole."""
 
 
+class IllegalTransition(RuntimeError):
+    """An event that a state table does not have: a fault of this program."""
+
+
 class ConfigError(MqcdError):
     """The configuration is wrong. Fault: its writer. Trying again without a change is useless."""
 

@@ -45,7 +45,7 @@ SEEDS = {
         ("deliver/routing/routing.py", "import ssl", "mqcd.deliver.routing.routing -> ssl"),
         ("sink/dialogue.py", "from time import monotonic", "mqcd.sink.dialogue -> time"),
         ("deliver/lanes/scheduling.py", "import asyncio", "mqcd.deliver.lanes.scheduling -> asyncio"),
-        ("deliver/smtp/dialogue.py", "import asyncio.streams", "mqcd.deliver.smtp.dialogue -> asyncio"),
+        ("deliver/smtp/client.py", "import asyncio.streams", "mqcd.deliver.smtp.client -> asyncio"),
         ("report/dsn.py", "import threading", "mqcd.report.dsn -> threading"),
     ],
     "lxml": [

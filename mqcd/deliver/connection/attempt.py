@@ -1,4 +1,4 @@
-"""One message to some of its recipients over a link that is ready: store and dialogue brought together.
+"""One message to some of its recipients over a link that is ready: store and smtp brought together.
 
 Guarantees: the store knows that the attempt has begun before the final dot goes out; verdicts go to the
 settler, one settle for the transaction. Content is read when the server asks for it, never more than one
@@ -21,8 +21,9 @@ from mqcd.deliver.connection.link import CHUNK, GONE, Link
 from mqcd.deliver.connection.shop import Shop
 from mqcd.deliver.connection.verdicts import verdict_on
 from mqcd.deliver.lanes.jobs import Job
-from mqcd.deliver.smtp.dialogue import Dialogue
-from mqcd.deliver.smtp.exchange import State, Transaction
+from mqcd.deliver.smtp.client import SmtpClient
+from mqcd.deliver.smtp.exchange import Transaction
+from mqcd.deliver.smtp.states import State
 
 _log = logging.getLogger("mqcd.deliver")
 
@@ -50,7 +51,7 @@ async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
     Recipients are settled, except for STALE, STORE and CONTENT: they are still the caller's.
     """
     started = shop.clock.monotonic()
-    dialogue = link.dialogue
+    smtp = link.smtp
     begun: asyncio.Future[None] | None = None
     if link.transactions and await link.listen() is State.ENDED:
         return End.STALE
@@ -60,7 +61,7 @@ async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
             job.begun = True
         content = await shop.store.content(job.recipients[0])
         try:
-            dialogue.begin(await _transaction(shop, link, job, content, last))
+            smtp.begin(await _transaction(shop, link, job, content, last))
             await _converse(link, content, begun, len(job.recipients))
         finally:
             content.close()
@@ -76,24 +77,24 @@ async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
         shop.settler.unavailable(error)
         return End.STORE
     link.rest()
-    if link.transactions and _stale(dialogue):
+    if link.transactions and _stale(smtp):
         return End.STALE
     link.transactions += 1
     _settle(shop, link, job, started)
-    if dialogue.state is State.ENDED:
-        return End.OVER if dialogue.answered and not _broken(dialogue) else End.BROKEN
-    return End.KEPT if dialogue.state is State.READY else End.OVER
+    if smtp.state is State.ENDED:
+        return End.OVER if smtp.answered and not _broken(smtp) else End.BROKEN
+    return End.KEPT if smtp.state is State.READY else End.OVER
 
 
 async def _converse(
     link: Link, content: Content, begun: asyncio.Future[None] | None, recipients: int
 ) -> None:
     """Until every recipient has its outcome."""
-    dialogue = link.dialogue
+    smtp = link.smtp
     left = content.size
     link.start(recipients, left)
-    while not (dialogue.decided and dialogue.state is not State.CONTENT):
-        if dialogue.state is not State.CONTENT:
+    while not smtp.decided:
+        if smtp.state is not State.CONTENT:
             await link.receive()
             continue
         if begun is not None and not begun.done():
@@ -128,7 +129,7 @@ def _retrieve(future: asyncio.Future[None]) -> None:
 async def _transaction(shop: Shop, link: Link, job: Job, content: Content, last: bool) -> Transaction:
     """What the next hop is told. Content is looked into only when the hop lacks what was declared."""
     first = job.recipients[0]
-    envelope, offered = first.envelope, link.dialogue.extensions
+    envelope, offered = first.envelope, link.smtp.extensions
     eight, smtputf8 = envelope.body is Body.EIGHT, envelope.smtputf8
     if eight and "8BITMIME" not in offered:
         eight = await _beyond_ascii(shop, first, headers_only=False)
@@ -179,7 +180,7 @@ def _settle(shop: Shop, link: Link, job: Job, started: int) -> None:
     attempts: dict[Phase, Attempt] = {}
     settlements: list[Settlement] = []
     asked = ""
-    for recipient, outcome in zip(job.recipients, link.dialogue.outcomes, strict=True):
+    for recipient, outcome in zip(job.recipients, link.smtp.outcomes, strict=True):
         attempt = attempts.get(outcome.phase)
         if attempt is None:
             attempt = attempts[outcome.phase] = Attempt(
@@ -206,7 +207,7 @@ def _settle(shop: Shop, link: Link, job: Job, started: int) -> None:
 def _settle_reported(shop: Shop, link: Link, final: bool, settlements: list[Settlement]) -> list[Settlement]:
     """Settle those on whose delivery the sender wants a report that the next hop will not make (RFC 3461,
     5.2.3); gives the others."""
-    if "DSN" in link.dialogue.extensions:
+    if "DSN" in link.smtp.extensions:
         return settlements
     told = [
         each
@@ -217,14 +218,14 @@ def _settle_reported(shop: Shop, link: Link, final: bool, settlements: list[Sett
     return [each for each in settlements if not any(each is one for one in told)]
 
 
-def _stale(dialogue: Dialogue) -> bool:
+def _stale(smtp: SmtpClient) -> bool:
     """Whether the session ended before the server took notice of the transaction."""
-    if dialogue.state is not State.ENDED or dialogue.dot_sent:
+    if smtp.state is not State.ENDED:
         return False
-    closing = dialogue.end is not None and dialogue.end.code == 421 and dialogue.phase is Phase.MAIL
-    return not dialogue.answered or closing
+    closing = smtp.end is not None and smtp.end.code == 421 and smtp.phase is Phase.MAIL
+    return not smtp.answered or closing
 
 
-def _broken(dialogue: Dialogue) -> bool:
+def _broken(smtp: SmtpClient) -> bool:
     """Whether the server left, or did not know its lines, rather than said goodbye."""
-    return dialogue.end is None or dialogue.end.status in GONE
+    return smtp.end is None or smtp.end.status in GONE

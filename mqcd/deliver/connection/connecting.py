@@ -28,11 +28,12 @@ from mqcd.core.errors import (
 from mqcd.core.model import Attempt, Phase
 from mqcd.core.reply import Reply
 from mqcd.deliver.connection.link import Link
-from mqcd.deliver.connection.options import client_for, manners_for
+from mqcd.deliver.connection.options import client_for, options_for
 from mqcd.deliver.connection.shop import Shop
 from mqcd.deliver.routing.policy import Hop, sources_for
 from mqcd.deliver.routing.routing import Destination, order, unfit
-from mqcd.deliver.smtp.exchange import Manners, State
+from mqcd.deliver.smtp.exchange import Options
+from mqcd.deliver.smtp.states import State
 
 MAX_ADDRESSES = 5
 """Addresses that one attempt tries at most (RFC 5321, 5.1 asks for two)."""
@@ -158,12 +159,12 @@ async def _reach_from(shop: Shop, hop: Hop, host: str, address: str, source: str
     """In clear where TLS may be done without and does not work."""
     usual = shop.settings.client
     client = client_for(usual, address) if usual.remotenets else usual
-    manners = manners_for(client, usual, hop)
-    opportunistic = manners.tls is TlsPolicy.MAY and not manners.implicit_tls and not manners.checked
+    options = options_for(client, usual, hop)
+    opportunistic = options.tls is TlsPolicy.MAY and not options.implicit_tls and not options.checked
     if opportunistic and address in shop.tls_failures:
-        manners, opportunistic = replace(manners, tls=TlsPolicy.NONE), False
+        options, opportunistic = replace(options, tls=TlsPolicy.NONE), False
     road = _Road(hop.destination, client, host, address, source, hop.policy.zone)
-    found = await _try(shop, road, manners)
+    found = await _try(shop, road, options)
     if opportunistic and isinstance(found, NoHost) and _tls_failed(found):
         _log.info(
             "TLS with %s [%s] does not work, so mail goes in clear: %s",
@@ -171,7 +172,7 @@ async def _reach_from(shop: Shop, hop: Hop, host: str, address: str, source: str
             extra={"session": found.session},
         )
         shop.tls_failures.note(address)
-        found = await _try(shop, road, replace(manners, tls=TlsPolicy.NONE))
+        found = await _try(shop, road, replace(options, tls=TlsPolicy.NONE))
     return found
 
 
@@ -181,8 +182,8 @@ def _tls_failed(found: NoHost) -> bool:
     return found.phase is Phase.TLS and found.reply.status not in ("4.7.0", "4.3.5") and not found.shortage
 
 
-async def _try(shop: Shop, road: _Road, manners: Manners) -> Link | NoHost:
-    link = Link(road.client, shop.clock, manners, road.host, road.address, shop.new_session())
+async def _try(shop: Shop, road: _Road, options: Options) -> Link | NoHost:
+    link = Link(road.client, shop.clock, options, road.host, road.address, shop.new_session())
     shop.sweep.add(link)
     found: Link | NoHost | None = None
     try:
@@ -217,7 +218,7 @@ async def _open(shop: Shop, road: _Road, link: Link) -> Link | NoHost:
         return _failed(link, reply, Phase.TLS)
     if state is State.READY:
         return link
-    reply = link.dialogue.end or Reply(code=451, status="4.4.2", text="session ended")
+    reply = link.smtp.end or Reply(code=451, status="4.4.2", text="session ended")
     return _failed(link, reply, link.phase)
 
 

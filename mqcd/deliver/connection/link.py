@@ -1,6 +1,6 @@
-"""One connection to one host: octets between the network and the dialogue, within time limits.
+"""One connection to one host: octets between the network and the smtp, within time limits.
 
-Guarantees: a broken or slow peer never raises here once the link stands; the dialogue is told, and its
+Guarantees: a broken or slow peer never raises here once the link stands; the smtp is told, and its
 state and outcomes say what it means. Settings read: deliver/client timeout, mindatarate, sendQUIT, waitQUIT.
 
 Time limits: each reply has so many times `timeout` as `PATIENCE` says for its phase, from when the one
@@ -24,8 +24,9 @@ from mqcd.config.settings import ClientSettings, TlsPolicy
 from mqcd.core.errors import ConnectFailed
 from mqcd.core.model import Phase
 from mqcd.core.ports import Clock, Connection, Dialer, TlsTerms
-from mqcd.deliver.smtp.dialogue import Dialogue
-from mqcd.deliver.smtp.exchange import Manners, State
+from mqcd.deliver.smtp.client import SmtpClient
+from mqcd.deliver.smtp.exchange import Options
+from mqcd.deliver.smtp.states import WAITING, State
 
 CHUNK = 64 * 1024
 """Octets of content read and sent at a time."""
@@ -57,13 +58,13 @@ LEAST_RATE = 8000
 
 
 class Link:
-    """A connection and its dialogue. It is guarded by a `Sweep` (see `deadline` and `expire`)."""
+    """A connection and its smtp. It is guarded by a `Sweep` (see `deadline` and `expire`)."""
 
     def __init__(
         self,
         settings: ClientSettings,
         clock: Clock,
-        manners: Manners,
+        options: Options,
         host: str,
         address: str,
         session: str = "",
@@ -81,7 +82,7 @@ class Link:
         self.deadline = 0
         self.content_begun = False
         """Some of the message under way has gone out."""
-        self.dialogue = Dialogue(manners)
+        self.smtp = SmtpClient(options)
         self._settings = settings
         self._clock = clock
         self._connection: Connection | None = None
@@ -95,7 +96,7 @@ class Link:
         self._recipients = 0
         self._replies = 0
         self._sending = False
-        self._manners = manners
+        self._options = options
 
     # ------------------------------------------------------------ opening
 
@@ -121,26 +122,26 @@ class Link:
 
     async def greet(self) -> State:
         """All that comes before mail, until the server is ready or will not do. Raises ConnectFailed: TLS."""
-        dialogue = self.dialogue
-        if dialogue.secured:
+        smtp = self.smtp
+        if smtp.secured:
             await self._start_tls()
         self.await_reply()
-        while dialogue.state not in (State.READY, State.ENDED):
-            if dialogue.state is State.TLS:
+        while smtp.state not in (State.READY, State.ENDED):
+            if smtp.state is State.TLS:
                 await self._start_tls()
-                dialogue.tls_started()
+                smtp.tls_started()
             self.send()
             await self.receive()
-        return dialogue.state
+        return smtp.state
 
     async def _start_tls(self) -> None:
-        connection, manners = self._open(), self._manners
+        connection, options = self._open(), self._options
         self._patience(PATIENCE[Phase.TLS])
         terms = TlsTerms(
-            verify=manners.checked or manners.tls is TlsPolicy.VERIFY,
-            trust=manners.trust,
-            certificate=manners.certificate,
-            key=manners.key,
+            verify=options.checked or options.tls is TlsPolicy.VERIFY,
+            trust=options.trust,
+            certificate=options.certificate,
+            key=options.key,
         )
         try:
             await connection.start_tls(self.host, terms)
@@ -153,23 +154,23 @@ class Link:
     # ------------------------------------------------------------ talking
 
     def send(self) -> None:
-        """Send what the dialogue has to say."""
-        out = self.dialogue.take()
+        """Send what the smtp has to say."""
+        out = self.smtp.take()
         if out and self._connection is not None:
             self._connection.write(out)
 
     async def receive(self) -> State:
-        """Hand the next octets, or the end of the connection, to the dialogue, and send its answer."""
-        dialogue = self.dialogue
+        """Hand the next octets, or the end of the connection, to the smtp, and send its answer."""
+        smtp = self.smtp
         try:
             data = await self._open().read()
         except ConnectFailed as error:
-            return dialogue.lost(self._reason(str(error)))
+            return smtp.lost(self._reason(str(error)))
         if not data:
-            return dialogue.lost("server closed the connection")
-        state = dialogue.receive(data)
+            return smtp.lost("server closed the connection")
+        state = smtp.receive(data)
         self.send()
-        if state is State.WAITING and dialogue.replies != self._replies:
+        if state in WAITING and smtp.replies != self._replies:
             self.await_reply()
         return state
 
@@ -177,7 +178,7 @@ class Link:
         """Send the next chunk of a content of `size` octets, with its end when it is the `last`."""
         first, self.content_begun = not self._sending, True
         self._sending = not last
-        self._open().write(self.dialogue.content(chunk, last))
+        self._open().write(self.smtp.content(chunk, last))
         if last:
             self._ends_in(self._for_recipients(PATIENCE[Phase.DOT]) + self._transfer_ms(size))
             self._patience(PATIENCE[Phase.DOT], size)
@@ -185,26 +186,26 @@ class Link:
             self._patience(BLOCK_PATIENCE, size)
 
     async def drain(self) -> None:
-        """Wait until more may be sent; the dialogue is told when the connection broke."""
+        """Wait until more may be sent; the smtp is told when the connection broke."""
         connection = self._open()
         try:
             await connection.drain()
         except ConnectFailed as error:
             await self._last_words(connection)
-            self.dialogue.lost(self._reason(str(error)))
+            self.smtp.lost(self._reason(str(error)))
 
     async def _last_words(self, connection: Connection) -> None:
         """What the server said before it closed in the midst of a content tells why it did."""
         with contextlib.suppress(ConnectFailed):
             if data := await connection.read():
-                self.dialogue.receive(data)
+                self.smtp.receive(data)
 
     async def listen(self) -> State:
         """Take in what has come without being awaited, if there is any; the state then.
 
         For before anything is sent whose answer it might be taken for. Nothing is waited for.
         """
-        return self.dialogue.state if self._open().quiet else await self.receive()
+        return self.smtp.state if self._open().quiet else await self.receive()
 
     def start(self, recipients: int, size: int) -> None:
         """Send the beginning of a transaction with a content of `size` octets."""
@@ -220,9 +221,9 @@ class Link:
 
     def await_reply(self) -> None:
         """Start the clock for the next reply; that of a content under way goes on."""
-        self._replies = self.dialogue.replies
+        self._replies = self.smtp.replies
         if not self._sending:
-            self._patience(PATIENCE[self.dialogue.phase])
+            self._patience(PATIENCE[self.smtp.phase])
 
     @property
     def sends_quit(self) -> bool:
@@ -230,20 +231,20 @@ class Link:
         return self._settings.send_quit
 
     async def quit(self) -> None:
-        """End in good manners, as the settings have them, and close."""
-        dialogue = self.dialogue
+        """End with QUIT, as the settings say, and close."""
+        smtp = self.smtp
         self._end = 0
-        if dialogue.state is State.READY and self.sends_quit:
-            dialogue.quit()
+        if smtp.state is State.READY and self.sends_quit:
+            smtp.quit()
             self.send()
         self._patience(1)
-        while dialogue.state is State.WAITING and self._settings.wait_quit:
+        while smtp.state is State.QUIT and self._settings.wait_quit:
             await self.receive()
         self.close()
 
     def leave(self) -> None:
         """Close a session that is not to be: with QUIT where the server listens (RFC 5321, 4.1.1.10)."""
-        connection, end = self._connection, self.dialogue.end
+        connection, end = self._connection, self.smtp.end
         if connection is not None and end is not None and end.status not in GONE and self.sends_quit:
             connection.write(b"QUIT\r\n")
         self.close()
@@ -267,7 +268,7 @@ class Link:
     @property
     def phase(self) -> Phase:
         """How far it came."""
-        return Phase.CONNECT if self._connection is None else self.dialogue.phase
+        return Phase.CONNECT if self._connection is None else self.smtp.phase
 
     def _patience(self, times: int, size: int = 0) -> None:
         self._patience_ms = self._settings.timeout * times + self._transfer_ms(size)

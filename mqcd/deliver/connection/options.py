@@ -12,7 +12,7 @@ from mqcd.config.remotenets import RemoteNetSettings
 from mqcd.config.settings import ClientSettings
 from mqcd.deliver.routing.policy import Hop, tls_of
 from mqcd.deliver.routing.routing import within
-from mqcd.deliver.smtp.exchange import Manners
+from mqcd.deliver.smtp.exchange import Options
 
 _OVERRIDES = [field.name for field in fields(RemoteNetSettings) if field.name != "ip"]
 
@@ -28,7 +28,7 @@ def client_for(client: ClientSettings, address: str) -> ClientSettings:
     return client
 
 
-def manners_for(client: ClientSettings, usual: ClientSettings, hop: Hop) -> Manners:
+def options_for(client: ClientSettings, usual: ClientSettings, hop: Hop) -> Options:
     """How to speak to a host of a hop: `client` holds for its address, `usual` for all."""
     policy = hop.policy
     hello, tls = policy.helo, policy.tls
@@ -37,7 +37,7 @@ def manners_for(client: ClientSettings, usual: ClientSettings, hop: Hop) -> Mann
             hello = client.announcehost
         if not policy.tls_chosen:
             tls = tls_of(client)
-    return Manners(
+    return Options(
         hello=hello,
         maxpipeline=client.maxpipeline,
         say_helo=client.say_helo,

@@ -61,7 +61,7 @@ class Session:
     @property
     def dot_sent(self) -> bool:
         """Whether a final dot is out and unanswered."""
-        return self._link is not None and self._link.dialogue.dot_sent
+        return self._link is not None and self._link.smtp.dot_sent
 
     @property
     def at_work(self) -> tuple[Job, int] | None:
@@ -223,11 +223,11 @@ class Session:
 
     def _went_through(self, job: Job) -> None:
         now = self._shop.clock.monotonic()
-        feedback = Feedback.NEUTRAL if self._link is None else feedback_of(self._link.dialogue.outcomes)
+        feedback = Feedback.NEUTRAL if self._link is None else feedback_of(self._link.smtp.outcomes)
         self._shop.table.went_through(self.lane, now, now - self.began, feedback)
 
     def _broke(self, job: Job) -> None:
-        end = None if self._link is None else self._link.dialogue.end
+        end = None if self._link is None else self._link.smtp.end
         now = self._shop.clock.monotonic()
         self._shop.give(self._shop.table.broke(self.lane, now, end or BROKEN))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from mqcd.config.settings import Rate
+from mqcd.core.errors import IllegalTransition
 from mqcd.core.model import Recipient
 from mqcd.deliver.lanes.jobs import Job, JobQueue
 from mqcd.deliver.lanes.outside import PROBE_GRACE_MS, Share, Suspension
@@ -21,7 +22,6 @@ from mqcd.deliver.lanes.states import (
     SUSPENDED,
     Condition,
     Event,
-    IllegalTransition,
     Move,
     Standing,
 )

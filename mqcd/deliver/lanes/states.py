@@ -10,10 +10,6 @@ from collections.abc import Mapping
 from enum import Enum
 
 
-class IllegalTransition(RuntimeError):
-    """An event that a lane's state does not allow: a fault of this program."""
-
-
 class Condition(Enum):
     """What is known of a lane's destination."""
 

@@ -107,5 +107,5 @@ class Router:
         except NameNotFound as error:
             return routing.permanent("5.1.2", f"no such domain for mail: {error}")
         except ResolveFailed as error:
-            return routing.temporary("4.4.3", f"no answer from DNS: {error}")
+            return routing.deferral("4.4.3", f"no answer from DNS: {error}")
         return routing.by_mx(domain, found, self._port, self._fallback, self._own_names)

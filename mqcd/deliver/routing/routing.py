@@ -263,6 +263,6 @@ def permanent(status: str, text: str) -> Unroutable:
     return Unroutable(reply=Reply(code=550, status=status, text=text))
 
 
-def temporary(status: str, text: str) -> Unroutable:
+def deferral(status: str, text: str) -> Unroutable:
     """Nowhere to go for now."""
     return Unroutable(reply=Reply(code=451, status=status, text=text))

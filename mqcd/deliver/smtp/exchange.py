@@ -1,4 +1,4 @@
-"""What the SMTP dialogue is told and what it tells: values, shared with the agents around it. Pure."""
+"""The values that the SMTP client takes and returns, shared with the agents around it. Pure."""
 
 from __future__ import annotations
 
@@ -11,23 +11,8 @@ from mqcd.core.reply import Reply
 from mqcd.deliver.smtp.auth import Login
 
 
-class State(Enum):
-    """What the caller has to do."""
-
-    WAITING = "waiting"
-    """Send what there is and hand in what arrives."""
-    TLS = "tls"
-    """Turn the connection to TLS, then call `tls_started`."""
-    READY = "ready"
-    """Begin a transaction, or quit. `outcomes` are those of the last one."""
-    CONTENT = "content"
-    """Send what `content` makes of the next chunk."""
-    ENDED = "ended"
-    """Close. `outcomes` are those of the last transaction, `end` says why."""
-
-
 class Step(Enum):
-    """A reply that is awaited."""
+    """A command whose reply is awaited."""
 
     GREETING = Phase.GREETING
     EHLO = Phase.EHLO
@@ -66,8 +51,8 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Manners:
-    """How we speak; see the client settings of the same names."""
+class Options:
+    """How the client speaks; see the client settings of the same names."""
 
     hello: str
     maxpipeline: int = 25

@@ -14,7 +14,7 @@ from mqcd.config.settings import TlsPolicy
 from mqcd.core.model import Phase
 from mqcd.core.reply import Reply
 from mqcd.deliver.smtp import auth
-from mqcd.deliver.smtp.exchange import Manners, Step
+from mqcd.deliver.smtp.exchange import Options, Step
 
 _PHASES = {Step.EHLO: Phase.EHLO, Step.HELO: Phase.EHLO, Step.STARTTLS: Phase.TLS, Step.AUTH: Phase.AUTH}
 
@@ -44,14 +44,14 @@ Next = Say | Stop | auth.Exchange | None
 """What to do: say something, stop, log in, or, None, begin with mail."""
 
 
-def hello(manners: Manners, *, again: bool = False) -> Say:
+def hello(options: Options, *, again: bool = False) -> Say:
     """The greeting of ours; `again` after an EHLO that was refused."""
     verb, step = b"EHLO", Step.EHLO
-    if manners.lmtp:
+    if options.lmtp:
         verb = b"LHLO"
-    elif manners.say_helo or again:
+    elif options.say_helo or again:
         verb, step = b"HELO", Step.HELO
-    return Say(b"%b %b\r\n" % (verb, manners.hello.encode()), step)
+    return Say(b"%b %b\r\n" % (verb, options.hello.encode()), step)
 
 
 def offered(lines: Sequence[bytes]) -> dict[str, str]:
@@ -64,25 +64,25 @@ def offered(lines: Sequence[bytes]) -> dict[str, str]:
     }
 
 
-def secure(manners: Manners, extensions: Mapping[str, str], secured: bool) -> Next:
+def secure(options: Options, extensions: Mapping[str, str], secured: bool) -> Next:
     """What comes after hello: TLS, where it is wanted and there is none yet, else `log_in`."""
-    if secured or manners.tls is TlsPolicy.NONE:
-        return log_in(manners, extensions, secured)
+    if secured or options.tls is TlsPolicy.NONE:
+        return log_in(options, extensions, secured)
     if "STARTTLS" in extensions:
         return Say(b"STARTTLS\r\n", Step.STARTTLS)
-    return unsecured(manners, extensions, "the next hop does not offer it")
+    return unsecured(options, extensions, "the next hop does not offer it")
 
 
-def unsecured(manners: Manners, extensions: Mapping[str, str], why: str) -> Next:
+def unsecured(options: Options, extensions: Mapping[str, str], why: str) -> Next:
     """There will be no TLS; `why`, for people."""
-    if manners.tls is TlsPolicy.MAY:
-        return log_in(manners, extensions, secured=False)
+    if options.tls is TlsPolicy.MAY:
+        return log_in(options, extensions, secured=False)
     return Stop(local("4.7.4", f"TLS is required, and {why}"), Phase.TLS)
 
 
-def log_in(manners: Manners, extensions: Mapping[str, str], secured: bool) -> Next:
+def log_in(options: Options, extensions: Mapping[str, str], secured: bool) -> Next:
     """The way is as safe as it gets: how to say who we are; None where nobody wants to know."""
-    login = manners.login
+    login = options.login
     if login is None:
         return None
     mechanism = auth.choose(login, extensions, secured)
@@ -91,11 +91,11 @@ def log_in(manners: Manners, extensions: Mapping[str, str], secured: bool) -> Ne
     return auth.Exchange(login, mechanism)
 
 
-def login_refused(manners: Manners, reply: Reply) -> Stop:
+def login_refused(options: Options, reply: Reply) -> Stop:
     """The server does not want to know us: that is for our operator to mend, and must not cost mail."""
-    if manners.login is not None:
-        reply = auth.hide(manners.login, reply)
-    return Stop(temporary("login refused", reply, "4.7.8"), Phase.AUTH)
+    if options.login is not None:
+        reply = auth.hide(options.login, reply)
+    return Stop(as_temporary("login refused", reply, "4.7.8"), Phase.AUTH)
 
 
 def local(status: str, text: str) -> Reply:
@@ -103,6 +103,6 @@ def local(status: str, text: str) -> Reply:
     return Reply(code=451, status=status, text=text)
 
 
-def temporary(what: str, reply: Reply, status: str = "4.3.0") -> Reply:
+def as_temporary(what: str, reply: Reply, status: str = "4.3.0") -> Reply:
     """`reply` where it is temporary; a permanent one is quoted in a temporary one of our own."""
     return reply if 400 <= reply.code < 500 else local(status, f"{what}: {reply}")

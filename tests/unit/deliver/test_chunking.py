@@ -7,82 +7,83 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcd.core.model import Phase
-from mqcd.deliver.smtp.dialogue import Dialogue
-from mqcd.deliver.smtp.exchange import Manners, Result, State
-from tests.unit.deliver.dialogues import mail, offer, ready, results
+from mqcd.deliver.smtp.client import SmtpClient
+from mqcd.deliver.smtp.exchange import Options, Result
+from mqcd.deliver.smtp.states import WAITING, State
+from tests.unit.deliver.smtp_clients import mail, offer, ready, results
 
 CHUNKED = offer("PIPELINING", "CHUNKING", "8BITMIME")
-LMTP = Manners(hello="me.example", lmtp=True)
+LMTP = Options(hello="me.example", lmtp=True)
 
 
-def chunked(*recipients: str, ehlo: bytes = CHUNKED, maxpipeline: int = 25) -> Dialogue:
+def chunked(*recipients: str, ehlo: bytes = CHUNKED, maxpipeline: int = 25) -> SmtpClient:
     """A transaction whose RCPTs have all been accepted."""
-    dialogue = ready(ehlo, Manners(hello="me.example", maxpipeline=maxpipeline))
-    dialogue.begin(mail(*recipients))
-    dialogue.take()
+    client = ready(ehlo, Options(hello="me.example", maxpipeline=maxpipeline))
+    client.begin(mail(*recipients))
+    client.take()
     for _ in range(max(len(recipients), 1) + 1):
-        dialogue.receive(b"250 ok\r\n")
-        dialogue.take()
-    assert dialogue.state is State.CONTENT
-    return dialogue
+        client.receive(b"250 ok\r\n")
+        client.take()
+    assert client.state is State.CONTENT
+    return client
 
 
 def test_bdat_is_used_where_offered_with_content_as_it_is() -> None:
-    dialogue = ready(CHUNKED)
-    dialogue.begin(mail())
-    assert dialogue.take() == b"MAIL FROM:<from@example.org>\r\nRCPT TO:<to@example.com>\r\n"
-    assert dialogue.receive(b"250 ok\r\n") is State.WAITING
-    assert dialogue.receive(b"250 ok\r\n") is State.CONTENT
-    assert dialogue.content(b".x", True) == b"BDAT 2 LAST\r\n.x"
-    assert dialogue.dot_sent
-    assert dialogue.receive(b"250 2.0.0 taken\r\n") is State.READY
-    assert results(dialogue) == [Result.DELIVERED]
+    client = ready(CHUNKED)
+    client.begin(mail())
+    assert client.take() == b"MAIL FROM:<from@example.org>\r\nRCPT TO:<to@example.com>\r\n"
+    assert client.receive(b"250 ok\r\n") in WAITING
+    assert client.receive(b"250 ok\r\n") is State.CONTENT
+    assert client.content(b".x", True) == b"BDAT 2 LAST\r\n.x"
+    assert client.dot_sent
+    assert client.receive(b"250 2.0.0 taken\r\n") is State.READY
+    assert results(client) == [Result.DELIVERED]
 
 
 def test_data_is_used_where_the_setting_says_so() -> None:
-    dialogue = ready(CHUNKED, Manners(hello="me.example", chunking=False))
-    dialogue.begin(mail())
-    assert dialogue.take().endswith(b"DATA\r\n")
+    client = ready(CHUNKED, Options(hello="me.example", chunking=False))
+    client.begin(mail())
+    assert client.take().endswith(b"DATA\r\n")
 
 
 def test_nothing_is_sent_when_nobody_was_accepted() -> None:
-    dialogue = ready(CHUNKED)
-    dialogue.begin(mail())
-    assert dialogue.receive(b"250 ok\r\n450 4.2.1 no\r\n") is State.READY
-    assert results(dialogue) == [Result.DEFERRED]
-    dialogue.take()
-    dialogue.begin(mail())
-    assert dialogue.take().startswith(b"RSET\r\nMAIL")
+    client = ready(CHUNKED)
+    client.begin(mail())
+    assert client.receive(b"250 ok\r\n450 4.2.1 no\r\n") is State.READY
+    assert results(client) == [Result.DEFERRED]
+    client.take()
+    client.begin(mail())
+    assert client.take().startswith(b"RSET\r\nMAIL")
 
 
 def test_mail_refused_is_the_end_of_the_transaction() -> None:
-    dialogue = ready(CHUNKED)
-    dialogue.begin(mail("a@example.com", "b@example.com"))
-    assert dialogue.receive(b"550 5.7.1 no\r\n503 no\r\n503 no\r\n") is State.READY
-    assert results(dialogue) == [Result.BOUNCED] * 2
+    client = ready(CHUNKED)
+    client.begin(mail("a@example.com", "b@example.com"))
+    assert client.receive(b"550 5.7.1 no\r\n503 no\r\n503 no\r\n") is State.READY
+    assert results(client) == [Result.BOUNCED] * 2
 
 
 def test_chunks_precede_their_replies_within_the_window() -> None:
-    dialogue = chunked(maxpipeline=3)
+    client = chunked(maxpipeline=3)
     for _ in range(2):
-        dialogue.content(b"abc", False)
-        assert dialogue.state is State.CONTENT
-    dialogue.content(b"abc", False)
-    assert dialogue.state is State.WAITING
-    assert dialogue.receive(b"250 3 octets\r\n") is State.CONTENT
-    assert not dialogue.dot_sent
-    assert dialogue.content(b"", True) == b"BDAT 0 LAST\r\n"
-    assert dialogue.receive(b"250 3 octets\r\n250 3 octets\r\n") is State.WAITING
-    assert not dialogue.decided
-    assert dialogue.receive(b"250 9 octets, taken\r\n") is State.READY
-    assert results(dialogue) == [Result.DELIVERED]
+        client.content(b"abc", False)
+        assert client.state is State.CONTENT
+    client.content(b"abc", False)
+    assert client.state in WAITING
+    assert client.receive(b"250 3 octets\r\n") is State.CONTENT
+    assert not client.dot_sent
+    assert client.content(b"", True) == b"BDAT 0 LAST\r\n"
+    assert client.receive(b"250 3 octets\r\n250 3 octets\r\n") in WAITING
+    assert not client.decided
+    assert client.receive(b"250 9 octets, taken\r\n") is State.READY
+    assert results(client) == [Result.DELIVERED]
 
 
 def test_without_pipelining_each_chunk_waits() -> None:
-    dialogue = chunked(ehlo=offer("CHUNKING"))
-    dialogue.content(b"abc", False)
-    assert dialogue.state is State.WAITING
-    assert dialogue.receive(b"250 ok\r\n") is State.CONTENT
+    client = chunked(ehlo=offer("CHUNKING"))
+    client.content(b"abc", False)
+    assert client.state in WAITING
+    assert client.receive(b"250 ok\r\n") is State.CONTENT
 
 
 @pytest.mark.parametrize(
@@ -90,52 +91,52 @@ def test_without_pipelining_each_chunk_waits() -> None:
     [(b"552 5.3.4 large", Result.BOUNCED), (b"452 4.3.1 full", Result.DEFERRED), (b"503 no", Result.BOUNCED)],
 )
 def test_a_refused_chunk_is_the_verdict_and_no_more_is_sent(reply: bytes, result: Result) -> None:
-    dialogue = chunked("a@example.com", "b@example.com", maxpipeline=2)
-    dialogue.content(b"abc", False)
-    dialogue.content(b"abc", False)
-    assert dialogue.receive(reply + b"\r\n") is State.WAITING
-    assert dialogue.receive(b"503 5.5.1 no\r\n") is State.READY
-    assert results(dialogue) == [result] * 2
-    assert {outcome.phase for outcome in dialogue.outcomes} == {Phase.DATA}
-    dialogue.begin(mail())
-    assert dialogue.take().startswith(b"RSET\r\n")
+    client = chunked("a@example.com", "b@example.com", maxpipeline=2)
+    client.content(b"abc", False)
+    client.content(b"abc", False)
+    assert client.receive(reply + b"\r\n") in WAITING
+    assert client.receive(b"503 5.5.1 no\r\n") is State.READY
+    assert results(client) == [result] * 2
+    assert {outcome.phase for outcome in client.outcomes} == {Phase.DATA}
+    client.begin(mail())
+    assert client.take().startswith(b"RSET\r\n")
 
 
 def test_a_refused_last_chunk_leaves_a_transaction_to_reset() -> None:
-    dialogue = chunked()
-    dialogue.content(b"abc", True)
-    assert dialogue.receive(b"550 5.7.1 no\r\n") is State.READY
-    assert results(dialogue) == [Result.BOUNCED]
-    dialogue.begin(mail())
-    assert dialogue.take().startswith(b"RSET\r\n")
+    client = chunked()
+    client.content(b"abc", True)
+    assert client.receive(b"550 5.7.1 no\r\n") is State.READY
+    assert results(client) == [Result.BOUNCED]
+    client.begin(mail())
+    assert client.take().startswith(b"RSET\r\n")
 
 
 def test_a_last_chunk_taken_after_a_refused_one_delivers_nobody() -> None:
-    dialogue = chunked()
-    dialogue.content(b"abc", False)
-    dialogue.content(b"abc", True)
-    dialogue.receive(b"452 4.3.1 full\r\n250 taken\r\n")
-    assert results(dialogue) == [Result.DEFERRED]
+    client = chunked()
+    client.content(b"abc", False)
+    client.content(b"abc", True)
+    client.receive(b"452 4.3.1 full\r\n250 taken\r\n")
+    assert results(client) == [Result.DEFERRED]
 
 
 @pytest.mark.parametrize("last", [False, True])
 def test_only_the_last_chunk_raises_doubt(last: bool) -> None:
-    dialogue = chunked()
-    dialogue.content(b"abc", last)
-    dialogue.lost("gone")
-    [outcome] = dialogue.outcomes
+    client = chunked()
+    client.content(b"abc", last)
+    client.lost("gone")
+    [outcome] = client.outcomes
     assert (outcome.result, outcome.possibly_delivered) == (Result.DEFERRED, last)
 
 
 @given(st.lists(st.binary(max_size=30), max_size=6), st.integers(1, 4))
 def test_what_bdat_announces_is_what_follows(chunks: list[bytes], window: int) -> None:
-    dialogue = chunked(maxpipeline=window)
+    client = chunked(maxpipeline=window)
     wire = b""
     for chunk in chunks:
-        wire += dialogue.content(chunk, False)
-        if dialogue.state is State.WAITING:
-            dialogue.receive(b"250 ok\r\n")
-    wire += dialogue.content(b"end", True)
+        wire += client.content(chunk, False)
+        if client.state in WAITING:
+            client.receive(b"250 ok\r\n")
+    wire += client.content(b"end", True)
     content = b""
     while wire:
         line, _, wire = wire.partition(b"\r\n")
@@ -147,74 +148,74 @@ def test_what_bdat_announces_is_what_follows(chunks: list[bytes], window: int) -
 # ---------------------------------------------------------------- LMTP
 
 
-def to_the_end(*rcpt: bytes, ehlo: bytes = offer("PIPELINING")) -> Dialogue:
-    dialogue = ready(ehlo, LMTP)
-    dialogue.begin(mail(*(f"r{number}@example.com" for number in range(len(rcpt)))))
-    dialogue.take()
-    dialogue.receive(b"250 ok\r\n" + b"\r\n".join(rcpt) + b"\r\n")
-    if dialogue.state is State.WAITING:
-        dialogue.receive(b"354 go\r\n")
-    dialogue.content(b"x\r\n", True)
-    return dialogue
+def to_the_end(*rcpt: bytes, ehlo: bytes = offer("PIPELINING")) -> SmtpClient:
+    client = ready(ehlo, LMTP)
+    client.begin(mail(*(f"r{number}@example.com" for number in range(len(rcpt)))))
+    client.take()
+    client.receive(b"250 ok\r\n" + b"\r\n".join(rcpt) + b"\r\n")
+    if client.state in WAITING:
+        client.receive(b"354 go\r\n")
+    client.content(b"x\r\n", True)
+    return client
 
 
 @pytest.mark.parametrize("ehlo", [offer("PIPELINING"), CHUNKED], ids=["DATA", "BDAT"])
 def test_lmtp_replies_for_each_accepted_recipient_in_order(ehlo: bytes) -> None:
-    dialogue = to_the_end(b"250 ok", b"550 5.1.1 no", b"250 ok", b"250 ok", ehlo=ehlo)
-    assert dialogue.receive(b"250 2.1.5 one\r\n") is State.WAITING
-    assert not dialogue.decided
-    dialogue.receive(b"452 4.2.2 full\r\n")
-    assert dialogue.receive(b"550 5.2.1 off\r\n") is State.READY
-    assert results(dialogue) == [Result.DELIVERED, Result.BOUNCED, Result.DEFERRED, Result.BOUNCED]
-    assert [outcome.reply.status for outcome in dialogue.outcomes] == ["2.1.5", "5.1.1", "4.2.2", "5.2.1"]
+    client = to_the_end(b"250 ok", b"550 5.1.1 no", b"250 ok", b"250 ok", ehlo=ehlo)
+    assert client.receive(b"250 2.1.5 one\r\n") in WAITING
+    assert not client.decided
+    client.receive(b"452 4.2.2 full\r\n")
+    assert client.receive(b"550 5.2.1 off\r\n") is State.READY
+    assert results(client) == [Result.DELIVERED, Result.BOUNCED, Result.DEFERRED, Result.BOUNCED]
+    assert [outcome.reply.status for outcome in client.outcomes] == ["2.1.5", "5.1.1", "4.2.2", "5.2.1"]
 
 
 def test_a_broken_lmtp_reply_leaves_doubt_for_the_rest() -> None:
-    dialogue = to_the_end(b"250 ok", b"250 ok", b"450 4.2.1 no")
-    dialogue.receive(b"250 taken\r\n")
-    dialogue.lost("gone")
-    assert results(dialogue) == [Result.DELIVERED, Result.DEFERRED, Result.DEFERRED]
-    assert [outcome.possibly_delivered for outcome in dialogue.outcomes] == [False, True, False]
+    client = to_the_end(b"250 ok", b"250 ok", b"450 4.2.1 no")
+    client.receive(b"250 taken\r\n")
+    client.lost("gone")
+    assert results(client) == [Result.DELIVERED, Result.DEFERRED, Result.DEFERRED]
+    assert [outcome.possibly_delivered for outcome in client.outcomes] == [False, True, False]
 
 
 def test_one_reply_too_many_ends_the_session() -> None:
-    dialogue = to_the_end(b"250 ok")
-    assert dialogue.receive(b"250 taken\r\n550 no\r\n") is State.ENDED
-    assert results(dialogue) == [Result.DELIVERED]
+    client = to_the_end(b"250 ok")
+    assert client.receive(b"250 taken\r\n550 no\r\n") is State.ENDED
+    assert results(client) == [Result.DELIVERED]
 
 
 @pytest.mark.parametrize("ehlo", [offer("PIPELINING"), CHUNKED], ids=["DATA", "BDAT"])
 def test_quit_follows_the_end_and_is_answered_last(ehlo: bytes) -> None:
-    dialogue = ready(ehlo, LMTP)
-    dialogue.begin(replace(mail("a@example.com", "b@example.com"), quit_after=True))
-    dialogue.take()
-    dialogue.receive(b"250 ok\r\n" * 3)
-    if dialogue.state is State.WAITING:
-        dialogue.receive(b"354 go\r\n")
-    assert dialogue.content(b"x\r\n", True).endswith(b"QUIT\r\n")
+    client = ready(ehlo, LMTP)
+    client.begin(replace(mail("a@example.com", "b@example.com"), quit_after=True))
+    client.take()
+    client.receive(b"250 ok\r\n" * 3)
+    if client.state in WAITING:
+        client.receive(b"354 go\r\n")
+    assert client.content(b"x\r\n", True).endswith(b"QUIT\r\n")
     decided = []
     for reply in (b"250 one\r\n", b"450 4.2.2 two\r\n"):
-        dialogue.receive(reply)
-        decided.append(dialogue.decided)
+        client.receive(reply)
+        decided.append(client.decided)
     assert decided == [False, True]
-    assert dialogue.receive(b"221 bye\r\n") is State.ENDED
-    assert results(dialogue) == [Result.DELIVERED, Result.DEFERRED]
+    assert client.receive(b"221 bye\r\n") is State.ENDED
+    assert results(client) == [Result.DELIVERED, Result.DEFERRED]
 
 
 def test_lmtp_wants_no_content_for_nobody() -> None:
-    dialogue = ready(offer("PIPELINING"), LMTP)
-    dialogue.begin(mail())
-    dialogue.take()
-    assert dialogue.receive(b"250 ok\r\n550 5.1.1 no\r\n354 go\r\n") is State.ENDED
-    assert dialogue.take() == b""
-    assert results(dialogue) == [Result.BOUNCED]
+    client = ready(offer("PIPELINING"), LMTP)
+    client.begin(mail())
+    client.take()
+    assert client.receive(b"250 ok\r\n550 5.1.1 no\r\n354 go\r\n") is State.ENDED
+    assert client.take() == b""
+    assert results(client) == [Result.BOUNCED]
 
 
 def test_lmtp_is_never_greeted_as_smtp() -> None:
-    dialogue = Dialogue(Manners(hello="me.example", lmtp=True, fallback_helo=True, say_helo=True))
-    dialogue.receive(b"220 ready\r\n")
-    assert dialogue.take() == b"LHLO me.example\r\n"
-    assert dialogue.receive(b"500 what\r\n") is State.ENDED
+    client = SmtpClient(Options(hello="me.example", lmtp=True, fallback_helo=True, say_helo=True))
+    client.receive(b"220 ready\r\n")
+    assert client.take() == b"LHLO me.example\r\n"
+    assert client.receive(b"500 what\r\n") is State.ENDED
 
 
 _SAID = st.one_of(
@@ -227,12 +228,12 @@ _SAID = st.one_of(
 
 @given(st.booleans(), st.booleans(), st.lists(_SAID, max_size=12))
 def test_nobody_is_delivered_before_the_end_of_the_content(lmtp: bool, bdat: bool, said: list[bytes]) -> None:
-    dialogue = ready(CHUNKED if bdat else offer("PIPELINING"), Manners(hello="me.example", lmtp=lmtp))
-    dialogue.begin(mail("a@example.com", "b@example.com"))
+    client = ready(CHUNKED if bdat else offer("PIPELINING"), Options(hello="me.example", lmtp=lmtp))
+    client.begin(mail("a@example.com", "b@example.com"))
     for octets in said:
-        if dialogue.state is State.CONTENT:
-            dialogue.content(b"part", False)
-        dialogue.receive(octets)
-    dialogue.lost("gone")
-    assert len(dialogue.outcomes) == 2
-    assert Result.DELIVERED not in results(dialogue)
+        if client.state is State.CONTENT:
+            client.content(b"part", False)
+        client.receive(octets)
+    client.lost("gone")
+    assert len(client.outcomes) == 2
+    assert Result.DELIVERED not in results(client)

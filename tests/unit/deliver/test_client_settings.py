@@ -34,7 +34,7 @@ CERTIFICATE, KEY, TRUST = pathlib.Path("/c.pem"), pathlib.Path("/k.pem"), pathli
 
 
 def client(**changes: Any) -> DeliverSettings:
-    """Settings with other manners."""
+    """Settings with other options."""
     return replace(RELAYED, client=replace(RELAYED.client, **changes))
 
 
@@ -211,11 +211,11 @@ async def test_a_transaction_has_a_deadline_despite_replies(
         assert "not done within" in (await deferral(kit)).reply.text
 
 
-# ---------------------------------------------------------------- other manners for single networks
+# ---------------------------------------------------------------- other options for single networks
 
 
 def other_net(**changes: Any) -> DeliverSettings:
-    """Other manners for the network that the relay lies in."""
+    """Other options for the network that the relay lies in."""
     elsewhere = RemoteNetSettings(ip=(ip_network("198.51.100.0/24"),), announcehost="never.example")
     here = RemoteNetSettings(ip=(ip_network("10.0.0.0/8"), ip_network("192.0.2.0/24")), **changes)
     after = RemoteNetSettings(ip=(ip_network("192.0.2.1"),), announcehost="late.example")

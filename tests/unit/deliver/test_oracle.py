@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqcd.deliver.smtp.dialogue import Dialogue
-from mqcd.deliver.smtp.exchange import Manners, Result, State
-from tests.unit.deliver.dialogues import mail, offer, ready
+from mqcd.deliver.smtp.client import SmtpClient
+from mqcd.deliver.smtp.exchange import Options, Result
+from mqcd.deliver.smtp.states import State
+from tests.unit.deliver.smtp_clients import mail, offer, ready
 
 TAKEN, LATER, NEVER = 250, 450, 550
 _CODES = st.sampled_from([TAKEN, TAKEN, LATER, NEVER])
@@ -71,25 +72,25 @@ class Play:
         self.failed_chunk = False
         self.ended = False
         extensions = [*(["CHUNKING"] if server.bdat else []), *(["PIPELINING"] if server.window != 1 else [])]
-        manners = Manners(hello="me.example", lmtp=server.lmtp, maxpipeline=server.window)
-        self.dialogue: Dialogue = ready(offer(*extensions), manners)
+        options = Options(hello="me.example", lmtp=server.lmtp, maxpipeline=server.window)
+        self.smtp: SmtpClient = ready(offer(*extensions), options)
 
     def run(self) -> None:
         """Until the transaction is over or the connection breaks."""
-        server, dialogue = self.server, self.dialogue
-        dialogue.begin(mail(*(f"r{number}@example.com" for number in range(len(server.rcpt)))))
+        server, smtp = self.server, self.smtp
+        smtp.begin(mail(*(f"r{number}@example.com" for number in range(len(server.rcpt)))))
         chunks = 0
-        while dialogue.state not in (State.READY, State.ENDED):
-            if dialogue.state is State.CONTENT:
+        while smtp.state not in (State.READY, State.ENDED):
+            if smtp.state is State.CONTENT:
                 chunks += 1
-                sent = dialogue.content(b"x\r\n", chunks == 2)
+                sent = smtp.content(b"x\r\n", chunks == 2)
                 if chunks == 2:
                     self.end()
                 elif server.bdat:
                     assert sent.startswith(b"BDAT 3\r\n")
                     self.say(self.chunk())
                 continue
-            said = dialogue.take()
+            said = smtp.take()
             assert said, "the client waits for nothing"
             for line in said.decode().splitlines():
                 self.answer(line)
@@ -124,10 +125,10 @@ class Play:
     def say(self, code: int) -> None:
         """A reply, unless the connection has broken."""
         if self.left == 0:
-            self.dialogue.lost("gone")
+            self.smtp.lost("gone")
             return
         self.left = None if self.left is None else self.left - 1
-        self.dialogue.receive(f"{code} said\r\n".encode())
+        self.smtp.receive(f"{code} said\r\n".encode())
 
 
 @settings(max_examples=400)
@@ -135,7 +136,7 @@ class Play:
 def test_each_recipient_gets_the_outcome_that_it_must_get(server: Server) -> None:
     play = Play(server)
     play.run()
-    outcomes = play.dialogue.outcomes
+    outcomes = play.smtp.outcomes
     assert len(outcomes) == len(server.rcpt)
     for outcome, expected in zip(outcomes, server.expected, strict=True):
         if outcome.reply.status == "4.4.2":
@@ -145,7 +146,7 @@ def test_each_recipient_gets_the_outcome_that_it_must_get(server: Server) -> Non
             assert outcome.result is expected
             assert not outcome.possibly_delivered
     if server.cut is None:
-        assert play.dialogue.state is State.READY
+        assert play.smtp.state is State.READY
         assert [outcome.result for outcome in outcomes] == server.expected
 
 
@@ -154,10 +155,10 @@ def test_each_recipient_gets_the_outcome_that_it_must_get(server: Server) -> Non
 def test_a_doubtful_transaction_is_reset_before_the_next(server: Server) -> None:
     play = Play(server)
     play.run()
-    if play.dialogue.state is not State.READY:
+    if play.smtp.state is not State.READY:
         return
-    play.dialogue.begin(mail("a@example.com"))
-    reset = play.dialogue.take().startswith(b"RSET\r\n")
+    play.smtp.begin(mail("a@example.com"))
+    reset = play.smtp.take().startswith(b"RSET\r\n")
     # RFC 3030, 2: BDAT that failed leaves the transaction as it is. DATA ends it, whatever the reply.
     ends = server.end[: play.accepted if server.lmtp else 1]
     failed = play.failed_chunk or any(code != TAKEN for code in ends)

@@ -2,13 +2,13 @@
 
 import pytest
 
+from mqcd.core.errors import IllegalTransition
 from mqcd.deliver.lanes.lane import Lane
 from mqcd.deliver.lanes.states import (
     CONDITIONS,
     STANDINGS,
     Condition,
     Event,
-    IllegalTransition,
     Move,
     Standing,
 )

@@ -1,19 +1,20 @@
-"""The client's side of SMTP (RFC 5321, RFC 2920) and LMTP (RFC 2033) as a table: octets in, octets out. Pure.
+"""The client's side of SMTP (RFC 5321, RFC 2920) and LMTP (RFC 2033) as tables: octets in, octets out. Pure.
 
 Guarantees
 * Each recipient gets its own outcome (`outcomes`). Delivered is only said after a 2yz reply to the end of the
   content: to the final dot, to BDAT LAST (RFC 3030), in LMTP to that recipient's own.
-* A dialogue that breaks before the end of the content was sent leaves the undecided ones deferred; one that
+* A session that breaks before the end of the content was sent leaves undecided recipients deferred; one that
   breaks after it without a reply leaves them deferred and possibly delivered.
 * The same octets give the same outcome however they are split. Garbage, endless replies and replies
   nobody asked for end the session (4.5.0); 421 ends it wherever it comes (RFC 5321, 3.8).
 * A session that the server refuses (greeting, EHLO, TLS, login) is a failure of that host or a mistake of
-  ours, hence temporary whatever its code: another host, or another day, would take the mail.
+  this server's operator, hence temporary whatever its code: another host, or another day, takes the mail.
 
-`prelude` has what comes before mail, `envelope` decides what cannot be sent to this server at all.
+`states` has the states of a session, `_RULES` here the meaning of each command's reply, `handshake` the part
+before mail; `commands` decides what cannot be sent to this server at all.
 
 The caller sends what `take` gives after each call, hands in what arrives with `receive`, and acts on
-`state`. It keeps time: when the peer is too slow it says so with `lost`.
+`state`. The caller keeps time: when the peer is too slow it calls `lost`.
 """
 
 from __future__ import annotations
@@ -21,43 +22,34 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Phase
 from mqcd.core.reply import Reply
 from mqcd.deliver.smtp import commands
-from mqcd.deliver.smtp.exchange import Manners, Outcome, State, Step, Transaction
-from mqcd.deliver.smtp.handshake import Prelude
-from mqcd.deliver.smtp.negotiation import local, temporary
+from mqcd.deliver.smtp.exchange import Options, Outcome, Step, Transaction
+from mqcd.deliver.smtp.handshake import Handshake
+from mqcd.deliver.smtp.negotiation import as_temporary, local
 from mqcd.deliver.smtp.outcomes import ALL, Outcomes
 from mqcd.deliver.smtp.replies import RawReply
+from mqcd.deliver.smtp.states import DECIDED, WAITING, Event, State
 from mqcd.deliver.smtp.stuffing import Chunker, DotStuffer, Wrapping
 
 
-class _Body(Enum):
-    """How far the content of a transaction by BDAT is; after DATA it is the server's 354 that says so."""
-
-    NONE = "none"
-    TO_COME = "to come"
-    UNDER_WAY = "under way"
-
-
-class Dialogue(Prelude):
+class SmtpClient(Handshake):
     """One session with one server, from its greeting on."""
 
-    def __init__(self, manners: Manners) -> None:
-        super().__init__(manners)
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
         self.answered = False
         """Whether the running transaction got any reply: if not, a kept connection may just be stale."""
         self.replies = 0
         """How many replies came in all."""
         self._unsent: deque[tuple[bytes, Step, int]] = deque()
         self._outcomes = Outcomes(0)
-        self._dirty = False
-        self._dot_sent = False
+        self._reset_due = False
+        """RSET has to precede the next MAIL."""
         self._quit_after = False
-        self._body = _Body.NONE
         self._wrapping: Wrapping = DotStuffer()
 
     # ------------------------------------------------------------ what the caller sees
@@ -75,13 +67,12 @@ class Dialogue(Prelude):
     @property
     def decided(self) -> bool:
         """Whether each recipient has its outcome, and no reply but that to QUIT is to come."""
-        expected = self._expected
-        return self._outcomes.decided and (not expected or expected[0][0] is Step.QUIT)
+        return self.state in DECIDED
 
     @property
     def dot_sent(self) -> bool:
         """Whether the end of the running transaction's content is out and unanswered."""
-        return self._dot_sent
+        return self.state is State.DOT
 
     def take(self) -> bytes:
         """What is to be sent now, b"" when nothing is."""
@@ -112,17 +103,15 @@ class Dialogue(Prelude):
         """The connection is gone, or its time is up; `reason` is for people."""
         if self.state is not State.ENDED:
             self._phase = self.phase
-            where = "after the final dot" if self._dot_sent else f"in phase {self._phase.value}"
+            where = "after the final dot" if self.dot_sent else f"in phase {self._phase.value}"
             self._finish(local("4.4.2", f"{reason} {where}"))
         return self.state
 
     def begin(self, transaction: Transaction) -> State:
         """Start a transaction in state READY. It may be over at once, nothing sent."""
         offered = self.extensions
-        outcomes = self._outcomes = Outcomes(len(transaction.recipients), self._manners.relay)
+        outcomes = self._outcomes = Outcomes(len(transaction.recipients), self._options.relay)
         self.answered = False
-        self._dot_sent = False
-        self._body = _Body.NONE
         self._phase = Phase.MAIL
         refusal = commands.obstacle(transaction, offered)
         for index in range(len(outcomes)):
@@ -130,21 +119,19 @@ class Dialogue(Prelude):
                 outcomes.bounce(index, reply)
         if outcomes.decided:
             return self.state
-        chunked = self._manners.chunking and "CHUNKING" in offered
+        chunked = self._options.chunking and "CHUNKING" in offered
         self._wrapping = Chunker() if chunked else DotStuffer()
         self._quit_after = transaction.quit_after and self._window != 1
         unsent = self._unsent
-        if self._dirty:
+        if self._reset_due:
             unsent.append((b"RSET\r\n", Step.RSET, 0))
-            self._dirty = False
+            self._reset_due = False
         unsent.append((commands.mail(transaction, offered), Step.MAIL, 0))
         for index in outcomes.undecided():
             unsent.append((commands.rcpt(transaction, offered, index), Step.RCPT, index))
-        if chunked:
-            self._body = _Body.TO_COME
-        else:
+        if not chunked:
             unsent.append((b"DATA\r\n", Step.DATA, 0))
-        self.state = State.WAITING
+        self.on(Event.BEGIN)
         self._advance()
         return self.state
 
@@ -156,18 +143,17 @@ class Dialogue(Prelude):
         octets = self._wrapping.wrap(chunk, last)
         if last:
             return octets + self._content_sent()
-        if self._body is not _Body.NONE:
-            self._body = _Body.UNDER_WAY
+        if self._chunked:
             self._expected.append((Step.CHUNK, ALL))
             if self._window and len(self._expected) >= self._window:
-                self.state = State.WAITING
+                self.on(Event.FULL)
         return octets
 
     def quit(self) -> State:
         """Say goodbye in state READY; ENDED comes with the answer."""
         self._expected.append((Step.QUIT, 0))
         self._out.append(b"QUIT\r\n")
-        self.state = State.WAITING
+        self.on(Event.QUIT)
         return self.state
 
     # ------------------------------------------------------------ the interpreter
@@ -177,7 +163,7 @@ class Dialogue(Prelude):
             if self.state is State.CONTENT and raw.code >= 400:
                 # What it was asked is answered: it has had enough of the content before its end.
                 self._outcomes.refuse(self._outcomes.accepted, raw, Phase.DATA)
-            self._finish(temporary("server spoke out of turn", raw.reply()))
+            self._finish(as_temporary("server spoke out of turn", raw.reply()))
             return
         self.replies += 1
         step, index = self._expected.popleft()
@@ -190,16 +176,22 @@ class Dialogue(Prelude):
             rule.accepted(self, raw, index)
         elif kind >= 4:
             rule.refused(self, raw, index)
-            if raw.code == 421:
+            if raw.code == 421 and self.state is not State.ENDED:
                 self._finish(raw.reply())
         elif kind == 3 and rule.asked is not None:
             rule.asked(self, raw, index)
         else:
             self._finish(local("4.5.0", f"reply {raw.code} makes no sense in phase {rule.phase.value}"))
 
+    @property
+    def _chunked(self) -> bool:
+        """Whether the content goes by BDAT."""
+        return isinstance(self._wrapping, Chunker)
+
     def _advance(self) -> None:
         """Send as many commands as the window lets, and see what the transaction needs next."""
-        if self.state is not State.WAITING:
+        state = self.state
+        if state not in WAITING:
             return
         expected, unsent = self._expected, self._unsent
         while unsent and (not self._window or len(expected) < self._window):
@@ -208,27 +200,24 @@ class Dialogue(Prelude):
                 break
             self._out.append(line)
             expected.append((step, index))
-        if self._body is not _Body.NONE and not unsent and self._wants_chunk():
-            self.state = State.CONTENT
-        elif not expected and not unsent:
-            self._dirty = self._dirty or (len(self._outcomes) > 0 and not self._dot_sent)
-            self._dot_sent = False
-            self.state = State.READY
-
-    def _wants_chunk(self) -> bool:
-        """Whether the server is to be sent more of a content that goes by BDAT."""
-        if self._body is _Body.TO_COME:
+        if state is State.FULL and len(expected) < self._window:
+            self.on(Event.ROOM)
+        elif expected or unsent:
+            if state is State.DOT and expected[0][0] is Step.QUIT:
+                self.on(Event.DONE)
+                self.on(Event.QUIT)
+        elif state is State.ENVELOPE and self._chunked and self._outcomes.accepted:
             # Not before each RCPT has its reply: content for nobody is a waste, and so is a sync.
-            return not self._expected and bool(self._outcomes.accepted)
-        return not self._window or len(self._expected) < self._window
+            self.on(Event.GO_AHEAD)
+        else:
+            self._reset_due = self._reset_due or state in (State.ENVELOPE, State.REFUSED)
+            self.on(Event.DONE)
 
     def _content_sent(self) -> bytes:
-        """The end of the content is on its way; gives what goes behind it."""
-        self.state = State.WAITING
-        self._dot_sent = True
-        self._body = _Body.NONE
+        """The end of the content is on its way; returns what goes behind it."""
+        self.on(Event.CONTENT_SENT)
         self._phase = Phase.DOT
-        if self._manners.lmtp:
+        if self._options.lmtp:
             # RFC 2033, 4.2: one reply for each accepted recipient, in their order.
             self._expected.extend((Step.END, index) for index in self._outcomes.accepted)
         else:
@@ -239,12 +228,12 @@ class Dialogue(Prelude):
         return b"QUIT\r\n"
 
     def _finish(self, reply: Reply) -> None:
-        """The session is over; who is undecided is deferred with `reply`."""
-        self._outcomes.lost(reply, self._phase, self._dot_sent)
+        """The session is over; recipients without an outcome are deferred with `reply`."""
+        self._outcomes.lost(reply, self._phase, self.dot_sent)
         self._unsent.clear()
         super()._finish(reply)
 
-    # ------------------------------------------------------------ mail: what replies do, see _RULES
+    # ------------------------------------------------------------ mail: the effects of replies, see _RULES
 
     def _go_on(self, raw: RawReply, index: int) -> None:
         """Nothing to do; `_advance` sees what comes next."""
@@ -252,7 +241,6 @@ class Dialogue(Prelude):
     def _mail_refused(self, raw: RawReply, index: int) -> None:
         self._outcomes.refuse(range(len(self._outcomes)), raw, Phase.MAIL)
         self._unsent.clear()
-        self._body = _Body.NONE
 
     def _rcpt_taken(self, raw: RawReply, index: int) -> None:
         self._outcomes.accept(index)
@@ -262,8 +250,8 @@ class Dialogue(Prelude):
 
     def _data_taken(self, raw: RawReply, index: int) -> None:
         if self._outcomes.accepted:
-            self.state = State.CONTENT
-        elif self._manners.lmtp:
+            self.on(Event.GO_AHEAD)
+        elif self._options.lmtp:
             # RFC 2033, 4.2 has the server refuse DATA here; how many replies a dot would get is open.
             self._finish(local("4.5.0", "server wants content for nobody"))
         else:
@@ -277,24 +265,23 @@ class Dialogue(Prelude):
     def _chunk_refused(self, raw: RawReply, index: int) -> None:
         """No more of this content is sent (RFC 3030, 2); chunks that are out will be refused too."""
         self._data_refused(raw, index)
-        self._body = _Body.NONE
-        self._dirty = True
-        self.state = State.WAITING
+        self._reset_due = True
+        self.on(Event.CONTENT_REFUSED)
 
     def _content_taken(self, raw: RawReply, index: int) -> None:
-        if self._dot_sent:
+        if self.dot_sent:
             self._outcomes.delivered(self._outcomes.concerned(index), raw)
 
     def _content_refused(self, raw: RawReply, index: int) -> None:
         self._outcomes.refuse(self._outcomes.concerned(index), raw, Phase.DOT)
         # RFC 3030, 2: after a BDAT that failed the transaction still stands.
-        self._dirty = isinstance(self._wrapping, Chunker)
+        self._reset_due = self._chunked
 
     def _quit_answered(self, raw: RawReply, index: int) -> None:
         self._finish(raw.reply())
 
 
-_Handler = Callable[[Dialogue, RawReply, int], None]
+_Handler = Callable[[SmtpClient, RawReply, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +290,7 @@ class _Rule:
 
     phase: Phase
     good: int
-    """First digit of the reply that lets the dialogue go on."""
+    """First digit of the reply that lets the session go on."""
     accepted: _Handler
     refused: _Handler
     """For 4yz and 5yz."""
@@ -312,18 +299,18 @@ class _Rule:
 
 
 _RULES: Mapping[Step, _Rule] = {
-    Step.GREETING: _Rule(Phase.GREETING, 2, Dialogue._greeted, Dialogue._end_session),
-    Step.EHLO: _Rule(Phase.EHLO, 2, Dialogue._hello_taken, Dialogue._ehlo_refused),
-    Step.HELO: _Rule(Phase.EHLO, 2, Dialogue._helo_taken, Dialogue._end_session),
-    Step.STARTTLS: _Rule(Phase.TLS, 2, Dialogue._tls_granted, Dialogue._tls_refused),
-    Step.AUTH: _Rule(Phase.AUTH, 2, Dialogue._go_on, Dialogue._login_refused, Dialogue._challenged),
-    Step.RSET: _Rule(Phase.MAIL, 2, Dialogue._go_on, Dialogue._end_session),
-    Step.MAIL: _Rule(Phase.MAIL, 2, Dialogue._go_on, Dialogue._mail_refused),
-    Step.RCPT: _Rule(Phase.RCPT, 2, Dialogue._rcpt_taken, Dialogue._rcpt_refused),
-    Step.DATA: _Rule(Phase.DATA, 3, Dialogue._data_taken, Dialogue._data_refused),
-    Step.CHUNK: _Rule(Phase.DATA, 2, Dialogue._go_on, Dialogue._chunk_refused),
-    Step.END: _Rule(Phase.DOT, 2, Dialogue._content_taken, Dialogue._content_refused),
-    Step.QUIT: _Rule(Phase.DOT, 2, Dialogue._quit_answered, Dialogue._quit_answered),
+    Step.GREETING: _Rule(Phase.GREETING, 2, SmtpClient._greeted, SmtpClient._end_session),
+    Step.EHLO: _Rule(Phase.EHLO, 2, SmtpClient._hello_taken, SmtpClient._ehlo_refused),
+    Step.HELO: _Rule(Phase.EHLO, 2, SmtpClient._helo_taken, SmtpClient._end_session),
+    Step.STARTTLS: _Rule(Phase.TLS, 2, SmtpClient._tls_granted, SmtpClient._tls_refused),
+    Step.AUTH: _Rule(Phase.AUTH, 2, SmtpClient._go_on, SmtpClient._login_refused, SmtpClient._challenged),
+    Step.RSET: _Rule(Phase.MAIL, 2, SmtpClient._go_on, SmtpClient._end_session),
+    Step.MAIL: _Rule(Phase.MAIL, 2, SmtpClient._go_on, SmtpClient._mail_refused),
+    Step.RCPT: _Rule(Phase.RCPT, 2, SmtpClient._rcpt_taken, SmtpClient._rcpt_refused),
+    Step.DATA: _Rule(Phase.DATA, 3, SmtpClient._data_taken, SmtpClient._data_refused),
+    Step.CHUNK: _Rule(Phase.DATA, 2, SmtpClient._go_on, SmtpClient._chunk_refused),
+    Step.END: _Rule(Phase.DOT, 2, SmtpClient._content_taken, SmtpClient._content_refused),
+    Step.QUIT: _Rule(Phase.DOT, 2, SmtpClient._quit_answered, SmtpClient._quit_answered),
 }
 _SILENT = frozenset({Step.RSET, Step.QUIT})
 """Steps whose replies say nothing about the message."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from mqcd.deliver.smtp.dialogue import Dialogue
-from mqcd.deliver.smtp.exchange import Manners, Result, State, Transaction
+from mqcd.deliver.smtp.client import SmtpClient
+from mqcd.deliver.smtp.exchange import Options, Result, Transaction
+from mqcd.deliver.smtp.states import State
 
 HELLO = b"220 ready\r\n"
 PLAIN = b"250-mx\r\n250-SIZE 1000\r\n250 8BITMIME\r\n"
@@ -15,22 +16,22 @@ def offer(*extensions: str) -> bytes:
     return "".join(f"250-{line}\r\n" for line in ("mx", *extensions)).encode() + b"250 HELP\r\n"
 
 
-def ready(ehlo: bytes = PIPED, manners: Manners | None = None) -> Dialogue:
+def ready(ehlo: bytes = PIPED, options: Options | None = None) -> SmtpClient:
     """A session that is ready for mail; nothing is left to be sent."""
-    dialogue = greeted(manners)
-    dialogue.receive(ehlo)
-    assert dialogue.state is State.READY
-    return dialogue
+    client = greeted(options)
+    client.receive(ehlo)
+    assert client.state is State.READY
+    return client
 
 
-def greeted(manners: Manners | None = None) -> Dialogue:
+def greeted(options: Options | None = None) -> SmtpClient:
     """A session that has said hello."""
-    manners = manners or Manners(hello="me.example")
-    dialogue = Dialogue(manners)
-    dialogue.receive(HELLO)
-    verb = b"LHLO" if manners.lmtp else b"HELO" if manners.say_helo else b"EHLO"
-    assert dialogue.take() == verb + b" me.example\r\n"
-    return dialogue
+    options = options or Options(hello="me.example")
+    client = SmtpClient(options)
+    client.receive(HELLO)
+    verb = b"LHLO" if options.lmtp else b"HELO" if options.say_helo else b"EHLO"
+    assert client.take() == verb + b" me.example\r\n"
+    return client
 
 
 def mail(*recipients: str, size: int = 10, eight: bool = False, smtputf8: bool = False) -> Transaction:
@@ -44,6 +45,6 @@ def mail(*recipients: str, size: int = 10, eight: bool = False, smtputf8: bool =
     )
 
 
-def results(dialogue: Dialogue) -> list[Result]:
+def results(client: SmtpClient) -> list[Result]:
     """What became of each recipient."""
-    return [outcome.result for outcome in dialogue.outcomes]
+    return [outcome.result for outcome in client.outcomes]
