@@ -226,8 +226,6 @@ async def _accept(
     if isinstance(content, bytes):
         name = message_id(content)
         content = header + content
-        if len(content) > intake.inline_max:
-            content = _pieces(content)
     else:
         name = message_id(stream.first)
         stream.prepend(header)
@@ -253,11 +251,6 @@ async def _accept(
     )
     await intake.store.enqueue(submission)
     return replied or b"250 2.0.0 Ok: queued as %s\r\n" % format_spid(spid).encode()
-
-
-async def _pieces(content: bytes) -> AsyncIterator[bytes]:
-    for at in range(0, len(content), STEP):
-        yield content[at : at + STEP]
 
 
 def _header(
