@@ -67,6 +67,7 @@ class Answer:
     """With 405: the methods that there are."""
 
 
+_ABSOLUTE = re.compile(r"https?://([^/?#@]+)(?=[/?]|$)", re.IGNORECASE)
 _FIELD = re.compile(rb"\r\n([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n]*)")
 Page = Callable[[Request], Answer | Awaitable[Answer]]
 """A page that has to wait for something gives an awaitable, which is limited as reading and sending are."""
@@ -292,10 +293,14 @@ def parse_request(head: bytes) -> Request | None:
     # RFC 9112, 3.2: exactly one from HTTP/1.1 on.
     if len(hosts) > 1 or (not hosts and words[2] != "HTTP/1.0"):
         return None
-    path, _, query = words[1].partition("?")
+    # RFC 9112, 3.2.2: a target in absolute form, as proxies get it; its host counts, not the field.
+    absolute = _ABSOLUTE.match(words[1])
+    if absolute is not None:
+        hosts = [absolute[1]]
+    path, _, query = words[1][absolute.end() if absolute else 0 :].partition("?")
     return Request(
         method=words[0],
-        path=path,
+        path=path or "/",
         query=query,
         accept=", ".join(fields.get("accept", [])),
         host=hosts[0] if hosts else None,
