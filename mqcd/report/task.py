@@ -2,7 +2,8 @@
 
 The report's acceptance and the end of the bounces that it tells of are one settle, so that no bounce is
 reported twice or never. While the store cannot record that, the bounces stay claimed here and are
-tried again; nothing is lost, for a store that is opened again offers them again.
+tried again; nothing is lost, for a store that is opened again offers them again. A message whose report fails
+for any other reason is logged and tried again a minute later, beside all others.
 
 All recipients of one message that wait go into one report, which leaves at once. Those that fail later stay
 claimed here until a minute has passed since, and go into the next: one message cannot make us send more than
@@ -79,7 +80,12 @@ class ReportTask:
             await self._news()
             self._wake.clear()
             await self._pause(GATHER_MS)
-            await self._work()
+            try:
+                await self._work()
+            except Exception:
+                log.exception("reporting failed because of a fault, will try again")
+                await self._pause(RETRY_MS)
+                self._wake.set()
         await self._give_back()
 
     def stop(self) -> None:
@@ -122,25 +128,31 @@ class ReportTask:
         while self._gathering and next(iter(self._gathering.values())) <= now:
             del self._gathering[next(iter(self._gathering))]
         ready = [spid for spid in self._held if self._ready_at(spid) <= now]
-        full = sum(map(len, self._held.values())) >= HELD
+        full = self._holds_most
         if more and not full:
             return [spid for spid in ready if not is_several(spid)]
         if full and not ready:
             return [max(self._held, key=lambda spid: len(self._held[spid]))]
         return ready
 
+    @property
+    def _holds_most(self) -> bool:
+        """Whether no more bounces are held in memory to be gathered."""
+        return sum(map(len, self._held.values())) >= HELD
+
     def _ready_at(self, spid: int) -> int:
         """From when on a message may be reported on (again), monotonic ms."""
         return self._gathering.get(spid, 0)
 
     async def _report_all(self, spids: list[int]) -> bool:
-        """Report on these messages; False when some could not be ended, which stay held."""
+        """Report on these messages; False when some stay held that are to be tried again after a pause."""
         held, most = self._held, self.maker.settings.queuecache
         for at in range(0, len(spids), most):
             some = [held.pop(spid) for spid in spids[at : at + most]]
             left = await asyncio.gather(*map(self._in_turn, some))
             held |= {bounces[0].spid: bounces for bounces in left if bounces}
-        return not any(spid in held for spid in spids)
+        now = self._clock.monotonic()
+        return not any(spid in held and (self._holds_most or self._ready_at(spid) <= now) for spid in spids)
 
     async def _in_turn(self, bounces: list[Recipient]) -> list[Recipient]:
         """`_report`, as soon as there is room for what it returns."""
@@ -150,23 +162,30 @@ class ReportTask:
     async def _report(self, bounces: list[Recipient]) -> list[Recipient]:
         """Report on bounces of one message; gives those that are to be tried again."""
         settlements: list[Settlement] = []
-        told: list[Recipient] = []
+        listed: list[Recipient] = []
         for bounce in bounces:
             reason = self._silence(bounce)
             if reason:
                 settlements.append(Settlement(recipient=bounce, verdict=Discarded(reason=reason)))
             else:
-                told.append(bounce)
+                listed.append(bounce)
         reports: list[Submission] = []
         try:
-            if told:
-                reports.append(await self.maker.failed(told))
+            if listed:
+                reports.append(await self.maker.failed(listed))
                 verdict = Reported(report_spid=reports[0].envelope.spid)
-                settlements += [Settlement(recipient=each, verdict=verdict) for each in told]
+                settlements += [Settlement(recipient=each, verdict=verdict) for each in listed]
             await self._store.settle(settlements, reports)
         except StoreUnavailable as error:
             name = format_spid(bounces[0].spid)
             log.warning("report on %s not recorded, will try again: %s", name, error, extra={"spid": name})
+            return bounces
+        except Exception:
+            name = format_spid(bounces[0].spid)
+            log.exception(
+                "report on %s failed because of a fault, will try again", name, extra={"spid": name}
+            )
+            self._gather(bounces[0].spid)
             return bounces
         if reports and is_several(bounces[0].spid):
             self._gather(bounces[0].spid)

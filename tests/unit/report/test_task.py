@@ -30,6 +30,8 @@ class FailingStore(MemoryStore):
     def __init__(self, clock: FakeClock, observer: RecordingObserver) -> None:
         super().__init__(clock, observer)
         self.broken: set[str] = set()
+        self.faulty = ""
+        """The method that raises what nobody expects."""
         self.rooms: set[int] = set()
         """For how many bounces it was asked at once."""
         self.under_way = self.most_under_way = 0
@@ -60,6 +62,8 @@ class FailingStore(MemoryStore):
         return await super().content(recipient)
 
     def _fail(self, method: str) -> None:
+        if method == self.faulty:
+            raise RuntimeError("a fault")
         if method in self.broken:
             raise StoreUnavailable("no space left on device")
 
@@ -426,3 +430,38 @@ async def test_a_stop_before_anything_happened(bench: Bench) -> None:
     await bench.start()
     await bench.stop()
     assert bench.observer.heard == []
+
+
+async def test_a_fault_of_one_report_does_not_end_the_task(bench: Bench) -> None:
+    await bench.start()
+    bench.store.faulty = "content"
+    await bench.bounce("a@example.org")
+    await bench.pass_time()
+    bench.store.faulty = ""
+    await bench.bounce("b@example.org")
+    await bench.pass_time()
+    assert len(await bench.reports()) == 1
+    await bench.pass_time(LATER_MS + GATHER_MS)
+    assert len(await bench.reports()) == 2
+
+
+async def test_a_fault_of_the_store_does_not_end_the_task(bench: Bench) -> None:
+    await bench.start()
+    bench.store.faulty = "claim_bounces"
+    await bench.bounce("a@example.org")
+    await bench.pass_time(3 * RETRY_MS)
+    bench.store.faulty = ""
+    await bench.pass_time(RETRY_MS + GATHER_MS)
+    assert len(await bench.reports()) == 1
+
+
+async def test_faults_of_all_reports_stop_the_claiming(bench: Bench) -> None:
+    await bench.start()
+    bench.store.faulty = "content"
+    addresses = [f"to{number}@example.org" for number in range(HELD)]
+    await bench.bounce(*addresses)
+    await bench.bounce("late@example.org")
+    await bench.pass_time(10 * RETRY_MS)
+    bench.store.faulty = ""
+    await bench.pass_time(LATER_MS + RETRY_MS)
+    assert len(await bench.reports()) == 2
