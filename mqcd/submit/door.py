@@ -12,10 +12,10 @@
 * `suppress` refuses recipients by a list, in all sessions, from the next RCPT on.
 * `reload` takes over a new <server> block: sessions that begin later go by it, and messages of earlier
   ones by its limits on content. Name, interface and port stay.
-* Host names in relay_clients are looked up before the start, at a reload, and again every ten minutes
-  (every 30 s while one could not be), by their addresses: the name that an address claims to have
-  proves nothing. A name that DNS does not answer for keeps its last addresses; before it has any, who
-  is refused is told to try again later. A door without a resolver never knows them.
+* Host names in relay_clients are looked up from the start on, at a reload, and again every ten minutes
+  (every 30 s while one could not be), by their addresses: the name that an address claims to have proves
+  nothing. The start does not wait for DNS. A name that DNS does not answer for keeps its last addresses;
+  before it has any, refusals are temporary. A door without a resolver never knows them.
 
 Settings read: interface, port, name, timeout, maxpeerconnections, relay_clients, and those of
 `dialogue`, `intake`, `policy`.
@@ -129,11 +129,10 @@ class Door:
         self._take_filter(self.settings.server.filter)
         if self._acceptor is None:
             await self.bind()
-        await self._look_up()
         if self._acceptor is not None and not self._stopping:
             self._acceptor.listen(_BACKLOG)
         self._deadlines = loop.create_task(self._watch_deadlines())
-        self._lookups = loop.create_task(self._keep_looking_up(at_once=False))
+        self._lookups = loop.create_task(self._keep_looking_up())
 
     async def stop(self, grace: int = 8000) -> None:
         """Take nobody in, let commits end, tell all others 421. Returns when all sessions are gone."""
@@ -170,7 +169,7 @@ class Door:
         self.intake.rules = self._rules()
         if self._lookups is not None and not self._stopping:
             self._lookups.cancel()
-            self._lookups = asyncio.get_running_loop().create_task(self._keep_looking_up(at_once=True))
+            self._lookups = asyncio.get_running_loop().create_task(self._keep_looking_up())
 
     def assign(self, zones: Sequence[ZoneSettings]) -> None:
         """Messages from now on go by the headers that these zones name."""
@@ -276,12 +275,10 @@ class Door:
             for session in list(self._sessions):
                 session.check_deadline(now, timeout, _TIMEOUT)
 
-    async def _keep_looking_up(self, at_once: bool) -> None:
-        if at_once:
-            await self._look_up()
+    async def _keep_looking_up(self) -> None:
         while True:
-            await self._clock.sleep(_LOOKUP_SOON_MS if self.intake.rules.policy.uncertain else _LOOKUP_MS)
             await self._look_up()
+            await self._clock.sleep(_LOOKUP_SOON_MS if self.intake.rules.policy.uncertain else _LOOKUP_MS)
 
     async def _look_up(self) -> None:
         """Bring the policy up to date with what the host names in relay_clients stand for."""

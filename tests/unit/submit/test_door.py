@@ -557,13 +557,16 @@ class Names:
 
     def __init__(self) -> None:
         self.answer: Sequence[str] | Exception = ["127.0.0.1"]
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     async def mx(self, domain: str) -> Sequence[MxHost]:
         """Nothing has mail exchangers here."""
         return []
 
     async def addresses(self, host: str) -> Sequence[str]:
-        """The same answer to all."""
+        """The same answer to all, once there is one."""
+        await self.answers.wait()
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -614,6 +617,17 @@ async def test_host_names_of_relay_clients_are_looked_up_again() -> None:
         names.answer = NameNotFound("gone")
         await clock.run_for(600_000)
         assert await relays(house) == "554"
+
+
+async def test_the_start_does_not_wait_for_dns() -> None:
+    names = Names()
+    names.answers.clear()
+    house = house_of_names(names, FakeClock(), server(relay_clients=("web.example.org",)))
+    async with open_house(house):
+        assert await relays(house) == "451"
+        names.answers.set()
+        await asyncio.sleep(0)
+        assert await relays(house) == "250"
 
 
 async def test_while_a_name_is_not_known_nobody_is_refused_for_good() -> None:
