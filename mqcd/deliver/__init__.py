@@ -1,5 +1,7 @@
 """Mail out: where a recipient goes, when its turn comes, and what the next hop said.
 
-Decisions are pure (`routing`, `scheduling`, `dialogue`, `replies`, `stuffing`); agents perform them
-(`router`, `session`, `settling`, `deliverer`). A remote refusal is a value that ends in a verdict.
+A due recipient: `service` claims it, `placing` finds its hop (`routing`) and puts it into a lane (`lanes`), a
+worker of `connection` takes its job and speaks SMTP (`smtp`), `settling` makes the verdict, `recording` hands
+it to the store. Decisions are pure (`lanes`, `routing`, `smtp`, `verdicts`). A remote refusal is a value that
+ends in a verdict. Imports config and core.
 """

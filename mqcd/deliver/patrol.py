@@ -13,12 +13,16 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mqcd.core.model import Recipient
-from mqcd.deliver.connection.shop import Shop
+from mqcd.core.ports import QueueStore
 from mqcd.deliver.health import watchdog
+from mqcd.deliver.health.suspects import Suspects
 from mqcd.deliver.health.watchdog import Kind, Stuck
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Lane, Why
 from mqcd.deliver.lanes.parking import grace, is_over
+from mqcd.deliver.lanes.scheduling import LaneTable
+from mqcd.deliver.settling import Settling
+from mqcd.deliver.terms import Terms
 
 PATROL_MS = 60_000
 
@@ -30,61 +34,68 @@ class Patrol:
 
     def __init__(
         self,
-        shop: Shop,
+        terms: Terms,
+        table: LaneTable,
+        store: QueueStore,
+        suspects: Suspects,
+        settling: Settling,
         jobs: Callable[[], Iterable[tuple[Job, int]]],
         asked: Callable[[], Mapping[str, tuple[int, int]]],
     ) -> None:
-        self._shop = shop
+        self._terms = terms
+        self._clock = terms.clock
+        self._table = table
+        self._store = store
+        self._suspects = suspects
+        self._settling = settling
         self._jobs = jobs
         self._asked = asked
-        self._told: dict[tuple[Kind, str, str], Stuck] = {}
+        self._reported: dict[tuple[Kind, str, str], Stuck] = {}
         self._next = 0
 
     def wait(self) -> int | None:
         """In how many ms `walk` is to be called again; None while there is nothing to look at."""
-        if not (self._shop.table.active or self._shop.table.suspended):
+        if not (self._table.active or self._table.suspended):
             return None
-        return max(self._next - self._shop.clock.monotonic(), 0)
+        return max(self._next - self._clock.monotonic(), 0)
 
     def walk(self) -> None:
         """Look, if it is time to."""
-        shop = self._shop
-        now = shop.clock.monotonic()
+        now = self._clock.monotonic()
         if now < self._next:
             return
         self._next = now + PATROL_MS
-        wall, uptime = shop.clock.now(), shop.uptime
+        wall, uptime = self._clock.now(), self._terms.uptime
 
         def over(lane: Lane, recipient: Recipient) -> bool:
             return is_over(recipient, lane.hop.policy.schedule, Why.SHARE, wall, uptime)
 
-        shop.give(*shop.table.cull(over))
-        shop.table.forget(now)
-        self._tell(self.stuck())
+        self._settling.give(*self._table.cull(over))
+        self._table.forget(now)
+        self._report(self.stuck())
 
     def stuck(self) -> Sequence[Stuck]:
         """What is stuck at this moment."""
-        shop = self._shop
-        patience = shop.settings.watchdog
+        patience = self._terms.settings.watchdog
         if not patience:
             return ()
-        now = shop.clock.monotonic()
+        now = self._clock.monotonic()
         found = [
             *watchdog.attempts(self._jobs(), now, patience),
-            *watchdog.lanes(shop.table.lanes(), now, patience),
+            *watchdog.lanes(self._table.lanes(), now, patience),
             *watchdog.routes(self._asked(), now, patience),
-            *watchdog.outcomes(shop.suspects, shop.clock.now()),
+            *watchdog.outcomes(self._suspects, self._clock.now()),
         ]
-        schedule = shop.schedule
+        schedule = self._terms.schedule
         limit = schedule.maxtime + grace(schedule) + patience
-        if shop.store.may_expire() and shop.uptime > grace(schedule) + patience:
-            found += watchdog.overdue(shop.store.stats(), shop.clock.now(), limit)
+        if self._store.may_expire() and self._terms.uptime > grace(schedule) + patience:
+            found += watchdog.overdue(self._store.stats(), self._clock.now(), limit)
         return found
 
-    def _tell(self, found: Sequence[Stuck]) -> None:
+    def _report(self, found: Sequence[Stuck]) -> None:
         now = {each.key: each for each in found}
         for key, each in now.items():
-            if key not in self._told:
+            if key not in self._reported:
                 _log.warning(
                     "stuck: %s %s, %d recipients, message %s, for %d s: %s",
                     each.kind.value,
@@ -94,7 +105,7 @@ class Patrol:
                     each.since_ms // 1000,
                     each.why,
                 )
-        for key, each in self._told.items():
+        for key, each in self._reported.items():
             if key not in now:
                 _log.info("no longer stuck: %s %s", each.kind.value, each.name)
-        self._told = now
+        self._reported = now

@@ -13,13 +13,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mqcd.config.advice import Shaping
 from mqcd.core.model import Attempt, Phase, Recipient
+from mqcd.core.ports import Resolver
 from mqcd.core.reply import Reply
 from mqcd.core.spid import format_spid
-from mqcd.deliver.connection.shop import Shop
-from mqcd.deliver.connection.verdicts import INTERNAL, failure
 from mqcd.deliver.lanes.lane import Give
+from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.routing.router import Router
 from mqcd.deliver.routing.routing import Unroutable
+from mqcd.deliver.settling import Settling
+from mqcd.deliver.terms import Terms
+from mqcd.deliver.verdicts import INTERNAL, failure
 
 Suppressed = Callable[[str], Reply | None]
 """The reply that refuses mail to an address without an attempt; None to try it."""
@@ -30,8 +33,20 @@ _log = logging.getLogger("mqcd.deliver")
 class Placing:
     """One per deliverer; `changed` hears when lanes may have got something."""
 
-    def __init__(self, shop: Shop, own_names: Collection[str], changed: Callable[[], None]) -> None:
-        self._shop = shop
+    def __init__(
+        self,
+        terms: Terms,
+        table: LaneTable,
+        resolver: Resolver,
+        settling: Settling,
+        own_names: Collection[str],
+        changed: Callable[[], None],
+    ) -> None:
+        self._terms = terms
+        self._clock = terms.clock
+        self._table = table
+        self._resolver = resolver
+        self._settling = settling
         self._own_names = own_names
         self._changed = changed
         self._shapings: Sequence[Shaping] = ()
@@ -43,9 +58,9 @@ class Placing:
         self.router = self._made()
 
     def _made(self) -> Router:
-        shop = self._shop
+        terms = self._terms
         return Router(
-            shop.settings, shop.schedule, shop.resolver, shop.clock, self._own_names, self._shapings
+            terms.settings, terms.schedule, self._resolver, self._clock, self._own_names, self._shapings
         )
 
     def reroute(self) -> None:
@@ -59,7 +74,7 @@ class Placing:
 
     def place(self, claimed: Sequence[Recipient]) -> None:
         """Into their lanes, or to whoever asks DNS for their domains."""
-        self._shop.give(*[self._place(recipient) for recipient in claimed])
+        self._settling.give(*[self._place(recipient) for recipient in claimed])
 
     def asked(self) -> Mapping[str, tuple[int, int]]:
         """By domain whose route is being asked for: how many wait for it, and since when."""
@@ -80,12 +95,12 @@ class Placing:
                 return None
             known = self.router.known(recipient.envelope, domain)
             if known is not None:
-                return self._shop.table.add(recipient, domain, known, self._shop.clock.monotonic())
+                return self._table.add(recipient, domain, known, self._clock.monotonic())
             if (waiting := self._waiting.get(domain)) is not None:
                 waiting.append(recipient)
             else:
                 self._waiting[domain] = [recipient]
-                self._asked_at[domain] = self._shop.clock.monotonic()
+                self._asked_at[domain] = self._clock.monotonic()
                 task = asyncio.get_running_loop().create_task(self._route(domain))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -106,13 +121,13 @@ class Placing:
         if isinstance(route, Unroutable):
             self._fail(recipients, domain, route.reply)
         else:
-            table, now = self._shop.table, self._shop.clock.monotonic()
+            table, now = self._table, self._clock.monotonic()
             hops = [self.router.hop(each.envelope, domain, route) for each in recipients]
             pairs = zip(recipients, hops, strict=True)
-            self._shop.give(*[table.add(each, domain, hop, now) for each, hop in pairs])
+            self._settling.give(*[table.add(each, domain, hop, now) for each, hop in pairs])
         self._changed()
 
     def _fail(self, recipients: list[Recipient], domain: str, reply: Reply) -> None:
-        attempt = Attempt(destination=domain, phase=Phase.ROUTE, at=self._shop.clock.now())
+        attempt = Attempt(destination=domain, phase=Phase.ROUTE, at=self._clock.now())
         outcome = failure(reply, Phase.ROUTE)
-        self._shop.settle_all(recipients, outcome, attempt, self._shop.schedule, domain or "local")
+        self._settling.settle_all(recipients, outcome, attempt, self._terms.schedule, domain or "local")

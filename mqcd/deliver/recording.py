@@ -1,7 +1,7 @@
 """Hands verdicts and parked recipients to the store, and keeps them until the store has them.
 
 Connections do not wait for a verdict to be durable; how many may be on their way is bounded
-(`MAX_OUTSTANDING`, see `Settler.room`). While the store cannot record (StoreUnavailable) the work is kept
+(`MAX_OUTSTANDING`, see `Recorder.room`). While the store cannot record (StoreUnavailable) the work is kept
 and tried again every `RETRY_MS`, and `paused` says that nothing new may be started: no verdict is lost
 and nobody is tried twice for want of one.
 """
@@ -78,7 +78,7 @@ async def _reporting(store: QueueStore, settlements: Sequence[Settlement], repor
     await store.settle(settlements, made)
 
 
-class Settler:
+class Recorder:
     """The one way from delivery to the store's records.
 
     `released` hears how many recipients are out of delivery's hands; `changed` that `paused` ended.

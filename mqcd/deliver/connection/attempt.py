@@ -15,15 +15,15 @@ from enum import Enum
 from mqcd.core.dsn import notify_of
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.model import Attempt, Body, Delivered, Phase, Recipient, Settlement
-from mqcd.core.ports import Content
+from mqcd.core.ports import Clock, Content, QueueStore
 from mqcd.core.spid import format_spid
 from mqcd.deliver.connection.link import CHUNK, GONE, Link
-from mqcd.deliver.connection.shop import Shop
-from mqcd.deliver.connection.verdicts import verdict_on
 from mqcd.deliver.lanes.jobs import Job
+from mqcd.deliver.settling import Settling
 from mqcd.deliver.smtp.client import SmtpClient
 from mqcd.deliver.smtp.exchange import Transaction
 from mqcd.deliver.smtp.states import State
+from mqcd.deliver.verdicts import verdict_on
 
 _log = logging.getLogger("mqcd.deliver")
 
@@ -45,23 +45,25 @@ class End(Enum):
     """The message's octets could not be had: nobody was tried, the connection is of no use any more."""
 
 
-async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
+async def transact(
+    store: QueueStore, clock: Clock, settling: Settling, link: Link, job: Job, *, last: bool
+) -> End:
     """Try a job. With `last` the session ends after it.
 
     Recipients are settled, except for STALE, STORE and CONTENT: they are still the caller's.
     """
-    started = shop.clock.monotonic()
+    started = clock.monotonic()
     smtp = link.smtp
     begun: asyncio.Future[None] | None = None
     if link.transactions and await link.listen() is State.ENDED:
         return End.STALE
     try:
         if not job.begun:
-            begun = asyncio.ensure_future(shop.store.begin(job.recipients, job.hop.destination.name))
+            begun = asyncio.ensure_future(store.begin(job.recipients, job.hop.destination.name))
             job.begun = True
-        content = await shop.store.content(job.recipients[0])
+        content = await store.content(job.recipients[0])
         try:
-            smtp.begin(await _transaction(shop, link, job, content, last))
+            smtp.begin(await _transaction(store, link, job, content, last))
             await _converse(link, content, begun, len(job.recipients))
         finally:
             content.close()
@@ -71,16 +73,16 @@ async def transact(shop: Shop, link: Link, job: Job, last: bool) -> End:
             begun.add_done_callback(_retrieve)
         if isinstance(error, ContentUnavailable):
             name = format_spid(job.recipients[0].spid)
-            told = {"spid": name, "session": link.session}
-            _log.error("message %s cannot be sent now: %s", name, error, extra=told)
+            about = {"spid": name, "session": link.session}
+            _log.error("message %s cannot be sent now: %s", name, error, extra=about)
             return End.CONTENT
-        shop.settler.unavailable(error)
+        settling.unavailable(error)
         return End.STORE
     link.rest()
     if link.transactions and _stale(smtp):
         return End.STALE
     link.transactions += 1
-    _settle(shop, link, job, started)
+    _settle(store, clock, settling, link, job, started)
     if smtp.state is State.ENDED:
         return End.OVER if smtp.answered and not _broken(smtp) else End.BROKEN
     return End.KEPT if smtp.state is State.READY else End.OVER
@@ -126,16 +128,16 @@ def _retrieve(future: asyncio.Future[None]) -> None:
         future.exception()
 
 
-async def _transaction(shop: Shop, link: Link, job: Job, content: Content, last: bool) -> Transaction:
+async def _transaction(store: QueueStore, link: Link, job: Job, content: Content, last: bool) -> Transaction:
     """What the next hop is told. Content is looked into only when the hop lacks what was declared."""
     first = job.recipients[0]
     envelope, offered = first.envelope, link.smtp.extensions
     eight, smtputf8 = envelope.body is Body.EIGHT, envelope.smtputf8
     if eight and "8BITMIME" not in offered:
-        eight = await _beyond_ascii(shop, first, headers_only=False)
+        eight = await _beyond_ascii(store, first, headers_only=False)
     if smtputf8 and "SMTPUTF8" not in offered:
         # Recipients that need it are refused one by one.
-        smtputf8 = not envelope.sender.isascii() or await _beyond_ascii(shop, first, headers_only=True)
+        smtputf8 = not envelope.sender.isascii() or await _beyond_ascii(store, first, headers_only=True)
     return Transaction(
         sender=envelope.sender,
         recipients=tuple([recipient.address for recipient in job.recipients]),
@@ -153,9 +155,9 @@ def _recipient_dsn(recipients: Sequence[Recipient]) -> tuple[str, ...]:
     return words if any(words) else ()
 
 
-async def _beyond_ascii(shop: Shop, recipient: Recipient, *, headers_only: bool) -> bool:
+async def _beyond_ascii(store: QueueStore, recipient: Recipient, *, headers_only: bool) -> bool:
     """Whether the content, or its header section, has octets beyond ASCII."""
-    content = await shop.store.content(recipient)
+    content = await store.content(recipient)
     tail = b""
     try:
         while chunk := await content.read(CHUNK):
@@ -172,11 +174,11 @@ async def _beyond_ascii(shop: Shop, recipient: Recipient, *, headers_only: bool)
         content.close()
 
 
-def _settle(shop: Shop, link: Link, job: Job, started: int) -> None:
+def _settle(store: QueueStore, clock: Clock, settling: Settling, link: Link, job: Job, started: int) -> None:
     """Verdicts from outcomes; recipients with the same outcome share its values."""
-    ended = shop.clock.monotonic()
-    now = shop.clock.now()
-    may_expire = shop.store.may_expire()
+    ended = clock.monotonic()
+    now = clock.now()
+    may_expire = store.may_expire()
     attempts: dict[Phase, Attempt] = {}
     settlements: list[Settlement] = []
     asked = ""
@@ -199,23 +201,25 @@ def _settle(shop: Shop, link: Link, job: Job, started: int) -> None:
         verdict = verdict_on(recipient, outcome, attempt, job.hop.policy.schedule, now, may_expire=may_expire)
         settlements.append(Settlement(recipient=recipient, verdict=verdict))
         asked += recipient.dsn
-    if "SUCCESS" in asked and shop.notifier is not None:
-        settlements = _settle_reported(shop, link, job.hop.policy.lmtp, settlements)
-    shop.record(settlements)
+    if "SUCCESS" in asked and settling.notifier is not None:
+        settlements = _settle_reported(settling, link, job.hop.policy.lmtp, settlements)
+    settling.record(settlements)
 
 
-def _settle_reported(shop: Shop, link: Link, final: bool, settlements: list[Settlement]) -> list[Settlement]:
-    """Settle those on whose delivery the sender wants a report that the next hop will not make (RFC 3461,
-    5.2.3); gives the others."""
+def _settle_reported(
+    settling: Settling, link: Link, final: bool, settlements: list[Settlement]
+) -> list[Settlement]:
+    """Settle recipients on whose delivery the sender wants a report that the next hop does not make
+    (RFC 3461, 5.2.3); returns the others."""
     if "DSN" in link.smtp.extensions:
         return settlements
-    told = [
+    reported = [
         each
         for each in settlements
         if isinstance(each.verdict, Delivered) and "SUCCESS" in notify_of(each.recipient.dsn)
     ]
-    shop.report(told, lambda notifier, some: notifier.delivered(some, final))
-    return [each for each in settlements if not any(each is one for one in told)]
+    settling.report(reported, lambda notifier, some: notifier.delivered(some, final))
+    return [each for each in settlements if not any(each is one for one in reported)]
 
 
 def _stale(smtp: SmtpClient) -> bool:

@@ -26,17 +26,22 @@ from mqcd.core.errors import (
     TlsFilesUnusable,
 )
 from mqcd.core.model import Attempt, Phase
+from mqcd.core.ports import Dialer, Observer, Resolver
 from mqcd.core.reply import Reply
 from mqcd.deliver.connection.link import Link
 from mqcd.deliver.connection.options import client_for, options_for
-from mqcd.deliver.connection.shop import Shop
+from mqcd.deliver.connection.timers import Sweep
+from mqcd.deliver.connection.tls_failures import TlsFailures
 from mqcd.deliver.routing.policy import Hop, sources_for
 from mqcd.deliver.routing.routing import Destination, order, unfit
 from mqcd.deliver.smtp.exchange import Options
 from mqcd.deliver.smtp.states import State
+from mqcd.deliver.terms import Terms
 
 MAX_ADDRESSES = 5
 """Addresses that one attempt tries at most (RFC 5321, 5.1 asks for two)."""
+
+_SILENT_MS = 60_000
 
 _log = logging.getLogger("mqcd.deliver")
 
@@ -77,63 +82,166 @@ class _Road:
     zone: str
 
 
-async def connect(shop: Shop, hop: Hop, turn: int) -> Link | NoHost:
-    """A link in state READY, or why there is none. `turn` lets equal hosts, and equal own addresses, take
-    the lead in turns."""
-    destination = hop.destination
-    missing = NoHost(
-        reply=Reply(
-            code=451 if destination.relay else 550,
-            status="4.4.4" if destination.relay else "5.4.4",
-            text=f"no host of {destination.name} has an address",
-        ),
-        phase=Phase.ROUTE,
-    )
-    worst = missing
-    tried = 0
-    for host in order(destination, turn):
-        addresses = await _look_up(shop, destination, host)
-        if isinstance(addresses, NoHost):
-            # What may be better later goes before what never will, and what was tried before both.
-            if worst is missing or (worst.phase is Phase.ROUTE and addresses.reply.code < 500):
-                worst = addresses
-            if addresses.loops:
+class Connector:
+    """One per deliverer."""
+
+    def __init__(
+        self, terms: Terms, resolver: Resolver, dialer: Dialer, observer: Observer, sweep: Sweep
+    ) -> None:
+        self._terms = terms
+        self._clock = terms.clock
+        self._resolver = resolver
+        self.dialer = dialer
+        self._observer = observer
+        self._sweep = sweep
+        self._tls_failures = TlsFailures(terms.clock)
+        self._named = 0
+        """Connections named so far, counted from when the first one was."""
+        self._silent_until = 0
+        """Until when a shortage is not logged again, monotonic ms."""
+
+    async def connect(self, hop: Hop, turn: int) -> Link | NoHost:
+        """A link in state READY, or why there is none. `turn` lets equal hosts, and equal own addresses, take
+        the lead in turns."""
+        destination = hop.destination
+        missing = NoHost(
+            reply=Reply(
+                code=451 if destination.relay else 550,
+                status="4.4.4" if destination.relay else "5.4.4",
+                text=f"no host of {destination.name} has an address",
+            ),
+            phase=Phase.ROUTE,
+        )
+        worst = missing
+        tried = 0
+        for host in order(destination, turn):
+            addresses = await self._look_up(destination, host)
+            if isinstance(addresses, NoHost):
+                # What may be better later goes before what never will, and what was tried before both.
+                if worst is missing or (worst.phase is Phase.ROUTE and addresses.reply.code < 500):
+                    worst = addresses
+                if addresses.loops:
+                    break
+                continue
+            for address in addresses:
+                if tried == MAX_ADDRESSES:
+                    return worst
+                found = await self._reach(hop, host, address, turn)
+                if isinstance(found, Link) or found.shortage:
+                    return found
+                # An address of a family that its zone has none of was not tried.
+                tried += bool(found.session)
+                if _telling(found) >= _telling(worst):
+                    worst = found
+        return worst
+
+    def log_shortage(self, reply: Reply) -> None:
+        """Log that this machine has no room for a connection, at most once a minute."""
+        now = self._clock.monotonic()
+        if now >= self._silent_until:
+            self._silent_until = now + _SILENT_MS
+            _log.warning("%s; mail waits, and no destination is suspended for it", reply.text)
+
+    def _new_session(self) -> str:
+        """A name for a connection in the log; no two runs give the same one."""
+        # Runs begin at different times, and connections are not opened by thousands a second.
+        self._named = self._named + 1 if self._named else self._clock.now()
+        return f"out-{self._named:x}"
+
+    async def _look_up(self, destination: Destination, host: str) -> Sequence[str] | NoHost:
+        """The addresses of a host that may be tried, none where it has none; or why they are unknown."""
+        try:
+            found = await self._resolver.addresses(host)
+        except NameNotFound:
+            return ()
+        except ResolveFailed as error:
+            reply = Reply(code=451, status="4.4.3", text=f"no answer from DNS: {error}")
+            return NoHost(
+                reply=reply, phase=Phase.ROUTE, host=host, shortage=isinstance(error, LookupShortage)
+            )
+        if not found or destination.relay or self._terms.settings.local_mx:
+            return found
+        whys = {address: unfit(address) for address in found}
+        own = [address for address, why in whys.items() if not why and self.dialer.is_own(address)]
+        if not own and (fit := [address for address, why in whys.items() if not why]):
+            return fit
+        # Hosts that are preferred no more than this machine would only send it back (RFC 5321, 5.1).
+        address, why = (own[0], "own") if own else next(iter(whys.items()))
+        text = f"{host} [{address}] is no address to send mail to: {why}"
+        return NoHost(
+            reply=Reply(code=550, status="5.4.6", text=text), phase=Phase.ROUTE, host=host, loops=bool(own)
+        )
+
+    async def _reach(self, hop: Hop, host: str, address: str, turn: int) -> Link | NoHost:
+        """One address, from the first of our own that can be used."""
+        policy = hop.policy
+        sources = sources_for(policy.sources, address, turn)
+        text = f"zone {policy.zone} has no address of its own to reach {host} [{address}] from"
+        reply = Reply(code=451, status="4.4.1", text=text)
+        found: Link | NoHost = NoHost(reply=reply, phase=Phase.CONNECT, host=host, address=address)
+        for source in sources:
+            found = await self._reach_from(hop, host, address, source)
+            if isinstance(found, Link) or not found.ours:
                 break
-            continue
-        for address in addresses:
-            if tried == MAX_ADDRESSES:
-                return worst
-            found = await _reach(shop, hop, host, address, turn)
-            if isinstance(found, Link) or found.shortage:
-                return found
-            # An address of a family that its zone has none of was not tried.
-            tried += bool(found.session)
-            if _telling(found) >= _telling(worst):
-                worst = found
-    return worst
-
-
-async def _look_up(shop: Shop, destination: Destination, host: str) -> Sequence[str] | NoHost:
-    """The addresses of a host that may be tried, none where it has none; or why they are not to be had."""
-    try:
-        found = await shop.resolver.addresses(host)
-    except NameNotFound:
-        return ()
-    except ResolveFailed as error:
-        reply = Reply(code=451, status="4.4.3", text=f"no answer from DNS: {error}")
-        return NoHost(reply=reply, phase=Phase.ROUTE, host=host, shortage=isinstance(error, LookupShortage))
-    if not found or destination.relay or shop.settings.local_mx:
         return found
-    whys = {address: unfit(address) for address in found}
-    own = [address for address, why in whys.items() if not why and shop.dialer.is_own(address)]
-    if not own and (fit := [address for address, why in whys.items() if not why]):
-        return fit
-    # Hosts that are preferred no more than this machine would only send it back (RFC 5321, 5.1).
-    address, why = (own[0], "own") if own else next(iter(whys.items()))
-    text = f"{host} [{address}] is no address to send mail to: {why}"
-    return NoHost(
-        reply=Reply(code=550, status="5.4.6", text=text), phase=Phase.ROUTE, host=host, loops=bool(own)
-    )
+
+    async def _reach_from(self, hop: Hop, host: str, address: str, source: str) -> Link | NoHost:
+        """In clear where TLS may be done without and does not work."""
+        usual = self._terms.settings.client
+        client = client_for(usual, address) if usual.remotenets else usual
+        options = options_for(client, usual, hop)
+        opportunistic = options.tls is TlsPolicy.MAY and not options.implicit_tls and not options.checked
+        if opportunistic and address in self._tls_failures:
+            options, opportunistic = replace(options, tls=TlsPolicy.NONE), False
+        road = _Road(hop.destination, client, host, address, source, hop.policy.zone)
+        found = await self._try(road, options)
+        if opportunistic and isinstance(found, NoHost) and _tls_failed(found):
+            _log.info(
+                "TLS with %s [%s] does not work, so mail goes in clear: %s",
+                *(host, address, found.reply.text),
+                extra={"session": found.session},
+            )
+            self._tls_failures.note(address)
+            found = await self._try(road, replace(options, tls=TlsPolicy.NONE))
+        return found
+
+    async def _try(self, road: _Road, options: Options) -> Link | NoHost:
+        link = Link(road.client, self._clock, options, road.host, road.address, self._new_session())
+        self._sweep.add(link)
+        found: Link | NoHost | None = None
+        try:
+            found = await self._open(road, link)
+        finally:
+            if found is not link:
+                link.leave()
+                self._sweep.discard(link)
+        return found
+
+    async def _open(self, road: _Road, link: Link) -> Link | NoHost:
+        destination, host, address = road.destination, road.host, road.address
+        try:
+            await link.open(self.dialer, destination.port, road.source)
+        except LocalShortage as error:
+            # No failure of the destination: an observer that counts failures would find all of them dead.
+            return _short(link, error, Phase.CONNECT)
+        except ConnectFailed as error:
+            self._observer.connect_failed(self._clock.now(), _attempted(road, link), str(error))
+            reply = Reply(code=451, status="4.4.1", text=f"no connection to {host} [{address}]: {error}")
+            return _failed(link, reply, Phase.CONNECT, ours=isinstance(error, SourceUnavailable))
+        self._observer.connected(self._clock.now(), _attempted(road, link))
+        try:
+            state = await link.greet()
+        except LocalShortage as error:
+            return _short(link, error, Phase.TLS)
+        except TlsFilesUnusable as error:
+            return _failed(link, Reply(code=451, status="4.3.5", text=str(error)), Phase.TLS)
+        except ConnectFailed as error:
+            reply = Reply(code=451, status="4.7.5", text=f"{error}; {host} [{address}]")
+            return _failed(link, reply, Phase.TLS)
+        if state is State.READY:
+            return link
+        reply = link.smtp.end or Reply(code=451, status="4.4.2", text="session ended")
+        return _failed(link, reply, link.phase)
 
 
 def _telling(found: NoHost) -> int:
@@ -141,85 +249,10 @@ def _telling(found: NoHost) -> int:
     return {Phase.ROUTE: 0, Phase.CONNECT: 1}.get(found.phase, 2)
 
 
-async def _reach(shop: Shop, hop: Hop, host: str, address: str, turn: int) -> Link | NoHost:
-    """One address, from the first of our own that can be used."""
-    policy = hop.policy
-    sources = sources_for(policy.sources, address, turn)
-    text = f"zone {policy.zone} has no address of its own to reach {host} [{address}] from"
-    reply = Reply(code=451, status="4.4.1", text=text)
-    found: Link | NoHost = NoHost(reply=reply, phase=Phase.CONNECT, host=host, address=address)
-    for source in sources:
-        found = await _reach_from(shop, hop, host, address, source)
-        if isinstance(found, Link) or not found.ours:
-            break
-    return found
-
-
-async def _reach_from(shop: Shop, hop: Hop, host: str, address: str, source: str) -> Link | NoHost:
-    """In clear where TLS may be done without and does not work."""
-    usual = shop.settings.client
-    client = client_for(usual, address) if usual.remotenets else usual
-    options = options_for(client, usual, hop)
-    opportunistic = options.tls is TlsPolicy.MAY and not options.implicit_tls and not options.checked
-    if opportunistic and address in shop.tls_failures:
-        options, opportunistic = replace(options, tls=TlsPolicy.NONE), False
-    road = _Road(hop.destination, client, host, address, source, hop.policy.zone)
-    found = await _try(shop, road, options)
-    if opportunistic and isinstance(found, NoHost) and _tls_failed(found):
-        _log.info(
-            "TLS with %s [%s] does not work, so mail goes in clear: %s",
-            *(host, address, found.reply.text),
-            extra={"session": found.session},
-        )
-        shop.tls_failures.note(address)
-        found = await _try(shop, road, replace(options, tls=TlsPolicy.NONE))
-    return found
-
-
 def _tls_failed(found: NoHost) -> bool:
     """Whether TLS does not work there. Somebody's tampering with its beginning (4.7.0) is another matter, and
     so are files of our own (4.3.5, or a shortage)."""
     return found.phase is Phase.TLS and found.reply.status not in ("4.7.0", "4.3.5") and not found.shortage
-
-
-async def _try(shop: Shop, road: _Road, options: Options) -> Link | NoHost:
-    link = Link(road.client, shop.clock, options, road.host, road.address, shop.new_session())
-    shop.sweep.add(link)
-    found: Link | NoHost | None = None
-    try:
-        found = await _open(shop, road, link)
-    finally:
-        if found is not link:
-            link.leave()
-            shop.sweep.discard(link)
-    return found
-
-
-async def _open(shop: Shop, road: _Road, link: Link) -> Link | NoHost:
-    destination, host, address = road.destination, road.host, road.address
-    try:
-        await link.open(shop.dialer, destination.port, road.source)
-    except LocalShortage as error:
-        # No failure of the destination: an observer that counts failures would find all of them dead.
-        return _short(link, error, Phase.CONNECT)
-    except ConnectFailed as error:
-        shop.observer.connect_failed(shop.clock.now(), _told(road, link), str(error))
-        reply = Reply(code=451, status="4.4.1", text=f"no connection to {host} [{address}]: {error}")
-        return _failed(link, reply, Phase.CONNECT, ours=isinstance(error, SourceUnavailable))
-    shop.observer.connected(shop.clock.now(), _told(road, link))
-    try:
-        state = await link.greet()
-    except LocalShortage as error:
-        return _short(link, error, Phase.TLS)
-    except TlsFilesUnusable as error:
-        return _failed(link, Reply(code=451, status="4.3.5", text=str(error)), Phase.TLS)
-    except ConnectFailed as error:
-        reply = Reply(code=451, status="4.7.5", text=f"{error}; {host} [{address}]")
-        return _failed(link, reply, Phase.TLS)
-    if state is State.READY:
-        return link
-    reply = link.smtp.end or Reply(code=451, status="4.4.2", text="session ended")
-    return _failed(link, reply, link.phase)
 
 
 def _short(link: Link, error: LocalShortage, phase: Phase) -> NoHost:
@@ -241,7 +274,7 @@ def _failed(link: Link, reply: Reply, phase: Phase, *, ours: bool = False) -> No
     )
 
 
-def _told(road: _Road, link: Link) -> Attempt:
+def _attempted(road: _Road, link: Link) -> Attempt:
     """What observers hear of a connection, opened or not."""
     return Attempt(
         destination=road.destination.name,

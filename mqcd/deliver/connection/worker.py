@@ -12,17 +12,22 @@ import logging
 from collections.abc import Callable
 
 from mqcd.core.model import Attempt, Phase
+from mqcd.core.ports import QueueStore
 from mqcd.core.reply import Reply
 from mqcd.core.spid import format_spid
 from mqcd.deliver.connection.attempt import End, transact
-from mqcd.deliver.connection.connecting import NoHost, connect
+from mqcd.deliver.connection.connecting import Connector, NoHost
 from mqcd.deliver.connection.link import Link
-from mqcd.deliver.connection.shop import Shop
-from mqcd.deliver.connection.verdicts import BROKEN, INTERNAL, failure, feedback_of
+from mqcd.deliver.connection.timers import Sweep
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Lane
+from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.lanes.window import Feedback
+from mqcd.deliver.recording import Recorder
+from mqcd.deliver.settling import Settling
 from mqcd.deliver.smtp.exchange import Outcome
+from mqcd.deliver.terms import Terms
+from mqcd.deliver.verdicts import BROKEN, INTERNAL, failure, feedback_of
 
 SHORTAGE_MS = 10_000
 """After which mail is tried again that this machine could open no connection for."""
@@ -30,28 +35,42 @@ SHORTAGE_MS = 10_000
 _log = logging.getLogger("mqcd.deliver")
 
 
-class Session:
+class Worker:
     """A connection of `lane`, from its first job on. `run` is its task's whole life."""
 
     def __init__(
         self,
-        shop: Shop,
         lane: Lane,
         job: Job,
         *,
         turn: int,
-        idle: dict[str, list[Session]],
+        terms: Terms,
+        table: LaneTable,
+        store: QueueStore,
+        recorder: Recorder,
+        settling: Settling,
+        connector: Connector,
+        sweep: Sweep,
+        idle: dict[str, list[Worker]],
         changed: Callable[[], None],
     ) -> None:
-        self._shop = shop
+        """`turn`: see `Connector.connect`. `idle`: by lane, the workers without a job."""
         self.lane = lane
         self._job: Job | None = job
         self._turn = turn
+        self._terms = terms
+        self._clock = terms.clock
+        self._table = table
+        self._store = store
+        self._recorder = recorder
+        self._settling = settling
+        self._connector = connector
+        self._sweep = sweep
         self._idle = idle
         self._changed = changed
         self._link: Link | None = None
-        self._got_through = False
-        self.began = shop.clock.monotonic()
+        self._handshaken = False
+        self.began = self._clock.monotonic()
         """When the attempt at hand began."""
         self._task: asyncio.Task[None] | None = None
         self._taken_back = False
@@ -95,7 +114,7 @@ class Session:
         waiting = self._idle.get(self.lane.name, [])
         if self in waiting:
             waiting.remove(self)
-            self._shop.table.slots.left(self.lane)
+            self._table.slots.left(self.lane)
             self._offer.set_result(None)
 
     async def run(self) -> None:
@@ -123,26 +142,25 @@ class Session:
                 self._job = None
                 self._again(job)
                 break
-            self.began = self._shop.clock.monotonic()
-            end = await transact(self._shop, self._link, job, self._is_last(self._link))
+            self.began = self._clock.monotonic()
+            end = await self._transact(self._link, job)
             self._job = None
             _AFTER[end](self, job)
             if end is not End.KEPT:
                 break
-            if self._shop.settler.crowded or self._shop.settler.paused:
-                await self._shop.settler.room()
+            if self._recorder.crowded or self._recorder.paused:
+                await self._recorder.room()
             self._job = await self._next_job()
         if self._link is not None:
             await self._link.quit()
 
     async def _connect(self, job: Job) -> bool:
-        shop = self._shop
-        started = shop.clock.monotonic()
-        found = await connect(shop, job.hop, self._turn)
+        started = self._clock.monotonic()
+        found = await self._connector.connect(job.hop, self._turn)
         if isinstance(found, Link):
             self._link = found
-            self._got_through = True
-            shop.table.opened(self.lane)
+            self._handshaken = True
+            self._table.opened(self.lane)
             return True
         self._job = None
         self._unreachable(job, found, started)
@@ -158,10 +176,10 @@ class Session:
         if found.shortage:
             self._no_room(job, found.reply)
             return
-        now = self._shop.clock.monotonic()
+        now = self._clock.monotonic()
         if self.lane.working and found.phase in (Phase.CONNECT, Phase.GREETING) and not found.reply.permanent:
-            self._shop.give(self._shop.table.failed(self.lane, now, found.reply))
-            self._shop.table.put_back(self.lane, job)
+            self._settling.give(self._table.failed(self.lane, now, found.reply))
+            self._table.put_back(self.lane, job)
             return
         attempt = Attempt(
             destination=job.hop.destination.name,
@@ -174,73 +192,71 @@ class Session:
             connect_ms=found.connect_ms,
             attempt_ms=now - started - found.connect_ms,
             session=found.session,
-            at=self._shop.clock.now(),
+            at=self._clock.now(),
         )
         outcome = failure(found.reply, found.phase)
         if found.reply.permanent:
             self._settle_all(job, outcome, attempt)
             return
-        give = self._shop.table.failed(self.lane, now, found.reply)
+        give = self._table.failed(self.lane, now, found.reply)
         self._settle_all(job, outcome, attempt, self.lane.comes_back(now))
-        self._shop.give(give)
+        self._settling.give(give)
 
     def _no_room(self, job: Job, reply: Reply) -> None:
         """Nobody was asked: no verdict, no attempt, and nothing against the destination."""
-        shop = self._shop
-        shop.shortage(reply)
-        shop.settler.park(job.recipients, shop.clock.now() + SHORTAGE_MS)
+        self._connector.log_shortage(reply)
+        self._settling.park(job.recipients, SHORTAGE_MS)
 
     async def _next_job(self) -> Job | None:
-        shop = self._shop
-        if shop.stopping or self._link is None or self._worn(self._link):
+        if self._terms.stopping or self._link is None or self._worn(self._link):
             return None
-        job = shop.table.next_job(self.lane, shop.clock.monotonic())
-        idle_ms = shop.settings.maxidletime
-        if job is not None or not idle_ms or not shop.table.keep(self.lane):
+        job = self._table.next_job(self.lane, self._clock.monotonic())
+        idle_ms = self._terms.settings.maxidletime
+        if job is not None or not idle_ms or not self._table.keep(self.lane):
             return job
         self._offer = asyncio.get_running_loop().create_future()
         self._idle.setdefault(self.lane.name, []).append(self)
-        self.deadline = shop.clock.monotonic() + idle_ms
-        if shop.settings.maxconntime:
-            self.deadline = min(self.deadline, self._link.opened + shop.settings.maxconntime)
-        shop.sweep.add(self)
+        self.deadline = self._clock.monotonic() + idle_ms
+        if self._terms.settings.maxconntime:
+            self.deadline = min(self.deadline, self._link.opened + self._terms.settings.maxconntime)
+        self._sweep.add(self)
         self._changed()
         try:
             return await self._offer
         finally:
-            shop.sweep.discard(self)
+            self._sweep.discard(self)
 
     def _worn(self, link: Link) -> bool:
-        settings = self._shop.settings
-        old = 0 < settings.maxconntime <= self._shop.clock.monotonic() - link.opened
+        settings = self._terms.settings
+        old = 0 < settings.maxconntime <= self._clock.monotonic() - link.opened
         return old or 0 < settings.maxmessages <= link.transactions
 
-    def _is_last(self, link: Link) -> bool:
-        limit = self._shop.settings.maxmessages
-        return 0 < limit <= link.transactions + 1
+    async def _transact(self, link: Link, job: Job) -> End:
+        limit = self._terms.settings.maxmessages
+        last = 0 < limit <= link.transactions + 1
+        return await transact(self._store, self._clock, self._settling, link, job, last=last)
 
     # ------------------------------------------------------------ after a transaction, see _AFTER
 
     def _went_through(self, job: Job) -> None:
-        now = self._shop.clock.monotonic()
+        now = self._clock.monotonic()
         feedback = Feedback.NEUTRAL if self._link is None else feedback_of(self._link.smtp.outcomes)
-        self._shop.table.went_through(self.lane, now, now - self.began, feedback)
+        self._table.went_through(self.lane, now, now - self.began, feedback)
 
     def _broke(self, job: Job) -> None:
         end = None if self._link is None else self._link.smtp.end
-        now = self._shop.clock.monotonic()
-        self._shop.give(self._shop.table.broke(self.lane, now, end or BROKEN))
+        now = self._clock.monotonic()
+        self._settling.give(self._table.broke(self.lane, now, end or BROKEN))
 
     def _again(self, job: Job) -> None:
-        self._shop.table.put_back(self.lane, job)
+        self._table.put_back(self.lane, job)
 
     def _no_store(self, job: Job) -> None:
-        self._shop.settler.park(job.recipients, 0)
+        self._settling.park(job.recipients)
 
     def _no_content(self, job: Job) -> None:
         """Never a verdict: an unreadable content says nothing about the recipient, so it waits."""
-        shop = self._shop
-        shop.settler.park(job.recipients, shop.clock.now() + shop.schedule.delays[0])
+        self._settling.park(job.recipients, self._terms.schedule.delays[0])
 
     # ------------------------------------------------------------ the end
 
@@ -248,10 +264,10 @@ class Session:
         """Cut short by a stop: who may have got the message is left to the store's next start."""
         if self._job is None or self.dot_sent:
             return
-        if self._taken_back and not self._shop.stopping:
-            self._shop.table.took_back(self.lane, self._job)
+        if self._taken_back and not self._terms.stopping:
+            self._table.took_back(self.lane, self._job)
         else:
-            self._shop.settler.park(self._job.recipients, 0)
+            self._settling.park(self._job.recipients)
 
     def _own_fault(self) -> None:
         job, self._job = self._job, None
@@ -261,29 +277,29 @@ class Session:
         }
         _log.exception("delivery to %s failed by an error of our own", self.lane.name, extra=about)
         if job is not None:
-            name, now = job.hop.destination.name, self._shop.clock.now()
+            name, now = job.hop.destination.name, self._clock.now()
             attempt = Attempt(destination=name, zone=job.hop.policy.zone, phase=Phase.CONNECT, at=now)
             self._settle_all(job, failure(INTERNAL, attempt.phase), attempt)
 
     def _settle_all(self, job: Job, outcome: Outcome, attempt: Attempt, within: int | None = None) -> None:
         begin = "" if job.begun else job.hop.destination.name
-        self._shop.settle_all(job.recipients, outcome, attempt, job.hop.policy.schedule, begin, within)
+        self._settling.settle_all(job.recipients, outcome, attempt, job.hop.policy.schedule, begin, within)
 
     def _leave(self) -> None:
         if self._link is not None:
             self._link.close()
-            self._shop.sweep.discard(self._link)
+            self._sweep.discard(self._link)
         if not self._idle.get(self.lane.name, True):
             del self._idle[self.lane.name]
-        self._shop.table.closed(self.lane, self._shop.clock.monotonic(), working=self._got_through)
+        self._table.closed(self.lane, self._clock.monotonic(), working=self._handshaken)
         self._changed()
 
 
-_AFTER: dict[End, Callable[[Session, Job], None]] = {
-    End.KEPT: Session._went_through,
-    End.OVER: Session._went_through,
-    End.BROKEN: Session._broke,
-    End.STALE: Session._again,
-    End.STORE: Session._no_store,
-    End.CONTENT: Session._no_content,
+_AFTER: dict[End, Callable[[Worker, Job], None]] = {
+    End.KEPT: Worker._went_through,
+    End.OVER: Worker._went_through,
+    End.BROKEN: Worker._broke,
+    End.STALE: Worker._again,
+    End.STORE: Worker._no_store,
+    End.CONTENT: Worker._no_content,
 }

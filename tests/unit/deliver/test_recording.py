@@ -9,7 +9,7 @@ import pytest
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Recipient
-from mqcd.deliver.recording import PARKED_AT_ONCE, RETRY_MS, Settler
+from mqcd.deliver.recording import PARKED_AT_ONCE, RETRY_MS, Recorder
 from mqcd.stores.memory import MemoryStore
 from tests.contract.mail import Post
 from tests.fakes.clock import FakeClock
@@ -51,7 +51,7 @@ async def test_each_part_of_a_park_waits_for_the_one_before(fails: bool) -> None
     await post.send(*(f"u{number}@example.org" for number in range(MANY)))
     claimed = await post.claim_all(step=MANY)
     released: list[int] = []
-    settler = Settler(store, clock, released.append, lambda: None)
+    settler = Recorder(store, clock, released.append, lambda: None)
     until = clock.now() + 60_000
     settler.park(claimed, until)
     store.fails = fails
@@ -80,7 +80,7 @@ async def test_a_stop_leaves_unbegun_parts_to_the_next_start() -> None:
     await store.open()
     post = Post(store, clock)
     await post.send(*(f"u{number}@example.org" for number in range(MANY)))
-    settler = Settler(store, clock, lambda _: None, lambda: None)
+    settler = Recorder(store, clock, lambda _: None, lambda: None)
     settler.park(await post.claim_all(step=MANY), 0)
     settler.close()
     store.gate.set_result(None)

@@ -612,7 +612,7 @@ async def test_an_error_of_our_own_costs_one_deferral_and_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     kit = Kit()
-    kit.deliverer._shop.dialer = BrokenDialer({"192.0.2.1": Peer})
+    kit.deliverer._connector.dialer = BrokenDialer({"192.0.2.1": Peer})
     async with kit:
         [recipient] = await kit.submit("to@example.com")
         await kit.heard(Verb.DEFERRED)

@@ -1,0 +1,117 @@
+"""All workers of one deliverer: starts them, hands them jobs, takes attempts back, ends them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from mqcd.core.ports import QueueStore
+from mqcd.deliver.connection.connecting import Connector
+from mqcd.deliver.connection.timers import Sweep
+from mqcd.deliver.connection.worker import Worker
+from mqcd.deliver.lanes.jobs import Job
+from mqcd.deliver.lanes.lane import TRIAL_MS, Start
+from mqcd.deliver.lanes.scheduling import STUCK_MS, LaneTable
+from mqcd.deliver.recording import Recorder
+from mqcd.deliver.settling import Settling
+from mqcd.deliver.terms import Terms
+
+
+class Pool:
+    """One per deliverer; calls `changed` when a connection has become free."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        table: LaneTable,
+        store: QueueStore,
+        recorder: Recorder,
+        settling: Settling,
+        connector: Connector,
+        sweep: Sweep,
+        changed: Callable[[], None],
+    ) -> None:
+        self._clock = terms.clock
+        self._table = table
+        self._workers: dict[Worker, asyncio.Task[None]] = {}
+        self._idle: dict[str, list[Worker]] = {}
+        self._turns: Counter[str] = Counter()
+        """By zone: connections opened, so that its own addresses take turns whatever others do."""
+        self._review_at = 0
+        self._make = partial(
+            Worker,
+            terms=terms,
+            table=table,
+            store=store,
+            recorder=recorder,
+            settling=settling,
+            connector=connector,
+            sweep=sweep,
+            idle=self._idle,
+            changed=changed,
+        )
+
+    def dispatch(self) -> None:
+        """Start what the table says; where connections are scarce, end idle ones and take attempts back."""
+        for start in self._table.dispatch(self._clock.monotonic()):
+            if start.reuse:
+                self._idle[start.lane.name].pop().hand(start.job)
+            else:
+                self._open(start)
+        if self._table.slots.scarce:
+            for worker in self._idling():
+                if self._table.slots.others_wait(worker.lane):
+                    worker.expire()
+            self._take_back()
+
+    def at_work(self) -> Iterator[tuple[Job, int]]:
+        """Jobs that are being tried, and since when."""
+        return (each for worker in self._workers if (each := worker.at_work) is not None)
+
+    async def end(self, grace_ms: int) -> None:
+        """Close idle connections, let attempts end within `grace_ms`, then cut them off."""
+        for worker in self._idling():
+            worker.expire()
+        if not self._workers:
+            return
+        ends = asyncio.ensure_future(asyncio.wait(tuple(self._workers.values())))
+        timer = asyncio.ensure_future(self._clock.sleep(grace_ms))
+        await asyncio.wait([ends, timer], return_when=asyncio.FIRST_COMPLETED)
+        ends.cancel()
+        timer.cancel()
+        left = tuple(self._workers.values())
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+
+    def _idling(self) -> list[Worker]:
+        return [worker for group in self._idle.values() for worker in group]
+
+    def _open(self, start: Start) -> None:
+        zone = start.lane.hop.policy.zone
+        self._turns[zone] += 1
+        worker = self._make(start.lane, start.job, turn=self._turns[zone])
+        task = asyncio.get_running_loop().create_task(worker.run())
+        self._workers[worker] = task
+        task.add_done_callback(lambda _: self._workers.pop(worker, None))
+
+    def _take_back(self) -> None:
+        """Take back attempts at destinations that do not answer, where others wait for their connections: the
+        last ones that were begun, so that those before them come to an end."""
+        now = self._clock.monotonic()
+        if now < self._review_at:
+            return
+        self._review_at = now + STUCK_MS
+        self._table.review(now)
+        if not (count := self._table.slots.overdrawn):
+            return
+        lasting = [
+            worker
+            for worker in self._workers
+            if worker.lane.doubted and worker.may_be_taken_back and now - worker.began > TRIAL_MS
+        ]
+        for worker in sorted(lasting, key=lambda each: each.began, reverse=True)[:count]:
+            worker.take_back()

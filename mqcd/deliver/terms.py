@@ -1,0 +1,49 @@
+"""What holds for delivery now: its settings, and where it is between start and stop."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from mqcd.config.settings import DeliverSettings
+from mqcd.core.ports import Clock
+from mqcd.core.schedule import RetrySchedule
+from mqcd.deliver.lanes.lane import Bounds
+
+_log = logging.getLogger("mqcd.deliver")
+
+
+@dataclass(slots=True, kw_only=True)
+class Terms:
+    """One per deliverer, which alone writes to it."""
+
+    settings: DeliverSettings
+    schedule: RetrySchedule
+    clock: Clock
+    started: int = 0
+    """When delivery began, monotonic ms."""
+    stopping: bool = False
+    """Nothing new is started."""
+
+    @property
+    def uptime(self) -> int:
+        """For how long delivery has run, ms."""
+        return self.clock.monotonic() - self.started
+
+
+def bounds_of(settings: DeliverSettings, most_connections: int) -> Bounds:
+    """What bounds the lane table; the process has descriptors for `most_connections`, 0 = for all."""
+    connections = settings.maxconnections
+    if 0 < most_connections < connections:
+        _log.warning(
+            "maxconnections is %d, and the descriptor limit leaves room for %d: raise it (LimitNOFILE=)",
+            *(connections, most_connections),
+        )
+        connections = most_connections
+    return Bounds(
+        queuecache=settings.queuecache,
+        maxconnections=connections,
+        maxrecips=settings.maxrecips,
+        zone_rates={zone.name: zone.rate for zone in settings.zones if zone.rate is not None},
+        sender_rates={sender.match: sender.rate for sender in settings.senders},
+    )
