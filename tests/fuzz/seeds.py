@@ -15,7 +15,7 @@ from mqcd.config.settings import JournalSettings
 from mqcd.core.model import Origin, Reported, Settlement, Verdict
 from mqcd.disk.file_window import Window
 from mqcd.queue.format import frame, segment_header
-from mqcd.queue.wal.replay import Walk
+from mqcd.queue.wal.scan import Walk
 from mqcd.queue.wal.segments import Segment
 from tests.contract.harness import HOUR
 from tests.contract.mail import bounced, deferred, delivered, expired

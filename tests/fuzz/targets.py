@@ -23,7 +23,8 @@ from mqcd.queue.format import frame, record, segment_header, verdict
 from mqcd.queue.format.transitions import entries, submissions
 from mqcd.queue.manifest import log as manifest
 from mqcd.queue.reading.live_index import LiveIndex
-from mqcd.queue.wal.replay import Replay, Walk, read_tail
+from mqcd.queue.wal.live_entries import LiveEntries
+from mqcd.queue.wal.scan import Walk, read_tail
 from mqcd.queue.wal.segments import Segment
 
 PATH = Path("fuzzed")
@@ -139,9 +140,9 @@ def _segment(data: bytes, head: segment_header.SlotHeader) -> None:
     for last in (True, False):
         found = Segment(head, PATH)
         found.end = len(data)
-        replay = Replay()
+        replay = LiveEntries()
         replay.read(disk, found, last=last)
-        for entry in replay.settle_in({found.number: found}):
+        for entry in replay.entries({found.number: found}):
             assert entry.offset + entry.length <= len(data)
         census = LiveIndex()
         read = Segment(head, PATH)

@@ -24,7 +24,7 @@ from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.spool.silos import Silos
 from mqcd.queue.store import ClusterStore
 from mqcd.queue.wal.chain import find_chain
-from mqcd.queue.wal.replay import Replay
+from mqcd.queue.wal.live_entries import LiveEntries
 from mqcd.queue.workers import Workers
 
 
@@ -112,7 +112,7 @@ async def owned(
         if state is None:
             raise StoreDamaged(f"{path} is missing. Run `mqcd fsck`.")
         chain = find_chain(disk, root / "journal", state)
-        replay = Replay()
+        replay = LiveEntries()
         for segment in chain:
             replay.read(disk, segment, last=segment is chain[-1])
         # Not entries alone: it also tells what was taken from clusters, and of events in no file yet.

@@ -18,7 +18,7 @@ from mqcd.disk.durable import Disk
 from mqcd.disk.file_window import Window
 from mqcd.eventlog.files import Source, events_path
 from mqcd.queue.events.lines import EventText
-from mqcd.queue.wal.replay import Walk
+from mqcd.queue.wal.scan import Walk
 from mqcd.queue.wal.segments import Segment
 
 _LINES = 1000

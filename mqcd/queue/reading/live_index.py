@@ -1,8 +1,8 @@
-"""Who has their home in the journal, in five octets for each entry of a segment.
+"""Which records have their home in the journal, in five octets for each entry of a segment.
 
-Readers of the queue count so: however many recipients the journal holds, they remember only where each
-unfinished one's record line stands, and read the lines when they are wanted. (A start needs more of each
-recipient, and builds entries instead: `mqcd.queue.wal.replay`.) Damage is noted and passed over.
+Readers of the queue keep this index: of each unfinished recipient in the journal they remember only where its
+record line stands, and read the line when it is wanted. (Recovery needs more of each recipient, and builds
+entries: `mqcd.queue.wal.live_entries`.) Damage is noted and passed over.
 """
 
 from __future__ import annotations
@@ -16,77 +16,74 @@ from mqcd.core.errors import DecodeError, StoreBusy
 from mqcd.disk.durable import Disk
 from mqcd.disk.file_window import Window
 from mqcd.queue.format import segment_header
-from mqcd.queue.format.frame import (
-    ALIVE,
-    BEGUN,
-    IN_SPOOL,
-    Accepted,
-    Kind,
-    Locator,
-    Take,
-    read_begun,
-    read_take,
-)
-from mqcd.queue.format.transitions import entries, submissions
+from mqcd.queue.format.frame import Locator
 from mqcd.queue.manifest.log import ManifestState
-from mqcd.queue.wal.replay import Damage, Frame, walk_through
+from mqcd.queue.wal.fold import Fold
 from mqcd.queue.wal.segments import Segment
 
 MOVED_ON = "the queue has moved on while it was read; try again"
 _LINES = 500
-"""Lines that are given at a time."""
+"""Lines in one part of an iteration."""
 
 
-class Homes:
-    """The homes of one segment: an entry's ordinal is its place."""
+class SegmentIndex:
+    """The homes of one segment, indexed by ordinal. See `mqcd.queue.wal.fold.Homes`."""
 
-    __slots__ = ("_begun", "_contents", "_since", "_starts", "segment")
+    __slots__ = ("_begun", "_contents", "_last", "_since", "_starts", "segment")
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
         self._starts = array("I")
-        """Octet where the record line of each entry begins; 0 = nobody has their home there."""
+        """Octet where the record line of each entry begins; 0 = no record has its home there."""
         self._begun = bytearray()
         """Whether an attempt had begun, for each entry."""
         self._since = array("I")
         """Ordinals from which on contents lie elsewhere than before: recipients of a message share one."""
         self._contents = array("I")
         """Segment, offset, length of each of these."""
+        self._last: Locator | None = None
+        """The last of these."""
 
     def __len__(self) -> int:
         return len(self._starts) - self._starts.count(0)
 
-    def settle_in(self, ordinal: int, start: int, begun: bool, content: Locator) -> None:
-        """An entry becomes a home. Ordinals only grow: raises DecodeError where they do not."""
+    def place(self, ordinal: int, offset: int, line: bytes, content: Locator, begun: bool) -> None:
+        """See `Homes`. Ordinals only grow: raises DecodeError where they do not."""
         gap = ordinal - len(self._starts)
         # Each entry takes some octets, so there cannot be more of them than there are octets before this one.
-        if gap < 0 or ordinal > start:
+        if gap < 0 or ordinal > offset:
             raise DecodeError(f"ordinal {ordinal} cannot be here in segment {self.segment.number}")
         self._starts.frombytes(bytes(gap * self._starts.itemsize))
         self._begun += bytes(gap)
-        self._starts.append(start)
+        self._starts.append(offset)
         self._begun.append(begun)
-        if self._contents[-3:].tolist() != list(content):
+        if content != self._last:
+            self._last = content
             self._since.append(ordinal)
             self._contents.extend(content)
 
-    def leave(self, ordinal: int) -> None:
-        """A home is given up; there may have been none."""
-        if ordinal < len(self._starts):
-            self._starts[ordinal] = 0
+    def leave(self, ordinal: int) -> bool:
+        """See `Homes`."""
+        starts = self._starts
+        if ordinal >= len(starts) or not starts[ordinal]:
+            return False
+        starts[ordinal] = 0
+        return True
 
-    def begin(self, ordinal: int) -> None:
-        """An attempt for whoever lives there has begun."""
-        if ordinal < len(self._begun):
-            self._begun[ordinal] = True
+    def begin(self, ordinal: int) -> bool:
+        """See `Homes`."""
+        if ordinal >= len(self._begun):
+            return False
+        self._begun[ordinal] = True
+        return True
 
     def content(self, ordinal: int) -> Locator:
-        """Where the content of whoever lives there lies."""
+        """Where the content of the record at `ordinal` lies."""
         at = 3 * (bisect_right(self._since, ordinal) - 1)
         return Locator(*self._contents[at : at + 3])
 
     def lines(self, disk: Disk) -> Iterator[list[tuple[int, bytes, bool]]]:
-        """Ordinal, record line and whether an attempt had begun, of all, some at a time.
+        """Ordinal, record line and whether an attempt had begun, of all, in parts.
 
         Raises StoreBusy when the slot has been used anew since the segment was read.
         """
@@ -119,7 +116,7 @@ def _line_at(window: Window, start: int) -> bytes:
 
 
 def open_segment(disk: Disk, segment: Segment) -> int:
-    """A descriptor for one who has read the segment before. Raises StoreBusy when it is gone."""
+    """A descriptor of a segment that was read before. Raises StoreBusy when it is gone."""
     try:
         return disk.open(segment.path, os.O_RDONLY)
     except FileNotFoundError as error:
@@ -129,72 +126,23 @@ def open_segment(disk: Disk, segment: Segment) -> int:
 def check_same(disk: Disk, fd: int, segment: Segment) -> None:
     """Raises StoreBusy when the slot has been used anew since the segment was read.
 
-    To be asked after octets were read, for a segment's header is written before its frames.
+    Call it after octets were read, for a segment's header is written before its frames.
     """
     if segment_header.unpack(disk.pread(fd, segment_header.HEADER_SIZE, 0)) != segment.header:
         raise StoreBusy(MOVED_ON)
 
 
-class LiveIndex:
-    """What the frames of a chain of segments amount to, for one who reads."""
+class LiveIndex(Fold[SegmentIndex]):
+    """What the frames of a chain of segments amount to, for a reader."""
 
-    def __init__(self) -> None:
-        self.homes: dict[int, Homes] = {}
-        """By segment, the oldest first."""
-        self.takes: dict[str, Take] = {}
-        """Last state of each cluster that was taken from."""
-        self._taken: dict[str, int] = {}
-        """By cluster, the sequence behind that frame."""
-        self.damage: list[Damage] = []
+    def open(self, segment: Segment) -> SegmentIndex:
+        """See `Fold`."""
+        return SegmentIndex(segment)
 
     def takes_beyond(self, state: ManifestState) -> bool:
-        """Whether a cluster was taken from that came to be after this MANIFEST.
+        """Whether a cluster was taken from that was written after this MANIFEST.
 
-        One that it does not list, because it has ended, was taken from before: each edit tells up to which
-        sequence all was durable.
+        One that has ended was taken from before: each edit holds the sequence up to which all was durable.
         """
-        return any(
-            sequence > state.sequence for name, sequence in self._taken.items() if name not in state.clusters
-        )
-
-    def read(self, disk: Disk, segment: Segment, *, last: bool) -> None:
-        """Take one segment in; the oldest comes first. Sets the segment's end."""
-        self.homes[segment.number] = Homes(segment)
-        self.damage += walk_through(disk, segment, self._apply, last=last)
-
-    def _apply(self, segment: Segment, frame: Frame) -> None:
-        header, body = frame.header, frame.body
-        if header.kind is Kind.BEGUN:
-            for begun in read_begun(body, header.entries)[1]:
-                if begun.segment in self.homes:
-                    self.homes[begun.segment].begin(begun.ordinal)
-            return
-        if header.kind is Kind.TAKE:
-            take = read_take(body)[0]
-            self.takes[take.cluster] = take
-            self._taken[take.cluster] = header.sequence + header.entries
-        here = self.homes[segment.number]
-        accepted, offset = submissions(header.kind, body)
-        ordinal = header.ordinal
-        for part in accepted:
-            ordinal = _accept(here, frame, part, ordinal)
-        for at, frame_entry in entries(header.kind, body, offset, header.ordinal + header.entries - ordinal):
-            if frame_entry.old_segment in self.homes:
-                self.homes[frame_entry.old_segment].leave(frame_entry.old_ordinal)
-            if frame_entry.flags & ALIVE:
-                here.settle_in(
-                    ordinal, frame.body_at + at, bool(frame_entry.flags & BEGUN), frame_entry.content
-                )
-            ordinal += 1
-
-
-def _accept(here: Homes, frame: Frame, part: Accepted, ordinal: int) -> int:
-    content = IN_SPOOL
-    if part.inline:
-        content = Locator(here.segment.number, frame.body_at + part.content_at, part.size)
-    at = frame.body_at + part.lines_at
-    for line in part.lines.splitlines(keepends=True):
-        here.settle_in(ordinal, at, False, content)
-        at += len(line)
-        ordinal += 1
-    return ordinal
+        unlisted = self.taken_at.keys() - state.clusters.keys()
+        return any(self.taken_at[name] > state.sequence for name in unlisted)

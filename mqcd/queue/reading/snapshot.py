@@ -29,10 +29,10 @@ from mqcd.queue.format.frame import Locator
 from mqcd.queue.format.record import Glance, chooser, parse, verify_all
 from mqcd.queue.manifest import log as manifests
 from mqcd.queue.manifest.log import ManifestState
-from mqcd.queue.reading.live_index import MOVED_ON, Homes, LiveIndex, check_same, open_segment
+from mqcd.queue.reading.live_index import MOVED_ON, LiveIndex, SegmentIndex, check_same, open_segment
 from mqcd.queue.spool.silos import Silos
 from mqcd.queue.wal.chain import find_chain
-from mqcd.queue.wal.replay import Walk
+from mqcd.queue.wal.scan import Walk
 from mqcd.queue.wal.segments import Segment
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Snapshot:
         self._spool_root = spool_root
         self._pin = self._take_pin()
         try:
-            self._inside: dict[int, tuple[Homes, int]] | None = None
+            self._inside: dict[int, tuple[SegmentIndex, int]] | None = None
             self.damaged_lines = 0
             """Record lines that do not check, of those that were read so far."""
             self.missing = 0

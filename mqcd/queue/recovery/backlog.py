@@ -23,7 +23,8 @@ from mqcd.queue.memory.ready import Waiting
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.recovery.salvage import salvage
 from mqcd.queue.recovery.unknown_outcomes import note_unknown
-from mqcd.queue.wal.replay import Damage, Replay
+from mqcd.queue.wal.live_entries import LiveEntries
+from mqcd.queue.wal.scan import Damage
 from mqcd.queue.wal.segments import JournalEntry, Segment, State
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class Backlog:
 class _Found:
     """What was read of it."""
 
-    replay: Replay
+    replay: LiveEntries
     entries: list[JournalEntry]
 
 
@@ -72,7 +73,7 @@ def _read(shard: Shard, backlog: Backlog) -> _Found:
 
     A newer program's clusters are refused before anything is written on what stands beside them.
     """
-    disk, replay = shard.disk, Replay()
+    disk, replay = shard.disk, LiveEntries()
     state = shard.manifest.state
     for cluster in state.clusters.values():
         check_version(disk, shard.queue_root / cluster.name, state.writer)
@@ -98,9 +99,9 @@ def _put_aside(shard: Shard, backlog: Backlog, damage: Sequence[Damage]) -> None
         put_aside(shard.disk, shard.queue_root, name, stretch.start, data, stretch.records)
 
 
-def _make_entries(backlog: Backlog, replay: Replay) -> _Found:
+def _make_entries(backlog: Backlog, replay: LiveEntries) -> _Found:
     entries = []
-    for entry in replay.settle_in({segment.number: segment for segment in backlog.chain}):
+    for entry in replay.entries({segment.number: segment for segment in backlog.chain}):
         entry.raw = b""
         entries.append(entry)
     return _Found(replay, entries)

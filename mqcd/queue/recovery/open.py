@@ -39,7 +39,7 @@ from mqcd.queue.spool.refcounts import References
 from mqcd.queue.spool.silos import Silos
 from mqcd.queue.wal.chain import find_chain, irregular_slots, leftovers
 from mqcd.queue.wal.group_commit import Journal
-from mqcd.queue.wal.replay import read_tail
+from mqcd.queue.wal.scan import read_tail
 from mqcd.queue.wal.segments import SPARE_SLOTS, Ring, Segment
 from mqcd.queue.workers import Workers
 

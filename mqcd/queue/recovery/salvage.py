@@ -28,7 +28,7 @@ from mqcd.queue.format.frame import (
     pack_take,
 )
 from mqcd.queue.memory.shard_state import Shard
-from mqcd.queue.wal.replay import Replay
+from mqcd.queue.wal.live_entries import LiveEntries
 from mqcd.queue.wal.segments import JournalEntry, Segment
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ _BATCH = 500
 """Lines in one TAKE frame."""
 
 
-async def salvage(shard: Shard, replay: Replay, doubtful: list[JournalEntry]) -> None:
+async def salvage(shard: Shard, replay: LiveEntries, doubtful: list[JournalEntry]) -> None:
     """Take such lines; `doubtful` grows by the recipients whose outcome is unknown. What it has done before
     it fails need not be done again. Raises OSError, StoreUnavailable."""
     if not (replay.damage and (replay.moved or replay.tried)):
@@ -63,7 +63,7 @@ def _why(error: DecodeError | OSError) -> str:
     return describe(error) if isinstance(error, OSError) else str(error)
 
 
-def _lost_lines(shard: Shard, replay: Replay, name: str) -> int:
+def _lost_lines(shard: Shard, replay: LiveEntries, name: str) -> int:
     """How many records from the cluster's cursor on have been taken, as later frames tell."""
     taken = shard.cluster_index.read(name, _ALL, _ALL, _ALL)
     keys = [(glance.spid, glance.qid) for _, glance in taken.lines]
@@ -72,7 +72,7 @@ def _lost_lines(shard: Shard, replay: Replay, name: str) -> int:
     )
 
 
-async def _take(shard: Shard, replay: Replay, name: str, room: int, doubtful: list[JournalEntry]) -> int:
+async def _take(shard: Shard, replay: LiveEntries, name: str, room: int, doubtful: list[JournalEntry]) -> int:
     """Take up to `room` records by one frame; gives how many those are."""
     loop = asyncio.get_running_loop()
     want = min(room, _BATCH, shard.journal.max_entries)

@@ -31,7 +31,7 @@ from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.recovery.imports import pending_events
 from mqcd.queue.spool.silos import Silos
 from mqcd.queue.wal.chain import SegmentMissing, find_chain, irregular_slots, leftovers
-from mqcd.queue.wal.replay import Replay
+from mqcd.queue.wal.live_entries import LiveEntries
 from mqcd.queue.wal.segments import SPARE_SLOTS, JournalEntry, Segment
 
 _CLUSTER = re.compile(r"M\d+-\d+\.mqc")
@@ -185,7 +185,7 @@ class _Survey:
 
     def _read_journal(self, state: ManifestState) -> None:
         directory = self._queue_root / "journal"
-        replay = Replay()
+        replay = LiveEntries()
         segments: dict[int, Segment] = {}
         slots = self._options.settings.journal.segments
         for path in irregular_slots(self._disk, directory, slots + SPARE_SLOTS):
@@ -207,7 +207,7 @@ class _Survey:
         for each in replay.damage:
             text = f"octets {each.start} to {each.end} of segment {each.segment} do not check"
             self._wrong(Kind.FRAME, each.path, f"{text}; the next start puts them aside")
-        for entry in replay.settle_in(segments):
+        for entry in replay.entries(segments):
             self._take_entry(entry, segments)
         for name, take in replay.takes.items():
             known = state.clusters.get(name)

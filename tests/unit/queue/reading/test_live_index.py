@@ -12,9 +12,9 @@ from mqcd.disk.durable import Disk
 from mqcd.queue.format import segment_header
 from mqcd.queue.format.frame import IN_SPOOL, Locator
 from mqcd.queue.manifest import log as manifests
-from mqcd.queue.reading.live_index import Homes, LiveIndex
+from mqcd.queue.reading.live_index import LiveIndex, SegmentIndex
 from mqcd.queue.wal.chain import find_chain
-from mqcd.queue.wal.replay import Replay
+from mqcd.queue.wal.live_entries import LiveEntries
 from mqcd.queue.wal.segments import Segment
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import bounced, deferred, delivered
@@ -46,13 +46,13 @@ async def live(rig: Rig) -> None:
 
 
 def by_replay(rig: Rig) -> tuple[list[Home], object]:
-    replay, segments = Replay(), {}
+    replay, segments = LiveEntries(), {}
     for segment in (found := chain(rig)):
         replay.read(Disk(), segment, last=segment is found[-1])
         segments[segment.number] = segment
     homes = [
         (each.segment.number, each.ordinal, each.raw, each.begun, each.content)
-        for each in replay.settle_in(segments)
+        for each in replay.entries(segments)
     ]
     return sorted(homes), replay.takes
 
@@ -107,15 +107,15 @@ async def test_a_slot_that_was_used_anew_is_not_read(rig: Rig) -> None:
         list(homes.lines(Disk()))
 
 
-def homes() -> Homes:
-    return Homes(Segment(segment_header.SlotHeader(1, 7, 1, 0, 0, 0, 0), Path("journal/00")))
+def homes() -> SegmentIndex:
+    return SegmentIndex(Segment(segment_header.SlotHeader(1, 7, 1, 0, 0, 0, 0), Path("journal/00")))
 
 
 def test_contents_are_shared_by_those_who_follow_one_another() -> None:
     made = homes()
     first, second = Locator(7, 5000, 10), Locator(6, 9000, 20)
     for ordinal, content in [(0, first), (1, first), (5, second), (6, IN_SPOOL), (7, second)]:
-        made.settle_in(ordinal, 100 + ordinal, begun=False, content=content)
+        made.place(ordinal, 100 + ordinal, b"", begun=False, content=content)
     assert [made.content(each) for each in (0, 1, 5, 6, 7)] == [first, first, second, IN_SPOOL, second]
     assert len(made) == 5
     made.leave(1)
@@ -127,14 +127,14 @@ def test_contents_are_shared_by_those_who_follow_one_another() -> None:
 
 def test_an_ordinal_never_comes_again() -> None:
     made = homes()
-    made.settle_in(4, 100, begun=False, content=IN_SPOOL)
+    made.place(4, 100, b"", begun=False, content=IN_SPOOL)
     with pytest.raises(DecodeError, match="ordinal 4 cannot be here in segment 7"):
-        made.settle_in(4, 200, begun=False, content=IN_SPOOL)
+        made.place(4, 200, b"", begun=False, content=IN_SPOOL)
 
 
 def test_an_ordinal_that_cannot_be_takes_no_memory() -> None:
     with pytest.raises(DecodeError, match="ordinal 4294967295 cannot be here"):
-        homes().settle_in((1 << 32) - 1, 5000, begun=False, content=IN_SPOOL)
+        homes().place((1 << 32) - 1, 5000, b"", begun=False, content=IN_SPOOL)
 
 
 async def test_of_many_entries_little_is_remembered(rig: Rig) -> None:

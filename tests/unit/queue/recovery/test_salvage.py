@@ -8,7 +8,7 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Area, Recipient
 from mqcd.disk.file_window import Window
 from mqcd.queue.format.frame import HEADER_SIZE, Kind
-from mqcd.queue.wal.replay import Frame, Walk
+from mqcd.queue.wal.scan import Frame, Walk
 from mqcd.queue.wal.segments import Segment
 from tests.contract.harness import HOUR
 from tests.contract.mail import deferred, delivered

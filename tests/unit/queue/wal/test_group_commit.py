@@ -21,7 +21,7 @@ from mqcd.queue.wal.chain import find_chain
 from mqcd.queue.wal.committer import CommitterThread
 from mqcd.queue.wal.group_commit import Journal
 from mqcd.queue.wal.pending import JournalFull
-from mqcd.queue.wal.replay import Walk
+from mqcd.queue.wal.scan import Walk
 from mqcd.queue.wal.segments import KEPT_BACK, Ring, Segment
 from tests.fakes.clock import FakeClock
 from tests.fakes.disk import FaultyDisk, Gate

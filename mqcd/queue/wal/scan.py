@@ -1,54 +1,37 @@
-"""Reading the journal back: from the slots on disk to what lives in each segment.
+"""Reads segments back: the frames of one in order, and where it ends.
 
-Recovery, offline readers and the exporter all read segments through here. Promise: every frame that was
-durable when the journal was last written is seen, in order; a torn tail is told from damage by the
-synced sequence that later frames and the MANIFEST carry; damage is reported and passed over, never a
-reason to stop.
+Recovery, offline readers and the export of events read segments through here. Promise: every frame that was
+durable when the journal was last written is seen, in order; the synced sequence in later frames and in the
+MANIFEST tells a torn tail from damage; damage is reported and passed over, never a reason to stop.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from mqcd.core.errors import DecodeError
-from mqcd.core.events import Verb
-from mqcd.core.model import Area
 from mqcd.disk.durable import Disk
 from mqcd.disk.file_window import Window
 from mqcd.queue.format import segment_header
 from mqcd.queue.format.frame import (
-    ALIVE,
-    BEGUN,
     HEADER_SIZE,
-    IN_SPOOL,
     MAGIC,
     Accepted,
     Header,
     Kind,
-    Locator,
-    Take,
     claimed_header,
     frame_length,
     may_follow,
-    read_begun,
     read_header,
-    read_take,
 )
-from mqcd.queue.format.record import Glance, key_of
-from mqcd.queue.format.transitions import VERB_OF, entries, submissions
-from mqcd.queue.wal.segments import JournalEntry, Segment
+from mqcd.queue.format.transitions import submissions
+from mqcd.queue.wal.segments import Segment
 
-Key = tuple[int, int]
-"""SPID and QID of a recipient."""
-Place = tuple[int, int]
-"""Segment and ordinal of an entry. Later ones are greater."""
-_NOWHERE = (0, 0)
 EVER = 1 << 62
 """A time after all others, ms."""
 
@@ -176,7 +159,7 @@ class Walk:
         return None
 
 
-def walk_through(
+def scan(
     disk: Disk, segment: Segment, apply: Callable[[Segment, Frame], None], *, last: bool
 ) -> list[Damage]:
     """Hand each frame of a segment to `apply`, whose DecodeError counts as damage; returns all damage.
@@ -245,140 +228,3 @@ def spid_in(part: Accepted) -> int:
         return int(part.lines[:16], 16)
     except ValueError as error:
         raise DecodeError(f"an accepted message without a SPID: {part.lines[:40]!r}") from error
-
-
-@dataclass(slots=True)
-class _Raw:
-    """An entry not yet looked at."""
-
-    offset: int
-    line: bytes
-    """Kept as it is met, so that no segment's octets need to stay in memory."""
-    content: Locator
-    begun: bool
-
-
-class Replay:
-    """What the frames of a chain of segments amount to."""
-
-    def __init__(self) -> None:
-        self._homes: dict[int, dict[int, _Raw]] = {}
-        self.takes: dict[str, Take] = {}
-        """Last state of each cluster that was taken from."""
-        self.totals: dict[int, Counter[Verb]] = {}
-        """Transitions by segment."""
-        self.damage: list[Damage] = []
-        self.moved: dict[Key, Place] = {}
-        """Recipients that came from a home of which no frame tells, and where they went or ended. It was made
-        by a frame that is lost, and whatever home they seem to have from before has been given up."""
-        self.tried: set[Key] = set()
-        """Recipients whose attempt began at such a home."""
-
-    def read(self, disk: Disk, segment: Segment, *, last: bool) -> None:
-        """Take one segment in; the oldest comes first. Sets the segment's end and next ordinal."""
-        self._homes[segment.number] = {}
-        self.totals[segment.number] = Counter()
-        self.damage += walk_through(disk, segment, self._apply, last=last)
-
-    def _apply(self, segment: Segment, frame: Frame) -> None:
-        header, body = frame.header, frame.body
-        if header.kind is Kind.BEGUN:
-            self._mark_begun(segment, frame)
-            return
-        if header.kind is Kind.TAKE:
-            take = read_take(body)[0]
-            self.takes[take.cluster] = take
-        accepted, offset = submissions(header.kind, body)
-        ordinal = header.ordinal
-        for part in accepted:
-            ordinal = self._accept(segment, frame, part, ordinal)
-        here, totals = self._homes[segment.number], self.totals[segment.number]
-        for at, frame_entry in entries(header.kind, body, offset, header.ordinal + header.entries - ordinal):
-            homes = self._homes.get(frame_entry.old_segment)
-            if homes is not None and homes.pop(frame_entry.old_ordinal, None) is None:
-                self.moved[key_of(frame_entry.line)] = segment.number, ordinal
-            if frame_entry.flags & ALIVE:
-                begun = bool(frame_entry.flags & BEGUN)
-                here[ordinal] = _Raw(frame.body_at + at, frame_entry.line, frame_entry.content, begun)
-            verb = VERB_OF.get(frame_entry.mark)
-            if verb is not None:
-                totals[verb] += 1
-            ordinal += 1
-
-    def _mark_begun(self, segment: Segment, frame: Frame) -> None:
-        for begun in read_begun(frame.body, frame.header.entries)[1]:
-            homes = self._homes.get(begun.segment)
-            if homes is None:
-                continue
-            raw = homes.get(begun.ordinal)
-            if raw is not None:
-                raw.begun = True
-            else:
-                self.tried.add((begun.spid, begun.qid))
-        self.totals[segment.number][Verb.ATTEMPTED] += frame.header.entries
-
-    def _accept(self, segment: Segment, frame: Frame, part: Accepted, ordinal: int) -> int:
-        content = IN_SPOOL
-        if part.inline:
-            content = Locator(segment.number, frame.body_at + part.content_at, part.size)
-        at = frame.body_at + part.lines_at
-        here = self._homes[segment.number]
-        for line in part.lines.splitlines(keepends=True):
-            here[ordinal] = _Raw(at, line, content, False)
-            at += len(line)
-            ordinal += 1
-            self.totals[segment.number][Verb.ACCEPTED] += 1
-        return ordinal
-
-    def settle_in(self, segments: dict[int, Segment]) -> Iterator[JournalEntry]:
-        """Make every unfinished recipient an entry of its segment, and give them in order.
-
-        Each comes with its record line in `raw`; who keeps many entries lets go of it. A line that is none
-        is noted as damage. After damage a home that a lost frame has given up is left out, and who may have
-        been tried in one counts as begun.
-        """
-        lost = tuple(self.damage)
-        for number, homes in self._homes.items():
-            segment = segments[number]
-            for ordinal, raw in homes.items():
-                try:
-                    glance = Glance(raw.line)
-                except DecodeError:
-                    end = raw.offset + len(raw.line)
-                    path = segment.path
-                    self.damage.append(Damage(path, number, raw.offset, end, ordinal, EVER, False, 1))
-                    continue
-                if lost and self._has_moved(glance, (number, ordinal)):
-                    continue
-                entry = JournalEntry(
-                    spid=glance.spid,
-                    qid=glance.qid,
-                    area=glance.area,
-                    due=glance.due,
-                    size=glance.size,
-                    received=glance.received,
-                    content=raw.content,
-                    linked=glance.linked,
-                    domain=glance.domain,
-                )
-                entry.begun = raw.begun or bool(lost and self._in_doubt(glance, (number, ordinal), lost))
-                entry.raw = raw.line
-                segment.settle_in(entry, ordinal, raw.offset, len(raw.line))
-                lender = segments.get(raw.content.segment)
-                if lender is not None and lender is not segment:
-                    lender.borrowers.add(entry)
-                yield entry
-
-    def _has_moved(self, glance: Glance, home: Place) -> bool:
-        return home < self.moved.get((glance.spid, glance.qid), _NOWHERE)
-
-    def _in_doubt(self, glance: Glance, home: Place, lost: Sequence[Damage]) -> bool:
-        """Whether an attempt may have begun, and perhaps ended, in a stretch that is lost: of whoever waited
-        then, was due, and has not been heard of since."""
-        if glance.area is Area.BOUNCES:
-            return False
-        if (glance.spid, glance.qid) in self.tried:
-            return True
-        return any(
-            each.begins and home < (each.segment, each.ordinal) and glance.due <= each.until for each in lost
-        )

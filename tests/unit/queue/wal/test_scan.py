@@ -14,7 +14,7 @@ from mqcd.queue.format import frame, segment_header
 from mqcd.queue.format.frame import Kind
 from mqcd.queue.manifest.log import ManifestState
 from mqcd.queue.wal.chain import find_chain
-from mqcd.queue.wal.replay import Walk
+from mqcd.queue.wal.scan import Walk
 from mqcd.queue.wal.segments import Segment
 from tests.unit.queue.support import OneFile
 

@@ -1,0 +1,132 @@
+"""What the frames of a journal amount to: the one interpreter of frames.
+
+`Fold` reads segments, the oldest first, and keeps for each a `Homes`: the records that have their home there.
+A frame places records at ordinals of its own segment, gives up older homes, marks homes where an attempt
+begins, and moves the cursors of clusters. Recovery and readers differ only in what their `Homes` remember.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from typing import Generic, Protocol, TypeVar
+
+from mqcd.core.events import Verb
+from mqcd.disk.durable import Disk
+from mqcd.queue.format.frame import (
+    ALIVE,
+    BEGUN,
+    IN_SPOOL,
+    BegunEntry,
+    Kind,
+    Locator,
+    Take,
+    read_begun,
+    read_entries,
+    read_take,
+)
+from mqcd.queue.format.transitions import VERB_OF, WITH_ENTRIES, submissions
+from mqcd.queue.wal.scan import Damage, Frame, scan
+from mqcd.queue.wal.segments import Segment
+
+
+class Homes(Protocol):
+    """The records that have their home in one segment."""
+
+    def place(self, ordinal: int, offset: int, line: bytes, content: Locator, begun: bool) -> None:
+        """A record's home is here; its line begins at `offset` of the segment. May raise DecodeError."""
+
+    def leave(self, ordinal: int) -> bool:
+        """A home is given up; returns whether there was one."""
+
+    def begin(self, ordinal: int) -> bool:
+        """An attempt begins for the record at home here; returns whether there is one."""
+
+
+Kept = TypeVar("Kept", bound=Homes)
+
+
+class Fold(ABC, Generic[Kept]):
+    """What the frames read so far amount to."""
+
+    def __init__(self) -> None:
+        self.homes: dict[int, Kept] = {}
+        """By segment, the oldest first."""
+        self.totals: dict[int, Counter[Verb]] = {}
+        """Transitions by segment."""
+        self.takes: dict[str, Take] = {}
+        """Last state of each cluster that was taken from."""
+        self.taken_at: dict[str, int] = {}
+        """By cluster, the sequence behind that frame."""
+        self.damage: list[Damage] = []
+
+    @abstractmethod
+    def open(self, segment: Segment) -> Kept:
+        """The homes of a segment that is about to be read."""
+
+    def missed(self, line: bytes, segment: int, ordinal: int) -> None:
+        """A record came to this place, or ended in it, from a home of which no frame tells."""
+
+    def missed_attempt(self, attempt: BegunEntry) -> None:
+        """An attempt began at a home of which no frame tells."""
+
+    def read(self, disk: Disk, segment: Segment, *, last: bool) -> None:
+        """Take one segment in. Sets its end and next ordinal. Raises OSError."""
+        self.homes[segment.number] = self.open(segment)
+        self.totals[segment.number] = Counter()
+        self.damage += scan(disk, segment, self._apply, last=last)
+
+    def _apply(self, segment: Segment, frame: Frame) -> None:
+        header = frame.header
+        kind, ordinal, offset = header.kind, header.ordinal, 0
+        if kind is Kind.ACCEPT or kind is Kind.REPORT:
+            ordinal, offset = self._accept(segment, frame)
+        elif kind is Kind.BEGUN:
+            self._begin(segment, frame)
+        elif kind is Kind.TAKE:
+            take, offset = read_take(frame.body)
+            self.takes[take.cluster] = take
+            self.taken_at[take.cluster] = header.sequence + header.entries
+        if kind in WITH_ENTRIES:
+            self._change(segment, frame, ordinal, offset)
+
+    def _begin(self, segment: Segment, frame: Frame) -> None:
+        for attempt in read_begun(frame.body, frame.header.entries)[1]:
+            homes = self.homes.get(attempt.segment)
+            if homes is not None and not homes.begin(attempt.ordinal):
+                self.missed_attempt(attempt)
+        self.totals[segment.number][Verb.ATTEMPTED] += frame.header.entries
+
+    def _accept(self, segment: Segment, frame: Frame) -> tuple[int, int]:
+        """Take in the messages that a frame accepts; returns ordinal and octet of its first entry."""
+        here = self.homes[segment.number]
+        accepted, offset = submissions(frame.header.kind, frame.body)
+        first = ordinal = frame.header.ordinal
+        for part in accepted:
+            content = IN_SPOOL
+            if part.inline:
+                content = Locator(segment.number, frame.body_at + part.content_at, part.size)
+            at = frame.body_at + part.lines_at
+            for line in part.lines.splitlines(keepends=True):
+                here.place(ordinal, at, line, content, False)
+                at += len(line)
+                ordinal += 1
+        self.totals[segment.number][Verb.ACCEPTED] += ordinal - first
+        return ordinal, offset
+
+    def _change(self, segment: Segment, frame: Frame, ordinal: int, offset: int) -> None:
+        """Take in the entries of a frame, from an ordinal and an octet of its body on."""
+        header = frame.header
+        here, totals = self.homes[segment.number], self.totals[segment.number]
+        left = header.ordinal + header.entries - ordinal
+        for at, entry in read_entries(frame.body, offset, left):
+            homes = self.homes.get(entry.old_segment)
+            if homes is not None and not homes.leave(entry.old_ordinal):
+                self.missed(entry.line, segment.number, ordinal)
+            if entry.flags & ALIVE:
+                begun = bool(entry.flags & BEGUN)
+                here.place(ordinal, frame.body_at + at, entry.line, entry.content, begun)
+            verb = VERB_OF.get(entry.mark)
+            if verb is not None:
+                totals[verb] += 1
+            ordinal += 1

@@ -1,0 +1,129 @@
+"""The unfinished recipients of a journal that is read back, as entries of its segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mqcd.core.errors import DecodeError
+from mqcd.core.model import Area
+from mqcd.queue.format.frame import BegunEntry, Locator
+from mqcd.queue.format.record import Glance, key_of
+from mqcd.queue.wal.fold import Fold
+from mqcd.queue.wal.scan import EVER, Damage
+from mqcd.queue.wal.segments import JournalEntry, Segment
+
+Key = tuple[int, int]
+"""SPID and QID of a recipient."""
+Place = tuple[int, int]
+"""Segment and ordinal of an entry. Later ones are greater."""
+_NOWHERE = (0, 0)
+
+
+@dataclass(slots=True)
+class _Raw:
+    """A record not yet decoded."""
+
+    offset: int
+    line: bytes
+    """Kept as it is met, so that no segment's octets need to stay in memory."""
+    content: Locator
+    begun: bool
+
+
+class _Lines:
+    """The record lines of one segment, by ordinal. See `Homes`."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self) -> None:
+        self.raw: dict[int, _Raw] = {}
+
+    def place(self, ordinal: int, offset: int, line: bytes, content: Locator, begun: bool) -> None:
+        self.raw[ordinal] = _Raw(offset, line, content, begun)
+
+    def leave(self, ordinal: int) -> bool:
+        return self.raw.pop(ordinal, None) is not None
+
+    def begin(self, ordinal: int) -> bool:
+        raw = self.raw.get(ordinal)
+        if raw is not None:
+            raw.begun = True
+        return raw is not None
+
+
+class LiveEntries(Fold[_Lines]):
+    """Reads a chain of segments, then makes every unfinished recipient an entry of its segment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moved: dict[Key, Place] = {}
+        """Recipients that came from a home of which no frame tells, and where they went or ended. It was made
+        by a frame that is lost, and whatever home they seem to have from before has been given up."""
+        self.tried: set[Key] = set()
+        """Recipients whose attempt began at such a home."""
+
+    def open(self, segment: Segment) -> _Lines:
+        """See `Fold`."""
+        return _Lines()
+
+    def missed(self, line: bytes, segment: int, ordinal: int) -> None:
+        """See `Fold`."""
+        self.moved[key_of(line)] = segment, ordinal
+
+    def missed_attempt(self, attempt: BegunEntry) -> None:
+        """See `Fold`."""
+        self.tried.add((attempt.spid, attempt.qid))
+
+    def entries(self, segments: dict[int, Segment]) -> Iterator[JournalEntry]:
+        """Make every unfinished recipient an entry of its segment, and give them in order.
+
+        Each comes with its record line in `raw`; who keeps many entries lets go of it. A line that is none
+        is noted as damage. After damage a home that a lost frame has given up is left out, and who may have
+        been tried in one counts as begun.
+        """
+        lost = tuple(self.damage)
+        for number, homes in self.homes.items():
+            segment = segments[number]
+            for ordinal, raw in homes.raw.items():
+                try:
+                    glance = Glance(raw.line)
+                except DecodeError:
+                    end = raw.offset + len(raw.line)
+                    path = segment.path
+                    self.damage.append(Damage(path, number, raw.offset, end, ordinal, EVER, False, 1))
+                    continue
+                if lost and self._has_moved(glance, (number, ordinal)):
+                    continue
+                entry = JournalEntry(
+                    spid=glance.spid,
+                    qid=glance.qid,
+                    area=glance.area,
+                    due=glance.due,
+                    size=glance.size,
+                    received=glance.received,
+                    content=raw.content,
+                    linked=glance.linked,
+                    domain=glance.domain,
+                )
+                entry.begun = raw.begun or bool(lost and self._in_doubt(glance, (number, ordinal), lost))
+                entry.raw = raw.line
+                segment.settle_in(entry, ordinal, raw.offset, len(raw.line))
+                lender = segments.get(raw.content.segment)
+                if lender is not None and lender is not segment:
+                    lender.borrowers.add(entry)
+                yield entry
+
+    def _has_moved(self, glance: Glance, home: Place) -> bool:
+        return home < self.moved.get((glance.spid, glance.qid), _NOWHERE)
+
+    def _in_doubt(self, glance: Glance, home: Place, lost: Sequence[Damage]) -> bool:
+        """Whether an attempt may have begun, and perhaps ended, in a stretch that is lost: of whoever waited
+        then, was due, and has not been heard of since."""
+        if glance.area is Area.BOUNCES:
+            return False
+        if (glance.spid, glance.qid) in self.tried:
+            return True
+        return any(
+            each.begins and home < (each.segment, each.ordinal) and glance.due <= each.until for each in lost
+        )
