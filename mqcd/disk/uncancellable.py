@@ -1,18 +1,33 @@
-"""Waiting for what cannot be called back: a thread's work, or a frame on its way to the disk.
+"""Waits that a cancellation does not cut short: for a thread's work, or a frame on its way to the disk.
 
-Whoever is cancelled meanwhile, be it more than once, has to stay until it is done, for what comes next goes
-by what it has left: a descriptor that is closed under a thread may be another file's a moment later.
+A cancelled caller stays until the work is done, for what comes next goes by what it has left: a descriptor
+that is closed under a thread may be another file's a moment later.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
+
+Args = TypeVarTuple("Args")
+Result = TypeVar("Result")
 
 
 async def uncancellable(future: asyncio.Future[Any]) -> None:
-    """Return when `future` is done, however it ended. For one who has been cancelled, before that goes on."""
+    """Return when `future` is done, however it ended. For a caller that has been cancelled."""
     while not future.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait([future])
+
+
+async def in_thread(executor: Executor, function: Callable[[*Args], Result], *args: *Args) -> Result:
+    """What `function` returns, called by a thread; a cancellation passes through when it has returned."""
+    future = asyncio.get_running_loop().run_in_executor(executor, function, *args)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await uncancellable(future)
+        raise

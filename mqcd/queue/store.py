@@ -23,6 +23,7 @@ from mqcd.core.ports import Clock, Content, Distribution, EngineFigures, Expedit
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
 from mqcd.disk.durable import Disk, describe
+from mqcd.disk.within import HUNG_MS, within
 from mqcd.eventlog.retention import Retention
 from mqcd.queue.admission import Pressure
 from mqcd.queue.checkpoint.checkpointer import Checkpointer
@@ -98,20 +99,11 @@ class ClusterStore:
                 raise StoreUnavailable(f"the queue cannot be opened: {describe(again)}") from again
 
     async def _recover(self) -> None:
-        checkpointers: list[Checkpointer] = []
-        recovered = await recover(
-            self._options,
-            self._disk,
-            self._clock,
-            self._observer,
-            self._workers,
-            lambda segment: checkpointers[0].sealed(segment),
-        )
+        recovered = await recover(self._options, self._disk, self._clock, self._observer, self._workers)
         shard = recovered.shard
         shard.watchers = self._watchers
         writer = Writer(shard)
-        checkpointer = Checkpointer(shard, writer, recovered.totals, self._space)
-        checkpointers.append(checkpointer)
+        checkpointer = Checkpointer(shard, writer, self._space)
         shard.time.look()
         task = asyncio.ensure_future(self._bring_in(shard, checkpointer, recovered.backlog))
         self._open = _Open(shard, writer, Claims(shard), checkpointer, self._space, task)
@@ -152,17 +144,27 @@ class ClusterStore:
         await asyncio.wait([parts.recovery])
         for chore in tuple(shard.chores):
             chore.cancel()
-        shard.journal.stop()
-        await shard.editing.stop()
-        await shard.reaper.settled(lambda: True)
-        shard.reaper.close()
+        idle = await within(self._clock, HUNG_MS, self._end_writes(shard))
         await shard.helper.stop()
-        shard.executor.shutdown(wait=True)
+        shard.executor.shutdown(wait=idle)
+        if not idle:
+            # A thread may still write: the lock must last until the process ends.
+            log.critical("the disk does not answer: the queue stays locked until this process ends")
+            return
+        shard.reaper.close()
         shard.manifest.close()
         for segment in shard.ring:
+            # The last reader closes its file.
+            segment.retired = True
             if segment.fd >= 0 and not segment.readers:
                 self._disk.close(segment.fd)
         self._disk.close(shard.lock_fd)
+
+    @staticmethod
+    async def _end_writes(shard: Shard) -> None:
+        await shard.journal.stop()
+        await shard.editing.stop()
+        await shard.reaper.settled(lambda: True)
 
     def reserve(self, several: bool) -> int:
         """A SPID; see the port."""

@@ -84,8 +84,11 @@ class InlineCommitter:
             error = caught
         asyncio.get_running_loop().call_soon(done, error)
 
-    def stop(self) -> None:
+    def stop(self) -> asyncio.Future[None]:
         """Nothing is ever left to do."""
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(None)
+        return future
 
 
 class InlineExecutor(Executor):

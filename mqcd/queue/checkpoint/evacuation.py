@@ -1,55 +1,176 @@
-"""What an evacuation asks of the helper, and what memory lets go of when its edit is durable.
+"""Moves what still lives in one sealed segment to clusters and spool, so that its slot is free again.
 
-Promise: however many entries a segment has, no turn of the loop handles more than `slices.AT_ONCE` of
-them, and counts are right at each moment between.
+C1  Freeze: entries that wait are frozen; those in flight move to the current segment by CARRY frames.
+C2  The helper copies the contents that unfinished recipients need to the spool.
+C3  The helper writes the frozen records to clusters.
+C4  Commit: one MANIFEST edit, and memory follows it in the same turn.
+C5  Free: once no reader holds a pin, what ended is removed and the slot is free.
+
+Promise: nothing but the edit of C4 changes what the queue consists of. A step before it that fails leaves
+the segment as it was, to be tried again. However many entries a segment has, no turn of the loop handles more
+than `slices.AT_ONCE` of them, and counts are right at each moment between.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
 
+from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area
+from mqcd.disk.durable import describe
+from mqcd.queue.disk.reserve import Reserve
+from mqcd.queue.format.frame import ALIVE, BEGUN, ENTRY_HEAD, Entry, Kind, Mark, pack_entry
 from mqcd.queue.helper import jobs
-from mqcd.queue.manifest.log import ClusterState
+from mqcd.queue.manifest.log import ClusterState, Edit
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import AT_ONCE, slices
+from mqcd.queue.requests.write import Writer
 from mqcd.queue.wal.segments import JournalEntry, Segment, State
 
+log = logging.getLogger(__name__)
 
-class Move:
-    """One evacuation of a segment; `frozen` are its entries from step C1 on."""
 
-    def __init__(self, shard: Shard, segment: Segment) -> None:
+@dataclass(slots=True)
+class _Move:
+    """One evacuation of a segment."""
+
+    segment: Segment
+    frozen: list[JournalEntry] = field(default_factory=list)
+    records: Counter[Area] = field(default_factory=Counter)
+    octets: Counter[Area] = field(default_factory=Counter)
+    """Of the frozen entries."""
+    borrowers: tuple[JournalEntry, ...] = ()
+    """Entries of other segments whose content was here at the commit."""
+    ended: tuple[str, ...] = ()
+    """Clusters that the edit ended."""
+
+
+class Evacuator:
+    """One per shard, driven by its checkpointer."""
+
+    def __init__(self, shard: Shard, writer: Writer, reserve: Reserve, wake: asyncio.Event) -> None:
+        """`wake` is set when what has failed need not wait to be tried again."""
         self._shard = shard
-        self._segment = segment
-        self.frozen: list[JournalEntry] = []
-        self._records: Counter[Area] = Counter()
-        self._octets: Counter[Area] = Counter()
-        self._borrowers: tuple[JournalEntry, ...] = ()
+        self._writer = writer
+        self._reserve = reserve
+        self._wake = wake
+        self.stopping = False
+        """Whether readers and a MANIFEST in doubt are waited for no longer."""
 
-    async def task(self) -> jobs.Evacuate | None:
-        """Steps C2 and C3 for the helper; None when there is nothing to copy."""
-        shard, segment = self._shard, self._segment
+    async def run(self, segment: Segment) -> None:
+        """Evacuate a sealed and exported segment. Raises OSError, MqcdError; then nothing has changed."""
+        shard = self._shard
+        begun = shard.clock.monotonic()
+        await shard.reaper.settled(self._urgent)
+        move = _Move(segment)
+        try:
+            await self._freeze(move)
+            copied = await self._copy(move)
+            async with shard.retiring:
+                await self._commit(move, copied.clusters)
+                self._retire(move, copied.clusters)
+        except BaseException as error:
+            await self._until_certain(error)
+            self._thaw(move)
+            raise
+        if copied.bad:
+            log.error(
+                "segment %d: %d records did not check and are in quarantine", segment.number, copied.bad
+            )
+        shard.figures.quarantined += copied.bad
+        await self._release(move)
+        await self._free(move)
+        shard.figures.evacuations += 1
+        shard.figures.evacuation_ms += shard.clock.monotonic() - begun
+
+    def _urgent(self) -> bool:
+        """Whether readers are waited for no longer."""
+        ring = self._shard.ring
+        return self.stopping or ring.free_slots * 2 <= ring.slots
+
+    async def _freeze(self, move: _Move) -> None:
+        """C1. Then every entry of the segment is frozen, and the frames of all that have left it are durable:
+        no later start finds them here."""
+        segment = move.segment
+        while True:
+            # Again each time: a claimed entry may have been parked meanwhile.
+            latest = self._shard.latest_due()
+            async for part in slices(tuple(segment.entries.values())):
+                for entry in part:
+                    # Some may have moved, or come back, since the turn before.
+                    if entry.state is State.WAITING and entry.segment is segment:
+                        self._shard.waiting.leave(entry, latest)
+                        entry.state = State.FROZEN
+                        move.frozen.append(entry)
+            if all(entry.state is State.FROZEN for entry in segment.entries.values()):
+                return
+            await self._carry(segment)
+
+    async def _carry(self, segment: Segment) -> None:
+        """Move claimed entries to the current segment: as many as fit in one frame."""
+        shard = self._shard
+        carried: list[JournalEntry] = []
+        frame_entries: list[Entry] = []
+        room = shard.journal.largest_frame
+        for entry in segment.entries.values():
+            if entry.state is not State.CLAIMED:
+                continue
+            line = shard.raw_line(entry)
+            room -= ENTRY_HEAD + len(line)
+            if carried and (room < 0 or len(carried) == AT_ONCE):
+                break
+            flags = ALIVE | (BEGUN if entry.begun else 0)
+            home = entry.segment.number, entry.ordinal
+            frame_entries.append(Entry(Mark.CARRIED, flags, *home, entry.content, line))
+            carried.append(entry)
+        for entry in carried:
+            entry.state = State.CARRYING
+
+        def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
+            for entry, frame_entry in zip(carried, frame_entries, strict=True):
+                shard.move(entry, segment, ordinal, body + ENTRY_HEAD, len(frame_entry.line))
+                if entry.state is State.CARRYING:
+                    entry.state = State.CLAIMED
+                ordinal += 1
+                body += ENTRY_HEAD + len(frame_entry.line)
+
+        body = b"".join(map(pack_entry, frame_entries))
+        at = shard.clock.now()
+        # A frame without entries is written, too: when it is durable, so are the verdicts before it.
+        self._writer.carried = shard.journal.append(Kind.CARRY, [body], len(frame_entries), at, placed)
+        try:
+            await asyncio.shield(self._writer.carried)
+        finally:
+            self._writer.carried = None
+            for entry in carried:
+                if entry.state is State.CARRYING:
+                    entry.state = State.CLAIMED
+
+    async def _copy(self, move: _Move) -> jobs.Evacuated:
+        """C2 and C3, by the helper."""
+        shard, segment = self._shard, move.segment
         settings = shard.options.settings
-        # Plain numbers: tens of thousands of small objects would have to be made, pickled and looked at by
-        # the collector of cycles, each in one go.
+        # Plain numbers: tens of thousands of small objects take long to make, to pickle and to collect.
         contents, lines = array("Q"), array("Q")
         links: dict[int, list[int]] = defaultdict(list)
         known: set[int] = set()
-        for entries in (self.frozen, tuple(segment.borrowers)):
+        for entries in (move.frozen, tuple(segment.borrowers)):
             async for part in slices(entries):
-                self._list_contents(part, contents, links, known)
-        async for part in slices(self.frozen):
+                self._list_contents(segment, part, contents, links, known)
+        async for part in slices(move.frozen):
             for entry in part:
                 lines.extend((entry.offset, entry.length, entry.due))
-                self._records[entry.area] += 1
-                self._octets[entry.area] += entry.size
+                move.records[entry.area] += 1
+                move.octets[entry.area] += entry.size
         if not contents and not lines:
-            return None
-        return jobs.Evacuate(
+            return jobs.Evacuated()
+        task = jobs.Evacuate(
             path=segment.path,
             number=segment.number,
             queue_root=shard.queue_root,
@@ -60,11 +181,16 @@ class Move:
             max_cluster=settings.maxclustersize,
             granularity=settings.retry_granularity,
         )
+        return cast("jobs.Evacuated", await shard.helper.run(task))
 
+    @staticmethod
     def _list_contents(
-        self, part: Sequence[JournalEntry], contents: array[int], links: dict[int, list[int]], known: set[int]
+        segment: Segment,
+        part: Sequence[JournalEntry],
+        contents: array[int],
+        links: dict[int, list[int]],
+        known: set[int],
     ) -> None:
-        segment = self._segment
         for entry in part:
             at = entry.content
             if at.segment != segment.number:
@@ -76,42 +202,74 @@ class Move:
                 known.add(entry.spid)
                 contents.extend((entry.spid, at.offset, at.length))
 
-    def thaw(self) -> None:
-        """It has failed: they wait again as before."""
-        shard, latest = self._shard, self._shard.latest_due()
-        waiting = []
-        for entry in self._segment.entries.values():
-            if entry.state is State.FROZEN:
-                entry.state = State.WAITING
-            if entry.state is State.WAITING:
-                shard.waiting.leave(entry, latest)
-                waiting.append(entry)
-        shard.waiting.drop(self._segment.number)
-        for entry in waiting:
-            shard.waiting.add(entry)
-        shard.notify()
+    async def _commit(self, move: _Move, clusters: list[ClusterState]) -> None:
+        """C4."""
+        shard, segment = self._shard, move.segment
+        if shard.journal.broken:
+            raise StoreUnavailable("memory may differ from the journal after an internal error")
+        ring, index = shard.ring, shard.cluster_index
+        following = next((number for number in ring.segments if number > segment.number), ring.next_number)
+        totals = shard.manifest.state.totals + segment.totals
+        changed = {name: index.clusters[name] for name in index.changed}
+        move.ended = tuple(name for name, state in changed.items() if not state.left)
+        edit = Edit(
+            first_live=following,
+            exported=segment.number,
+            spid=shard.spids.last,
+            clock=shard.time.believed(),
+            totals={str(verb): count for verb, count in totals.items()},
+            add=(*clusters, *(state for state in changed.values() if state.left)),
+            end=move.ended,
+        )
+        await shard.editing.commit(edit)
+        ring.first_live = following
+        index.committed(changed, move.ended)
 
-    def retire(self, clusters: Sequence[ClusterState]) -> None:
-        """After the commit, memory follows. To be called in the same turn."""
-        shard, segment = self._shard, self._segment
+    def _retire(self, move: _Move, clusters: Sequence[ClusterState]) -> None:
+        """Memory follows the commit, in the same turn."""
+        shard, segment = self._shard, move.segment
         segment.retired = True
-        for area, records in self._records.items():
-            shard.accounts.take(area, records, self._octets[area])
+        for area, records in move.records.items():
+            shard.accounts.take(area, records, move.octets[area])
         for cluster in clusters:
             shard.accounts.add_cluster(cluster)
         shard.cluster_index.arrived(clusters, segment.number)
-        shard.ring.entries -= len(self.frozen)
+        shard.ring.entries -= len(move.frozen)
         # An entry that ends from now on has its own file removed.
-        self._borrowers = tuple(segment.borrowers)
+        move.borrowers = tuple(segment.borrowers)
         segment.entries.clear()
         segment.borrowers.clear()
         shard.waiting.drop(segment.number)
         shard.notify()
 
-    async def release(self) -> None:
-        """Let go of what was moved, in slices, and remove the contents that nothing needs any more."""
-        shard, segment, frozen, borrowers = self._shard, self._segment, self.frozen, self._borrowers
-        self._borrowers = ()
+    async def _until_certain(self, error: BaseException) -> None:
+        """Wait until the disk says whether the edit happened. Until then the frozen records may have a home
+        in clusters already, and must not be claimed. A stop leaves the question to the next start."""
+        if self._shard.manifest.uncertain and self._reserve.give_up_for(error):
+            # To take the edit back needs room, too; what is tried after that need not wait.
+            self._wake.set()
+        if not await self._shard.editing.certain(lambda: self.stopping):
+            raise StoreUnavailable("a MANIFEST edit could neither be made nor taken back")
+
+    def _thaw(self, move: _Move) -> None:
+        """After a failure the frozen entries wait again as before."""
+        shard, latest = self._shard, self._shard.latest_due()
+        waiting = []
+        for entry in move.segment.entries.values():
+            if entry.state is State.FROZEN:
+                entry.state = State.WAITING
+            if entry.state is State.WAITING:
+                shard.waiting.leave(entry, latest)
+                waiting.append(entry)
+        shard.waiting.drop(move.segment.number)
+        for entry in waiting:
+            shard.waiting.add(entry)
+        shard.notify()
+
+    async def _release(self, move: _Move) -> None:
+        """Drop the moved entries, in slices, and remove the contents that no entry needs any more."""
+        shard, frozen, borrowers = self._shard, move.frozen, move.borrowers
+        move.borrowers = ()
         needed: set[int] = set()
         async for part in slices(borrowers):
             needed.update(entry.file for entry in part)
@@ -120,9 +278,34 @@ class Move:
             for entry in frozen[-AT_ONCE:]:
                 needed.add(entry.file)
                 shard.evacuated(entry)
-            # Nobody else holds them any more: to free them takes its time, too.
+            # This was the last reference: to free them takes its time, too.
             del frozen[-AT_ONCE:]
             await asyncio.sleep(0)
-        async for files in slices(tuple(segment.spooled.keys() - needed)):
+        async for files in slices(tuple(move.segment.spooled.keys() - needed)):
             for file in files:
                 shard.reaper.remove(shard.silos.file(file))
+
+    async def _free(self, move: _Move) -> None:
+        """C5."""
+        shard, segment = self._shard, move.segment
+        await shard.reaper.unpinned(self._urgent)
+        for name in move.ended:
+            shard.reaper.remove(shard.queue_root / name)
+        # Before the slot is free, for then its file may be in use again.
+        untouchable = shard.journal.untouchable
+        try:
+            for path in shard.ring.names_to_remove(segment, untouchable):
+                shard.disk.unlink(path)
+                untouchable.discard(path)
+        except OSError as error:
+            log.error("a journal file that is free could not be removed: %s", describe(error))
+            untouchable.add(segment.path)
+        if segment.readers:
+            shard.journal.untouchable.add(segment.path)
+        elif segment.fd >= 0:
+            shard.disk.close(segment.fd)
+            segment.fd = -1
+        del shard.ring.segments[segment.number]
+        shard.journal.resume()
+        # Claims that were held back by a full ring may go on.
+        shard.notify()

@@ -22,6 +22,29 @@ BALLAST = "ballast"
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
+class Reserve:
+    """The reserve files of one shard, and which of them are known to be there."""
+
+    def __init__(self, disk: Disk, queue_root: Path, spool_root: Path) -> None:
+        self._disk = disk
+        self._there = dict.fromkeys(ballast_paths(queue_root, spool_root), False)
+
+    def missing(self) -> list[Path]:
+        """Files that are not known to be there."""
+        return [path for path, there in self._there.items() if not there]
+
+    def made(self, path: Path) -> None:
+        """A file is there."""
+        self._there[path] = True
+
+    def give_up_for(self, error: BaseException) -> bool:
+        """Whether files were removed, so that what failed for want of room may be tried again at once."""
+        if not wants_room(error):
+            return False
+        self._there = dict.fromkeys(self._there, False)
+        return give_up(self._disk, [*self._there])
+
+
 def ballast_paths(queue_root: Path, spool_root: Path) -> list[Path]:
     """Where it lies."""
     return [root / BALLAST for root in (queue_root, spool_root)]

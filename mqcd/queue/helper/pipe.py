@@ -95,20 +95,25 @@ async def start(module: str, *inherited: int, buffer: int) -> Child:
     import asyncio
 
     ours, theirs = socket.socketpair()
-    with theirs:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            module,
-            str(theirs.fileno()),
-            str(os.getpid()),
-            pass_fds=(theirs.fileno(), *inherited),
-            stdin=asyncio.subprocess.DEVNULL,
-            env=environment(),
-            start_new_session=True,
-        )
-    ours.setblocking(False)
-    return Child(process, *await asyncio.open_connection(sock=ours, limit=buffer))
+    try:
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                module,
+                str(theirs.fileno()),
+                str(os.getpid()),
+                pass_fds=(theirs.fileno(), *inherited),
+                stdin=asyncio.subprocess.DEVNULL,
+                env=environment(),
+                start_new_session=True,
+            )
+        ours.setblocking(False)
+        return Child(process, *await asyncio.open_connection(sock=ours, limit=buffer))
+    except BaseException:
+        # A child that runs already ends when it reads the end of its socket.
+        ours.close()
+        raise
 
 
 class Channel:

@@ -14,11 +14,10 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
-from functools import partial
 
 from mqcd.core.ports import Clock
 from mqcd.disk.durable import describe
-from mqcd.disk.uncancellable import uncancellable
+from mqcd.disk.uncancellable import in_thread
 from mqcd.queue.manifest.log import Edit, Manifest
 from mqcd.queue.wal.group_commit import Journal
 from mqcd.queue.wal.segments import Segment
@@ -67,18 +66,8 @@ class Editing:
         newest = self._unknown()
         if newest is not None:
             edit = replace(edit, last_segment=newest.number, last_size=self._journal.capacity)
-        await self._by_thread(partial(self._manifest.commit, edit))
+        await in_thread(self._executor, self._manifest.commit, edit)
         self._reserved = reserved
-
-    async def _by_thread(self, write: Callable[[], None]) -> None:
-        """Have a thread write, and stay until it has: who is cancelled meanwhile must not let the next edit
-        be written beside this one."""
-        future = asyncio.get_running_loop().run_in_executor(self._executor, write)
-        try:
-            await asyncio.shield(future)
-        except asyncio.CancelledError:
-            await uncancellable(future)
-            raise
 
     def _unknown(self) -> Segment | None:
         """The newest segment, unless the MANIFEST knows of it."""
@@ -92,7 +81,7 @@ class Editing:
                 return False
             await self._clock.sleep(_CERTAIN_MS)
             async with self._one:
-                await self._by_thread(self._manifest.take_back)
+                await in_thread(self._executor, self._manifest.take_back)
         return True
 
     def begun(self) -> None:

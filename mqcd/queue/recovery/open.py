@@ -8,26 +8,23 @@ after a crash in any of them the next start does them again.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import secrets
-from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
 from mqcd.core.clockwatch import ClockWatch
 from mqcd.core.errors import StoreDamaged
-from mqcd.core.events import Verb
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.spid import EPOCH_MS, SpidSource, spid_at
 from mqcd.disk.durable import Disk, describe
+from mqcd.disk.uncancellable import in_thread
 from mqcd.queue.clusters.index import ClusterIndex
 from mqcd.queue.disk.owner_lock import check_roots, take_lock
 from mqcd.queue.disk.vacancy import check_vacant
-from mqcd.queue.manifest import log as manifests
+from mqcd.queue.manifest import log as manifest_log
 from mqcd.queue.manifest.log import Manifest, ManifestState
 from mqcd.queue.memory.figures import Figures
 from mqcd.queue.memory.shard_state import Options, Shard
@@ -57,8 +54,6 @@ class Recovered:
     """A shard that can take mail in, and what is still to be brought into it."""
 
     shard: Shard
-    totals: Counter[Verb]
-    """Transitions in segments that are gone."""
     backlog: Backlog
 
 
@@ -79,7 +74,6 @@ async def recover(
     clock: Clock,
     observer: Observer,
     workers: Workers,
-    on_sealed: Callable[[Segment], None],
 ) -> Recovered:
     """Open a shard. Raises StoreBusy, StoreDamaged, ConfigError, OSError."""
     begun = clock.monotonic()
@@ -89,31 +83,32 @@ async def recover(
     lock_fd = await take_lock(disk, queue_root)
     executor = workers.executor()
     opened: list[Segment] = []
-    image: _Image | None = None
+    manifests: list[Manifest] = []
     try:
-        loop = asyncio.get_running_loop()
-        image = await loop.run_in_executor(executor, _read_disk, options, disk, clock, opened)
+        image = await in_thread(executor, _read_disk, options, disk, clock, opened, manifests)
         # Not before the MANIFEST is durable, either.
-        await loop.run_in_executor(executor, name_events, disk, options, image.manifest.state)
-        shard = _assemble(options, disk, clock, observer, workers, on_sealed, image, executor, lock_fd)
+        await in_thread(executor, name_events, disk, options, image.manifest.state)
+        shard = _assemble(options, disk, clock, observer, workers, image, executor, lock_fd)
     except BaseException:
         executor.shutdown(wait=True)
         for fd in (lock_fd, *(segment.fd for segment in opened if segment.fd >= 0)):
             disk.close(fd)
-        if image is not None:
-            image.manifest.close()
+        for manifest in manifests:
+            manifest.close()
         raise
     shard.figures.recovery_ms = clock.monotonic() - begun
-    return Recovered(shard, image.manifest.state.totals, Backlog(chain=image.chain))
+    return Recovered(shard, Backlog(chain=image.chain))
 
 
-def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]) -> _Image:
-    """R1 and R2, off the event loop; `opened` gets the segments whose files the caller closes."""
+def _read_disk(
+    options: Options, disk: Disk, clock: Clock, opened: list[Segment], manifests: list[Manifest]
+) -> _Image:
+    """R1 and R2, off the event loop; the lists get what the caller closes, also after a failure."""
     now = clock.now()
     settings = options.settings
     queue_root, spool_root = settings.rootpath, settings.spool.rootpath
     path = queue_root / "MANIFEST"
-    state = manifests.read(disk, path)
+    state = manifest_log.read(disk, path)
     new = state is None
     if new:
         check_vacant(disk, queue_root)
@@ -158,6 +153,7 @@ def _read_disk(options: Options, disk: Disk, clock: Clock, opened: list[Segment]
     watch = ClockWatch(state.clock, now, monotonic)
     state.clock = watch.believes(now, monotonic)
     manifest = Manifest(disk, path, state)
+    manifests.append(manifest)
     manifest.write_anew()
     # Not before: an edit that was only found written may be gone after the next power cut.
     kept = _remove(disk, waste)
@@ -194,7 +190,6 @@ def _assemble(
     clock: Clock,
     observer: Observer,
     workers: Workers,
-    on_sealed: Callable[[Segment], None],
     image: _Image,
     executor: Executor,
     lock_fd: int,
@@ -220,7 +215,6 @@ def _assemble(
         max_entries=max(256, settings.memorybudget // RESIDENT_COST // settings.journal.segments),
         seal_age=settings.journal.seal_age,
         figures=figures,
-        on_sealed=on_sealed,
     )
     journal.untouchable.update(image.untouchable)
     shard = Shard(

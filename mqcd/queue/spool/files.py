@@ -22,7 +22,7 @@ from pathlib import Path
 
 from mqcd.core.errors import ConfigError, ContentUnavailable
 from mqcd.disk.durable import TEMP_SUFFIX, Disk, describe
-from mqcd.disk.uncancellable import uncancellable
+from mqcd.disk.uncancellable import in_thread
 from mqcd.queue.spool.silos import Silos
 from mqcd.queue.wal.segments import Segment
 
@@ -220,7 +220,7 @@ class Draft:
     async def _write(self) -> None:
         if self._buffers:
             self._claim_room(self._buffered)
-            await self._call(self._disk.pwritev, self._fd, self._buffers, self.size)
+            await in_thread(self._executor, self._disk.pwritev, self._fd, self._buffers, self.size)
             self.size += self._buffered
             self._buffers, self._buffered = [], 0
 
@@ -233,7 +233,7 @@ class Draft:
             place(self._disk, self._temp, self._paths)
             self._disk.sync_dir(self._temp.parent)
 
-        await self._call(finish)
+        await in_thread(self._executor, finish)
 
     def discard(self) -> None:
         """Leave nothing behind: neither the unfinished file nor any name of the finished one.
@@ -251,13 +251,3 @@ class Draft:
         if self._fd >= 0:
             self._disk.close(self._fd)
             self._fd = -1
-
-    async def _call(self, function: object, *args: object) -> None:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[object] = loop.run_in_executor(self._executor, function, *args)  # type: ignore[arg-type]
-        try:
-            await asyncio.shield(future)
-        except asyncio.CancelledError:
-            # A descriptor must not be closed under the thread that writes to it.
-            await uncancellable(future)
-            raise

@@ -51,8 +51,8 @@ class Committer(Protocol):
     def submit(self, write: Write, done: Callable[[OSError | None], None]) -> None:
         """Write and sync; `done` is called on the loop, later, with the error or None."""
 
-    def stop(self) -> None:
-        """Take no more; return after what was submitted is done."""
+    def stop(self) -> asyncio.Future[None]:
+        """Take no more; the future is done when what was submitted is. A disk that hangs keeps it waiting."""
 
 
 class CommitterThread:
@@ -64,6 +64,7 @@ class CommitterThread:
         self._jobs: SimpleQueue[tuple[Write, Callable[[OSError | None], None]] | None] = SimpleQueue()
         self._broken: OSError | None = None
         """What every write fails with since the thread has failed."""
+        self._ended = loop.create_future()
         self._thread = threading.Thread(target=self._run, name="mqcd-committer", daemon=True)
         self._thread.start()
 
@@ -74,10 +75,19 @@ class CommitterThread:
         else:
             self._loop.call_soon(done, self._broken)
 
-    def stop(self) -> None:
-        """End the thread after what it has."""
-        self._jobs.put(None)
-        self._thread.join()
+    def stop(self) -> asyncio.Future[None]:
+        """See `Committer`."""
+        if self._broken is None:
+            self._jobs.put(None)
+        else:
+            # It has left the disk already.
+            self._thread.join()
+            self._end()
+        return self._ended
+
+    def _end(self) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -93,6 +103,7 @@ class CommitterThread:
                 self._loop.call_soon_threadsafe(done, self._broken)
                 raise
             self._loop.call_soon_threadsafe(done, error)
+        self._loop.call_soon_threadsafe(self._end)
 
 
 def perform(disk: Disk, write: Write) -> None:

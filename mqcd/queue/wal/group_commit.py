@@ -61,7 +61,6 @@ class Journal:
         max_entries: int,
         seal_age: int,
         figures: Figures,
-        on_sealed: Callable[[Segment], None],
     ) -> None:
         self.ring = ring
         self._disk = disk
@@ -80,7 +79,6 @@ class Journal:
         """Unfinished recipients of one segment, at most."""
         self._seal_age = seal_age
         self._figures = figures
-        self._on_sealed = on_sealed
         self._loop = asyncio.get_running_loop()
         self._committer = committer
         self._pending: deque[Append] = deque()
@@ -102,6 +100,10 @@ class Journal:
         """Called when writing goes well again after it had been failing."""
         self.on_begun: Callable[[], None] = lambda: None
         """Called when the first group of a segment is durable."""
+        self.on_sealed: Callable[[Segment], None] = lambda _: None
+        """Called when a segment has been sealed."""
+        self.broken = ""
+        """Why memory may differ from the journal; "" while it does not. Only a restart ends it."""
         self._quiet = asyncio.Event()
         self._quiet.set()
 
@@ -123,7 +125,7 @@ class Journal:
         if octets > self.frame_room:
             raise ValueError(f"a frame of {octets} octets fits in no segment of {self.capacity}")
         if self._stopped:
-            fail(item, "the queue has been closed")
+            fail(item, self.broken or "the queue has been closed")
             return future
         if self.failing and kind not in HAPPENED:
             fail(item, self.trouble, self._cause)
@@ -162,15 +164,16 @@ class Journal:
         """Wait until nothing is being written, or writing goes on failing."""
         await self._quiet.wait()
 
-    def stop(self) -> None:
-        """End the committer. What was never written fails with StoreUnavailable."""
+    async def stop(self) -> None:
+        """End the committer; return when it has ended. What was never written fails with StoreUnavailable."""
         if self._seal_timer is not None:
             self._seal_timer.cancel()
         if self._retry is not None:
             self._retry.cancel()
-        self._committer.stop()
+        ended = self._committer.stop()
         self._busy = self._stopped = True
         refuse(self._pending, ALL, "the queue has been closed")
+        await ended
 
     def _seal_later(self) -> None:
         self._seal_timer = self._loop.call_later(self._seal_age / 1000, self._seal_aged)
@@ -199,7 +202,7 @@ class Journal:
     def _sealed(self, segment: Segment) -> None:
         segment.sealed = True
         segment.sealed_at = self._clock.monotonic()
-        self._on_sealed(segment)
+        self.on_sealed(segment)
 
     def _begin_segment(self) -> Segment | None:
         """A new segment, or None when there is no slot for what waits."""
@@ -311,8 +314,12 @@ class Journal:
             self._seal_later()
             self.on_begun()
         self._figures.committed(len(group), micros)
-        for item in group:
-            item.placed(segment, item.ordinal, item.body, item.sequence)
+        for number, item in enumerate(group):
+            try:
+                item.placed(segment, item.ordinal, item.body, item.sequence)
+            except BaseException:
+                self._break(group[number:])
+                raise
             future = item.future
             if not future.done():
                 future.set_result(None)
@@ -322,6 +329,14 @@ class Journal:
             self._flush()
         if not (self._busy or self._pending):
             self._quiet.set()
+
+    def _break(self, group: list[Append]) -> None:
+        """An internal error has left memory behind the journal, and the futures of `group` open."""
+        self.broken = "memory may differ from the journal after an internal error; only a restart helps"
+        self._stopped = True
+        self._pending.extendleft(reversed(group))
+        refuse(self._pending, ALL, self.broken)
+        self._quiet.set()
 
     def _abandon(self, segment: Segment, group: list[Append], error: OSError) -> None:
         """Go on in a new segment: a file whose sync failed may have lost what it says it holds."""

@@ -231,6 +231,16 @@ class Ring:
         self.segments[segment.number] = segment
         self.next_number = segment.number + 1
 
+    def names_to_remove(self, segment: Segment, untouchable: set[Path]) -> list[Path]:
+        """Names that go when a segment is free: those that no slot keeps and no other segment uses.
+
+        In this order, and none after one that cannot be removed: as long as the slot has a file that has
+        failed, its other name identifies it to a later start.
+        """
+        taken = {each.path for each in self if each is not segment}
+        names = (path for path in (segment.twin, segment.path) if path is not None)
+        return [path for path in names if path not in taken and (self.is_spare(path) or path in untouchable)]
+
     def live(self, number: int) -> Segment | None:
         """The segment if its contents are still to be read from it, else None: they are in the spool."""
         return self.segments.get(number) if number >= self.first_live else None

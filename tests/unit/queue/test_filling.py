@@ -53,7 +53,7 @@ async def bench(tmp_path: Path, disk: Sparse) -> AsyncIterator[Bench]:
     made = Bench(tmp_path / "journal", disk=disk, capacity=CAPACITY)
     yield made
     disk.mend()
-    made.journal.stop()
+    await made.journal.stop()
 
 
 async def test_new_slots_are_filled_ahead_of_their_frames(bench: Bench, disk: Sparse) -> None:

@@ -60,8 +60,8 @@ class Bench:
             max_entries=1000,
             seal_age=seal_age,
             figures=self.figures,
-            on_sealed=lambda segment: self.sealed.append(segment.number),
         )
+        self.journal.on_sealed = lambda segment: self.sealed.append(segment.number)
 
     def append(self, body: bytes, kind: Kind = Kind.SETTLE, count: int = 1) -> asyncio.Future[None]:
         def placed(segment: Segment, ordinal: int, at: int, sequence: int) -> None:
@@ -98,7 +98,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     made = Bench(tmp_path / "journal")
     yield made
     made.disk.mend()
-    made.journal.stop()
+    await made.journal.stop()
 
 
 async def reached(gate: Gate) -> None:
@@ -320,7 +320,7 @@ async def test_a_stop_with_only_a_note_waiting_is_clean(bench: Bench) -> None:
         await bench.append(b"accept", Kind.ACCEPT)
     await bench.journal.quiet()
     [note] = bench.journal._pending
-    bench.journal.stop()
+    await bench.journal.stop()
     assert note.future.cancelled()
 
 
@@ -328,7 +328,7 @@ async def test_a_stop_while_it_fails_lets_nobody_wait(bench: Bench) -> None:
     bench.disk.fail("datasync", times=None)
     verdict = bench.append(b"verdict")
     await bench.journal.quiet()
-    bench.journal.stop()
+    await bench.journal.stop()
     [found] = await asyncio.wait_for(outcomes([verdict]), 10)
     assert isinstance(found, StoreUnavailable)
 
@@ -392,7 +392,7 @@ async def test_in_a_full_ring_a_segment_stays_open_beyond_its_age(tmp_path: Path
         await turns()
         assert bench.sealed == [SLOTS - KEPT_BACK]
     finally:
-        bench.journal.stop()
+        await bench.journal.stop()
 
 
 class Loop:
@@ -430,7 +430,7 @@ async def test_steady_mail_seals_a_segment_at_its_age(tmp_path: Path) -> None:
             for number in bench.sealed:
                 bench.ring.segments.pop(number, None)
     finally:
-        bench.journal.stop()
+        await bench.journal.stop()
 
 
 async def test_verdicts_always_find_a_slot(bench: Bench) -> None:
@@ -463,7 +463,7 @@ async def test_a_slot_that_is_still_read_is_left_to_its_reader(bench: Bench) -> 
 
 async def test_a_stopped_journal_takes_nothing(bench: Bench) -> None:
     await bench.append(b"one")
-    bench.journal.stop()
+    await bench.journal.stop()
     [found] = await asyncio.wait_for(outcomes([bench.append(b"two")]), 10)
     assert isinstance(found, StoreUnavailable)
 
@@ -488,4 +488,4 @@ async def test_an_error_in_the_writer_is_logged_and_delays_none(
             await bench.append(b"second", Kind.TAKE)
         await bench.journal.quiet()
     assert bench.journal.failing
-    bench.journal.stop()
+    await bench.journal.stop()

@@ -1,0 +1,106 @@
+"""A stop after an internal error or on a disk that hangs; descriptors after a stop or a failed start."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.model import Recipient
+from mqcd.disk.within import HUNG_MS
+from mqcd.queue.helper import pipe
+from tests.contract.mail import BODY
+from tests.fakes.observer import RecordingObserver
+from tests.unit.queue.support import Rig
+
+
+class Faulty(RecordingObserver):
+    """Fails in the call that tells of an acceptance, while memory follows the journal."""
+
+    def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
+        raise ZeroDivisionError
+
+
+async def test_a_stop_after_an_internal_error_evacuates_nothing(rig: Rig) -> None:
+    faults: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    await rig.post.send("a@example.org")
+    rig.shard.observer = Faulty()
+    with pytest.raises(StoreUnavailable, match="internal error"):
+        await rig.post.send("b@example.org")
+    assert isinstance(faults[0]["exception"], ZeroDivisionError)
+    with pytest.raises(StoreUnavailable, match="internal error"):
+        await rig.post.send("c@example.org")
+    [segment] = rig.shard.ring
+    segment.sealed = True
+    with pytest.raises(StoreUnavailable, match="internal error"):
+        await rig.store._live.checkpointer.evacuate(segment)
+    async with asyncio.timeout(30):
+        again = await rig.reopened()
+    assert again.shard.manifest.state.first_live <= segment.number
+    assert [each.address for each in again.listed()] == ["a@example.org", "b@example.org"]
+
+
+async def test_a_disk_that_hangs_does_not_hold_up_the_stop(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = rig.disk.block("datasync", "*/journal/*")
+    sending = asyncio.ensure_future(rig.post.send("a@example.org"))
+    assert await asyncio.to_thread(gate.reached.wait, 30)
+    closing = asyncio.ensure_future(rig.close())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not closing.done()
+    rig.clock.advance(HUNG_MS)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    rig.clock.advance(HUNG_MS)
+    async with asyncio.timeout(30):
+        await closing
+    assert [each.levelno for each in caplog.records][-1] == logging.CRITICAL
+    # The lock lasts: the thread may still write.
+    assert rig.queue / "lock" in rig.disk._paths.values()
+    gate.release()
+    await asyncio.wait([sending])
+
+
+async def test_a_reader_of_a_segment_may_close_after_the_stop(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    [claimed] = await rig.post.claim_all()
+    content = await rig.store.content(claimed)
+    assert await content.read(10) == BODY[:10]
+    await rig.close()
+    assert [path.parent.name for path in rig.disk._paths.values()] == ["journal"]
+    content.close()
+    assert rig.disk._paths == {}
+
+
+@pytest.mark.parametrize(("operation", "pattern"), [("rename", "*/MANIFEST"), ("datasync", "*/journal/*")])
+async def test_a_cancelled_start_leaves_no_descriptor(tmp_path: Path, operation: str, pattern: str) -> None:
+    first = await Rig(tmp_path / "q").open()
+    await first.post.send("a@example.org")
+    await first.post.claim_all()
+    await first.close()
+    rig = Rig(tmp_path / "q")
+    gate = rig.disk.block(operation, pattern)
+    opening = asyncio.ensure_future(rig.store.open())
+    assert await asyncio.to_thread(gate.reached.wait, 30)
+    opening.cancel()
+    await asyncio.sleep(0)
+    gate.release()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert rig.disk._paths == {}
+
+
+async def test_a_child_that_cannot_be_started_leaves_no_socket() -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(ValueError, match="fds_to_keep"):
+        await pipe.start("mqcd.queue.helper.helper", -1, buffer=1)
+    assert set(os.listdir("/proc/self/fd")) == before
