@@ -1,4 +1,4 @@
-"""What `sink` does once its words are understood: serve, tell, and sum up at the end."""
+"""What `sink` does once its options are read: serve, show, and sum up at the end."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from pathlib import Path
 
 from mqcd.daemon.process import loop_factory
 from mqcd.net.clock import SystemClock
-from mqcd.sink import lines
-from mqcd.sink.outlet import Outlet
+from mqcd.sink.outlet import MessageStore, Outlet, to_line
 from mqcd.sink.server import Sink, SinkSettings, start
-from mqcd.sink.store import MessageStore
 
 
 def run(settings: SinkSettings, store: Path | None, *, quiet: bool, as_json: bool) -> int:
     """Receive until SIGINT or SIGTERM. Raises OSError when the port or the directory cannot be had."""
     kept = MessageStore(store) if store is not None else None
-    outlet = Outlet(store=kept, tell=None if quiet else _tell, as_json=as_json)
+    outlet = Outlet(store=kept, show=None if quiet else _show, as_json=as_json)
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_serve(settings, outlet, as_json))
@@ -30,10 +28,10 @@ def run(settings: SinkSettings, store: Path | None, *, quiet: bool, as_json: boo
 
 
 async def _serve(settings: SinkSettings, outlet: Outlet, as_json: bool) -> None:
-    told = asyncio.Event()
+    stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
+        loop.add_signal_handler(number, stopped.set)
     try:
         sink = await start(
             settings, now_ms=SystemClock().now, on_received=outlet.received, on_refused=outlet.refused
@@ -43,16 +41,16 @@ async def _serve(settings: SinkSettings, outlet: Outlet, as_json: bool) -> None:
         text = os.strerror(error.errno) if error.errno else str(error)
         raise OSError(error.errno, text, f"{settings.host} port {settings.port}") from error
     _begin(sink, settings.host, as_json)
-    await told.wait()
+    await stopped.wait()
     await sink.close()
     _sum_up(sink, as_json)
 
 
 def _begin(sink: Sink, host: str, as_json: bool) -> None:
     if as_json:
-        _tell(lines.to_line({"event": "listening", "address": host, "port": sink.port}))
+        _show(to_line({"event": "listening", "address": host, "port": sink.port}))
     else:
-        _tell(f"listening on {host} port {sink.port}\n")
+        _show(f"listening on {host} port {sink.port}\n")
 
 
 def _sum_up(sink: Sink, as_json: bool) -> None:
@@ -65,11 +63,11 @@ def _sum_up(sink: Sink, as_json: bool) -> None:
         "octets": counters.octets,
     }
     if as_json:
-        _tell(lines.to_line({"event": "end", **figures}))
+        _show(to_line({"event": "end", **figures}))
     else:
-        _tell(", ".join(f"{count} {name}" for name, count in figures.items()) + "\n")
+        _show(", ".join(f"{count} {name}" for name, count in figures.items()) + "\n")
 
 
-def _tell(line: str) -> None:
+def _show(line: str) -> None:
     sys.stdout.write(line)
     sys.stdout.flush()

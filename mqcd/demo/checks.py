@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mqcd.demo.letters import BUSY, REJECTING, SENDER, End, Letter
 from mqcd.demo.watching import Story
-from mqcd.sink.mail import Received
+from mqcd.sink.outputs import Received
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,7 @@ from mqcd.core.ports import Clock, Observer
 from mqcd.daemon import Server
 from mqcd.demo.letters import BUSY, GREYLISTED, REJECTING
 from mqcd.ops.log.log import Log
-from mqcd.sink.mail import Received
+from mqcd.sink.outputs import Received
 from mqcd.sink.rules import Action, Refuse, Rules, parse_rule
 from mqcd.sink.server import SinkSettings, start
 

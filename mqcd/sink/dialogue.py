@@ -24,13 +24,24 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
-from mqcd.sink.command import UNKNOWN, BadCommand, Mail, parse_bdat, parse_mail, parse_rcpt
-from mqcd.sink.content import ChunkCollector, ContentCollector
-from mqcd.sink.mail import Received, Refused
-from mqcd.sink.outputs import Close, Deliver, Limits, Output, Report, Silence, StartTls, ehlo_reply
-from mqcd.sink.reading import LineReader
+from mqcd.sink import reading
+from mqcd.sink.outputs import (
+    Close,
+    Deliver,
+    Limits,
+    Output,
+    Received,
+    Refused,
+    Report,
+    Silence,
+    StartTls,
+    Voice,
+    ehlo_reply,
+    first,
+    line_of,
+)
+from mqcd.sink.reading import BadCommand, ChunkCollector, ContentCollector, LineReader, Mail
 from mqcd.sink.rules import Accept, Answer, AtStage, Drip, Fault, Refuse, Rules, Stage, Stall, at_work
-from mqcd.sink.voice import Voice, first, line_of
 
 _NO_RECIPIENTS = b"554 5.5.1 No valid recipients\r\n"
 _NOT_HERE = b"503 5.5.1 Not at this point of the dialogue\r\n"
@@ -139,7 +150,7 @@ class Dialogue:
         verb, _, argument = line[:-2].partition(b" ")
         command = _COMMANDS.get(verb.upper())
         if command is None:
-            self._voice.reply(UNKNOWN)
+            self._voice.reply(reading.UNKNOWN)
         elif self._state not in command.states:
             self._voice.reply(_NOT_HERE)
         elif command.bare and argument.strip():
@@ -185,7 +196,7 @@ class Dialogue:
     def _on_mail(self, argument: bytes) -> None:
         if self._voice.misbehaves(Stage.MAIL, self._everyone):
             return
-        mail = parse_mail(argument, dsn="DSN" in self._limits.extensions)
+        mail = reading.parse_mail(argument, dsn="DSN" in self._limits.extensions)
         if mail.size > self._limits.max_size:
             raise BadCommand(b"552 5.3.4 Message too large\r\n")
         self._mail = mail
@@ -194,7 +205,7 @@ class Dialogue:
 
     def _on_rcpt(self, argument: bytes) -> None:
         dsn_offered = "DSN" in self._limits.extensions
-        recipient, dsn = parse_rcpt(argument, smtputf8=self._mail.smtputf8, dsn=dsn_offered)
+        recipient, dsn = reading.parse_rcpt(argument, smtputf8=self._mail.smtputf8, dsn=dsn_offered)
         action = self._rules.for_recipient(recipient)
         if isinstance(action, Refuse):
             self._refuse(recipient, action)
@@ -215,7 +226,7 @@ class Dialogue:
         self._voice.answer(Stage.RCPT, own, b"250 2.1.5 Ok\r\n", wait_ms)
 
     def _refuse(self, recipient: str, action: Refuse) -> None:
-        self._voice.tell(
+        self._voice.report(
             Report(
                 Refused(
                     sender=self._mail.sender,
@@ -247,7 +258,7 @@ class Dialogue:
             self._voice.end(Silence(reading=False))
 
     def _on_bdat(self, argument: bytes) -> None:
-        octets, last = parse_bdat(argument, offered="CHUNKING" in self._limits.extensions)
+        octets, last = reading.parse_bdat(argument, offered="CHUNKING" in self._limits.extensions)
         refusal = None if self._state is State.CHUNKS else self._begin_chunks()
         if self._voice.ended:
             return

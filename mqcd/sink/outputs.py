@@ -1,13 +1,65 @@
-"""What the dialogue is told to allow, and what it tells its caller to do. Pure values."""
+"""What a dialogue may announce, and what it has its caller do: replies, waits, messages, refusals. Pure.
 
+`Voice` gathers the outputs of one connection, slowed and spoiled as rules have it.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mqcd.sink.mail import Received, Refused
+from mqcd.sink.rules import Answer, Drip, Drop, Endless, Fault, Garbage, Stage, Stall
 
 OPTIONAL_EXTENSIONS = ("CHUNKING", "DSN")
 """What is obeyed only where it is offered, for clients act otherwise then."""
 DEFAULT_EXTENSIONS = ("PIPELINING", "8BITMIME", "SMTPUTF8", "SIZE", "ENHANCEDSTATUSCODES")
+GARBAGE = b"\x00\xff<html>\x1b[2J 250 is no reply\r\nnor is this\r\n"
+"""Neither digits nor UTF-8 at its start, a control sequence, and digits where none belong."""
+# One write's worth: the fewer, the sooner a client's limit on lines or octets is met.
+_LINES = b"250-one line more\r\n" * 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """A message that the sink took, as it came."""
+
+    sender: str
+    """The reverse-path; "" = the null sender."""
+    recipients: tuple[str, ...]
+    """The forward-paths that were accepted, in the order of their RCPT commands."""
+    content: bytes
+    """The message, dot-stuffing undone, otherwise octet for octet as received."""
+    helo: str
+    """What the client called itself at EHLO or HELO."""
+    peer: str
+    """The client's address and port, `192.0.2.1:4711` or `[2001:db8::1]:4711`."""
+    at_ms: int
+    """When the final dot was read: Unix time in ms, by the clock given to the sink."""
+    body: str = ""
+    """The BODY parameter (RFC 6152) in upper case; "" = none given."""
+    smtputf8: bool = False
+    """The SMTPUTF8 parameter (RFC 6531) was given."""
+    tls: bool = False
+    """It came after STARTTLS."""
+    chunked: bool = False
+    """It came by BDAT (RFC 3030)."""
+    dsn: str = ""
+    """RET and ENVID (RFC 3461) as given with MAIL."""
+    recipient_dsn: tuple[str, ...] = ()
+    """NOTIFY and ORCPT as given with each RCPT; empty = with none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A recipient that a rule refused at RCPT."""
+
+    sender: str
+    recipient: str
+    reply: str
+    """The reply line, code first, without CRLF."""
+    helo: str
+    peer: str
+    at_ms: int
+    """When RCPT was read: Unix time in ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,3 +154,100 @@ class Close:
 
 
 Output = Send | Trickle | Flood | Deliver | Report | Pause | Silence | StartTls | Close
+
+
+class Voice:
+    """Replies to commands that came together are sent together, unless a wait comes between."""
+
+    __slots__ = ("_outputs", "_replies", "ended", "wait")
+
+    def __init__(self, wait_ms: int) -> None:
+        self.wait = wait_ms
+        """Before each reply, ms, unless it says otherwise."""
+        self.ended = False
+        """Nothing more is said."""
+        self._outputs: list[Output] = []
+        self._replies: list[bytes] = []
+
+    def reply(self, reply: bytes, wait_ms: int | None = None) -> None:
+        """Reply after `wait_ms`, by default what the transaction or the connection asks for."""
+        self.pause(self.wait if wait_ms is None else wait_ms)
+        self._replies.append(reply)
+
+    def answer(self, stage: Stage, faults: Sequence[Fault], due: bytes, wait_ms: int | None = None) -> None:
+        """The reply that is due, drop by drop if one of these rules says so."""
+        fault = first(stage, faults)
+        if isinstance(fault, Drip):
+            self._flush()
+            self._outputs.append(Trickle(due, fault.wait_ms))
+        else:
+            self.reply(due, wait_ms)
+
+    def misbehaves(self, stage: Stage, faults: Sequence[Fault]) -> bool:
+        """Do what one of these rules says for here in place of what is due, if one does."""
+        fault = first(stage, faults)
+        if fault is None or isinstance(fault, Drip):
+            return False
+        if isinstance(fault, Answer):
+            self.reply(line_of(fault))
+        if not isinstance(fault, Answer) or fault.code == 421:
+            self.end(*ending(fault))
+        return True
+
+    def pause(self, wait_ms: int) -> None:
+        """Let time pass before what follows."""
+        if wait_ms:
+            self._flush()
+            self._outputs.append(Pause(wait_ms))
+
+    def do(self, output: Output) -> None:
+        """Something else than a reply, in its turn."""
+        self._flush()
+        self._outputs.append(output)
+
+    def report(self, output: Output) -> None:
+        """Something that sends nothing: it may come before replies that are gathered."""
+        self._outputs.append(output)
+
+    def end(self, *last: Output) -> None:
+        """Say nothing more after this."""
+        self._flush()
+        self._outputs += last
+        self.ended = True
+
+    def take(self) -> list[Output]:
+        """All that is to be done, in order."""
+        self._flush()
+        outputs, self._outputs = self._outputs, []
+        return outputs
+
+    def _flush(self) -> None:
+        if self._replies:
+            self._outputs.append(Send(b"".join(self._replies)))
+            self._replies.clear()
+
+
+def first(stage: Stage, faults: Sequence[Fault]) -> Fault | None:
+    """The first of these rules that acts at this stage."""
+    for fault in faults:
+        if fault.stage is stage:
+            return fault
+    return None
+
+
+def line_of(answer: Answer) -> bytes:
+    """The reply that a rule gives, as it is sent."""
+    return answer.reply.encode("utf-8", "surrogateescape") + b"\r\n"
+
+
+def ending(fault: Stall | Drop | Garbage | Endless | Answer) -> tuple[Output, ...]:
+    """What is done at the fault's stage."""
+    match fault:
+        case Drop() | Answer():
+            return (Close(),)
+        case Stall():
+            return (Silence(reading=True),)
+        case Garbage():
+            return (Send(GARBAGE), Silence(reading=True))
+        case Endless():
+            return (Flood(_LINES),)

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from mqcd.sink.dialogue import Dialogue
-from mqcd.sink.mail import Received, Refused
 from mqcd.sink.outputs import (
     Close,
     Deliver,
@@ -27,6 +26,8 @@ from mqcd.sink.outputs import (
     Limits,
     Output,
     Pause,
+    Received,
+    Refused,
     Report,
     Send,
     Silence,

@@ -9,7 +9,7 @@ from email.message import EmailMessage
 
 import pytest
 
-from mqcd.sink.mail import Received
+from mqcd.sink.outputs import Received
 from tests.e2e.conftest import MakePeer, MakeReceiver, MakeServer
 from tests.e2e.kit import mail
 from tests.e2e.kit.ledger import Ledger, stopped

@@ -10,7 +10,7 @@ import time
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
-from mqcd.sink.mail import Received, Refused
+from mqcd.sink.outputs import Received, Refused
 from mqcd.sink.rules import Rules
 from mqcd.sink.server import Sink, SinkSettings, start
 from tests.e2e.kit.waiting import DEADLINE, Board

@@ -19,7 +19,7 @@ from mqcd.daemon import Server
 from mqcd.net.clock import SystemClock
 from mqcd.net.control_client import Control
 from mqcd.ops.log.log import Log
-from mqcd.sink.mail import Received
+from mqcd.sink.outputs import Received
 from mqcd.sink.rules import Rules
 from mqcd.sink.server import Sink, SinkSettings, start
 from tests.fakes.observer import RecordingObserver

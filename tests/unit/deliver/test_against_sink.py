@@ -16,8 +16,7 @@ from mqcd.core.model import Body, Bounced, Deferred, Delivered, Envelope, Phase,
 from mqcd.deliver.service import Deliverer
 from mqcd.net.clock import SystemClock
 from mqcd.net.dialer import SystemDialer
-from mqcd.sink.mail import Received
-from mqcd.sink.outputs import DEFAULT_EXTENSIONS, OPTIONAL_EXTENSIONS, Limits
+from mqcd.sink.outputs import DEFAULT_EXTENSIONS, OPTIONAL_EXTENSIONS, Limits, Received
 from mqcd.sink.rules import Rules
 from mqcd.sink.server import SinkSettings, start
 from mqcd.stores.memory import MemoryStore

@@ -10,7 +10,7 @@ from mqcd.core.events import Verb
 from mqcd.demo import checks
 from mqcd.demo.letters import BUSY, LARGE_OCTETS, REJECTING, SENDER, End, letters
 from mqcd.demo.watching import Story
-from mqcd.sink.mail import Received
+from mqcd.sink.outputs import Received
 
 LETTER = letters()[0]
 HEADER = b"Received: from desk.here.example\r\n\tby mail.here.example\r\n"

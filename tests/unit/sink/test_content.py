@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcd.sink.content import ContentCollector
+from mqcd.sink.reading import ContentCollector
 
 _END = b".\r\n"
 

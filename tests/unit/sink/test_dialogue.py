@@ -5,15 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcd.sink.dialogue import Dialogue
-from mqcd.sink.faults import GARBAGE
-from mqcd.sink.mail import Received, Refused
 from mqcd.sink.outputs import (
+    GARBAGE,
     Close,
     Deliver,
     Flood,
     Limits,
     Output,
     Pause,
+    Received,
+    Refused,
     Report,
     Send,
     Silence,

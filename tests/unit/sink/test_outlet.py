@@ -1,4 +1,4 @@
-"""What is stored is what came, the index names it, and what is told is one line for each."""
+"""What is stored is what came, the index names it, and what is shown is one line for each."""
 
 import json
 from pathlib import Path
@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.events import format_time
-from mqcd.sink.mail import Received, Refused
-from mqcd.sink.outlet import Outlet
-from mqcd.sink.store import INDEX, MessageStore
+from mqcd.sink.outlet import INDEX, MessageStore, Outlet
+from mqcd.sink.outputs import Received, Refused
 
 MESSAGE = Received(
     sender="ä@example.org",
@@ -77,15 +76,15 @@ def test_a_store_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
 
 
 def test_json_is_one_object_a_line(tmp_path: Path) -> None:
-    told: list[str] = []
+    shown: list[str] = []
     store = MessageStore(tmp_path)
-    outlet = Outlet(store=store, tell=told.append, as_json=True)
+    outlet = Outlet(store=store, show=shown.append, as_json=True)
     outlet.received(MESSAGE)
     outlet.refused(REFUSED)
     store.close()
-    assert all(line.endswith("\n") and line.count("\n") == 1 for line in told)
+    assert all(line.endswith("\n") and line.count("\n") == 1 for line in shown)
     [stored] = index_of(tmp_path)
-    assert [json.loads(line) for line in told] == [
+    assert [json.loads(line) for line in shown] == [
         {"event": "message", **stored},
         {
             "event": "refused",
@@ -99,31 +98,31 @@ def test_json_is_one_object_a_line(tmp_path: Path) -> None:
 
 
 def test_without_a_store_the_file_is_null() -> None:
-    told: list[str] = []
-    Outlet(tell=told.append, as_json=True).received(MESSAGE)
-    assert json.loads(told[0]) == {"event": "message", "file": None, **FIELDS}
+    shown: list[str] = []
+    Outlet(show=shown.append, as_json=True).received(MESSAGE)
+    assert json.loads(shown[0]) == {"event": "message", "file": None, **FIELDS}
 
 
 def test_progress_lines_cannot_drive_a_terminal() -> None:
-    told: list[str] = []
-    outlet = Outlet(tell=told.append)
+    shown: list[str] = []
+    outlet = Outlet(show=shown.append)
     outlet.received(MESSAGE)
     outlet.refused(REFUSED)
-    assert told == [
+    assert shown == [
         "2023-11-14T22:13:20.007Z took 22 octets from <ä@example.org> to <b@example.com> <c@example.com>\n",
         "1970-01-01T00:00:00.000Z refused <b?[2J@example.com> from <>: 550 no\n",
     ]
 
 
 def test_what_cannot_be_stored_is_not_told(tmp_path: Path) -> None:
-    told: list[str] = []
+    shown: list[str] = []
     store = MessageStore(tmp_path / "dir")
     (tmp_path / "dir" / INDEX).unlink()
     (tmp_path / "dir").rmdir()
-    outlet = Outlet(store=store, tell=told.append)
+    outlet = Outlet(store=store, show=shown.append)
     with pytest.raises(FileNotFoundError):
         outlet.received(MESSAGE)
-    assert told == []
+    assert shown == []
     store.close()
 
 

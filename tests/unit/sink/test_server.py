@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.sink.mail import Received, Refused
-from mqcd.sink.outputs import Limits
+from mqcd.sink.outputs import Limits, Received, Refused
 from mqcd.sink.rules import Rules
 from mqcd.sink.server import CallLater, Sink, SinkSettings, start
 

@@ -17,8 +17,8 @@ from mqcd.queue.admin.findings import Kind
 from mqcd.queue.admin.transfer import index
 from mqcd.queue.admin.transfer.eml import read_directory
 from mqcd.queue.admin.transfer.letters import Letter, Tree, with_crlf
-from mqcd.sink.lines import message_fields, to_line
-from mqcd.sink.mail import Received
+from mqcd.sink.outlet import message_fields, to_line
+from mqcd.sink.outputs import Received
 from tests.fakes.clock import START_MS
 from tests.fakes.disk import FaultyDisk
 
