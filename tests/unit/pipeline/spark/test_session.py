@@ -8,7 +8,7 @@ import pytest
 
 from mqcd.pipeline.spark.session import PipelineUnavailable, check_packages, find_java, reason
 
-GOOD = {"pyspark": "4.3.0", "pyarrow": "26.0.1", "pandas": "2.3.3"}
+GOOD = {"jinja2": "3.1.6", "pyspark": "4.3.0", "pyarrow": "26.0.1", "pandas": "2.3.3"}
 
 
 def java(home: Path, version: str) -> Path:
