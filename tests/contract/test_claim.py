@@ -7,7 +7,7 @@ import pytest
 from mqcd.core.model import Area, Recipient
 from mqcd.core.ports import QueueStore
 from tests.contract.harness import HOUR, MINUTE, Harness
-from tests.contract.mail import Post, bounced, deferred
+from tests.contract.mail import Post, bounced, deferred, delivered
 
 
 async def test_a_claimed_recipient_is_given_to_nobody_else(store: QueueStore, post: Post) -> None:
@@ -220,6 +220,16 @@ async def test_what_is_not_claimed_cannot_be_parked(store: QueueStore, post: Pos
     sent = await post.send("a@example.org")
     with pytest.raises(ValueError, match="not claimed"):
         await store.park(sent, 0)
+
+
+async def test_one_park_names_a_recipient_once(store: QueueStore, post: Post) -> None:
+    await post.send("a@example.org")
+    [claimed] = await post.claim_all()
+    with pytest.raises(ValueError, match="twice"):
+        await store.park([claimed, claimed], 0)
+    assert store.in_flight(claimed)
+    await post.settle(delivered(), claimed)
+    assert await post.scan() == {}
 
 
 async def test_bounces_are_claimed_apart(store: QueueStore, post: Post) -> None:

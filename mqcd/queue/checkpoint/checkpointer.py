@@ -25,7 +25,7 @@ from mqcd.queue.helper import jobs
 from mqcd.queue.helper.leftovers import Leftovers, RemoveLeftovers
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.requests.write import Writer
-from mqcd.queue.wal.segments import Segment, State
+from mqcd.queue.wal.segments import Segment
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class Checkpointer:
         await self._export_all()
         await self._remove_leftovers()
         while (oldest := self._shard.ring.oldest_sealed) is not None:
-            if any(entry.state is not State.WAITING for entry in oldest.entries.values()):
+            if any(not entry.resting for entry in oldest.entries.values()):
                 log.warning("attempts are under way; the rest of the journal is left for the next start")
                 return
             await self.evacuate(oldest)

@@ -31,7 +31,8 @@ from mqcd.queue.manifest.log import ClusterState, Edit
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import AT_ONCE, slices
 from mqcd.queue.requests.write import Writer
-from mqcd.queue.wal.segments import JournalEntry, Segment, State
+from mqcd.queue.wal.entry_states import Event, State
+from mqcd.queue.wal.segments import JournalEntry, Segment
 
 log = logging.getLogger(__name__)
 
@@ -104,9 +105,9 @@ class Evacuator:
             async for part in slices(tuple(segment.entries.values())):
                 for entry in part:
                     # Some may have moved, or come back, since the turn before.
-                    if entry.state is State.WAITING and entry.segment is segment:
+                    if entry.resting and entry.segment is segment:
                         self._shard.waiting.leave(entry, latest)
-                        entry.state = State.FROZEN
+                        entry.on(Event.FREEZE)
                         move.frozen.append(entry)
             if all(entry.state is State.FROZEN for entry in segment.entries.values()):
                 return
@@ -130,13 +131,13 @@ class Evacuator:
             frame_entries.append(Entry(Mark.CARRIED, flags, *home, entry.content, line))
             carried.append(entry)
         for entry in carried:
-            entry.state = State.CARRYING
+            entry.on(Event.CARRY)
 
         def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
             for entry, frame_entry in zip(carried, frame_entries, strict=True):
                 shard.move(entry, segment, ordinal, body + ENTRY_HEAD, len(frame_entry.line))
                 if entry.state is State.CARRYING:
-                    entry.state = State.CLAIMED
+                    entry.on(Event.CARRIED)
                 ordinal += 1
                 body += ENTRY_HEAD + len(frame_entry.line)
 
@@ -150,7 +151,7 @@ class Evacuator:
             self._writer.carried = None
             for entry in carried:
                 if entry.state is State.CARRYING:
-                    entry.state = State.CLAIMED
+                    entry.on(Event.CARRIED)
 
     async def _copy(self, move: _Move) -> jobs.Evacuated:
         """C2 and C3, by the helper."""
@@ -257,9 +258,11 @@ class Evacuator:
         waiting = []
         for entry in move.segment.entries.values():
             if entry.state is State.FROZEN:
-                entry.state = State.WAITING
-            if entry.state is State.WAITING:
+                entry.on(Event.THAW)
+            if entry.resting:
                 shard.waiting.leave(entry, latest)
+                if entry.state is State.ASIDE:
+                    entry.on(Event.RETURN)
                 waiting.append(entry)
         shard.waiting.drop(move.segment.number)
         for entry in waiting:

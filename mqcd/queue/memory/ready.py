@@ -15,15 +15,14 @@ from heapq import heapify, heappop, heappush
 
 from mqcd.core.model import Area
 from mqcd.core.spid import accepted_by
-from mqcd.queue.wal.segments import JournalEntry, State
+from mqcd.queue.wal.entry_states import Event, State
+from mqcd.queue.wal.segments import JournalEntry
 
 BACK_AT_ONCE = 500
 BACK_EVERY_MS = 500
 """So many recipients of a domain that was passed over come back together, and the next ones so much later, or
 a quarter of the time for which they were passed over: all at once would keep everybody else's mail waiting.
 Who was passed over for a moment only must not lose by it."""
-ASIDE = -1
-"""Due time of an entry that stands aside: that of its domain is what counts."""
 _NOBODY: Mapping[str, int] = {}
 
 
@@ -135,7 +134,7 @@ class _Pool:
 
     def push(self, entry: JournalEntry) -> None:
         """One more."""
-        entry.due = ASIDE
+        entry.on(Event.STAND_ASIDE)
         entry.recipient, entry.raw = None, b""
         self.oldest = min(self.oldest, accepted_by(entry.spid, entry.received))
         self.row.push(entry)
@@ -144,6 +143,7 @@ class _Pool:
         """The first one; after so many of them the next ones come later."""
         entry = self.row.pop()
         if entry is not None:
+            entry.on(Event.RETURN)
             entry.due = 0
             self.left -= 1
             if not self.left:
@@ -199,7 +199,7 @@ class Waiting:
     def leave(self, entry: JournalEntry, latest: int) -> None:
         """A waiting entry is about to leave the journal: its due time must stand by itself, and not
         lie behind `latest`."""
-        if entry.due == ASIDE:
+        if entry.state is State.ASIDE:
             entry.due = min(self._pools[entry.domain].goes(), latest)
 
     def drop(self, segment: int) -> None:
@@ -328,4 +328,4 @@ def _is_bounce(entry: JournalEntry) -> bool:
 
 
 def _is_aside(entry: JournalEntry) -> bool:
-    return entry.state is State.WAITING and entry.due == ASIDE
+    return entry.state is State.ASIDE

@@ -34,8 +34,9 @@ from mqcd.queue.memory.ready import Waiting
 from mqcd.queue.spool.deleter import Reaper
 from mqcd.queue.spool.refcounts import References
 from mqcd.queue.spool.silos import Silos
+from mqcd.queue.wal.entry_states import Event
 from mqcd.queue.wal.group_commit import Journal
-from mqcd.queue.wal.segments import JournalEntry, Ring, Segment, State
+from mqcd.queue.wal.segments import JournalEntry, Ring, Segment
 
 Key = tuple[int, int]
 
@@ -164,7 +165,7 @@ class Shard:
         entry.due = following.due
         entry.recipient = None
         entry.raw = b""
-        entry.state = State.WAITING
+        entry.on(Event.REST)
         if following.area is not area:
             self.accounts.remove_entry(area, entry)
             entry.area = following.area
@@ -175,8 +176,8 @@ class Shard:
         """A recipient has left the queue."""
         self.active.pop((entry.spid, entry.qid), None)
         home = entry.segment
+        entry.on(Event.END)
         del home.entries[entry.ordinal]
-        entry.state = State.GONE
         self.ring.entries -= 1
         self.accounts.remove_entry(entry.area, entry)
         lender = self.ring.live(entry.content.segment)
@@ -189,7 +190,7 @@ class Shard:
 
     def evacuated(self, entry: JournalEntry) -> None:
         """An entry's home is a cluster now; that there is one less has been counted."""
-        entry.state = State.GONE
+        entry.on(Event.EVACUATE)
         self.accounts.forget(entry)
         lender = self.ring.live(entry.content.segment)
         if lender is not None:

@@ -23,9 +23,10 @@ from mqcd.queue.memory.ready import Waiting
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.recovery.salvage import salvage
 from mqcd.queue.recovery.unknown_outcomes import note_unknown
+from mqcd.queue.wal.entry_states import State
 from mqcd.queue.wal.live_entries import LiveEntries
 from mqcd.queue.wal.scan import Damage
-from mqcd.queue.wal.segments import JournalEntry, Segment, State
+from mqcd.queue.wal.segments import JournalEntry, Segment
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,8 @@ from mqcd.queue.clusters.quarantine import put_aside
 from mqcd.queue.format.frame import ALIVE, ENTRY_HEAD, IN_SPOOL, Entry, Kind, Mark, pack_entry, pack_take
 from mqcd.queue.memory.ready import is_old
 from mqcd.queue.memory.shard_state import Shard
-from mqcd.queue.wal.segments import JournalEntry, Segment, State
+from mqcd.queue.wal.entry_states import Event
+from mqcd.queue.wal.segments import JournalEntry, Segment
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +176,7 @@ class Claims:
                 if recipient is None:
                     continue
             if until <= now or (recipient is not None and overdue is not None and overdue(recipient)):
-                entry.state = State.CLAIMED
+                entry.on(Event.CLAIM)
                 found.append(entry)
             else:
                 shard.waiting.pass_over(entry, min(until, shard.latest_due()), now)
@@ -194,7 +195,7 @@ class Claims:
                 continue
             if overdue(recipient):
                 entry.due = 0
-                entry.state = State.CLAIMED
+                entry.on(Event.CLAIM)
                 found.append(entry)
             else:
                 entry.recipient, entry.raw = None, b""
@@ -209,13 +210,13 @@ class Claims:
             log.error("%s: record at octet %d cannot be read: %s", *place, error)
             damaged = isinstance(error, DecodeError)
             entry.due = now + (shard.options.schedule.delays[0] if damaged else _AGAIN_MS)
-            entry.state = State.WAITING
+            entry.on(Event.RELEASE)
             shard.waiting.add(entry)
             return None
 
     def _give_back(self, found: list[JournalEntry]) -> None:
         for entry in found:
-            entry.state = State.WAITING
+            entry.on(Event.RELEASE)
             self._shard.waiting.add(entry)
 
     def _hand_out(self, found: list[JournalEntry]) -> Sequence[Recipient]:
@@ -239,7 +240,7 @@ class Claims:
         name = f"{format_spid(entry.spid)}/{entry.qid}"
         log.error("recipient %s is recorded twice; run `mqcd fsck`", name)
         entry.due = now + _AGAIN_MS
-        entry.state = State.WAITING
+        entry.on(Event.RELEASE)
         self._shard.waiting.add(entry)
 
     async def _take(self, name: str, room: int, now: int, skip: Skip, found: list[JournalEntry]) -> bool:
@@ -322,7 +323,7 @@ class Claims:
                     shard.waiting.add(entry)
                     self._passes -= 1
                 else:
-                    entry.state = State.CLAIMED
+                    entry.on(Event.CLAIM)
                     found.append(entry)
                     taking += 1
                 ordinal += 1

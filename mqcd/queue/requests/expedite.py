@@ -20,10 +20,10 @@ from mqcd.core.selection import Selection
 from mqcd.disk.durable import describe
 from mqcd.queue.format import record
 from mqcd.queue.format.record import chooser
-from mqcd.queue.memory.ready import ASIDE
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import slices
-from mqcd.queue.wal.segments import JournalEntry, Segment, State
+from mqcd.queue.wal.entry_states import State
+from mqcd.queue.wal.segments import JournalEntry, Segment
 
 log = logging.getLogger(__name__)
 
@@ -78,11 +78,10 @@ class Expediting:
 
     def _look_at(self, entry: JournalEntry) -> bool:
         """Whether it is on its way to a cluster, where it is to be due."""
-        state = entry.state
-        frozen = state is State.FROZEN and self._selection.limit is None
-        if not self._left or not (frozen or state is State.WAITING) or not self._matches(entry):
+        frozen = entry.state is State.FROZEN and self._selection.limit is None
+        if not self._left or not (frozen or entry.resting) or not self._matches(entry):
             return False
-        aside = entry.due == ASIDE
+        aside = entry.state is State.ASIDE
         later = aside or entry.due > self._now
         self._count(1, later, {entry.domain})
         if self._dry_run or not later or frozen:

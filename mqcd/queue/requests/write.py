@@ -46,7 +46,8 @@ from mqcd.queue.format.frame import (
 )
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.requests.upload import Staged
-from mqcd.queue.wal.segments import JournalEntry, Segment, State
+from mqcd.queue.wal.entry_states import Event, State
+from mqcd.queue.wal.segments import JournalEntry, Segment
 
 _KEPT_HOT = 4096
 """New entries whose decoded record is kept, because they are tried at once; others are read back."""
@@ -223,8 +224,6 @@ class Writer:
         moves = [
             (item, self.claimed(item.recipient), after(item.recipient, item.verdict)) for item in settlements
         ]
-        if len(moves) > 1 and len({entry for _, entry, _ in moves}) < len(moves):
-            raise ValueError("a recipient cannot be settled twice at once")
         messages = [self.records(each) for each in staged]
         octets = sum([len(part) for message in messages for part in message.parts]) if messages else 0
         if octets > self._shard.journal.largest_frame:
@@ -246,6 +245,7 @@ class Writer:
                 note = verdict.encode(why, shared)
                 mark = verdict.MARK_OF[type(why)]
                 changes.append(self._change(entry, item.recipient, following, why, mark, note))
+            _begin_settling(changes)
             if messages:
                 return self._append_report(changes, messages)
             return self._append_changes(Kind.SETTLE, changes)
@@ -262,6 +262,7 @@ class Writer:
                 self._change(entry, recipient, parked(recipient, due), None, Mark.PARKED, b"")
                 for entry, recipient in zip(entries, recipients, strict=True)
             ]
+            _begin_settling(changes)
             return self._append_changes(Kind.PARK, changes)
 
         return self._when_carried(write)
@@ -275,9 +276,6 @@ class Writer:
         mark: Mark,
         note: bytes,
     ) -> _Change:
-        if entry.state is State.SETTLING:
-            raise ValueError(f"recipient {entry.spid:016X}/{entry.qid} is not claimed any more")
-        entry.state = State.SETTLING
         raw = record.encode(following) if following is not None else entry.raw or record.encode(before)
         flags = ALIVE if following is not None else 0
         frame_entry = Entry(mark, flags, entry.segment.number, entry.ordinal, entry.content, raw, note)
@@ -377,3 +375,15 @@ def tell(observer: Observer, at: int, recipient: Recipient, why: Verdict) -> Non
             observer.reported(at, recipient, why.report_spid)
         case Discarded():
             observer.discarded(at, recipient, why.reason)
+
+
+def _begin_settling(changes: Sequence[_Change]) -> None:
+    """All become SETTLING, or none. Raises ValueError for one that is not claimed, or named twice."""
+    seen: set[int] = set()
+    for entry in (change.entry for change in changes):
+        if entry.state is not State.CLAIMED or id(entry) in seen:
+            name = f"{entry.spid:016X}/{entry.qid}"
+            raise ValueError(f"recipient {name} is not claimed any more, or named twice")
+        seen.add(id(entry))
+    for change in changes:
+        change.entry.on(Event.SETTLE)

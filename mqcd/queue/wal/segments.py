@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from enum import IntEnum
 from pathlib import Path
 
+from mqcd.core.errors import IllegalTransition
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Recipient
 from mqcd.queue.format import filenames as names
 from mqcd.queue.format import segment_header
 from mqcd.queue.format.frame import Locator, salt
+from mqcd.queue.wal.entry_states import RESTING, TABLE, Event, State
 
 SPARE_SLOTS = 2
 """Slots beyond the configured ones, for what must be written even when all of those are in use."""
@@ -27,22 +28,6 @@ and the next start needs one to take mail in before anything has been evacuated.
 
 _ASIDE = 9999
 """Greater than the number of any slot."""
-
-
-class State(IntEnum):
-    """What is being done with an entry."""
-
-    WAITING = 1
-    """May be claimed when due."""
-    CLAIMED = 2
-    """In flight."""
-    CARRYING = 3
-    """In flight, and its home is being moved to a newer segment."""
-    SETTLING = 4
-    """A frame that ends or moves it is being written."""
-    FROZEN = 5
-    """Being evacuated to a cluster: not to be claimed."""
-    GONE = 6
 
 
 class JournalEntry:
@@ -88,7 +73,7 @@ class JournalEntry:
         self.received = received
         self.content = content
         self.domain = domain
-        """As `Recipient.domain`; whoever makes entries sees to it that equal ones are one object."""
+        """As `Recipient.domain`; equal ones must be one object, to save memory."""
         self.recipient: Recipient | None = None
         """The decoded record while it is kept."""
         self.linked = linked
@@ -101,6 +86,18 @@ class JournalEntry:
         self.ordinal = 0
         self.offset = 0
         self.length = 0
+
+    def on(self, event: Event) -> None:
+        """Change the state. Raises IllegalTransition."""
+        following = TABLE[event].get(self.state)
+        if following is None:
+            raise IllegalTransition(f"{event.name} of {self.spid:016X}/{self.qid} in state {self.state.name}")
+        self.state = following
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing is being done with it: it waits, or stands aside."""
+        return self.state in RESTING
 
     @property
     def file(self) -> int:

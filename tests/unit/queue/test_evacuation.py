@@ -20,7 +20,8 @@ from mqcd.queue.clusters.file import FIRST_LINE, split_lines
 from mqcd.queue.format import segment_header
 from mqcd.queue.format.record import decode, encode
 from mqcd.queue.memory.slices import AT_ONCE
-from mqcd.queue.wal.segments import JournalEntry, Segment, State
+from mqcd.queue.wal.entry_states import State
+from mqcd.queue.wal.segments import JournalEntry, Segment
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import BODY, bounced, deferred, delivered
 from tests.unit.queue.support import SEGMENT_SIZE, Rig, held, spool_path, tally
@@ -387,10 +388,10 @@ async def test_no_loop_turn_handles_more_than_a_slice(tmp_path: Path) -> None:
             wrong.append(rig.store.stats())
         return 0
 
-    counter = Turns(*map(in_state, (State.FROZEN, State.CARRYING, State.GONE)), counted_wrong)
+    counter = Turns(*map(in_state, (State.FROZEN, State.CARRYING, State.EVACUATED)), counted_wrong)
     await rig.store._live.checkpointer.evacuate(sealed)
     counter.stop()
-    assert in_state(State.GONE)() == 4 * AT_ONCE
+    assert in_state(State.EVACUATED)() == 4 * AT_ONCE
     assert counter.most <= AT_ONCE
     assert counter.count > 3 * len(entries) // AT_ONCE
     assert wrong == []

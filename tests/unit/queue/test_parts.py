@@ -15,7 +15,8 @@ from mqcd.queue.manifest.log import ClusterState
 from mqcd.queue.memory.counters import Accounts
 from mqcd.queue.memory.ready import Waiting
 from mqcd.queue.spool.refcounts import References
-from mqcd.queue.wal.segments import JournalEntry, Segment, State
+from mqcd.queue.wal.entry_states import State
+from mqcd.queue.wal.segments import JournalEntry, Segment
 
 SEVERAL, SINGLE = 0x101, 0x100
 SEGMENT = Segment(SlotHeader(1, 1, 1, 0, 0, 0, 0), Path("/nowhere"))
@@ -101,7 +102,7 @@ def test_an_entry_that_is_not_meant_any_more_is_passed_over() -> None:
     gone, moved, kept = (entry(Area.DEFERRED, 10, qid=n) for n in range(3))
     for each in (gone, moved, kept):
         waiting.add(each)
-    gone.state = State.GONE
+    gone.state = State.ENDED
     moved.due = 50
     waiting.add(moved)
     assert waiting.pop_due(20) is kept
@@ -143,7 +144,7 @@ def test_entries_and_clusters_are_counted_together() -> None:
     accounts.add_entry(each)
     found = accounts.stats([state])[Area.INCOMING]
     assert (found.recipients, found.octets, found.oldest) == (4, 40, 4)
-    each.state = State.GONE
+    each.state = State.ENDED
     accounts.remove_entry(Area.INCOMING, each)
     accounts.take(Area.INCOMING, 2, 20)
     found = accounts.stats([state])[Area.INCOMING]
@@ -156,7 +157,7 @@ def test_the_oldest_stays_right_through_many_comings_and_goings() -> None:
     for each in mail:
         accounts.add_entry(each)
     for each in mail[:4990]:
-        each.state = State.GONE
+        each.state = State.ENDED
         accounts.remove_entry(Area.INCOMING, each)
     for n in range(3000):
         each = entry(received=10_000 + n)
@@ -172,7 +173,7 @@ def test_the_oldest_is_found_in_whatever_order_mail_comes() -> None:
         accounts.add_entry(each)
     for received in (10, 20, 50, 60, 70):
         assert accounts.stats([])[Area.INCOMING].oldest == received
-        mail[received].state = State.GONE
+        mail[received].state = State.ENDED
         accounts.remove_entry(Area.INCOMING, mail[received])
     assert accounts.stats([])[Area.INCOMING].oldest is None
 

@@ -1,0 +1,79 @@
+"""What may happen to a journal entry: a table of event and state to the state that follows. Pure.
+
+`JournalEntry.on` alone changes an entry's state; what the table does not have raises IllegalTransition and
+changes nothing. That an attempt has begun is not a state but a fact of the record, which a carry takes along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+
+
+class State(Enum):
+    """What is being done with an entry."""
+
+    WAITING = auto()
+    """May be claimed when due."""
+    ASIDE = auto()
+    """Waits until the time of its domain, whose destination takes no mail now."""
+    CLAIMED = auto()
+    """In flight."""
+    CARRYING = auto()
+    """In flight, and a frame that places its record in a newer segment is being written."""
+    SETTLING = auto()
+    """A frame that ends it or records its verdict is being written."""
+    FROZEN = auto()
+    """Being evacuated to a cluster: not to be claimed."""
+    EVACUATED = auto()
+    """Its record is in a cluster."""
+    ENDED = auto()
+    """The recipient has left the queue."""
+
+
+class Event(Enum):
+    """What changes the state of an entry."""
+
+    CLAIM = auto()
+    RELEASE = auto()
+    """A claim is given up unrecorded, or the record cannot be read now."""
+    STAND_ASIDE = auto()
+    RETURN = auto()
+    """The time of its domain has come."""
+    SETTLE = auto()
+    """A frame that settles or parks it goes to the journal."""
+    REST = auto()
+    """A frame is durable after which it waits again; at a start, that its outcome is unknown."""
+    END = auto()
+    """A frame is durable that ends it."""
+    CARRY = auto()
+    """A CARRY frame goes to the journal."""
+    CARRIED = auto()
+    """That frame is durable, or has failed."""
+    FREEZE = auto()
+    THAW = auto()
+    """The evacuation has failed."""
+    EVACUATE = auto()
+    """The evacuation is committed."""
+
+
+TABLE: Mapping[Event, Mapping[State, State]] = {
+    Event.CLAIM: {State.WAITING: State.CLAIMED, State.ASIDE: State.CLAIMED},
+    Event.RELEASE: {
+        State.CLAIMED: State.WAITING,
+        State.WAITING: State.WAITING,
+        State.ASIDE: State.WAITING,
+    },
+    Event.STAND_ASIDE: {State.WAITING: State.ASIDE},
+    Event.RETURN: {State.ASIDE: State.WAITING},
+    Event.SETTLE: {State.CLAIMED: State.SETTLING},
+    Event.REST: {State.SETTLING: State.WAITING, State.WAITING: State.WAITING},
+    Event.END: {State.SETTLING: State.ENDED},
+    Event.CARRY: {State.CLAIMED: State.CARRYING},
+    Event.CARRIED: {State.CARRYING: State.CLAIMED},
+    Event.FREEZE: {State.WAITING: State.FROZEN, State.ASIDE: State.FROZEN},
+    Event.THAW: {State.FROZEN: State.WAITING},
+    Event.EVACUATE: {State.FROZEN: State.EVACUATED},
+}
+RESTING = frozenset((State.WAITING, State.ASIDE))
+"""Nothing is being done with an entry in one of these."""
