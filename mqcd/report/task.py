@@ -1,6 +1,6 @@
 """The reporting task: takes bounces out of the queue and puts reports in their place.
 
-The report's acceptance and the end of the bounces that it tells of are one settle, so that no bounce is
+The report's acceptance and the end of the bounces that it lists are one settle, so that no bounce is
 reported twice or never. While the store cannot record that, the bounces stay claimed here and are
 tried again; nothing is lost, for a store that is opened again offers them again. A message whose report fails
 for any other reason is logged and tried again a minute later, beside all others.
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 GATHER_MS = 250
 """How long bounces are let gather: the recipients of one message fail within moments of one another,
-at different servers, and should be told of in one report."""
+at different servers, and belong into one report."""
 LATER_MS = 60_000
 """How long further bounces of a message are let gather after a report on it."""
 HELD = 5_000
@@ -109,7 +109,7 @@ class ReportTask:
             try:
                 claimed = await self._store.claim_bounces(room) if room else ()
             except StoreUnavailable as error:
-                log.warning("no bounces to be had, will try again: %s", error)
+                log.warning("bounces cannot be claimed, will try again: %s", error)
                 await self._pause(RETRY_MS)
                 continue
             for bounce in claimed:
@@ -198,7 +198,7 @@ class ReportTask:
             del self._gathering[next(iter(self._gathering))]
 
     def _silence(self, bounce: Recipient) -> str:
-        """Why nobody is told of this bounce; "" when somebody is."""
+        """Why no report is made of this bounce; "" when one is."""
         if bounce.is_report:
             return "null sender"
         if not self.maker.settings.generate_ndr:

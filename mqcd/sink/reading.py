@@ -181,7 +181,7 @@ def parse_rcpt(argument: bytes, *, smtputf8: bool, dsn: bool) -> tuple[str, str]
 def parse_bdat(argument: bytes, *, offered: bool) -> tuple[int, bool]:
     """What follows the word BDAT: how many octets, and whether they are the last. Raises BadCommand.
 
-    Of a command that cannot be read nobody knows how many octets follow: they will be taken for commands.
+    How many octets follow a command that cannot be read is unknown: they are taken for commands.
     """
     if not offered:
         raise BadCommand(UNKNOWN)

@@ -196,7 +196,7 @@ async def start(
 
 
 def _ignore(_event: object) -> None:
-    """Nobody asked to be told."""
+    """The default callback."""
 
 
 class _Connection(asyncio.Protocol):
@@ -346,10 +346,10 @@ class _Connection(asyncio.Protocol):
                 self._transport, self, context, server_side=True
             )
         except OSError:
-            # ssl.SSLError too: the client speaks no TLS, or left. There is nothing to tell it.
+            # ssl.SSLError too: the client speaks no TLS, or left. It gets no reply.
             upgraded = None
         if upgraded is None or upgraded.is_closing():
-            # A connection that ends within the handshake is not always told of its end.
+            # A connection that ends within the handshake is not always notified of its end.
             self._transport.abort()
             self.connection_lost(None)
             return

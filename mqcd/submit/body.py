@@ -42,7 +42,7 @@ class BodyReader(Unstuffer):
         """What the content has that may not stand there; "" = nothing so far."""
 
     def _plain(self, work: bytes, dots: bool = True) -> bytes:
-        # Its business is text, but it tells line ends apart in a quarter of the time that any count of octets
+        # It is made for text, but distinguishes line ends in a quarter of the time that any count of octets
         # takes. No pair is ever cut, so each chunk is the last for it.
         self._ends.decode(work.decode("latin-1"), final=True)
         if self._ends.newlines not in _GOOD_ENDS:

@@ -93,17 +93,17 @@ class Dialogue:
 
     __slots__ = (
         "_bad",
-        "_client",
         "_listener",
         "_refused",
         "_rules",
         "_secret",
-        "_session",
         "_trusted",
         "_turned_down",
+        "client",
         "esmtp",
         "helo",
         "messages",
+        "session",
         "state",
         "transaction",
     )
@@ -111,11 +111,12 @@ class Dialogue:
     def __init__(
         self, rules: Rules, listener: str, client: str, refused: Callable[[Refusal], None], session: str = ""
     ) -> None:
-        """`session` names it in the log."""
         self._rules = rules
-        self._session = session
+        self.session = session
+        """Its name in the log."""
         self._listener = listener
-        self._client = client
+        self.client = client
+        """IP address of the client."""
         self._refused = refused
         self._trusted: bool | None = None
         self._bad = 0
@@ -197,10 +198,10 @@ class Dialogue:
                 reason=reason,
                 reply=reply,
                 listener=self._listener,
-                client=self._client,
+                client=self.client,
                 sender=sender,
                 recipient=recipient,
-                session=self._session,
+                session=self.session,
                 command=command,
             )
         )
@@ -215,7 +216,7 @@ class Dialogue:
 
     def _may_relay(self) -> bool:
         if self._trusted is None:
-            self._trusted = self._rules.policy.trusts(self._client)
+            self._trusted = self._rules.policy.trusts(self.client)
         return self._trusted
 
     def bad(self, reply: Reply, reason: Reason = Reason.SYNTAX, command: str = "") -> bytes:

@@ -1,6 +1,6 @@
 """A door: one listening socket, its sessions, their deadlines, its opening and closing.
 
-* `bind` takes the port; 0 is any free one (see `port`). Nobody can connect before `start`. Each raises
+* `bind` takes the port; 0 is any free one (see `port`). No client can connect before `start`. Each raises
   OSError when the port cannot be had.
 * Clients beyond the capacity that all doors share, or beyond maxpeerconnections from one address (IPv6: from
   one /64), get 421 before a session is made. relay_clients have a part of the capacity for themselves, and
@@ -114,7 +114,7 @@ class Door:
 
     @property
     def held(self) -> int:
-        """Octets that have come, over all connections, and that nobody has read yet."""
+        """Octets that have come, over all connections, and that are not read yet."""
         return sum(session.wire.held for session in self._sessions)
 
     async def bind(self) -> None:
@@ -135,7 +135,7 @@ class Door:
         self._lookups = loop.create_task(self._keep_looking_up())
 
     async def stop(self, grace: int = 8000) -> None:
-        """Take nobody in, let commits end, tell all others 421. Returns when all sessions are gone."""
+        """Accept no client, let commits end, reply 421 to all others. Returns when all sessions are gone."""
         self._stopping = True
         if self._acceptor is not None:
             self._acceptor.close()
@@ -186,7 +186,7 @@ class Door:
         self._gate.closed = None
 
     def suppress(self, suppressed: Suppressed | None) -> None:
-        """Refuse these recipients from now on; None = nobody."""
+        """Refuse these recipients from now on; None = none."""
         self._gate.suppressed = suppressed
 
     def trusts(self, client: str) -> bool:
@@ -194,7 +194,7 @@ class Door:
         return self.intake.rules.policy.trusts(client)
 
     def receive(self, client: str) -> Session:
-        """A session for a new client, who is counted from now on. Raises DoorRefused when it may not stay."""
+        """A session for a new client, counted from now on. Raises DoorRefused when it may not stay."""
         trusted = self.trusts(client)
         limit = self.settings.server.maxpeerconnections
         if self._stopping:
@@ -293,6 +293,6 @@ class Door:
             self._resolved[name] = tuple(await resolver.addresses(name))
         except NameNotFound:
             self._resolved[name] = ()
-            log.warning("relay_clients: host %s does not exist and lets nobody in", name)
+            log.warning("relay_clients: host %s does not exist; no client is let in by it", name)
         except ResolveFailed as error:
             log.warning("relay_clients: host %s keeps its last addresses, if any: %s", name, error)

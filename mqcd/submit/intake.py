@@ -47,7 +47,7 @@ STEP = 1 << 18
 """Octets of a large message that the store gets at once from a quick client: each step costs it a thread's
 attention, which takes as long as 64 KB take."""
 _QUICK = 16 << 10
-"""Octets that a quick client has sent whenever somebody looks."""
+"""Octets that a quick client has sent at each read."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -64,16 +64,6 @@ class Intake:
     """The filter that sees each message before it is committed."""
     zoning: Zoning = field(default_factory=lambda: Zoning(()))
     """Which zone a message's header chooses."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Peer:
-    """Who is sending."""
-
-    session: str
-    """Name of the session, for the log."""
-    client: str
-    """IP address."""
 
 
 class Stream(AsyncIterator[bytes]):
@@ -144,7 +134,7 @@ class Stream(AsyncIterator[bytes]):
             self._check()
             parts.append(part)
             octets += len(part)
-            # Only who sends quickly is waited for: the others together would fill the memory.
+            # Only quick clients are waited for: slow ones together would fill the memory.
             slow = 0 < len(part) < _QUICK
         if not octets:
             raise StopAsyncIteration
@@ -175,44 +165,37 @@ class Stream(AsyncIterator[bytes]):
 
 
 async def take_message(
-    intake: Intake, dialogue: Dialogue, wire: Wire, peer: Peer, filtering: Filter | None = None
+    intake: Intake, dialogue: Dialogue, wire: Wire, filtering: Filter | None = None
 ) -> bytes:
     """Read the content that follows 354 and give it to the store; the reply's octets.
 
     Raises ConnectFailed when the client leaves and Interrupted when the session is ended: nothing is
     kept of the message then. Any other failure is a reply.
     """
-    transaction = dialogue.begun
     settings = intake.rules.settings
     normalize = settings.bare_newline is BareNewline.NORMALIZE
     stream = Stream(wire, settings.maxmsgsize, settings.maxhops, normalize=normalize)
     try:
-        return await _accept(intake, dialogue, transaction, stream, peer, filtering)
+        return await _accept(intake, dialogue, stream, filtering)
     except (ConnectFailed, Interrupted):
         raise
     except Exception as error:
-        refused = _explain(error, peer)
+        refused = _explain(error, dialogue.session)
         await stream.drain()
         dialogue.refuse(refused.reason, refused.reply)
         return refused.octets
 
 
-async def _accept(
-    intake: Intake,
-    dialogue: Dialogue,
-    transaction: Transaction,
-    stream: Stream,
-    peer: Peer,
-    filtering: Filter | None,
-) -> bytes:
+async def _accept(intake: Intake, dialogue: Dialogue, stream: Stream, filtering: Filter | None) -> bytes:
     """Commit the message, or discard it where the filter says so; the reply's octets."""
     content: bytes | AsyncIterator[bytes] | None
+    transaction = dialogue.begun
     replied = b""
     if filtering is not None and filtering.reads_content:
         whole = await stream.begin(sys.maxsize)
         content, replied = await filtering.message(whole or b"")
         if not transaction.recipients and replied:
-            log.info("message discarded by the filter", extra={"session": peer.session})
+            log.info("message discarded by the filter", extra={"session": dialogue.session})
             return replied
     else:
         content = await stream.begin(max(intake.inline_max - _HEADER_ROOM, 0))
@@ -222,7 +205,7 @@ async def _accept(
         zone = intake.zoning.choose(head, sender=transaction.sender, listener=intake.listener)
     now = intake.clock.now()
     spid = intake.store.reserve(len(transaction.recipients) > 1)
-    header = _header(intake, dialogue, transaction, peer, spid, now)
+    header = _header(intake, dialogue, transaction, spid, now)
     if isinstance(content, bytes):
         name = message_id(content)
         content = header + content
@@ -238,9 +221,9 @@ async def _accept(
         smtputf8=transaction.parameters.smtputf8,
         zone=zone,
         listener=intake.listener,
-        client=peer.client,
+        client=dialogue.client,
         dsn=transaction.parameters.dsn,
-        session=peer.session,
+        session=dialogue.session,
         message_id=name,
     )
     submission = Submission(
@@ -253,15 +236,13 @@ async def _accept(
     return replied or b"250 2.0.0 Ok: queued as %s\r\n" % format_spid(spid).encode()
 
 
-def _header(
-    intake: Intake, dialogue: Dialogue, transaction: Transaction, peer: Peer, spid: int, now: int
-) -> bytes:
+def _header(intake: Intake, dialogue: Dialogue, transaction: Transaction, spid: int, now: int) -> bytes:
     if intake.rules.settings.omitreceivedheader:
         return b""
     recipients = transaction.recipients
     return received_header(
         helo=dialogue.helo,
-        client=peer.client,
+        client=dialogue.client,
         host=intake.rules.host,
         protocol=protocol(dialogue.esmtp, transaction.parameters.smtputf8),
         spid=spid,
@@ -270,14 +251,14 @@ def _header(
     )
 
 
-def _explain(error: Exception, peer: Peer) -> DoorRefused:
+def _explain(error: Exception, session: str) -> DoorRefused:
     """Reason and reply for a message that was not taken."""
     if isinstance(error, DoorRefused):
         return error
     if isinstance(error, Refused):
         return DoorRefused(Reason.STORE, error.reply)
     if isinstance(error, StoreUnavailable):
-        log.warning("message not taken, the store said: %s", error, extra={"session": peer.session})
+        log.warning("message not taken, the store said: %s", error, extra={"session": session})
         return DoorRefused(Reason.STORE, _STORE)
-    log.error("message not taken because of a fault", exc_info=error, extra={"session": peer.session})
+    log.error("message not taken because of a fault", exc_info=error, extra={"session": session})
     return DoorRefused(Reason.FAULT, FAULT)

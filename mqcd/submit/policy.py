@@ -1,4 +1,4 @@
-"""Who may send what to whom, and the replies that say no. Pure.
+"""Relay rules: which client may send to which domain, and the replies that refuse. Pure.
 
 Rules, in the order in which they decide:
 
@@ -84,9 +84,7 @@ class DoorRefused(Refused):
 
 
 RELAY_DENIED = Reply(code=554, status="5.7.1", text="Relay access denied")
-RELAY_UNCERTAIN = Reply(
-    code=451, status="4.4.3", text="Cannot tell yet whether you may relay, try again later"
-)
+RELAY_UNCERTAIN = Reply(code=451, status="4.4.3", text="Relay rules are not known yet, try again later")
 
 _MOST_V4_BITS = 32
 _LOOPBACK = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/128"))
@@ -94,7 +92,7 @@ _LOOPBACK = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RelayPolicy:
-    """Who may relay, and for which domains."""
+    """Clients that may send anywhere, and domains that all clients may send to."""
 
     networks: Sequence[Network] = ()
     """Clients inside may send anywhere."""
@@ -141,7 +139,7 @@ def asks_to_relay(address: str) -> bool:
 
 
 def host_names(patterns: Sequence[HostPattern]) -> list[str]:
-    """The names in `relay_clients` whose addresses somebody has to look up."""
+    """The names in `relay_clients` that are to be looked up."""
     names = {pattern.partition("/")[0] for pattern in patterns if isinstance(pattern, str)}
     return sorted(names - {"localhost"})
 
@@ -149,7 +147,7 @@ def host_names(patterns: Sequence[HostPattern]) -> list[str]:
 def relay_policy(settings: ServerSettings, resolved: Mapping[str, Sequence[str]]) -> RelayPolicy:
     """The policy that `settings` state; `resolved` gives the addresses of each host name in them.
 
-    A name without addresses there lets nobody in; one that is missing there is not known yet.
+    A name without addresses there lets no client in; one that is missing there is not known yet.
     `localhost` is loopback without asking (RFC 6761).
     """
     networks: list[Network] = []

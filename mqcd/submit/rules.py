@@ -54,7 +54,7 @@ class Rules:
             (settings.ext_pipelining, "PIPELINING"),
             (settings.ext_size, f"SIZE {settings.maxmsgsize}"),
             (settings.ext_8bitmime, "8BITMIME"),
-            # RFC 6531, 3.1: who offers SMTPUTF8 has to offer 8BITMIME.
+            # RFC 6531, 3.1: a server that offers SMTPUTF8 has to offer 8BITMIME.
             (settings.ext_8bitmime, "SMTPUTF8"),
             (True, "DSN"),
             (True, "ENHANCEDSTATUSCODES"),

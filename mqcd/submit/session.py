@@ -24,7 +24,7 @@ from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
 from mqcd.submit.dialogue import FAULT, Dialogue
 from mqcd.submit.filtering import Filter, Server
-from mqcd.submit.intake import Intake, Peer, take_message
+from mqcd.submit.intake import Intake, take_message
 from mqcd.submit.policy import Reason
 from mqcd.submit.states import State
 from mqcd.submit.wire import BadLine, Interrupted, Wire
@@ -80,7 +80,7 @@ class Session(asyncio.Protocol):
         self._gone = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has come: greet it."""
+        """Greet the client."""
         self.transport = cast("asyncio.Transport", transport)
         intake = self._host.intake
         bare_lf = intake.rules.settings.bare_newline is BareNewline.NORMALIZE
@@ -114,7 +114,7 @@ class Session(asyncio.Protocol):
         self._leave()
 
     def pause_writing(self) -> None:
-        """The client does not read its replies: it is not listened to meanwhile."""
+        """The client does not read its replies: nothing is read from it until it does."""
         self._replies_unread = True
         self.wire.owe()
 
@@ -230,9 +230,8 @@ class Session(asyncio.Protocol):
 
     async def _take_content(self) -> None:
         dialogue = self._dialogue
-        peer = Peer(session=self._extra["session"], client=self.client)
         self.wire.begin()
-        reply = await take_message(self._host.intake, dialogue, self.wire, peer, self._filter)
+        reply = await take_message(self._host.intake, dialogue, self.wire, self._filter)
         self._out.append(reply)
         dialogue.sent()
         if self._filter is not None:

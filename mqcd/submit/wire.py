@@ -1,4 +1,4 @@
-"""What a client has sent and nobody has read yet: lines and chunks, with back-pressure.
+"""What a client has sent and the session has not read yet: lines and chunks, with back-pressure.
 
 * At most HIGH_WATER octets, plus the one delivery of the event loop that exceeds them, are held: then
   the socket is not read until less than half is left.
@@ -8,8 +8,8 @@
 * `fail` ends every present and future `take` with an error, which is how a message is interrupted: by
   the client's leaving (ConnectFailed), by a timeout, by a stop (Interrupted). Work that is not waiting
   for the client, such as a commit, is not disturbed.
-* `begin` and `is_slow` measure how long one message's octets were waited for, whatever came meanwhile.
-* `owing_since` tells since when the client has been owing us a line, or the next chunk.
+* `begin` and `is_slow` measure how long one message's octets were waited for.
+* `owing_since` is the time since which the client owes a line, or the next chunk.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class BadLine(DecodeError):
 
 
 class Interrupted(MqcdError):
-    """The session is to end now; the client is told so by `reply`."""
+    """The session is to end now; `reply` is the last word to the client."""
 
     def __init__(self, reason: Reason, reply: Reply) -> None:
         super().__init__(str(reply))
@@ -98,7 +98,7 @@ class Wire:
         self._waited = 0
         self._taken = 0
         self.held = 0
-        """Octets that nobody has read yet."""
+        """Octets that are not read yet."""
         self.at_end = False
         """The client has closed its side."""
         self.owing_since = 0
