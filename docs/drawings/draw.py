@@ -1,7 +1,7 @@
-"""Draws the pictures of docs/internals.md: `python docs/drawings/draw.py`; with `--check` it only compares.
+"""Draws the pictures of the docs: `python docs/drawings/draw.py`; with `--check` it only compares.
 
-`write-path.svg` is made of write-path.txt, `rooms.svg` of the import contracts in pyproject.toml and of the
-first sentences of the packages.
+`write-path.svg` and `performance.svg` are made of the texts beside them, `rooms.svg` of the import contracts in
+pyproject.toml and the first sentences of the packages.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ text { font: 13px system-ui, sans-serif; fill: #1f2933; }
 .halo { stroke: #eef2f6; stroke-width: 4; paint-order: stroke; }
 #head path { fill: #1d6fb8; }
 .paper { fill: #f8fafc; }
+.bar { fill: #1d6fb8; }
+.more { fill: #9cc3e6; }
+.grid { stroke: #d5dce3; }
+.one { stroke: #c2410c; stroke-width: 1.5; }
 """
 
 
@@ -181,9 +185,45 @@ def rooms() -> str:
     return svg(ROOMS_WIDTH, int(max(queue_end, deliver_end)) + 10, whole + queue + deliver)
 
 
+# ---------------------------------------------------------------- bars
+
+BARS_WIDTH, BAR_LEFT, BAR_HEIGHT, UNIT = 820, 270, 26, 120
+
+
+def bars(source: str) -> str:
+    """The picture of a text as performance.txt explains it."""
+    parts: list[str] = []
+    rows = [line.split(" | ") for line in source.splitlines() if not line.startswith("#")]
+    height = len(rows) * (BAR_HEIGHT + 8) + 44
+    for tick in range(5):
+        x = BAR_LEFT + tick * UNIT
+        parts += [
+            f'<path class="grid" d="M{x} 12V{height - 28}"/>',
+            text(x, height - 12, f"{tick} times" if tick > 1 else str(tick), "note"),
+        ]
+    for index, (label, low, high) in enumerate(rows):
+        y = 16 + index * (BAR_HEIGHT + 8)
+        width = float(low) * UNIT
+        parts += [
+            text(BAR_LEFT - 10, y + 17, label, "", "end"),
+            rect(BAR_LEFT, y, width, BAR_HEIGHT, "bar"),
+            rect(BAR_LEFT + width, y, (float(high) - float(low)) * UNIT, BAR_HEIGHT, "more"),
+            text(
+                BAR_LEFT + float(high) * UNIT + 8,
+                y + 17,
+                low if low == high else f"{low} to {high}",
+                "note",
+                "start",
+            ),
+        ]
+    parts.append(f'<path class="one" d="M{BAR_LEFT + UNIT} 8V{height - 26}"/>')
+    return svg(BARS_WIDTH, height, parts)
+
+
 PICTURES = {
     "write-path.svg": lambda: write_path((HERE / "write-path.txt").read_text(encoding="utf-8")),
     "rooms.svg": rooms,
+    "performance.svg": lambda: bars((HERE / "performance.txt").read_text(encoding="utf-8")),
 }
 
 
