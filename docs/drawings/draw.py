@@ -1,7 +1,7 @@
 """Draws the pictures of the docs: `python docs/drawings/draw.py`; with `--check` it only compares.
 
-`write-path.svg` and `performance.svg` are made of the texts beside them, `rooms.svg` of the import contracts in
-pyproject.toml and the first sentences of the packages.
+`write-path.svg` and `performance.svg` are made of the texts beside them, `rooms.svg` of the import contracts
+in pyproject.toml and the first sentences of the packages.
 """
 
 from __future__ import annotations
