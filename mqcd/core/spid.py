@@ -7,6 +7,8 @@ counter that runs on (it does not restart each millisecond, so its low bits fill
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mqcd.core.errors import DecodeError
 
 EPOCH_MS = 1_577_836_800_000
@@ -61,6 +63,32 @@ def accepted_by(spid: int, received: int) -> int:
 def spid_at(ms: int) -> int:
     """The least SPID that can be made at `ms` (Unix time)."""
     return min(max(0, ms - EPOCH_MS), _LATEST) << _MS_SHIFT
+
+
+class Reserved:
+    """SPIDs that were handed out and name no message yet."""
+
+    MOST = 100_000
+    """The oldest of more are forgotten: a message comes within seconds of its SPID, or never."""
+
+    def __init__(self) -> None:
+        self._spids: dict[int, None] = {}
+
+    def add(self, spid: int) -> None:
+        """A SPID was handed out."""
+        self._spids[spid] = None
+        if len(self._spids) > self.MOST:
+            del self._spids[next(iter(self._spids))]
+
+    def check(self, spids: Sequence[int]) -> None:
+        """Raises ValueError unless each may name a message that comes now."""
+        for spid in spids:
+            if spid not in self._spids or spids.count(spid) > 1:
+                raise ValueError(f"SPID {format_spid(spid)} is not reserved, or names another message")
+
+    def used(self, spid: int) -> None:
+        """It names a message now, for ever."""
+        self._spids.pop(spid, None)
 
 
 class SpidSource:

@@ -169,7 +169,9 @@ class ClusterStore:
     def reserve(self, several: bool) -> int:
         """A SPID; see the port."""
         shard = self._live.shard
-        return shard.spids.next(shard.time.believed(), several)
+        spid = shard.spids.next(shard.time.believed(), several)
+        shard.reserved.add(spid)
+        return spid
 
     def refusing(self) -> str:
         """Why no mail is taken now; "" when it is. Space is looked at once a second at most."""
@@ -194,6 +196,8 @@ class ClusterStore:
     async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
         """Take responsibility for a message."""
         live = self._live
+        # Before anything is written: its file would replace that of another message.
+        live.shard.reserved.check([submission.envelope.spid])
         pressure = live.pressure
         if pressure.high:
             await pressure.ease()
@@ -256,6 +260,7 @@ class ClusterStore:
         live = self._live
         if not submissions:
             return live.writer.settle(settlements, ())
+        live.shard.reserved.check([submission.envelope.spid for submission in submissions])
         staged = [live.staging.in_memory(submission) for submission in submissions]
         small = [each for each in staged if each is not None]
         if len(small) == len(submissions):

@@ -35,7 +35,7 @@ from mqcd.core.model import (
 from mqcd.core.ports import Clock, Expedited, Observer
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
-from mqcd.core.spid import SpidSource, accepted_by, format_spid
+from mqcd.core.spid import Reserved, SpidSource, accepted_by, format_spid
 from mqcd.core.transition import after, not_later, parked, unknown
 from mqcd.stores.content import MemoryContent
 from mqcd.stores.submissions import check_submission, gather
@@ -74,6 +74,7 @@ class MemoryStore:
         self._octets = 0
         self._watch = ClockWatch(0, clock.now(), clock.monotonic())
         self._spids = SpidSource(shard, 0)
+        self._reserved = Reserved()
         self._open = False
         self._records: dict[Key, Recipient] = {}
         self._messages: dict[int, _Message] = {}
@@ -117,7 +118,9 @@ class MemoryStore:
     def reserve(self, several: bool) -> int:
         """A SPID for a message with several recipients or one; one that is not used never appears."""
         self.may_expire()
-        return self._spids.next(self._believed(), several)
+        spid = self._spids.next(self._believed(), several)
+        self._reserved.add(spid)
+        return spid
 
     async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
         """Take a message. Raises StoreUnavailable, ValueError, and whatever its content raises."""
@@ -360,6 +363,7 @@ class MemoryStore:
             Recipient(envelope=envelope, size=len(octets), qid=qid, address=address, dsn=dsn)
             for qid, (address, dsn) in enumerate(zip(submission.recipients, dsns, strict=True), 1)
         ]
+        self._reserved.used(envelope.spid)
         self._messages[envelope.spid] = _Message(octets, len(records))
         self._octets += len(octets)
         for record in records:
@@ -384,10 +388,7 @@ class MemoryStore:
     def _check_room(self, submissions: Sequence[tuple[Submission, bytes]]) -> None:
         """Nothing may be half taken, so what can be refused is refused before anything changes."""
         self._check_open()
-        spids = [submission.envelope.spid for submission, _ in submissions]
-        for spid in spids:
-            if spid in self._messages or spids.count(spid) > 1:
-                raise ValueError(f"SPID {format_spid(spid)} names a message already")
+        self._reserved.check([submission.envelope.spid for submission, _ in submissions])
         wanted = sum(len(octets) for _, octets in submissions)
         if self._max_octets and self._octets + wanted > self._max_octets:
             raise StoreUnavailable(f"the memory store holds its {self._max_octets} octets; try later")

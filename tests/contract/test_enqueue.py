@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,7 +13,7 @@ from mqcd.core.model import Area, Body, Envelope, Origin, Submission
 from mqcd.core.ports import QueueStore
 from mqcd.core.spid import is_several
 from tests.contract.harness import Harness
-from tests.contract.mail import BODY, Post, chunks
+from tests.contract.mail import BODY, Post, chunks, delivered
 
 
 async def test_recipients_are_numbered_from_one_in_the_order_given(post: Post) -> None:
@@ -161,3 +162,38 @@ async def test_new_mail_wakes_the_watchers(store: QueueStore, post: Post) -> Non
     await post.send("a@example.org")
     assert first
     assert second
+
+
+@pytest.mark.parametrize("content", [BODY, BODY * 5000])
+async def test_a_spid_names_one_message_for_ever(store: QueueStore, post: Post, content: bytes) -> None:
+    first = post.submission("a@example.org", content=content)
+    [recipient] = await store.enqueue(first)
+    with pytest.raises(ValueError, match="SPID"):
+        await store.enqueue(dataclasses.replace(first, content=b"x" * len(content)))
+    [claimed] = await post.claim_all()
+    assert claimed.key == recipient.key
+    assert await post.read(claimed) == content
+    await post.settle(delivered(), claimed)
+    with pytest.raises(ValueError, match="SPID"):
+        await store.enqueue(first)
+    assert await post.claim_all() == []
+
+
+async def test_a_spid_that_was_not_reserved_is_refused(store: QueueStore, post: Post) -> None:
+    envelope = Envelope(spid=store.reserve(False) + 64, sender="", received=post.clock.now())
+    with pytest.raises(ValueError, match="SPID"):
+        await store.enqueue(Submission(envelope=envelope, recipients=["a@example.org"], content=BODY))
+    assert await post.claim_all() == []
+
+
+async def test_a_message_that_failed_may_come_again(store: QueueStore, post: Post) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield BODY
+        raise ConnectionResetError
+
+    submission = post.submission("a@example.org", content=broken())
+    with pytest.raises(ConnectionResetError):
+        await store.enqueue(submission)
+    [recipient] = await store.enqueue(dataclasses.replace(submission, content=BODY))
+    assert await post.read((await post.claim_all())[0]) == BODY
+    assert recipient.spid == submission.envelope.spid

@@ -17,7 +17,7 @@ from mqcd.core.clockwatch import ClockWatch
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.schedule import RetrySchedule
-from mqcd.core.spid import SpidSource
+from mqcd.core.spid import Reserved, SpidSource
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention
@@ -86,6 +86,7 @@ class Shard:
     accounts: Accounts = field(default_factory=Accounts)
     active: dict[Key, JournalEntry] = field(default_factory=dict)
     """Claimed recipients."""
+    reserved: Reserved = field(default_factory=Reserved)
     arriving: set[int] = field(default_factory=set)
     """SPIDs of messages whose spool files may be written, or may still find an owner."""
     watchers: list[Callable[[], None]] = field(default_factory=list)

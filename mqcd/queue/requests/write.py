@@ -141,6 +141,7 @@ class Writer:
         shard = self._shard
         recipients, lines, octets, _, size, inline, memo = message
         shard.arriving.discard(recipients[0].envelope.spid)
+        shard.reserved.used(recipients[0].envelope.spid)
         content_at = at + octets
         content = Locator(segment.number, content_at, size) if inline else IN_SPOOL
         hot = shard.ring.entries < _KEPT_HOT

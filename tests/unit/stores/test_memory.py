@@ -66,13 +66,6 @@ async def test_a_store_closed_while_content_arrives_keeps_none_of_it(post: Post)
     assert post.store.stats()[Area.INCOMING].recipients == 0
 
 
-async def test_a_spid_names_one_message(post: Post) -> None:
-    submission = post.submission("a@example.org", content=b"x")
-    await post.store.enqueue(submission)
-    with pytest.raises(ValueError, match="names a message already"):
-        await post.store.enqueue(submission)
-
-
 async def test_dsn_parameters_come_for_all_recipients_or_none(post: Post) -> None:
     submission = post.submission("a@example.org", "b@example.org", dsn=["NOTIFY=NEVER"])
     with pytest.raises(ValueError, match="DSN"):
