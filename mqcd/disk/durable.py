@@ -2,7 +2,7 @@
 
 Promise: nothing in `mqcd.queue` touches a file except through a `Disk`. So a test can record the calls
 in their order, make any one of them fail, or leave any sync out, and a reader can be given a `Disk` that
-cannot write. Nothing here retries and nothing hides an error: OSError reaches the caller, who alone
+cannot write. Nothing here retries and nothing hides an error: OSError reaches the caller, which alone
 knows what it means. There are no writes through mmap: their errors would come as signals.
 
 Directories are made 0700 and files 0600. A new name is durable only after `sync_dir` of its directory.
@@ -47,7 +47,7 @@ class Disk:
     def open(self, path: Path, flags: int) -> int:
         """Open a file; a new one gets mode 0600. Returns the descriptor.
 
-        What is no regular file raises OSError; a FIFO, which would hold up whoever opens it, does so at once.
+        What is no regular file raises OSError; so does a FIFO, at once, instead of holding up the caller.
         A symbolic link is not followed: root may work in directories that other users can write to.
         """
         try:
@@ -150,8 +150,8 @@ class Disk:
     def watching(self, path: Path) -> Iterator[int]:
         """A descriptor for `sync_filesystem`, taken before the first write that it is to make durable.
 
-        A write that fails in the background is told once to each descriptor that was open by then; to one
-        that is opened later not at all, if anybody's sync has been told of it before.
+        A write that fails in the background is reported once to each descriptor that was open by then; to one
+        that is opened later not at all, if another sync has reported it before.
         """
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -233,7 +233,7 @@ class Disk:
     def mkdir(self, path: Path, *, sync: bool = True) -> None:
         """Make a directory and those above it; their names are durable.
 
-        Also that of the lowest that was there: who made it may have been killed before its sync. With `sync`
+        Also that of the lowest that was there: its maker may have been killed before its sync. With `sync`
         false the caller makes them durable, before anything inside counts.
         """
         missing = []
@@ -241,7 +241,7 @@ class Disk:
             missing.append(path)
             path = path.parent
         if sync:
-            # Who may not read the directory above has not made this one.
+            # A process that may not read the directory above has not made this one.
             with contextlib.suppress(PermissionError):
                 self.sync_dir(path.parent)
         for new in reversed(missing):
@@ -254,7 +254,7 @@ class Disk:
         return path.is_dir()
 
     def exists(self, path: Path) -> bool:
-        """Whether there is such a file or directory. Raises OSError when that cannot be told."""
+        """Whether there is such a file or directory. Raises OSError when that is not known."""
         try:
             path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -358,7 +358,7 @@ def describe(error: OSError) -> str:
 
 
 def _naming(error: OSError, fd: int) -> OSError:
-    """The same error with the name of the file, which the system tells by itself only for calls by name."""
+    """The same error with the name of the file, which the system adds only for calls by name."""
     try:
         path = os.readlink(f"/proc/self/fd/{fd}")
     except OSError:

@@ -1,6 +1,6 @@
 """Reading a file through a window: whatever its length, a bounded part of it is in memory.
 
-Who reads segments of 64 MB or clusters of any size, and wants memory that does not grow with them, reads
+To read segments of 64 MB or clusters of any size in memory that does not grow with them, a reader reads
 through here. Raises OSError.
 """
 
@@ -15,7 +15,7 @@ STEP = 1 << 18
 
 
 class Window:
-    """A part of an open file, moved along as octets are asked for; whoever opened the file closes it."""
+    """A part of an open file, moved along as octets are asked for; it does not close the file."""
 
     __slots__ = ("_disk", "_fd", "_step", "base", "data", "moves", "size")
 

@@ -17,7 +17,7 @@ _NAME = re.compile(r"(.+)-(\d+)-(b?)(\d{10,})\.jsonl\.gz")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Who writes the events: goes into the file's name and each event's id."""
+    """The writer of the events: goes into the file's name and each event's id."""
 
     node: str
     shard: int

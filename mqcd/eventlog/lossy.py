@@ -84,7 +84,7 @@ class LossyEvents(NullObserver):
         self._failing = False
 
     def refused(self, at: int, refusal: Refusal) -> None:
-        """Who was refused what, and how."""
+        """A refusal: of whom, of what, and how."""
         if self._may_come(Verb.REFUSED):
             reply, names = refusal.reply, self._names
             sender, recipient, text = refusal.sender, refusal.recipient, reply.text
@@ -177,7 +177,7 @@ class LossyEvents(NullObserver):
                 self.missing[line.verb] += 1
 
     async def _in_thread(self, work: Callable[..., None], *arguments: Any) -> bool:
-        """Whether it could be done; what could not is told once."""
+        """Whether it could be done; what could not is logged once."""
         try:
             await asyncio.get_running_loop().run_in_executor(None, work, *arguments)
         except OSError as error:

@@ -27,7 +27,7 @@ from mqcd.disk.within import HUNG_MS, within
 from mqcd.eventlog.retention import Retention
 from mqcd.queue.admission import Pressure
 from mqcd.queue.checkpoint.checkpointer import Checkpointer
-from mqcd.queue.disk.reserve import ballast_paths, give_up, wants_room
+from mqcd.queue.disk.reserve import give_up, reserve_paths, wants_room
 from mqcd.queue.disk.space import Space
 from mqcd.queue.format import filenames
 from mqcd.queue.helper.scans import Precedence
@@ -90,7 +90,7 @@ class ClusterStore:
         try:
             await self._recover()
         except OSError as error:
-            paths = ballast_paths(settings.rootpath, settings.spool.rootpath)
+            paths = reserve_paths(settings.rootpath, settings.spool.rootpath)
             if not (wants_room(error) and give_up(self._disk, paths)):
                 raise StoreUnavailable(f"the queue cannot be opened: {describe(error)}") from error
             try:
@@ -151,7 +151,7 @@ class ClusterStore:
             # A thread may still write: the lock must last until the process ends.
             log.critical("the disk does not answer: the queue stays locked until this process ends")
             return
-        shard.reaper.close()
+        shard.deleter.close()
         shard.manifest.close()
         for segment in shard.ring:
             # The last reader closes its file.
@@ -164,7 +164,7 @@ class ClusterStore:
     async def _end_writes(shard: Shard) -> None:
         await shard.journal.stop()
         await shard.editing.stop()
-        await shard.reaper.settled(lambda: True)
+        await shard.deleter.settled(lambda: True)
 
     def reserve(self, several: bool) -> int:
         """A SPID; see the port."""

@@ -254,7 +254,7 @@ class Actor:
         await self.until(lambda: not checkpointer._wake.is_set())
         for _ in range(3):
             await shard.journal.quiet()
-            await shard.reaper.settled(lambda: True)
+            await shard.deleter.settled(lambda: True)
             await asyncio.sleep(0)
 
     async def accept(self, many: int, size: int, domain: str = "example.org") -> int:

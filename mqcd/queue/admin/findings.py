@@ -10,7 +10,7 @@ from mqcd.core.errors import StoreDamaged
 
 
 def plain(error: StoreDamaged) -> str:
-    """What an error says, without its advice to run the very command that tells it."""
+    """What an error says, without its advice to run the command that reports it."""
     return str(error).removesuffix(" Run `mqcd fsck`.")
 
 
@@ -70,7 +70,7 @@ class Findings:
     contents: int = 0
     """Messages that they need, and that are there."""
     quarantined: int = 0
-    """Lines and stretches that were put aside."""
+    """Lines and stretches in quarantine."""
     bereft: dict[Path, int] = field(default_factory=dict)
     """Contents that are nowhere, by where they should be, and how many unfinished recipients need each."""
     problems: list[Problem] = field(default_factory=list)

@@ -54,7 +54,7 @@ class Owned:
         """As many as the spool was made with."""
         return Silos(self.spool_root, self.manifest.state.silos)
 
-    def shelve(
+    def write_clusters(
         self, areas: Iterable[tuple[Area, Sequence[cluster.Line]]], first: int = 0
     ) -> list[ClusterState]:
         """Write records to clusters, durably; nobody lists them yet. Their numbers begin at `first`.
@@ -115,7 +115,7 @@ async def owned(
         replay = LiveEntries()
         for segment in chain:
             replay.read(disk, segment, last=segment is chain[-1])
-        # Not entries alone: it also tells what was taken from clusters, and of events in no file yet.
+        # Not entries alone: frames also say what was taken from clusters, and hold events of no file yet.
         if replay.damage or any(segment.next_ordinal for segment in chain):
             raise StoreBusy(f"{root}: the journal could not be emptied; is the disk full? The log says why")
         number = max([state.first_live, *(segment.number + 1 for segment in chain)])

@@ -182,7 +182,7 @@ class Checkpointer:
             log.warning("no files could be made ready, the next seal tries again: %s", describe(error))
 
     def _failed(self, error: OSError | MqcdError) -> None:
-        """Try again: at once when ballast gives the room for it, else after a while."""
+        """Try again: at once when a reserve file gives the room for it, else after a while."""
         if self._reserve.give_up_for(error):
             journal = self._shard.journal
             # A journal that fails tries a new segment by itself, and moves no entry in flight before that.
@@ -219,7 +219,7 @@ class Checkpointer:
         size = self._shard.journal.capacity
         for path in self._reserve.missing():
             if self._space.room_for(path.parent, size):
-                await self._shard.helper.run(jobs.TakeBallast(path, size))
+                await self._shard.helper.run(jobs.MakeReserve(path, size))
                 self._reserve.made(path)
 
     async def _export(self, segment: Segment) -> None:
@@ -231,7 +231,7 @@ class Checkpointer:
         segment.totals = exported.totals
         if exported.unreadable:
             shard.figures.unreadable += exported.unreadable
-            text = "segment %d: no event tells of %d frames, which check but cannot be read, like %s"
+            text = "segment %d: %d frames check but cannot be read, and have no event, like %s"
             log.error(text, segment.number, exported.unreadable, exported.trouble)
         segment.exported = True
         self._retainer.exported(segment.end)

@@ -68,7 +68,7 @@ class Evacuator:
         """Evacuate a sealed and exported segment. Raises OSError, MqcdError; then nothing has changed."""
         shard = self._shard
         begun = shard.clock.monotonic()
-        await shard.reaper.settled(self._urgent)
+        await shard.deleter.settled(self._urgent)
         move = _Move(segment)
         try:
             await self._freeze(move)
@@ -286,14 +286,14 @@ class Evacuator:
             await asyncio.sleep(0)
         async for files in slices(tuple(move.segment.spooled.keys() - needed)):
             for file in files:
-                shard.reaper.remove(shard.silos.file(file))
+                shard.deleter.remove(shard.silos.file(file))
 
     async def _free(self, move: _Move) -> None:
         """C5."""
         shard, segment = self._shard, move.segment
-        await shard.reaper.unpinned(self._urgent)
+        await shard.deleter.unpinned(self._urgent)
         for name in move.ended:
-            shard.reaper.remove(shard.queue_root / name)
+            shard.deleter.remove(shard.queue_root / name)
         # Before the slot is free, for then its file may be in use again.
         untouchable = shard.journal.untouchable
         try:

@@ -1,8 +1,8 @@
-"""When old event files are looked for, and that nothing else waits or fails for it.
+"""When old event files are removed, so that nothing else waits or fails for it.
 
 At the start, when the limits change, and then with the seals of a working server: once an hour, or sooner
 when so much has been exported that `maxsize` may be passed. While the clock is in doubt nothing goes for
-its age. An idle server writes nothing, so nothing is too much; what is too old waits for the next mail.
+its age. An idle server writes nothing: what is too old waits for the next mail.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Retainer:
         self._exported += octets
 
     async def run(self) -> None:
-        """Look and remove, if it is time. A failure is told, and left to the next time."""
+        """Remove old files, if it is time. A failure is logged, and left to the next time."""
         shard, limits = self._shard, self._shard.options.retention
         now = shard.clock.monotonic()
         crowded = limits.maxsize and self._exported * _SHARE > limits.maxsize
@@ -61,9 +61,9 @@ class Retainer:
         except StoreUnavailable as error:
             log.error("old event files could not be looked for: %s", error)
         else:
-            self._tell(done)
+            self._log(done)
 
-    def _tell(self, done: Retained) -> None:
+    def _log(self, done: Retained) -> None:
         self._shard.figures.removed_event_files += done.removed
         if done.removed:
             log.info("%d event files with %d octets were too old or too many", done.removed, done.octets)

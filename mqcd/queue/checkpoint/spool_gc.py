@@ -144,7 +144,7 @@ class SpoolGc:
 
     def _remove(self, orphans: Sequence[Orphan]) -> None:
         for orphan in orphans:
-            self._shard.reaper.remove(orphan.path)
+            self._shard.deleter.remove(orphan.path)
         foreign = [orphan.path for orphan in orphans if orphan.file is None]
         if len(orphans) > len(foreign):
             log.info("%d files of ended messages are removed from the spool", len(orphans) - len(foreign))

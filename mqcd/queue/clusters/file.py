@@ -1,7 +1,7 @@
 """Clusters: size-capped `.mqc` files of record lines, written once, read from a cursor on.
 
 The first line names the format; then one record a line. A cluster is never changed: what has been taken
-from it is told by its cursor, in the MANIFEST and in TAKE frames. Names carry the segment that was
+from it is what its cursor says, in the MANIFEST and in TAKE frames. Names carry the segment that was
 evacuated into it, so that none is ever used twice.
 """
 
@@ -24,7 +24,7 @@ FIRST_LINE = b"mqcd-cluster 1\n"
 _ANY_VERSION = re.compile(rb"mqcd-cluster (\d{1,9})\n")
 VERSION = 1
 HEAD = len(FIRST_LINE) + 8
-"""Octets that are enough to tell any version."""
+"""Octets in which any version stands."""
 START = len(FIRST_LINE)
 """The first cursor."""
 
@@ -99,7 +99,7 @@ class OtherVersion(DecodeError):
 def check_first_line(data: bytes, path: Path, writer: str = "") -> None:
     """Raises DecodeError unless `data` begins like a cluster of a version known here.
 
-    `writer` is who reads it otherwise, as far as the MANIFEST knows.
+    `writer` is the version that reads it otherwise, as far as the MANIFEST knows.
     """
     version = _ANY_VERSION.match(data)
     if version is not None and int(version[1]) != VERSION:
@@ -122,7 +122,7 @@ def read_from(disk: Disk, path: Path, cursor: int, size: int) -> bytes:
 
 
 def check_version(disk: Disk, path: Path, writer: str) -> None:
-    """Raises StoreDamaged for a cluster of another version; any other trouble is left to who reads it."""
+    """Raises StoreDamaged for a cluster of another version; any other trouble is left to its reader."""
     with suppress(OSError):
         fd = disk.open(path, os.O_RDONLY)
         try:

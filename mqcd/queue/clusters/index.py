@@ -36,7 +36,7 @@ class Taken:
     state: ClusterState
     lines: list[tuple[bytes, record.Glance]]
     damaged: list[Stretch]
-    """What is not sound: its home ends with this take, so it must be put aside first."""
+    """What is not sound: its home ends with this take, so it must go to quarantine first."""
     bad: int
     """How many records that is, by the cluster's count: damage splits lines and joins them."""
 
@@ -208,7 +208,7 @@ class ClusterIndex:
         lines: list[tuple[bytes, record.Glance]] = []
         damaged: list[Stretch] = []
         used = octets = 0
-        # Whoever claims next shall meet the end of a file that is too short.
+        # The next claim shall meet the end of a file that is too short.
         next_due = state.due if short else latest
         for raw in split_lines(data):
             try:
@@ -241,7 +241,7 @@ class ClusterIndex:
 
     def _lines_of(self, state: ClusterState) -> bytes:
         """The lines from the cursor on. Of a file that is too short the whole ones: the others stay behind
-        the cursor, for who puts the file back. Raises OSError, DecodeError."""
+        the cursor, in case the file is put back. Raises OSError, DecodeError."""
         kept = self._rest.get(state.name)
         if kept is not None and kept[0] == state.cursor:
             return kept[1]
@@ -274,7 +274,7 @@ class ClusterIndex:
         self.changed.add(state.name)
 
     def committed(self, changed: Mapping[str, ClusterState], ended: Iterable[str]) -> None:
-        """The MANIFEST has these states; what was taken since is still to be told."""
+        """The MANIFEST has these states; what was taken since is still to be recorded."""
         for name in ended:
             self.clusters.pop(name, None)
             self._latest.pop(name, None)
@@ -306,7 +306,7 @@ def _rushed(rushes: Sequence[_Rush], at: int, raw: bytes, due: int) -> int:
 
 
 def entry_of(glance: record.Glance) -> JournalEntry:
-    """Who was taken, on its way into the journal: its content stays in the spool."""
+    """A recipient on its way into the journal: its content stays in the spool."""
     return JournalEntry(
         spid=glance.spid,
         qid=glance.qid,

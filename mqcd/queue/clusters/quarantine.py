@@ -1,8 +1,8 @@
-"""Octets that do not check are put aside, never dropped: `queue/quarantine/` keeps them for the operator.
+"""Octets that do not check go to quarantine, never lost: `queue/quarantine/` keeps them for the operator.
 
 Each find is a file of its own, named after its place, whole and durable or not there. So what is found
 again is the same file again, and none is ever added to: one whose sync has failed is replaced. Its name also
-tells how many records it stands for, for its octets often do not; that of an older version does not.
+says how many records it stands for, for its octets often do not; that of an older version does not.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Stretch = tuple[int, bytes]
 """Lines that do not check, one behind the other, and the octet of the cluster where they begin."""
 
 
-def put_aside(disk: Disk, queue_root: Path, source: str, offset: int, data: bytes, records: int) -> Path:
+def to_quarantine(disk: Disk, queue_root: Path, source: str, offset: int, data: bytes, records: int) -> Path:
     """Keep `data`, found at an octet of a cluster (its name) or of a segment (`segment-<number>`), durably.
 
-    `records`: how many it stands for, as far as can be told. What was found there before keeps its name, and
+    `records`: how many it stands for, as far as is known. What was found there before keeps its name, and
     with it the number. Raises OSError: then nothing may be dropped.
     """
     directory = queue_root / QUARANTINE
@@ -37,7 +37,7 @@ def put_aside(disk: Disk, queue_root: Path, source: str, offset: int, data: byte
     before = next((name for name, find in finds if find is not None and find[1] == place), None)
     path = directory / (before or f"{place}+{records}.bad")
     disk.replace_file(path, [data])
-    log.error("%d damaged octets were put aside in %s; run `mqcd fsck`", len(data), path)
+    log.error("%d damaged octets are in quarantine, in %s; run `mqcd fsck`", len(data), path)
     return path
 
 

@@ -2,7 +2,7 @@
 
 The lock (`queue/lock`, its text the owner's process id) keeps two servers off one queue; the operating
 system lets go of it when the owner and its helper are gone, however they went. The uuid that lies in
-queue and spool root tells that they belong together: a spool disk that is not mounted, or another
+queue and spool root says that they belong together: a spool disk that is not mounted, or another
 queue's, must never look like mail that has lost its content.
 """
 
@@ -44,15 +44,15 @@ def check_roots(disk: Disk, roots: list[Path], *, new: bool) -> None:
     names = {root: _read(disk, root) for root in roots}
     known = {name for name in names.values() if name}
     if new and (not known or (len(known) == 1 and names[roots[0]])):
-        # Also those that are there: nothing was ever accepted, and whoever named them may have been killed
+        # Also those that are there: nothing was ever accepted, and their maker may have been killed
         # between the roots, or before the name was durable.
         name = known.pop() if known else str(uuid.uuid4())
         _give(disk, roots, name)
         return
     if len(known) == 1 and all(names.values()):
         return
-    told = ", ".join(f"{root}: {name or 'none'}" for root, name in names.items())
-    raise StoreDamaged(f"these roots do not belong together (uuid of {told}). Is the right disk mounted?")
+    named = ", ".join(f"{root}: {name or 'none'}" for root, name in names.items())
+    raise StoreDamaged(f"these roots do not belong together (uuid of {named}). Is the right disk mounted?")
 
 
 def _read(disk: Disk, root: Path) -> str:

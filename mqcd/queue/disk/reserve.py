@@ -1,7 +1,7 @@
-"""Ballast: room on a disk that is full, for what makes room.
+"""Reserve files: room on a disk that is full, for what makes room.
 
 A file of one segment's size lies in the queue root and in the spool root. What is in the journal can be
-moved to clusters and spool only while these take it; when they do not, the ballast goes, the evacuation has
+moved to clusters and spool only while these take it; when they do not, the file goes, the evacuation has
 its place, and the slot that it frees lets the mail that is here be delivered. It is made again as soon as
 there is room for it above `minfree`. Nothing of it is ever read, and nothing of it needs to be durable.
 """
@@ -17,7 +17,7 @@ from mqcd.disk.durable import Disk, describe
 
 log = logging.getLogger(__name__)
 
-BALLAST = "ballast"
+RESERVE = "reserve"
 """Name of the file, below each root."""
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
 
@@ -27,7 +27,7 @@ class Reserve:
 
     def __init__(self, disk: Disk, queue_root: Path, spool_root: Path) -> None:
         self._disk = disk
-        self._there = dict.fromkeys(ballast_paths(queue_root, spool_root), False)
+        self._there = dict.fromkeys(reserve_paths(queue_root, spool_root), False)
 
     def missing(self) -> list[Path]:
         """Files that are not known to be there."""
@@ -45,13 +45,13 @@ class Reserve:
         return give_up(self._disk, [*self._there])
 
 
-def ballast_paths(queue_root: Path, spool_root: Path) -> list[Path]:
-    """Where it lies."""
-    return [root / BALLAST for root in (queue_root, spool_root)]
+def reserve_paths(queue_root: Path, spool_root: Path) -> list[Path]:
+    """Their places."""
+    return [root / RESERVE for root in (queue_root, spool_root)]
 
 
 def wants_room(error: BaseException) -> bool:
-    """Whether a failure is one that ballast may help with, or was caused by one (the journal's are)."""
+    """Whether a failure is a want of room, or was caused by one (the journal's are)."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in _NO_ROOM:
@@ -61,7 +61,7 @@ def wants_room(error: BaseException) -> bool:
 
 
 def give_up(disk: Disk, paths: Sequence[Path]) -> bool:
-    """Let it go. True when there was any, so that trying again is worth it."""
+    """Remove the files. True when there was one, so that trying again is worth it."""
     gone = False
     for path in paths:
         try:
@@ -70,5 +70,5 @@ def give_up(disk: Disk, paths: Sequence[Path]) -> bool:
                 gone = True
                 log.warning("%s was given up: the disk is full", path)
         except OSError as error:
-            log.error("the ballast cannot be given up: %s", describe(error))
+            log.error("the reserve file cannot be removed: %s", describe(error))
     return gone

@@ -79,7 +79,7 @@ class Space:
                 return describe(error)
             if octets < self._octets:
                 return f"{root}: {octets} octets are free, minfree is {self._octets}"
-            # A file system without a fixed number of inodes tells 0 of them.
+            # A file system without a fixed number of inodes reports 0 of them.
             if 0 < inodes < self._inodes:
                 return f"{root}: {inodes} inodes are free, mininodes is {self._inodes}"
             self._spare[name] = octets - self._octets

@@ -23,7 +23,7 @@ from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retain, Retained, retain
 from mqcd.queue.clusters import file as cluster
-from mqcd.queue.clusters.quarantine import put_aside
+from mqcd.queue.clusters.quarantine import to_quarantine
 from mqcd.queue.events.export import Exported, export
 from mqcd.queue.format import record, segment_header
 from mqcd.queue.helper.leftovers import Leftovers, RemoveLeftovers, remove_leftovers
@@ -85,8 +85,8 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeBallast:
-    """Give a ballast file its space, see `mqcd.queue.disk.reserve`."""
+class MakeReserve:
+    """Give a reserve file its space, see `mqcd.queue.disk.reserve`."""
 
     path: Path
     size: int
@@ -99,7 +99,7 @@ class Sign(Enum):
     """It has gone on since the last sign."""
 
 
-Task = Export | Evacuate | Prepare | TakeBallast | RemoveLeftovers | FindOrphans | Retain
+Task = Export | Evacuate | Prepare | MakeReserve | RemoveLeftovers | FindOrphans | Retain
 Result = Exported | Evacuated | list[Orphan] | Leftovers | Retained | None
 
 
@@ -115,8 +115,8 @@ def run(disk: Disk, task: Task) -> Result:
         case Prepare():
             prepare(disk, task)
             return None
-        case TakeBallast():
-            take_ballast(disk, task)
+        case MakeReserve():
+            make_reserve(disk, task)
             return None
         case RemoveLeftovers():
             return remove_leftovers(disk, task)
@@ -205,7 +205,7 @@ def _write_clusters(disk: Disk, fd: int, task: Evacuate, temps: list[Path], watc
             area, line = _line(raw, due)
         except DecodeError:
             # Its home ends with the segment.
-            put_aside(disk, task.queue_root, f"segment-{task.number}", offset, raw, records=1)
+            to_quarantine(disk, task.queue_root, f"segment-{task.number}", offset, raw, records=1)
             done.bad += 1
         else:
             areas[area].append(line)
@@ -262,7 +262,7 @@ def prepare(disk: Disk, task: Prepare) -> None:
         _drop(disk, [temp])
 
 
-def take_ballast(disk: Disk, task: TakeBallast) -> None:
+def make_reserve(disk: Disk, task: MakeReserve) -> None:
     """One that is there is left alone."""
     if disk.exists(task.path):
         return

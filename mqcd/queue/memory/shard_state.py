@@ -31,7 +31,7 @@ from mqcd.queue.memory.counters import Accounts
 from mqcd.queue.memory.editing import Editing
 from mqcd.queue.memory.figures import Figures
 from mqcd.queue.memory.ready import Waiting
-from mqcd.queue.spool.deleter import Reaper
+from mqcd.queue.spool.deleter import Deleter
 from mqcd.queue.spool.refcounts import References
 from mqcd.queue.spool.silos import Silos
 from mqcd.queue.wal.entry_states import Event
@@ -73,7 +73,7 @@ class Shard:
     cluster_index: ClusterIndex
     helper: Helper
     scans: Scans
-    reaper: Reaper
+    deleter: Deleter
     references: References
     figures: Figures
     watch: InitVar[ClockWatch]
@@ -187,7 +187,7 @@ class Shard:
         # A link always ends with its recipient.
         in_spool = lender is None
         if in_spool if entry.linked else self.references.finished(entry.spid, in_spool):
-            self.reaper.remove(self.silos.file(entry.file))
+            self.deleter.remove(self.silos.file(entry.file))
 
     def evacuated(self, entry: JournalEntry) -> None:
         """An entry's home is a cluster now; that there is one less has been counted."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.queue.clusters.file import check_version
-from mqcd.queue.clusters.quarantine import put_aside
-from mqcd.queue.disk.reserve import ballast_paths, give_up, wants_room
+from mqcd.queue.clusters.quarantine import to_quarantine
+from mqcd.queue.disk.reserve import give_up, reserve_paths, wants_room
 from mqcd.queue.format.frame import Take
 from mqcd.queue.memory.ready import Waiting
 from mqcd.queue.memory.shard_state import Shard
@@ -57,14 +57,14 @@ async def bring_in(shard: Shard, backlog: Backlog) -> None:
     loop = asyncio.get_running_loop()
     found = await loop.run_in_executor(shard.executor, _read, shard, backlog)
     replay = found.replay
-    await _with_ballast(
+    await _with_reserve(
         shard, lambda: loop.run_in_executor(shard.executor, _put_aside, shard, backlog, replay.damage)
     )
     shard.figures.quarantined += len(replay.damage)
     cut_off = await _settle_in(shard, backlog, found.entries)
-    _shelve(shard, replay.takes)
-    await _with_ballast(shard, lambda: salvage(shard, replay, cut_off))
-    await _with_ballast(shard, lambda: note_unknown(shard, [entry for entry in cut_off if entry.begun]))
+    _write_clusters(shard, replay.takes)
+    await _with_reserve(shard, lambda: salvage(shard, replay, cut_off))
+    await _with_reserve(shard, lambda: note_unknown(shard, [entry for entry in cut_off if entry.begun]))
     totals = sum([segment.totals for segment in backlog.chain], shard.manifest.state.totals)
     shard.figures.hidden = totals[Verb.OUTCOME_UNKNOWN] + len(cut_off)
 
@@ -97,7 +97,7 @@ def _put_aside(shard: Shard, backlog: Backlog, damage: Sequence[Damage]) -> None
         # At the journal's end it is mostly what was never written.
         data = data.rstrip(b"\0")
         name = f"segment-{stretch.segment}"
-        put_aside(shard.disk, shard.queue_root, name, stretch.start, data, stretch.records)
+        to_quarantine(shard.disk, shard.queue_root, name, stretch.start, data, stretch.records)
 
 
 def _make_entries(backlog: Backlog, replay: LiveEntries) -> _Found:
@@ -134,13 +134,13 @@ async def _settle_in(shard: Shard, backlog: Backlog, entries: Sequence[JournalEn
     return cut_off
 
 
-async def _with_ballast(shard: Shard, work: Callable[[], Awaitable[None]]) -> None:
-    """Do `work`; once more when it finds no room and there is ballast, after the journal has tried a new
+async def _with_reserve(shard: Shard, work: Callable[[], Awaitable[None]]) -> None:
+    """Do `work`; once more when it finds no room and a reserve file went, after the journal tried a new
     segment, if it was the journal's."""
     try:
         await work()
     except (OSError, StoreUnavailable) as error:
-        if not (wants_room(error) and give_up(shard.disk, ballast_paths(shard.queue_root, shard.spool_root))):
+        if not (wants_room(error) and give_up(shard.disk, reserve_paths(shard.queue_root, shard.spool_root))):
             raise
         mended = asyncio.Event()
         shard.journal.when_certain(mended.set)
@@ -150,7 +150,7 @@ async def _with_ballast(shard: Shard, work: Callable[[], Awaitable[None]]) -> No
         await work()
 
 
-def _shelve(shard: Shard, takes: dict[str, Take]) -> None:
+def _write_clusters(shard: Shard, takes: dict[str, Take]) -> None:
     """The clusters, each where the journal took it."""
     state = shard.manifest.state
     for cluster in state.clusters.values():

@@ -30,7 +30,7 @@ from mqcd.queue.memory.figures import Figures
 from mqcd.queue.memory.shard_state import Options, Shard
 from mqcd.queue.recovery.backlog import Backlog
 from mqcd.queue.recovery.imports import name_events
-from mqcd.queue.spool.deleter import Reaper
+from mqcd.queue.spool.deleter import Deleter
 from mqcd.queue.spool.files import check_links
 from mqcd.queue.spool.refcounts import References
 from mqcd.queue.spool.silos import Silos
@@ -196,7 +196,7 @@ def _assemble(
 ) -> Shard:
     settings, state = options.settings, image.manifest.state
     # First, because it may fail, and nothing that must be ended has been begun yet.
-    reaper = Reaper(disk, executor, clock, settings.rootpath / "pin")
+    deleter = Deleter(disk, executor, clock, settings.rootpath / "pin")
     figures = Figures(dropped_edits=1 if state.dropped else 0)
     ring = Ring(settings.rootpath / "journal", settings.journal.segments, state.first_live)
     for segment in image.chain:
@@ -231,7 +231,7 @@ def _assemble(
         cluster_index=ClusterIndex(disk, settings.rootpath),
         helper=workers.helper(lock_fd),
         scans=workers.scans(),
-        reaper=reaper,
+        deleter=deleter,
         references=References(settings.spool.maxspidcache),
         figures=figures,
         watch=image.watch,

@@ -15,7 +15,7 @@ import logging
 from mqcd.core.errors import DecodeError
 from mqcd.disk.durable import describe
 from mqcd.queue.clusters.index import Taken, entry_of
-from mqcd.queue.clusters.quarantine import put_aside
+from mqcd.queue.clusters.quarantine import to_quarantine
 from mqcd.queue.format.frame import (
     ALIVE,
     BEGUN,
@@ -79,7 +79,7 @@ async def _take(shard: Shard, replay: LiveEntries, name: str, room: int, doubtfu
     most = shard.journal.frame_room // 2
     taken = await loop.run_in_executor(shard.executor, shard.cluster_index.read, name, want, _ALL, most)
     for find in taken.finds:
-        await loop.run_in_executor(shard.executor, put_aside, shard.disk, shard.queue_root, name, *find)
+        await loop.run_in_executor(shard.executor, to_quarantine, shard.disk, shard.queue_root, name, *find)
     kept = [pair for pair in taken.lines if (pair[1].spid, pair[1].qid) not in replay.moved]
     parts = [pack_take(taken.head)]
     parts += [pack_entry(Entry(Mark.TAKEN, ALIVE | BEGUN, 0, 0, IN_SPOOL, raw)) for raw, _ in kept]

@@ -20,7 +20,7 @@ from mqcd.core.spid import format_spid
 from mqcd.disk.durable import describe
 from mqcd.disk.uncancellable import uncancellable
 from mqcd.queue.clusters.index import Taken, entry_of
-from mqcd.queue.clusters.quarantine import put_aside
+from mqcd.queue.clusters.quarantine import to_quarantine
 from mqcd.queue.format.frame import ALIVE, ENTRY_HEAD, IN_SPOOL, Entry, Kind, Mark, pack_entry, pack_take
 from mqcd.queue.memory.ready import is_old
 from mqcd.queue.memory.shard_state import Shard
@@ -259,7 +259,7 @@ class Claims:
             )
             for find in taken.finds:
                 await loop.run_in_executor(
-                    shard.executor, put_aside, shard.disk, shard.queue_root, name, *find
+                    shard.executor, to_quarantine, shard.disk, shard.queue_root, name, *find
                 )
         except (DecodeError, FileNotFoundError) as error:
             log.error("cluster %s cannot be read: %s; run `mqcd fsck`", name, error)

@@ -1,4 +1,4 @@
-"""Contents that outlive the journal: files in silos, who still needs them, their removal.
+"""Contents that outlive the journal: files in silos, their reference counts, their removal.
 
 Imports wal, manifest, format and disk.
 """

@@ -1,7 +1,7 @@
-"""Removes what nobody needs any more: ended clusters, spool files, empty directories.
+"""Removes files that are not needed any more: ended clusters, spool files, empty directories.
 
 Readers of the queue hold a shared lock on `queue/pin` while they read. Nothing that they may still read
-is removed before they let go, or before their time is up: `PIN_MS` after the first removal that waited
+is removed before they release it, or before their time is up: `PIN_MS` after the first removal that waited
 for them, or as soon as the journal needs the room.
 """
 
@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 
 PIN_MS = 60_000
 _POLL_MS = 50
-"""How often a held pin is looked at again: a lock of another process gives no notice."""
+"""How often a held pin is polled: a lock of another process gives no notice."""
 
 
-class Reaper:
+class Deleter:
     """One per shard."""
 
     def __init__(self, disk: Disk, executor: Executor, clock: Clock, pin: Path) -> None:
@@ -46,8 +46,7 @@ class Reaper:
             self._task = asyncio.get_running_loop().create_task(self._sweep())
 
     async def settled(self, urgent: Callable[[], bool] = bool) -> None:
-        """Wait until all that was given has been removed, or has been tried once more; no longer for readers
-        when it is urgent."""
+        """Wait until all files have been removed, or tried once more; not for readers when it is urgent."""
         self._urgent = urgent
         if self._files:
             self._begin()
@@ -59,18 +58,20 @@ class Reaper:
         start = self._clock.monotonic()
         while self._is_pinned():
             if urgent() or self._clock.monotonic() - start > PIN_MS:
-                log.warning("readers of the queue have held their pin too long; going on without them")
+                log.warning(
+                    "readers of the queue have held their pin too long; files are removed all the same"
+                )
                 return
             await self._clock.sleep(_POLL_MS)
 
     def _is_pinned(self) -> bool:
-        """Whether readers hold the pin; so it seems as long as the system does not say."""
+        """Whether readers hold the pin; true as long as the system does not answer."""
         try:
             if not self._disk.lock(self._fd, exclusive=True):
                 return True
             self._disk.unlock(self._fd)
         except OSError as error:
-            log.error("the readers' pin cannot be looked at: %s", describe(error))
+            log.error("the readers' pin cannot be tested: %s", describe(error))
             return True
         return False
 
@@ -85,7 +86,7 @@ class Reaper:
         self._files = kept
 
     def _unlink(self, files: list[Path]) -> list[Path]:
-        """Returns those that are still there."""
+        """Returns the files that are still there."""
         kept = []
         for path in files:
             try:
@@ -93,12 +94,12 @@ class Reaper:
                 if path.parent.name.startswith("T"):
                     self._disk.rmdir(path.parent)
             except OSError as error:
-                log.error("what is not needed any more could not be removed: %s", describe(error))
+                log.error("a file that is not needed any more could not be removed: %s", describe(error))
                 kept.append(path)
         return kept
 
     def close(self) -> None:
-        """Let go of the pin file."""
+        """Close the pin file."""
         if self._task is not None:
             self._task.cancel()
         self._disk.close(self._fd)

@@ -119,7 +119,7 @@ class SegmentContent:
         return data
 
     def close(self) -> None:
-        """Let go of the segment; the last reader of a retired one closes its file."""
+        """Release the segment; the last reader of a retired one closes its file."""
         segment, self._segment = self._segment, None
         if segment is None:
             return
@@ -238,14 +238,14 @@ class Draft:
     def discard(self) -> None:
         """Leave nothing behind: neither the unfinished file nor any name of the finished one.
 
-        What cannot be removed now nobody owns: a later start removes it.
+        What cannot be removed now has no owner: the next sweep removes it.
         """
         self._close()
         for path in (self._temp, *self._paths):
             try:
                 self._disk.unlink(path)
             except OSError as error:
-                log.warning("a message that was not taken leaves a file behind: %s", describe(error))
+                log.warning("a message that was not accepted leaves a file behind: %s", describe(error))
 
     def _close(self) -> None:
         if self._fd >= 0:

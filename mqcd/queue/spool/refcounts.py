@@ -1,8 +1,8 @@
-"""When may a message's spool file go: reference counts of messages that had several recipients.
+"""When may a message's spool file be removed: reference counts of messages that had several recipients.
 
 A message with a single recipient (its SPID says so) needs no count. Counts of messages accepted in this
-run are kept, at most `maxspidcache` of them (0 = no limit). A finished recipient of a message without a
-count joins a batch, which one scan of the clusters resolves; nothing is removed by guess.
+run are kept, at most `maxspidcache` of them (0 = no limit). The file of a message without a count is left to
+the sweep of the spool (`mqcd.queue.checkpoint.spool_gc`); nothing is removed by guess.
 """
 
 from __future__ import annotations

@@ -306,12 +306,12 @@ class Rig:
         last = max(self.shard.ring.segments)
         while (oldest := self.shard.ring.oldest_sealed) is not None and oldest.number <= last:
             await self.store._live.checkpointer.evacuate(oldest)
-        await self.shard.reaper.settled()
+        await self.shard.deleter.settled()
 
     async def sweep(self) -> None:
         """Sweep the spool, and wait for what it removes."""
         await self.store._live.checkpointer.spool_gc.sweep()
-        await self.shard.reaper.settled()
+        await self.shard.deleter.settled()
 
     def clusters(self) -> list[str]:
         """Cluster files, by name below the queue root."""

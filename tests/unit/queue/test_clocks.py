@@ -119,7 +119,7 @@ async def test_no_spool_file_expires_while_the_clock_is_in_doubt(rig: Rig) -> No
         rig.store._live.checkpointer.wake()
         for _ in range(30):
             await asyncio.sleep(0)
-        await rig.shard.reaper.settled()
+        await rig.shard.deleter.settled()
         assert path.exists() is stays
         rig.clock.leap(-YEARS)
         rig.clock.advance(10 * DAY)

@@ -330,7 +330,7 @@ async def test_claimed_recipients_are_carried(rig: Rig) -> None:
     await rig.post.settle(delivered(), *claimed)
     again = await rig.killed()
     assert again.listed() == []
-    await rig.shard.reaper.settled()
+    await rig.shard.deleter.settled()
     assert rig.spooled() == []
 
 
@@ -461,7 +461,7 @@ async def test_ended_files_go_before_their_frames(rig: Rig) -> None:
     [name] = rig.spooled()
     rig.disk.fail("unlink", f"*/{name}")
     await rig.post.settle(delivered(), claimed)
-    await rig.shard.reaper.settled()
+    await rig.shard.deleter.settled()
     assert rig.spooled() == [name]
     sealed = await rig.seal()
     await turns()

@@ -103,7 +103,7 @@ async def test_only_who_waits_gets_a_link_at_evacuation(tmp_path: Path) -> None:
     assert rig.spooled() == links_of(first.spid, 2, 3)
     assert await rig.post.read(claimed[2]) == BODY
     await rig.post.settle(delivered(), claimed[2])
-    await rig.shard.reaper.settled()
+    await rig.shard.deleter.settled()
     assert rig.spooled() == links_of(first.spid, 2)
     await rig.close()
 
@@ -129,7 +129,7 @@ async def test_a_large_message_is_linked_before_it_is_accepted(tmp_path: Path) -
     for each in await rig.post.claim_all():
         assert await rig.post.read(each) == LARGE
     await rig.post.settle(delivered(), *recipients[:2])
-    await rig.shard.reaper.settled()
+    await rig.shard.deleter.settled()
     assert rig.spooled() == links_of(large.envelope.spid, 3)
     await rig.close()
 
@@ -250,7 +250,7 @@ async def test_a_start_removes_links_without_owner_only(tmp_path: Path) -> None:
     rig.clock.advance(1000)
     again = await killed(rig)
     await turns()
-    await again.shard.reaper.settled()
+    await again.shard.deleter.settled()
     assert again.spooled() == kept
     assert not again.shard.references.batch
     await rig.close()

@@ -49,13 +49,13 @@ async def sealed(rig: Rig) -> Segment:
     return segment
 
 
-def ballast(rig: Rig) -> list[Path]:
-    return [root / "ballast" for root in (rig.queue, rig.spool)]
+def reserve_files(rig: Rig) -> list[Path]:
+    return [root / "reserve" for root in (rig.queue, rig.spool)]
 
 
 async def made_ready(rig: Rig) -> None:
     """The first round of the checkpointer is over."""
-    await soon(rig, lambda: all(path.exists() for path in ballast(rig)))
+    await soon(rig, lambda: all(path.exists() for path in reserve_files(rig)))
 
 
 # ---------------------------------------------------------------- the door
@@ -225,12 +225,12 @@ async def test_a_mistake_in_the_keeper_is_told_at_once(
         await rig.close()
 
 
-# ---------------------------------------------------------------- ballast
+# ---------------------------------------------------------------- the reserve
 
 
-async def test_ballast_goes_for_an_evacuation_and_comes_back(rig: Rig) -> None:
+async def test_the_reserve_goes_for_an_evacuation_and_comes_back(rig: Rig) -> None:
     await made_ready(rig)
-    sizes = {path.stat().st_size for path in ballast(rig)}
+    sizes = {path.stat().st_size for path in reserve_files(rig)}
     assert sizes == {rig.options.settings.journal.segmentsize}
     await rig.post.send("a@example.org")
     rig.disk.fail("pwritev", f"{rig.spool}/*", code=errno.ENOSPC)
@@ -242,13 +242,13 @@ async def test_ballast_goes_for_an_evacuation_and_comes_back(rig: Rig) -> None:
     await made_ready(rig)
 
 
-async def test_without_ballast_the_evacuation_waits(rig: Rig) -> None:
+async def test_without_reserve_the_evacuation_waits(rig: Rig) -> None:
     await made_ready(rig)
     await rig.post.send("a@example.org")
     rig.disk.fail("pwritev", f"{rig.spool}/*", times=None, code=errno.ENOSPC)
     segment = await sealed(rig)
     await soon(rig, lambda: bool(rig.store._live.checkpointer.trouble))
-    assert not any(path.exists() for path in ballast(rig))
+    assert not any(path.exists() for path in reserve_files(rig))
     assert rig.spooled() == [], "what was half-written takes no room"
     rig.disk.mend()
     await soon(rig, lambda: segment.number not in rig.shard.ring.segments)
@@ -256,7 +256,7 @@ async def test_without_ballast_the_evacuation_waits(rig: Rig) -> None:
 
 
 def without_ready_slots(rig: Rig) -> None:
-    """The next segment has to make its file, for which there is room only where the ballast was."""
+    """The next segment has to make its file, for which there is room only where the reserve file was."""
     current = rig.shard.ring.current
     for path in (rig.queue / "journal").iterdir():
         if current is None or path != current.path:
@@ -264,15 +264,15 @@ def without_ready_slots(rig: Rig) -> None:
 
 
 class Tight(FaultyDisk):
-    """A disk that has no room, when it is `full`, until the ballast in the queue root has gone."""
+    """A disk that has no room, when it is `full`, until the reserve file in the queue root has gone."""
 
     def __init__(self, queue: Path, *, full: bool) -> None:
         super().__init__()
-        self.ballast = queue / "ballast"
+        self.reserve_file = queue / "reserve"
         self.full = full
 
     def want_room(self) -> None:
-        if self.full and self.ballast.exists():
+        if self.full and self.reserve_file.exists():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def free(self, path: Path) -> tuple[int, int]:
@@ -296,7 +296,7 @@ async def test_the_reserve_goes_for_mail_in_flight(tmp_path: Path) -> None:
     without_ready_slots(rig)
     disk.full = True
     segment = await sealed(rig)
-    await soon(rig, lambda: not any(path.exists() for path in ballast(rig)))
+    await soon(rig, lambda: not any(path.exists() for path in reserve_files(rig)))
     mended = asyncio.Event()
     rig.shard.journal.when_certain(mended.set)
     await rig.clock.run_for(1000)
@@ -308,13 +308,13 @@ async def test_the_reserve_goes_for_mail_in_flight(tmp_path: Path) -> None:
 
 
 async def started_full(rig: Rig, root: Path) -> tuple[Rig, TightForSegments]:
-    """A start on a copy of the queue that has the room of its ballast alone, and takes that."""
+    """A start on a copy of the queue that has the room of its reserve file alone, and takes that."""
     disk = TightForSegments(root / "queue", full=True)
     again = Rig(root, rig.clock, disk=disk)
     opening = asyncio.create_task(again.open())
     await soon(again, opening.done)
     await opening
-    assert not any(path.exists() for path in ballast(again))
+    assert not any(path.exists() for path in reserve_files(again))
     return again, disk
 
 
@@ -332,7 +332,7 @@ async def test_the_reserve_goes_for_unknown_outcomes_at_a_start(rig: Rig) -> Non
     await again.close()
 
 
-async def test_ballast_gives_a_start_room_for_what_a_lost_frame_took(rig: Rig) -> None:
+async def test_the_reserve_gives_a_start_room_for_what_a_lost_frame_took(rig: Rig) -> None:
     await made_ready(rig)
     for name in ("quiet", "done", "rests"):
         await rig.post.send(f"{name}@example.org")
@@ -375,13 +375,13 @@ async def test_the_reserve_goes_for_an_edit_without_room(tmp_path: Path) -> None
     segment = await sealed(rig)
     disk.full = True
     await soon(rig, lambda: segment.number not in rig.shard.ring.segments)
-    assert not any(path.exists() for path in ballast(rig))
+    assert not any(path.exists() for path in reserve_files(rig))
     assert len(await rig.post.claim_all()) == 1
     disk.full = False
     await rig.close()
 
 
-async def test_ballast_gives_a_start_room_for_what_is_damaged(rig: Rig) -> None:
+async def test_the_reserve_gives_a_start_room_for_what_is_damaged(rig: Rig) -> None:
     await made_ready(rig)
     await rig.post.send("damaged@example.org")
     await rig.post.send("whole@example.org")
@@ -395,32 +395,32 @@ async def test_ballast_gives_a_start_room_for_what_is_damaged(rig: Rig) -> None:
     again = Rig(root, rig.clock)
     again.disk.fail("pwritev", "*/quarantine/*", code=errno.ENOSPC)
     await again.open()
-    assert again.disk.count("unlink", "*/ballast") == 2
+    assert again.disk.count("unlink", "*/reserve") == 2
     assert [each.address for each in await again.post.claim_all()] == ["whole@example.org"]
     await again.close()
 
 
-async def test_an_io_error_takes_no_ballast(rig: Rig) -> None:
+async def test_an_io_error_takes_no_reserve(rig: Rig) -> None:
     await made_ready(rig)
     await rig.post.send("a@example.org")
     rig.disk.fail("pwritev", f"{rig.spool}/*")
     segment = await sealed(rig)
     await soon(rig, lambda: segment.number not in rig.shard.ring.segments)
-    assert all(path.exists() for path in ballast(rig))
+    assert all(path.exists() for path in reserve_files(rig))
 
 
-async def test_ballast_that_finds_no_room_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_reserve_that_finds_no_room_leaves_nothing_behind(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "q")
-    rig.disk.fail("reserve", "*/ballast.tmp", code=errno.ENOSPC)
+    rig.disk.fail("reserve", "*/reserve.tmp", code=errno.ENOSPC)
     await rig.open()
-    await soon(rig, lambda: rig.disk.count("unlink", "*/ballast.tmp") > 0)
+    await soon(rig, lambda: rig.disk.count("unlink", "*/reserve.tmp") > 0)
     await rig.clock.run_for(HOUR)
-    assert not list(rig.queue.glob("ballast*"))
+    assert not list(rig.queue.glob("reserve*"))
     assert rig.store._live.checkpointer.trouble == ""
     await rig.close()
 
 
-async def test_ballast_gives_a_start_its_room(rig: Rig) -> None:
+async def test_the_reserve_gives_a_start_its_room(rig: Rig) -> None:
     await made_ready(rig)
     await rig.post.send("a@example.org")
     await rig.store.close()
@@ -430,7 +430,7 @@ async def test_ballast_gives_a_start_its_room(rig: Rig) -> None:
     assert len(await rig.post.claim_all()) == 1
 
 
-async def test_a_stop_takes_ballast_too(rig: Rig) -> None:
+async def test_a_stop_takes_reserve_too(rig: Rig) -> None:
     await made_ready(rig)
     await rig.post.send("a@example.org")
     rig.disk.fail("pwritev", f"{rig.queue}/incoming/*", code=errno.ENOSPC)
@@ -450,8 +450,8 @@ async def test_what_could_not_be_removed_is_tried_again(rig: Rig) -> None:
     await soon(rig, lambda: rig.disk.count("unlink", "*.msg") == 1)
     assert len(rig.spooled()) == 1
     # The first may find the removal that fails still under way, and then only waits for its end.
-    await rig.shard.reaper.settled()
-    await rig.shard.reaper.settled()
+    await rig.shard.deleter.settled()
+    await rig.shard.deleter.settled()
     assert rig.spooled() == []
 
 
@@ -481,7 +481,7 @@ async def test_an_opening_that_fails_leaves_nothing_open(
     await rig.store.close()
 
 
-async def test_fsck_knows_ballast_and_a_journal_file_that_was_put_by(rig: Rig) -> None:
+async def test_fsck_knows_reserve_and_a_journal_file_that_was_put_by(rig: Rig) -> None:
     await made_ready(rig)
     await rig.post.send("a@example.org")
     rig.disk.fail("datasync", "*/journal/*")

@@ -113,7 +113,7 @@ async def test_a_snapshots_pin_delays_removal(rig: Rig) -> None:
     assert len(rig.spooled()) == 1
     snapshot.close()
     await rig.clock.run_for(1000)
-    await rig.shard.reaper.settled()
+    await rig.shard.deleter.settled()
     assert rig.spooled() == []
 
 
@@ -123,7 +123,7 @@ async def test_a_pin_ends_after_its_time(rig: Rig) -> None:
     snapshot = rig.snapshot()
     await rig.post.settle(delivered(), *await rig.post.claim_all())
     await rig.clock.run_for(PIN_MS + 1000)
-    await rig.shard.reaper.settled()
+    await rig.shard.deleter.settled()
     assert rig.spooled() == []
     snapshot.close()
 

@@ -1,4 +1,4 @@
-"""What lies in quarantine, as `mqcd fsck` tells it: no problem, but somebody has to look at it."""
+"""What lies in quarantine, as `mqcd fsck` reports it: no problem, but an operator has to look at it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mqcd.queue.clusters import file as cluster
 from mqcd.queue.clusters.quarantine import QUARANTINE, stands_for
 
 _SHOWN = 120
-"""Octets of a damaged line that are told."""
+"""Octets of a damaged line that are shown."""
 
 
 def look_into_quarantine(disk: Disk, queue_root: Path, found: Findings) -> None:
@@ -24,7 +24,7 @@ def look_into_quarantine(disk: Disk, queue_root: Path, found: Findings) -> None:
 
 
 def _note_find(disk: Disk, path: Path, found: Findings) -> int:
-    """Tell of what was put aside; gives how many records its octets look like."""
+    """Note one find; returns how many records its octets look like."""
     try:
         data = disk.read_file(path)
     except OSError as error:
@@ -41,13 +41,13 @@ def _note_find(disk: Disk, path: Path, found: Findings) -> int:
 
 
 def _note_unread(path: Path, text: str, found: Findings) -> int:
-    """Other names are nobody's finds."""
+    """A file with another name is no find."""
     if not path.name.endswith(".bad"):
         found.notes.append(Problem(Kind.STRAY, path, None, text))
         return 0
-    found.notes.append(Problem(Kind.QUARANTINE, path, None, f"was put aside, and {text}"))
+    found.notes.append(Problem(Kind.QUARANTINE, path, None, f"is in quarantine, and {text}"))
     return 1
 
 
 def _aside(path: Path, line: int | None, text: str) -> Problem:
-    return Problem(Kind.QUARANTINE, path, line, f"was damaged and put aside: {text}")
+    return Problem(Kind.QUARANTINE, path, line, f"damaged: {text}")

@@ -17,7 +17,7 @@ from mqcd.queue.admin.findings import Findings, Kind
 from mqcd.queue.admin.fsck.survey import survey
 from mqcd.queue.admin.ownership import Owned
 from mqcd.queue.clusters import file as cluster
-from mqcd.queue.clusters.quarantine import Stretch, extend, put_aside, shared
+from mqcd.queue.clusters.quarantine import Stretch, extend, shared, to_quarantine
 from mqcd.queue.disk.owner_lock import name_again, take_lock
 from mqcd.queue.format import record
 from mqcd.queue.manifest.log import ClusterState, Edit
@@ -68,7 +68,7 @@ def _mend_clusters(owned: Owned, names: list[str]) -> None:
             mended.append(state)
     if not mended:
         return
-    added = owned.shelve((area, each) for area, each in lines.items() if each)
+    added = owned.write_clusters((area, each) for area, each in lines.items() if each)
     owned.manifest.commit(
         Edit(
             first_live=owned.number + 1,
@@ -97,7 +97,7 @@ def _take_apart(owned: Owned, state: ClusterState) -> list[cluster.Line] | None:
     except cluster.OtherVersion:
         return None
     except DecodeError:
-        put_aside(owned.disk, owned.queue_root, state.name, 0, head, records=0)
+        to_quarantine(owned.disk, owned.queue_root, state.name, 0, head, records=0)
     offset = state.cursor
     stretches: list[Stretch] = []
     for raw in cluster.split_lines(data[state.cursor : state.size]):
@@ -110,7 +110,7 @@ def _take_apart(owned: Owned, state: ClusterState) -> list[cluster.Line] | None:
             whole.append(cluster.Line(glance.due, glance.received, glance.size, raw))
         offset += len(raw)
     for find in shared(stretches, state.left - len(whole)):
-        put_aside(owned.disk, owned.queue_root, state.name, *find)
+        to_quarantine(owned.disk, owned.queue_root, state.name, *find)
     return whole
 
 

@@ -40,7 +40,7 @@ _ADVICE = (
     "get the mail out of these by `mqcd queue export --without-manifest`"
 )
 _MANIFEST_ADVICE = (
-    "What this edit said is lost, and cannot be told from the files: a cluster that it added looks like one "
+    "What this edit said is lost, and does not follow from the files: a cluster that it added looks like one "
     f"that it ended. {_ADVICE.format('the MANIFEST')}"
 )
 _JOURNAL_ADVICE = (
@@ -53,7 +53,7 @@ _TWICE_ADVICE = (
 
 
 def survey(disk: Disk, options: Options, progress: Progress = no_progress, *, ours: bool = False) -> Findings:
-    """Look at a whole queue; `ours` when it is the caller who holds its lock."""
+    """Look at a whole queue; `ours` when the caller holds its lock."""
     first = _Survey(disk, options, progress).run()
     if ours:
         first.running = False
@@ -122,7 +122,7 @@ class _Survey:
             return -1
         if not self._disk.lock(fd, exclusive=False):
             self._disk.close(fd)
-            raise StoreBusy("the server is tidying the queue at this moment; try again")
+            raise StoreBusy("the server is removing files at this moment; try again")
         return fd
 
     def _is_running(self) -> bool:
@@ -167,7 +167,7 @@ class _Survey:
             self._note(Kind.MANIFEST, path, text)
         return state
 
-    def _read_manifest_by_line(self, path: Path, told: str) -> None:
+    def _read_manifest_by_line(self, path: Path, error_text: str) -> None:
         """Which lines are damaged, where the whole cannot be read."""
         lines = self._disk.read_file(path).split(b"\n")
         before = len(self._found.problems)
@@ -179,7 +179,7 @@ class _Survey:
             except DecodeError as error:
                 self._wrong(Kind.MANIFEST, path, f"{error}. {_MANIFEST_ADVICE}", number)
         if len(self._found.problems) == before:
-            self._wrong(Kind.MANIFEST, path, f"{told} {_MANIFEST_ADVICE}")
+            self._wrong(Kind.MANIFEST, path, f"{error_text} {_MANIFEST_ADVICE}")
 
     # ------------------------------------------------------------ records
 
@@ -206,7 +206,7 @@ class _Survey:
             segments[segment.number] = segment
         for each in replay.damage:
             text = f"octets {each.start} to {each.end} of segment {each.segment} do not check"
-            self._wrong(Kind.FRAME, each.path, f"{text}; the next start puts them aside")
+            self._wrong(Kind.FRAME, each.path, f"{text}; the next start moves them to quarantine")
         for entry in replay.entries(segments):
             self._take_entry(entry, segments)
         for name, take in replay.takes.items():
@@ -380,5 +380,5 @@ def _out_of_reach(error: OSError, what: str) -> str:
 
 
 def _pathless(error: StoreDamaged, path: Path) -> str:
-    """What an error says, for one who tells the path."""
+    """What an error says, without the path."""
     return plain(error).removeprefix(f"{path}: ")

@@ -115,7 +115,7 @@ class _Admission:
             self._take(letter)
         progress("syncing", len(letters), len(letters))
         self._settle_contents()
-        self._shelve()
+        self._write_clusters()
         self._list_keys()
         self._events.write(events_temp(self._owned.options, self._owned.number))
         state = self._owned.manifest.state
@@ -170,11 +170,11 @@ class _Admission:
         self._keys += "".join([f"{key}\n" for key in letter.keys]).encode()
         self._imported += len(letter.keys)
         if self._waiting >= _SHELVED_AT_ONCE:
-            self._shelve()
+            self._write_clusters()
 
-    def _shelve(self) -> None:
-        """Put the lines so far into clusters: nobody lists them before the edit."""
-        self._clusters += self._owned.shelve(self._lines.items(), first=len(self._clusters))
+    def _write_clusters(self) -> None:
+        """Put the lines so far into clusters: the MANIFEST lists them with the edit."""
+        self._clusters += self._owned.write_clusters(self._lines.items(), first=len(self._clusters))
         self._lines.clear()
         self._waiting = 0
 
@@ -228,7 +228,7 @@ class _Events:
         return self._text.totals
 
     def bounced(self, recipient: Recipient, raw: bytes) -> None:
-        """A recipient comes as a bounce: told after its acceptance."""
+        """A recipient comes as a bounce: its event follows its acceptance."""
         reply = Reply(code=recipient.code, status=recipient.status, text=recipient.reply)
         host = last_attempt(recipient).host
         attempt = Attempt(destination="", phase=Phase.RCPT, remote_host=host)
@@ -237,12 +237,12 @@ class _Events:
 
     def accepted(self, lines: list[bytes], size: int) -> None:
         """A message is taken in, and what of it was `bounced` before this call."""
-        self._tell(Kind.ACCEPT, b"".join(pack_submission(b"".join(lines), None, size)), len(lines))
+        self._append(Kind.ACCEPT, b"".join(pack_submission(b"".join(lines), None, size)), len(lines))
         if self._bounced:
             entries, self._bounced = self._bounced, []
-            self._tell(Kind.SETTLE, b"".join(map(pack_entry, entries)), len(entries))
+            self._append(Kind.SETTLE, b"".join(map(pack_entry, entries)), len(entries))
 
-    def _tell(self, kind: Kind, body: bytes, count: int) -> None:
+    def _append(self, kind: Kind, body: bytes, count: int) -> None:
         header = Header(kind, len(body), count, 0, self.sequence, 0, self._at)
         for line in self._text.lines(header, memoryview(body)):
             self._gzip.write(line.encode())

@@ -2,7 +2,7 @@
 
 With an `index.jsonl`, as `mqcd queue export` writes it, each message has the envelope, the recipients and
 the octets that the index says, and files that it does not name are left out. Messages of an export whose
-index is elsewhere, or not there yet, are refused: their headers do not tell who still waits.
+index is elsewhere, or not there yet, are refused: their headers do not say which recipients still wait.
 
 Without one the envelope is taken from the header section (RFC 5322): Return-Path, else Sender, else From
 sends; To, Cc and Bcc receive. Where the message was sent again (3.6.6), the first block of Resent- fields
@@ -10,7 +10,7 @@ says so instead, and only a Return-Path above it counts. Then Bcc and Resent-Bcc
 submits such a message must, and so is the line that an mbox puts first. Such mail is new: accepted now, tried
 at once.
 
-What cannot be taken is told with its place, and stops nothing.
+What cannot be taken is reported with its place, and stops nothing.
 Raises StoreUnavailable when there is no such directory or an export without its index, OSError when it cannot
 be read.
 """

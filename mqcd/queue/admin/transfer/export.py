@@ -44,8 +44,8 @@ class Exported:
     gone: int = 0
     """Messages that left the queue meanwhile."""
     damaged: int = 0
-    """Records that do not check or are missing, and stretches of the journal that do not check: whoever they
-    are for is left out. A caller that knows of a whole segment that is gone counts it as one."""
+    """Records that do not check or are missing, and stretches of the journal that do not check: their
+    recipients are left out. A caller that knows of a whole segment that is gone counts it as one."""
     failed: dict[int, str] = field(default_factory=dict)
     """SPIDs of messages that are in the queue and could not be copied, and why."""
 
@@ -86,7 +86,7 @@ def export(
             f"{why}. What {target} holds by now is a part, without its index: name another directory"
         ) from error
     if done.failed:
-        _tell_gone_from_failed(look, done)
+        _part_gone_from_failed(look, done)
     return done
 
 
@@ -117,7 +117,7 @@ def _parts(spids: array[int], size: int) -> Iterator[_Part]:
         start = end
 
 
-def _tell_gone_from_failed(look: Look, done: Exported) -> None:
+def _part_gone_from_failed(look: Look, done: Exported) -> None:
     """What is no longer in the queue has not failed."""
     with look() as snapshot:
         left = {spid for found in snapshot.project(Selection(), _spid) for spid in found} & done.failed.keys()
@@ -199,7 +199,7 @@ class _Export:
         except DecodeError as error:
             self._done.failed[int(texts[0][:16], 16)] = str(error)
             return []
-        # Where the MANIFEST is guessed, some may be there twice: who has more attempts is later.
+        # Where the MANIFEST is guessed, some may be there twice: the one with more attempts is later.
         return list({each.qid: each for each in found}.values())
 
     def _copy(self, snapshot: Snapshot, recipient: Recipient, path: Path) -> bool:

@@ -2,11 +2,11 @@
 journal is gone: for an export alone.
 
 A guess may be wrong in one way: mail that is done already may be in it. What a readable line of the MANIFEST
-says counts, also behind a damaged one; clusters that no such line tells of are read from their beginning,
+says counts, also behind a damaged one; clusters that no such line names are read from their beginning,
 and the journal from the oldest segment that may be part of it. So recipients may be there twice, and
-whoever was done in a segment or cluster that had ended may be there again. Nothing is written.
+recipients that were done in a segment or cluster that had ended may be there again. Nothing is written.
 
-What is known to be lost is told. A cluster that a line tells of and that is not there stays in the guess, so
+What is known to be lost is reported. A cluster that a line names and that is not there stays in the guess, so
 that its readers count its records as missing; that it had ended by a line that does not check, nobody knows.
 """
 
@@ -40,9 +40,9 @@ class Guess:
     damaged: int
     """Lines of the MANIFEST that do not check."""
     unlisted: int
-    """Clusters of which no line tells."""
+    """Clusters that no line names."""
     gone: int
-    """Clusters that the lines tell of and that are not there; the state has them, too."""
+    """Clusters that the lines name and that are not there; the state has them, too."""
     lost: str
     """What there is to say of a segment that is known to be missing; empty when none is."""
     unread: list[str]
@@ -104,7 +104,7 @@ def _check_there(disk: Disk, queue_root: Path) -> None:
 
 
 def _newest_missing(disk: Disk, journal: Path, state: ManifestState) -> str:
-    """What there is to say when a line tells of a segment that no other one goes on from."""
+    """What there is to say when a line names a segment that no other one goes on from."""
     try:
         find_chain(disk, journal, state)
     except SegmentMissing as error:
@@ -149,6 +149,6 @@ def _whole(disk: Disk, queue_root: Path, name: str) -> ClusterState:
 
 
 def _cluster(name: str, size: int) -> ClusterState:
-    """One of which no line tells; how many records it should have, nobody knows, but one at least: so one is
+    """A cluster that no line names; how many records it should have is unknown, but one at least: so one is
     missing where it turns out that none can be read."""
     return ClusterState(name=name, size=size, cursor=START, left=1, octets=0, received=0)

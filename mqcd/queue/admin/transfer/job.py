@@ -25,7 +25,7 @@ from mqcd.queue.recovery.imports import name_events, pending_events
 from mqcd.queue.workers import Workers
 
 Read = Callable[[Set[str]], Tree]
-"""Reads the source; is told the keys of what was brought before."""
+"""Reads the source; gets the keys of what was brought before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Import:
-    """One import, told where to and what from."""
+    """One import: where to, and what from."""
 
     options: Options
     clock: Clock

@@ -1,4 +1,4 @@
-"""Mail on its way into a queue, whoever wrote it, and what a reader of such mail finds."""
+"""Mail on its way into a queue, from any source, and what a reader of such mail finds."""
 
 from __future__ import annotations
 

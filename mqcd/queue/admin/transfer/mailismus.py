@@ -4,7 +4,7 @@
     spool/sNN/<SPID>.msg or <SPID>-<QID>.msg      spool/ndrdiag/<SPID>-<QID>.ndr
 
 A record is `SPID|QID|sender|mailbox|domain|received ms|source|retries|last code`. Records before the octet
-in a cluster's name (`-p782`) are done. What cannot be taken over is told with its place, and stops nothing.
+in a cluster's name (`-p782`) are done. What cannot be taken over is reported with its place; the rest is.
 Raises StoreUnavailable when the place holds no such queue, OSError when it cannot be read.
 """
 
@@ -62,7 +62,7 @@ class Row:
 
     @property
     def name(self) -> tuple[str, int, int]:
-        """What tells it from every other, also after SPIDs began anew."""
+        """What identifies it, also after SPIDs began anew."""
         return self.spid, self.qid, self.received
 
     @property
@@ -137,7 +137,7 @@ class _Reader:
             if index % 100 == 0:
                 self._progress("checking", index, len(self._kept))
             self._check(spid, kept)
-        # What is found again when a letter is made was told now.
+        # What is found again when a letter is made has been reported now.
         tree, self._tree = self._tree, Tree()
         return tree
 
@@ -267,7 +267,7 @@ class _Reader:
                     self._tree.problems.append(Problem(Kind.STRAY, path, None, "is no message; left out"))
 
     def _letter(self, rows: list[Row], files: dict[int, str]) -> Letter | None:
-        """The message; None when it cannot be taken, which is told then."""
+        """The message; None when it cannot be taken, which is reported then."""
         first = rows[0]
         if any((row.sender, row.received) != (first.sender, first.received) for row in rows):
             for row in rows:
@@ -298,7 +298,7 @@ class _Reader:
         )
 
     def _content(self, rows: list[Row], files: dict[int, str]) -> tuple[str, int, str]:
-        """The message's file, its length, and what is wrong; any link is as good as the others."""
+        """The message's file, its length, and what is wrong; all links are equal."""
         wanted = [row.qid for row in rows if row.qid in files]
         order = [*([0] if 0 in files else []), *wanted, *sorted(files)]
         trouble = f"message {rows[0].spid} has no content in the spool"

@@ -2,7 +2,7 @@
 
 Octet 01, the IPv4 address that gave the reply, and the reply's line; or plain text for an error of its own.
 A shorter text written over a longer one leaves the end of the longer one behind. Nothing marks where; what
-can be known is told by the record's code (a reply of another code is not the last one) and by the other
+can be known follows from the record's code (a reply of another code is not the last one) and by the other
 recipients of the message: a reply to its content, which all of them got, ends where the shortest ends.
 """
 
@@ -27,7 +27,7 @@ class Diagnosis:
     """One file, decoded."""
 
     remote: str
-    """Address of who replied; "" for an error of its own."""
+    """Address of the host that replied; "" for an error of its own."""
     text: bytes
 
 

@@ -37,7 +37,7 @@ async def looked(rig: Rig) -> None:
     rig.store._live.checkpointer.wake()
     for _ in range(30):
         await asyncio.sleep(0)
-    await rig.shard.reaper.settled()
+    await rig.shard.deleter.settled()
 
 
 async def next_look(rig: Rig) -> None:
@@ -221,7 +221,7 @@ async def test_a_reader_is_waited_for(rig: Rig) -> None:
     assert path.exists()
     snapshot.close()
     await rig.clock.run_for(1000)
-    await rig.shard.reaper.settled()
+    await rig.shard.deleter.settled()
     assert not path.exists()
 
 
@@ -262,7 +262,7 @@ async def uncounted(rig: Rig, messages: int) -> list[Recipient]:
 async def sweeps(rig: Rig) -> int:
     """Let the collector run if it is time; how many sweeps there were in all."""
     await rig.store._live.checkpointer.spool_gc.run()
-    await rig.shard.reaper.settled()
+    await rig.shard.deleter.settled()
     return rig.shard.figures.reference_scans
 
 

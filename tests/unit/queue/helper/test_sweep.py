@@ -25,7 +25,7 @@ async def swept(rig: Rig) -> Rig:
     again = await rig.killed()
     for _ in range(30):
         await asyncio.sleep(0)
-    await again.shard.reaper.settled()
+    await again.shard.deleter.settled()
     return again
 
 
@@ -138,7 +138,7 @@ async def test_the_file_of_a_message_whose_end_was_not_swept_goes(rig: Rig) -> N
     files = {path: path.read_bytes() for path in rig.spool.glob("s??/*.msg")}
     assert len(files) == 2
     await rig.post.settle(delivered(), *claimed)
-    await rig.shard.reaper.settled()
+    await rig.shard.deleter.settled()
     assert rig.spooled() == []
     for path, data in files.items():
         path.write_bytes(data)
@@ -219,7 +219,7 @@ async def test_a_stop_that_comes_before_the_sweep_sweeps(rig: Rig) -> None:
     [path] = rig.spool.glob("s??/*.msg")
     data = path.read_bytes()
     await rig.post.settle(delivered(), claimed)
-    await rig.shard.reaper.settled()
+    await rig.shard.deleter.settled()
     path.write_bytes(data)
     again = await rig.killed()
     await again.close()

@@ -212,7 +212,7 @@ async def test_what_is_delivered_meanwhile_is_gone_and_not_failed(rig: Rig, tmp_
     await rig.post.settle(delivered(), ann)
     # Slower than a pin may be held.
     await rig.clock.run_for(61_000)
-    await rig.shard.reaper.settled()
+    await rig.shard.deleter.settled()
     gate.release()
     done = await task
     assert (done.messages, done.gone, done.failed) == (1, 1, {})
