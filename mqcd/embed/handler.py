@@ -31,7 +31,6 @@ from aiosmtpd.smtp import SMTP, Session
 from aiosmtpd.smtp import Envelope as SmtpEnvelope
 
 from mqcd.config.load import defaults, load
-from mqcd.config.remotenets import Network
 from mqcd.core.address import check_address, normal_domain
 from mqcd.core.errors import DecodeError, MqcdError, StoreUnavailable
 from mqcd.core.messageid import message_id
@@ -44,13 +43,12 @@ from mqcd.embed.queue import EmbeddedQueue
 from mqcd.net.clock import SystemClock
 from mqcd.submit.body import HopCounter
 from mqcd.submit.dialogue import MAX_ENVELOPE
-from mqcd.submit.policy import RelayPolicy, own_domain
+from mqcd.submit.policy import LOOPBACK, RelayPolicy, own_domain
 from mqcd.submit.received import clean_helo, date_text, protocol, received_header
 from mqcd.submit.session import client_address
 
 log = logging.getLogger(__name__)
 
-_LOCAL: tuple[Network, ...] = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/128"))
 _NULL = "<>"
 MAX_HOPS = 50
 MAX_RECIPIENTS = 1000
@@ -89,7 +87,7 @@ class QueueHandler:
             else load(Path(config), var=var, hostname=name).settings
         )
         self._policy = RelayPolicy(
-            networks=(*_LOCAL, *map(ipaddress.ip_network, clients)),
+            networks=(*LOOPBACK, *map(ipaddress.ip_network, clients)),
             domains=frozenset(map(normal_domain, domains)),
             own_domain=own_domain(name),
         )

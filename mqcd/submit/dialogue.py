@@ -247,8 +247,12 @@ class Dialogue:
         return self._rules.ehlo if esmtp else self._rules.helo
 
     def _mail(self, argument: str) -> bytes:
-        # Refused until it is taken.
-        self._move(Event.DROP)
+        octets = self._take_mail(argument)
+        if self.state is State.READY:
+            self._move(Event.DROP)
+        return octets
+
+    def _take_mail(self, argument: str) -> bytes:
         closed = self._rules.gate.closed
         if closed is not None:
             return self.refuse(Reason.CLOSED, closed)

@@ -87,7 +87,7 @@ RELAY_DENIED = Reply(code=554, status="5.7.1", text="Relay access denied")
 RELAY_UNCERTAIN = Reply(code=451, status="4.4.3", text="Relay rules are not known yet, try again later")
 
 _MOST_V4_BITS = 32
-_LOOPBACK = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/128"))
+LOOPBACK = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/128"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,7 +155,7 @@ def relay_policy(settings: ServerSettings, resolved: Mapping[str, Sequence[str]]
         if not isinstance(pattern, str):
             networks.append(pattern)
         elif pattern == "localhost":
-            networks.extend(_LOOPBACK)
+            networks.extend(LOOPBACK)
         else:
             networks.extend(_networks_of(pattern, resolved))
     return RelayPolicy(

@@ -200,6 +200,19 @@ async def test_a_stop_waits_for_a_filter() -> None:
         assert len(await ours.queued()) == 1
 
 
+async def test_a_client_that_leaves_a_filter_ends_its_session() -> None:
+    async with open_house(house("Slow")) as ours:
+        async with visit(ours) as client:
+            await client.begin()
+            client.writer.write(b"a\r\n.\r\n")
+            assert ours.door.intake.handler is not None
+            slow: Slow = ours.door.intake.handler.instance
+            await slow.entered.wait()
+        slow.go_on.set()
+        await until_gone(ours)
+        assert len(await ours.queued()) == 1
+
+
 async def test_reload_changes_the_filter_of_new_sessions() -> None:
     async with open_house(house("Refusing")) as ours:
         ours.door.reload(server(filter=f"{FAKES}:Demanding"))
