@@ -1,7 +1,7 @@
 """Why a recipient waits, and where it would go: for `mqcd explain` and /v1/explain.
 
 The same routing and the same policies as delivery's, asked without trying anything; what a running server
-knows besides (lanes, who is in flight) is handed in where there is one. `waiting_for` is pure.
+knows besides (lanes, recipients in flight) is handed in where there is one. `waiting_for` is pure.
 """
 
 from __future__ import annotations
@@ -93,14 +93,14 @@ class Explainer:
 
 
 def waiting_for(waiting: Waiting, lane: LaneState | None, refusal: Reply | None, now: int) -> str:
-    """What has to happen before the recipient is done with, in words."""
+    """What the recipient waits for, as text."""
     recipient = waiting.recipient
     if recipient.area is Area.BOUNCES:
         return "the report to its sender"
     if refusal is not None:
         return f"its next attempt{_ahead(recipient.due, now)}, which would end with {refusal}"
-    if lane is not None and lane.suspended and (look := _look(lane)):
-        dead = f"{lane.destination}, where no server takes connections: {look}"
+    if lane is not None and lane.suspended and (look := _probe(lane)):
+        dead = f"{lane.destination} suspended, {look}"
         if waiting.in_flight or recipient.due - now <= lane.probe_in_ms + MOST_GRACE_MS:
             return dead
         return f"its next attempt{_ahead(recipient.due, now)}, and {dead}"
@@ -109,27 +109,27 @@ def waiting_for(waiting: Waiting, lane: LaneState | None, refusal: Reply | None,
         at_work = f"{busy} of {lane.window} connections at work{_rate(lane)}"
         return f"its turn: {waiting.place} before it, {at_work}"
     if waiting.in_flight:
-        return "the end of the attempt that is under way"
+        return "the end of its attempt"
     if recipient.due > now and lane is not None and not recipient.attempts:
-        # Never tried, and yet not due: its lane has given it back.
-        return f"its turn: it comes back to its lane in {_seconds(recipient.due - now)}{_rate(lane)}"
+        # Never tried and not due: its lane has given it back.
+        return f"its turn: back in its lane in {_seconds(recipient.due - now)}{_rate(lane)}"
     if recipient.due > now:
         why = _last_reply(recipient)
         return f"its next attempt{_ahead(recipient.due, now)}{f', after {why}' if why else ''}"
     return "its next attempt, which is due"
 
 
-def _look(lane: LaneState) -> str:
-    """When a suspended destination is looked at; "" = when mail for it is due."""
+def _probe(lane: LaneState) -> str:
+    """When a suspended destination is probed; "" = when mail for it is due."""
     if lane.probe_in_ms:
-        return f"the next look comes in {_seconds(lane.probe_in_ms)}"
+        return f"next probe in {_seconds(lane.probe_in_ms)}"
     if lane.connections:
-        return "a look is under way"
-    return "the next look comes now" if lane.waiting else ""
+        return "probe under way"
+    return "next probe now" if lane.waiting else ""
 
 
 def _rate(lane: LaneState) -> str:
-    return f", the rate lets the next one go in {_seconds(lane.rate_in_ms)}" if lane.rate_in_ms else ""
+    return f", the rate allows the next one in {_seconds(lane.rate_in_ms)}" if lane.rate_in_ms else ""
 
 
 def _ahead(due: int, now: int) -> str:

@@ -1,8 +1,8 @@
-"""Looks once a minute, while mail is in flight or a lane suspended, at what nothing else would look at.
+"""Checks once a minute, while mail is in flight or a lane suspended, what no event leads to.
 
-* Who waits inside for longer than mail may wait (see `parking`) is judged.
+* Recipients that wait inside for longer than their age limit (see `parking`) get a verdict.
 * Suspended lanes for which nothing waits are forgotten.
-* What is stuck (see `watchdog`) is told, once each, at level warning, and that it goes on at level info.
+* What is stuck (see `watchdog`) is logged, once each, as a warning; its end at level info.
 
 Settings read: deliver/watchdog, and the retry schedules.
 """

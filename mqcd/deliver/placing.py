@@ -1,7 +1,7 @@
-"""From claimed recipients to their lanes: each by its route, which DNS may have to be asked for first.
+"""From claimed recipients to their lanes: each by its route, for which DNS may be needed.
 
-Guarantees: whoever is handed in ends in a lane, given back, or settled with the failure of its route; the
-question for one domain's route is asked once, however many wait for the answer. Nothing that happens to one
+Guarantees: each recipient ends in a lane, given back, or settled with the failure of its route; one domain's
+route is looked up once, however many recipients wait for it. Nothing that happens to one
 recipient or domain stops the others. Settings read: what `router` reads, and the advice in effect.
 """
 
@@ -31,7 +31,7 @@ _log = logging.getLogger("mqcd.deliver")
 
 
 class Placing:
-    """One per deliverer; `changed` hears when lanes may have got something."""
+    """One per deliverer; calls `changed` when lanes may have got mail."""
 
     def __init__(
         self,
@@ -64,16 +64,16 @@ class Placing:
         )
 
     def reroute(self) -> None:
-        """Go by the settings as they are now."""
+        """Apply the settings as they are now."""
         self.router = self._made()
 
     def advise(self, shapings: Sequence[Shaping], suppressed: Suppressed | None) -> None:
-        """Go by this advice from now on."""
+        """Apply this advice from now on."""
         self._shapings, self._suppressed = tuple(shapings), suppressed
         self.reroute()
 
     def place(self, claimed: Sequence[Recipient]) -> None:
-        """Into their lanes, or to whoever asks DNS for their domains."""
+        """Put each recipient into its lane, at once or after its domain's route is looked up."""
         self._settling.give(*[self._place(recipient) for recipient in claimed])
 
     def asked(self) -> Mapping[str, tuple[int, int]]:
@@ -81,13 +81,13 @@ class Placing:
         return {domain: (len(self._waiting[domain]), at) for domain, at in self._asked_at.items()}
 
     def stop(self) -> list[Recipient]:
-        """Ask no more; gives those who waited for an answer."""
+        """Cancel all look-ups; returns the recipients that waited for them."""
         for task in tuple(self._tasks):
             task.cancel()
         return [each for group in self._waiting.values() for each in group]
 
     def _place(self, recipient: Recipient) -> Give | None:
-        """Gives what the table does."""
+        """Returns the table's decision."""
         try:
             domain = recipient.domain
             if self._suppressed and not recipient.attempts and (no := self._suppressed(recipient.address)):
@@ -106,7 +106,7 @@ class Placing:
                 task.add_done_callback(self._tasks.discard)
         except Exception:
             name = format_spid(recipient.spid)
-            _log.exception("an error of our own: no way for %s", recipient.address, extra={"spid": name})
+            _log.exception("internal error: no route for %s", recipient.address, extra={"spid": name})
             self._fail([recipient], recipient.domain, INTERNAL)
         return None
 
@@ -114,7 +114,7 @@ class Placing:
         try:
             route = await self.router.find(domain)
         except Exception:
-            _log.exception("routing of %r failed by an error of our own", domain)
+            _log.exception("internal error: no route for domain %r", domain)
             route = Unroutable(reply=INTERNAL)
         recipients = self._waiting.pop(domain, [])
         self._asked_at.pop(domain, None)

@@ -2,8 +2,8 @@
 
 Connections do not wait for a verdict to be durable; how many may be on their way is bounded
 (`MAX_OUTSTANDING`, see `Recorder.room`). While the store cannot record (StoreUnavailable) the work is kept
-and tried again every `RETRY_MS`, and `paused` says that nothing new may be started: no verdict is lost
-and nobody is tried twice for want of one.
+and tried again every `RETRY_MS`, and nothing new may be started while it is `paused`: no verdict is lost
+and no recipient is tried twice for want of one.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ MAX_OUTSTANDING = 1000
 """Recipients whose verdicts are on their way to the store."""
 
 PARKED_AT_ONCE = 250
-"""Recipients in one record of those that are given back. A lane may give back thousands together; each part
-waits for the one before it, so that no turn of the loop has to do with all of them."""
+"""Recipients in one record that are given back. A lane may give back thousands at once; each part waits for
+the one before it, so that no turn of the loop handles all of them."""
 
 Reports = Callable[[], Awaitable[Sequence[Submission]]]
 """Makes reports, anew for each try to record them."""
@@ -74,14 +74,14 @@ async def _reporting(store: QueueStore, settlements: Sequence[Settlement], repor
     except StoreUnavailable:
         raise
     except Exception:
-        _log.exception("no report on %d recipients", len(settlements))
+        _log.exception("making a report on %d recipients failed", len(settlements))
     await store.settle(settlements, made)
 
 
 class Recorder:
     """The one way from delivery to the store's records.
 
-    `released` hears how many recipients are out of delivery's hands; `changed` that `paused` ended.
+    Calls `released` with the number of recipients that are recorded, and `changed` when `paused` ends.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Recorder:
         self._outstanding = 0
         self._kept: deque[_Work] = deque()
         self._parks: deque[_Work] = deque()
-        """The first one is on its way to the store, or kept."""
+        """The first one is being recorded, or kept."""
         self._retry: asyncio.Task[None] | None = None
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -143,7 +143,7 @@ class Recorder:
             self._submit(work)
 
     def unavailable(self, error: StoreUnavailable) -> None:
-        """Somebody else found the store unavailable: pause for a while."""
+        """Another part found the store unavailable: pause for a while."""
         self._pause(error)
 
     async def room(self) -> None:
@@ -193,7 +193,7 @@ class Recorder:
         self._outstanding -= work.count
         error = None if future.cancelled() else future.exception()
         if isinstance(error, StoreUnavailable) or future.cancelled():
-            self._keep(work, error or StoreUnavailable("the store gave up the work"))
+            self._keep(work, error or StoreUnavailable("the store cancelled the record"))
         else:
             if error is not None:
                 _log.error("the store failed on %d recipients", work.count, exc_info=error)
@@ -202,7 +202,7 @@ class Recorder:
         self._wake()
 
     def _give_up(self, work: _Work) -> None:
-        """A fault of ours, not of the moment: the recipients stay in flight until the next start."""
+        """A fault of this program: the recipients stay in flight until the next start."""
         _log.exception("the store refused a record of %d recipients", work.count)
         self._released(work.count)
         self._next_park(work)
@@ -213,7 +213,7 @@ class Recorder:
 
     def _pause(self, error: BaseException) -> None:
         if self._retry is None:
-            _log.warning("delivery pauses: the store cannot record now (%s)", error)
+            _log.warning("delivery paused, the store cannot record: %s", error)
             self._retry = asyncio.get_running_loop().create_task(self._try_again())
 
     async def _try_again(self) -> None:
@@ -227,7 +227,7 @@ class Recorder:
             if not self._kept:
                 break
         self._retry = None
-        _log.warning("delivery goes on: the store records again")
+        _log.warning("delivery resumed, the store records again")
         self._wake()
         self._changed()
 

@@ -1,7 +1,7 @@
 """From outcomes to verdicts on their way to the store, with the reports that they give rise to.
 
-Guarantees: each recipient that is handed in is settled or parked; a verdict that tells a sender of a delay is
-recorded together with the report on it.
+Guarantees: each recipient that is handed in is settled or parked; a delay warning is recorded together with
+its report.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class Settling:
         self.record([Settlement(recipient=each, verdict=verdict) for each, verdict in pairs], begin)
 
     def record(self, settlements: Sequence[Settlement], begin: str = "") -> None:
-        """Have verdicts recorded, those that tell a sender of a delay together with the report on it, message
-        by message; see `Recorder.settle`."""
+        """Have verdicts recorded, delay warnings together with their report, message by message; see
+        `Recorder.settle`."""
         messages: dict[int, list[Settlement]] = {}
         others: list[Settlement] = []
         for each in settlements:
-            tells = isinstance(each.verdict, Deferred) and each.verdict.warning and self.notifier
-            (messages.setdefault(each.recipient.spid, []) if tells else others).append(each)
+            warns = isinstance(each.verdict, Deferred) and each.verdict.warning and self.notifier
+            (messages.setdefault(each.recipient.spid, []) if warns else others).append(each)
         if others:
             self._recorder.settle(others, begin)
         for settled in messages.values():
@@ -92,7 +92,7 @@ class Settling:
             self._recorder.settle(some, begin, partial(how, self.notifier, some))
 
     def give(self, *gives: Give | None) -> None:
-        """Park what the table gives back, and settle those whose time is over."""
+        """Park recipients that the table gives back, and settle those past their age limit."""
         now = self._clock.now()
         parted = part((give for give in gives if give), now, self._terms.uptime)
         for until, recipients in parted.parked.items():
@@ -106,7 +106,7 @@ class Settling:
         self._warn(parted.warned, now)
 
     def _warn(self, warned: Iterable[tuple[int, Judged]], now: int) -> None:
-        """Have those wait on whose senders are to hear that they do."""
+        """Park recipients and warn their senders of the delay."""
         may_warn = self._store.may_expire()
         for until, judged in warned:
             if not may_warn:
@@ -131,7 +131,7 @@ class Settling:
 
 
 def _no_attempt(judged: Judged, now: int) -> Attempt:
-    """The attempt that was not made for those who waited in vain."""
+    """The attempt that was not made, for its verdict."""
     hop = judged.lane.hop
     zone = hop.policy.zone
     return Attempt(destination=hop.destination.name, zone=zone, phase=Phase.CONNECT, at=now)

@@ -11,7 +11,7 @@ from mqcd.deliver.lanes.window import Feedback
 from mqcd.deliver.smtp.exchange import Outcome, Result
 
 BROKEN = Reply(code=451, status="4.4.2", text="connections break")
-INTERNAL = Reply(code=451, status="4.3.0", text="internal error; the log of this server says more")
+INTERNAL = Reply(code=451, status="4.3.0", text="internal error, see the server log")
 
 
 def verdict_on(
@@ -24,8 +24,8 @@ def verdict_on(
     may_expire: bool,
     latest: int | None = None,
 ) -> Verdict:
-    """The verdict at wall time `now`; a recipient that may not wait any longer expires, if it may at all. One
-    that may is due at `latest` or before (None = when its schedule says)."""
+    """The verdict at wall time `now`; a recipient that has reached its age limit expires, if `may_expire`.
+    Others are due at `latest` or before (None = when their schedule says)."""
     if outcome.result is Result.DELIVERED:
         return Delivered(reply=outcome.reply, attempt=attempt)
     if outcome.result is Result.BOUNCED:
@@ -54,8 +54,8 @@ def failure(reply: Reply, phase: Phase) -> Outcome:
 def feedback_of(outcomes: Sequence[Outcome]) -> Feedback:
     """What a transaction's outcomes say of how much its server will take.
 
-    421 at any point, and a temporary reply to MAIL, DATA or the final dot, are the server's word on its
-    own state; one to RCPT is about the recipient, or about greylisting, and no measure of either.
+    421 at any point, and a temporary reply to MAIL, DATA or the final dot, are about the server's own state;
+    one to RCPT is about the recipient, or about greylisting.
     """
     if any(outcome.result is not Result.DEFERRED for outcome in outcomes):
         return Feedback.GOOD

@@ -15,7 +15,7 @@ from mqcd.net.control_socket import way_by
 
 
 class NoAnswer(MqcdError):
-    """Nobody answers there, or not as a mail server does. Fault: the server's, or of who named it."""
+    """No mail server answers there. Fault: the server's, or of the path given."""
 
 
 class NoAccess(NoAnswer):
@@ -41,7 +41,7 @@ class Control:
         try:
             return ask(connection, method, path, body)
         except PermissionError as error:
-            text = f"{self.path}: {error.strerror}: it is for the server's user and group"
+            text = f"{self.path}: {error.strerror}: only the server's user and group may connect"
             raise NoAccess(text) from error
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise NoAnswer(f"no server runs at {self.path}") from error
@@ -75,7 +75,7 @@ class _Connection(http.client.HTTPConnection):
         fd = os.open(self._path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if not stat.S_ISSOCK(os.fstat(fd).st_mode):
-                raise ConnectionError(None, "it is no socket")
+                raise ConnectionError(None, "not a socket")
             self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self.sock.settimeout(self.timeout)
             self.sock.connect(str(way_by(fd, self._path)))

@@ -1,4 +1,4 @@
-"""The control socket in the file system: who may connect is what its owner, group and mode say.
+"""The control socket in the file system: its owner, group and mode decide which users may connect.
 
 * A path of any length: it is bound and connected to by way of its directory's descriptor, since a unix
   socket's own path may have 107 octets only.
@@ -30,7 +30,7 @@ _PRIVATE, _SHARED = 0o600, 0o660
 
 
 class ControlSocket:
-    """Binds on `bind`, and lets go on `close`."""
+    """Binds on `bind`, and unlinks on `close`."""
 
     def __init__(self, path: Path, group: str | None = None) -> None:
         """`group` may connect besides the owner."""
@@ -106,7 +106,9 @@ class ControlSocket:
         with suppress(FileNotFoundError):
             found = os.stat(self._path.name, dir_fd=self._directory, follow_symlinks=False)
             if not stat.S_ISSOCK(found.st_mode):
-                raise ConfigError(f"{place}: {self._path} is no socket; move it away, or name another place")
+                raise ConfigError(
+                    f"{place}: {self._path} is not a socket; move it, or configure another path"
+                )
             os.unlink(self._path.name, dir_fd=self._directory)
 
     def _found(self) -> tuple[int, int] | None:
@@ -127,7 +129,7 @@ class ControlSocket:
             os.chown(own, -1, gid)
             own.chmod(_SHARED)
         except PermissionError as error:
-            text = f"not a member of group {self._group}, so it cannot let it in"
+            text = f"not a member of group {self._group}, so the group cannot connect"
             raise PermissionError(error.errno, text) from None
         finally:
             os.close(fd)

@@ -1,7 +1,7 @@
 """Outgoing TCP connections as an `asyncio.Protocol`: no streams, no task and no timer per connection.
 
-Guarantees: whatever goes wrong with a connection surfaces as ConnectFailed with a text for people; what
-the peer sent before it closed is read first. Received octets that nobody reads are bounded by
+Guarantees: whatever goes wrong with a connection surfaces as ConnectFailed; what
+the peer sent before it closed is read first. Received octets that are not read are bounded by
 `MAX_UNREAD`: beyond it the peer is no longer read from. Time limits are the caller's, by `close`.
 """
 
@@ -29,7 +29,7 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
-        return f"TLS failed: {error.reason or 'handshake broken off'}"
+        return f"TLS failed: {error.reason or 'handshake aborted'}"
     if isinstance(error, OSError) and error.errno in errno.errorcode:
         return os.strerror(error.errno or 0)
     return str(error) or type(error).__name__
@@ -75,7 +75,7 @@ class StreamConnection(asyncio.Protocol):
         return not self._unread and not self._eof
 
     def write(self, data: bytes) -> None:
-        """Send octets, buffered. On a broken connection they go nowhere: `read` tells."""
+        """Send octets, buffered. On a broken connection they are dropped, and `read` raises."""
         if self._transport is not None and not self._eof:
             self._transport.write(data)
 
@@ -116,7 +116,7 @@ class StreamConnection(asyncio.Protocol):
             self.close()
             if error.errno in SHORTAGES:
                 raise LocalShortage(reason_of(error)) from error
-            text = f"cannot load our own TLS certificate, key or trust file: {reason_of(error)}"
+            text = f"cannot load TLS certificate, key or trust file: {reason_of(error)}"
             raise TlsFilesUnusable(text) from error
         try:
             transport = await self._loop.start_tls(self._transport, self, context, server_hostname=hostname)
@@ -126,19 +126,19 @@ class StreamConnection(asyncio.Protocol):
         if transport is None or self._eof:
             self.close()
             raise ConnectFailed("connection lost during the TLS handshake")
-        # Octets that came before the handshake were sent by whoever sits in between (CVE-2011-0411).
+        # Octets that came before the handshake may come from an attacker in between (CVE-2011-0411).
         self._unread = b""
         self._transport = transport
 
     def close(self) -> None:
-        """Close at once; whoever reads or drains gets ConnectFailed."""
+        """Close at once; a pending `read` or `drain` raises ConnectFailed."""
         transport, self._transport = self._transport, None
         if transport is not None:
             if transport.get_write_buffer_size():
                 transport.abort()
             else:
                 transport.close()
-        self._end(ConnectFailed("connection closed on our side"))
+        self._end(ConnectFailed("connection closed on this side"))
 
     # What the loop calls.
 

@@ -1,7 +1,7 @@
 """The operating system's hosts file: names that its administrator gave addresses, without DNS.
 
-Read again when it changes, looked at no more than every `LOOK_MS`. A file that is missing or cannot be
-read knows nobody; a line that makes no sense is passed over, as the C library does (hosts(5)).
+Read again when it changes, checked at most every `LOOK_MS`. A file that is missing or cannot be
+read counts as empty; a malformed line is skipped, as the C library does (hosts(5)).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Each connection is handed over at once, as a socket, so that its taker can count it or close it before the
 next one is accepted: a burst holds no more descriptors than the taker allows. When the process has no
-descriptor left, the others wait in the kernel's queue and are looked at again after `REST_MS`; asyncio's own
+descriptor left, the others wait in the kernel's queue and are accepted after `REST_MS`; asyncio's own
 server reports each of them, and uvloop's may close its socket for good.
 """
 
@@ -39,7 +39,7 @@ Take = Callable[[socket.socket, object], None]
 
 
 async def bind(interface: str, port: int) -> Sequence[socket.socket]:
-    """Sockets bound to an interface's addresses; nobody can connect before they listen. Raises OSError."""
+    """Sockets bound to an interface's addresses; no client can connect before they listen. Raises OSError."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(
         interface, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE

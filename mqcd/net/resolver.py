@@ -79,8 +79,8 @@ class DnsResolver:
     async def addresses(self, host: str) -> Sequence[str]:
         """IPv6 and IPv4 addresses in turns; one family that fails is passed over when the other has some.
 
-        In turns, because whoever tries only the first few must come to both: a host may have more addresses
-        of a family that does not work here than anybody tries (RFC 8305, 4).
+        In turns, because a caller that tries only the first few must come to both: a host may have more
+        addresses of a family that does not work here than anybody tries (RFC 8305, 4).
         """
         known = _without_dns(host) or (self._hosts.addresses(host) if self._hosts is not None else ())
         if known:
@@ -110,7 +110,7 @@ class DnsResolver:
         if task is None:
             task = self._asking[key] = asyncio.get_running_loop().create_task(self._ask(key))
             task.add_done_callback(lambda _: self._asking.pop(key, None))
-        # Whoever gives up waiting must not take the answer away from the others.
+        # A caller that gives up waiting must not take the answer away from the others.
         return await asyncio.shield(task)
 
     async def _ask(self, key: _Key) -> _Answer:
@@ -138,13 +138,13 @@ class DnsResolver:
             return NameNotFound(f"{name} does not exist"), _negative_ttl_ms(error, absolute)
         except dns.resolver.NoResolverConfiguration:
             why = "no name servers are known: give deliver/dns servers=, or a resolv.conf"
-            return ResolveFailed(f"{name} was not looked up: {why}"), FAILURE_MS
+            return ResolveFailed(f"look-up of {name} failed: {why}"), FAILURE_MS
         except dns.exception.Timeout:
-            return ResolveFailed(f"no answer on {name} ({kind}) within {self._timeout:g} s"), FAILURE_MS
+            return ResolveFailed(f"no answer for {name} ({kind}) within {self._timeout:g} s"), FAILURE_MS
         except (dns.exception.DNSException, OSError, EOFError) as error:
             if short := _shortage(error):
-                return LookupShortage(f"{name} was not looked up: {reason_of(short)}"), MIN_TTL_MS
-            return ResolveFailed(f"no usable answer on {name} ({kind}): {type(error).__name__}"), FAILURE_MS
+                return LookupShortage(f"look-up of {name} failed: {reason_of(short)}"), MIN_TTL_MS
+            return ResolveFailed(f"no usable answer for {name} ({kind}): {type(error).__name__}"), FAILURE_MS
         ttl_ms = answer.chaining_result.minimum_ttl * 1000
         return tuple(record.to_text() for record in answer.rrset or ()), ttl_ms
 

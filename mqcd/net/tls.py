@@ -14,7 +14,8 @@ from mqcd.core.ports import TlsTerms
 
 
 def client_context(terms: TlsTerms) -> ssl.SSLContext:
-    """The context for connections on these terms. Raises OSError (also SSLError) for files that will not do.
+    """The context for connections on these terms. Raises OSError (also SSLError) for files that cannot be
+    loaded.
 
     Files that were written anew since are read anew: certificates end, and are replaced under one name.
     """

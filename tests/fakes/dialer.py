@@ -85,7 +85,7 @@ class FakeConnection:
     def close(self) -> None:
         """Whoever reads hears of it."""
         if not self._closed:
-            self._end = ConnectFailed("connection closed on our side")
+            self._end = ConnectFailed("connection closed on this side")
             self._closed = True
             self._peer.gone()
             self._changed.set()

@@ -51,6 +51,6 @@ class FakeResolver:
     def _ask(self, name: str) -> None:
         self.asked[name] += 1
         if self.short:
-            raise LookupShortage(f"{name} was not looked up")
+            raise LookupShortage(f"{name} look-up failed")
         if name in self.failing:
-            raise ResolveFailed(f"no answer on {name}")
+            raise ResolveFailed(f"no answer for {name}")

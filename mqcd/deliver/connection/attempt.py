@@ -1,4 +1,4 @@
-"""One message to some of its recipients over a link that is ready: store and smtp brought together.
+"""One message to some of its recipients over a link that is ready: between store and SMTP client.
 
 Guarantees: the store knows that the attempt has begun before the final dot goes out; verdicts go to the
 settler, one settle for the transaction. Content is read when the server asks for it, never more than one
@@ -38,11 +38,11 @@ class End(Enum):
     BROKEN = "broken"
     """The connection broke; the verdicts are settled."""
     STALE = "stale"
-    """A kept connection that the server had closed meanwhile: nobody was tried."""
+    """The server had closed the kept connection: no recipient was tried."""
     STORE = "store"
-    """The store failed us: nobody was tried, the connection is of no use any more."""
+    """The store failed: no recipient was tried, the connection is closed."""
     CONTENT = "content"
-    """The message's octets could not be had: nobody was tried, the connection is of no use any more."""
+    """The content could not be read: no recipient was tried, the connection is closed."""
 
 
 async def transact(
@@ -74,7 +74,7 @@ async def transact(
         if isinstance(error, ContentUnavailable):
             name = format_spid(job.recipients[0].spid)
             about = {"spid": name, "session": link.session}
-            _log.error("message %s cannot be sent now: %s", name, error, extra=about)
+            _log.error("content of message %s unavailable: %s", name, error, extra=about)
             return End.CONTENT
         settling.unavailable(error)
         return End.STORE
@@ -105,31 +105,31 @@ async def _converse(
         chunk = await content.read(CHUNK)
         left -= len(chunk)
         if left and not chunk:
-            raise ContentUnavailable(f"a content ends {left} octets early")
+            raise ContentUnavailable(f"content ends {left} octets early")
         if await link.listen() is not State.CONTENT:
             continue
         link.send_content(chunk, not left, content.size)
         if left:
             await link.drain()
-            # Neither reading nor sending need have waited: others want their turn.
+            # Neither reading nor sending need have waited: let other tasks run.
             await asyncio.sleep(0)
     await _recorded(begun)
 
 
 async def _recorded(begun: asyncio.Future[None] | None) -> None:
-    """Wait for the store. A stop that cuts us off must not cancel what the store works on."""
+    """Wait for the store. A cancelled attempt must not cancel the store's work."""
     if begun is not None:
         await (begun if begun.done() else asyncio.shield(begun))
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:
-    """What the store says of an attempt that we gave up is of no use any more."""
+    """Take the result of an attempt that was given up, lest asyncio log it."""
     if not future.cancelled():
         future.exception()
 
 
 async def _transaction(store: QueueStore, link: Link, job: Job, content: Content, last: bool) -> Transaction:
-    """What the next hop is told. Content is looked into only when the hop lacks what was declared."""
+    """The transaction's values. Content is read only when the hop lacks what was declared."""
     first = job.recipients[0]
     envelope, offered = first.envelope, link.smtp.extensions
     eight, smtputf8 = envelope.body is Body.EIGHT, envelope.smtputf8
@@ -231,5 +231,6 @@ def _stale(smtp: SmtpClient) -> bool:
 
 
 def _broken(smtp: SmtpClient) -> bool:
-    """Whether the server left, or did not know its lines, rather than said goodbye."""
+    """Whether the server closed the connection or broke the protocol, without a reply that ends the
+    session."""
     return smtp.end is None or smtp.end.status in GONE

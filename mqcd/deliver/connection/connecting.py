@@ -2,11 +2,12 @@
 
 Guarantees: at most `MAX_ADDRESSES` are tried. Where TLS is opportunistic (policy `may`, RFC 7435) a host
 whose TLS fails is tried again without it at once, and not asked for it for a while (see `tls_failures`);
-where TLS is required (encrypt, verify), or offered where a login is at stake, nothing goes without it
-(4.7.5), nor where files of our own cannot be loaded (4.3.5). Where an own address cannot be used its zone's
-next one of the family is. A shortage of this machine's ends the search. The outcome when none will do is
-permanent only if DNS is certain that no MX host exists (5.4.4), or none that mail is sent to: an address of
-this machine, a loopback or link-local one (5.4.6; not where `local_mx` allows it, nor of a relay).
+where TLS is required (encrypt, verify), or offered where a login is configured, nothing goes without it
+(4.7.5), nor where the TLS files of this server cannot be loaded (4.3.5). Where a source address cannot be
+used its zone's next one of the family is. A shortage on this machine ends the search. The outcome without a
+usable host is permanent only if DNS is certain that no MX host exists (5.4.4), or none that mail is sent to:
+an address of this machine, a loopback or link-local one (5.4.6; not where `local_mx` allows it, nor of a
+relay).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _log = logging.getLogger("mqcd.deliver")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoHost:
-    """No host of the destination will do; about the one that says most, of equals the last one tried."""
+    """No host of the destination takes mail; describes the most telling failure, of equals the last one."""
 
     reply: Reply
     phase: Phase
@@ -57,11 +58,11 @@ class NoHost:
     session: str = ""
     """Names the connection in the log; "" = none was tried."""
     source: str = ""
-    """Our own address on it; "" = it was not made. The same of what follows."""
+    """The source address; "" = it was not opened. Likewise below."""
     tls: str = ""
     connect_ms: int = 0
     ours: bool = False
-    """The own address that it was tried from was at fault."""
+    """The source address was at fault."""
     loops: bool = False
     """The host is this machine."""
     shortage: bool = False
@@ -78,7 +79,7 @@ class _Road:
     host: str
     address: str
     source: str
-    """Own address to connect from; "" = the system's choice."""
+    """Source address; "" = the system's choice."""
     zone: str
 
 
@@ -117,7 +118,7 @@ class Connector:
         for host in order(destination, turn):
             addresses = await self._look_up(destination, host)
             if isinstance(addresses, NoHost):
-                # What may be better later goes before what never will, and what was tried before both.
+                # The most telling: a tried address, then a temporary failure, then a permanent one.
                 if worst is missing or (worst.phase is Phase.ROUTE and addresses.reply.code < 500):
                     worst = addresses
                 if addresses.loops:
@@ -140,7 +141,7 @@ class Connector:
         now = self._clock.monotonic()
         if now >= self._silent_until:
             self._silent_until = now + _SILENT_MS
-            _log.warning("%s; mail waits, and no destination is suspended for it", reply.text)
+            _log.warning("%s; mail waits, no destination is suspended", reply.text)
 
     def _new_session(self) -> str:
         """A name for a connection in the log; no two runs give the same one."""
@@ -167,16 +168,16 @@ class Connector:
             return fit
         # Hosts that are preferred no more than this machine would only send it back (RFC 5321, 5.1).
         address, why = (own[0], "own") if own else next(iter(whys.items()))
-        text = f"{host} [{address}] is no address to send mail to: {why}"
+        text = f"{host} [{address}] refused as a mail host: {why}"
         return NoHost(
             reply=Reply(code=550, status="5.4.6", text=text), phase=Phase.ROUTE, host=host, loops=bool(own)
         )
 
     async def _reach(self, hop: Hop, host: str, address: str, turn: int) -> Link | NoHost:
-        """One address, from the first of our own that can be used."""
+        """One address, from the first source address that can be used."""
         policy = hop.policy
         sources = sources_for(policy.sources, address, turn)
-        text = f"zone {policy.zone} has no address of its own to reach {host} [{address}] from"
+        text = f"zone {policy.zone} has no source address for {host} [{address}]"
         reply = Reply(code=451, status="4.4.1", text=text)
         found: Link | NoHost = NoHost(reply=reply, phase=Phase.CONNECT, host=host, address=address)
         for source in sources:
@@ -186,7 +187,7 @@ class Connector:
         return found
 
     async def _reach_from(self, hop: Hop, host: str, address: str, source: str) -> Link | NoHost:
-        """In clear where TLS may be done without and does not work."""
+        """In clear where TLS is opportunistic and does not work."""
         usual = self._terms.settings.client
         client = client_for(usual, address) if usual.remotenets else usual
         options = options_for(client, usual, hop)
@@ -197,7 +198,7 @@ class Connector:
         found = await self._try(road, options)
         if opportunistic and isinstance(found, NoHost) and _tls_failed(found):
             _log.info(
-                "TLS with %s [%s] does not work, so mail goes in clear: %s",
+                "TLS with %s [%s] failed, sending in clear: %s",
                 *(host, address, found.reply.text),
                 extra={"session": found.session},
             )
@@ -245,18 +246,18 @@ class Connector:
 
 
 def _telling(found: NoHost) -> int:
-    """How much a failure says: a server that refused says more than one that was not there."""
+    """How telling a failure is: a server that refused says more than one that was not reached."""
     return {Phase.ROUTE: 0, Phase.CONNECT: 1}.get(found.phase, 2)
 
 
 def _tls_failed(found: NoHost) -> bool:
-    """Whether TLS does not work there. Somebody's tampering with its beginning (4.7.0) is another matter, and
-    so are files of our own (4.3.5, or a shortage)."""
+    """Whether TLS does not work there. Tampering with its beginning (4.7.0) does not count, nor do TLS files
+    of this server (4.3.5) or a shortage."""
     return found.phase is Phase.TLS and found.reply.status not in ("4.7.0", "4.3.5") and not found.shortage
 
 
 def _short(link: Link, error: LocalShortage, phase: Phase) -> NoHost:
-    reply = Reply(code=451, status="4.3.0", text=f"no connection can be opened here: {error}")
+    reply = Reply(code=451, status="4.3.0", text=f"cannot open a connection: {error}")
     return replace(_failed(link, reply, phase), shortage=True)
 
 
@@ -275,7 +276,7 @@ def _failed(link: Link, reply: Reply, phase: Phase, *, ours: bool = False) -> No
 
 
 def _attempted(road: _Road, link: Link) -> Attempt:
-    """What observers hear of a connection, opened or not."""
+    """The connection, opened or not, as reported to observers."""
     return Attempt(
         destination=road.destination.name,
         zone=road.zone,

@@ -1,12 +1,12 @@
-"""One connection to one host: octets between the network and the smtp, within time limits.
+"""One connection to one host: octets between the network and the SMTP client, within time limits.
 
-Guarantees: a broken or slow peer never raises here once the link stands; the smtp is told, and its
-state and outcomes say what it means. Settings read: deliver/client timeout, mindatarate, sendQUIT, waitQUIT.
+Guarantees: a broken or slow peer never raises here once the link stands; `SmtpClient.lost` is called, and its
+state and outcomes have the result. Settings read: deliver/client timeout, mindatarate, sendQUIT, waitQUIT.
 
-Time limits: each reply has so many times `timeout` as `PATIENCE` says for its phase, from when the one
-before it came; with `timeout` at its default these are the limits of RFC 5321, 4.5.3.2. A reply that comes
-drop by drop gains nothing by that. While content goes out, and until its end is answered, the limit is
-longer by the time that the content takes at `mindatarate`; without that each chunk has a limit of its own.
+Time limits: each reply has `PATIENCE` times `timeout` for its phase, from when the one before it came; with
+`timeout` at its default these are the limits of RFC 5321, 4.5.3.2. A reply that comes drop by drop gains
+nothing by that. While content goes out, and until its end is answered, the limit is longer by the time that
+the content takes at `mindatarate`; without that each chunk has a limit of its own.
 
 All that comes before mail has `WHOLE` times `timeout` in all. So has a transaction up to the final dot, with
 `timeout` / `PER_TIMEOUT` for each recipient, and the time that the content takes at `mindatarate`, or at
@@ -42,9 +42,9 @@ PATIENCE: Mapping[Phase, int] = {
     # Giving up there makes duplicates.
     Phase.DOT: 10,
 }
-"""How many times `timeout` we wait in each phase."""
+"""How many times `timeout` each phase may wait for a reply."""
 GONE = ("4.4.2", "4.5.0")
-"""Statuses of ours for a server that left, or did not know its lines."""
+"""Statuses for a server that closed the connection, or does not speak SMTP."""
 BLOCK_PATIENCE = 3
 """The same for the content, from DATA's reply to its end."""
 
@@ -58,7 +58,7 @@ LEAST_RATE = 8000
 
 
 class Link:
-    """A connection and its smtp. It is guarded by a `Sweep` (see `deadline` and `expire`)."""
+    """A connection and its SMTP client. It is guarded by a `Sweep` (see `deadline` and `expire`)."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Link:
             if not self._timed_out or self._dialling is None:
                 raise
             self._dialling.uncancel()
-            raise ConnectFailed("no connection in time") from None
+            raise ConnectFailed("connection timed out") from None
         finally:
             self._dialling = None
         self._connection = connection
@@ -121,7 +121,7 @@ class Link:
         self.connect_ms = self.opened - started
 
     async def greet(self) -> State:
-        """All that comes before mail, until the server is ready or will not do. Raises ConnectFailed: TLS."""
+        """The handshake, until the server is ready or the session ended. Raises ConnectFailed: TLS."""
         smtp = self.smtp
         if smtp.secured:
             await self._start_tls()
@@ -154,13 +154,13 @@ class Link:
     # ------------------------------------------------------------ talking
 
     def send(self) -> None:
-        """Send what the smtp has to say."""
+        """Send the SMTP client's octets."""
         out = self.smtp.take()
         if out and self._connection is not None:
             self._connection.write(out)
 
     async def receive(self) -> State:
-        """Hand the next octets, or the end of the connection, to the smtp, and send its answer."""
+        """Hand the next octets, or the end of the connection, to the SMTP client, and send its answer."""
         smtp = self.smtp
         try:
             data = await self._open().read()
@@ -186,7 +186,7 @@ class Link:
             self._patience(BLOCK_PATIENCE, size)
 
     async def drain(self) -> None:
-        """Wait until more may be sent; the smtp is told when the connection broke."""
+        """Wait until more may be sent; `SmtpClient.lost` is called when the connection broke."""
         connection = self._open()
         try:
             await connection.drain()
@@ -195,15 +195,15 @@ class Link:
             self.smtp.lost(self._reason(str(error)))
 
     async def _last_words(self, connection: Connection) -> None:
-        """What the server said before it closed in the midst of a content tells why it did."""
+        """Read what the server sent before it closed in mid-content: it has the reason."""
         with contextlib.suppress(ConnectFailed):
             if data := await connection.read():
                 self.smtp.receive(data)
 
     async def listen(self) -> State:
-        """Take in what has come without being awaited, if there is any; the state then.
+        """Take in octets that came unasked, if there are any; the state then.
 
-        For before anything is sent whose answer it might be taken for. Nothing is waited for.
+        Called before a command whose reply they could be taken for. Does not wait.
         """
         return self.smtp.state if self._open().quiet else await self.receive()
 
@@ -220,7 +220,7 @@ class Link:
         self.deadline = self._end = 0
 
     def await_reply(self) -> None:
-        """Start the clock for the next reply; that of a content under way goes on."""
+        """Start the time limit of the next reply; that of a content under way stays."""
         self._replies = self.smtp.replies
         if not self._sending:
             self._patience(PATIENCE[self.smtp.phase])
@@ -243,7 +243,8 @@ class Link:
         self.close()
 
     def leave(self) -> None:
-        """Close a session that is not to be: with QUIT where the server listens (RFC 5321, 4.1.1.10)."""
+        """Close a session that never carried mail: with QUIT where the server listens (RFC 5321,
+        4.1.1.10)."""
         connection, end = self._connection, self.smtp.end
         if connection is not None and end is not None and end.status not in GONE and self.sends_quit:
             connection.write(b"QUIT\r\n")

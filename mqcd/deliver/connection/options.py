@@ -1,4 +1,4 @@
-"""How we speak to one address, by the settings for all, for its network, and by the hop's policy. Pure.
+"""How the SMTP client speaks to one address, by the settings for all and its network, and by policy. Pure.
 
 Of the networks in `remotenets` that hold an address the first in the file counts; what it does not say is as
 for all. It changes what the client's settings say, not what a zone, a destination or a relay does.

@@ -1,7 +1,7 @@
-"""One task for one connection of a lane: open it, try job after job over it, keep it a while, close it.
+"""A worker: one connection of a lane, opened, used for job after job, kept a while, closed.
 
-Guarantees: every job that it takes ends settled, put back or parked, whatever happens; an error of our own
-is logged, costs the recipients at hand one deferral (4.3.0) and this connection, and nothing else.
+Guarantees: each job that it takes ends settled, put back or parked; an internal error is logged and costs the
+job at hand one deferral (4.3.0) and this connection, nothing else.
 Settings read: deliver maxmessages, maxconntime, maxidletime, client.
 """
 
@@ -30,7 +30,7 @@ from mqcd.deliver.terms import Terms
 from mqcd.deliver.verdicts import BROKEN, INTERNAL, failure, feedback_of
 
 SHORTAGE_MS = 10_000
-"""After which mail is tried again that this machine could open no connection for."""
+"""How long mail waits for which this machine could open no connection."""
 
 _log = logging.getLogger("mqcd.deliver")
 
@@ -89,7 +89,7 @@ class Worker:
 
     @property
     def may_be_taken_back(self) -> bool:
-        """Whether its attempt can be cut off as if it had not been made: no content has gone out."""
+        """Whether its attempt can be cancelled as if not made: no content has gone out."""
         if self._job is None or self._task is None:
             return False
         return self._link is None or not self._link.content_begun
@@ -97,18 +97,18 @@ class Worker:
     # ------------------------------------------------------------ from outside
 
     def take_back(self) -> None:
-        """Cut the attempt off: its job waits on, without a verdict, and the connection is closed."""
+        """Cancel the attempt: its job waits on without a verdict, and the connection is closed."""
         if self._task is not None:
             self._taken_back = True
             self._task.cancel()
 
     def hand(self, job: Job) -> None:
-        """More work for an idle session that was taken off the idle list."""
+        """More work for an idle worker that was taken off the idle list."""
         if self._offer is not None and not self._offer.done():
             self._offer.set_result(job)
 
     def expire(self) -> None:
-        """It was idle for too long, or is no longer wanted: close."""
+        """Close: it was idle for too long, or others need the connection."""
         if self._offer is None or self._offer.done():
             return
         waiting = self._idle.get(self.lane.name, [])
@@ -118,7 +118,7 @@ class Worker:
             self._offer.set_result(None)
 
     async def run(self) -> None:
-        """Until the lane has no work for it, or it breaks."""
+        """Work until the lane has no job for it, or the connection breaks."""
         self._task = asyncio.current_task()
         try:
             await self._work()
@@ -129,7 +129,7 @@ class Worker:
         finally:
             self._leave()
 
-    # ------------------------------------------------------------ the life of a connection
+    # ------------------------------------------------------------ connection, job after job
 
     async def _work(self) -> None:
         job = self._job
@@ -138,7 +138,7 @@ class Worker:
         policy = job.hop.policy
         while (job := self._job) is not None and self._link is not None:
             if job.hop.policy is not policy and job.hop.policy != policy:
-                # Settings were read anew: nothing goes out on terms that hold no longer.
+                # Settings were reloaded: nothing goes out by settings that hold no longer.
                 self._job = None
                 self._again(job)
                 break
@@ -167,7 +167,7 @@ class Worker:
         return False
 
     def _unreachable(self, job: Job, found: NoHost, started: int) -> None:
-        """No host would do: this job was tried; what else waits for the destination is not.
+        """No host takes mail: this job was tried, other jobs of the lane were not.
 
         Where other connections work, the server has enough of them, and the job goes over those. Otherwise
         the destination is suspended, and probed in its own time, with this job's mail, too: that does not
@@ -203,7 +203,7 @@ class Worker:
         self._settling.give(give)
 
     def _no_room(self, job: Job, reply: Reply) -> None:
-        """Nobody was asked: no verdict, no attempt, and nothing against the destination."""
+        """No host was asked: no verdict, no attempt, and no failure of the destination."""
         self._connector.log_shortage(reply)
         self._settling.park(job.recipients, SHORTAGE_MS)
 
@@ -261,7 +261,8 @@ class Worker:
     # ------------------------------------------------------------ the end
 
     def _abandon(self) -> None:
-        """Cut short by a stop: who may have got the message is left to the store's next start."""
+        """Cancelled by a stop: recipients that may have got the message are left to the store's next
+        start."""
         if self._job is None or self.dot_sent:
             return
         if self._taken_back and not self._terms.stopping:
@@ -275,7 +276,7 @@ class Worker:
             "session": None if self._link is None else self._link.session,
             "spid": None if job is None else format_spid(job.recipients[0].spid),
         }
-        _log.exception("delivery to %s failed by an error of our own", self.lane.name, extra=about)
+        _log.exception("internal error in delivery to %s", self.lane.name, extra=about)
         if job is not None:
             name, now = job.hop.destination.name, self._clock.now()
             attempt = Attempt(destination=name, zone=job.hop.policy.zone, phase=Phase.CONNECT, at=now)

@@ -1,4 +1,4 @@
-"""Recipients whose outcome crashes have hidden again and again: perhaps they are what we crash by.
+"""Recipients whose outcome was unknown after several crashes: delivery of them may cause the crashes.
 
 Promise: who was left by `SUSPECT` crashes or more is known from soon after each start until an outcome of it
 is recorded; at most `MOST` are. The records keep the count, so a restart forgets nothing: they are looked for
@@ -43,7 +43,7 @@ class Suspects:
             try:
                 await self._scan()
             except (StoreBusy, StoreDamaged, StoreUnavailable) as error:
-                _log.info("who was hidden by crashes is looked for again later: %s", error)
+                _log.info("search for recipients of unknown outcome failed, next try later: %s", error)
                 await self._clock.sleep(AGAIN_MS)
             else:
                 self._settled = None

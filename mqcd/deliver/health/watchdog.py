@@ -2,7 +2,7 @@
 age, and mail that the server may crash by. Pure.
 
 Nothing is done about it here. Each item has a key that stays the same while it lasts, so that it can be
-told once. Times are ms; `now` is monotonic.
+logged once. Times are ms; `now` is monotonic.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def attempts(jobs: Iterable[tuple[Job, int]], now: int, patience: int) -> Iterat
                 message=format_spid(job.recipients[0].spid),
                 recipients=len(job.recipients),
                 since_ms=now - began,
-                why="the attempt does not end",
+                why="attempt does not end",
             )
 
 
@@ -86,11 +86,11 @@ def lanes(every: Iterable[Lane], now: int, patience: int) -> Iterator[Stuck]:
 
 def _why(lane: Lane, now: int) -> str:
     if lane.suspended:
-        return "the destination is dead and its probe was not made"
+        return "destination suspended, its probe was not made"
     if lane.asleep > now or any(limit.wait(1, now) for limit in lane.queue.limits):
-        return "the rate lets nobody go"
+        return "rate allows no recipient"
     if lane.connections:
-        return f"the {lane.connections} connections are slow"
+        return f"all {lane.connections} connections are slow"
     return "no connection was opened"
 
 
@@ -104,7 +104,7 @@ def routes(asked: Mapping[str, tuple[int, int]], now: int, patience: int) -> Ite
                 message="",
                 recipients=count,
                 since_ms=now - since,
-                why="the route of the domain is still being asked for",
+                why="route lookup does not end",
             )
 
 
@@ -119,7 +119,7 @@ def overdue(areas: Mapping[Area, AreaStats], wall: int, limit: int) -> Iterator[
                 message="",
                 recipients=1,
                 since_ms=wall - oldest,
-                why="its oldest mail is past its age limit",
+                why="oldest mail is past its age limit",
             )
 
 
@@ -135,5 +135,5 @@ def outcomes(suspects: Iterable[Recipient], wall: int) -> Iterator[Stuck]:
             message=format_spid(spid),
             recipients=len(recipients),
             since_ms=max(wall - recipients[0].envelope.received, 0),
-            why=f"crashes have hidden the outcome of {max(each.unknowns for each in recipients)} attempts",
+            why=f"outcome unknown after crashes in {max(each.unknowns for each in recipients)} attempts",
         )

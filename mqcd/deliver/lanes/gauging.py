@@ -26,7 +26,7 @@ class Gauges:
     connections: Mapping[str, int]
     """Open or being opened, by zone; "" is mail that no zone takes."""
     site_connections: Mapping[str, int]
-    """The same by destination, for those that were asked for; "" are all others."""
+    """The same by destination, for the destinations in `sites`; "" are all others."""
     waiting: Mapping[str, int]
     """Recipients that wait in the active set, by destination, likewise."""
     oldest: Mapping[str, int]

@@ -1,13 +1,13 @@
 """What becomes of recipients that the lane table gives back: parked until a time, or judged. Pure.
 
-Mail expires only by a failure, and nobody may wait for ever where no attempt is made:
+Mail expires only by a failure, and no recipient may wait for ever without an attempt:
 
-* Behind a dead destination the failure of its last probe counts for all who have reached their age
-  limit. They come back after each probe, which the first retry delay is the longest time to, and who is
-  overdue then is not passed over.
-* What the sender is told of a delay is told of these too, with the same failure; they wait on as before.
-* Who has had no turn for the sake of a rate, or of a lane that does not get on, has `grace` longer, and
-  so long from the start of the server, so that a long stop leaves everybody time for an attempt.
+* The last probe of a suspended destination counts as a failed attempt for all its recipients that have
+  reached their age limit. They come back after each probe, at the latest after the first retry delay; claims
+  do not pass over overdue recipients.
+* Delay warnings go out for these recipients too, with the same failure; they wait on as before.
+* A recipient without a turn because of a rate, or of a lane without progress, has `grace` longer, counted
+  from the start of the server at the earliest, so that a long stop leaves time for an attempt.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from mqcd.core.reply import Reply
 from mqcd.core.schedule import LAST_CHANCE_MS, RetrySchedule
 from mqcd.deliver.lanes.lane import Give, Lane, Why
 
-NO_TURN = Reply(code=451, status="4.4.7", text="its turn did not come in time, no attempt was made")
-_DEAD = Reply(code=451, status="4.4.1", text="the destination cannot be reached")
+NO_TURN = Reply(code=451, status="4.4.7", text="expired before any attempt")
+_DEAD = Reply(code=451, status="4.4.1", text="destination unreachable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,18 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """What to do with those that are given back."""
+    """What to do with recipients that are given back."""
 
     judged: list[Judged]
     warned: list[tuple[int, Judged]]
-    """Who waits on, until the wall time in front, and whose sender is to hear of it."""
+    """By the wall time until which they wait: recipients whose sender is due a delay warning."""
     parked: Mapping[int, list[Recipient]]
     """By the time until when, wall ms."""
 
 
 def part(gives: Iterable[Give], now: int, uptime: int) -> Parted:
-    """Who waits until when, and whose time is over; `now` is wall time, ms, `uptime` of the server too."""
+    """Which recipients wait until when, and which are over their limit; `now` is wall time, `uptime` of the
+    server; both ms."""
     judged: list[Judged] = []
     warned: dict[tuple[int, int, str], Judged] = {}
     parked: dict[int, list[Recipient]] = {}
@@ -79,7 +80,7 @@ def is_over(recipient: Recipient, schedule: RetrySchedule, why: Why, now: int, u
 
 
 def is_late(recipient: Recipient, schedule: RetrySchedule, now: int) -> bool:
-    """Whether its sender is to hear now that it waits."""
+    """Whether its sender is due a delay warning."""
     warns = schedule.warns(recipient, now)
     return warns is not None and warns <= now
 

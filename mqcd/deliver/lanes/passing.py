@@ -74,7 +74,7 @@ class Passing:
         self._homes.clear()
 
     def add(self, lane: Lane) -> None:
-        """Its domains are passed over for as long as it says so."""
+        """Its domains are passed over until it takes mail again."""
         if lane.suspended:
             self._dead[lane.name] = lane
         else:
@@ -137,7 +137,7 @@ class Passing:
         return len(self._dead)
 
     def deserted(self, now: int) -> list[Lane]:
-        """Suspended lanes whose probe should have begun, and nobody came for it: no mail waits for them."""
+        """Suspended lanes whose probe is overdue because no mail waits for them."""
         return [
             lane
             for lane in self._dead.values()

@@ -1,11 +1,11 @@
-"""How fast is allowed: token buckets, and who may wait for a token inside. Pure.
+"""Rates: token buckets, and which recipients may wait for a token inside the active set. Pure.
 
 A limit of N recipients in a time lets go, over any stretch of time, at most what N makes of that stretch
 and `burst` more. The burst is what the rate gives in ten seconds or in the time that it names, whichever
 is less, and at least one recipient: `10/s` may begin with 10, `500/h` with 1. A limit begins full.
 
-Who would have to wait longer than `HOLD_MS` for a token is given a time to come back at, one after the
-other and shortly before each one's turn, so that a backlog costs nothing until it can go. Times are
+A recipient that would have to wait longer than `HOLD_MS` for a token is given a time to come back at, one
+after the other and shortly before each one's turn, so that a backlog costs nothing until it can go. Times are
 monotonic ms; counts are recipients. Tokens are counted in fractions of a recipient, without rounding.
 """
 
@@ -18,9 +18,9 @@ from mqcd.core.address import normal_domain, split_address
 
 BURST_MS = 10_000
 HOLD_MS = 10_000
-"""Who would have to wait longer than this for a token waits outside."""
+"""Recipients that would have to wait longer than this for a token wait outside."""
 LONGEST_MS = 3_600_000
-"""Nobody is sent away for longer: rates may be changed meanwhile."""
+"""No recipient is sent away for longer: rates may change meanwhile."""
 _STEP_MS = 1000
 """Those whose turns fall into one such step come back together."""
 
@@ -36,20 +36,20 @@ class Limit:
         self.held = 0
         """Recipients that wait for it inside; the table keeps it."""
         self.wakes = 0
-        """When somebody who waits for it is to be woken, 0 = nobody is; the table keeps it."""
+        """When jobs that wait for it are looked at again, 0 = none waits; the table keeps it."""
         # A recipient costs `rate.per`, a millisecond gives `rate.count`: integers, hence exact.
         self._level = self.burst * rate.per
         self._at = 0
         self._booked = 0.0
 
     def wait(self, recipients: int, now: int) -> int:
-        """In how many ms there are tokens for so many, if nobody takes any; 0 = there are."""
+        """In how many ms there are tokens for so many recipients, if none is taken meanwhile; 0 = now."""
         self._fill(now)
         short = recipients * self.rate.per - self._level
         return -(-short // self.rate.count) if short > 0 else 0
 
     def take(self, recipients: int, now: int) -> None:
-        """Use up the tokens of so many; `wait` has said that they are there."""
+        """Use up the tokens of so many recipients, after `wait` returned 0."""
         self._fill(now)
         self._level -= recipients * self.rate.per
 
@@ -57,7 +57,7 @@ class Limit:
         """In how many ms one more recipient should come back; 0 = it may wait inside.
 
         At most `most` may. While others wait outside for their turns newcomers join them at the end;
-        who has `been_outside` before goes ahead of those.
+        a recipient that has `been_outside` goes ahead of newcomers.
         """
         wait = self.wait(self.held + 1, now)
         room = 2 * HOLD_MS if been_outside else HOLD_MS
@@ -71,7 +71,7 @@ class Limit:
         return max(back - now, _STEP_MS)
 
     def change(self, rate: Rate, now: int) -> None:
-        """Go by another rate from now on; what is used up stays so."""
+        """Apply another rate from now on; used tokens stay used."""
         self._fill(now)
         left = self._level // self.rate.per
         self.rate, self.burst = rate, _burst(rate)
@@ -79,7 +79,7 @@ class Limit:
         self._booked = 0.0
 
     def is_full(self, now: int) -> bool:
-        """Whether a new limit would be no other than this one."""
+        """Whether a new limit would behave the same."""
         return not self.held and not self.wait(self.burst, now) and self._booked <= now
 
     def _fill(self, now: int) -> None:
@@ -97,7 +97,7 @@ class Limits:
         self.senders: dict[str, Limit] = {}
 
     def rebind(self, zones: Mapping[str, Rate], senders: Mapping[str, Rate], now: int) -> None:
-        """Go by these rates. Senders are addresses or domains, "<>" the null one."""
+        """Apply these rates. Senders are addresses or domains, "<>" the null one."""
         self.zones = _rebound(self.zones, zones, now)
         self.senders = _rebound(self.senders, {_sender(name): rate for name, rate in senders.items()}, now)
 

@@ -1,17 +1,17 @@
-"""Who may have one more of the connections that `maxconnections` allows. Pure.
+"""How the connections that `maxconnections` allows are divided among lanes. Pure.
 
 A destination *answers* when its transactions take no longer than `PROMPT_MS`, smoothed, and one of those
 under way has ended, or began, in the last `TRIAL_MS`. All others are in doubt: slow, dead, or not known yet.
 
 * A quarter of the connections is kept for destinations that answer.
-* Another quarter may also be used by those that are not known yet, with one connection each, so that they
-  can show that they do.
-* All others share the half that is left, so tarpits, however many, hold up nobody else. Who has to wait for
-  that stands outside the line of lanes, and costs nothing meanwhile.
+* Another quarter is open to new destinations too, with one connection each, so that they can show whether
+  they answer.
+* All others share the remaining half, so tarpits, however many, delay no other destination. A lane that waits
+  for a connection of this half is held outside the line of lanes, where it costs nothing.
 * Where those in doubt hold more than this half (they were not known, or have fallen silent since), attempts
   that last longer than `TRIAL_MS` are taken back as soon as others wait (see `overdrawn`).
 
-With a single lane in the table nothing is kept for anybody.
+With a single lane in the table no connections are reserved.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Slots:
         self.rebind(most)
 
     def rebind(self, most: int) -> None:
-        """Another number of connections; who was kept waiting is to be asked about again."""
+        """Another number of connections; held lanes are released."""
         self._most = most
         self._doubted_most, self._new_most = divide(most)
         for lane in (*self._held, *self._held_new):
@@ -59,7 +59,7 @@ class Slots:
 
     @property
     def full(self) -> bool:
-        """Whether nobody may have one more."""
+        """Whether all connections are in use."""
         return 0 < self._most <= self.taken
 
     def opened(self, lane: Lane) -> None:
@@ -120,7 +120,7 @@ class Slots:
         return True
 
     def released(self) -> Iterator[Lane]:
-        """Lanes that were held back and may be asked about again."""
+        """Held lanes for which there may be a connection now; they are released."""
         room = self._new_most - self.doubted
         while room > 0 and self._held_new:
             room -= 1
@@ -146,11 +146,11 @@ class Slots:
 
     @property
     def scarce(self) -> bool:
-        """Whether somebody waits for a connection that `maxconnections` does not allow."""
+        """Whether lanes wait for a connection that `maxconnections` does not allow."""
         return self.crowded or bool(self._held or self._held_new)
 
     def others_wait(self, lane: Lane) -> bool:
-        """Whether lanes besides this one wait for a connection like those that it has."""
+        """Whether other lanes wait for a connection that this one could give up."""
         if self.crowded and self._turns.in_line > (lane.standing is Standing.IN_LINE):
             return True
         return lane.doubted and len(self._held) + len(self._held_new) > (lane.standing is Standing.HELD)

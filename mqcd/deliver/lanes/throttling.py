@@ -1,4 +1,4 @@
-"""Holds lanes back for the sake of rates: who waits for tokens, where, and when to look again. Pure.
+"""Holds lanes and jobs back that have no tokens of their rate, until their next token. Pure.
 
 A lane without tokens of its own sleeps, so does a whole zone; a job whose sender has none steps aside,
 out of its lane, since the next job may have another sender. Nothing is polled: each waits for an alarm
@@ -19,7 +19,7 @@ from mqcd.deliver.lanes.turns import Turns, Zone
 
 
 class Throttle:
-    """All that rates have to say in one table of lanes."""
+    """Rates of one table of lanes."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -32,7 +32,7 @@ class Throttle:
         """Whether some senders have limits."""
 
     def rebind(self, bounds: Bounds, lanes: Iterable[Lane], now: int) -> None:
-        """Go by other rates. What is used up stays so; all who wait are looked at again."""
+        """Apply other rates. Used tokens stay used; all lanes and jobs that wait are looked at again."""
         self._rates.rebind(bounds.zone_rates, bounds.sender_rates, now)
         self.senders = bool(bounds.sender_rates)
         self.release()
@@ -56,7 +56,7 @@ class Throttle:
         self._turns.wake_all()
 
     def release(self) -> None:
-        """Back into their lanes with all who stand aside."""
+        """Return all jobs that stand aside to their lanes."""
         for jobs in self._aside.values():
             for lane, job in reversed(jobs):
                 lane.queue.come_back(job)
@@ -68,14 +68,14 @@ class Throttle:
         heappush(self._alarms, (at, self._count, what))
 
     def next_alarm(self) -> int | None:
-        """When `due` has something new to say."""
+        """When `due` has something to do."""
         alarms = self._alarms
         while alarms and not _meant(alarms[0][0], alarms[0][2]):
             heappop(alarms)
         return alarms[0][0] if alarms else None
 
     def due(self, now: int) -> None:
-        """Give those whose time has come their turns."""
+        """Give lanes, zones and jobs whose time has come their turns."""
         alarms = self._alarms
         while alarms and alarms[0][0] <= now:
             at, _, what = heappop(alarms)
@@ -109,7 +109,7 @@ class Throttle:
         return self._rates.of_sender(recipient.envelope.sender)
 
     def by_age(self, lane: Lane) -> bool:
-        """Whether who is next in its zone has to be asked for each job: tokens there go by age."""
+        """Whether the next job of its zone has to be found for each token: tokens there go by age."""
         return lane.hop.policy.zone in self._rates.zones
 
     def take(self, lane: Lane, now: int) -> Job | None:
@@ -179,7 +179,7 @@ class Throttle:
 
 
 def _meant(at: int, what: Lane | Zone | Limit) -> bool:
-    """Whether there is still something to look at then."""
+    """Whether an alarm still has a purpose."""
     if isinstance(what, Lane):
         probed = what.suspended and what.suspension.until == at
         return bool(what.queue.jobs) and (what.asleep == at or probed)

@@ -1,4 +1,4 @@
-"""Which lane's turn it is: zones take turns, and each zone has an order of its own. Pure.
+"""Which lane's turn it is: zones take turns, each in an order of its own. Pure.
 
 * A named zone sends in order of arrival: of its lanes that stand in line, the one goes first whose head
   of line came first into the active set.

@@ -2,7 +2,7 @@
 
 The window starts at `START_WINDOW`. It grows by one for each window's worth of good transactions, to at most
 `START_WINDOW` more than the connections in use, and not while the server takes `SLOWER` times as long as at
-its best. It shrinks by one when a server puts off a whole transaction, and halves when a connection breaks.
+its best. It shrinks by one when a server defers a whole transaction, and halves when a connection breaks.
 When one more connection is refused it halves, not below the connections that work, and stays there for
 `CEILING_MS`.
 """
@@ -30,9 +30,9 @@ class Feedback(Enum):
     GOOD = "good"
     """At least one recipient was delivered or bounced."""
     NEUTRAL = "neutral"
-    """Every recipient was put off, each by a reply of its own."""
+    """Every recipient was deferred, each by a reply of its own."""
     PUSHED_BACK = "pushed back"
-    """The server put off the whole transaction."""
+    """The server deferred the whole transaction."""
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class Window:
         return Window(max(1.0, self.size / 2), self.ceiling, self.ceiling_until)
 
     def refused(self, working: int, now: int) -> Window:
-        """One more connection was refused while so many work: those are what the server takes."""
+        """One more connection was refused while `working` others stand: those are what the server takes."""
         size = max(1.0, self.size / 2, float(working))
         return Window(size, ceiling=size, ceiling_until=now + CEILING_MS)
 

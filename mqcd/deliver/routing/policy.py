@@ -52,9 +52,9 @@ class Policy:
     """Where there is TLS the certificate must be good, whatever `tls` asks for."""
     lmtp: bool = False
     login: Login | None = None
-    """Who we are to the next hop."""
+    """The credentials for the next hop."""
     certificate: str = ""
-    """File of the certificate that we show; "" = none."""
+    """File of the client certificate; "" = none."""
     key: str = ""
     """File of its key; "" = it stands with the certificate."""
     connections: int
@@ -82,7 +82,7 @@ class Hop:
     key: str
     """Names the lane. Also another zone's mail, or another element's, has lanes of its own."""
     sole: bool = True
-    """All mail for the domain that it was found for goes this way, whoever sent it."""
+    """All mail for the domain that it was found for goes this way, from any sender."""
 
 
 def hop(destination: Destination, policy: Policy, sole: bool = True) -> Hop:
@@ -178,7 +178,7 @@ class Policies:
         return ""
 
     def one_zone(self, domain: str) -> bool:
-        """Whether all mail for a domain goes by the same zone, whoever sent it and however it came in."""
+        """Whether all mail for a domain goes by the same zone, from any sender and client."""
         for zone in self._zones:
             matches = [each for each in zone.matches if _fits_domain(each, domain)]
             if any(not (each.header or each.listener or each.user or each.sender) for each in matches):
@@ -243,7 +243,7 @@ def _narrowed(policy: Policy, entry: DestinationSettings) -> Policy:
 
 
 def _advised(policy: Policy, shaping: Shaping) -> Policy:
-    """Advice only ever makes us gentler: more connections than an operator wants are not opened for it."""
+    """Advice only lowers limits: it never opens more connections than the operator allows."""
     connections = shaping.maxserverconnections or policy.connections
     return replace(
         policy,

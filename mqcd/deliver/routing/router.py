@@ -55,7 +55,7 @@ class Router:
         return None if destination is None else self.hop(envelope, domain, destination)
 
     async def trace(self, envelope: Envelope, domain: str) -> tuple[Hop | Unroutable, Rule]:
-        """Where a recipient's mail goes, and by which rule, for people."""
+        """Where a recipient's mail goes, and by which rule."""
         relay = self._relays.find(envelope, domain)
         if relay is not None:
             return self.hop(envelope, domain, relay[0]), relay[1]

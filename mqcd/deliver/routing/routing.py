@@ -45,7 +45,8 @@ class Destination:
     """Host names or IP addresses: groups of equal preference, the most preferred first."""
     port: int
     relay: bool = False
-    """Configured, not found by DNS: that it cannot be resolved is a mistake of ours, hence temporary."""
+    """Configured, not found by DNS: that it cannot be resolved is a mistake of the operator, hence
+    temporary."""
     lmtp: bool = False
     auth: AuthSettings = NO_LOGIN
     ssl: SslSettings = NO_SSL
@@ -134,7 +135,7 @@ def _relay(entry: RelaySettings) -> Destination:
     address = entry.address
     shown = f"[{address.host}]" if ":" in address.host else address.host
     name = f"{shown}:{address.port}"
-    # Who we are to a server decides what it takes from us: other limits, another fate, hence another lane.
+    # A server may apply other limits to other credentials: another lane.
     if entry.auth.enabled:
         name += f" as {entry.auth.username}"
     return Destination(
@@ -223,7 +224,7 @@ def by_mx(
 def unfit(address: str) -> str:
     """Why no mail goes to an address that a stranger's DNS or a recipient names; "" where it may go.
 
-    What is behind it would be a service of this machine or of its link, which takes us for a friend.
+    Such an address is a service of this machine or of its link, which may trust this machine.
     """
     ip = ip_address(address.partition("%")[0])
     if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
@@ -239,7 +240,7 @@ def unfit(address: str) -> str:
 
 
 def site_name(hosts: Sequence[str]) -> str:
-    """A short name for a set of hosts, best first: the best one, and what tells the set from others."""
+    """A short name for a set of hosts, best first: the best one, and a mark that distinguishes the set."""
     if len(set(hosts)) == 1:
         return hosts[0]
     mark = zlib.crc32(" ".join(sorted(set(hosts))).encode())
@@ -253,7 +254,7 @@ def order(destination: Destination, turn: int) -> list[str]:
     """
     ordered: list[str] = []
     for group in destination.hosts:
-        # No secret: who could guess the order would win nothing.
+        # The order is no secret.
         ordered += Random(turn).sample(group, len(group)) if len(group) > 1 else group  # noqa: S311
     return ordered
 

@@ -1,9 +1,10 @@
-"""Logging in to a next hop (RFC 4954): which mechanism, and what is said in it. Pure.
+"""Logging in to a next hop (RFC 4954): which mechanism, and what is sent in it. Pure.
 
 Mechanisms: CRAM-MD5 (RFC 2195), PLAIN (RFC 4616), LOGIN, EXTERNAL (RFC 4422, appendix A). Without one being
-asked for, the first of CRAM-MD5, PLAIN, LOGIN that is offered is used; EXTERNAL, which says who we are by
-our certificate, only where it is asked for. All are used over TLS only, unless the login allows otherwise:
-PLAIN and LOGIN show the password, CRAM-MD5 shows what it can be guessed by, EXTERNAL needs TLS by its nature.
+asked for, the first of CRAM-MD5, PLAIN, LOGIN that is offered is used; EXTERNAL, which authenticates by the
+client certificate, only where it is configured. All are used over TLS only, unless the login allows
+otherwise: PLAIN and LOGIN show the password, CRAM-MD5 shows what it can be guessed by, EXTERNAL needs TLS by
+its nature.
 
 Guarantees: the password is in no text that is shown, also not where a server quotes what it was sent.
 """
@@ -24,12 +25,12 @@ _MAX_COMMAND = 512
 """Octets of a command line that every server takes (RFC 5321, 4.5.3.1.4)."""
 _HIDDEN = "(hidden)"
 CANCEL = b"*\r\n"
-"""Ends an exchange that we have nothing more to say in (RFC 4954, 4)."""
+"""Cancels an exchange (RFC 4954, 4)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Login:
-    """Who we are to a next hop."""
+    """The credentials for a next hop."""
 
     username: str
     password: str = field(repr=False)
@@ -51,14 +52,14 @@ def choose(login: Login, extensions: Mapping[str, str], secured: bool) -> str | 
 
 
 def why_not(login: Login, extensions: Mapping[str, str], secured: bool) -> str:
-    """Why `choose` found none, in words for people."""
+    """Why `choose` found none, as text."""
     offered = _offered(extensions)
     if not offered:
-        return "a login is configured, and the next hop offers none"
+        return "a login is configured, the next hop offers no AUTH"
     if not secured and choose(login, extensions, True):
-        return "the login needs TLS, lest the password be seen"
-    wanted = login.mechanism or "a mechanism that we know"
-    return f"the next hop does not offer {wanted} to log in by"
+        return "login requires TLS"
+    wanted = login.mechanism or "a supported mechanism"
+    return f"the next hop does not offer {wanted} for AUTH"
 
 
 def _offered(extensions: Mapping[str, str]) -> set[str]:

@@ -5,8 +5,8 @@ Guarantees
   content: to the final dot, to BDAT LAST (RFC 3030), in LMTP to that recipient's own.
 * A session that breaks before the end of the content was sent leaves undecided recipients deferred; one that
   breaks after it without a reply leaves them deferred and possibly delivered.
-* The same octets give the same outcome however they are split. Garbage, endless replies and replies
-  nobody asked for end the session (4.5.0); 421 ends it wherever it comes (RFC 5321, 3.8).
+* The same octets give the same outcome however they are split. Garbage, endless replies and unexpected
+  replies end the session (4.5.0); 421 ends it wherever it comes (RFC 5321, 3.8).
 * A session that the server refuses (greeting, EHLO, TLS, login) is a failure of that host or a mistake of
   this server's operator, hence temporary whatever its code: another host, or another day, takes the mail.
 
@@ -56,7 +56,7 @@ class SmtpClient(Handshake):
 
     @property
     def phase(self) -> Phase:
-        """What we wait for the answer to, else the last phase entered."""
+        """The phase of the awaited reply, else the last phase entered."""
         return _RULES[self._expected[0][0]].phase if self._expected else self._phase
 
     @property
@@ -100,7 +100,7 @@ class SmtpClient(Handshake):
         return self.state
 
     def lost(self, reason: str) -> State:
-        """The connection is gone, or its time is up; `reason` is for people."""
+        """The connection is gone, or its time is up; `reason` goes into the reply."""
         if self.state is not State.ENDED:
             self._phase = self.phase
             where = "after the final dot" if self.dot_sent else f"in phase {self._phase.value}"
@@ -161,9 +161,9 @@ class SmtpClient(Handshake):
     def _take_reply(self, raw: RawReply) -> None:
         if not self._expected:
             if self.state is State.CONTENT and raw.code >= 400:
-                # What it was asked is answered: it has had enough of the content before its end.
+                # It refuses the content before its end.
                 self._outcomes.refuse(self._outcomes.accepted, raw, Phase.DATA)
-            self._finish(as_temporary("server spoke out of turn", raw.reply()))
+            self._finish(as_temporary("unexpected reply", raw.reply()))
             return
         self.replies += 1
         step, index = self._expected.popleft()
@@ -181,7 +181,7 @@ class SmtpClient(Handshake):
         elif kind == 3 and rule.asked is not None:
             rule.asked(self, raw, index)
         else:
-            self._finish(local("4.5.0", f"reply {raw.code} makes no sense in phase {rule.phase.value}"))
+            self._finish(local("4.5.0", f"reply {raw.code} unexpected in phase {rule.phase.value}"))
 
     @property
     def _chunked(self) -> bool:
@@ -207,7 +207,7 @@ class SmtpClient(Handshake):
                 self.on(Event.DONE)
                 self.on(Event.QUIT)
         elif state is State.ENVELOPE and self._chunked and self._outcomes.accepted:
-            # Not before each RCPT has its reply: content for nobody is a waste, and so is a sync.
+            # Not before each RCPT has its reply: without recipients neither content nor sync is needed.
             self.on(Event.GO_AHEAD)
         else:
             self._reset_due = self._reset_due or state in (State.ENVELOPE, State.REFUSED)
@@ -253,7 +253,7 @@ class SmtpClient(Handshake):
             self.on(Event.GO_AHEAD)
         elif self._options.lmtp:
             # RFC 2033, 4.2 has the server refuse DATA here; how many replies a dot would get is open.
-            self._finish(local("4.5.0", "server wants content for nobody"))
+            self._finish(local("4.5.0", "server accepted DATA without recipients"))
         else:
             # RFC 2920, 3.1: DATA that was pipelined behind refused recipients is ended with a lone dot.
             self._out.append(b".\r\n")

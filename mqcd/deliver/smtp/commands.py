@@ -45,12 +45,12 @@ def unsendable(transaction: Transaction, index: int) -> Reply | None:
     """Why this server cannot be given one recipient; None when it can. Others of the message go."""
     recipient = transaction.recipients[index]
     if not is_visible(recipient):
-        return Reply(code=553, status="5.1.3", text="an address with characters that cannot be seen")
+        return Reply(code=553, status="5.1.3", text="address with invisible characters")
     if not recipient.isascii() and not transaction.smtputf8:
         return Reply(code=553, status="5.6.7", text="the next hop does not offer SMTPUTF8")
     dsn = transaction.recipient_dsn[index] if transaction.recipient_dsn else ""
     if dsn and not _WORDS.fullmatch(dsn):
-        return Reply(code=554, status="5.5.4", text="DSN parameters that are none")
+        return Reply(code=554, status="5.5.4", text="invalid DSN parameters")
     return None
 
 
@@ -59,14 +59,14 @@ def obstacle(transaction: Transaction, extensions: Mapping[str, str]) -> Reply |
     if transaction.smtputf8 and "SMTPUTF8" not in extensions:
         return Reply(code=553, status="5.6.7", text="the next hop does not offer SMTPUTF8")
     if transaction.eight and "8BITMIME" not in extensions:
-        text = "8-bit content, and the next hop does not offer 8BITMIME"
+        text = "8-bit content, the next hop does not offer 8BITMIME"
         return Reply(code=554, status="5.6.3", text=text)
     limit = extensions.get("SIZE", "")
     if limit.isdecimal() and 0 < int(limit[:18]) < transaction.size:
-        text = f"message of {transaction.size} octets, and the next hop takes at most {limit}"
+        text = f"message of {transaction.size} octets, the next hop takes at most {limit}"
         return Reply(code=552, status="5.3.4", text=text)
     if not is_visible(transaction.sender):
-        return Reply(code=553, status="5.1.7", text="a sender with characters that cannot be seen")
+        return Reply(code=553, status="5.1.7", text="sender with invisible characters")
     if transaction.dsn and not _WORDS.fullmatch(transaction.dsn):
-        return Reply(code=554, status="5.5.4", text="DSN parameters that are none")
+        return Reply(code=554, status="5.5.4", text="invalid DSN parameters")
     return None

@@ -41,7 +41,7 @@ class Result(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What became of one recipient, and who said so where."""
+    """What became of one recipient, by which reply in which phase."""
 
     result: Result
     reply: Reply
@@ -64,7 +64,8 @@ class Options:
     lmtp: bool = False
     """Speak LMTP (RFC 2033): a reply for each recipient follows the content."""
     relay: bool = False
-    """The next hop is a configured one: that it wants a login, or TLS, is for our operator to mend."""
+    """The next hop is a configured one: that it wants a login, or TLS, is for this server's operator to
+    mend."""
     tls: TlsPolicy = TlsPolicy.MAY
     implicit_tls: bool = False
     """The connection begins with TLS, there is no STARTTLS (RFC 8314, 3)."""
@@ -73,10 +74,10 @@ class Options:
     trust: str = ""
     """File of the certificates that others are checked by; "" = the system's."""
     certificate: str = ""
-    """File of the certificate that we show, and its key if `key` is ""; "" = none is shown."""
+    """File of the client certificate, and its key if `key` is ""; "" = none is shown."""
     key: str = ""
     login: Login | None = None
-    """Who we are to the server; None = nobody in particular."""
+    """The credentials; None = no login."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,12 +89,12 @@ class Transaction:
     size: int
     """Octets of the content."""
     eight: bool = False
-    """The content is declared 8BITMIME and has, for all we know, 8-bit octets."""
+    """The content is declared 8BITMIME and may have 8-bit octets."""
     smtputf8: bool = False
     """The next hop must offer SMTPUTF8."""
     dsn: str = ""
     """RET and ENVID as they go with MAIL (RFC 3461), or ""."""
     recipient_dsn: tuple[str, ...] = ()
-    """NOTIFY and ORCPT as they go with each RCPT; empty when nobody has any."""
+    """NOTIFY and ORCPT as they go with each RCPT; empty when no recipient has any."""
     quit_after: bool = False
     """Send QUIT together with the end of the content where pipelining is offered (RFC 2920, 3.1)."""

@@ -102,7 +102,7 @@ class Handshake:
     def _tls_granted(self, raw: RawReply, index: int) -> None:
         if self._reader.pending:
             # Replies in clear behind the 220 were put there to be read as if they were protected.
-            self._finish(local("4.7.0", "server spoke on between STARTTLS and the handshake"))
+            self._finish(local("4.7.0", "octets in clear between STARTTLS and TLS handshake"))
         else:
             self.on(Event.TLS_GRANTED)
 
@@ -113,7 +113,7 @@ class Handshake:
     def _challenged(self, raw: RawReply, index: int) -> None:
         answer = self._login.answer(raw.lines[-1]) if self._login is not None else None
         if answer is None:
-            self._finish(local("4.5.0", "server asks on after the login was called off"))
+            self._finish(local("4.5.0", "server continues AUTH after its cancellation"))
         else:
             self._say(Say(answer, Step.AUTH))
 

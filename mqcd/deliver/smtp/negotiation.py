@@ -1,8 +1,9 @@
-"""What is said to a server before mail: hello, TLS, login; and what is rather left unsaid. Pure.
+"""Which command follows before mail: hello, TLS, login, or none because policy forbids it. Pure.
 
 Guarantees: under TLS policy encrypt or verify nothing goes out in clear but EHLO and STARTTLS (4.7.4 where
 the server will not), and no login goes over a way that it is not meant for (4.7.8, see `auth`). Whatever
-fails here is a failure of that host, or a mistake of ours: temporary, whatever code the server gave it.
+fails here is a failure of that host, or a mistake of this server's operator: temporary, whatever code the
+server gave it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ Next = Say | Stop | auth.Exchange | None
 
 
 def hello(options: Options, *, again: bool = False) -> Say:
-    """The greeting of ours; `again` after an EHLO that was refused."""
+    """The hello command; `again` after an EHLO that was refused."""
     verb, step = b"EHLO", Step.EHLO
     if options.lmtp:
         verb = b"LHLO"
@@ -74,14 +75,14 @@ def secure(options: Options, extensions: Mapping[str, str], secured: bool) -> Ne
 
 
 def unsecured(options: Options, extensions: Mapping[str, str], why: str) -> Next:
-    """There will be no TLS; `why`, for people."""
+    """There will be no TLS, and `why`."""
     if options.tls is TlsPolicy.MAY:
         return log_in(options, extensions, secured=False)
     return Stop(local("4.7.4", f"TLS is required, and {why}"), Phase.TLS)
 
 
 def log_in(options: Options, extensions: Mapping[str, str], secured: bool) -> Next:
-    """The way is as safe as it gets: how to say who we are; None where nobody wants to know."""
+    """TLS is settled: how to log in; None where no login is configured."""
     login = options.login
     if login is None:
         return None
@@ -92,17 +93,17 @@ def log_in(options: Options, extensions: Mapping[str, str], secured: bool) -> Ne
 
 
 def login_refused(options: Options, reply: Reply) -> Stop:
-    """The server does not want to know us: that is for our operator to mend, and must not cost mail."""
+    """The server refused the login: that is for this server's operator to mend, and must not bounce mail."""
     if options.login is not None:
         reply = auth.hide(options.login, reply)
     return Stop(as_temporary("login refused", reply, "4.7.8"), Phase.AUTH)
 
 
 def local(status: str, text: str) -> Reply:
-    """A failure that we noticed ourselves, as a reply."""
+    """A failure found on this side, as a reply."""
     return Reply(code=451, status=status, text=text)
 
 
 def as_temporary(what: str, reply: Reply, status: str = "4.3.0") -> Reply:
-    """`reply` where it is temporary; a permanent one is quoted in a temporary one of our own."""
+    """`reply` where it is temporary; a permanent one is quoted in a temporary one."""
     return reply if 400 <= reply.code < 500 else local(status, f"{what}: {reply}")

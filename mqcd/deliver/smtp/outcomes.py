@@ -21,7 +21,7 @@ ALL = -1
 
 
 class Outcomes:
-    """Starts with everybody undecided."""
+    """Starts with all recipients undecided."""
 
     __slots__ = ("_list", "_relay", "accepted")
 
@@ -50,11 +50,11 @@ class Outcomes:
             self.accepted.append(index)
 
     def concerned(self, index: int) -> Iterable[int]:
-        """Whom a reply is for that came for `index`, see ALL."""
+        """The recipients of a reply to `index`, see ALL."""
         return self.accepted if index == ALL else (index,)
 
     def decide(self, indexes: Iterable[int], outcome: Outcome) -> None:
-        """The outcome of those that have none yet."""
+        """Set the outcome of recipients without one."""
         for index in indexes:
             if self._list[index] is None:
                 self._list[index] = outcome
@@ -64,10 +64,11 @@ class Outcomes:
         self.decide(indexes, Outcome(result=Result.DELIVERED, reply=raw.reply(), phase=Phase.DOT))
 
     def refuse(self, indexes: Iterable[int], raw: RawReply, phase: Phase) -> None:
-        """The server refused them; a configured one that wants a login or TLS did so by a mistake of ours."""
+        """The server refused them; a relay that asks for a login or TLS is a mistake of this server's
+        operator."""
         reply = raw.reply()
         if self._relay and raw.code in WANTS_LOGIN:
-            reply = local("4.7.0", f"the relay wants a login, or TLS: {reply}")
+            reply = local("4.7.0", f"the relay requires a login or TLS: {reply}")
         # RFC 5321, 4.5.3.1.10: 552 in answer to RCPT is the old way to say 452, too many recipients.
         temporary = reply.code < 500 or (reply.code == 552 and phase is Phase.RCPT)
         result = Result.DEFERRED if temporary else Result.BOUNCED
@@ -82,6 +83,6 @@ class Outcomes:
         return [index for index, outcome in enumerate(self._list) if outcome is None]
 
     def lost(self, reply: Reply, phase: Phase, possibly: bool) -> None:
-        """The session is over: who is undecided is deferred, perhaps after having got the message."""
+        """The session is over: undecided recipients are deferred, `possibly` delivered."""
         outcome = Outcome(result=Result.DEFERRED, reply=reply, phase=phase, possibly_delivered=possibly)
         self.decide(range(len(self)), outcome)

@@ -39,8 +39,8 @@ TRIED = replace(
     reply="busy",
     remote="mx",
 )
-LOOK = "mx.example, where no server takes connections: the next look comes in 42 s"
-UNDER_WAY = "mx.example, where no server takes connections: a look is under way"
+LOOK = "mx.example suspended, next probe in 42 s"
+UNDER_WAY = "mx.example suspended, probe under way"
 GONE = Reply(code=550, status="5.1.2", text="no such domain")
 
 
@@ -49,7 +49,7 @@ GONE = Reply(code=550, status="5.1.2", text="no such domain")
     [
         (FRESH, False, None, None, None, "its next attempt, which is due"),
         (TRIED, False, None, LANE, None, "its next attempt in 60 s, after 450 4.2.1 busy from mx"),
-        (TRIED, True, None, LANE, None, "the end of the attempt that is under way"),
+        (TRIED, True, None, LANE, None, "the end of its attempt"),
         (FRESH, True, 2, LANE, None, "its turn: 2 before it, 4 of 5 connections at work"),
         (
             FRESH,
@@ -57,7 +57,7 @@ GONE = Reply(code=550, status="5.1.2", text="no such domain")
             0,
             replace(LANE, rate_in_ms=7200),
             None,
-            "its turn: 0 before it, 4 of 5 connections at work, the rate lets the next one go in 8 s",
+            "its turn: 0 before it, 4 of 5 connections at work, the rate allows the next one in 8 s",
         ),
         (
             replace(FRESH, area=Area.DEFERRED, due=NOW + 20_000),
@@ -65,7 +65,7 @@ GONE = Reply(code=550, status="5.1.2", text="no such domain")
             None,
             replace(LANE, rate_in_ms=7200),
             None,
-            "its turn: it comes back to its lane in 20 s, the rate lets the next one go in 8 s",
+            "its turn: back in its lane in 20 s, the rate allows the next one in 8 s",
         ),
         (
             FRESH,
@@ -153,6 +153,6 @@ async def test_a_recipient_in_a_lane_is_told_its_place() -> None:
         await kit.heard(Verb.CONNECTED, 5)
         said = [await kit.deliverer.explainer().why(kit.deliverer.waiting(each)) for each in recipients]
         assert [each["waiting_for"] for each in said] == [
-            *["the end of the attempt that is under way"] * 5,
+            *["the end of its attempt"] * 5,
             *[f"its turn: {place} before it, 5 of 5 connections at work" for place in range(3)],
         ]

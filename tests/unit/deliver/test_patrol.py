@@ -47,7 +47,7 @@ async def test_a_lane_without_turns_is_stuck(caplog: pytest.LogCaptureFixture) -
         kinds = {each.kind: each for each in kit.deliverer.stuck()}
         assert set(kinds) == {Kind.ATTEMPT, Kind.LANE}
         assert kinds[Kind.LANE].recipients == 3
-        assert kinds[Kind.LANE].why == "the 1 connections are slow"
+        assert kinds[Kind.LANE].why == "all 1 connections are slow"
 
 
 async def test_a_route_that_dns_never_gives_is_stuck() -> None:

@@ -172,7 +172,7 @@ async def test_a_connection_that_is_never_made_times_out() -> None:
         await kit.submit("to@example.com")
         await kit.clock.run_for(MINUTE + 2000)
         await kit.heard(Verb.DEFERRED)
-        assert kit.observer.of(Verb.CONNECT_FAILED)[0].reason == "no connection in time"
+        assert kit.observer.of(Verb.CONNECT_FAILED)[0].reason == "connection timed out"
         verdict = verdict_of(kit, Verb.DEFERRED)
         assert isinstance(verdict, Deferred)
         assert verdict.attempt is not None
@@ -620,7 +620,7 @@ async def test_an_error_of_our_own_costs_one_deferral_and_is_logged(
         assert isinstance(verdict, Deferred)
         assert verdict.reply.status == "4.3.0"
         assert "a bug of ours" in caplog.text
-        [told] = [record for record in caplog.records if "an error of our own" in record.message]
+        [told] = [record for record in caplog.records if "internal error" in record.message]
         assert getattr(told, "spid", "") == format_spid(recipient.spid)
         await kit.submit("second@example.com")
         await kit.heard(Verb.DELIVERED)
@@ -702,7 +702,7 @@ async def test_a_zone_without_an_address_of_the_family_waits() -> None:
         await kit.heard(Verb.DEFERRED)
         verdict = verdict_of(kit, Verb.DEFERRED)
         assert isinstance(verdict, Deferred)
-        assert "zone six has no address" in verdict.reply.text
+        assert "zone six has no source address" in verdict.reply.text
         assert not kit.dialer.dialled
 
 

@@ -126,7 +126,7 @@ async def test_closing_wakes_who_reads() -> None:
         reading = asyncio.ensure_future(connection.read())
         await asyncio.sleep(0)
         connection.close()
-        with pytest.raises(ConnectFailed, match="our side"):
+        with pytest.raises(ConnectFailed, match="this side"):
             await reading
         connection.write(b"into nothing")
         with pytest.raises(ConnectFailed):
@@ -307,12 +307,12 @@ async def test_our_certificate_is_shown_and_read_anew_when_it_changes(tmp_path: 
 @pytest.mark.parametrize(
     "terms", [TlsTerms(certificate="/nowhere.pem"), TlsTerms(verify=True, trust="/nowhere")]
 )
-async def test_files_of_our_own_that_will_not_do_are_named_as_such(terms: TlsTerms) -> None:
+async def test_own_tls_files_that_cannot_be_loaded_are_named(terms: TlsTerms) -> None:
     async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
     async with dialled(silence) as connection:
-        with pytest.raises(TlsFilesUnusable, match="our own"):
+        with pytest.raises(TlsFilesUnusable, match="cannot load TLS"):
             await connection.start_tls("localhost", terms)
 
 
