@@ -63,13 +63,13 @@ def test_every_command_has_a_sentence_of_help() -> None:
     assert [words for words, command in commands(cli) if not (command.help or "").strip()] == []
 
 
-def section(head: str) -> str:
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+def section(head: str, name: str = "operations.md") -> str:
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
     return page.split(f"\n## {head}\n", 1)[1].split("\n## ", 1)[0]
 
 
 def test_what_fsck_tells_is_told() -> None:
-    names = set(re.findall(r"^\| `([a-z]+)`", section("Check and mend"), re.MULTILINE))
+    names = set(re.findall(r"^\| `([a-z]+)`", section("Check and repair", "runbook.md"), re.MULTILINE))
     notes = {Kind.ORPHAN, Kind.STRAY, Kind.QUARANTINE, Kind.BLANK}
     assert names - {"kind"} == {*_as_fields(Findings()), *(kind.value for kind in set(Kind) - notes)}
 

@@ -20,7 +20,7 @@ from mqcd.ops.metrics.catalogue import CATALOGUE, Kind
 ROOT = Path(__file__).parents[3]
 ALERTS = (ROOT / "conf" / "prometheus" / "alerts.yml").read_text()
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "conf" / "grafana" / "mqcd.json").read_text())
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+OPERATIONS = "".join((ROOT / "docs" / name).read_text() for name in ("runbook.md", "operations.md"))
 
 SUFFIXES = {Kind.HISTOGRAM: ("_bucket", "_sum", "_count")}
 LABELS = {
