@@ -46,6 +46,11 @@ class _Move:
     records: Counter[Area] = field(default_factory=Counter)
     octets: Counter[Area] = field(default_factory=Counter)
     """Of the frozen entries."""
+    contents: array[int] = field(default_factory=lambda: array("Q"))
+    """SPID, offset and length of each: tens of thousands of small objects take long to make and to pickle."""
+    listed: set[int] = field(default_factory=set)
+    links: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """QIDs of recipients with a link of their own, by SPID."""
     borrowers: tuple[JournalEntry, ...] = ()
     """Entries of other segments whose content was here at the commit."""
     ended: tuple[str, ...] = ()
@@ -157,27 +162,24 @@ class Evacuator:
         """C2 and C3, by the helper."""
         shard, segment = self._shard, move.segment
         settings = shard.options.settings
-        # Plain numbers: tens of thousands of small objects take long to make, to pickle and to collect.
-        contents, lines = array("Q"), array("Q")
-        links: dict[int, list[int]] = defaultdict(list)
-        known: set[int] = set()
+        lines = array("Q")
         for entries in (move.frozen, tuple(segment.borrowers)):
             async for part in slices(entries):
-                self._list_contents(segment, part, contents, links, known)
+                self._list_contents(move, part)
         async for part in slices(move.frozen):
             for entry in part:
                 lines.extend((entry.offset, entry.length, entry.due))
                 move.records[entry.area] += 1
                 move.octets[entry.area] += entry.size
-        if not contents and not lines:
+        if not move.contents and not lines:
             return jobs.Evacuated()
         task = jobs.Evacuate(
             path=segment.path,
             number=segment.number,
             queue_root=shard.queue_root,
             silos=shard.silos,
-            contents=contents,
-            links=dict(links),
+            contents=move.contents,
+            links=dict(move.links),
             lines=lines,
             max_cluster=settings.maxclustersize,
             granularity=settings.retry_granularity,
@@ -185,23 +187,17 @@ class Evacuator:
         return cast("jobs.Evacuated", await shard.helper.run(task))
 
     @staticmethod
-    def _list_contents(
-        segment: Segment,
-        part: Sequence[JournalEntry],
-        contents: array[int],
-        links: dict[int, list[int]],
-        known: set[int],
-    ) -> None:
+    def _list_contents(move: _Move, part: Sequence[JournalEntry]) -> None:
+        segment = move.segment
         for entry in part:
-            at = entry.content
-            if at.segment != segment.number:
+            if entry.content.segment != segment.number:
                 continue
             segment.spooled[entry.file] = None
             if entry.linked:
-                links[entry.spid].append(entry.qid)
-            if entry.spid not in known:
-                known.add(entry.spid)
-                contents.extend((entry.spid, at.offset, at.length))
+                move.links[entry.spid].append(entry.qid)
+            if entry.spid not in move.listed:
+                move.listed.add(entry.spid)
+                move.contents.extend((entry.spid, entry.content.offset, entry.content.length))
 
     async def _commit(self, move: _Move, clusters: list[ClusterState]) -> None:
         """C4."""
