@@ -10,6 +10,7 @@ Differences from aiosmtpd, all on the side of losing and leaking nothing:
 * A hook that raises, returns no reply, or leaves an envelope that cannot be queued is a fault: it is logged,
   and the reply is that of `handle_exception` if it is 4yz or 5yz, else 451 4.3.0.
 * 421 ends the session.
+* A hook that has not returned after HOOK_MS is cancelled with its session.
 * Content whose lines end in LF alone is given CRLF: `email` writes it so.
 
 A message whose `rcpt_tos` is empty after `handle_DATA` has replied 2yz is discarded, and logged.
@@ -27,6 +28,7 @@ from aiosmtpd.smtp import MISSING, Envelope, Session
 
 from mqcd.core.address import check_address, parse_path
 from mqcd.core.errors import DecodeError
+from mqcd.core.ports import Clock
 from mqcd.core.reply import Reply, join_lines, parse_line
 from mqcd.submit.dialogue import FAULT, MAX_ENVELOPE, Dialogue, Transaction
 from mqcd.submit.handlers import Handler
@@ -36,6 +38,8 @@ from mqcd.submit.states import State
 
 log = logging.getLogger(__name__)
 
+HOOK_MS = 300_000
+"""How long a hook may take: half of what clients wait for after the final dot (RFC 5321, 4.5.3.2.6)."""
 _DEFAULT = Reply(code=250)
 _NULL = "<>"
 
@@ -62,8 +66,12 @@ class Server:
 class Filter:
     """The hooks of one session."""
 
-    def __init__(self, handler: Handler, dialogue: Dialogue, server: Server, name: str) -> None:
+    def __init__(self, handler: Handler, dialogue: Dialogue, server: Server, clock: Clock, name: str) -> None:
         """`name` names the session in the log."""
+        self._clock = clock
+        self._called = ""
+        """The hook that is running; "" = none."""
+        self._since = 0
         self._handler = handler
         self._dialogue = dialogue
         self._server = server
@@ -134,7 +142,19 @@ class Filter:
         hook = self._handler.hooks.get(verb)
         if hook is None:
             return MISSING
-        return await hook(self._server, self._server.session, self._server.envelope, *arguments)
+        self._called, self._since = verb, self._clock.monotonic()
+        try:
+            return await hook(self._server, self._server.session, self._server.envelope, *arguments)
+        finally:
+            self._called = ""
+
+    def hangs(self, now: int) -> bool:
+        """Whether a hook has taken too long at `now` (monotonic); that is logged."""
+        if not self._called or now - self._since < HOOK_MS:
+            return False
+        text = "filter: handle_%s has not returned after %d s, its session is closed"
+        log.error(text, self._called, HOOK_MS // 1000, extra=self._extra)
+        return True
 
     async def _hello(self, argument: str, reply: bytes, extended: bool) -> bytes:
         self._begin()

@@ -90,7 +90,9 @@ class Session(asyncio.Protocol):
         )
         if intake.handler is not None:
             server = Server(intake.rules.host, intake.handler.instance, self.transport)
-            self._filter = Filter(intake.handler, self._dialogue, server, self._extra["session"])
+            self._filter = Filter(
+                intake.handler, self._dialogue, server, intake.clock, self._extra["session"]
+            )
         self._host.enter(self)
         self.transport.write(intake.rules.greeting)
         self.wire.owe()
@@ -132,6 +134,9 @@ class Session(asyncio.Protocol):
         drip hold no session for ever. What we make the client wait for does not count. A client that does
         not even take the final reply loses its connection after `timeout` more.
         """
+        if self._filter is not None and self._filter.hangs(now):
+            self.cut()
+            return
         since = self.wire.owing_since
         silent = 0 < timeout <= now - since if since else False
         if self._replies_unread or self._ended:

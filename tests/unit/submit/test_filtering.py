@@ -11,8 +11,9 @@ import pytest
 from aiosmtpd.smtp import SMTP
 
 from mqcd.core.errors import DecodeError
-from mqcd.submit.filtering import read_status
+from mqcd.submit.filtering import HOOK_MS, read_status
 from mqcd.submit.handlers import BadFilter, make_handler
+from tests.fakes.clock import FakeClock
 from tests.fakes.handlers import Recording, Slow
 from tests.unit.submit.support import Client, House, open_house, server, until_gone, visit
 
@@ -211,6 +212,22 @@ async def test_a_client_that_leaves_a_filter_ends_its_session() -> None:
         slow.go_on.set()
         await until_gone(ours)
         assert len(await ours.queued()) == 1
+
+
+async def test_a_hook_that_hangs_is_cancelled_with_its_session() -> None:
+    clock = FakeClock()
+    ours = House(server(filter=f"{FAKES}:Slow", timeout=60_000), clock=clock)
+    async with open_house(ours), visit(ours) as client:
+        await client.begin()
+        client.writer.write(b"a\r\n.\r\n")
+        assert ours.door.intake.handler is not None
+        await ours.door.intake.handler.instance.entered.wait()
+        await clock.run_for(HOOK_MS - 2000)
+        assert ours.door.sessions == 1
+        await clock.run_for(4000)
+        assert await client.reply() == ""
+        await until_gone(ours)
+        assert await ours.queued() == []
 
 
 async def test_reload_changes_the_filter_of_new_sessions() -> None:
