@@ -93,7 +93,7 @@ class Deliverer:
         self._dry_until = 0
         self._relieve_at = 0
         self._quiet = asyncio.Event()
-        """Set when delivery is drained; cleared by those that wait for it."""
+        """Set when delivery is drained; a waiter clears it first."""
         self._quiet.set()
 
     # ------------------------------------------------------------ for the composition root

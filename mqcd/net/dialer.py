@@ -106,8 +106,8 @@ class StreamConnection(asyncio.Protocol):
         return b""
 
     async def start_tls(self, hostname: str, terms: TlsTerms) -> None:
-        """Turn to TLS; raises ConnectFailed when the handshake fails, or the name does not verify, for our
-        own files TlsFilesUnusable, for this machine's fault LocalShortage."""
+        """Turn to TLS; raises ConnectFailed when the handshake fails, or the name does not verify;
+        TlsFilesUnusable for this server's files, LocalShortage for a shortage of this machine."""
         if self._transport is None or self._eof:
             raise ConnectFailed("connection lost before TLS started")
         try:
@@ -211,7 +211,7 @@ class SystemDialer:
             reason = reason_of(error)
             if source and isinstance(error, OSError) and error.errno == errno.EADDRNOTAVAIL:
                 # Else it reads as if the other side were at fault.
-                reason = f"our source address {source} is not on this machine ({reason})"
+                reason = f"source address {source} is not on this machine ({reason})"
                 raise SourceUnavailable(reason) from error
             if isinstance(error, OSError) and _is_shortage(error, address):
                 raise LocalShortage(reason) from error

@@ -80,7 +80,7 @@ class DnsResolver:
         """IPv6 and IPv4 addresses in turns; one family that fails is passed over when the other has some.
 
         In turns, because a caller that tries only the first few must come to both: a host may have more
-        addresses of a family that does not work here than anybody tries (RFC 8305, 4).
+        addresses of a family that does not work here than a caller tries (RFC 8305, 4).
         """
         known = _without_dns(host) or (self._hosts.addresses(host) if self._hosts is not None else ())
         if known:

@@ -123,7 +123,7 @@ async def _recorded(begun: asyncio.Future[None] | None) -> None:
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:
-    """Take the result of an attempt that was given up, lest asyncio log it."""
+    """Take the result of an attempt that was given up: asyncio would log it as lost."""
     if not future.cancelled():
         future.exception()
 

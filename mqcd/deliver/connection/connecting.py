@@ -61,7 +61,7 @@ class NoHost:
     """The source address; "" = it was not opened. Likewise below."""
     tls: str = ""
     connect_ms: int = 0
-    ours: bool = False
+    source_failed: bool = False
     """The source address was at fault."""
     loops: bool = False
     """The host is this machine."""
@@ -182,7 +182,7 @@ class Connector:
         found: Link | NoHost = NoHost(reply=reply, phase=Phase.CONNECT, host=host, address=address)
         for source in sources:
             found = await self._reach_from(hop, host, address, source)
-            if isinstance(found, Link) or not found.ours:
+            if isinstance(found, Link) or not found.source_failed:
                 break
         return found
 
@@ -228,7 +228,7 @@ class Connector:
         except ConnectFailed as error:
             self._observer.connect_failed(self._clock.now(), _attempted(road, link), str(error))
             reply = Reply(code=451, status="4.4.1", text=f"no connection to {host} [{address}]: {error}")
-            return _failed(link, reply, Phase.CONNECT, ours=isinstance(error, SourceUnavailable))
+            return _failed(link, reply, Phase.CONNECT, source_failed=isinstance(error, SourceUnavailable))
         self._observer.connected(self._clock.now(), _attempted(road, link))
         try:
             state = await link.greet()
@@ -261,7 +261,7 @@ def _short(link: Link, error: LocalShortage, phase: Phase) -> NoHost:
     return replace(_failed(link, reply, phase), shortage=True)
 
 
-def _failed(link: Link, reply: Reply, phase: Phase, *, ours: bool = False) -> NoHost:
+def _failed(link: Link, reply: Reply, phase: Phase, *, source_failed: bool = False) -> NoHost:
     return NoHost(
         reply=reply,
         phase=phase,
@@ -271,7 +271,7 @@ def _failed(link: Link, reply: Reply, phase: Phase, *, ours: bool = False) -> No
         source=link.source,
         tls=link.tls,
         connect_ms=link.connect_ms,
-        ours=ours,
+        source_failed=source_failed,
     )
 
 

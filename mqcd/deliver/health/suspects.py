@@ -1,8 +1,8 @@
 """Recipients whose outcome was unknown after several crashes: delivery of them may cause the crashes.
 
-Promise: who was left by `SUSPECT` crashes or more is known from soon after each start until an outcome of it
-is recorded; at most `MOST` are. The records keep the count, so a restart forgets nothing: they are looked for
-once, by a scan that a store without such mail need not make. Nothing here is in the way of delivery.
+Promise: a recipient that `SUSPECT` crashes or more left with an unknown outcome is known from soon after each
+start until an outcome is recorded; at most `MOST` are. The records keep the count, so a restart forgets
+nothing: one scan after the start finds them, and a store without such mail skips it. Delivery does not wait.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Stuck:
 
 
 def attempts(jobs: Iterable[tuple[Job, int]], now: int, patience: int) -> Iterator[Stuck]:
-    """Of jobs under way and when each began, those that take too long."""
+    """Jobs that take too long, of all jobs under way and when each began."""
     for job, began in jobs:
         if now - began > patience:
             yield Stuck(

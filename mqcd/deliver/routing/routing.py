@@ -193,10 +193,10 @@ def by_mx(
 ) -> Route:
     """The route that MX records give; none at all means the domain's own address (RFC 5321, 5.1).
 
-    With `fallback_address` the domain itself comes last, and has a lane of its own: what is then tried
-    is no longer the same for all domains of the site. Where we are a host of the domain ourselves
-    (`own_names`), we, and all hosts that are preferred no more than we, would only send it back to us; so
-    would the domain's own address where the domain is ourselves.
+    With `fallback_address` the domain itself comes last, and has a lane of its own: what is then tried is no
+    longer the same for all domains of the site. Where this server is a host of the domain (`own_names`), it
+    and all hosts that are preferred no more would send the mail back; so would the domain's own address where
+    the domain is this server.
 
     A null MX says what it says alone only (RFC 7505, 3): beside others it is passed over, for one of them
     may take the mail.
@@ -205,9 +205,9 @@ def by_mx(
     if found and not named:
         return permanent("5.1.10", f"{domain} does not accept mail (null MX)")
     found = named or [MxHost(preference=0, host=domain)]
-    ours = [mx.preference for mx in found if mx.host in own_names]
-    if ours:
-        found = [mx for mx in found if mx.preference < min(ours)]
+    own = [mx.preference for mx in found if mx.host in own_names]
+    if own:
+        found = [mx for mx in found if mx.preference < min(own)]
         if not found:
             text = f"mail for {domain} loops back to this server, its best MX host; no relay takes it"
             return permanent("5.4.6", text)
@@ -216,7 +216,7 @@ def by_mx(
         groups.setdefault(mx.preference, []).append(mx.host)
     hosts = tuple(tuple(dict.fromkeys(group)) for group in groups.values())
     name = site_name([host for group in hosts for host in group])
-    if fallback_address and named and not ours and domain not in own_names:
+    if fallback_address and named and not own and domain not in own_names:
         return Destination(name=f"{name}/{domain}", hosts=(*hosts, (domain,)), port=port)
     return Destination(name=name, hosts=hosts, port=port)
 

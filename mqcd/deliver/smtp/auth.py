@@ -94,7 +94,7 @@ class Exchange:
         line = f"AUTH {self._mechanism}".encode()
         initial = _INITIAL.get(self._mechanism)
         if initial is not None and self._login.initial_response:
-            # An empty answer is written "=" here, lest it be none (RFC 4954, 4).
+            # An empty answer is written "=" here (RFC 4954, 4).
             whole = line + b" " + (base64.b64encode(initial(self._login)) or b"=") + b"\r\n"
             if len(whole) <= _MAX_COMMAND:
                 self._turns = 1

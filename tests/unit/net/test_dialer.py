@@ -114,7 +114,7 @@ async def test_the_source_address_is_ours_to_choose() -> None:
 
 async def test_a_source_address_that_is_not_ours_is_named() -> None:
     # RFC 5737: addresses of documentation are nobody's.
-    with pytest.raises(ConnectFailed, match=r"^our source address 192\.0\.2\.9 is not on this machine \("):
+    with pytest.raises(ConnectFailed, match=r"^source address 192\.0\.2\.9 is not on this machine \("):
         await SystemDialer().dial("127.0.0.1", 25, "192.0.2.9")
 
 

@@ -76,6 +76,16 @@ def test_who_was_held_back_is_asked_again_when_there_is_room() -> None:
     assert not slots.refuses(other, 0, single=False)
 
 
+def test_nothing_waits_for_a_lane_that_was_released_otherwise() -> None:
+    slots, slow, other = Slots(Turns(), 2), lane(took=5000), lane(took=5000)
+    slots.judge(slow, 0)
+    slots.opened(slow)
+    assert slots.refuses(other, 0, single=False)
+    assert slots.scarce
+    slots.rest(other)
+    assert not slots.scarce
+
+
 def test_a_single_lane_may_have_all() -> None:
     slots, slow = Slots(Turns(), 4), lane(took=5000)
     while not slots.full and not slots.refuses(slow, 0, single=True):
