@@ -92,6 +92,10 @@ class ClusterIndex:
 
     def add(self, state: ClusterState) -> None:
         """A cluster exists now, or has a new state."""
+        # A thread may have read it before due times were brought forward.
+        latest = self._latest.get(state.name, state.due)
+        if state.due > latest:
+            state = replace(state, due=latest)
         self.clusters[state.name] = state
         if not state.left:
             for queue in self._queues.values():

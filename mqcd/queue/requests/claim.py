@@ -18,7 +18,7 @@ from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Area, Recipient
 from mqcd.core.spid import format_spid
 from mqcd.disk.durable import describe
-from mqcd.disk.uncancellable import uncancellable
+from mqcd.disk.uncancellable import in_thread, uncancellable
 from mqcd.queue.clusters.index import Taken, entry_of
 from mqcd.queue.clusters.quarantine import to_quarantine
 from mqcd.queue.format.frame import ALIVE, ENTRY_HEAD, IN_SPOOL, Entry, Kind, Mark, pack_entry, pack_take
@@ -249,18 +249,14 @@ class Claims:
         A cluster that cannot be read is set aside: it must not hold up the others.
         """
         shard = self._shard
-        loop = asyncio.get_running_loop()
         want = min(room + (self._passes if skip else 0), TAKEN_AT_ONCE, shard.journal.max_entries)
         # The other half is for the heads of the entries, and a long last line.
         most = shard.journal.frame_room // 2
         try:
-            taken = await loop.run_in_executor(
-                shard.executor, shard.cluster_index.read, name, want, now, most
-            )
+            # A claim that is cancelled waits for the thread, or the next one would read beside it.
+            taken = await in_thread(shard.executor, shard.cluster_index.read, name, want, now, most)
             for find in taken.finds:
-                await loop.run_in_executor(
-                    shard.executor, to_quarantine, shard.disk, shard.queue_root, name, *find
-                )
+                await in_thread(shard.executor, to_quarantine, shard.disk, shard.queue_root, name, *find)
         except (DecodeError, FileNotFoundError) as error:
             log.error("cluster %s cannot be read: %s; run `mqcd fsck`", name, error)
             shard.cluster_index.set_aside(name)

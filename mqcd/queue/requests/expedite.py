@@ -8,7 +8,6 @@ taken into the journal as claims have room; those that were not selected wait th
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -18,6 +17,7 @@ from mqcd.core.model import Area
 from mqcd.core.ports import Expedited
 from mqcd.core.selection import Selection
 from mqcd.disk.durable import describe
+from mqcd.disk.uncancellable import in_thread
 from mqcd.queue.format import record
 from mqcd.queue.format.record import chooser
 from mqcd.queue.memory.shard_state import Shard
@@ -113,9 +113,8 @@ class Expediting:
         state = shard.cluster_index.clusters.get(name)
         if state is None or not state.left or state.area not in _WAITING or not self._left:
             return
-        loop = asyncio.get_running_loop()
         try:
-            found = await loop.run_in_executor(
+            found = await in_thread(
                 shard.executor, shard.cluster_index.look, state, self._chosen, self._now, self._left
             )
         except (OSError, DecodeError) as error:

@@ -1,0 +1,68 @@
+"""The cluster index beside threads that read clusters."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from mqcd.queue.clusters.index import Taken
+from tests.contract.harness import HOUR
+from tests.contract.mail import deferred
+from tests.unit.queue.support import Rig
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    rig = await Rig(tmp_path / "queue").open()
+    yield rig
+    await rig.close()
+
+
+async def put_off(rig: Rig, *, hours: int = 1) -> str:
+    """Two recipients in a cluster; its name."""
+    await rig.post.send("a@example.org", "b@example.org")
+    now = rig.clock.now()
+    for number, recipient in enumerate(await rig.post.claim_all()):
+        await rig.post.settle(deferred(now + hours * HOUR + number), recipient)
+    await rig.evacuate()
+    (name,) = rig.shard.cluster_index.clusters
+    return name
+
+
+async def test_a_read_does_not_undo_a_due_time_brought_forward(rig: Rig) -> None:
+    name = await put_off(rig)
+    index, now = rig.shard.cluster_index, rig.clock.now()
+    taken = index.read(name, 1, now + HOUR, 1 << 16)
+    assert len(taken.lines) == 1
+    index.bring_forward(now + 1000)
+    index.advance(taken.state)
+    assert index.next_due() == now + 1000
+
+
+async def test_a_cancelled_claim_waits_for_its_thread(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    await put_off(rig)
+    index = rig.shard.cluster_index
+    began, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+    read = index.read
+
+    def slow(name: str, room: int, now: int, most: int) -> Taken:
+        began.set()
+        go_on.wait(10)
+        taken = read(name, room, now, most)
+        ended.set()
+        return taken
+
+    monkeypatch.setattr(index, "read", slow)
+    claiming = asyncio.ensure_future(rig.store.claim(10, rig.clock.now() + 2 * HOUR))
+    await asyncio.get_running_loop().run_in_executor(None, began.wait, 10)
+    claiming.cancel()
+    await asyncio.sleep(0)
+    assert not claiming.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await claiming
+    assert ended.is_set()
