@@ -1,4 +1,8 @@
-"""Mail in: listeners and policy. A message is answered with 250 only after the queue has it."""
+"""Mail in: listeners, their policy and filters. 250 is sent only once the queue has the message.
+
+Imports core, config and net, and of aiosmtpd the names of its handler contract; it knows the queue through
+core.ports alone.
+"""
 
 from mqcd.submit.door import Door
 
