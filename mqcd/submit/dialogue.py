@@ -21,14 +21,14 @@ from dataclasses import dataclass, field
 
 from mqcd.core.address import parse_path
 from mqcd.core.display import printable
-from mqcd.core.errors import DecodeError
+from mqcd.core.errors import DecodeError, IllegalTransition
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
 from mqcd.submit.parameters import NO_PARAMETERS, MailParameters, parse_mail, parse_rcpt
 from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.received import clean_helo
 from mqcd.submit.rules import Rules
-from mqcd.submit.states import TABLE, Event, IllegalTransition, State
+from mqcd.submit.states import TABLE, Event, State
 
 MAX_ENVELOPE = 2 * 1024 * 1024
 """Octets of recipients and their parameters in one message, whatever maxrecips says: an endless list

@@ -106,10 +106,3 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
     State.CLOSED: {},
 }
 """For each state and event the state that follows, or the reply to a command that is out of order."""
-
-
-class IllegalTransition(RuntimeError):
-    """An event that its state does not have. Fault: ours."""
-
-    def __init__(self, event: Event, state: State) -> None:
-        super().__init__(f"{event.name} in state {state.name}")

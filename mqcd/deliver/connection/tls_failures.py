@@ -1,4 +1,4 @@
-"""Remembers for a while whose TLS did not work, so that each connection need not find out by itself."""
+"""Addresses whose TLS failed lately, so that not every connection tries it again."""
 
 from __future__ import annotations
 

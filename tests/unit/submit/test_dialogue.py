@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from mqcd.core.errors import IllegalTransition
 from mqcd.core.model import Body
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
 from mqcd.submit.dialogue import MAX_ENVELOPE, MAX_REFUSED, Dialogue
 from mqcd.submit.policy import Reason, relay_policy
 from mqcd.submit.rules import Gate, Rules
-from mqcd.submit.states import TABLE, Event, IllegalTransition, State
+from mqcd.submit.states import TABLE, Event, State
 from tests.unit.submit.support import LOOPBACK, server
 
 EHLO = "EHLO client.example"
