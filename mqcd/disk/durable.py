@@ -85,7 +85,7 @@ class Disk:
 
     def pread_cached(self, fd: int, octets: int, offset: int) -> bytes | None:
         """Octets at an offset if the kernel has them in memory, perhaps fewer than asked for, else None: on
-        the event loop nobody waits for a disk, and a thread to wait in costs more than what it reads."""
+        the event loop never waits for a disk, and a thread to wait in costs more than what it reads."""
         if not _NOWAIT:
             return None
         buffer = bytearray(octets)

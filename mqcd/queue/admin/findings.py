@@ -45,7 +45,7 @@ class Kind(StrEnum):
 
 
 _UNREAD = frozenset((Kind.JOURNAL, Kind.FRAME, Kind.CLUSTER, Kind.LINE, Kind.COUNT))
-"""Problems that hide records: nobody knows whose."""
+"""Problems that hide records of unknown messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Findings:
 
     @property
     def withheld(self) -> str:
-        """Why what seems to belong to nobody may have an owner after all; empty when it has none."""
+        """Why what seems to be an orphan may have an owner after all; empty when it has none."""
         if any(problem.kind in _UNREAD for problem in self.problems):
             return "records that cannot be read may need them; once those are put back, repair again"
         if self.quarantined:

@@ -30,7 +30,7 @@ from mqcd.queue.workers import Workers
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Owned:
-    """A queue at rest that is ours."""
+    """A queue at rest whose lock the caller holds."""
 
     options: Options
     disk: Disk
@@ -57,7 +57,7 @@ class Owned:
     def write_clusters(
         self, areas: Iterable[tuple[Area, Sequence[cluster.Line]]], first: int = 0
     ) -> list[ClusterState]:
-        """Write records to clusters, durably; nobody lists them yet. Their numbers begin at `first`.
+        """Write records to clusters, durably; no MANIFEST lists them yet. Their numbers begin at `first`.
 
         Raises OSError.
         """

@@ -118,7 +118,7 @@ class Checkpointer:
         await self.spool_gc.finish()
 
     def _run_ended(self, task: asyncio.Task[None]) -> None:
-        """An error of ours has ended it, if nobody stopped it: nothing will be evacuated any more."""
+        """Unless it was stopped, an internal error has ended it: nothing is evacuated any more."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self.trouble = f"the checkpointer has failed, the log says how: {error!r}"
             self._relief.set()

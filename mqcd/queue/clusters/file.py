@@ -20,6 +20,8 @@ from mqcd.disk.durable import Disk
 from mqcd.queue.format.versions import unknown
 from mqcd.queue.manifest.log import ClusterState
 
+NAME = re.compile(r"M(\d{1,18})-\d+\.mqc")
+"""Names of cluster files, with the number of the segment that each was made of; other names are strays."""
 FIRST_LINE = b"mqcd-cluster 1\n"
 _ANY_VERSION = re.compile(rb"mqcd-cluster (\d{1,9})\n")
 VERSION = 1

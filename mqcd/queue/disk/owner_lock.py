@@ -1,7 +1,7 @@
 """Whose queue is this: one owner at a time, and the same name in every root.
 
 The lock (`queue/lock`, its text the owner's process id) keeps two servers off one queue; the operating
-system lets go of it when the owner and its helper are gone, however they went. The uuid that lies in
+system releases it when the owner and its helper have ended, in whatever way. The uuid that lies in
 queue and spool root says that they belong together: a spool disk that is not mounted, or another
 queue's, must never look like mail that has lost its content.
 """

@@ -1,6 +1,6 @@
 """Whether a queue root without a MANIFEST is vacant: only there a queue may be made, and is there none.
 
-A queue of Mailismus has the same directories, and is not ours until it has been imported. Where a journal or
+A queue of Mailismus has the same directories, and cannot be used before an import. Where a journal or
 clusters lie, the MANIFEST was lost, and what they hold is mail that was accepted.
 """
 
@@ -15,7 +15,7 @@ from mqcd.core.model import Area
 from mqcd.disk.durable import Disk
 
 _MAILISMUS = re.compile(r"M[0-9A-F]{16}-\d+(-p\d+)?\.mqc")
-"""Its clusters; ours never have so many digits."""
+"""Its clusters; those of mqcd never have so many digits."""
 
 
 def check_vacant(disk: Disk, queue_root: Path) -> None:

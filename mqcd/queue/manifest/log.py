@@ -352,7 +352,7 @@ class Manifest:
             log.error("%s: an edit failed and cannot be taken back yet: %s", self._path, error)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._close()
 
     def _close(self) -> None:

@@ -1,4 +1,4 @@
-"""`mqcd fsck --repair`: what can be mended without guessing, on a queue that is ours.
+"""`mqcd fsck --repair`: what can be mended without guessing, on a queue whose lock is held.
 
 Damaged record lines go to the quarantine, and what is whole in their cluster to a new one, by one MANIFEST
 edit. Files that nothing refers to are removed; but only half-written ones while anything is in quarantine, or
@@ -25,7 +25,7 @@ from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.recovery.imports import name_events
 
 _UNPROVEN = frozenset((Kind.MANIFEST, Kind.JOURNAL, Kind.CLUSTER))
-"""Problems with which nobody knows what the records need."""
+"""Problems that leave unknown what the records need."""
 
 
 async def mend_roots(disk: Disk, options: Options, progress: Progress = no_progress) -> None:

@@ -8,7 +8,6 @@ finds it again. Raises StoreUnavailable when there is no queue, StoreBusy when n
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,7 +33,6 @@ from mqcd.queue.wal.chain import SegmentMissing, find_chain, irregular_slots, le
 from mqcd.queue.wal.live_entries import LiveEntries
 from mqcd.queue.wal.segments import SPARE_SLOTS, JournalEntry, Segment
 
-_CLUSTER = re.compile(r"M\d+-\d+\.mqc")
 _ADVICE = (
     "Keep both roots as they are, put {} back from a copy of the same moment, or begin with empty roots and "
     "get the mail out of these by `mqcd queue export --without-manifest`"
@@ -315,7 +313,7 @@ class _Survey:
         finally:
             self._disk.close(fd)
 
-    # ------------------------------------------------------------ what belongs to nobody
+    # ------------------------------------------------------------ what has no owner
 
     def _look_for_orphans(self, state: ManifestState) -> None:
         for path in self._files():
@@ -327,7 +325,7 @@ class _Survey:
             elif path.parent.name == "journal":
                 if not name.isdecimal():
                     self._note(Kind.STRAY, path, "is none of the queue's files")
-            elif _CLUSTER.fullmatch(name) is None:
+            elif cluster.NAME.fullmatch(name) is None:
                 self._note(Kind.STRAY, path, "is none of the queue's files")
             elif str(path.relative_to(self._queue_root)) not in state.clusters:
                 self._note_orphan(path, "is not listed in the MANIFEST")
@@ -350,7 +348,7 @@ class _Survey:
             root = self._queue_root / area
             for name in self._disk.names(root):
                 below = root / name
-                if self._disk.is_dir(below) and _CLUSTER.fullmatch(name) is None:
+                if self._disk.is_dir(below) and cluster.NAME.fullmatch(name) is None:
                     yield from (below / inner for inner in self._disk.names(below))
                 else:
                     yield below

@@ -1,4 +1,4 @@
-"""Taking mail from elsewhere into a queue that is ours: contents, records, events, and the edit.
+"""Takes mail from elsewhere into a queue whose lock is held: contents, records, events, and the edit.
 
 In this order, each step durable before the next: contents in the spool, records in clusters, the list of
 what is brought, the events under a temporary name; then one MANIFEST edit, which is the commit; then the

@@ -7,13 +7,12 @@ and the journal from the oldest segment that may be part of it. So recipients ma
 recipients that were done in a segment or cluster that had ended may be there again. Nothing is written.
 
 What is known to be lost is reported. A cluster that a line names and that is not there stays in the guess, so
-that its readers count its records as missing; that it had ended by a line that does not check, nobody knows.
+that its readers count its records as missing; whether it had ended by a line that does not check is unknown.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,14 +21,12 @@ from mqcd.core.errors import DecodeError, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Area
 from mqcd.disk.durable import Disk, describe
 from mqcd.queue.admin.findings import plain
-from mqcd.queue.clusters.file import START
+from mqcd.queue.clusters.file import NAME, START
 from mqcd.queue.disk.vacancy import check_vacant
 from mqcd.queue.manifest import log as manifests
 from mqcd.queue.manifest.log import ClusterState, ManifestState
 from mqcd.queue.spool.silos import count_of
 from mqcd.queue.wal.chain import SegmentMissing, find_chain, reach_back
-
-_CLUSTER = re.compile(r"M(\d{1,18})-\d+\.mqc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +131,7 @@ def _clusters(disk: Disk, queue_root: Path) -> Iterator[tuple[str, int]]:
         for name in disk.names(queue_root / area):
             inside = disk.names(queue_root / area / name)
             for path in [f"{area}/{name}", *(f"{area}/{name}/{each}" for each in inside)]:
-                form = _CLUSTER.fullmatch(path.rpartition("/")[2])
+                form = NAME.fullmatch(path.rpartition("/")[2])
                 if form is not None and disk.measure(queue_root / path) is not None:
                     yield path, int(form[1])
 

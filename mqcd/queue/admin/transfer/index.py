@@ -2,7 +2,7 @@
 
 Names and units are those of `queue ls --json`: times RFC 3339 UTC, SPIDs 16 hex digits, no due time null.
 Decoding raises only DecodeError; what it gives encodes to the same line again. It takes no more than a queue
-of ours can have: times, numbers and lengths in bounds, no control characters, each QID once. How its queue
+of mqcd can have: times, numbers and lengths in bounds, no control characters, each QID once. How its queue
 kept the content (`linked`) is not in it.
 """
 

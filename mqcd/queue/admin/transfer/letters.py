@@ -102,7 +102,7 @@ def files_below(disk: Disk, directory: Path, problems: list[Problem]) -> Iterato
     """Every file below a directory, each directory's in order before those of the next.
 
     A symbolic link is listed and not followed: it may lead back here, or to what only root may read.
-    Raises OSError when a directory cannot be read, for nobody knows what it holds.
+    Raises OSError when a directory cannot be read: what it holds is unknown.
     """
     waiting = [directory]
     while waiting:

@@ -271,7 +271,7 @@ class _Reader:
         first = rows[0]
         if any((row.sender, row.received) != (first.sender, first.received) for row in rows):
             for row in rows:
-                text = f"two messages are called {row.spid}; nobody knows whose the one content is"
+                text = f"two messages are called {row.spid}; it is unknown whose the one content is"
                 self._damaged(row.path, row.line, text, Kind.CONTENT)
             return None
         name, octets, trouble = self._content(rows, files)
