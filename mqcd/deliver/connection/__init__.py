@@ -1,4 +1,5 @@
 """Connections to next hops: opened, used for attempt after attempt, kept, closed, within time limits.
 
-Imports lanes, routing, smtp and health.
+`Pool` starts a `Worker` for each connection; `Connector` opens a `Link`, `attempt` tries one message over it.
+Imports settling, recording, lanes, routing and smtp.
 """
