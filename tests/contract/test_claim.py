@@ -151,6 +151,18 @@ async def test_who_is_overdue_is_passed_over_no_longer(store: QueueStore, post: 
     assert [each.key for each in await post.claim_all(now + 2 * HOUR)] == [young.key]
 
 
+async def test_new_mail_does_not_keep_who_is_overdue_waiting(store: QueueStore, post: Post) -> None:
+    now = post.clock.now()
+    await post.send(*[f"old{number}@slow.example" for number in range(8)])
+    assert await store.claim(10, now, {"slow.example": now + HOUR}) == []
+    skip = {"slow.example": now + 2 * HOUR}
+    claimed: list[Recipient] = []
+    for number in range(16):
+        await post.send(*[f"new{number}.{each}@quick.example" for each in range(4)])
+        claimed += await store.claim(4, now + HOUR, skip, lambda _: True)
+    assert sum(each.domain == "slow.example" for each in claimed) == 8
+
+
 async def test_recipients_newer_than_the_tables_are_not_overdue(store: QueueStore, post: Post) -> None:
     begun = post.clock.now()
     [old] = await post.send("old@slow.example")

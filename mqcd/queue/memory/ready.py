@@ -173,8 +173,10 @@ class Waiting:
         """By domain: who stands aside."""
         self._returns: list[tuple[int, str]] = []
         """When their times come."""
-        self._to_ask: deque[deque[JournalEntry]] = deque()
-        """Passed over for one more time, and old: whether they have waited long enough is to be asked."""
+        self._to_ask: deque[tuple[str, deque[JournalEntry]]] = deque()
+        """By domain, entries whose suspension was renewed and that may be old enough to expire."""
+        self._asking: set[str] = set()
+        """The domains of these: one at a time has a copy of its rows, however often it is renewed."""
 
     def add(self, entry: JournalEntry) -> None:
         """An entry may be claimed once it is due."""
@@ -255,12 +257,14 @@ class Waiting:
         It still stands aside, unless it is claimed.
         """
         while self._to_ask:
-            part = self._to_ask[0]
+            domain, part = self._to_ask[0]
             while part:
                 entry = part.popleft()
                 if _is_aside(entry) and is_old(entry, received_by):
                     return entry
             self._to_ask.popleft()
+            if not self._to_ask or self._to_ask[0][0] != domain:
+                self._asking.discard(domain)
         return None
 
     @property
@@ -309,8 +313,9 @@ class Waiting:
             pool = self._pools[domain]
             pool.rest(until, now)
             heappush(self._returns, (until, domain))
-            if received_by is None or pool.oldest <= received_by:
-                self._to_ask += [part.copy() for part in pool.row.parts.values()]
+            if domain not in self._asking and (received_by is None or pool.oldest <= received_by):
+                self._asking.add(domain)
+                self._to_ask += [(domain, part.copy()) for part in pool.row.parts.values()]
         return None
 
 

@@ -110,6 +110,20 @@ def test_an_entry_that_is_not_meant_any_more_is_passed_over() -> None:
     assert waiting.pop_due(50) is moved
 
 
+def test_a_renewed_suspension_keeps_one_copy_of_its_rows() -> None:
+    waiting = Waiting()
+    mail = [entry(qid=n) for n in range(3)]
+    for each in mail:
+        waiting.add(each)
+        waiting.pop_new()
+        waiting.pass_over(each, 10, 0)
+    for until in (20, 30, 40):
+        assert waiting.pop_due(until - 10, {"example.org": until}) is None
+    assert [waiting.pop_aged(None) for _ in range(4)] == [*mail, None]
+    assert waiting.pop_due(40, {"example.org": 50}) is None
+    assert waiting.pop_aged(None) is mail[0]
+
+
 def test_bounces_wait_apart_and_late_ones_until_their_time() -> None:
     waiting = Waiting()
     now, later = entry(Area.BOUNCES), entry(Area.BOUNCES, 40)
