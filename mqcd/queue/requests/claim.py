@@ -56,6 +56,8 @@ class Claims:
         """Nobody who was accepted later is so, ms; None = anybody may be."""
         self._passes = 0
         """How many suspended recipients the claim under way may still pass over."""
+        self._asks = 0
+        """Of how many of them it may still ask whether they are overdue."""
 
     async def mail(
         self,
@@ -68,6 +70,7 @@ class Claims:
         """See `core.ports.QueueStore.claim`."""
         async with self._turn:
             self._overdue, self._received_by = overdue, received_by
+            self._asks = ASKED_AT_ONCE
             if not self._may_claim():
                 return ()
             found: list[JournalEntry] = []
@@ -189,9 +192,11 @@ class Claims:
         waiting, overdue = self._shard.waiting, self._overdue
         if overdue is None:
             return
-        for _ in range(ASKED_AT_ONCE):
-            if len(found) >= room or (entry := waiting.pop_aged(self._received_by)) is None:
+        while self._asks > 0 and len(found) < room:
+            entry = waiting.pop_aged(self._received_by)
+            if entry is None:
                 return
+            self._asks -= 1
             recipient = self._load(entry, now)
             if recipient is None:
                 continue
