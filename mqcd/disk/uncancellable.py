@@ -25,9 +25,10 @@ async def uncancellable(future: asyncio.Future[Any]) -> None:
 
 async def in_thread(executor: Executor, function: Callable[[*Args], Result], *args: *Args) -> Result:
     """What `function` returns, called by a thread; a cancellation passes through when it has returned."""
-    future = asyncio.get_running_loop().run_in_executor(executor, function, *args)
+    work = executor.submit(function, *args)
     try:
-        return await asyncio.shield(future)
+        return await asyncio.wrap_future(work)
     except asyncio.CancelledError:
-        await uncancellable(future)
+        # A thread that runs is not cancelled with the future that waited for it.
+        await uncancellable(asyncio.wrap_future(work))
         raise
