@@ -332,7 +332,7 @@ async def test_the_reserve_goes_for_unknown_outcomes_at_a_start(rig: Rig) -> Non
     await again.close()
 
 
-async def test_the_reserve_gives_a_start_room_for_what_a_lost_frame_took(rig: Rig) -> None:
+async def test_the_reserve_gives_a_start_room_for_a_lost_load(rig: Rig) -> None:
     await made_ready(rig)
     for name in ("quiet", "done", "rests"):
         await rig.post.send(f"{name}@example.org")
