@@ -45,20 +45,18 @@ CATALOGUE = (
     _counter("mqcd_messages_accepted_total", "Messages accepted, reports among them."),
     _counter("mqcd_accepted_bytes_total", "Octets of the messages accepted."),
     _counter("mqcd_recipients_accepted_total", "Recipients accepted, those of reports among them."),
-    _counter("mqcd_recipients_delivered_total", "Recipients that the next hop has taken."),
-    _counter("mqcd_recipients_deferred_total", "Attempts that failed for now, to be made again."),
+    _counter("mqcd_recipients_delivered_total", "Recipients accepted by the next hop."),
+    _counter("mqcd_recipients_deferred_total", "Attempts that failed and will be repeated."),
     _counter("mqcd_recipients_bounced_total", "Recipients refused for good."),
-    _counter("mqcd_recipients_expired_total", "Recipients given up for their age."),
+    _counter("mqcd_recipients_expired_total", "Recipients that reached their age limit."),
     _counter("mqcd_attempts_total", "Attempts begun, one per recipient."),
     _counter("mqcd_reports_total", "Reports put into the queue."),
     _counter(
         "mqcd_reports_failed_total",
-        "Recipients of reports that bounced or expired: nobody is told.",
+        "Recipients of reports that bounced or expired; these are not reported.",
     ),
-    _counter("mqcd_bounces_reported_total", "Bounced or expired recipients that a report tells of."),
-    _counter(
-        "mqcd_bounces_discarded_total", "Bounced or expired recipients that nobody is told of.", "reason"
-    ),
+    _counter("mqcd_bounces_reported_total", "Bounced or expired recipients named in a report."),
+    _counter("mqcd_bounces_discarded_total", "Bounced or expired recipients without a report.", "reason"),
     _counter("mqcd_outcome_unknown_total", "Attempts whose outcome a crash hid: possible duplicates."),
     _counter(
         "mqcd_possibly_delivered_total",
@@ -73,7 +71,7 @@ CATALOGUE = (
     _gauge("mqcd_queue_bytes", "Octets of their messages, counted once per recipient.", "area"),
     _gauge("mqcd_oldest_recipient_age_seconds", "Time since the oldest was accepted; 0 when empty.", "area"),
     _gauge("mqcd_lanes", "Lanes in use: with mail in the active set, with connections, or suspended."),
-    _gauge("mqcd_destinations_suspended", "Lanes whose destination was found dead and is only probed."),
+    _gauge("mqcd_destinations_suspended", "Lanes whose destination is dead and only probed."),
     _gauge("mqcd_stuck_recipients", "Recipients that the watchdog finds stuck, as /v1/stuck lists them."),
     _gauge(
         "mqcd_advice_pieces",
@@ -89,22 +87,22 @@ CATALOGUE = (
     _counter("mqcd_spid_cache_misses_total", "Finished recipients of messages that were not in that cache."),
     _gauge("mqcd_reference_batch_entries", "Messages without a count that wait for a sweep of the spool."),
     _histogram("mqcd_reference_scan_seconds", "Time of a sweep of the spool."),
-    _gauge("mqcd_recovery_seconds", "How long the last start took until mail was accepted."),
-    _counter("mqcd_quarantined_lines_total", "Damaged lines and stretches put aside."),
-    _counter("mqcd_unreadable_frames_total", "Frames of the journal of which events are missing."),
+    _gauge("mqcd_recovery_seconds", "Time from the last start until mail was accepted."),
+    _counter("mqcd_quarantined_lines_total", "Damaged lines and stretches in quarantine."),
+    _counter("mqcd_unreadable_frames_total", "Frames of the journal whose events are missing."),
     _counter("mqcd_event_files_removed_total", "Event files removed for their age or size."),
     _counter(
         "mqcd_events_left_out_total",
-        "Refusals and connections that are not in the event log: too many, or not to be written.",
+        "Refusals and connections missing from the event log: too many, or not writable.",
         "event",
     ),
     _counter("mqcd_log_lines_lost_total", "Lines of the log that could not be written."),
     _counter("mqcd_audit_lines_lost_total", "Lines of audit logs that could not be written."),
-    _counter("mqcd_manifest_edits_dropped_total", "Edits that the last start found cut off in the MANIFEST."),
-    _counter("mqcd_helper_hung_total", "Helper processes killed because they gave no sign of going on."),
+    _counter("mqcd_manifest_edits_dropped_total", "MANIFEST edits that the last start found cut off."),
+    _counter("mqcd_helper_hung_total", "Helper processes killed because they hung."),
     _gauge(
         "mqcd_clock_leap_seconds",
-        "How far the clock has leapt, below 0 backwards. While it is not 0 no mail expires.",
+        "How far the clock has leapt; negative = backwards. While it is not 0 no mail expires.",
     ),
     _gauge("mqcd_disk_free_bytes", "Free octets of the file system below a root.", "root"),
     _gauge("mqcd_disk_free_inodes", "Free inodes of the file system below a root.", "root"),
@@ -117,30 +115,26 @@ CATALOGUE = (
         *("listener", "reason", "code"),
     ),
     _gauge("mqcd_listener_open_connections", "Clients connected.", "listener"),
-    _counter(
-        "mqcd_zone_verdicts_total", "Attempts that have ended, by what came of them.", "zone", "verdict"
-    ),
+    _counter("mqcd_zone_verdicts_total", "Ended attempts by verdict.", "zone", "verdict"),
     _counter("mqcd_zone_delivered_total", "Recipients delivered, by the TLS version used.", "zone", "tls"),
     _histogram("mqcd_zone_time_in_queue_seconds", "Time from acceptance to delivery.", "zone"),
     _gauge("mqcd_zone_open_connections", "Connections to next hops, open or being opened.", "zone"),
     _counter(
         "mqcd_replies_total",
-        "Attempts that have ended, by the reply's code and what it is about.",
+        "Ended attempts by the reply's code and subject.",
         *("verdict", "code", "class"),
     ),
-    _counter(
-        "mqcd_site_verdicts_total", "Attempts that have ended, by what came of them.", "site", "verdict"
-    ),
+    _counter("mqcd_site_verdicts_total", "Ended attempts by verdict.", "site", "verdict"),
     _histogram(
         "mqcd_site_attempt_duration_seconds", "Time from the start of an attempt to its verdict.", "site"
     ),
     _counter("mqcd_site_connections_total", "Connections opened.", "site"),
     _counter("mqcd_site_connections_failed_total", "Connections that could not be opened.", "site"),
     _gauge("mqcd_site_open_connections", "Connections open or being opened.", "site"),
-    _gauge("mqcd_site_waiting_recipients", "Recipients in the active set that wait for their turn.", "site"),
+    _gauge("mqcd_site_waiting_recipients", "Recipients that wait in the active set.", "site"),
     _gauge(
         "mqcd_site_oldest_recipient_age_seconds",
-        "Time since the oldest was accepted, of those that are being tried or were put off; the ten worst.",
+        "Age of the oldest recipient that is being tried or was deferred; the ten worst sites.",
         "site",
     ),
     _gauge(
@@ -148,7 +142,7 @@ CATALOGUE = (
         "Recipients accepted since the start that neither ended nor are in the queue. Must be 0.",
     ),
     _gauge("mqcd_loop_lag_seconds", "Worst delay of the event loop in the last ten seconds."),
-    _gauge("mqcd_build_info", "Always 1; the label says which version runs.", "version"),
+    _gauge("mqcd_build_info", "Always 1; the label is the running version.", "version"),
 )
 
 
