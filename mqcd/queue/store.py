@@ -304,7 +304,7 @@ class ClusterStore:
         entry = shard.active.get(recipient.key) or _find(shard, recipient)
         segment = shard.ring.live(entry.content.segment) if entry is not None else None
         if entry is not None and segment is not None:
-            return SegmentContent(self._disk, segment, entry.content.offset, entry.content.length)
+            return SegmentContent(self._disk, shard.executor, segment, *entry.content[1:])
         path = shard.silos.file(filenames.number_of(recipient))
         try:
             return SpoolContent(self._disk, shard.executor, path, recipient.size)

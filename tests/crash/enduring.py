@@ -159,7 +159,7 @@ class Life:
                 if done():
                     return
                 task = asyncio.ensure_future(work())
-            await self.clock.run_for(SECOND, turns=25)
+            await self.clock.run_for(SECOND, turns=100)
             now = self.clock.monotonic()
             if self.disk.ill:
                 self._ill_since = now if self._ill_since is None else self._ill_since

@@ -37,7 +37,7 @@ async def live(root: Path) -> Rig:
     await post.send("large@example.net", content=b"x" * 9000)
     await rig.store.begin(await post.claim_all(), "mx.example.org")
     claimed = list(rig.shard.active.values())
-    recipients = [rig.shard.load(each) for each in claimed]
+    recipients = [await rig.shard.recipient(each) for each in claimed]
     verdicts: tuple[Verdict, ...] = (
         delivered(),
         deferred(rig.clock.now() + HOUR),

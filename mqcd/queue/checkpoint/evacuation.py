@@ -121,20 +121,27 @@ class Evacuator:
     async def _carry(self, segment: Segment) -> None:
         """Move claimed entries to the current segment: as many as fit in one frame."""
         shard = self._shard
-        carried: list[JournalEntry] = []
-        frame_entries: list[Entry] = []
+        lines: list[tuple[JournalEntry, bytes]] = []
         room = shard.journal.largest_frame
-        for entry in segment.entries.values():
-            if entry.state is not State.CLAIMED:
-                continue
-            line = shard.raw_line(entry)
-            room -= ENTRY_HEAD + len(line)
-            if carried and (room < 0 or len(carried) == AT_ONCE):
+        for entry in [each for each in segment.entries.values() if each.state is State.CLAIMED]:
+            room -= ENTRY_HEAD + entry.length
+            if lines and (room < 0 or len(lines) == AT_ONCE):
                 break
-            flags = ALIVE | (BEGUN if entry.begun else 0)
-            home = entry.segment.number, entry.ordinal
-            frame_entries.append(Entry(Mark.CARRIED, flags, *home, entry.content, line))
-            carried.append(entry)
+            lines.append((entry, await shard.raw_line(entry)))
+        # While others were read, some may have been settled or given back.
+        lines = [each for each in lines if each[0].segment is segment and each[0].state is State.CLAIMED]
+        carried = [entry for entry, _ in lines]
+        frame_entries = [
+            Entry(
+                Mark.CARRIED,
+                ALIVE | (BEGUN if entry.begun else 0),
+                segment.number,
+                entry.ordinal,
+                entry.content,
+                line,
+            )
+            for entry, line in lines
+        ]
         for entry in carried:
             entry.on(Event.CARRY)
 

@@ -18,6 +18,7 @@ from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.spid import Reserved, SpidSource
+from mqcd.disk.cached_read import read
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention
@@ -197,15 +198,21 @@ class Shard:
         if lender is not None:
             lender.borrowers.discard(entry)
 
-    def raw_line(self, entry: JournalEntry) -> bytes:
-        """The entry's record line. Raises OSError."""
+    async def raw_line(self, entry: JournalEntry) -> bytes:
+        """The entry's record line. Raises OSError. Meanwhile the entry may change its state and its place."""
         if entry.raw:
             return entry.raw
-        return self.disk.pread(entry.segment.fd, entry.length, entry.offset)
+        segment = entry.segment
+        segment.readers += 1
+        try:
+            return await read(self.disk, self.executor, segment.fd, entry.length, entry.offset)
+        finally:
+            if (fd := segment.unpin()) >= 0:
+                self.disk.close(fd)
 
-    def load(self, entry: JournalEntry) -> Recipient:
-        """The entry's recipient, decoded and kept. Raises OSError, DecodeError."""
+    async def recipient(self, entry: JournalEntry) -> Recipient:
+        """The entry's recipient, decoded and kept. Raises OSError, DecodeError; else as `raw_line`."""
         if entry.recipient is None:
-            entry.raw = self.raw_line(entry)
-            entry.recipient = record.decode(entry.raw)
+            raw = await self.raw_line(entry)
+            entry.recipient, entry.raw = record.decode(raw), raw
         return entry.recipient

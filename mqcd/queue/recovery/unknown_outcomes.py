@@ -34,14 +34,14 @@ async def note_unknown(shard: Shard, cut_off: Sequence[JournalEntry]) -> None:
     Raises OSError, StoreUnavailable.
     """
     for start in range(0, len(cut_off), _BATCH):
+        batch = [(each, await shard.recipient(each)) for each in cut_off[start : start + _BATCH]]
         at = shard.clock.now()
-        moves = [_move(shard, each, at) for each in cut_off[start : start + _BATCH]]
+        moves = [_move(shard, each, before, at) for each, before in batch]
         for part, body in in_frames(moves, _pack, shard.journal.frame_room):
             await _append(shard, part, body, at)
 
 
-def _move(shard: Shard, entry: JournalEntry, at: int) -> _Move:
-    before = shard.load(entry)
+def _move(shard: Shard, entry: JournalEntry, before: Recipient, at: int) -> _Move:
     following = unknown(before, shard.options.schedule, at)
     home = entry.segment.number, entry.ordinal
     frame_entry = Entry(Mark.UNKNOWN, ALIVE, *home, entry.content, record.encode(following))

@@ -72,14 +72,16 @@ class Expediting:
         frozen = 0
         async for part in slices(tuple(segment.entries.values())):
             for entry in part:
-                frozen += self._look_at(entry)
+                frozen += await self._look_at(entry)
         if frozen and not self._dry_run:
             self._shard.cluster_index.expedite_moved(segment, self._chosen, self._now)
 
-    def _look_at(self, entry: JournalEntry) -> bool:
+    async def _look_at(self, entry: JournalEntry) -> bool:
         """Whether it is on its way to a cluster, where it is to be due."""
+        if not self._left or not await self._matches(entry):
+            return False
         frozen = entry.state is State.FROZEN and self._selection.limit is None
-        if not self._left or not (frozen or entry.resting) or not self._matches(entry):
+        if not frozen and not entry.resting:
             return False
         aside = entry.state is State.ASIDE
         later = aside or entry.due > self._now
@@ -94,7 +96,7 @@ class Expediting:
             self._shard.waiting.add(entry)
         return False
 
-    def _matches(self, entry: JournalEntry) -> bool:
+    async def _matches(self, entry: JournalEntry) -> bool:
         address = f"@{entry.domain}"
         if entry.area not in _WAITING or not self._glanced.admits(
             entry.area, entry.spid, "", address, entry.received
@@ -103,7 +105,7 @@ class Expediting:
         if self._glanced == self._selection or self._chosen is None:
             return True
         try:
-            return self._chosen(record.verify(self._shard.raw_line(entry)))
+            return self._chosen(record.verify(await self._shard.raw_line(entry)))
         except (OSError, DecodeError) as error:
             log.error("a record of %016X was left out of a retry: %s", entry.spid, error)
             return False

@@ -11,7 +11,6 @@ copies where it has not or has no more (`place`), so that mail in the queue outl
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 import os
@@ -21,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from mqcd.core.errors import ConfigError, ContentUnavailable
+from mqcd.disk.cached_read import read
 from mqcd.disk.durable import TEMP_SUFFIX, Disk, describe
 from mqcd.disk.uncancellable import in_thread
 from mqcd.queue.spool.silos import Silos
@@ -96,8 +96,9 @@ def check_links(disk: Disk, root: Path) -> None:
 class SegmentContent:
     """Content that lies in a journal segment; pins the segment's file until it is closed."""
 
-    def __init__(self, disk: Disk, segment: Segment, offset: int, length: int) -> None:
+    def __init__(self, disk: Disk, executor: Executor, segment: Segment, offset: int, length: int) -> None:
         self._disk = disk
+        self._executor = executor
         self._segment: Segment | None = segment
         self._next = offset
         self._end = offset + length
@@ -112,7 +113,7 @@ class SegmentContent:
         if want <= 0:
             return b""
         try:
-            data = self._disk.pread(self._segment.fd, want, self._next)
+            data = await read(self._disk, self._executor, self._segment.fd, want, self._next)
         except OSError as error:
             raise ContentUnavailable(describe(error)) from error
         self._next += len(data)
@@ -121,12 +122,8 @@ class SegmentContent:
     def close(self) -> None:
         """Release the segment; the last reader of a retired one closes its file."""
         segment, self._segment = self._segment, None
-        if segment is None:
-            return
-        segment.readers -= 1
-        if segment.retired and not segment.readers and segment.fd >= 0:
-            self._disk.close(segment.fd)
-            segment.fd = -1
+        if segment is not None and (fd := segment.unpin()) >= 0:
+            self._disk.close(fd)
 
 
 class SpoolContent:
@@ -153,13 +150,7 @@ class SpoolContent:
         if not want:
             return b""
         try:
-            # At the first attempt most of it is: what has just come in is in memory.
-            data = self._disk.pread_cached(self._fd, want, self._next)
-            if not data:
-                loop = asyncio.get_running_loop()
-                data = await loop.run_in_executor(
-                    self._executor, self._disk.pread, self._fd, want, self._next
-                )
+            data = await read(self._disk, self._executor, self._fd, want, self._next)
         except OSError as error:
             raise ContentUnavailable(describe(error)) from error
         self._next += len(data)

@@ -61,6 +61,7 @@ TABLE: Mapping[Event, Mapping[State, State]] = {
     Event.CLAIM: {State.WAITING: State.CLAIMED, State.ASIDE: State.CLAIMED},
     Event.RELEASE: {
         State.CLAIMED: State.WAITING,
+        State.CARRYING: State.WAITING,
         State.WAITING: State.WAITING,
         State.ASIDE: State.WAITING,
     },

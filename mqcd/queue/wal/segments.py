@@ -161,7 +161,7 @@ class Segment:
         """File numbers under which an evacuation has put contents into the spool, or tried to."""
         self.retired = False
         self.readers = 0
-        """Open handles on contents in it."""
+        """Pins: the file stays open, and is not used again, while there are any."""
         self.entries: dict[int, JournalEntry] = {}
         self.borrowers: set[JournalEntry] = set()
         """Entries of other segments whose content lies here."""
@@ -171,6 +171,15 @@ class Segment:
     def empty(self) -> bool:
         """Whether it never held a durable frame."""
         return self.end == segment_header.HEADER_SIZE
+
+    def unpin(self) -> int:
+        """Take a pin back. Returns the descriptor of a retired segment without pins, for the caller to close,
+        or -1."""
+        self.readers -= 1
+        fd = -1
+        if self.retired and not self.readers:
+            fd, self.fd = self.fd, -1
+        return fd
 
     def settle_in(self, entry: JournalEntry, ordinal: int, offset: int, length: int) -> None:
         """Make this segment the home of `entry`."""

@@ -271,7 +271,8 @@ async def test_a_bad_journal_record_is_quarantined_alone(rig: Rig) -> None:
     for name in "abc":
         await rig.post.defer_new(f"{name}@example.org", rig.clock.now() + HOUR)
     segment = await rig.seal()
-    [bad] = [each for each in segment.entries.values() if b"b@example" in rig.shard.raw_line(each)]
+    lines = {each: await rig.shard.raw_line(each) for each in segment.entries.values()}
+    [bad] = [each for each, line in lines.items() if b"b@example" in line]
     spoil(segment, bad)
     before = held(dict(rig.store.stats()))
     await rig.evacuate()

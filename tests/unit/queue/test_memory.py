@@ -14,7 +14,8 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area, Recipient
 from mqcd.queue.memory.ready import BACK_AT_ONCE
 from mqcd.queue.recovery.open import RESIDENT_COST
-from mqcd.queue.requests.claim import ASKED_AT_ONCE, PASSED_AT_ONCE
+from mqcd.queue.requests.claim import ASKED_AT_ONCE
+from mqcd.queue.requests.load import PASSED_AT_ONCE
 from mqcd.queue.wal.segments import SPARE_SLOTS, JournalEntry
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import deferred
