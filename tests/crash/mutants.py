@@ -98,7 +98,5 @@ async def find(
 ARGUED = {
     "queue.recovery.backlog._read: datasync": "twice is safer: the newest segment was synced when it was "
     "found, and each other one was before the next began",
-    "queue.helper.jobs.prepare: zero_fill": "for speed alone: whatever writes to the slot first syncs the "
-    "whole file, and would have to wait until all of its zeros are on the disk",
 }
 """Syncs that no promise hangs on, and why they are there."""

@@ -24,11 +24,6 @@ async def test_without_this_sync_a_crash_breaks_a_promise(library: Library, site
     assert caught is not None, f"no crash shows what this is for: {site}"
 
 
-async def test_an_edit_needs_more_than_one_sync(library: Library) -> None:
-    site = "queue.manifest.log.Manifest.commit: sync_appended"
-    assert await find(site, await library.all_stories(), library.of, instead="sync") is not None
-
-
 async def test_every_sync_that_happens_is_found_in_the_source(library: Library) -> None:
     """So that none is left out above: neither one that was handed on, nor one outside of the queue."""
     assert not bare_references()

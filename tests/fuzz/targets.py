@@ -28,7 +28,7 @@ from mqcd.queue.wal.scan import Walk, read_tail
 from mqcd.queue.wal.segments import Segment
 
 PATH = Path("fuzzed")
-_HEAD = segment_header.SlotHeader(1, 7, 1, 0, 0, 0, 0)
+_HEAD = segment_header.SegmentHeader(1, 7, 1, 0, 0, 0, 0)
 """For a segment whose own header does not check."""
 
 # A MANIFEST that ends in a torn line is worth a warning, but not one each time.
@@ -133,7 +133,7 @@ def segment(data: bytes) -> None:
         _segment(octets, head)
 
 
-def _segment(data: bytes, head: segment_header.SlotHeader) -> None:
+def _segment(data: bytes, head: segment_header.SegmentHeader) -> None:
     disk = OctetsDisk(data)
     tail = read_tail(disk, Segment(head, PATH))
     assert tail.sequence >= head.first_sequence
@@ -154,7 +154,7 @@ def _segment(data: bytes, head: segment_header.SlotHeader) -> None:
         assert len(text.lines(header, body)) <= header.entries + len(body)
 
 
-def mended_segment(data: bytes, head: segment_header.SlotHeader) -> bytes:
+def mended_segment(data: bytes, head: segment_header.SegmentHeader) -> bytes:
     """A segment whose frames check, as far as they follow one another."""
     made = bytearray(data)
     salted = frame.salt(head.epoch, head.number)

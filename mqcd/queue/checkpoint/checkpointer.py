@@ -176,7 +176,7 @@ class Checkpointer:
             await self._retainer.run()
         # Last, because a full disk must not keep the journal from being emptied.
         try:
-            await self._prepare_slots()
+            await self._make_ready()
             await self._make_reserve()
         except OSError as error:
             log.warning("no files could be made ready, the next seal tries again: %s", describe(error))
@@ -207,13 +207,12 @@ class Checkpointer:
         aged = shard.clock.monotonic() - oldest.sealed_at >= journal.evacuate_age
         return oldest if full or crowded or aged else None
 
-    async def _prepare_slots(self) -> None:
+    async def _make_ready(self) -> None:
         # The next few only: the others are made when the journal comes near them.
-        ring = self._shard.ring
-        size = self._shard.journal.capacity
-        for path in [path for path in ring.slot_paths()[:2] if not ring.is_spare(path)]:
-            if self._space.room_for(ring.directory, size):
-                await self._shard.helper.run(jobs.Prepare(path, size))
+        ring, size = self._shard.ring, self._shard.journal.capacity
+        while self._space.room_for(ring.directory, size) and (path := ring.next_ready()) is not None:
+            await self._shard.helper.run(jobs.Prepare(path, size))
+            ring.free.append(path)
 
     async def _make_reserve(self) -> None:
         size = self._shard.journal.capacity

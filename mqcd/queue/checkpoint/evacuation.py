@@ -297,18 +297,14 @@ class Evacuator:
         await shard.deleter.unpinned(self._urgent)
         for name in move.ended:
             shard.deleter.remove(shard.queue_root / name)
-        # Before the slot is free, for then its file may be in use again.
-        untouchable = shard.journal.untouchable
-        try:
-            for path in shard.ring.names_to_remove(segment, untouchable):
-                shard.disk.unlink(path)
-                untouchable.discard(path)
-        except OSError as error:
-            log.error("a journal file that is free could not be removed: %s", describe(error))
-            untouchable.add(segment.path)
-        if segment.readers:
-            shard.journal.untouchable.add(segment.path)
-        elif segment.fd >= 0:
+        if shard.ring.may_recycle(segment):
+            shard.ring.free.append(segment.path)
+        else:
+            try:
+                shard.disk.unlink(segment.path)
+            except OSError as error:
+                log.error("a journal file that is free could not be removed: %s", describe(error))
+        if not segment.readers and segment.fd >= 0:
             shard.disk.close(segment.fd)
             segment.fd = -1
         del shard.ring.segments[segment.number]

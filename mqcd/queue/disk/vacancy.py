@@ -36,7 +36,7 @@ def check_maker(disk: Disk, queue_root: Path) -> None:
 
 def _holds_mail(disk: Disk, queue_root: Path) -> bool:
     """Whether there is anything that a MANIFEST should have known."""
-    if any(name.isdecimal() for name in disk.names(queue_root / "journal")):
+    if any(name.endswith(".wal") or name.isdecimal() for name in disk.names(queue_root / "journal")):
         return True
     return any(name.endswith(".mqc") for name in _names(disk, queue_root))
 

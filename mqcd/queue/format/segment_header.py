@@ -1,11 +1,13 @@
-"""Journal slots: fixed files that segments use in turn, and the header that says which one it is. Pure.
+"""A segment's file: its name, which is its number, and its header. Pure.
 
-Only the header names the segment: epoch, number, first sequence, and the segment before it with the
-octet where that one ended, so that segments form a chain which no stray or failed slot can join.
+The header holds epoch, number, first sequence, and the segment before it with the octet where that one ended,
+so that segments form a chain which no stray or failed file can join. A file whose header has another number
+than its name is no segment: it was renamed to be used again, and its first group never became durable.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from dataclasses import dataclass
@@ -15,12 +17,13 @@ from mqcd.core.errors import DecodeError
 MAGIC = b"mqcdseg1"
 HEADER_SIZE = 4096
 _HEADER = struct.Struct("<8sQQQQQQQI")
+_NAME = re.compile(r"(?:(\d{1,19})|ready-\d{1,9})\.wal", re.ASCII)
 _COPIES = (0, HEADER_SIZE // 2)
 """Where the header stands in its block: twice, because all of a segment's mail would go with it."""
 
 
 @dataclass(frozen=True, slots=True)
-class SlotHeader:
+class SegmentHeader:
     """Identity of a segment."""
 
     epoch: int
@@ -36,7 +39,7 @@ class SlotHeader:
     """No message of an earlier segment has a greater SPID: a start need not read them all to know."""
 
 
-def pack(header: SlotHeader) -> bytes:
+def pack(header: SegmentHeader) -> bytes:
     """The header's block."""
     body = _HEADER.pack(
         MAGIC,
@@ -53,8 +56,8 @@ def pack(header: SlotHeader) -> bytes:
     return copy.ljust(HEADER_SIZE // len(_COPIES), b"\0") * len(_COPIES)
 
 
-def unpack(block: bytes) -> SlotHeader | None:
-    """The header, or None for a slot that was never used or whose header was torn.
+def unpack(block: bytes) -> SegmentHeader | None:
+    """The header, or None for a file that was never used or whose header was torn.
 
     A second copy that is of another use counts only if the first does not check. Then the group that wrote
     one of them never became durable, and nobody was told of it, or it is the first that is damaged.
@@ -67,7 +70,7 @@ def unpack(block: bytes) -> SlotHeader | None:
     return None
 
 
-def _unpack_copy(copy: bytes) -> SlotHeader | None:
+def _unpack_copy(copy: bytes) -> SegmentHeader | None:
     if len(copy) < _HEADER.size:
         return None
     magic, *fields, crc = _HEADER.unpack(copy)
@@ -75,9 +78,25 @@ def _unpack_copy(copy: bytes) -> SlotHeader | None:
         return None
     if magic != MAGIC:
         raise DecodeError(f"journal format {magic.decode('ascii', 'replace')!r}")
-    return SlotHeader(*fields)
+    return SegmentHeader(*fields)
 
 
-def slot_name(index: int) -> str:
-    """The file name of a slot."""
-    return f"{index:02d}"
+def file_name(number: int) -> str:
+    """The name of a segment's file."""
+    return f"{number}.wal"
+
+
+def ready_name(index: int) -> str:
+    """The name of a file that was made ahead and belongs to no segment yet."""
+    return f"ready-{index}.wal"
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a file of the journal may have this name."""
+    return _NAME.fullmatch(name) is not None
+
+
+def number_in(name: str) -> int | None:
+    """The segment that a file's name says, if it says one."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match is not None and match[1] is not None else None

@@ -41,7 +41,7 @@ _FEW = 8
 class Export:
     """Write a sealed segment's event file."""
 
-    header: segment_header.SlotHeader
+    header: segment_header.SegmentHeader
     path: Path
     end: int
     events: Path
@@ -78,7 +78,7 @@ class Evacuated:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Make a slot's file and fill it, so that the committer need not."""
+    """Make a journal file and fill it, so that the committer need not."""
 
     path: Path
     size: int
@@ -248,18 +248,15 @@ def _line(raw: bytes, due: int) -> tuple[Area, cluster.Line]:
 
 
 def prepare(disk: Disk, task: Prepare) -> None:
-    """A slot file that exists is left alone. The name is made durable by who writes to it first."""
-    if disk.exists(task.path):
-        return
-    temp = task.path.with_suffix(TEMP_SUFFIX)
-    fd = disk.create(temp)
+    """What is there under that name goes. The name is made durable when a segment uses the file."""
+    fd = disk.create(task.path)
     try:
         disk.zero_fill(fd, 0, task.size)
-        # Never over a slot that the journal has begun to use meanwhile.
-        disk.link(temp, task.path)
+    except OSError:
+        _drop(disk, [task.path])
+        raise
     finally:
         disk.close(fd)
-        _drop(disk, [temp])
 
 
 def make_reserve(disk: Disk, task: MakeReserve) -> None:

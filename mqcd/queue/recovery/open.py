@@ -34,10 +34,10 @@ from mqcd.queue.spool.deleter import Deleter
 from mqcd.queue.spool.files import check_links
 from mqcd.queue.spool.refcounts import References
 from mqcd.queue.spool.silos import Silos
-from mqcd.queue.wal.chain import find_chain, irregular_slots, leftovers
+from mqcd.queue.wal.chain import find_chain, irregular_files, unused_files
 from mqcd.queue.wal.group_commit import Journal
 from mqcd.queue.wal.scan import read_tail
-from mqcd.queue.wal.segments import SPARE_SLOTS, Ring, Segment
+from mqcd.queue.wal.segments import Ring, Segment
 from mqcd.queue.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -63,8 +63,6 @@ class _Image:
 
     manifest: Manifest
     chain: list[Segment]
-    untouchable: list[Path]
-    """Journal files that nothing may be written to."""
     watch: ClockWatch
 
 
@@ -126,11 +124,10 @@ def _read_disk(
     Silos(spool_root, state.silos).make(disk)
     if settings.spool.hardlinks:
         check_links(disk, spool_root)
-    slots = settings.journal.segments + SPARE_SLOTS
-    for path in irregular_slots(disk, queue_root / "journal", slots):
+    for path in irregular_files(disk, queue_root / "journal"):
         raise StoreDamaged(f"{path} is no regular file, and stands where one of the journal's belongs")
     chain = find_chain(disk, queue_root / "journal", state)
-    waste = leftovers(disk, queue_root / "journal", chain, settings.journal.segments)
+    unused = unused_files(disk, queue_root / "journal", chain)
     opened += chain
     for segment in chain:
         segment.fd = disk.open(segment.path, os.O_RDWR)
@@ -156,20 +153,16 @@ def _read_disk(
     manifests.append(manifest)
     manifest.write_anew()
     # Not before: an edit that was only found written may be gone after the next power cut.
-    kept = _remove(disk, waste)
-    twins = [segment.twin for segment in chain if segment.twin is not None]
-    return _Image(manifest, chain, kept + twins, watch)
+    _remove(disk, unused)
+    return _Image(manifest, chain, watch)
 
 
-def _remove(disk: Disk, paths: list[Path]) -> list[Path]:
-    """Remove files, and none behind one that cannot be; returns those that are still there."""
-    for index, path in enumerate(paths):
+def _remove(disk: Disk, paths: list[Path]) -> None:
+    for path in paths:
         try:
             disk.unlink(path)
         except OSError as error:
             log.error("a journal file that is not needed could not be removed: %s", describe(error))
-            return paths[index:]
-    return []
 
 
 def _find_end(disk: Disk, newest: Segment, state: ManifestState) -> int:
@@ -216,7 +209,6 @@ def _assemble(
         seal_age=settings.journal.seal_age,
         figures=figures,
     )
-    journal.untouchable.update(image.untouchable)
     shard = Shard(
         options=options,
         disk=disk,

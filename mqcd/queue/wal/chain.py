@@ -29,20 +29,16 @@ def find_chain(disk: Disk, directory: Path, state: ManifestState) -> list[Segmen
     StoreDamaged.
     """
     first_live, must_hold = state.first_live, state.last_segment
-    headers: dict[int, tuple[segment_header.SlotHeader, Path]] = {}
-    twins: dict[int, Path] = {}
-    for path in _files(disk, directory):
-        header = _read_slot_header(disk, path, state.writer)
+    headers: dict[int, tuple[segment_header.SegmentHeader, Path]] = {}
+    for path in _segment_files(disk, directory):
+        header = _read_header(disk, path, state.writer)
         if header is not None and header.number >= first_live:
-            if header.number in headers:
-                twins[header.number] = headers[header.number][1]
             headers[header.number] = header, path
     chain: list[Segment] = []
     number = max(headers, default=0)
     while number >= first_live and number in headers:
         header, path = headers[number]
         segment = Segment(header, path)
-        segment.twin = twins.get(number)
         if chain:
             segment.end = chain[-1].header.previous_end
             segment.must_reach = chain[-1].header.first_sequence
@@ -60,27 +56,24 @@ def find_chain(disk: Disk, directory: Path, state: ManifestState) -> list[Segmen
     return chain[::-1]
 
 
-def _files(disk: Disk, directory: Path) -> list[Path]:
-    """By number: one beyond the slots, where a file that has failed was put, comes behind its other name."""
-    return [directory / name for name in sorted(filter(str.isdecimal, disk.names(directory)), key=int)]
+def _segment_files(disk: Disk, directory: Path) -> Iterator[Path]:
+    """The files whose name is a segment's number. Raises StoreDamaged for a journal of an earlier format."""
+    for name in disk.names(directory):
+        if name.isdecimal():
+            text = f"{directory / name} is a journal slot of an earlier format, which is not known here"
+            raise StoreDamaged(f"{text}: start the mqcd that wrote it, or move the queue away")
+        if segment_header.number_in(name) is not None:
+            yield directory / name
 
 
-def leftovers(disk: Disk, directory: Path, chain: Sequence[Segment], slots: int) -> list[Path]:
-    """Files that are to go, because the chain does not need them and nothing may be written to them.
+def unused_files(disk: Disk, directory: Path, chain: Sequence[Segment]) -> list[Path]:
+    """Files of the journal that hold no segment of the chain: a start removes them, and none is used again.
 
-    They lie beyond the configured slots: spare ones, those of a larger ring, second names of files that have
-    failed. And before these the slots that such a file also is. To be removed in this order: while a slot's
-    file that has failed is there, so is the name that tells of it. Raises OSError, StoreDamaged.
+    They were evacuated, made ahead, or have failed. Raises OSError.
     """
-    needed = {path for segment in chain for path in (segment.path, segment.twin)}
-    free = [path for path in _files(disk, directory) if path not in needed and disk.measure(path) is not None]
-    beyond = [path for path in free if int(path.name) >= slots]
-    if not beyond:
-        return []
-    # Two names of one file have one header, which no other file has.
-    headers = {_read_slot_header(disk, path, "") for path in beyond} - {None}
-    twins = [path for path in free[: -len(beyond)] if _read_slot_header(disk, path, "") in headers]
-    return twins + beyond
+    needed = {segment.path for segment in chain}
+    paths = [directory / name for name in disk.names(directory) if segment_header.is_file_name(name)]
+    return [path for path in paths if path not in needed and disk.measure(path) is not None]
 
 
 def reach_back(disk: Disk, directory: Path, writer: str) -> int:
@@ -89,8 +82,8 @@ def reach_back(disk: Disk, directory: Path, writer: str) -> int:
     For one who does not know where the journal begins: old ones, which are part of it no more, are there too.
     """
     previous: dict[int, int] = {}
-    for path in _files(disk, directory):
-        header = _read_slot_header(disk, path, writer)
+    for path in _segment_files(disk, directory):
+        header = _read_header(disk, path, writer)
         if header is not None:
             previous[header.number] = header.previous
     number = max(previous, default=0)
@@ -99,24 +92,28 @@ def reach_back(disk: Disk, directory: Path, writer: str) -> int:
     return number
 
 
-def _read_slot_header(disk: Disk, path: Path, writer: str) -> segment_header.SlotHeader | None:
+def _read_header(disk: Disk, path: Path, writer: str) -> segment_header.SegmentHeader | None:
+    """The header of the segment that the file's name says; None when the file is none of it."""
     try:
         fd = disk.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        # Where a server writes, the file may have been renamed meanwhile.
+        return None
     except OSError as error:
         if error.errno in IRREGULAR:
             return None
         raise
     try:
-        return segment_header.unpack(disk.pread(fd, segment_header.HEADER_SIZE, 0))
+        header = segment_header.unpack(disk.pread(fd, segment_header.HEADER_SIZE, 0))
     except DecodeError as error:
         raise StoreDamaged(unknown(f"{path}: {error}", writer)) from error
     finally:
         disk.close(fd)
+    return header if header is not None and header.number == segment_header.number_in(path.name) else None
 
 
-def irregular_slots(disk: Disk, directory: Path, slots: int) -> Iterator[Path]:
-    """Whatever has the name of one of so many slots, and is no regular file. Raises OSError."""
-    there = set(disk.names(directory))
-    for name in map(segment_header.slot_name, range(slots)):
-        if name in there and disk.measure(directory / name) is None:
+def irregular_files(disk: Disk, directory: Path) -> Iterator[Path]:
+    """What has the name of a journal file and is no regular file. Raises OSError."""
+    for name in filter(segment_header.is_file_name, disk.names(directory)):
+        if disk.measure(directory / name) is None:
             yield directory / name

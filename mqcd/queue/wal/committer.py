@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -26,18 +27,18 @@ log = logging.getLogger(__name__)
 
 _LEAST = 1 << 18
 _MOST = 1 << 22
-"""Octets of a slot that are filled at once, unless a group needs more."""
+"""Octets of a file that are filled at once, unless a group needs more."""
 _BROKEN = "The thread that writes it has failed, the log says how; only a restart helps"
 
 
 @dataclass(slots=True)
 class Write:
-    """What the committer does in one go: open the slot if it is new, write, sync."""
+    """What the committer does in one go: make the file of a new segment, write, sync."""
 
     segment: Segment
     fresh: bool
-    replace: bool
-    """The slot's file is still read by somebody, or has failed: leave it alone and make a new one."""
+    recycled: Path | None
+    """A file for a new segment to use; without it a new one is made."""
     capacity: int
     buffers: list[bytes]
     offset: int
@@ -110,39 +111,40 @@ def perform(disk: Disk, write: Write) -> None:
     """Do what `write` says; raises OSError."""
     segment = write.segment
     if write.fresh:
-        _open_slot(disk, write)
+        _open_file(disk, write)
     if segment.filled < write.end:
         _fill(disk, write)
     disk.pwritev(segment.fd, write.buffers, write.offset)
     disk.datasync(segment.fd)
 
 
-def _open_slot(disk: Disk, write: Write) -> None:
+def _open_file(disk: Disk, write: Write) -> None:
+    """Give the segment its file, and the file its name, before anything of the segment is written."""
     segment = write.segment
-    if write.replace:
-        segment.fd = disk.create(segment.path)
-    else:
-        segment.fd = disk.open(segment.path, os.O_RDWR | os.O_CREAT)
-    if disk.size(segment.fd) < write.capacity:
-        try:
+    try:
+        if write.recycled is None:
+            segment.fd = disk.create(segment.path)
+        else:
+            disk.rename(write.recycled, segment.path)
+            segment.fd = disk.open(segment.path, os.O_RDWR)
+        if disk.size(segment.fd) < write.capacity:
             # All of it at once: no later group shall find that there is no room for it.
             disk.reserve(segment.fd, write.capacity)
-        except OSError:
-            # What it got of a full disk others need more.
+    except OSError:
+        # Others need the room on a full disk, and a file that has failed is never used again.
+        for path in filter(None, (segment.path, write.recycled)):
             with contextlib.suppress(OSError):
-                disk.unlink(segment.path)
-            raise
-    # What a killed process has filled may be in the page cache only.
-    disk.datasync(segment.fd)
+                disk.unlink(path)
+        raise
     segment.filled = disk.filled(segment.fd)
-    # Also for a slot that was there: who made it may not have come, or been killed before it came, to this.
+    # Before the header: until then a file that keeps its old name after a crash has an evacuated segment's.
     disk.sync_dir(segment.path.parent)
     write.buffers.insert(0, segment_header.pack(segment.header))
     write.offset = 0
 
 
 def _fill(disk: Disk, write: Write) -> None:
-    """Fill a stretch of a slot that was not made ready ahead, and sync it before the frames that go there.
+    """Fill a stretch of a file that was not made ready ahead, and sync it before the frames that go there.
 
     A frame in space that was never written is lost when ext4 aborts its journal while the frame is synced:
     the sync may report success. The stretches grow, so that the first mail waits for a short one and the

@@ -17,7 +17,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 from mqcd.core.ports import Clock
@@ -87,8 +86,6 @@ class Journal:
         self._stopped = False
         self._seal_wanted = False
         self._seal_timer: asyncio.TimerHandle | None = None
-        self.untouchable: set[Path] = set()
-        """Slots whose file is still read, cannot be trusted, or is gone for that: they get a new one."""
         self._retry: asyncio.Task[None] | None = None
         self.failures = 0
         """Groups in a row that could not be written."""
@@ -145,7 +142,7 @@ class Journal:
             self._seal_now()
 
     def resume(self) -> None:
-        """A slot may have become free: go on."""
+        """A segment may have been freed: go on."""
         if self._pending and not (self._busy or self._scheduled):
             self._scheduled = True
             self._loop.call_soon(self._flush)
@@ -205,7 +202,7 @@ class Journal:
         self.on_sealed(segment)
 
     def _begin_segment(self) -> Segment | None:
-        """A new segment, or None when there is no slot for what waits."""
+        """A new segment, or None when there is no room for what waits."""
         ring = self.ring
         kept = not ring.may_begin
         if kept:
@@ -213,7 +210,7 @@ class Journal:
             if not self._pending:
                 return None
         last = ring.last
-        header = segment_header.SlotHeader(
+        header = segment_header.SegmentHeader(
             self._epoch,
             ring.next_number,
             self.sequence,
@@ -222,17 +219,11 @@ class Journal:
             self._clock.now(),
             self._spids.last,
         )
-        segment = Segment(header, self._next_slot())
+        segment = Segment(header, ring.path_of(header.number))
         segment.kept = kept
         ring.add(segment)
         ring.current = segment
         return segment
-
-    def _next_slot(self) -> Path:
-        """A slot whose file has to be made anew comes last: a full disk has no room for that."""
-        paths = self.ring.slot_paths()
-        ready = (path for path in paths if path not in self.untouchable and not self.ring.is_spare(path))
-        return next(ready, paths[0])
 
     def _flush(self) -> None:
         self._scheduled = False
@@ -275,8 +266,8 @@ class Journal:
         self._quiet.clear()
         begun = self._clock.micros()
         fresh = segment.fd < 0
-        replace = fresh and segment.path in self.untouchable
-        write = Write(segment, fresh, replace, self.capacity, buffers, start, offset)
+        recycled = self.ring.free.pop(0) if fresh and self.ring.free else None
+        write = Write(segment, fresh, recycled, self.capacity, buffers, start, offset)
 
         def done(error: OSError | None) -> None:
             self._busy = False
@@ -309,7 +300,6 @@ class Journal:
         if self.failures:
             self._mended()
         if fresh:
-            self.untouchable.discard(segment.path)
             self.ring.fresh = False
             self._seal_later()
             self.on_begun()
@@ -344,7 +334,7 @@ class Journal:
         self.failures += 1
         self.trouble = f"the journal cannot be written: {segment.path}: {error.strerror}"
         self._cause = error
-        self._put_by(segment)
+        self._leave_failed(segment)
         self._pending.extendleft(reversed(group))
         if self._stopped:
             refuse(self._pending, ALL, self.trouble, error)
@@ -369,36 +359,23 @@ class Journal:
             self._flush_after(RETRY_MS[min(self.failures, len(RETRY_MS)) - 1])
         )
 
-    def _put_by(self, segment: Segment) -> None:
-        """See that a file that has failed is never written again.
-
-        What it holds gets a second name, beyond the slots, by which a later start knows it; both go when it
-        is free. It is not renamed: a power cut may take one half of that and leave the other. A disk that
-        refuses even the name leaves it to this run to remember.
-        """
-        path = segment.path
-        self.untouchable.add(path)
-        try:
-            if segment.empty:
-                self._disk.unlink(path)
-            else:
-                aside = self.ring.aside(self.untouchable)
-                # No segment has this name: what does was free, and came back with a power cut.
-                self._disk.unlink(aside)
-                self._disk.link(path, aside)
-                segment.path, segment.twin = aside, path
-        except OSError as error:
-            log.error("a journal file that has failed cannot be put by: %s", describe(error))
-        if segment.empty:
-            del self.ring.segments[segment.number]
-            if segment.fd >= 0:
-                self._disk.close(segment.fd)
-            self.ring.current = None
-        else:
+    def _leave_failed(self, segment: Segment) -> None:
+        """A file that has failed is never written again; it keeps its name until its segment is free."""
+        segment.failed = True
+        if not segment.empty:
             # What failed may come to light until the next header says where the segment ends. Were it
             # exported before that, its events would lack what then counts.
             self._leave()
             self.when_certain(lambda: self._sealed(segment))
+            return
+        try:
+            self._disk.unlink(segment.path)
+        except OSError as error:
+            log.error("a journal file that has failed cannot be removed: %s", describe(error))
+        del self.ring.segments[segment.number]
+        if segment.fd >= 0:
+            self._disk.close(segment.fd)
+        self.ring.current = None
 
     async def _flush_after(self, ms: int) -> None:
         await self._clock.sleep(ms)

@@ -1,14 +1,14 @@
-"""The journal's segments in memory: which are live, what lives in them, which slot comes next.
+"""The journal's segments in memory: which are live, what lives in them, which files the next ones use.
 
 A `JournalEntry` is an unfinished recipient whose home is a frame. Its segment knows it by ordinal; when it
 moves or ends, the segment forgets it. A segment also knows the entries of other segments whose content
-it still holds. So what a segment must hand on before its slot is used again can be read off directly.
+it still holds. So what a segment must hand on before its file is used again can be read off directly.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from mqcd.core.errors import IllegalTransition
@@ -19,15 +19,13 @@ from mqcd.queue.format import segment_header
 from mqcd.queue.format.frame import Locator, salt
 from mqcd.queue.wal.entry_states import RESTING, TABLE, Event, State
 
-SPARE_SLOTS = 2
-"""Slots beyond the configured ones, for what must be written even when all of those are in use."""
 KEPT_BACK = 2
 """Free slots that a running server does not begin for new work: what has happened already may need one,
 and the next start needs one to take mail in before anything has been evacuated."""
 
 
-_ASIDE = 9999
-"""Greater than the number of any slot."""
+READY_AHEAD = 2
+"""Files that are kept ready for the next segments."""
 
 
 class JournalEntry:
@@ -114,6 +112,7 @@ class Segment:
         "entries",
         "epoch",
         "exported",
+        "failed",
         "fd",
         "filled",
         "header",
@@ -130,17 +129,16 @@ class Segment:
         "sealed_at",
         "spooled",
         "totals",
-        "twin",
     )
 
-    def __init__(self, header: segment_header.SlotHeader, path: Path) -> None:
+    def __init__(self, header: segment_header.SegmentHeader, path: Path) -> None:
         self.header = header
         self.number = header.number
         self.epoch = header.epoch
         self.salt = salt(header.epoch, header.number)
         self.path = path
-        self.twin: Path | None = None
-        """The slot's name that a file which has failed keeps besides: see `Journal._put_by`."""
+        self.failed = False
+        """Whether a write or sync of its file has failed: then nothing is ever written to it again."""
         self.fd = -1
         self.filled = 0
         """Octets of its file that were written and synced before its frames; the committer's."""
@@ -191,7 +189,7 @@ class Segment:
 
 
 class Ring:
-    """All segments whose slot is taken, oldest first."""
+    """All segments that have a file, oldest first."""
 
     def __init__(self, directory: Path, slots: int, first_live: int) -> None:
         self.directory = directory
@@ -199,53 +197,43 @@ class Ring:
         self.segments: dict[int, Segment] = {}
         """By number; insertion order is age."""
         self.first_live = first_live
-        """Segments below it have been evacuated, though their slot may not be free yet."""
+        """Segments below it have been evacuated, though their file may not be free yet."""
         self.next_number = first_live
         self.current: Segment | None = None
         self.fresh = True
         """Whether nothing has been written since the start."""
         self.entries = 0
         """Entries in all segments."""
+        self.free: list[Path] = []
+        """Files for the next segments: made ahead, or of segments that were evacuated. None has failed."""
+        self._made = 0
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self.segments.values())
 
-    def slot_paths(self) -> list[Path]:
-        """Files of the slots that no segment uses, in the order in which they will be used.
+    def path_of(self, number: int) -> Path:
+        """Where the file of a segment belongs."""
+        return self.directory / segment_header.file_name(number)
 
-        Behind the configured ones come a few spare ones, for what must be written even when the ring is
-        full: a start after many crashes has to record outcomes before it can evacuate anything, and a
-        start with fewer segments than before finds them all in use.
+    def next_ready(self) -> Path | None:
+        """A name for a file to be made ahead; None when enough are there."""
+        if len(self.free) >= READY_AHEAD or len(self.segments) + len(self.free) >= self.slots:
+            return None
+        self._made += 1
+        return self.directory / segment_header.ready_name(self._made)
+
+    def may_recycle(self, segment: Segment) -> bool:
+        """Whether the file of a segment that was evacuated may serve another one.
+
+        Not a file that has failed or is still read, nor one more than the ring has segments.
         """
-        used = {path for segment in self for path in (segment.path, segment.twin) if path is not None}
-        count = max(self.slots, len(used)) + SPARE_SLOTS
-        names = (self.directory / segment_header.slot_name(index) for index in range(count))
-        return [path for path in names if path not in used]
-
-    def aside(self, others: Iterable[Path]) -> Path:
-        """A name for a slot's file that is not to be used again: behind all slots, spare ones too, and behind
-        `others` that have a name."""
-        used = {int(path.name) for path in (*others, *(segment.path for segment in self))}
-        return self.directory / str(max(_ASIDE, *used) + 1)
-
-    def is_spare(self, path: Path) -> bool:
-        """Whether a slot's file is beyond the configured ones and goes when it is free."""
-        return int(path.name) >= self.slots
+        enough = len(self.segments) + len(self.free) > self.slots
+        return not (segment.failed or segment.readers or enough)
 
     def add(self, segment: Segment) -> None:
         """Count a segment in."""
         self.segments[segment.number] = segment
         self.next_number = segment.number + 1
-
-    def names_to_remove(self, segment: Segment, untouchable: set[Path]) -> list[Path]:
-        """Names that go when a segment is free: those that no slot keeps and no other segment uses.
-
-        In this order, and none after one that cannot be removed: as long as the slot has a file that has
-        failed, its other name identifies it to a later start.
-        """
-        taken = {each.path for each in self if each is not segment}
-        names = (path for path in (segment.twin, segment.path) if path is not None)
-        return [path for path in names if path not in taken and (self.is_spare(path) or path in untouchable)]
 
     def live(self, number: int) -> Segment | None:
         """The segment if its contents are still to be read from it, else None: they are in the spool."""

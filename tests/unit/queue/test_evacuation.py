@@ -405,7 +405,6 @@ async def test_a_slow_reader_gets_its_own_octets(tmp_path: Path) -> None:
     wanted = b"".join(b"%05d\r\n" % n for n in range(1500))
     await rig.post.send("slow@example.org", content=wanted)
     [claimed] = await rig.post.claim_all()
-    path = rig.shard.ring.segments[max(rig.shard.ring.segments)].path
     content = await rig.store.content(claimed)
     start = await content.read(1000)
     await rig.evacuate()
@@ -414,13 +413,9 @@ async def test_a_slow_reader_gets_its_own_octets(tmp_path: Path) -> None:
         await rig.post.send("other@example.org", content=b"x" * 15000)
         others += await rig.post.claim_all()
         await rig.seal()
-    # Its slot is the last that is used again, since that takes a new file.
     await rig.post.settle(deferred(rig.clock.now() + HOUR), others[0])
     await rig.seal()
     await rig.post.settle(deferred(rig.clock.now() + HOUR), others[1])
-    header = segment_header.unpack(path.read_bytes()[: segment_header.HEADER_SIZE])
-    assert header is not None
-    assert path in [segment.path for segment in rig.shard.ring]
     rest = [start]
     while chunk := await content.read(1000):
         rest.append(chunk)
@@ -452,8 +447,7 @@ async def test_a_slot_is_not_used_again_while_a_reader_holds_its_pin(rig: Rig) -
         rig.clock.advance(100)
         await asyncio.to_thread(lambda: None)
     await rig.post.send("d@example.org")
-    assert rig.shard.ring.current is not None
-    assert rig.shard.ring.current.path == sealed.path
+    assert sealed.path in rig.shard.ring.free or not sealed.path.exists()
 
 
 async def test_ended_files_go_before_their_frames(rig: Rig) -> None:

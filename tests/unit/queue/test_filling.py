@@ -11,7 +11,7 @@ import pytest
 from mqcd.disk.durable import Buffer, Disk
 from mqcd.queue.helper.jobs import Prepare, prepare
 from tests.fakes.disk import FaultyDisk
-from tests.unit.queue.wal.test_group_commit import SLOTS, Bench
+from tests.unit.queue.wal.test_group_commit import Bench
 
 CAPACITY = 1 << 20
 
@@ -70,13 +70,11 @@ async def test_one_group_larger_than_a_stretch_is_filled_for(bench: Bench, disk:
 
 async def test_the_first_mail_waits_for_a_short_stretch(bench: Bench, disk: Sparse) -> None:
     await bench.append(b"x")
-    assert (bench.directory / "00").stat().st_size == CAPACITY
-    assert disk._written[(bench.directory / "00").stat().st_ino] < CAPACITY
+    assert (bench.directory / "1.wal").stat().st_size == CAPACITY
+    assert disk._written[(bench.directory / "1.wal").stat().st_ino] < CAPACITY
 
 
-async def test_a_slot_that_replaces_a_failed_one_is_filled(bench: Bench, disk: Sparse) -> None:
-    for index in range(SLOTS):
-        bench.journal.untouchable.add(bench.directory / f"{index:02d}")
+async def test_the_file_after_a_failed_one_is_filled(bench: Bench, disk: Sparse) -> None:
     await bench.append(b"one")
     disk.fail("datasync", "*/journal/*", passes=1)
     await bench.append(b"two")
@@ -84,17 +82,9 @@ async def test_a_slot_that_replaces_a_failed_one_is_filled(bench: Bench, disk: S
     assert not disk.early
 
 
-async def test_a_spare_slot_is_filled(bench: Bench, disk: Sparse) -> None:
-    for number in range(1, SLOTS + 1):
-        bench.taken(number)
-    await bench.append(b"one")
-    assert bench.ring.is_spare(bench.ring.segments[SLOTS + 1].path)
-    assert not disk.early
-
-
-async def test_a_slot_with_space_that_was_only_reserved_is_filled(bench: Bench, disk: Sparse) -> None:
-    """As mqcd 0.1 made them."""
-    path = bench.directory / "00"
+async def test_a_file_that_was_only_reserved_is_filled(bench: Bench, disk: Sparse) -> None:
+    path = bench.ring.path_of(0)
+    bench.ring.free.append(path)
     with path.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, CAPACITY)
         file.write(b"an earlier use of the slot" * 1000)
@@ -105,20 +95,15 @@ async def test_a_slot_with_space_that_was_only_reserved_is_filled(bench: Bench, 
     assert not disk.early
 
 
-async def test_a_slot_that_was_made_ready_is_not_filled_again(bench: Bench, disk: Sparse) -> None:
-    path = bench.directory / "00"
+async def test_a_file_that_was_made_ready_is_not_filled_again(bench: Bench, disk: Sparse) -> None:
+    path = bench.ring.next_ready()
+    assert path is not None
     prepare(Disk(), Prepare(path, CAPACITY))
+    bench.ring.free.append(path)
     disk.known(path)
     await bench.append(b"one")
     assert disk.count("pwritev") == 1
     assert not disk.early
-
-
-async def test_what_a_killed_process_has_filled_is_synced(bench: Bench, disk: Sparse) -> None:
-    path = bench.directory / "00"
-    path.write_bytes(bytes(CAPACITY))
-    await bench.append(b"one")
-    assert [name for name, _ in disk.order("datasync", "pwritev")] == ["datasync", "pwritev", "datasync"]
 
 
 def test_a_file_is_filled_in_parts_that_are_synced_one_by_one(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def table(head: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("name", "layout"),
     [
-        ("slot", segment_header._HEADER),
+        ("segment", segment_header._HEADER),
         ("frame", frame._HEADER),
         ("submission", frame._SUBMISSION),
         ("entry", frame._ENTRY),

@@ -53,7 +53,7 @@ def test_only_a_regular_file_is_opened(tmp_path: Path, make: Callable[[Path], No
 
 
 @HARM
-@pytest.mark.parametrize("name", ["journal/07", "MANIFEST", "lock", "pin", "uuid"])
+@pytest.mark.parametrize("name", ["journal/7.wal", "MANIFEST", "lock", "pin", "uuid"])
 async def test_a_start_is_refused_by_name(rig: Rig, make: Callable[[Path], None], name: str) -> None:
     await filled(rig)
     path = rig.queue / name
@@ -64,7 +64,7 @@ async def test_a_start_is_refused_by_name(rig: Rig, make: Callable[[Path], None]
 
 
 @HARM
-@pytest.mark.parametrize("name", ["journal/07", "MANIFEST", "uuid"])
+@pytest.mark.parametrize("name", ["journal/7.wal", "MANIFEST", "uuid"])
 async def test_fsck_names_it(rig: Rig, make: Callable[[Path], None], name: str) -> None:
     await filled(rig)
     path = rig.queue / name

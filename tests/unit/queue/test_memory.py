@@ -16,7 +16,7 @@ from mqcd.queue.memory.ready import BACK_AT_ONCE
 from mqcd.queue.recovery.open import RESIDENT_COST
 from mqcd.queue.requests.claim import ASKED_AT_ONCE
 from mqcd.queue.requests.load import PASSED_AT_ONCE
-from mqcd.queue.wal.segments import SPARE_SLOTS, JournalEntry
+from mqcd.queue.wal.segments import JournalEntry
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import deferred
 from tests.unit.queue.support import Rig
@@ -230,7 +230,7 @@ async def test_passing_over_leaves_the_last_slots_to_verdicts(tmp_path: Path) ->
     for _ in range(50):
         await rig.store.claim(10, rig.clock.now(), {"slow.example": until})
     assert rig.shard.ring.free_slots >= 1
-    assert len(rig.shard.ring.segments) < SEGMENTS + SPARE_SLOTS
+    assert len(rig.shard.ring.segments) < SEGMENTS
     rig.disk.mend()
     await rig.close()
 

@@ -10,7 +10,7 @@ from mqcd.core.model import Area
 from mqcd.disk.durable import Disk
 from mqcd.queue.clusters.index import ClusterIndex
 from mqcd.queue.format.frame import IN_SPOOL
-from mqcd.queue.format.segment_header import SlotHeader
+from mqcd.queue.format.segment_header import SegmentHeader
 from mqcd.queue.manifest.log import ClusterState
 from mqcd.queue.memory.counters import Accounts
 from mqcd.queue.memory.ready import Waiting
@@ -19,7 +19,7 @@ from mqcd.queue.wal.entry_states import State
 from mqcd.queue.wal.segments import JournalEntry, Segment
 
 SEVERAL, SINGLE = 0x101, 0x100
-SEGMENT = Segment(SlotHeader(1, 1, 1, 0, 0, 0, 0), Path("/nowhere"))
+SEGMENT = Segment(SegmentHeader(1, 1, 1, 0, 0, 0, 0), Path("/nowhere"))
 
 
 def entry(area: Area = Area.INCOMING, due: int = 0, received: int = 5, qid: int = 1) -> JournalEntry:

@@ -24,14 +24,15 @@ from mqcd.queue.clusters import file as cluster
 from mqcd.queue.disk.owner_lock import check_roots
 from mqcd.queue.disk.vacancy import check_maker
 from mqcd.queue.format import filenames, record
+from mqcd.queue.format.segment_header import is_file_name
 from mqcd.queue.manifest import log as manifests
 from mqcd.queue.manifest.log import ClusterState, ManifestState
 from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.recovery.imports import pending_events
 from mqcd.queue.spool.silos import Silos
-from mqcd.queue.wal.chain import SegmentMissing, find_chain, irregular_slots, leftovers
+from mqcd.queue.wal.chain import SegmentMissing, find_chain, irregular_files
 from mqcd.queue.wal.live_entries import LiveEntries
-from mqcd.queue.wal.segments import SPARE_SLOTS, JournalEntry, Segment
+from mqcd.queue.wal.segments import JournalEntry, Segment
 
 _ADVICE = (
     "Keep both roots as they are, put {} back from a copy of the same moment, or begin with empty roots and "
@@ -185,8 +186,7 @@ class _Survey:
         directory = self._queue_root / "journal"
         replay = LiveEntries()
         segments: dict[int, Segment] = {}
-        slots = self._options.settings.journal.segments
-        for path in irregular_slots(self._disk, directory, slots + SPARE_SLOTS):
+        for path in irregular_files(self._disk, directory):
             self._wrong(Kind.JOURNAL, path, "is no regular file; move it away")
         try:
             chain = find_chain(self._disk, directory, state)
@@ -196,8 +196,6 @@ class _Survey:
         except StoreDamaged as error:
             self._wrong(Kind.JOURNAL, directory, _pathless(error, directory))
             return
-        for path in leftovers(self._disk, directory, chain, slots):
-            self._note(Kind.ORPHAN, path, "is a journal file that is not used any more")
         for index, segment in enumerate(chain):
             self._progress("journal", index, len(chain))
             replay.read(self._disk, segment, last=segment is chain[-1])
@@ -323,7 +321,7 @@ class _Survey:
             elif path.parent.parent == self._spool_root:
                 self._look_at_message(path)
             elif path.parent.name == "journal":
-                if not name.isdecimal():
+                if not (name.isdecimal() or is_file_name(name)):
                     self._note(Kind.STRAY, path, "is none of the queue's files")
             elif cluster.NAME.fullmatch(name) is None:
                 self._note(Kind.STRAY, path, "is none of the queue's files")

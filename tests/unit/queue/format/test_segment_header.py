@@ -13,13 +13,13 @@ from mqcd.queue.format import segment_header
 from tests.unit.queue.support import Rig
 
 u64 = st.integers(0, (1 << 64) - 1)
-HEADER = segment_header.SlotHeader(3, 12, 400, 11, 9000, 1_800_000_000_000, 1 << 60)
+HEADER = segment_header.SegmentHeader(3, 12, 400, 11, 9000, 1_800_000_000_000, 1 << 60)
 USED = 68
 SECOND = segment_header.HEADER_SIZE // 2
 
 
-@given(st.builds(segment_header.SlotHeader, u64, u64, u64, u64, u64, u64, u64))
-def test_a_header_comes_back_as_it_was(header: segment_header.SlotHeader) -> None:
+@given(st.builds(segment_header.SegmentHeader, u64, u64, u64, u64, u64, u64, u64))
+def test_a_header_comes_back_as_it_was(header: segment_header.SegmentHeader) -> None:
     block = segment_header.pack(header)
     assert len(block) == segment_header.HEADER_SIZE
     assert segment_header.unpack(block) == header
@@ -44,7 +44,7 @@ def test_damage_to_one_copy_is_survived_to_both_not(at: int, then: int, change: 
 
 def test_the_second_copy_counts_only_without_the_first() -> None:
     old = segment_header.pack(HEADER)
-    new = segment_header.pack(segment_header.SlotHeader(4, 20, 800, 19, 5000, 1_800_000_000_001, 1 << 60))
+    new = segment_header.pack(segment_header.SegmentHeader(4, 20, 800, 19, 5000, 1_800_000_000_001, 1 << 60))
     assert segment_header.unpack(old[:SECOND] + new[SECOND:]) == HEADER
     assert segment_header.unpack(bytes(SECOND) + old[SECOND:]) == HEADER
 

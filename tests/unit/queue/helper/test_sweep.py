@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.config.settings import JournalSettings
 from mqcd.core.errors import StoreUnavailable
-from mqcd.disk.durable import Disk
-from mqcd.queue.admin.fsck.survey import survey
 from tests.contract.harness import MINUTE
 from tests.contract.mail import BODY, chunks, deferred, delivered
 from tests.fakes.clock import START_MS
@@ -185,7 +182,11 @@ async def test_strays_are_told_of_at_the_start(rig: Rig, caplog: pytest.LogCaptu
 
 @pytest.mark.parametrize(
     "name",
-    ["queue/incoming/M1-0.mqc", "queue/journal/77", "queue/journal/x.tmp", "spool/s01/0000000000000002.msg"],
+    [
+        "queue/incoming/M1-0.mqc",
+        "queue/journal/x.tmp",
+        "spool/s01/0000000000000002.msg",
+    ],
 )
 async def test_a_directory_with_a_queue_name_is_left_alone(rig: Rig, name: str) -> None:
     await rig.post.send("a@example.org")
@@ -266,108 +267,68 @@ async def test_what_was_refused_or_never_came_is_not_waited_for(rig: Rig) -> Non
 # ---------------------------------------------------------------- journal files
 
 
-def waste(rig: Rig) -> list[Path]:
-    """What fsck says of the journal's files."""
-    return [path for path in survey(Disk(), rig.options).orphans if path.parent.name == "journal"]
+def journal_files(rig: Rig) -> list[str]:
+    return sorted(path.name for path in (rig.queue / "journal").iterdir())
 
 
-async def with_a_failed_file(rig: Rig, stays: str) -> Rig:
-    """A stopped queue whose slot 00 had failed, and of whose two names some could not be removed."""
+async def with_a_failed_file(rig: Rig) -> tuple[Rig, str]:
+    """A killed queue with a journal file that had failed and could not be removed; and its name."""
     await rig.post.send("a@example.org")
     await rig.enrolled()
+    assert rig.shard.ring.current is not None
+    failed = rig.shard.ring.current.path.name
     rig.disk.fail("datasync", "*/journal/*")
     with suppress(StoreUnavailable):
         await rig.post.send("b@example.org")
     await rig.post.send("c@example.org")
-    rig.disk.fail("unlink", stays, times=None)
+    rig.disk.fail("unlink", f"*/{failed}", times=None)
     await rig.evacuate()
     left = Rig(rig.root.with_name("left"), rig.clock)
     copy_as_killed(rig.root, left.root)
-    slot, aside = left.queue / "journal" / "00", left.queue / "journal" / "10000"
-    if slot.exists() and aside.exists():
-        aside.unlink()
-        aside.hardlink_to(slot)
-    return left
+    return left, failed
 
 
-@pytest.mark.parametrize("stays", ["*/journal/*", "*/journal/00", "*/journal/10000"])
-async def test_a_failed_journal_file_is_not_reused_after_a_kill(rig: Rig, stays: str) -> None:
-    left = await with_a_failed_file(rig, stays)
-    slot, aside = left.queue / "journal" / "00", left.queue / "journal" / "10000"
-    with aside.open("rb") as failed:
-        assert slot.exists() is (stays != "*/journal/10000")
-        assert waste(left) == [slot, aside] if slot.exists() else [aside]
+async def test_a_failed_journal_file_is_not_reused(rig: Rig) -> None:
+    left, failed = await with_a_failed_file(rig)
+    assert failed not in {path.name for path in rig.shard.ring.free}
+    with (left.queue / "journal" / failed).open("rb") as file:
         await left.open()
-        assert not aside.exists()
+        assert failed not in journal_files(left)
         await left.post.send("d@example.org")
         segment = left.shard.ring.current
         assert segment is not None
-        assert not os.path.sameopenfile(segment.fd, failed.fileno())
-        assert not slot.exists() or not os.path.samestat(slot.stat(), os.fstat(failed.fileno()))
+        assert not os.path.sameopenfile(segment.fd, file.fileno())
         await left.close()
-    assert waste(left) == []
 
 
-async def test_a_failed_file_that_cannot_be_removed_is_left_alone(rig: Rig) -> None:
-    left = await with_a_failed_file(rig, "*/journal/*")
-    slot, aside = left.queue / "journal" / "00", left.queue / "journal" / "10000"
-    before = slot.read_bytes()
-    left.disk.fail("unlink", "*/journal/00")
+async def test_a_journal_file_that_cannot_be_removed_stays(rig: Rig) -> None:
+    left, failed = await with_a_failed_file(rig)
+    path = left.queue / "journal" / failed
+    before = path.read_bytes()
+    left.disk.fail("unlink", f"*/{failed}")
     await left.open()
     await left.post.send("d@example.org")
-    assert slot.read_bytes() == before
-    assert aside.samefile(slot)
+    assert path.read_bytes() == before
     await left.close()
 
 
-async def test_the_name_of_a_failed_file_is_not_reused(rig: Rig) -> None:
-    await with_a_failed_file(rig, "*/journal/*")
-    rig.disk.mend()
-    await rig.post.send("d@example.org")
-    await rig.enrolled()
-    rig.disk.fail("datasync", "*/journal/*")
-    with suppress(StoreUnavailable):
-        await rig.post.send("e@example.org")
-    await rig.post.send("f@example.org")
-    journal = rig.queue / "journal"
-    assert (journal / "10000").samefile(journal / "00")
-    assert sorted(path.name for path in journal.glob("?????")) == ["10000", "10001"]
-    assert not (journal / "10001").samefile(journal / "00")
-
-
-async def test_journal_files_beyond_a_smaller_ring_go(rig: Rig) -> None:
+async def test_a_start_keeps_the_journal_files_with_mail_alone(rig: Rig) -> None:
     for number in range(3):
         await rig.post.send(f"u{number}@example.org")
         await rig.seal()
-    journal = JournalSettings(segmentsize=SEGMENT_SIZE, segments=4)
-    left = Rig(rig.root.with_name("left"), rig.clock, journal=journal)
+    live = {segment.path.name for segment in rig.shard.ring}
+    left = Rig(rig.root.with_name("left"), rig.clock)
     copy_as_killed(rig.root, left.root)
-    directory = left.queue / "journal"
-    # What holds mail stays until it has left it, wherever it lies.
-    (directory / "02").rename(directory / "07")
-    for free in ("03", "04", "05", "06"):
-        put(directory / free, bytes(SEGMENT_SIZE))
-    (directory / "09").mkdir()
+    others = {"5.wal", "ready-7.wal"}
+    for name in others:
+        put(left.queue / "journal" / name, bytes(SEGMENT_SIZE))
     # By the MANIFEST as it was found: after a kill its last edit may be gone with the next power cut.
     left.disk.fail("rename", "*/MANIFEST*")
     with pytest.raises(StoreUnavailable):
         await left.open()
-    assert {path.name for path in directory.iterdir()} >= {"04", "05", "06"}
+    assert set(journal_files(left)) >= live | others
     await left.open()
-    assert not {path.name for path in directory.iterdir()} & {"04", "05", "06"}
+    assert set(journal_files(left)) >= live
+    assert "5.wal" not in journal_files(left)
     assert len(left.listed()) == 3
     await left.close()
-    await left._next(left.root)
-    await left.close()
-    assert {path.name for path in directory.iterdir()} <= {"00", "01", "02", "03", "09"}
-    assert (directory / "09").is_dir()
-
-
-async def test_a_message_that_is_arriving_is_left_alone(rig: Rig) -> None:
-    await rig.post.send("a@example.org")
-    again = await rig.killed()
-    spid = again.store.reserve(False)
-    arriving = put(spool_path(again.spool, spid).with_suffix(".tmp"))
-    for _ in range(30):
-        await asyncio.sleep(0)
-    assert arriving.exists()

@@ -96,7 +96,7 @@ async def test_a_slot_that_was_used_anew_is_not_read(rig: Rig) -> None:
     [homes] = census.homes.values()
     # The same frames in a later segment: each line stands where one stood, and checks.
     block = segment_header.pack(
-        segment_header.SlotHeader(segment.epoch, segment.number + 8, 1, segment.number, 4096, 0, 0)
+        segment_header.SegmentHeader(segment.epoch, segment.number + 8, 1, segment.number, 4096, 0, 0)
     )
     with segment.path.open("r+b") as file:
         file.write(block)
@@ -108,7 +108,7 @@ async def test_a_slot_that_was_used_anew_is_not_read(rig: Rig) -> None:
 
 
 def homes() -> SegmentIndex:
-    return SegmentIndex(Segment(segment_header.SlotHeader(1, 7, 1, 0, 0, 0, 0), Path("journal/00")))
+    return SegmentIndex(Segment(segment_header.SegmentHeader(1, 7, 1, 0, 0, 0, 0), Path("journal/7.wal")))
 
 
 def test_contents_are_shared_by_those_who_follow_one_another() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -17,8 +18,14 @@ from tests.fakes.disk import Gate
 from tests.fakes.killed import copy_as_killed
 from tests.unit.queue.support import Rig, tally
 
-OLDEST, READING = "*/journal/00", "datasync"
+READING = "datasync"
 """The call with which a start begins to read what the last run left, behind the newest segment."""
+
+
+def oldest(root: Path) -> str:
+    """The oldest journal file of a copy whose segments have all been kept."""
+    names = [path.name for path in (root / "queue" / "journal").glob("[0-9]*.wal")]
+    return f"*/{min(names)}"
 
 
 @asynccontextmanager
@@ -27,7 +34,7 @@ async def starting(rig: Rig) -> AsyncIterator[tuple[Rig, Gate]]:
     root = rig.root.with_name(f"{rig.root.name}k")
     copy_as_killed(rig.root, root)
     again = Rig(root, rig.clock, **rig.changes)
-    gate = again.disk.block(READING, OLDEST)
+    gate = again.disk.block(READING, oldest(root))
     await again.store.open()
     again._open = True
     try:
@@ -103,8 +110,8 @@ async def test_an_unreadable_journal_closes_the_door(rig: Rig) -> None:
     root = rig.root.with_name("failing")
     copy_as_killed(rig.root, root)
     again = Rig(root, rig.clock)
-    gate = again.disk.block(READING, OLDEST)
-    again.disk.fail(READING, OLDEST, times=None)
+    gate = again.disk.block(READING, oldest(root))
+    again.disk.fail(READING, oldest(root), times=None)
     await again.store.open()
     await again.post.send("new@example.org")
     gate.release()

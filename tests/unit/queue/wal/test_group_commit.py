@@ -14,7 +14,7 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.spid import SpidSource
 from mqcd.disk.file_window import Window
 from mqcd.queue.format.frame import HEADER_SIZE, Kind
-from mqcd.queue.format.segment_header import SlotHeader
+from mqcd.queue.format.segment_header import SegmentHeader
 from mqcd.queue.manifest.log import ManifestState
 from mqcd.queue.memory.figures import Figures
 from mqcd.queue.wal.chain import find_chain
@@ -71,8 +71,7 @@ class Bench:
 
     def taken(self, number: int) -> None:
         """A segment that an earlier run has left."""
-        path = self.ring.slot_paths()[0]
-        self.ring.add(Segment(SlotHeader(1, number, 1, 0, 0, 0, 0), path))
+        self.ring.add(Segment(SegmentHeader(1, number, 1, 0, 0, 0, 0), self.ring.path_of(number)))
 
     async def fill(self, segments: int) -> None:
         """Use up whole segments."""
@@ -119,7 +118,7 @@ async def test_frames_are_placed_in_the_order_of_appending(bench: Bench) -> None
     assert bench.recovered() == [b"%d" % n for n in range(50)]
     assert [ordinal for _, ordinal, _, _ in bench.placed] == list(range(0, 100, 2))
     assert [sequence for *_, sequence in bench.placed] == list(range(1, 101, 2))
-    data = (bench.directory / "00").read_bytes()
+    data = (bench.directory / "1.wal").read_bytes()
     assert data[bench.placed[7][2] :].startswith(b"7")
 
 
@@ -169,10 +168,10 @@ async def test_a_frame_that_does_not_fit_begins_the_next_segment(bench: Bench) -
     assert bench.recovered() == bodies
 
 
-async def test_a_new_slot_is_named_before_its_first_frame_is_done(bench: Bench) -> None:
+async def test_a_new_file_is_named_before_its_first_frame_is_done(bench: Bench) -> None:
     await bench.append(b"one")
     order = [name for name, _ in bench.disk.order("open", "reserve", "sync_dir", "pwritev", "datasync")]
-    filled = ["datasync", "sync_dir", "pwritev", "datasync"]
+    filled = ["sync_dir", "pwritev", "datasync"]
     assert order == ["open", "reserve", *filled, "pwritev", "datasync"]
 
 
@@ -198,48 +197,33 @@ async def test_a_failure_fails_accepts_and_moves_verdicts(bench: Bench, operatio
 
 async def test_the_abandoned_segment_is_never_written_again(bench: Bench) -> None:
     await bench.append(b"before")
-    inode = (bench.directory / "00").stat().st_ino
-    bench.disk.fail("datasync", "*/00")
+    inode = (bench.directory / "1.wal").stat().st_ino
+    bench.disk.fail("datasync", "*/1.wal")
     await bench.append(b"verdict")
-    aside = bench.ring.segments[1].path
-    assert aside.stat().st_ino == inode
-    assert bench.ring.is_spare(aside)
-    before = aside.read_bytes()
+    failed = bench.ring.segments[1].path
+    assert failed.stat().st_ino == inode
+    assert not bench.ring.may_recycle(bench.ring.segments[1])
+    before = failed.read_bytes()
     await bench.append(b"later")
     bench.journal.seal()
     await bench.append(b"last")
-    assert aside.read_bytes() == before
+    assert failed.read_bytes() == before
     assert bench.sealed[0] == 1
     assert bench.recovered() == [b"before", b"verdict", b"later", b"last"]
 
 
-async def test_a_disk_that_refuses_the_other_name_is_remembered(bench: Bench) -> None:
-    await bench.append(b"before")
-    abandoned = bench.directory / "00"
-    bench.disk.fail("datasync", "*/00")
-    bench.disk.fail("link")
-    await bench.append(b"verdict")
-    assert bench.ring.segments[1].path == abandoned
-    before = abandoned.read_bytes()
-    del bench.ring.segments[1]
-    with abandoned.open("rb") as kept:
-        await bench.fill(SLOTS)
-        assert kept.read() == before
-    assert abandoned.read_bytes() != before
-
-
-async def test_a_slot_that_failed_at_its_first_write_is_made_anew(bench: Bench) -> None:
-    bench.disk.fail("datasync", "*/00")
+async def test_a_file_that_fails_at_its_first_write_goes(bench: Bench) -> None:
+    bench.disk.fail("datasync", "*/1.wal")
     await bench.append(b"verdict")
     assert list(bench.ring.segments) == [2]
     assert bench.recovered() == [b"verdict"]
-    assert not (bench.directory / "00").exists()
+    assert not (bench.directory / "1.wal").exists()
 
 
-async def test_a_slot_that_finds_no_room_gives_back_what_it_got(bench: Bench) -> None:
-    bench.disk.fail("reserve", "*/00", code=errno.ENOSPC)
+async def test_a_file_that_finds_no_room_gives_back_what_it_got(bench: Bench) -> None:
+    bench.disk.fail("reserve", "*/1.wal", code=errno.ENOSPC)
     await bench.append(b"verdict")
-    assert not (bench.directory / "00").exists()
+    assert not (bench.directory / "1.wal").exists()
     assert bench.recovered() == [b"verdict"]
 
 
@@ -269,7 +253,7 @@ async def test_a_disk_that_goes_on_failing_is_told_and_recovers(bench: Bench) ->
     verdict = bench.append(b"verdict")
     await bench.journal.quiet()
     assert bench.journal.failing
-    assert f"{bench.directory}/01: No space left" in bench.journal.trouble
+    assert f"{bench.directory}/2.wal: No space left" in bench.journal.trouble
     while not verdict.done():
         bench.clock.advance(1000)
         await asyncio.sleep(0)
@@ -448,17 +432,46 @@ async def test_accepts_are_taken_again_when_segments_have_been_freed(bench: Benc
         del bench.ring.segments[number]
     bench.journal.resume()
     await bench.append(b"accept", Kind.ACCEPT)
-    assert bench.ring.segments[SLOTS + 1].path.name == "00"
+    assert bench.ring.segments[SLOTS + 1].path.name == f"{SLOTS + 1}.wal"
 
 
-async def test_a_slot_that_is_still_read_is_left_to_its_reader(bench: Bench) -> None:
-    await bench.fill(SLOTS)
+async def test_a_recycled_file_gets_the_new_name_first(bench: Bench) -> None:
+    await bench.fill(1)
     segment = bench.ring.segments.pop(1)
-    bench.journal.untouchable.add(segment.path)
-    before = segment.path.read_bytes()
+    inode = segment.path.stat().st_ino
+    assert bench.ring.may_recycle(segment)
+    bench.ring.free.append(segment.path)
+    before = len(bench.disk.order("rename", "sync_dir"))
     await bench.append(b"verdict")
-    assert bench.disk.pread(segment.fd, len(before), 0) == before
-    assert segment.path.read_bytes() != before
+    assert [name for name, _ in bench.disk.order("rename", "sync_dir")][before:] == ["rename", "sync_dir"]
+    assert (bench.directory / "2.wal").stat().st_ino == inode
+    assert not segment.path.exists()
+    assert bench.recovered() == [b"verdict"]
+
+
+async def test_a_file_that_cannot_be_recycled_is_removed(bench: Bench) -> None:
+    await bench.fill(1)
+    path = bench.directory / "ready-1.wal"
+    path.write_bytes(bytes(CAPACITY))
+    bench.ring.free.append(path)
+    bench.disk.fail("rename", "*/2.wal")
+    await bench.append(b"verdict")
+    assert not path.exists()
+    assert bench.recovered()[-1] == b"verdict"
+
+
+def test_files_in_use_failed_or_too_many_are_not_recycled(tmp_path: Path) -> None:
+    ring = Ring(tmp_path, 4, 1)
+    segment = Segment(SegmentHeader(1, 1, 1, 0, 0, 0, 0), ring.path_of(1))
+    ring.add(segment)
+    assert ring.may_recycle(segment)
+    segment.readers = 1
+    assert not ring.may_recycle(segment)
+    segment.readers, segment.failed = 0, True
+    assert not ring.may_recycle(segment)
+    segment.failed = False
+    ring.free = [ring.path_of(number) for number in range(10, 14)]
+    assert not ring.may_recycle(segment)
 
 
 async def test_a_stopped_journal_takes_nothing(bench: Bench) -> None:

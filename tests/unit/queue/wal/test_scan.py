@@ -22,7 +22,9 @@ EPOCH, NUMBER, FIRST = 3, 12, 100
 
 
 def segment(number: int = NUMBER, epoch: int = EPOCH) -> Segment:
-    return Segment(segment_header.SlotHeader(epoch, number, FIRST, 0, 0, 0, 0), Path("journal/00"))
+    return Segment(
+        segment_header.SegmentHeader(epoch, number, FIRST, 0, 0, 0, 0), Path(f"journal/{number}.wal")
+    )
 
 
 def frames(bodies: list[bytes], *, groups: int = 1, epoch: int = EPOCH, number: int = NUMBER) -> list[bytes]:
@@ -147,11 +149,11 @@ def test_an_empty_segment_has_no_frames() -> None:
 # ---------------------------------------------------------------- chains
 
 
-def put(directory: Path, index: int, number: int, previous: int, end: int = 5000) -> None:
+def put(directory: Path, number: int, previous: int, end: int = 5000) -> None:
     block = segment_header.pack(
-        segment_header.SlotHeader(EPOCH, number, number * 10, previous, end if previous else 0, 0, 0)
+        segment_header.SegmentHeader(EPOCH, number, number * 10, previous, end if previous else 0, 0, 0)
     )
-    (directory / segment_header.slot_name(index)).write_bytes(block + bytes(1000))
+    (directory / segment_header.file_name(number)).write_bytes(block + bytes(1000))
 
 
 def chain(directory: Path, first_live: int = 1, must_hold: int = 0) -> list[tuple[int, int]]:
@@ -160,32 +162,36 @@ def chain(directory: Path, first_live: int = 1, must_hold: int = 0) -> list[tupl
 
 
 def test_a_chain_is_followed_back_by_its_headers(tmp_path: Path) -> None:
-    put(tmp_path, 1, 5, 0)
-    put(tmp_path, 0, 6, 5, 5100)
-    put(tmp_path, 3, 7, 6, 5200)
+    put(tmp_path, 5, 0)
+    put(tmp_path, 6, 5, 5100)
+    put(tmp_path, 7, 6, 5200)
     assert chain(tmp_path) == [(5, 5100), (6, 5200), (7, segment_header.HEADER_SIZE)]
 
 
-def test_a_failed_slot_is_skipped(tmp_path: Path) -> None:
-    put(tmp_path, 0, 5, 0)
-    put(tmp_path, 1, 6, 5, 5100)
-    put(tmp_path, 2, 7, 5, 5300)
+def test_a_failed_file_is_skipped(tmp_path: Path) -> None:
+    put(tmp_path, 5, 0)
+    put(tmp_path, 6, 5, 5100)
+    put(tmp_path, 7, 5, 5300)
     assert chain(tmp_path) == [(5, 5300), (7, segment_header.HEADER_SIZE)]
 
 
 def test_segments_that_were_evacuated_are_left_out(tmp_path: Path) -> None:
-    put(tmp_path, 0, 5, 4)
-    put(tmp_path, 1, 6, 5)
+    put(tmp_path, 5, 4)
+    put(tmp_path, 6, 5)
     assert chain(tmp_path, first_live=6) == [(6, segment_header.HEADER_SIZE)]
     assert chain(tmp_path, first_live=7, must_hold=6) == []
 
 
-def test_slots_never_used_torn_or_foreign_are_ignored(tmp_path: Path) -> None:
-    put(tmp_path, 0, 5, 0)
-    (tmp_path / "01").write_bytes(bytes(9000))
-    (tmp_path / "02").write_bytes(segment_header.pack(segment_header.SlotHeader(9, 9, 9, 5, 9, 9, 9))[:30])
-    (tmp_path / "03").write_bytes(b"")
-    (tmp_path / "04.tmp").write_bytes(b"x")
+def test_files_without_their_own_header_are_ignored(tmp_path: Path) -> None:
+    put(tmp_path, 5, 0)
+    (tmp_path / "6.wal").write_bytes(bytes(9000))
+    (tmp_path / "9.wal").write_bytes(
+        segment_header.pack(segment_header.SegmentHeader(9, 9, 9, 5, 9, 9, 9))[:30]
+    )
+    (tmp_path / "7.wal").write_bytes(b"")
+    (tmp_path / "8.wal").write_bytes((tmp_path / "5.wal").read_bytes())
+    (tmp_path / "ready-1.wal").write_bytes((tmp_path / "5.wal").read_bytes())
+    (tmp_path / "6.tmp").write_bytes(b"x")
     (tmp_path / "notes.txt").write_bytes(b"x")
     assert chain(tmp_path, must_hold=5) == [(5, segment_header.HEADER_SIZE)]
 
@@ -197,17 +203,24 @@ def test_a_segment_that_must_exist_and_does_not_is_refused(
     tmp_path: Path, first_live: int, must_hold: int, missing: int
 ) -> None:
     if missing != 5:
-        put(tmp_path, 0, 5, 4)
+        put(tmp_path, 5, 4)
     with pytest.raises(StoreDamaged, match=f"journal segment {missing} is missing"):
         chain(tmp_path, first_live, must_hold)
 
 
-def test_a_slot_of_another_version_is_refused_by_file_and_name(tmp_path: Path) -> None:
-    block = bytearray(segment_header.pack(segment_header.SlotHeader(1, 5, 1, 0, 0, 0, 0)))
+def test_a_journal_of_numbered_slots_is_refused_by_name(tmp_path: Path) -> None:
+    put(tmp_path, 5, 0)
+    (tmp_path / "00").write_bytes(b"")
+    with pytest.raises(StoreDamaged, match=f"{tmp_path}/00 is a journal slot of an earlier format"):
+        chain(tmp_path)
+
+
+def test_a_file_of_another_version_is_refused_by_file_and_name(tmp_path: Path) -> None:
+    block = bytearray(segment_header.pack(segment_header.SegmentHeader(1, 5, 1, 0, 0, 0, 0)))
     block[:8] = b"mqcdseg9"
     block[64:68] = zlib.crc32(block[:64]).to_bytes(4, "little")
-    (tmp_path / "00").write_bytes(block)
-    with pytest.raises(StoreDamaged, match=r"00: journal format 'mqcdseg9'"):
+    (tmp_path / "5.wal").write_bytes(block)
+    with pytest.raises(StoreDamaged, match=r"5\.wal: journal format 'mqcdseg9'"):
         chain(tmp_path)
 
 

@@ -255,8 +255,8 @@ async def test_a_journal_that_tells_of_nothing_is_no_hindrance(rig: Rig) -> None
     state = state_of(rig)
     epoch, number = state.epoch + 1, max(state.first_live, state.last_segment + 1)
     note = frame.pack_header(frame.salt(epoch, number), frame.Kind.NOTE, [], 0, 0, state.sequence, 0, 0)
-    header = segment_header.SlotHeader(epoch, number, state.sequence, 0, 0, 0, 0)
-    (rig.queue / "journal" / "00").write_bytes(segment_header.pack(header) + note)
+    header = segment_header.SegmentHeader(epoch, number, state.sequence, 0, 0, 0, 0)
+    (rig.queue / "journal" / f"{number}.wal").write_bytes(segment_header.pack(header) + note)
     rig.disk.fail("*", "*/events/*.tmp", times=None)
     async with owned_by(rig) as ours:
         assert ours.number > number

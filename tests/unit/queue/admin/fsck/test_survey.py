@@ -197,7 +197,7 @@ async def test_a_missing_segment_and_a_damaged_frame(rig: Rig) -> None:
     await rig.post.send("later@c.example")
     copy = rig.root.with_name("copy")
     shutil.copytree(rig.root, copy)
-    path = copy / "queue" / "journal" / "00"
+    path = copy / "queue" / "journal" / next(iter(rig.shard.ring)).path.name
     data = bytearray(path.read_bytes())
     data[4096 + 60] ^= 1
     path.write_bytes(data)
