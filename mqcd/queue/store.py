@@ -42,6 +42,7 @@ from mqcd.queue.requests.upload import Staged, Staging
 from mqcd.queue.requests.write import Writer
 from mqcd.queue.spool.files import SegmentContent, SpoolContent
 from mqcd.queue.wal.pending import FULL
+from mqcd.queue.wal.segment_states import Event
 from mqcd.queue.wal.segments import JournalEntry
 from mqcd.queue.workers import Workers
 
@@ -155,7 +156,7 @@ class ClusterStore:
         shard.manifest.close()
         for segment in shard.ring:
             # The last reader closes its file.
-            segment.retired = True
+            segment.on(Event.CLOSE)
             if segment.fd >= 0 and not segment.readers:
                 self._disk.close(segment.fd)
         self._disk.close(shard.lock_fd)

@@ -25,6 +25,7 @@ from mqcd.queue.helper import jobs
 from mqcd.queue.helper.leftovers import Leftovers, RemoveLeftovers
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.requests.write import Writer
+from mqcd.queue.wal.segment_states import Event, State
 from mqcd.queue.wal.segments import Segment
 
 log = logging.getLogger(__name__)
@@ -232,17 +233,17 @@ class Checkpointer:
             shard.figures.unreadable += exported.unreadable
             text = "segment %d: %d frames check but cannot be read, and have no event, like %s"
             log.error(text, segment.number, exported.unreadable, exported.trouble)
-        segment.exported = True
+        segment.on(Event.EXPORT)
         self._retainer.exported(segment.end)
 
     async def _export_all(self) -> None:
         for segment in list(self._shard.ring):
-            if segment.sealed and not segment.exported and not segment.retired:
+            if segment.state is State.SEALED:
                 await self._export(segment)
 
     async def evacuate(self, segment: Segment) -> None:
         """Export a sealed segment, unless that is done, and free its slot. Raises OSError, MqcdError."""
-        if not segment.exported:
+        if segment.state is not State.EXPORTED:
             # It was sealed while an older one was evacuated: its events must not go with it.
             await self._export(segment)
         await self._evacuator.run(segment)

@@ -31,6 +31,7 @@ from mqcd.queue.manifest.log import ClusterState, Edit
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import AT_ONCE, slices
 from mqcd.queue.requests.write import Writer
+from mqcd.queue.wal import segment_states
 from mqcd.queue.wal.entry_states import Event, State
 from mqcd.queue.wal.segments import JournalEntry, Segment
 
@@ -232,7 +233,7 @@ class Evacuator:
     def _retire(self, move: _Move, clusters: Sequence[ClusterState]) -> None:
         """Memory follows the commit, in the same turn."""
         shard, segment = self._shard, move.segment
-        segment.retired = True
+        segment.on(segment_states.Event.EVACUATE)
         for area, records in move.records.items():
             shard.accounts.take(area, records, move.octets[area])
         for cluster in clusters:

@@ -37,6 +37,7 @@ from mqcd.queue.spool.silos import Silos
 from mqcd.queue.wal.chain import find_chain, irregular_files, unused_files
 from mqcd.queue.wal.group_commit import Journal
 from mqcd.queue.wal.scan import read_tail
+from mqcd.queue.wal.segment_states import Event
 from mqcd.queue.wal.segments import Ring, Segment
 from mqcd.queue.workers import Workers
 
@@ -131,8 +132,9 @@ def _read_disk(
     opened += chain
     for segment in chain:
         segment.fd = disk.open(segment.path, os.O_RDWR)
-        segment.sealed = True
-        segment.exported = segment.number <= state.exported
+        segment.on(Event.SEAL)
+        if segment.number <= state.exported:
+            segment.on(Event.EXPORT)
     last_at = _find_end(disk, chain[-1], state) if chain else 0
     # By a leap that nobody can foretell: octets of a mail must not check as a frame of ours.
     epoch = max([state.epoch, *(segment.epoch for segment in chain)])

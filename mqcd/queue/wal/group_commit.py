@@ -26,6 +26,7 @@ from mqcd.queue.format import segment_header
 from mqcd.queue.format.frame import HEADER_SIZE, Kind, pack_header
 from mqcd.queue.wal.committer import Committer, Write
 from mqcd.queue.wal.pending import ALL, FULL, HAPPENED, MORE, Append, Placed, fail, refuse
+from mqcd.queue.wal.segment_states import Event
 from mqcd.queue.wal.segments import Ring, Segment
 
 log = logging.getLogger(__name__)
@@ -197,7 +198,7 @@ class Journal:
         return segment
 
     def _sealed(self, segment: Segment) -> None:
-        segment.sealed = True
+        segment.on(Event.SEAL)
         segment.sealed_at = self._clock.monotonic()
         self.on_sealed(segment)
 

@@ -17,6 +17,7 @@ from mqcd.core.model import Area, Recipient
 from mqcd.queue.format import filenames as names
 from mqcd.queue.format import segment_header
 from mqcd.queue.format.frame import Locator, salt
+from mqcd.queue.wal import segment_states
 from mqcd.queue.wal.entry_states import RESTING, TABLE, Event, State
 
 KEPT_BACK = 2
@@ -111,7 +112,6 @@ class Segment:
         "end",
         "entries",
         "epoch",
-        "exported",
         "failed",
         "fd",
         "filled",
@@ -123,11 +123,10 @@ class Segment:
         "number",
         "path",
         "readers",
-        "retired",
         "salt",
-        "sealed",
         "sealed_at",
         "spooled",
+        "state",
         "totals",
     )
 
@@ -152,12 +151,10 @@ class Segment:
         """Octets that its file is known to have had."""
         self.kept = False
         """Whether it was begun in a slot that new work must not begin."""
-        self.sealed = False
+        self.state = segment_states.State.OPEN
         self.sealed_at = 0
-        self.exported = False
         self.spooled: dict[int, None] = {}
         """File numbers under which an evacuation has put contents into the spool, or tried to."""
-        self.retired = False
         self.readers = 0
         """Pins: the file stays open, and is not used again, while there are any."""
         self.entries: dict[int, JournalEntry] = {}
@@ -169,6 +166,18 @@ class Segment:
     def empty(self) -> bool:
         """Whether it never held a durable frame."""
         return self.end == segment_header.HEADER_SIZE
+
+    def on(self, event: segment_states.Event) -> None:
+        """Change the state. Raises IllegalTransition."""
+        following = segment_states.TABLE[event].get(self.state)
+        if following is None:
+            raise IllegalTransition(f"{event.name} of segment {self.number} in state {self.state.name}")
+        self.state = following
+
+    @property
+    def retired(self) -> bool:
+        """Whether nothing is left in it that only it has."""
+        return self.state is segment_states.State.RETIRED
 
     def unpin(self) -> int:
         """Take a pin back. Returns the descriptor of a retired segment without pins, for the caller to close,
@@ -252,7 +261,7 @@ class Ring:
         """The segment to evacuate next, if it is sealed."""
         for segment in self.segments.values():
             if not segment.retired:
-                return segment if segment.sealed else None
+                return segment if segment.state in segment_states.SETTLED else None
         return None
 
     @property

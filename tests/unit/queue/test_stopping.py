@@ -15,6 +15,7 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.disk.within import HUNG_MS
 from mqcd.queue.helper import pipe
+from mqcd.queue.wal.segment_states import Event
 from tests.contract.mail import BODY
 from tests.fakes.observer import RecordingObserver
 from tests.unit.queue.support import Rig
@@ -38,7 +39,7 @@ async def test_a_stop_after_an_internal_error_evacuates_nothing(rig: Rig) -> Non
     with pytest.raises(StoreUnavailable, match="internal error"):
         await rig.post.send("c@example.org")
     [segment] = rig.shard.ring
-    segment.sealed = True
+    segment.on(Event.SEAL)
     with pytest.raises(StoreUnavailable, match="internal error"):
         await rig.store._live.checkpointer.evacuate(segment)
     async with asyncio.timeout(30):
