@@ -169,17 +169,6 @@ def frame_length(data: bytes | memoryview, offset: int) -> int | None:
     return HEADER_SIZE + int(length) if magic == MAGIC else None
 
 
-def claimed_header(data: bytes | memoryview, offset: int) -> Header | None:
-    """What a header at `offset` says, unchecked; None where none begins or of no known kind."""
-    if offset + HEADER_SIZE > len(data):
-        return None
-    magic, length, _, kind, count, ordinal, sequence, synced, at = _HEADER.unpack_from(data, offset)
-    known = _KINDS.get(kind)
-    if magic != MAGIC or known is None:
-        return None
-    return Header(known, length, count, ordinal, sequence, synced, at)
-
-
 def read_header(data: bytes | memoryview, offset: int, salted: int) -> Header | None:
     """The header at `offset` if a whole frame that checks stands there, else None."""
     if offset + HEADER_SIZE > len(data):

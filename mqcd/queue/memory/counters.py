@@ -16,7 +16,7 @@ from mqcd.queue.wal.segments import JournalEntry
 _SLACK = 1000
 
 
-class Tally:
+class AreaCounter:
     """What one area holds."""
 
     __slots__ = ("_counts", "_heap", "octets", "recipients")
@@ -67,40 +67,40 @@ class Accounts:
     """Recipients and octets by area."""
 
     def __init__(self) -> None:
-        self._tallies = {area: Tally() for area in Area}
+        self._areas = {area: AreaCounter() for area in Area}
 
     def add_entry(self, entry: JournalEntry) -> None:
         """An entry is new in its area."""
-        self._tallies[entry.area].add(entry)
+        self._areas[entry.area].add(entry)
 
     def remove_entry(self, area: Area, entry: JournalEntry) -> None:
         """An entry has left `area`."""
-        self._tallies[area].remove(entry)
+        self._areas[area].remove(entry)
 
     def forget(self, entry: JournalEntry) -> None:
         """An entry has gone whom `take` has counted out."""
-        self._tallies[entry.area].forget(entry)
+        self._areas[entry.area].forget(entry)
 
     def add_cluster(self, cluster: ClusterState) -> None:
         """Records lie in a cluster."""
-        tally = self._tallies[cluster.area]
+        tally = self._areas[cluster.area]
         tally.recipients += cluster.left
         tally.octets += cluster.octets
 
     def take(self, area: Area, records: int, octets: int) -> None:
         """So many records have left a cluster, or the journal all at once."""
-        tally = self._tallies[area]
+        tally = self._areas[area]
         tally.recipients -= records
         tally.octets -= octets
 
     def stats(self, clusters: Iterable[ClusterState]) -> dict[Area, AreaStats]:
         """All areas."""
-        oldest = {area: tally.received() for area, tally in self._tallies.items()}
+        oldest = {area: tally.received() for area, tally in self._areas.items()}
         for cluster in clusters:
             known = oldest[cluster.area]
             if cluster.left and (known is None or cluster.received < known):
                 oldest[cluster.area] = cluster.received
         return {
             area: AreaStats(recipients=tally.recipients, octets=tally.octets, oldest=oldest[area])
-            for area, tally in self._tallies.items()
+            for area, tally in self._areas.items()
         }

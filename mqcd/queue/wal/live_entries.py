@@ -91,7 +91,7 @@ class LiveEntries(Fold[_Lines]):
                 except DecodeError:
                     end = raw.offset + len(raw.line)
                     path = segment.path
-                    self.damage.append(Damage(path, number, raw.offset, end, ordinal, EVER, False, 1))
+                    self.damage.append(Damage(path, number, raw.offset, end, ordinal, EVER, 1))
                     continue
                 if lost and self._has_moved(glance, (number, ordinal)):
                     continue
@@ -124,6 +124,4 @@ class LiveEntries(Fold[_Lines]):
             return False
         if (glance.spid, glance.qid) in self.tried:
             return True
-        return any(
-            each.begins and home < (each.segment, each.ordinal) and glance.due <= each.until for each in lost
-        )
+        return any(home < (each.segment, each.ordinal) and glance.due <= each.until for each in lost)

@@ -24,7 +24,6 @@ from mqcd.queue.format.frame import (
     Accepted,
     Header,
     Kind,
-    claimed_header,
     frame_length,
     may_follow,
     read_header,
@@ -57,8 +56,6 @@ class Damage:
     """Homes of this segment below it were made before."""
     until: int
     """All of it was written at this time at the latest, ms."""
-    begins: bool
-    """Whether an attempt may have begun in it."""
     records: int
     """How many it tells of, at most."""
 
@@ -124,26 +121,10 @@ class Walk:
 
     def _note_damage(self, start: int, end: int, following: Header | None) -> None:
         until = following.at if following is not None else EVER
-        begins = following is None or not self._is_harmless(start, end)
         sequence = following.sequence if following is not None else self._segment.must_reach
         records = max(1, sequence - self.sequence)
         segment = self._segment
-        self.damage.append(
-            Damage(segment.path, segment.number, start, end, self.ordinal, until, begins, records)
-        )
-
-    def _is_harmless(self, start: int, end: int) -> bool:
-        """Whether a stretch is one frame whose header is as it should be here, and tells of no attempt."""
-        window = self._window
-        at = window.reach(start, HEADER_SIZE)
-        length = frame_length(window.data, at)
-        if length is None or start + length != end:
-            return False
-        header = claimed_header(window.data, at)
-        if header is None or header.kind is Kind.BEGUN or header.ordinal != self.ordinal:
-            return False
-        # Without entries it names the sequence behind its own; one of an older version took none.
-        return header.sequence in (self.sequence, self.sequence + (not header.entries))
+        self.damage.append(Damage(segment.path, segment.number, start, end, self.ordinal, until, records))
 
     def _next_durable(self, offset: int, limit: int) -> int | None:
         """The next frame that proves what stands at `offset` to have been durable, if there is one."""
@@ -183,7 +164,6 @@ def scan(
                         frame.body_at,
                         header.ordinal,
                         header.at,
-                        header.kind is Kind.BEGUN,
                         max(1, header.entries),
                     )
                 )

@@ -112,7 +112,7 @@ def test_frames_without_entries_that_had_no_sequence_are_read() -> None:
     parts[1] = parts[1][:-1] + b"X"
     bodies, walk = walked(laid(parts, tail=100))
     assert bodies == [b"", b"", b"", b"two"]
-    assert [each.begins for each in walk.damage] == [False]
+    assert len(walk.damage) == 1
 
 
 def test_a_bad_frame_before_a_known_end_is_damage() -> None:
