@@ -33,14 +33,14 @@ class AuthSettings:
 
     enabled: bool = setting(False, "log in to this next hop")
     override: Mechanism | None = setting(
-        None, "how: plain, login, cram_md5 or external; none = the best that is offered, never external"
+        None, "mechanism: plain, login, cram_md5 or external; none = the best that is offered, never external"
     )
-    initrsp: bool = setting(True, "plain and external: show the login together with the AUTH command")
-    cleartext: bool = setting(False, "log in without TLS, too: by any mechanism, where none is offered")
-    username: str = setting("", "name to log in by")
-    password: Secret = setting(Secret(), "its password")
+    initrsp: bool = setting(True, "plain and external: send the login with the AUTH command")
+    cleartext: bool = setting(False, "log in without TLS if the relay offers none, by any mechanism")
+    username: str = setting("", "user name")
+    password: Secret = setting(Secret(), "password")
     passwordfile: pathlib.Path | None = setting(
-        None, "file that holds the password, in the stead of the element's text", "absolute path"
+        None, "file that holds the password, instead of the element's text", "absolute path"
     )
 
 
@@ -49,17 +49,17 @@ class SslSettings:
     """TLS with a relay."""
 
     latent: bool | None = setting(
-        None, "Y: TLS by STARTTLS, where offered; N: the connection begins with it; none = as for all mail"
+        None, "Y: TLS by STARTTLS if offered; N: TLS from the start; none = as for all mail"
     )
     mandatory: bool = setting(False, "send nothing without TLS")
     verify: bool | None = setting(
         None,
-        "Y: send nothing without TLS and a certificate that is good and names the relay; N: take any; "
-        "left out = Y where auth is enabled",
+        "Y: require TLS and a valid certificate that names the relay; N: accept any; "
+        "missing = Y if auth is enabled",
     )
     certfile: pathlib.Path | None = setting(
-        None, "certificate that we show, with its chain (PEM)", "absolute path"
+        None, "this server's certificate, with its chain (PEM)", "absolute path"
     )
     keyfile: pathlib.Path | None = setting(
-        None, "key of that certificate (PEM); none = it stands in certfile", "absolute path"
+        None, "key of that certificate (PEM); none = in certfile", "absolute path"
     )

@@ -42,20 +42,18 @@ class AuditSettings:
 
     audit: pathlib.Path | None = setting(
         None,
-        "audit log: a line for each recipient delivered (deliver), failed for good (report); none = no log",
+        "audit log: a line for each delivered (deliver) or failed (report) recipient; none = no log",
         "absolute path",
     )
     audit_rot: Rotation = setting(
-        Rotation.NEVER, "how often another file is begun: never, hourly, daily, weekly, monthly or yearly"
+        Rotation.NEVER, "how often a new file begins: never, hourly, daily, weekly, monthly or yearly"
     )
-    audit_maxfile: int = setting(0, "octets from which another file is begun, too; 0 = no limit")
+    audit_maxfile: int = setting(0, "octets at which a new file begins as well; 0 = no limit")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class LogSettings:
     """The log on standard error."""
 
-    format: LogFormat = setting(LogFormat.LOGFMT, "shape of a line: logfmt or json")
-    level: LogLevel = setting(
-        LogLevel.INFO, "least grave kind that is written: debug, info, warning or error"
-    )
+    format: LogFormat = setting(LogFormat.LOGFMT, "format of a line: logfmt or json")
+    level: LogLevel = setting(LogLevel.INFO, "lowest level that is logged: debug, info, warning or error")

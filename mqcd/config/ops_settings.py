@@ -19,10 +19,10 @@ class EventsSettings:
     )
     maxage: int = setting(30 * DAY, "age at which an event file is removed; 0 = never", "milliseconds")
     maxsize: int = setting(
-        10 * GIB, "octets of all event files together from which the oldest go; 0 = no limit"
+        10 * GIB, "octets of all event files above which the oldest are removed; 0 = no limit"
     )
     hashkey: pathlib.Path | None = setting(
-        None, "file with the key that addresses are hashed with; none = addresses in clear", "absolute path"
+        None, "file with the key that hashes addresses; none = addresses in clear", "absolute path"
     )
 
 
@@ -31,7 +31,7 @@ class MetricsSettings:
     """How much /metrics tells apart."""
 
     sites: int = setting(
-        50, "destinations that have figures of their own, the busiest; others count together"
+        50, "how many of the busiest destinations have their own figures; others count together"
     )
 
 
@@ -48,8 +48,8 @@ class AdviceSettings:
 class ControlSettings:
     """The socket over which commands reach the running server."""
 
-    path: pathlib.Path = setting(pathlib.Path("%DIRVAR%/control.sock"), "the socket's place", "absolute path")
-    group: str | None = setting(None, "group whose members may use it besides the server's user")
+    path: pathlib.Path = setting(pathlib.Path("%DIRVAR%/control.sock"), "path of the socket", "absolute path")
+    group: str | None = setting(None, "group that may use it besides the server's user")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +59,7 @@ class OpsSettings:
     interface: str = setting("127.0.0.1", "IP address of the HTTP listener")
     port: int = setting(9125, "TCP port of the HTTP listener; 0 = any free one")
     hosts: tuple[str, ...] = setting(
-        (), "names that it answers under, besides addresses, localhost and this server's own"
+        (), "accepted names in Host, besides addresses, localhost and this server's own"
     )
     node: str = setting("%SYSNAME%", "name of this machine in event files and event ids")
     log: LogSettings = LogSettings()

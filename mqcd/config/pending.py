@@ -18,17 +18,17 @@ _CLIENT = "mta/deliver/client"
 _RELAY = "mta/deliver/relays/relay"
 
 _GATES = {
-    "validate_helo": "which HELO names are taken",
-    "validate_sender": "which senders are taken",
-    "validate_recip": "which recipients are taken",
-    "sender_deny": "which senders are taken",
-    "sender_permit": "which senders are taken",
+    "validate_helo": "which HELO names are accepted",
+    "validate_sender": "which senders are accepted",
+    "validate_recip": "which recipients are accepted",
+    "sender_deny": "which senders are accepted",
+    "sender_permit": "which senders are accepted",
     "authtypes": "who may send, and how clients log in",
     "authtypes_ssl": "when clients may log in",
-    "blacklist": "which peers are let in",
-    "greylist": "which peers are let in at once",
+    "blacklist": "which clients may connect",
+    "greylist": "which clients may connect at once",
 }
-_FILTER = "which messages are taken"
+_FILTER = "which messages are accepted"
 
 _PEER_LIMITS = {
     "maxpeerconnections": "how many connections these peers may open",
@@ -43,16 +43,16 @@ NOT_YET_RESTRICTING = {
     f"{_SERVER}/filter@factory": f"{_FILTER} (class= names an aiosmtpd handler)",
     **{f"{_PEERS}/{name}": what for name, what in {**_GATES, "filter": _FILTER, **_PEER_LIMITS}.items()},
     "mta/submit/listeners/listener/ssl": "this listener to TLS",
-    f"{_RELAY}/ssl@tspath": "whose certificates are taken (name them by client/trust, say verify)",
-    f"{_RELAY}/ssl@peercert": "whose certificate is taken (say verify)",
+    f"{_RELAY}/ssl@tspath": "which certificates are accepted (use client/trust and verify)",
+    f"{_RELAY}/ssl@peercert": "which certificate is accepted (use verify)",
 }
 """Settings that restrict and have no effect yet, and what each would restrict: errors."""
 
 _NO_PART = "mqcd has no such part"
-_NOTIFIED = "mqcd starts at once and is notified, it does not poll"
+_NOTIFIED = "mqcd starts at once and does not poll"
 _LATER = "it has no effect yet"
-_OWN_AUDIT = "every line of an audit log has one form, and is written within a second"
-_NO_KEYSTORE = "a relay's certfile and keyfile name a certificate of ours, there are no key stores"
+_OWN_AUDIT = "audit lines have one format and are written within a second"
+_NO_KEYSTORE = "there are no key stores: use a relay's certfile and keyfile"
 
 _LOGGER = ("buffer", "class", "delta", "flush", "level", "tid")
 """Attributes of Mailismus's loggers that say how a line looks and when it is written."""
@@ -86,13 +86,13 @@ NO_EFFECT = {
     f"{_CLIENT}/transcript": _LATER,
     f"{_CLIENT}/delay_close": _NO_PART,
     f"{_CLIENT}/niobuffers": "mqcd sizes its buffers itself",
-    f"{_CLIENT}/nomaxsrvconns": "maxserverconnections always counts",
-    f"{_CLIENT}/anonssl@latent": "hosts found by DNS are spoken to by STARTTLS",
+    f"{_CLIENT}/nomaxsrvconns": "maxserverconnections always applies",
+    f"{_CLIENT}/anonssl@latent": "hosts found by DNS get STARTTLS",
     f"{_CLIENT}/anonssl@cert": _NO_KEYSTORE,
     f"{_CLIENT}/anonssl@certpass": _NO_KEYSTORE,
     f"{_CLIENT}/anonssl@kspath": _NO_KEYSTORE,
-    f"{_CLIENT}/anonssl@tspath": "name the certificates by client/trust",
-    f"{_CLIENT}/anonssl@peercert": "anonssl looks at no certificate",
+    f"{_CLIENT}/anonssl@tspath": "use client/trust",
+    f"{_CLIENT}/anonssl@peercert": "anonssl checks no certificate",
     f"{_RELAY}/ssl@cert": _NO_KEYSTORE,
     f"{_RELAY}/ssl@certpass": _NO_KEYSTORE,
     f"{_RELAY}/ssl@kspath": _NO_KEYSTORE,

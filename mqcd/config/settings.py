@@ -91,7 +91,7 @@ class ApplicationSettings:
 
     announcehost: str = setting("%SYSNAME%", "host name that the server announces itself by")
     user: str | None = setting(
-        None, "system user that root becomes once the ports are bound; none = stay as started"
+        None, "system user that root becomes once the ports are bound; none = no change"
     )
 
 
@@ -102,13 +102,12 @@ class SpoolSettings:
     rootpath: pathlib.Path = setting(
         pathlib.Path("%DIRVAR%/spool"), "directory of the spool's silos", "absolute path"
     )
-    bufsize: int = setting(
-        16 * KIB, "octets that are gathered before they are written to a spool file; 512 to 16M"
-    )
+    bufsize: int = setting(16 * KIB, "write buffer of a spool file, octets; 512 to 16M")
     maxspidcache: int = setting(250_000, "messages whose recipients are counted in memory; 0 = no limit")
     hardlinks: bool = setting(False, "one hard link per recipient instead of counting a message's recipients")
     silofactor: int = setting(
-        5, "a new spool has 2 to this power of directories, one that exists keeps its own; 0 to 8"
+        5,
+        "a new spool has 2 to this power of directories; an existing one keeps its number; 0 to 8",
     )
 
 
@@ -119,7 +118,7 @@ class JournalSettings:
     segmentsize: int = setting(64 * MIB, "octets of one segment; 64K to 1G")
     segments: int = setting(8, "segments in the ring; at least 4")
     inline_max: int = setting(
-        64 * KIB, "octets of content up to which a message lies in the journal, not in the spool"
+        64 * KIB, "octets of content up to which a message is stored in the journal, not in the spool"
     )
     seal_age: int = setting(
         5 * SECOND, "time after its first entry at which a segment is closed", "milliseconds"
@@ -139,36 +138,36 @@ class QueueSettings:
         "absolute path",
     )
     maxclustersize: int = setting(256 * KIB, "octets that a cluster file may hold; 4K to 256M")
-    maxmemoryqueue: int = setting(
-        0, "recipients that one claim may take into memory; 0 = as many as were asked for"
-    )
+    maxmemoryqueue: int = setting(0, "most recipients that one claim loads; 0 = no limit")
     retry_maxtime: int = setting(
-        72 * HOUR, "age at which a failing recipient is given up and reported; at most 365d", "milliseconds"
+        72 * HOUR,
+        "age limit of a failing recipient; then it expires and is reported; at most 365d",
+        "milliseconds",
     )
     retry_maxtime_reports: int = setting(
         24 * HOUR, "the same for reports; never more than retry_maxtime", "milliseconds"
     )
     retry_delays: tuple[int, ...] = setting(
         (15 * MINUTE, 30 * MINUTE, 2 * HOUR, 4 * HOUR),
-        "waits after the first, second, ... failed attempt, the last repeats; each at most 365d",
+        "delays after the first, second, ... failed attempt; the last repeats; each at most 365d",
         "milliseconds",
     )
     retry_granularity: int = setting(
         MINUTE, "deferred recipients due within this span share files; 1s to 365d", "milliseconds"
     )
-    retry_jitter: int = setting(10, "share of its delay by which a retry is spread at random", "percent")
+    retry_jitter: int = setting(10, "largest random addition to a retry delay, as a share of it", "percent")
     deferred_maxignore: int = setting(
         5 * MINUTE,
-        "no effect, new and due mail always take turns; Mailismus: time that due mail may go unread",
+        "no effect: new and due mail always take turns",
         "milliseconds",
     )
     prune_graceperiod: int = setting(
-        7 * DAY, "age from which a spool file that is none of the queue's is removed", "milliseconds"
+        7 * DAY, "age at which foreign files are removed from the spool", "milliseconds"
     )
-    read_only: bool = setting(False, "look only: no mail is accepted, tried or changed")
-    minfree: int = setting(256 * MIB, "free octets on each file system below which the door answers 4xx")
-    mininodes: int = setting(10_000, "free inodes on each file system below which the door answers 4xx")
-    memorybudget: int = setting(64 * MIB, "octets of memory that recipients in flight may take")
+    read_only: bool = setting(False, "show the queue only: no mail is accepted, tried or changed")
+    minfree: int = setting(256 * MIB, "free octets on each file system below which listeners reply 4xx")
+    mininodes: int = setting(10_000, "free inodes on each file system below which listeners reply 4xx")
+    memorybudget: int = setting(64 * MIB, "most octets of memory for recipients in the journal")
     spool: SpoolSettings = SpoolSettings()
     journal: JournalSettings = JournalSettings()
 
@@ -178,10 +177,10 @@ class ServerSettings:
     """How one listener speaks SMTP, and what it lets in."""
 
     relay_clients: tuple[HostPattern, ...] = setting(
-        (), "peers that may send to any domain: host names, addresses, networks; none = nobody"
+        (), "clients that may send to any domain: host names, addresses, networks; none = no client"
     )
     relay_domains: tuple[str, ...] = setting(
-        (), "recipient domains that mail is taken for from anybody, lower case; none = no domain"
+        (), "recipient domains that any client may send to, lower case; none = no domain"
     )
     announcehost: str = setting("", "host name in greeting and Received header; empty = the application's")
     smtpgreet: str = setting("", "text of the 220 greeting after the host name; empty = the server's own")
@@ -192,10 +191,10 @@ class ServerSettings:
     maxmsgsize: int = setting(50 * MIB, "octets of a message, announced as SIZE; 0 = no limit")
     maxrecips: int = setting(1000, "recipients of one message; 0 = no limit")
     maxmessages: int = setting(0, "messages over one connection; 0 = no limit")
-    maxbadreqs: int = setting(
-        2, "bad commands that a connection survives, the next one ends it; 0 = no limit"
+    maxbadreqs: int = setting(2, "bad commands allowed in a connection; the next one ends it; 0 = no limit")
+    timeout: int = setting(
+        2 * MINUTE, "time without input after which a connection is closed", "milliseconds"
     )
-    timeout: int = setting(2 * MINUTE, "time that a peer may be silent before it is cut off", "milliseconds")
     bare_newline: BareNewline = setting(
         BareNewline.NORMALIZE, "LF without CR from a client: normalize (it becomes CRLF) or reject"
     )
@@ -215,7 +214,7 @@ class ListenerSettings:
     name: str = setting("SMTP", "name of the listener in logs, metrics and events")
     interface: str = setting(
         "127.0.0.1",
-        "IP address to bind, 0.0.0.0 = all of IPv4, :: = all of both; left out = loopback, with a warning",
+        "IP address to bind, 0.0.0.0 = all of IPv4, :: = all of both; missing = loopback, with a warning",
     )
     port: int = setting(25, "TCP port; 0 = any free one")
     server: ServerSettings = ServerSettings()
@@ -226,7 +225,7 @@ class SubmitSettings:
     """Mail in."""
 
     suppression: Suppressing = setting(
-        Suppressing.REFUSE, "mail for recipients that advice suppresses: refuse, bounce or off (as any other)"
+        Suppressing.REFUSE, "mail for recipients that advice suppresses: refuse, bounce or off (no effect)"
     )
     listeners: tuple[ListenerSettings, ...] = (ListenerSettings(),)
 
@@ -239,11 +238,12 @@ class ClientSettings:
     maxpipeline: int = setting(25, "commands sent ahead of their replies; 0 or 1 = no pipelining")
     timeout: int = setting(
         MINUTE,
-        "time to wait for a connection; replies have 2 to 10 times as long, as RFC 5321, 4.5.3.2 has it",
+        "time limit for a connection; replies have 2 to 10 times as long (RFC 5321, 4.5.3.2)",
         "milliseconds",
     )
     mindatarate: int = setting(
-        1_000_000, "rate that lengthens the timeout of large messages; bits a second, 0 = never"
+        1_000_000,
+        "assumed rate, bits a second, that extends the timeout for large messages; 0 = no extension",
     )
     ext_chunking: bool = setting(True, "send contents by BDAT where the next hop offers it (RFC 3030)")
     say_helo: bool = setting(False, "greet with HELO and never with EHLO")
@@ -251,12 +251,10 @@ class ClientSettings:
     send_quit: bool = setting(True, "end a connection with QUIT")
     wait_quit: bool = setting(True, "wait for the reply to QUIT")
     fallback_mx_a: bool = setting(False, "when no MX host can be reached, try the domain's own address")
-    anonssl: bool = setting(
-        True, "use TLS, without checking certificates, where the next hop offers STARTTLS"
-    )
+    anonssl: bool = setting(True, "use TLS if the next hop offers STARTTLS, without checking certificates")
     tls_mandatory: bool = setting(False, "with anonssl: send nothing without TLS")
     trust: pathlib.Path | None = setting(
-        None, "certificates that others are checked by (PEM); none = those of the system", "absolute path"
+        None, "trusted certificates (PEM); none = those of the system", "absolute path"
     )
     remotenets: tuple[RemoteNetSettings, ...] = ()
 
@@ -273,7 +271,7 @@ class RelaySettings:
         (), "senders whose mail is sent here, each user@domain or a domain; <> = the null sender"
     )
     sendernets: tuple[Network, ...] = setting(
-        (), "networks from which mail is sent here; with senders, both must fit"
+        (), "client networks whose mail is sent here; with senders, both must match"
     )
     lmtp: bool = setting(False, "speak LMTP with it (RFC 2033), not SMTP")
     auth: AuthSettings = AuthSettings()
@@ -285,7 +283,7 @@ class DnsSettings:
     """Which name servers are asked."""
 
     servers: tuple[HostPort, ...] = setting((), "name servers, ip[:53]; none = those of the operating system")
-    timeout: int = setting(5 * SECOND, "time for one question, all servers together", "milliseconds")
+    timeout: int = setting(5 * SECOND, "time limit for one query, all servers together", "milliseconds")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -294,9 +292,9 @@ class ZoneMatchSettings:
 
     sender: tuple[str, ...] = setting((), "senders, each user@domain or a domain; <> = the null sender")
     domain: tuple[str, ...] = setting((), "recipient domains; *.domain = those below it")
-    listener: tuple[str, ...] = setting((), "names of the listeners that took it")
-    header: tuple[str, ...] = setting((), "header fields that it has, each Name or Name: value")
-    user: tuple[str, ...] = setting((), "users who sent it, by their login")
+    listener: tuple[str, ...] = setting((), "names of the accepting listeners")
+    header: tuple[str, ...] = setting((), "header fields of the message, each Name or Name: value")
+    user: tuple[str, ...] = setting((), "authenticated users")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -305,20 +303,20 @@ class ZoneSettings:
 
     name: str = setting("", "name of the zone in logs, metrics and events; must be given")
     sources: tuple[Source, ...] = setting(
-        (), "own addresses to send from, each ip or ip*weight; none = the system's choice"
+        (), "source addresses, each ip or ip*weight; none = the system's choice"
     )
     helo: str = setting("", "host name in EHLO; empty = the client's announcehost")
     rate: Rate | None = setting(
-        None, "recipients tried in a time, all destinations together; none = no limit"
+        None, "most recipients tried in a time, all destinations together; none = no limit"
     )
     maxserverconnections: int | None = setting(
         None, "connections at once to one destination; none = as for all mail"
     )
     retry_delays: tuple[int, ...] = setting(
-        (), "waits after failed attempts; none = as the queue has them", "milliseconds"
+        (), "delays after failed attempts; none = as in the queue", "milliseconds"
     )
     tls: TlsPolicy | None = setting(
-        None, "TLS with next hops: none, may, encrypt or verify; left out = anonssl"
+        None, "TLS with next hops: none, may, encrypt or verify; missing = anonssl"
     )
     matches: tuple[ZoneMatchSettings, ...] = ()
 
@@ -328,16 +326,16 @@ class DestinationSettings:
     """How some next hops are to be treated."""
 
     match: str = setting("", "recipient domain, or pattern of the names of MX hosts; must be given")
-    rate: Rate | None = setting(None, "recipients tried there in a time, from one zone; none = no limit")
+    rate: Rate | None = setting(None, "most recipients tried there in a time, from one zone; none = no limit")
     maxserverconnections: int | None = setting(
-        None, "connections at once, from one zone; none = as the zone has it"
+        None, "connections at once, from one zone; none = as in the zone"
     )
     retry_delays: tuple[int, ...] = setting(
-        (), "waits after failed attempts; none = as the zone has them", "milliseconds"
+        (), "delays after failed attempts; none = as in the zone", "milliseconds"
     )
-    tls: TlsPolicy | None = setting(None, "TLS: none, may, encrypt or verify; left out = as the zone has it")
+    tls: TlsPolicy | None = setting(None, "TLS: none, may, encrypt or verify; missing = as in the zone")
     probe_interval: int | None = setting(
-        None, "time after which a dead destination is looked at first; none = 1m", "milliseconds"
+        None, "time until the first probe of a dead destination; none = 1m", "milliseconds"
     )
 
 
@@ -346,7 +344,7 @@ class SenderSettings:
     """How fast mail of some senders goes out."""
 
     match: str = setting("", "sender, user@domain or a domain; <> = the null sender; must be given")
-    rate: Rate = setting(Rate(count=1, per=SECOND), "recipients tried in a time; must be given")
+    rate: Rate = setting(Rate(count=1, per=SECOND), "most recipients tried in a time; must be given")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -356,8 +354,8 @@ class DeliverSettings(AuditSettings):
     queuecache: int = setting(2500, "recipients held in the active set at once")
     maxconnections: int = setting(
         2500,
-        "connections at once, fewer where descriptors do not suffice; 500 where only a default relay is set"
-        " and this is left out",
+        "connections at once, fewer if descriptors do not suffice; "
+        "500 if only a default relay is set and this is missing",
     )
     maxserverconnections: int = setting(20, "connections at once to one destination")
     maxmessages: int = setting(100, "messages over one connection; 0 = no limit")
@@ -366,13 +364,13 @@ class DeliverSettings(AuditSettings):
     )
     maxidletime: int = setting(
         2 * SECOND,
-        "time that a connection is kept for the next message; 0 = closed at once",
+        "time that an idle connection is kept for the next message; 0 = closed at once",
         "milliseconds",
     )
     maxrecips: int = setting(50, "recipients in one transaction; 0 = no limit")
     smtpport: int = setting(25, "TCP port of hosts found by DNS")
     local_mx: bool = setting(
-        False, "mail may go to addresses of this machine, and to loopback and link-local ones, that DNS names"
+        False, "deliver to addresses of this machine, and to loopback and link-local ones, that DNS names"
     )
     watchdog: int = setting(
         6 * HOUR, "time without progress after which mail counts as stuck; 0 = never", "milliseconds"
@@ -390,16 +388,16 @@ class ReportSettings(AuditSettings):
     """Mail back: delivery status notifications."""
 
     generate_ndr: bool = setting(
-        True, "report bounces, and success and delay where asked for; N = nobody is told of anything"
+        True, "send reports on bounces, and on success and delay if asked for; N = no reports"
     )
     ndr_recip_redirect: str | None = setting(
-        None, "address that gets the reports in the sender's stead; . = nobody; none = the sender"
+        None, "address that gets the reports instead of the sender; . = no address; none = the sender"
     )
     ndr_recips_additional: tuple[str, ...] = setting((), "addresses that get each report as well")
     announcemta: str = setting("", "host name in the report; empty = the application's")
     ndr_from: str = setting(
         "",
-        "From of the report; empty = postmaster@ and the application's name less its first label",
+        "From of the report; empty = postmaster@ and the application's name without its first label",
     )
     ndr_subject: str = setting("Delivery Failure Report", "Subject of the report")
     ndr_textpart: str = setting(
@@ -407,15 +405,15 @@ class ReportSettings(AuditSettings):
     )
     delay_warning: int = setting(
         4 * HOUR,
-        "age at which senders who asked for it are told that their mail waits; 0 = never",
+        "age at which senders get a delay report if they asked for it; 0 = never",
         "milliseconds",
     )
-    warn_all: bool = setting(False, "tell also those who did not say what they want to hear of")
+    warn_all: bool = setting(False, "also send it to senders that did not say which reports they want")
     attachmsg: int = setting(4 * KIB, "octets of the failed message that the report includes; 0 = none")
     attachmsg_full: int = setting(
-        256 * KIB, "the same for senders who asked for all of it (RET=FULL); 0 = as for others"
+        256 * KIB, "the same for senders that asked for the whole message (RET=FULL); 0 = as for others"
     )
-    queuecache: int = setting(100, "bounces read at a time, and reports made at once")
+    queuecache: int = setting(100, "bounces read at a time, and reports made at a time")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
