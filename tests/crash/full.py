@@ -178,7 +178,7 @@ def table(rows: dict[str, _Row], mutants: dict[str, Caught | None]) -> str:
     for name, row in rows.items():
         numbers = row.changes, row.lives, row.points, len(row.keys), row.deviations[1], row.deviations[2]
         lines.append(" | ".join((f"| {name}", *(f"{number:,}" for number in numbers))) + " |")
-    lines += ["", "| sync | told by the story | what a crash does without it |", "|---|---|---|"]
+    lines += ["", "| sync | story | what a crash does without it |", "|---|---|---|"]
     for site in sites():
         caught = mutants.get(site)
         if site in ARGUED:

@@ -32,9 +32,9 @@ _CODES = {
 }
 
 
-def table(head: str) -> list[list[str]]:
-    """The rows of the table whose first line is `head`, cells without their back quotes."""
-    lines = TEXT.split(f"{head}\n", 1)[1].splitlines()
+def table(head: str, section: str = "") -> list[list[str]]:
+    """The rows of the section's first table whose first line is `head`, cells without their back quotes."""
+    lines = TEXT.split(f"\n## {section}", 1)[1].split(f"{head}\n", 1)[1].splitlines()
     rows = []
     for line in lines[1:]:
         if not line.startswith("|"):
@@ -74,7 +74,7 @@ def test_kinds_and_marks_are_as_written() -> None:
 
 
 def test_record_fields_are_in_the_order_written() -> None:
-    names = [row[0] for row in table("ended by a line feed.\n\n| field | holds |")]
+    names = [row[0] for row in table("| field | holds |", "Record line")]
     given = recipient(qid=7, zone="Z", listener="L", client="C", user="U", tls="T", code=450)
     values = {
         "spid": f"{SPID:016X}",
@@ -120,8 +120,9 @@ def test_note_fields_are_in_the_order_written() -> None:
 
 
 def test_manifest_fields_are_as_written() -> None:
-    head = "A field that is left out is not changed.\n\n| field | holds |"
-    assert [row[0] for row in table(head)] == [field.name for field in fields(Edit)]
+    assert [row[0] for row in table("| field | holds |", "MANIFEST")] == [
+        field.name for field in fields(Edit)
+    ]
     assert [row[0] for row in table("| cluster | holds |")] == [field.name for field in fields(ClusterState)]
     assert f'"format":{manifest.FORMAT}' in TEXT
 
