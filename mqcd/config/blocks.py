@@ -1,9 +1,16 @@
-"""What tables of a configuration file's shape are made of: rows, blocks, and lists of blocks."""
+"""The shape of a configuration file: rows, blocks and lists of blocks, derived from the settings classes.
+
+A field of a settings class that is made by `setting` is a row, one by `block` a block, one by `many` a
+list of blocks. In the file the rows of a class come first, then those that it inherits, then its blocks.
+"""
 
 import dataclasses
-from typing import Any
+from itertools import groupby
+from typing import Any, TypeVar
 
 from mqcd.config.fields import Kind
+
+Value = TypeVar("Value")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,10 +60,72 @@ class Many:
 Entry = Row | Block | Many
 
 
-def row(name: str, kind: Kind[Any], attribute: str = "", *, required: bool = False) -> Row:
-    """A row; without `attribute` the field is named as the element or XML attribute is."""
-    field = attribute or name.rpartition("@")[2]
-    return Row(name=name, kind=kind, attribute=field, required=required)
+def setting(default: Value, gloss: str, kind: Kind[Any], *, at: str = "", required: bool = False) -> Value:
+    """A dataclass field for one value.
+
+    `gloss` says in a phrase what it means, `at` where it stands (see `Row.name`) if not in an element of the
+    field's name.
+    """
+    metadata = {"gloss": gloss, "kind": kind, "at": at, "required": required}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def block(default: Value, *, within: str = "") -> Value:
+    """A dataclass field for a block of its name; `within` is an element that only groups blocks."""
+    return dataclasses.field(default=default, metadata={"within": within})
+
+
+def many(
+    item: type[Value], name: str, *, at: str | None = None, default: tuple[Value, ...] = ()
+) -> tuple[Value, ...]:
+    """A dataclass field for blocks called `name`, in an element `at` (None: of the field's name)."""
+    return dataclasses.field(default=default, metadata={"item": item, "name": name, "at": at})
+
+
+def shape(fills: type[Any], name: str, attribute: str = "") -> Block:
+    """The block that fills a settings class."""
+    fields = dataclasses.fields(fills)
+    inherited = {field.name for base in fills.__mro__[1:-1] for field in dataclasses.fields(base)}
+    rows = [field for field in fields if "kind" in field.metadata]
+    rows.sort(key=lambda field: field.name in inherited)
+    groups = groupby(
+        (field for field in fields if "kind" not in field.metadata),
+        key=lambda field: str(field.metadata.get("within", "")),
+    )
+    entries: list[Entry] = [_row(field) for field in rows]
+    for within, members in groups:
+        blocks = tuple(_block(field) for field in members)
+        entries += [Block(name=within, fills=None, entries=blocks)] if within else blocks
+    return Block(name=name, fills=fills, attribute=attribute, entries=tuple(entries))
+
+
+def _row(field: "dataclasses.Field[Any]") -> Row:
+    metadata = field.metadata
+    name = metadata["at"] or field.name
+    return Row(name=name, kind=metadata["kind"], attribute=field.name, required=metadata["required"])
+
+
+def _block(field: "dataclasses.Field[Any]") -> Block | Many:
+    metadata = field.metadata
+    if "item" not in metadata:
+        return shape(type(field.default), field.name, field.name)
+    name = field.name if metadata["at"] is None else metadata["at"]
+    return Many(name=name, attribute=field.name, item=shape(metadata["item"], metadata["name"]))
+
+
+def gloss_of(fills: type[Any], attribute: str) -> str:
+    """What one field of a settings class means; "" for a field that holds a block."""
+    return str(_field(fills, attribute).metadata.get("gloss", ""))
+
+
+def default_of(fills: type[Any], attribute: str) -> Any:
+    """The default of one field of a settings class, tokens not yet replaced."""
+    return _field(fills, attribute).default
+
+
+def _field(fills: type[Any], attribute: str) -> "dataclasses.Field[Any]":
+    [found] = [field for field in dataclasses.fields(fills) if field.name == attribute]
+    return found
 
 
 def join(path: str, name: str) -> str:

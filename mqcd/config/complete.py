@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 
 from mqcd.config.faults import Faults
-from mqcd.config.login import Mechanism
 from mqcd.config.settings import (
     DeliverSettings,
     ListenerSettings,
+    Mechanism,
     QueueSettings,
     RelaySettings,
     ReportSettings,

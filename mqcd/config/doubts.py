@@ -9,8 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Collection, Iterable, Iterator
 
-from mqcd.config.remotenets import Network
-from mqcd.config.settings import HostPattern, ServerSettings, Settings
+from mqcd.config.settings import HostPattern, Network, ServerSettings, Settings
 
 Remarks = Iterator[tuple[str, str]]
 

@@ -14,8 +14,8 @@ import pathlib
 import re
 from typing import Generic, TypeVar
 
-from mqcd.config.settings import Rate
 from mqcd.config.units import DAY, GIB, HOUR, KIB, MIB, MINUTE, SECOND, YEAR
+from mqcd.config.values import Rate
 from mqcd.core.errors import ConfigError
 
 Value = TypeVar("Value")
@@ -417,3 +417,7 @@ class Listed(Kind[tuple[Value, ...]]):
     def show(self, value: tuple[Value, ...]) -> str:
         blank = "" if self.separator == "," else " "
         return f"{blank}{self.separator} ".join(self.kind.show(item) for item in value) or NONE
+
+
+YES_NO = Boolean()
+PORT = Count(most=65535)

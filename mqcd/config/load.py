@@ -17,10 +17,9 @@ from mqcd.config.complete import complete, contradictions, oddities
 from mqcd.config.document import BadDocument, Node, parse_document
 from mqcd.config.doubts import doubts, other_defaults
 from mqcd.config.faults import Faults
-from mqcd.config.login import Secret
 from mqcd.config.problems import BadConfiguration, Remark
 from mqcd.config.reader import At, Reader, TooManyErrors
-from mqcd.config.settings import Settings
+from mqcd.config.settings import Secret, Settings
 from mqcd.config.tokens import Tokens
 
 MAX_OCTETS = 4 * 1024 * 1024

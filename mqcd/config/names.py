@@ -10,9 +10,7 @@ import re
 from typing import TypeVar
 
 from mqcd.config.fields import BadValue, Kind
-from mqcd.config.login import Secret
-from mqcd.config.remotenets import Network
-from mqcd.config.settings import HostPattern, HostPort, Source
+from mqcd.config.values import HostPattern, HostPort, Network, Secret, Source
 from mqcd.core.address import normal_domain
 
 Value = TypeVar("Value")

@@ -7,8 +7,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from mqcd.config.blocks import Block, Many, Row, join
-from mqcd.config.glossed import default_of, gloss_of
+from mqcd.config.blocks import Block, Many, Row, default_of, gloss_of, join
 from mqcd.config.schema import ROOT
 
 

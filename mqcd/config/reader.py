@@ -11,10 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mqcd.config import pending
-from mqcd.config.blocks import Block, Many, Row, join
+from mqcd.config.blocks import Block, Many, Row, default_of, join
 from mqcd.config.document import Node
 from mqcd.config.fields import NONE, BadValue
-from mqcd.config.glossed import default_of
 from mqcd.config.places import PLACES, Place
 from mqcd.config.problems import MOST, Remark
 from mqcd.config.schema import ROOT

@@ -8,8 +8,7 @@ import html
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mqcd.config.blocks import Block, Many, Row
-from mqcd.config.glossed import default_of, gloss_of
+from mqcd.config.blocks import Block, Many, Row, default_of, gloss_of
 from mqcd.config.schema import ROOT
 from mqcd.config.settings import Settings
 

@@ -15,8 +15,7 @@ from itertools import islice
 from urllib.parse import urlencode
 
 from mqcd.config.advice import Advice, SuppressionList, read_advice
-from mqcd.config.ops_settings import OpsSettings
-from mqcd.config.settings import Settings
+from mqcd.config.settings import OpsSettings, Settings
 from mqcd.core.address import check_address, domain_of, normal_domain
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Recipient

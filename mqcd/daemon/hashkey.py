@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mqcd.config.ops_settings import EventsSettings
+from mqcd.config.settings import EventsSettings
 from mqcd.core.errors import ConfigError
 from mqcd.daemon.places import HASHKEY, place_of
 from mqcd.eventlog.pseudonyms import MIN_KEY

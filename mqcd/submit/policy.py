@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from mqcd.config.remotenets import Network
-from mqcd.config.settings import HostPattern, ServerSettings
+from mqcd.config.settings import HostPattern, Network, ServerSettings
 from mqcd.core.address import domain_of, normal_domain, split_address
 from mqcd.core.reply import Refused, Reply
 

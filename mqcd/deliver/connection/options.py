@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from mqcd.config.remotenets import RemoteNetSettings
-from mqcd.config.settings import ClientSettings
+from mqcd.config.settings import ClientSettings, RemoteNetSettings
 from mqcd.deliver.routing.policy import Hop, tls_of
 from mqcd.deliver.routing.routing import within
 from mqcd.deliver.smtp.exchange import Options

@@ -19,13 +19,14 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from mqcd.config.advice import Shaping
-from mqcd.config.login import AuthSettings, SslSettings
 from mqcd.config.settings import (
+    AuthSettings,
     ClientSettings,
     DeliverSettings,
     DestinationSettings,
     Rate,
     Source,
+    SslSettings,
     TlsPolicy,
     ZoneMatchSettings,
     ZoneSettings,

@@ -19,9 +19,7 @@ from enum import Enum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
 from random import Random
 
-from mqcd.config.login import AuthSettings, SslSettings
-from mqcd.config.remotenets import Network
-from mqcd.config.settings import RelaySettings
+from mqcd.config.settings import AuthSettings, Network, RelaySettings, SslSettings
 from mqcd.core.address import literal_ip, sent_by
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Envelope

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from mqcd.config.logs import AuditSettings
+from mqcd.config.settings import AuditSettings
 from mqcd.core.model import Bounced, Delivered, Expired, Recipient
 from mqcd.core.null_observer import NullObserver
 from mqcd.core.spid import format_spid

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 
-from mqcd.config.logs import Rotation
+from mqcd.config.settings import Rotation
 from mqcd.config.units import HOUR
 
 _TOKEN = re.compile("%(?:DT|[YMD])%")

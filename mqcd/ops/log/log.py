@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
-from mqcd.config.logs import LogFormat, LogLevel, LogSettings
+from mqcd.config.settings import LogFormat, LogLevel, LogSettings
 from mqcd.core.events import format_time
 from mqcd.core.ports import Clock
 from mqcd.ops.log.lines import Fields, Render, as_json, logfmt

@@ -25,7 +25,6 @@ from mqcd.config.fields import (
     Size,
     Text,
 )
-from mqcd.config.logs import LogFormat
 from mqcd.config.names import (
     DOMAIN_PATTERN,
     HEADER,
@@ -42,7 +41,7 @@ from mqcd.config.names import (
     Peers,
     SourceKind,
 )
-from mqcd.config.settings import HostPort, Rate, Source
+from mqcd.config.settings import HostPort, LogFormat, Rate, Source
 from mqcd.config.units import DAY, HOUR, KIB, MINUTE, SECOND
 
 NUMBERS = st.integers(0, LARGEST)

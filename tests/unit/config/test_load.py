@@ -8,19 +8,22 @@ from typing import Any
 import pytest
 
 from mqcd.config.load import MAX_OCTETS, defaults, load
-from mqcd.config.login import AuthSettings, Secret, SslSettings
-from mqcd.config.logs import LogFormat, LogLevel
 from mqcd.config.places import PLACES, Place
 from mqcd.config.problems import BadConfiguration
-from mqcd.config.remotenets import RemoteNetSettings
 from mqcd.config.settings import (
+    AuthSettings,
     DestinationSettings,
     HostPort,
     ListenerSettings,
+    LogFormat,
+    LogLevel,
     RelaySettings,
+    RemoteNetSettings,
+    Secret,
     ServerSettings,
     Settings,
     Source,
+    SslSettings,
     ZoneMatchSettings,
     ZoneSettings,
 )

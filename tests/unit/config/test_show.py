@@ -8,13 +8,13 @@ import pytest
 
 from mqcd.config.load import defaults, load
 from mqcd.config.places import PLACES, Place
-from mqcd.config.remotenets import RemoteNetSettings
 from mqcd.config.settings import (
     ClientSettings,
     DestinationSettings,
     HostPort,
     ListenerSettings,
     RelaySettings,
+    RemoteNetSettings,
     ServerSettings,
     Settings,
     Source,

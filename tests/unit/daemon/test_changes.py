@@ -3,10 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from mqcd.config.ops_settings import EventsSettings
 from mqcd.config.settings import (
     DeliverSettings,
     DestinationSettings,
+    EventsSettings,
     HostPort,
     ListenerSettings,
     QueueSettings,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.cli.main import main
-from mqcd.config.ops_settings import EventsSettings
+from mqcd.config.settings import EventsSettings
 from mqcd.core.errors import ConfigError
 from mqcd.daemon.hashkey import hash_key
 

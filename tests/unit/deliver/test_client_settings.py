@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
-from mqcd.config.login import AuthSettings, Mechanism, Secret, SslSettings
-from mqcd.config.remotenets import RemoteNetSettings
 from mqcd.config.settings import (
+    AuthSettings,
     ClientSettings,
     DeliverSettings,
     DestinationSettings,
     HostPort,
+    Mechanism,
     RelaySettings,
+    RemoteNetSettings,
+    Secret,
+    SslSettings,
     TlsPolicy,
     ZoneMatchSettings,
     ZoneSettings,

@@ -11,9 +11,16 @@ from typing import Any
 
 import pytest
 
-from mqcd.config.login import AuthSettings, Mechanism, Secret, SslSettings
-from mqcd.config.remotenets import RemoteNetSettings
-from mqcd.config.settings import DeliverSettings, DestinationSettings, TlsPolicy
+from mqcd.config.settings import (
+    AuthSettings,
+    DeliverSettings,
+    DestinationSettings,
+    Mechanism,
+    RemoteNetSettings,
+    Secret,
+    SslSettings,
+    TlsPolicy,
+)
 from mqcd.core.errors import ConnectFailed, LocalShortage, TlsFilesUnusable
 from mqcd.core.events import Verb
 from mqcd.core.model import Deferred

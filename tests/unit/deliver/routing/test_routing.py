@@ -6,8 +6,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from mqcd.config.login import SslSettings
-from mqcd.config.settings import HostPort, RelaySettings
+from mqcd.config.settings import HostPort, RelaySettings, SslSettings
 from mqcd.core.model import Envelope
 from mqcd.core.ports import MxHost
 from mqcd.deliver.routing import routing

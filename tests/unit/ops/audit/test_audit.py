@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.config.logs import AuditSettings, Rotation
+from mqcd.config.settings import AuditSettings, Rotation
 from mqcd.core.model import Area, Delivered, Recipient
 from mqcd.core.ports import Observer
 from mqcd.core.reply import Reply

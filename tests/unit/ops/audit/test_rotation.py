@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcd.config.logs import Rotation
+from mqcd.config.settings import Rotation
 from mqcd.ops.audit.rotation import Names, last_number, numbered
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.config.logs import LogFormat, LogLevel, LogSettings
+from mqcd.config.settings import LogFormat, LogLevel, LogSettings
 from mqcd.ops.log.lines import Fields
 from mqcd.ops.log.log import AT_ONCE, FLUSH_MS, MAX_WAITING, Log
 from tests.fakes.clock import FakeClock

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from mqcd.config.logs import LogFormat, LogLevel, LogSettings
+from mqcd.config.settings import LogFormat, LogLevel, LogSettings
 from mqcd.core.model import Deferred, Envelope, Recipient
 from mqcd.core.ports import Observer, Refusal
 from mqcd.core.reply import Reply

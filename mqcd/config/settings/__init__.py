@@ -1,0 +1,120 @@
+"""The settings of one server: frozen values, each declared in one place.
+
+A field says all there is to know of a setting: its default, what it means, its kind with its bounds, and
+where it stands in the file. Loading, showing, the shipped file and the documents are derived from that
+(`config.schema`). A new setting is one field here, and a line of docs/configuration.md.
+
+Units throughout: durations in integer milliseconds, sizes in integer octets, shares in integer percent,
+paths absolute; 0 means "no limit" where the field says so. `%TOKEN%` stands only in defaults that depend
+on the machine (paths, host names): the loader replaces each, and fills in what one block takes from
+another (announced names, the reports' sender, the number of connections).
+"""
+
+# `setting`, `block` and `many` are field specifiers: they are meant to be called in the class body.
+# ruff: noqa: RUF009
+import dataclasses
+
+from mqcd.config.blocks import block, setting
+from mqcd.config.fields import Optional
+from mqcd.config.names import HOST_NAME, USER
+from mqcd.config.settings.client import AuthSettings, ClientSettings, RemoteNetSettings, SslSettings
+from mqcd.config.settings.deliver import (
+    DeliverSettings,
+    DestinationSettings,
+    DnsSettings,
+    RelaySettings,
+    SenderSettings,
+    ZoneMatchSettings,
+    ZoneSettings,
+)
+from mqcd.config.settings.logs import AuditSettings, LogSettings
+from mqcd.config.settings.ops import (
+    AdviceSettings,
+    ControlSettings,
+    EventsSettings,
+    MetricsSettings,
+    OpsSettings,
+)
+from mqcd.config.settings.queue import JournalSettings, QueueSettings, SpoolSettings
+from mqcd.config.settings.report import ReportSettings
+from mqcd.config.settings.submit import ListenerSettings, ServerSettings, SubmitSettings
+from mqcd.config.values import (
+    BareNewline,
+    HostPattern,
+    HostPort,
+    LogFormat,
+    LogLevel,
+    Mechanism,
+    Network,
+    Rate,
+    Rotation,
+    Secret,
+    Source,
+    Suppressing,
+    TlsPolicy,
+)
+
+__all__ = [
+    "AdviceSettings",
+    "ApplicationSettings",
+    "AuditSettings",
+    "AuthSettings",
+    "BareNewline",
+    "ClientSettings",
+    "ControlSettings",
+    "DeliverSettings",
+    "DestinationSettings",
+    "DnsSettings",
+    "EventsSettings",
+    "HostPattern",
+    "HostPort",
+    "JournalSettings",
+    "ListenerSettings",
+    "LogFormat",
+    "LogLevel",
+    "LogSettings",
+    "Mechanism",
+    "MetricsSettings",
+    "Network",
+    "OpsSettings",
+    "QueueSettings",
+    "Rate",
+    "RelaySettings",
+    "RemoteNetSettings",
+    "ReportSettings",
+    "Rotation",
+    "Secret",
+    "SenderSettings",
+    "ServerSettings",
+    "Settings",
+    "Source",
+    "SpoolSettings",
+    "SslSettings",
+    "SubmitSettings",
+    "Suppressing",
+    "TlsPolicy",
+    "ZoneMatchSettings",
+    "ZoneSettings",
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ApplicationSettings:
+    """What the whole server goes by."""
+
+    announcehost: str = setting("%SYSNAME%", "host name that the server announces itself by", HOST_NAME)
+    user: str | None = setting(
+        None, "system user that root becomes once the ports are bound; none = no change", Optional(USER)
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Everything that a configuration file says, defaults filled in."""
+
+    application: ApplicationSettings = block(ApplicationSettings())
+    queue: QueueSettings = block(QueueSettings(), within="mta")
+    submit: SubmitSettings = block(SubmitSettings(), within="mta")
+    deliver: DeliverSettings = block(DeliverSettings(), within="mta")
+    report: ReportSettings = block(ReportSettings(), within="mta")
+    ops: OpsSettings = block(OpsSettings())

@@ -1,0 +1,141 @@
+"""The settings of SMTP to a next hop: the client, its exceptions for networks, login and TLS."""
+
+# `setting`, `block` and `many` are field specifiers: they are meant to be called in the class body.
+# ruff: noqa: RUF009
+import dataclasses
+import pathlib
+
+from mqcd.config.blocks import many, setting
+from mqcd.config.fields import YES_NO, Choice, Count, Duration, FilePath, Line, Listed, Optional
+from mqcd.config.names import HOST_NAME, NetworkKind, SecretKind
+from mqcd.config.units import MINUTE
+from mqcd.config.values import Mechanism, Network, Secret
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class AuthSettings:
+    """Who we are to a next hop (SMTP AUTH)."""
+
+    enabled: bool = setting(False, "log in to this next hop", YES_NO, at="@enabled")
+    override: Mechanism | None = setting(
+        None,
+        "mechanism: plain, login, cram_md5 or external; none = the best that is offered, never external",
+        Optional(Choice(Mechanism)),
+        at="@override",
+    )
+    initrsp: bool = setting(
+        True, "plain and external: send the login with the AUTH command", YES_NO, at="@initrsp"
+    )
+    cleartext: bool = setting(
+        False, "log in without TLS if the relay offers none, by any mechanism", YES_NO, at="@cleartext"
+    )
+    username: str = setting("", "user name", Line())
+    password: Secret = setting(Secret(), "password", SecretKind())
+    passwordfile: pathlib.Path | None = setting(
+        None,
+        "file that holds the password, instead of the element's text",
+        Optional(FilePath()),
+        at="password@file",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class SslSettings:
+    """TLS with a relay."""
+
+    latent: bool | None = setting(
+        None,
+        "Y: TLS by STARTTLS if offered; N: TLS from the start; none = as for all mail",
+        Optional(YES_NO),
+        at="@latent",
+    )
+    mandatory: bool = setting(False, "send nothing without TLS", YES_NO, at="@mandatory")
+    verify: bool | None = setting(
+        None,
+        "Y: require TLS and a valid certificate that names the relay; N: accept any; "
+        "missing = Y if auth is enabled",
+        Optional(YES_NO),
+        at="@verify",
+    )
+    certfile: pathlib.Path | None = setting(
+        None, "this server's certificate, with its chain (PEM)", Optional(FilePath()), at="@certfile"
+    )
+    keyfile: pathlib.Path | None = setting(
+        None, "key of that certificate (PEM); none = in certfile", Optional(FilePath()), at="@keyfile"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class RemoteNetSettings:
+    """How mqcd speaks to the next hops of some networks; what is left out is as for all."""
+
+    ip: tuple[Network, ...] = setting(
+        (),
+        "addresses and networks of the next hops; must be given",
+        Listed(NetworkKind()),
+        at="@ip",
+        required=True,
+    )
+    announcehost: str = setting("", "host name in EHLO", HOST_NAME)
+    maxpipeline: int | None = setting(
+        None, "commands sent ahead of their replies; 0 or 1 = no pipelining", Optional(Count())
+    )
+    timeout: int | None = setting(
+        None, "time limit for a connection, as in the client's", Optional(Duration(least=1))
+    )
+    mindatarate: int | None = setting(
+        None, "assumed rate that extends the timeout, as in the client's", Optional(Count())
+    )
+    ext_chunking: bool | None = setting(
+        None, "send contents by BDAT where it is offered", Optional(YES_NO), at="extCHUNKING"
+    )
+    say_helo: bool | None = setting(
+        None, "greet with HELO and never with EHLO", Optional(YES_NO), at="sayHELO"
+    )
+    fallback_helo: bool | None = setting(
+        None, "try HELO when EHLO is refused", Optional(YES_NO), at="fallbackHELO"
+    )
+    send_quit: bool | None = setting(None, "end a connection with QUIT", Optional(YES_NO), at="sendQUIT")
+    wait_quit: bool | None = setting(None, "wait for the reply to QUIT", Optional(YES_NO), at="waitQUIT")
+    anonssl: bool | None = setting(None, "use TLS where it is offered", Optional(YES_NO))
+    tls_mandatory: bool | None = setting(
+        None, "with anonssl: send nothing without TLS", Optional(YES_NO), at="anonssl@mandatory"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ClientSettings:
+    """How mqcd speaks SMTP to the next hop."""
+
+    announcehost: str = setting("", "host name in EHLO; empty = the application's", HOST_NAME)
+    maxpipeline: int = setting(25, "commands sent ahead of their replies; 0 or 1 = no pipelining", Count())
+    timeout: int = setting(
+        MINUTE,
+        "time limit for a connection; replies have 2 to 10 times as long (RFC 5321, 4.5.3.2)",
+        Duration(least=1),
+    )
+    mindatarate: int = setting(
+        1_000_000,
+        "assumed rate, bits a second, that extends the timeout for large messages; 0 = no extension",
+        Count(),
+    )
+    ext_chunking: bool = setting(
+        True, "send contents by BDAT where the next hop offers it (RFC 3030)", YES_NO, at="extCHUNKING"
+    )
+    say_helo: bool = setting(False, "greet with HELO and never with EHLO", YES_NO, at="sayHELO")
+    fallback_helo: bool = setting(False, "try HELO when EHLO is refused", YES_NO, at="fallbackHELO")
+    send_quit: bool = setting(True, "end a connection with QUIT", YES_NO, at="sendQUIT")
+    wait_quit: bool = setting(True, "wait for the reply to QUIT", YES_NO, at="waitQUIT")
+    fallback_mx_a: bool = setting(
+        False, "when no MX host can be reached, try the domain's own address", YES_NO, at="fallbackMX_A"
+    )
+    anonssl: bool = setting(
+        True, "use TLS if the next hop offers STARTTLS, without checking certificates", YES_NO
+    )
+    tls_mandatory: bool = setting(
+        False, "with anonssl: send nothing without TLS", YES_NO, at="anonssl@mandatory"
+    )
+    trust: pathlib.Path | None = setting(
+        None, "trusted certificates (PEM); none = those of the system", Optional(FilePath()), at="trust@file"
+    )
+    remotenets: tuple[RemoteNetSettings, ...] = many(RemoteNetSettings, "remotenet")

@@ -1,0 +1,45 @@
+"""The settings of what is written as lines: the log, and the audit logs of mail out and reports."""
+
+# `setting`, `block` and `many` are field specifiers: they are meant to be called in the class body.
+# ruff: noqa: RUF009
+import dataclasses
+import pathlib
+
+from mqcd.config.blocks import setting
+from mqcd.config.fields import Choice, FilePath, Optional, Size
+from mqcd.config.values import LogFormat, LogLevel, Rotation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class AuditSettings:
+    """What the blocks of mail out and mail back say of their audit logs."""
+
+    audit: pathlib.Path | None = setting(
+        None,
+        "audit log: a line for each delivered (deliver) or failed (report) recipient; none = no log",
+        Optional(FilePath()),
+    )
+    audit_rot: Rotation = setting(
+        Rotation.NEVER,
+        "how often a new file begins: never, hourly, daily, weekly, monthly or yearly",
+        Choice(Rotation),
+        at="audit@rot",
+    )
+    audit_maxfile: int = setting(
+        0, "octets at which a new file begins as well; 0 = no limit", Size(), at="audit@maxfile"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class LogSettings:
+    """The log on standard error."""
+
+    format: LogFormat = setting(
+        LogFormat.LOGFMT, "format of a line: logfmt or json", Choice(LogFormat), at="@format"
+    )
+    level: LogLevel = setting(
+        LogLevel.INFO,
+        "lowest level that is logged: debug, info, warning or error",
+        Choice(LogLevel),
+        at="@level",
+    )

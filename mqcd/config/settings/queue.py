@@ -1,0 +1,96 @@
+"""The settings of the queue on disk."""
+
+# `setting`, `block` and `many` are field specifiers: they are meant to be called in the class body.
+# ruff: noqa: RUF009
+import dataclasses
+import pathlib
+
+from mqcd.config.blocks import block, setting
+from mqcd.config.fields import DELAY, YES_NO, Count, Duration, FilePath, Listed, Percent, Size
+from mqcd.config.units import DAY, GIB, HOUR, KIB, MIB, MINUTE, SECOND, YEAR
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class SpoolSettings:
+    """Where and how the contents of messages rest."""
+
+    rootpath: pathlib.Path = setting(
+        pathlib.Path("%DIRVAR%/spool"), "directory of the spool's silos", FilePath()
+    )
+    bufsize: int = setting(
+        16 * KIB, "write buffer of a spool file, octets; 512 to 16M", Size(least=512, most=16 * MIB)
+    )
+    maxspidcache: int = setting(
+        250_000, "messages whose recipients are counted in memory; 0 = no limit", Count()
+    )
+    hardlinks: bool = setting(
+        False, "one hard link per recipient instead of counting a message's recipients", YES_NO
+    )
+    silofactor: int = setting(
+        5,
+        "a new spool has 2 to this power of directories; an existing one keeps its number; 0 to 8",
+        Count(most=8),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class JournalSettings:
+    """The log that makes every change of the queue durable."""
+
+    segmentsize: int = setting(64 * MIB, "octets of one segment; 64K to 1G", Size(least=64 * KIB, most=GIB))
+    segments: int = setting(8, "segments in the ring; at least 4", Count(least=4, most=1024))
+    inline_max: int = setting(
+        64 * KIB, "octets of content up to which a message is stored in the journal, not in the spool", Size()
+    )
+    seal_age: int = setting(
+        5 * SECOND, "time after its first entry at which a segment is closed", Duration(least=1)
+    )
+    evacuate_age: int = setting(
+        60 * SECOND, "age at which a closed segment moves to clusters and spool", Duration(least=1)
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class QueueSettings:
+    """The queue on disk: where it lies, how long it tries, what it may take of the machine."""
+
+    rootpath: pathlib.Path = setting(
+        pathlib.Path("%DIRVAR%/queue"), "directory of journal, manifest and clusters", FilePath()
+    )
+    maxclustersize: int = setting(
+        256 * KIB, "octets that a cluster file may hold; 4K to 256M", Size(least=4096, most=256 * MIB)
+    )
+    maxmemoryqueue: int = setting(0, "most recipients that one claim loads; 0 = no limit", Count())
+    retry_maxtime: int = setting(
+        72 * HOUR,
+        "age limit of a failing recipient; then it expires and is reported; at most 365d",
+        Duration(most=YEAR),
+    )
+    retry_maxtime_reports: int = setting(
+        24 * HOUR, "the same for reports; never more than retry_maxtime", Duration(most=YEAR)
+    )
+    retry_delays: tuple[int, ...] = setting(
+        (15 * MINUTE, 30 * MINUTE, 2 * HOUR, 4 * HOUR),
+        "delays after the first, second, ... failed attempt; the last repeats; each at most 365d",
+        Listed(DELAY, least=1),
+    )
+    retry_granularity: int = setting(
+        MINUTE, "deferred recipients due within this span share files; 1s to 365d", Duration(most=YEAR)
+    )
+    retry_jitter: int = setting(10, "largest random addition to a retry delay, as a share of it", Percent())
+    deferred_maxignore: int = setting(5 * MINUTE, "no effect: new and due mail always take turns", Duration())
+    prune_graceperiod: int = setting(
+        7 * DAY, "age at which foreign files are removed from the spool", Duration()
+    )
+    read_only: bool = setting(False, "show the queue only: no mail is accepted, tried or changed", YES_NO)
+    minfree: int = setting(
+        256 * MIB, "free octets on each file system below which listeners reply 4xx", Size()
+    )
+    mininodes: int = setting(
+        10_000, "free inodes on each file system below which listeners reply 4xx", Count()
+    )
+    memorybudget: int = setting(
+        64 * MIB, "most octets of memory for recipients in the journal", Size(least=MIB)
+    )
+    spool: SpoolSettings = block(SpoolSettings())
+    journal: JournalSettings = block(JournalSettings())
