@@ -106,10 +106,10 @@ def test_a_suppressed_recipient_is_refused_until_cancelled(
     assert command(server, "advise", "--apply").startswith("in effect: 1 new")
     server.metric("mqcd_advice_pieces{suppress}", 1)
     code, text = answer(server, DEAD.upper())
-    assert (code, text.partition(":")[0]) == (
-        550,
-        f"5.1.1 On this server's suppression list until {proposed['until'][:10]} as {proposed['id']}",
-    )
+    assert code == 550
+    assert text.startswith("5.1.1 ")
+    assert proposed["until"][:10] in text
+    assert proposed["id"] in text
     assert answer(server, ALIVE)[0] == 250
 
     # The same list, but its mail is taken and comes back without an attempt.

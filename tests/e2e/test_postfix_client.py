@@ -225,7 +225,7 @@ def test_what_is_too_large_for_the_relay_bounces_unsent(
     bounced = server.event("bounced", recipient="large@example.test")
     assert bounced["status"] == "5.3.4"
     report = receiver.to("sends@origin.test").content.decode()
-    assert f"the next hop takes at most {SIZE_LIMIT}" in " ".join(report.split())
+    assert f"at most {SIZE_LIMIT}" in " ".join(report.split())
     assert "Status: 5.3.4" in report
     assert "Last-Attempt-Date: " in report
     assert "Remote-MTA: dns; 127.0.0.1" in report

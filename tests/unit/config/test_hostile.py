@@ -95,12 +95,12 @@ def test_no_error_follows_from_a_value_that_did_not_parse(around: str, items: st
 )
 def test_a_comma_where_a_bar_is_meant_is_named(path: str, text: str) -> None:
     (error,) = errors(document(path, text))
-    assert 'write "|" between values, not ","' in error.text
+    assert '"|" between values' in error.text
 
 
 def test_a_bar_where_a_comma_is_meant_is_named() -> None:
     (error,) = errors(document("mta/deliver/relays/relay@destdomains", "a.example | b.example"))
-    assert 'write "," between values, not "|"' in error.text
+    assert '"," between values' in error.text
 
 
 @pytest.mark.parametrize(

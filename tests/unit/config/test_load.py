@@ -102,7 +102,8 @@ def test_tokens_in_paths(text: str, path: pathlib.Path) -> None:
 
 def test_a_token_that_nobody_replaces_is_an_error() -> None:
     (error,) = errors(document("mta/queue/rootpath", "%DIRVARR%/q"))
-    assert str(error) == "test.xml:1: mta/queue/rootpath: unknown token %DIRVARR%: did you mean %DIRVAR%?"
+    assert str(error).startswith("test.xml:1: mta/queue/rootpath: unknown token %DIRVARR%: ")
+    assert "%DIRVAR%" in str(error)
 
 
 def test_values_of_every_kind() -> None:
@@ -415,7 +416,8 @@ def test_listeners_on_any_free_port_do_not_collide() -> None:
 
 def test_another_root_is_no_configuration() -> None:
     (error,) = errors("<naf/>")
-    assert str(error) == "test.xml:1: <naf> is not a configuration: expected <mailserver>"
+    assert str(error).startswith("test.xml:1: <naf> ")
+    assert "<mailserver>" in str(error)
 
 
 def test_a_file_that_is_not_there_says_how_to_name_one(tmp_path: pathlib.Path) -> None:
@@ -469,7 +471,8 @@ def test_useless_zones_are_warned_about() -> None:
         for each in loaded(document("mta/deliver/zones", '<zone name="a"/>')).warnings
         if "zones" in each.path
     ]
-    assert (warning.path, warning.text) == ("mta/deliver/zones/zone[1]", "takes no mail: it has no match")
+    assert warning.path == "mta/deliver/zones/zone[1]"
+    assert "no match" in warning.text
     [error] = errors(document("mta/deliver/zones", '<zone name="a"><match listener="none"/></zone>'))
     assert error.path == "mta/deliver/zones/zone[1]/match[1]@listener"
     zones = '<zone name="a"><match/></zone>' * 2

@@ -180,7 +180,7 @@ async def test_it_is_not_ready_while_the_disk_is_too_full_for_mail(tmp_path: Pat
         assert refused.value.smtp_code == 451
         status, text = await house.get("/readyz")
         assert status == 503
-        assert re.fullmatch(r"no mail is taken: .*/queue: \d+ octets are free, minfree is \d+\n", text)
+        assert re.search(r"/queue: \d+ octets .* minfree .* \d+\n", text)
 
 
 async def test_undelivered_mail_goes_out_after_a_restart(tmp_path: Path) -> None:
@@ -245,13 +245,12 @@ async def test_a_port_that_is_taken_names_the_line(tmp_path: Path) -> None:
             async with running(tmp_path, port=port):
                 pass
         place = f"{tmp_path}/conf/mqcd.xml:10: mta/submit/listeners/listener[1]"
-        assert str(failed.value).startswith(
-            f"{place}: cannot listen on 127.0.0.1 port {port}: Address already"
-        )
+        assert str(failed.value).startswith(f"{place}: cannot listen")
+        assert f" port {port}: Address already" in str(failed.value)
         with pytest.raises(ConfigError) as failed:
             async with running(tmp_path, ops=port):
                 pass
-        assert str(failed.value).startswith(f"{tmp_path}/conf/mqcd.xml:19: ops: cannot listen on 127.0.0.1")
+        assert str(failed.value).startswith(f"{tmp_path}/conf/mqcd.xml:19: ops: cannot listen")
 
 
 async def test_nobody_is_served_before_it_listens(tmp_path: Path) -> None:

@@ -471,11 +471,9 @@ async def test_tls_that_fails_is_not_tried_again_for_a_while(caplog: pytest.LogC
             await kit.submit(f"to{number}@example.com")
             await kit.heard(Verb.DELIVERED, number + 1)
         assert [("STARTTLS" in peer.log) for peer in kit.dialer.peers] == [True, False, False]
-        assert [record.message.partition(":")[0] for record in caplog.records] == [
-            "TLS with 192.0.2.1 [192.0.2.1] failed, sending in clear"
-        ]
-        [session] = [getattr(record, "session", "") for record in caplog.records]
-        assert session.startswith("out-")
+        [record] = caplog.records
+        assert "TLS with 192.0.2.1 [192.0.2.1]" in record.message
+        assert record.__dict__["session"].startswith("out-")
         await kit.clock.run_for(11 * MINUTE)
         await kit.submit("later@example.com")
         await kit.heard(Verb.DELIVERED, 3)

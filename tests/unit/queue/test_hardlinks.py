@@ -275,10 +275,9 @@ async def test_a_file_system_without_links_is_refused_at_the_start(tmp_path: Pat
     rig.disk.fail("link", "*/links-2.tmp", code=code)
     with pytest.raises(ConfigError) as caught:
         await rig.open()
-    assert str(caught.value) == (
-        f"{rig.spool}: this file system takes no hard links ({os.strerror(code)}). "
-        "Set mta/queue/spool/hardlinks to N, or put the spool on a file system that has them."
-    )
+    assert str(caught.value).startswith(f"{rig.spool}: ")
+    assert f"({os.strerror(code)})" in str(caught.value)
+    assert "mta/queue/spool/hardlinks" in str(caught.value)
     assert not list(rig.spool.glob("links*"))
     await rig.open()
     await rig.close()

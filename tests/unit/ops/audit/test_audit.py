@@ -239,9 +239,10 @@ def test_a_refusing_disk_is_logged_once_and_loses_the_overflow(
     blocked.free()
     assert len(logs.lines("delivered.log")) == WAITING
     [error] = told(caplog, logging.ERROR)
-    assert error.endswith("/var/delivered.log cannot be written, its lines wait: Not a directory")
+    assert error.endswith(": Not a directory")
+    assert "/var/delivered.log" in error
     [warning] = told(caplog, logging.WARNING)
-    assert warning.endswith("is written again; 10 lines of it were lost")
+    assert "10 lines " in warning
     assert logs.audit.lost == 10
     logs.audit.reload(AuditSettings(), AuditSettings())
     assert logs.audit.lost == 10
@@ -257,7 +258,7 @@ def test_one_log_that_cannot_be_written_does_not_keep_the_other(
     audit.discarded(AT, failed(), "notify")
     audit.close(LONG)
     assert len((tmp_path / "failed.log").read_text().splitlines()) == 1
-    assert told(caplog, logging.ERROR)[-1].endswith("delivered.log: the last lines could not be written")
+    assert told(caplog, logging.ERROR)[-1].partition(":")[0].endswith("delivered.log")
     assert audit.lost == 1
 
 

@@ -262,9 +262,8 @@ def test_who_waits_for_long_says_for_whom(tmp_path: Path, caplog: pytest.LogCapt
     ):
         pass
     (said,) = caplog.messages
-    assert said.startswith(
-        f"mqcd pipeline stream waits, for mqcd pipeline ledger (process {os.getpid()}) writes"
-    )
+    assert said.startswith("mqcd pipeline stream ")
+    assert f"mqcd pipeline ledger (process {os.getpid()})" in said
 
 
 def test_java_and_the_system_mean_the_same_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ def test_streams_take_nothing_of_what_is_to_stay_free() -> None:
     watched = space(disk, clock)
     assert [watched.short_for("spool", 300) for _ in range(3)] == ["", "", ""]
     disk.left[ROOTS[1]] = (100, 1000)
-    assert "no room for 300 octets more" in watched.short_for("spool", 300)
+    assert " 300 octets" in watched.short_for("spool", 300)
     disk.left[ROOTS[1]] = (401, 1000)
     assert watched.short_for("spool", 300) == ""
     disk.left[ROOTS[1]] = (99, 1000)

@@ -173,7 +173,7 @@ def test_no_recipient_below_an_odd_line_is_skipped(tmp_path: Path, line: bytes) 
     (tmp_path / "a.eml").write_bytes(FIRST + line + b"\nCc: c@c.example\n\nx\n")
     tree = read(tmp_path)
     assert (tree.found, tree.damaged, tree.letters) == (1, 1, [])
-    assert tree.problems[0].text == f"a line of its header section is no field: {line.decode()!r}"
+    assert tree.problems[0].text.endswith(f" is no field: {line.decode()!r}")
 
 
 @pytest.mark.parametrize("end", [b"\r\r\n", b"\r\r"])
@@ -181,7 +181,7 @@ def test_no_recipient_below_a_double_line_end_is_skipped(tmp_path: Path, end: by
     (tmp_path / "a.eml").write_bytes(FIRST.rstrip() + end + b"Cc: c@c.example\r\n\r\nx\r\n")
     tree = read(tmp_path)
     assert (tree.found, tree.damaged, tree.letters) == (1, 1, [])
-    assert tree.problems[0].text == "an empty line parts its fields: 'Cc: c@c.example\\r'"
+    assert tree.problems[0].text.endswith("fields: 'Cc: c@c.example\\r'")
 
 
 @pytest.mark.parametrize("field", [

