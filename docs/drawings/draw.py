@@ -7,6 +7,7 @@ in pyproject.toml and the first sentences of the packages.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import textwrap
 import tomllib
@@ -141,12 +142,15 @@ LETTER = 5.3
 
 
 def purpose(package: str, width: float) -> list[str]:
-    """The first sentence of a package's or module's docstring, in two lines at most."""
+    """The first sentence of a package's or module's docstring: as many clauses as two lines hold."""
     base = ROOT / package.replace(".", "/")
     file = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
     said = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").split("\n\n")[0]
     sentence = " ".join(said.replace("`", "").split()).split(". ")[0].rstrip(".")
-    return textwrap.wrap(sentence, int(width / LETTER), max_lines=2, placeholder=" ...")
+    clauses = re.split(r"(?=[:;,] )", sentence)
+    while len(lines := textwrap.wrap("".join(clauses), int(width / LETTER))) > 2 and len(clauses) > 1:
+        clauses.pop()
+    return lines[:2]
 
 
 def layers(container: str) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""Checks once a minute, while mail is in flight or a lane suspended, what no event leads to.
+"""Checks once a minute for what no event triggers, while mail is in flight or a lane suspended.
 
 * Recipients that wait inside for longer than their age limit (see `parking`) get a verdict.
 * Suspended lanes for which nothing waits are forgotten.

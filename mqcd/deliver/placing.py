@@ -1,4 +1,4 @@
-"""From claimed recipients to their lanes: each by its route, for which DNS may be needed.
+"""Routes claimed recipients and puts them into lanes. A route may need DNS.
 
 Guarantees: each recipient ends in a lane, given back, or settled with the failure of its route; one domain's
 route is looked up once, however many recipients wait for it. Nothing that happens to one

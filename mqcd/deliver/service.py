@@ -1,4 +1,4 @@
-"""Mail out as one part: claims due recipients, routes them, and lets workers try them, until it is stopped.
+"""Delivery as a service: claims due recipients, routes them, and lets workers try them.
 
 Guarantees
 * It never polls: it wakes when the store has mail, when a connection is free, or at the next due time.

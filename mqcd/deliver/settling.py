@@ -1,4 +1,4 @@
-"""From outcomes to verdicts on their way to the store, with the reports that they give rise to.
+"""Makes verdicts of outcomes, with the reports that they cause, and hands them to the store.
 
 Guarantees: each recipient that is handed in is settled or parked; a delay warning is recorded together with
 its report.

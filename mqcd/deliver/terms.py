@@ -1,4 +1,4 @@
-"""What holds for delivery now: its settings, and where it is between start and stop."""
+"""Delivery's current settings, and its state between start and stop."""
 
 from __future__ import annotations
 

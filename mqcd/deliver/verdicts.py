@@ -1,4 +1,4 @@
-"""From what happened to a recipient to the verdict that the store records. Pure."""
+"""The verdict that follows from an attempt's outcome. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""New mail at a journal that fills quicker than it is emptied: slowed down first, then refused.
+"""Slows down new mail, then refuses it, while the journal fills quicker than it is emptied.
 
 * From three quarters on, each message waits for a segment to be freed, `NEARLY_FULL_MS` at most.
 * When no slot is left for new mail, it waits for up to `BEHIND_MS`, as long as the evacuation is merely

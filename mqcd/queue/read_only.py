@@ -1,4 +1,4 @@
-"""A queue that is only looked at: what `read_only` makes of a server.
+"""The store of a server with `read_only`: it shows the queue and changes nothing.
 
 Promise: nothing on disk is written, no lock is taken, nothing is recovered; no mail is accepted, tried or
 reported on. Figures are those of the moment of opening. Everything that would change the queue raises

@@ -1,5 +1,4 @@
-"""Who does a shard's blocking work: one thread that commits, a few for other IO, one helper process, and
-a process for each scan.
+"""A shard's threads and processes: the committer, other IO, the helper, scans.
 
 Everything else happens on the event loop. A test gives workers that do all of it at once, on the loop, so
 that one order of events is the only one.

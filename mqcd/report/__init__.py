@@ -1,4 +1,4 @@
-"""Mail back: bounces of a message become one report (RFC 3464); a report that fails becomes nothing.
+"""Mail back: reports of failure, delay and success (RFC 3464). A report that fails causes no other.
 
 Imports config and core; knows the queue only through `core.ports`.
 """

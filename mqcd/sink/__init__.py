@@ -1,4 +1,4 @@
-"""A next hop for tests and demonstrations: accepts, refuses, stalls or drops mail as rules say.
+"""A next hop for tests and demonstrations. It accepts, refuses, stalls or drops mail by rules.
 
 Imports core.
 """

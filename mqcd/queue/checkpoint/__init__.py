@@ -1,4 +1,4 @@
-"""The checkpointer: exports sealed segments and moves what lives in the oldest one to clusters and spool.
+"""Exports sealed segments, and evacuates the oldest one to clusters and spool.
 
 One MANIFEST edit commits each evacuation. Imports requests and below.
 """

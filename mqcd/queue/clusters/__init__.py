@@ -1,4 +1,4 @@
-"""Clusters: files of record lines, their index in memory, and what did not check.
+"""Files of record lines, their index in memory, and the quarantine.
 
 Imports wal, manifest, format and disk.
 """

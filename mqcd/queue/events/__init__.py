@@ -1,4 +1,4 @@
-"""What the journal's frames record, as lines of the event log.
+"""From journal frames to lines of the event log.
 
 Imports eventlog, wal and format.
 """

@@ -1,4 +1,4 @@
-"""Contents that outlive the journal: files in silos, their reference counts, their removal.
+"""Content files in silos, their reference counts and their removal.
 
 Imports wal, manifest, format and disk.
 """
