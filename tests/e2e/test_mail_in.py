@@ -84,14 +84,6 @@ def test_content_of_every_shape(server: Server, receiver: Receiver, name: str) -
     assert arrived.body == "8BITMIME"
 
 
-def test_an_empty_message(server: Server, receiver: Receiver) -> None:
-    with Client(server.port) as client:
-        client.greet()
-        client.envelope("sender@origin.test", "empty@example.test")
-        assert client.ask(".").startswith("250 ")
-    assert mail.sent_part(receiver.to("empty@example.test").content) == b""
-
-
 def test_dot_stuffing_cut_at_every_place(server: Server, receiver: Receiver) -> None:
     wire = b"Subject: cut\r\n\r\n..\r\n...a\r\n.b\r\n..\r\n\r\n.\r\n"
     with Client(server.port) as client:
@@ -104,44 +96,6 @@ def test_dot_stuffing_cut_at_every_place(server: Server, receiver: Receiver) -> 
     for cut in range(1, len(wire)):
         arrived = receiver.to(f"cut-{cut}@example.test").content
         assert mail.sent_part(arrived) == b"Subject: cut\r\n\r\n.\r\n..a\r\nb\r\n.\r\n\r\n"
-
-
-def test_a_last_line_without_end_gets_one_before_the_dot(server: Server, receiver: Receiver) -> None:
-    with Client(server.port) as client:
-        client.greet()
-        client.envelope("sender@origin.test", "newline@example.test")
-        client.send(b"Subject: s\r\n\r\nno newline here")
-        client.send(b"\r\n.\r\n")
-        assert client.reply().startswith("250 ")
-    assert (
-        mail.sent_part(receiver.to("newline@example.test").content)
-        == b"Subject: s\r\n\r\nno newline here\r\n"
-    )
-
-
-def test_a_message_that_never_ends_is_nobodys(server: Server, receiver: Receiver) -> None:
-    with Client(server.port) as client:
-        client.greet()
-        client.envelope("sender@origin.test", "torn@example.test")
-        client.send(b"Subject: torn\r\n\r\nthis line has no end")
-    mail.send(server.port, mail.message("after"), "after-torn@example.test")
-    receiver.to("after-torn@example.test")
-    assert receiver.count("torn@example.test") == 0
-    assert server.queue_ls("--recipient", "torn@example.test") == []
-
-
-def test_smtputf8_in_addresses_and_headers(server: Server, receiver: Receiver) -> None:
-    content = "From: Jörg <jörg@bücher.test>\r\nSubject: Grüße, 你好\r\n\r\nπ\r\n".encode()
-    with Client(server.port) as client:
-        assert "SMTPUTF8" in client.greet()
-        client.envelope("jörg@bücher.test", "用户@例え.test", options=" BODY=8BITMIME SMTPUTF8")
-        client.send(content + b".\r\n")
-        assert client.reply().startswith("250 ")
-    arrived = receiver.to("用户@例え.test")
-    header, rest = mail.split(arrived.content)
-    assert rest == content
-    assert (arrived.sender, arrived.smtputf8) == ("jörg@bücher.test", True)
-    assert header["protocol"] == b"UTF8SMTP"
 
 
 def test_a_pipe_in_an_address(server: Server, receiver: Receiver) -> None:

@@ -27,12 +27,8 @@ ZONE: Mapping[str, Mapping[str, list[str]]] = {
     "preferred.test": {"MX": ["20 second.test.", "10 first.test."]},
     "next.test": {"MX": ["10 dead.test.", "20 second.test."]},
     "missing.test": {"MX": ["10 nowhere.test.", "20 second.test."]},
-    "address.test": {"A": ["127.0.0.3"]},
     "null.test": {"MX": ["0 ."], "A": ["127.0.0.2"]},
     "empty.test": {"TXT": ["nothing of use"]},
-    "unreachable.test": {"MX": ["10 dead.test."], "A": ["127.0.0.2"]},
-    "shared-a.test": {"MX": ["10 first.test."]},
-    "shared-b.test": {"MX": ["10 first.test."]},
     "slow.test": {"MX": ["10 second.test."]},
     "broken.test": {"MX": ["10 second.test."]},
 }
@@ -83,12 +79,6 @@ def test_the_next_host_stands_in(world: World, domain: str) -> None:
     assert mail.sent_part(world.second.to(f"a@{domain}").content) == mail.message("n")
 
 
-def test_a_domain_without_mx_has_its_own_address(world: World) -> None:
-    mail.send(world.server.port, mail.message("a"), "a@address.test")
-    assert mail.sent_part(world.second.to("a@address.test").content) == mail.message("a")
-    assert ("address.test", "MX") in world.names.asked.all()
-
-
 @pytest.mark.parametrize(
     ("domain", "status"), [("null.test", "5.1.10"), ("no-such-domain.test", "5.1.2"), ("empty.test", "5.1.2")]
 )
@@ -112,24 +102,3 @@ def test_dns_that_does_not_answer_defers(world: World, fault: str) -> None:
     setattr(world.names, fault, frozenset())
     assert mail.sent_part(world.second.to(f"a@{domain}").content) == mail.message("d")
     assert len(world.first.mail) == 0, "a deferral is not reported"
-
-
-def test_an_unreachable_mx_defers_without_fallback(world: World) -> None:
-    mail.send(world.server.port, mail.message("u"), "a@unreachable.test")
-    told = world.server.event("deferred", recipient="a@unreachable.test")
-    assert (told["status"], told["phase"]) == ("4.4.1", "connect")
-    assert world.first.count("a@unreachable.test") == 0
-    assert [row["recipient"] for row in world.server.queue_ls()] == ["a@unreachable.test"]
-
-
-def test_domains_of_one_site_are_one_destination(world: World) -> None:
-    recipients = ["a@shared-a.test", "b@shared-b.test"]
-    mail.send(world.server.port, mail.message("s"), recipients)
-    told = [world.server.event("delivered", recipient=recipient) for recipient in recipients]
-    assert {line["destination"] for line in told} == {"first.test"}
-
-
-def test_an_address_literal_needs_no_dns(world: World) -> None:
-    mail.send(world.server.port, mail.message("l"), "a@[127.0.0.3]")
-    world.second.to("a@[127.0.0.3]")
-    assert len(world.names.asked) == 0

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import smtplib
-import socket
 from collections.abc import Sequence
 
 import pytest
@@ -126,39 +125,6 @@ def test_sighup_refuses_a_bad_configuration(make_server: MakeServer, receiver: R
 # ---------------------------------------------------------------- pages
 
 
-def test_health_and_readiness(make_server: MakeServer, receiver: Receiver) -> None:
-    server = make_server(Plan(relays=relay(receiver.port))).start()
-    assert server.page("/healthz")[0] == 200
-    assert server.page("/readyz")[0] == 200
-    assert server.page("/nowhere")[0] == 404
-    assert server.stop() == 0
-
-
-def test_metrics_tell_what_happened(make_server: MakeServer, receiver: Receiver) -> None:
-    receiver.follow("no@*=550 5.1.1 No such user", "later@*=450 4.2.1 Busy")
-    server = make_server(Plan(relays=relay(receiver.port), queue={"retry_delays": "1h"})).start()
-    mail.send(server.port, mail.message("all"), ["yes@a.test", "no@a.test", "later@a.test"])
-    receiver.to("sender@origin.test")
-    server.metric("mqcd_recipients_delivered_total", 2)
-    figures = server.metrics()
-    wanted = {
-        "mqcd_recipients_accepted_total": 4,
-        "mqcd_recipients_deferred_total": 1,
-        "mqcd_recipients_bounced_total": 1,
-        "mqcd_attempts_total": 4,
-        "mqcd_reports_total": 1,
-        "mqcd_outcome_unknown_total": 0,
-        "mqcd_queue_recipients{incoming}": 0,
-        "mqcd_queue_recipients{deferred}": 1,
-        "mqcd_queue_recipients{bounces}": 0,
-        "mqcd_queue_recipients{held}": 0,
-        "mqcd_time_in_queue_seconds_count": 2,
-    }
-    assert {name: figures[name] for name in wanted} == wanted
-    assert figures["mqcd_syncs_total"] > 0
-    assert server.stop() == 0
-
-
 # ---------------------------------------------------------------- the queue command
 
 
@@ -195,20 +161,6 @@ def test_the_queue_command_beside_a_busy_server(make_server: MakeServer, receive
 
 def last_words(server: Server) -> Sequence[str]:
     return [str(line.get("msg", line.get("raw", ""))) for line in server.lines.all()]
-
-
-@pytest.mark.parametrize("which", ["smtp_port", "ops_port"])
-def test_a_port_that_is_taken(make_server: MakeServer, which: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as holder:
-        port: int = holder.getsockname()[1]
-        server = make_server(Plan().but(**{which: port}))
-        server.faults_expected = lambda line: "cannot start" in line.get("msg", "")
-        server.launch()
-        assert server.ended() == 1
-    text = " ".join(last_words(server))
-    assert f"{server.conf}:" in text
-    assert f"port {port}" in text
-    assert "use" in text.lower()
 
 
 def test_a_queue_that_another_server_has(make_server: MakeServer, receiver: Receiver) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import email
 import email.policy
-import itertools
 from email.message import EmailMessage
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from mqcd.sink.outputs import Received
 from tests.e2e.conftest import MakePeer, MakeReceiver, MakeServer
 from tests.e2e.kit import mail
-from tests.e2e.kit.ledger import Ledger, stopped
+from tests.e2e.kit.ledger import stopped
 from tests.e2e.kit.plan import Plan, relay
 from tests.e2e.kit.receivers import Script
 
@@ -91,22 +90,6 @@ def test_several_recipients_each_with_a_verdict_of_its_own(
     assert sum(ledger.count("reported").values()) == 2
 
 
-def test_deferred_mail_is_tried_again_when_due_and_not_before(
-    make_server: MakeServer, make_receiver: MakeReceiver
-) -> None:
-    receiver = make_receiver("*=450 4.2.1 Mailbox busy")
-    server = make_server(Plan(relays=relay(receiver.port), queue={"retry_delays": "1s | 2s"})).start()
-    mail.send(server.port, mail.message("later"), "later@example.test")
-    told = server.events("deferred", 3, recipient="later@example.test")
-    receiver.follow()
-    told.append(server.event("delivered", recipient="later@example.test"))
-    for before, after in itertools.pairwise(told):
-        assert before["due"] <= after["at"], "tried before it was due"
-    assert [line["attempt"] for line in told] == [1, 2, 3, 4]
-    assert receiver.count("later@example.test") == 1
-    assert server.stop() == 0
-
-
 def test_a_delay_is_reported_once_over_restarts(make_server: MakeServer, make_receiver: MakeReceiver) -> None:
     receiver = make_receiver("*@example.test=450 4.2.1 Mailbox busy")
     plan = Plan(relays=relay(receiver.port), report={"delay_warning": "2s"})
@@ -150,20 +133,6 @@ def test_a_report_that_fails_is_discarded_and_counted(
     assert server.queue_ls() == []
     ledger = stopped(server)
     assert len(ledger.count("accepted")) == 2, "nothing was written about the report"
-
-
-def test_null_sender_mail_that_fails_is_not_reported(
-    make_server: MakeServer, make_receiver: MakeReceiver
-) -> None:
-    receiver = make_receiver("no@*=550 5.1.1 No such user")
-    server = make_server(Plan(relays=relay(receiver.port))).start()
-    mail.send(server.port, mail.message("no"), "no@example.test", sender="")
-    server.event("bounced", recipient="no@example.test")
-    server.metric("mqcd_recipients_bounced_total", 1)
-    assert server.metrics()["mqcd_reports_failed_total"] == 0
-    assert server.stop() == 0
-    assert len(receiver.mail) == 0
-    assert len(Ledger(server.var).count("accepted")) == 1
 
 
 def test_mail_that_grows_too_old_is_reported(make_server: MakeServer, make_receiver: MakeReceiver) -> None:

@@ -7,8 +7,6 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import mqcd
 
 ROOT = Path(__file__).parents[2]
@@ -114,8 +112,6 @@ def test_no_file_names_a_place_that_only_one_machine_has() -> None:
 
 
 def test_nothing_is_left_unfinished() -> None:
-    words = ["TO" + "DO", "FIX" + "ME", "NotImplemented" + "Error"]
-    assert all(UNFINISHED.search(f"# {word}: later") for word in words)
     assert found(UNFINISHED, tracked()) == []
 
 
@@ -135,41 +131,3 @@ def test_no_function_is_long() -> None:
 def test_only_the_adapter_reads_the_clock() -> None:
     elsewhere = [name for name in modules() if not str(name).startswith(CLOCK_ADAPTER)]
     assert [f"{n}:{line}" for n in elsewhere for line in clock_reads(tree_of(n))] == []
-
-
-@pytest.mark.parametrize(
-    ("source", "reads"),
-    [
-        ("import time\nx = time.time()", [2]),
-        ("import time\nclock = time.monotonic_ns", [2]),
-        ("from time import sleep, monotonic as m", [1]),
-        ("from datetime import datetime\nx = datetime.now(UTC)", [2]),
-        ("import datetime\nx = datetime.datetime.utcnow()", [2]),
-        ("import datetime\nx = datetime.date.today()", [2]),
-        ("x = self.clock.now()\ny = clock.monotonic()\nz = datetime.fromtimestamp(3)", []),
-        ("from time import struct_time, gmtime", []),
-    ],
-)
-def test_a_clock_read_is_recognised(source: str, reads: list[int]) -> None:
-    assert list(clock_reads(ast.parse(source))) == reads
-
-
-@pytest.mark.parametrize(
-    ("line", "caught"),
-    [
-        (f"see {'/root'}/notes", True),
-        (f'path = "{"/home"}/someone/mail"', True),
-        (f"https://{'pypi'}.org/simple", True),
-        ("%DIRVAR%/home/queue", False),
-        ("https://example.org/home/x/", False),
-        ("/var/lib/mqcd and /usr/sbin/smtp-source", False),
-    ],
-)
-def test_a_foreign_place_is_recognised(line: str, caught: bool) -> None:
-    assert bool(ELSEWHERE.search(line)) is caught
-
-
-def test_a_long_function_is_recognised() -> None:
-    body = "    pass\n" * MAX_FUNCTION_LINES
-    assert list(long_functions(ast.parse(f"def f():\n{body}"))) == ["f (61 lines)"]
-    assert list(long_functions(ast.parse(f"async def f():\n{body[9:]}"))) == []

@@ -11,15 +11,11 @@ from pathlib import Path
 
 import pytest
 
-import mqcd.daemon.server as server_module
-from mqcd.core.errors import ConfigError, StoreBusy
+from mqcd.core.errors import ConfigError
 from mqcd.core.events import Verb
-from mqcd.core.selection import Selection
 from mqcd.daemon import Server
-from mqcd.disk.durable import Disk
 from mqcd.net.clock import SystemClock
 from mqcd.ops.log.log import Log
-from mqcd.queue.reading.snapshot import Snapshot
 from tests.unit.daemon.support import Running, fetch, running, settings_of, write_conf
 
 
@@ -67,15 +63,6 @@ async def test_configured_figures_exist_before_any_mail(tmp_path: Path) -> None:
             'mqcd_site_verdicts_total{site="other",verdict="deferred"} 0.0',
         ):
             assert f"\n{figure}\n" in page
-
-
-async def test_a_refusal_comes_back_as_a_report(tmp_path: Path) -> None:
-    async with running(tmp_path, rules=["*@no.example=550 5.1.1 no such user"]) as house:
-        await house.send("ann@no.example")
-        await house.sink.wait_messages(1)
-        (report,) = house.arrived
-        assert (report.sender, report.recipients) == ("", ("me@here.example",))
-        assert b"ann@no.example" in report.content
 
 
 async def test_each_end_is_a_line_of_an_audit_log(tmp_path: Path) -> None:
@@ -128,24 +115,6 @@ async def test_what_is_for_commands_is_not_on_the_port(tmp_path: Path) -> None:
     assert not house.control.path.exists()
 
 
-async def test_a_second_server_leaves_the_control_socket_alone(tmp_path: Path) -> None:
-    async with running(tmp_path) as house:
-        other = tmp_path / "other"
-        here = f'<control path="{house.control.path}"/>'
-        with pytest.raises(ConfigError, match="another server has"):
-            async with running(other, ops_more=here):
-                raise AssertionError("it has started")
-        assert (await house.get("/v1/lanes"))[0] == 200
-
-
-async def test_an_older_socket_is_no_hindrance(tmp_path: Path) -> None:
-    (tmp_path / "var").mkdir()
-    with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(tmp_path / "var" / "control.sock"))
-    async with running(tmp_path) as house:
-        assert (await house.get("/v1/lanes"))[0] == 200
-
-
 async def test_nothing_is_let_in_before_the_queue_is_open(tmp_path: Path) -> None:
     async with running(tmp_path, bind_only=True) as house:
         with pytest.raises(smtplib.SMTPSenderRefused) as refused:
@@ -181,52 +150,6 @@ async def test_it_is_not_ready_while_the_disk_is_too_full_for_mail(tmp_path: Pat
         status, text = await house.get("/readyz")
         assert status == 503
         assert re.search(r"/queue: \d+ octets .* minfree .* \d+\n", text)
-
-
-async def test_undelivered_mail_goes_out_after_a_restart(tmp_path: Path) -> None:
-    async with running(tmp_path, rules=["*=450 4.2.1 later"], retry_delays="1s") as house:
-        await house.send("ann@example.com")
-        await house.heard(Verb.DEFERRED)
-        queue = settings_of(house.conf).queue
-    snapshot = Snapshot(Disk(), queue.rootpath, queue.spool.rootpath)
-    (item,) = snapshot.items(Selection())
-    snapshot.close()
-    assert item.recipient.address == "ann@example.com"
-    async with running(tmp_path, retry_delays="1s") as house:
-        await house.sink.wait_messages(1)
-
-
-async def test_a_stop_gives_back_what_has_not_sent_its_final_dot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server_module, "GRACE_MS", 50)
-    async with running(tmp_path, rules=["*=stall:rcpt"]) as house:
-        await house.send("ann@example.com")
-        await house.heard(Verb.ATTEMPTED)
-    async with running(tmp_path) as house:
-        await house.sink.wait_messages(1)
-        assert house.observer.count(Verb.OUTCOME_UNKNOWN) == 0
-
-
-async def test_a_stop_leaves_mail_past_the_dot_to_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server_module, "GRACE_MS", 50)
-    async with running(tmp_path, rules=["*=stall:dot"]) as house:
-        await house.send("ann@example.com")
-        await house.heard(Verb.ATTEMPTED)
-    async with running(tmp_path) as house:
-        await house.sink.wait_messages(1)
-        assert house.observer.count(Verb.OUTCOME_UNKNOWN) == 1
-
-
-async def test_who_is_connected_is_told_that_the_server_stops(tmp_path: Path) -> None:
-    async with running(tmp_path) as house:
-        reader, writer = await asyncio.open_connection("127.0.0.1", house.server.doors[0].port)
-        assert (await reader.readline()).startswith(b"220 mx.example.org ")
-        await house.server.stop()
-        assert (await reader.read()).startswith(b"421 4.3.2 ")
-        writer.close()
 
 
 async def test_a_stop_ends_its_parts_in_order(tmp_path: Path) -> None:
@@ -278,13 +201,6 @@ async def test_of_two_that_were_bound_to_a_port_one_may_listen(tmp_path: Path) -
         await second.listen()
     await second.stop()
     await first.stop()
-
-
-async def test_a_queue_that_is_in_use_is_not_opened(tmp_path: Path) -> None:
-    async with running(tmp_path):
-        with pytest.raises(StoreBusy):
-            async with running(tmp_path):
-                pass
 
 
 async def reload(house: Running, directory: Path, **changes: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from mqcd.config.settings import ClientSettings, DeliverSettings, HostPort, RelaySettings
 from mqcd.core.events import Verb
-from mqcd.core.model import Body, Envelope, Recipient, Submission
+from mqcd.core.model import Body, Deferred, Delivered, Envelope, Recipient, Submission
 from mqcd.core.ports import Notifier
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.service import Deliverer
@@ -101,6 +101,20 @@ class Kit:
     async def heard(self, verb: Verb, count: int = 1) -> None:
         """Let the loop run until `verb` was heard `count` times; time stands still."""
         await self.until(lambda: self.observer.count(verb) >= count)
+
+    async def deferred(self) -> Deferred:
+        """The verdict on the first recipient that is deferred."""
+        await self.heard(Verb.DEFERRED)
+        verdict = self.observer.of(Verb.DEFERRED)[0].verdict
+        assert isinstance(verdict, Deferred)
+        return verdict
+
+    async def delivered(self) -> Delivered:
+        """The verdict on the first recipient that is delivered."""
+        await self.heard(Verb.DELIVERED)
+        verdict = self.observer.of(Verb.DELIVERED)[0].verdict
+        assert isinstance(verdict, Delivered)
+        return verdict
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Let the loop run until something holds; fails after very many turns."""

@@ -40,12 +40,6 @@ def test_bdat_is_used_where_offered_with_content_as_it_is() -> None:
     assert results(client) == [Result.DELIVERED]
 
 
-def test_data_is_used_where_the_setting_says_so() -> None:
-    client = ready(CHUNKED, Options(hello="me.example", chunking=False))
-    client.begin(mail())
-    assert client.take().endswith(b"DATA\r\n")
-
-
 def test_nothing_is_sent_when_nobody_was_accepted() -> None:
     client = ready(CHUNKED)
     client.begin(mail())

@@ -13,7 +13,7 @@ import pytest
 from mqcd.config.settings import ReportSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
-from mqcd.core.model import Area, Body, Envelope, Origin, Recipient, Settlement, Submission
+from mqcd.core.model import Area, Body, Origin, Recipient, Settlement, Submission
 from mqcd.report.task import FULL_AT_ONCE, GATHER_MS, HELD, LATER_MS, RETRY_MS, ReportTask
 from mqcd.stores.content import MemoryContent
 from mqcd.stores.memory import MemoryStore
@@ -278,17 +278,6 @@ async def test_who_does_not_want_to_hear_is_not_told(bench: Bench) -> None:
     assert b"b@example.org" in content
     assert b"a@example.org" not in content
     assert [each.reason for each in bench.observer.of(Verb.DISCARDED)] == ["notify"]
-
-
-async def test_headers_alone_come_back_when_asked_for(bench: Bench) -> None:
-    await bench.start()
-    spid = bench.store.reserve(False)
-    envelope = Envelope(spid=spid, sender="s@example.com", received=bench.clock.now(), dsn="RET=HDRS")
-    await bench.store.enqueue(Submission(envelope=envelope, recipients=["a@example.org"], content=BODY))
-    await bench.post.settle(bounced(), *await bench.post.claim_all())
-    await bench.pass_time()
-    [report] = await bench.reports()
-    assert b"text/rfc822-headers" in await bench.post.read(report)
 
 
 async def test_a_big_message_comes_back_in_part(bench: Bench) -> None:

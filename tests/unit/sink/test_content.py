@@ -54,12 +54,6 @@ def test_content_arrives_as_it_was(content: bytes) -> None:
     assert collect(octets(wire)) == (content, b"RSET\r\n", False)
 
 
-@pytest.mark.parametrize("cut", range(1, len(b"a\r\n.\r\nQUIT\r\n")))
-def test_an_end_may_be_split_anywhere(cut: int) -> None:
-    wire = b"a\r\n.\r\nQUIT\r\n"
-    assert collect([wire[:cut], wire[cut:]]) == (b"a\r\n", b"QUIT\r\n", False)
-
-
 @pytest.mark.parametrize("false_end", [b"a\n.\n", b"a\r.\r", b"a\r\n.\n", b"a\n.\r\n", b"a.\r\n"])
 def test_nothing_but_the_true_end_ends_a_message(false_end: bytes) -> None:
     assert ContentCollector(max_size=100).take(false_end + b"MAIL FROM:<>\r\n") is None

@@ -237,12 +237,6 @@ def test_too_many_recipients_and_too_large_a_message() -> None:
     assert [message.content for message in messages(outputs)] == [b"1\r\n"]
 
 
-def test_many_pipelined_messages() -> None:
-    outputs = talk(dialogue(), HELLO, MESSAGE * 500 + b"QUIT\r\n")
-    assert len(messages(outputs)) == 500
-    assert codes(outputs)[2:] == [250, 250, 354, 250] * 500 + [221]
-
-
 def test_a_refusal_concerns_its_recipient_alone() -> None:
     machine = dialogue("bad@*=550 5.1.1 No such user", "full@*=452 full")
     outputs = talk(

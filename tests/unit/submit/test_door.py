@@ -147,19 +147,6 @@ async def test_odd_contents(wire: bytes, content: bytes, inline_max: int) -> Non
         assert await house.content((await house.queued())[0]) == content
 
 
-async def test_dsn_parameters_reach_the_queue() -> None:
-    house = House(server())
-    async with open_house(house), visit(house) as client:
-        await client.say("EHLO c")
-        await client.say("MAIL FROM:<a@example.net> RET=HDRS ENVID=x")
-        await client.say("RCPT TO:<a@example.com> NOTIFY=NEVER")
-        await client.say("RCPT TO:<b@example.com>")
-        await client.say("DATA")
-        await client.send(b".\r\n")
-        one, two = sorted(await house.queued(), key=lambda recipient: recipient.qid)
-        assert (one.envelope.dsn, one.dsn, two.dsn) == ("RET=HDRS ENVID=x", "NOTIFY=NEVER", "")
-
-
 async def test_smtputf8() -> None:
     house = House(server())
     async with open_house(house), visit(house) as client:
@@ -652,11 +639,6 @@ async def test_a_reload_takes_effect_on_the_next_session() -> None:
         assert await relays(house) == "250"
         async with visit(house) as client:
             assert "SIZE 20\r\n" in await client.say("EHLO c")
-
-
-async def test_listed_networks_relay() -> None:
-    async with open_house(House(server(relay_clients=(LOOPBACK,)))) as house:
-        assert await relays(house) == "250"
 
 
 @pytest.mark.parametrize(

@@ -181,38 +181,6 @@ def test_a_refused_session_is_temporary(greeting: bytes) -> None:
     assert 400 <= client.end.code < 500
 
 
-def test_endless_replies_are_given_up() -> None:
-    client = SmtpClient(Options(hello="me.example"))
-    for _ in range(1000):
-        if client.receive(b"220-on and on\r\n") is State.ENDED:
-            break
-    assert client.end is not None
-    assert client.end.status == "4.5.0"
-
-
-def test_helo_follows_a_refused_ehlo_where_allowed() -> None:
-    client = SmtpClient(Options(hello="me.example", fallback_helo=True))
-    client.receive(HELLO)
-    client.take()
-    client.receive(b"502 no\r\n")
-    assert client.take() == b"HELO me.example\r\n"
-    assert client.receive(b"250 mx\r\n") is State.READY
-    strict = SmtpClient(Options(hello="me.example"))
-    strict.receive(HELLO)
-    assert strict.receive(b"502 no\r\n") is State.ENDED
-
-
-def test_starttls_forgets_what_was_said_before() -> None:
-    client = SmtpClient(Options(hello="me.example"))
-    client.receive(HELLO + b"250-mx\r\n250-SIZE 5\r\n250 STARTTLS\r\n")
-    assert client.take().endswith(b"STARTTLS\r\n")
-    assert client.receive(b"220 go\r\n") is State.TLS
-    client.tls_started()
-    assert client.take() == b"EHLO me.example\r\n"
-    assert client.receive(b"250-mx\r\n250 STARTTLS\r\n") is State.READY
-    assert "SIZE" not in client.extensions
-
-
 def test_pipelining_offered_before_tls_is_forgotten() -> None:
     client = SmtpClient(Options(hello="me.example", fallback_helo=True))
     client.receive(HELLO + b"250-mx\r\n250-PIPELINING\r\n250 STARTTLS\r\n220 go\r\n")

@@ -12,7 +12,7 @@ from mqcd.deliver.smtp.client import SmtpClient
 from mqcd.deliver.smtp.exchange import Options
 from mqcd.deliver.smtp.negotiation import offered
 from mqcd.deliver.smtp.states import State
-from tests.unit.deliver.smtp_clients import HELLO, greeted, offer
+from tests.unit.deliver.smtp_clients import greeted, offer
 
 USER, PASSWORD = "relay@example.org", "pass word+ü"
 REQUIRED = (TlsPolicy.ENCRYPT, TlsPolicy.VERIFY)
@@ -261,9 +261,3 @@ def test_replies_before_they_are_asked_for_log_nobody_in() -> None:
     assert client.receive(b"235 welcome\r\n235 welcome\r\n") is State.ENDED
     early = greeted(Options(hello="me.example", login=Login(username=USER, password=PASSWORD)))
     assert early.receive(offer("STARTTLS") + b"220 go\r\n235 welcome\r\n") is State.ENDED
-
-
-def test_hello_is_the_first_word() -> None:
-    client = SmtpClient(Options(hello="me.example", lmtp=True))
-    client.receive(HELLO)
-    assert client.take() == b"LHLO me.example\r\n"

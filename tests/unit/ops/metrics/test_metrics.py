@@ -48,64 +48,23 @@ ENGINE = EngineFigures(
 )
 
 NAMES = [
-    "mqcd_recipients_accepted_total",
-    "mqcd_recipients_delivered_total",
-    "mqcd_recipients_deferred_total",
-    "mqcd_recipients_bounced_total",
-    "mqcd_recipients_expired_total",
-    "mqcd_attempts_total",
-    "mqcd_reports_total",
-    "mqcd_outcome_unknown_total",
-    "mqcd_refused_total",
-    "mqcd_queue_recipients",
-    "mqcd_queue_bytes",
-    "mqcd_oldest_recipient_age_seconds",
-    "mqcd_time_in_queue_seconds",
-    "mqcd_attempt_duration_seconds",
-    "mqcd_commit_seconds",
-    "mqcd_commit_group_size",
-    "mqcd_syncs_total",
-    "mqcd_journal_fill_ratio",
-    "mqcd_evacuation_seconds",
-    "mqcd_spid_cache_entries",
-    "mqcd_spid_cache_misses_total",
-    "mqcd_recovery_seconds",
-    "mqcd_quarantined_lines_total",
-    "mqcd_unreadable_frames_total",
-    "mqcd_manifest_edits_dropped_total",
-    "mqcd_helper_hung_total",
-    "mqcd_clock_leap_seconds",
-    "mqcd_disk_free_bytes",
-    "mqcd_disk_free_inodes",
-    "mqcd_lanes",
-    "mqcd_destinations_suspended",
-    "mqcd_stuck_recipients",
-    "mqcd_loop_lag_seconds",
-    "mqcd_build_info",
-    "mqcd_listener_messages_total",
-    "mqcd_listener_recipients_total",
-    "mqcd_listener_message_size_bytes",
-    "mqcd_listener_refused_total",
-    "mqcd_listener_open_connections",
-    "mqcd_zone_verdicts_total",
-    "mqcd_zone_delivered_total",
-    "mqcd_zone_time_in_queue_seconds",
-    "mqcd_zone_open_connections",
-    "mqcd_replies_total",
-    "mqcd_site_verdicts_total",
-    "mqcd_site_attempt_duration_seconds",
-    "mqcd_site_connections_total",
-    "mqcd_site_connections_failed_total",
-    "mqcd_site_open_connections",
-    "mqcd_site_waiting_recipients",
-    "mqcd_site_oldest_recipient_age_seconds",
-    "mqcd_ledger_imbalance_recipients",
-    "mqcd_event_files_removed_total",
-    "mqcd_events_left_out_total",
-    "mqcd_log_lines_lost_total",
-    "mqcd_audit_lines_lost_total",
-]
-"""Names that dashboards rely on. This list only grows."""
+    "recipients_accepted_total", "recipients_delivered_total", "recipients_deferred_total",
+    "recipients_bounced_total", "recipients_expired_total", "attempts_total", "reports_total",
+    "outcome_unknown_total", "refused_total", "queue_recipients", "queue_bytes",
+    "oldest_recipient_age_seconds", "time_in_queue_seconds", "attempt_duration_seconds", "commit_seconds",
+    "commit_group_size", "syncs_total", "journal_fill_ratio", "evacuation_seconds", "spid_cache_entries",
+    "spid_cache_misses_total", "recovery_seconds", "quarantined_lines_total", "unreadable_frames_total",
+    "manifest_edits_dropped_total", "helper_hung_total", "clock_leap_seconds", "disk_free_bytes",
+    "disk_free_inodes", "lanes", "destinations_suspended", "stuck_recipients", "loop_lag_seconds",
+    "build_info", "listener_messages_total", "listener_recipients_total", "listener_message_size_bytes",
+    "listener_refused_total", "listener_open_connections", "zone_verdicts_total", "zone_delivered_total",
+    "zone_time_in_queue_seconds", "zone_open_connections", "replies_total", "site_verdicts_total",
+    "site_attempt_duration_seconds", "site_connections_total", "site_connections_failed_total",
+    "site_open_connections", "site_waiting_recipients", "site_oldest_recipient_age_seconds",
+    "ledger_imbalance_recipients", "event_files_removed_total", "events_left_out_total",
+    "log_lines_lost_total", "audit_lines_lost_total",
+]  # fmt: skip
+"""Names that dashboards rely on, behind `mqcd_`. This list only grows."""
 
 
 HOUR = 3_600_000
@@ -333,7 +292,7 @@ async def test_the_page_has_all_of_the_catalogue_and_nothing_else(bench: Bench) 
 
 
 def test_names_that_dashboards_rely_on_stay() -> None:
-    assert set(NAMES) <= {spec.name for spec in CATALOGUE}
+    assert {f"mqcd_{name}" for name in NAMES} <= {spec.name for spec in CATALOGUE}
 
 
 def test_names_follow_their_kind() -> None:

@@ -92,12 +92,6 @@ async def test_after_a_restart_it_sees_the_same(rig: Rig, kill: bool) -> None:
     snapshot.close()
 
 
-async def test_it_needs_no_running_server(rig: Rig) -> None:
-    before = await populate(rig)
-    await rig.close()
-    assert {each.key: each for each in rig.listed()} == {each.key: each for each in before}
-
-
 @pytest.mark.parametrize(
     "conditions",
     [
