@@ -10,14 +10,14 @@ from mqcd.cli.options import Place, as_json, pass_place, takes_place
 from mqcd.cli.upkeep import drop_to_owner
 
 
-@click.command(short_help="Say where mail goes and what it waits for.")
+@click.command(short_help="Show where mail goes and what it waits for.")
 @click.argument("asked", metavar="ADDRESS|DOMAIN|SPID")
-@click.option("--sender", metavar="ADDRESS", default="", help="Mail of this sender; some rules look at it.")
+@click.option("--sender", metavar="ADDRESS", default="", help="Sender of the mail; some rules look at it.")
 @as_json
 @takes_place()
 @pass_place
 def explain(place: Place, asked: str, sender: str, as_json: bool) -> int:
-    """Say where mail for an address or a domain goes, or the message SPID, and what it waits for."""
+    """Show where mail for an address, a domain or the message SPID goes, and what it waits for."""
     import asyncio
     import json
 

@@ -36,13 +36,13 @@ def _dry_run(command: Command) -> Command:
     return click.option("--dry-run", is_flag=True, help="Only read and check; change nothing.")(command)
 
 
-@click.group("import", short_help="Take mail from elsewhere into the queue.")
+@click.group("import", short_help="Import mail into the queue.")
 @takes_place()
 def bring_in() -> None:
-    """Take mail from elsewhere into the queue; no server may run."""
+    """Import mail into the queue; no server may run."""
 
 
-@bring_in.command(short_help="Take in a queue of Mailismus.")
+@bring_in.command(short_help="Import a queue of Mailismus.")
 @_directory
 @click.option("--spool", metavar="DIR", type=click.Path(path_type=Path), help="Its spool.  [DIR/spool]")
 @_dry_run
@@ -50,7 +50,7 @@ def bring_in() -> None:
 @takes_place()
 @pass_place
 def mailismus(place: Place, directory: Path, spool: Path | None, dry_run: bool, as_json: bool) -> int:
-    """Take in a queue of Mailismus; DIR is its %DIRVAR%, which stays as it is."""
+    """Import a queue of Mailismus; DIR is its %DIRVAR%, which is not changed."""
 
     def read(options: Options, progress: Progress, known: Set[str]) -> Tree:
         from mqcd.disk.durable import Disk
@@ -69,14 +69,14 @@ def mailismus(place: Place, directory: Path, spool: Path | None, dry_run: bool, 
     return _bring(place, "mailismus", read, dry_run, as_json, [directory, *roots], roots)
 
 
-@bring_in.command(short_help="Take in the .eml files of a directory.")
+@bring_in.command(short_help="Import the .eml files of a directory.")
 @_directory
 @_dry_run
 @as_json
 @takes_place()
 @pass_place
 def eml(place: Place, directory: Path, dry_run: bool, as_json: bool) -> int:
-    """Take in the .eml files below DIR: as its index.jsonl says, else as their headers say."""
+    """Import the .eml files below DIR by its index.jsonl, else by their headers."""
 
     def read(options: Options, progress: Progress, known: Set[str]) -> Tree:
         from mqcd.disk.durable import Disk

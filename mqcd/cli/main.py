@@ -25,7 +25,7 @@ from mqcd.core.errors import MqcdError
 @click.version_option(__version__, prog_name="mqcd", message="%(prog)s %(version)s")
 @takes_place(env=True)
 def cli() -> None:
-    """A mail queue server: takes responsibility for mail on disk and delivers it, or says why not."""
+    """A mail queue server: keeps mail safe on disk and delivers it."""
 
 
 for command in (run, check, conf, top, queue, explain, fsck, bring_in, sink, demo, pipeline):

@@ -69,12 +69,12 @@ def takes_place(*, env: bool = False) -> Callable[[Command], Command]:
     conf = click.option(
         "-c", "--conf", metavar="FILE", type=path, expose_value=False, callback=_keep,
         envvar="MQCD_CONF" if env else None,
-        help="The configuration.  [MQCD_CONF; conf/mqcd.xml]",
+        help="Configuration file.  [MQCD_CONF; conf/mqcd.xml]",
     )  # fmt: skip
     var = click.option(
         "--var", metavar="DIR", type=path, expose_value=False, callback=_keep,
         envvar="MQCD_VAR" if env else None,
-        help="What %DIRVAR% stands for.  [MQCD_VAR; var beside the configuration's directory]",
+        help="Value of %DIRVAR%.  [MQCD_VAR; var beside the configuration's directory]",
     )  # fmt: skip
 
     def decorate(command: Command) -> Command:
@@ -107,7 +107,9 @@ DURATION = ConfigValue("duration", lambda fields: fields.Duration())
 SIZE = ConfigValue("size", lambda fields: fields.Size())
 DELAYS = ConfigValue("delays", lambda fields: fields.Listed(fields.Duration(least=1000), least=1))
 
-as_json = click.option("--json", "as_json", is_flag=True, help="One object a line, nothing else on stdout.")
+as_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object a line, and nothing else."
+)
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 

@@ -48,7 +48,7 @@ def on_spark(command: Command) -> Command:
     flags: tuple[Callable[[Command], Command], ...] = (
         click.option("--master", metavar="URL", help="Where Spark runs.  [local[*]]"),
         click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, callback=_settings,
-                     help="A setting of Spark's; may be given several times."),
+                     help="Spark setting; repeatable."),
     )  # fmt: skip
     for flag in reversed(flags):
         command = flag(command)
@@ -71,7 +71,7 @@ def _counted(counts: dict[str, int]) -> str:
 @takes_place()
 @pass_place
 def run(place: Place, master: str | None, settings: dict[str, str], as_json: bool) -> None:
-    """Take the event files that are new into the tables."""
+    """Add new event files to the tables."""
     loaded, store = _tables(place)
     from mqcd.net.clock import SystemClock
     from mqcd.pipeline.batch.run import is_waiting, take_new
@@ -99,24 +99,24 @@ def _show_run(batch: int, counts: dict[str, int], *, as_json: bool) -> None:
         click.echo(_counted(counts) if counts["files"] else "nothing new")
 
 
-@pipeline.command("stream", short_help="Take event files into the tables as they come.")
-@click.option("--once", is_flag=True, help="End when what there is now has been taken.")
+@pipeline.command("stream", short_help="Add event files to the tables as they are closed.")
+@click.option("--once", is_flag=True, help="Add what exists now, then end.")
 @click.option(
     "--every",
     metavar="DURATION",
     default="1s",
     show_default=True,
     type=DURATION,
-    help="Look for new files so often.",
+    help="Polling interval.",
 )
-@click.option("--maxfiles", metavar="N", type=click.IntRange(min=1), help="Files of a batch at most.")
+@click.option("--maxfiles", metavar="N", type=click.IntRange(min=1), help="Most files in a batch.")
 @click.option(
     "--maxsize",
     metavar="SIZE",
     default="64M",
     show_default=True,
     type=SIZE,
-    help="Octets of event files, as they lie on disk, of a batch at most; --maxfiles goes first.",
+    help="Most octets of compressed event files in a batch; --maxfiles overrides it.",
 )
 @on_spark
 @as_json
@@ -177,7 +177,7 @@ def _ending() -> Iterator[threading.Event]:
 @takes_place()
 @pass_place
 def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: bool) -> int:
-    """Account for every recipient that was ever accepted."""
+    """Account for every recipient ever accepted."""
     from mqcd.cli.account import show
     from mqcd.cli.upkeep import options_at
     from mqcd.net.clock import SystemClock
@@ -213,7 +213,7 @@ def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: 
 @pipeline.command("export")
 @click.argument("table", type=click.Choice(NAMES))
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), required=True,
-              help="The CSV file; one that exists is replaced.")  # fmt: skip
+              help="CSV file, replaced if it exists.")  # fmt: skip
 @on_spark
 @as_json
 @takes_place()
@@ -237,9 +237,9 @@ def export(
 
 @pipeline.command("report", short_help="Show the tables as one HTML page.")
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), required=True,
-              help="The HTML file; one that exists is replaced.")  # fmt: skip
+              help="HTML file, replaced if it exists.")  # fmt: skip
 @click.option("--days", metavar="N", type=click.IntRange(1, 3650), default=_DAYS, show_default=True,
-              help="How many days, back from the newest event.")  # fmt: skip
+              help="Days, back from the newest event.")  # fmt: skip
 @on_spark
 @as_json
 @takes_place()
@@ -247,7 +247,7 @@ def export(
 def report(
     place: Place, out: Path, days: int, master: str | None, settings: dict[str, str], as_json: bool
 ) -> None:
-    """Take what is new into the tables, and show them as one HTML file that needs nothing else."""
+    """Add new event files to the tables, and show them as one HTML file."""
     from mqcd.cli.upkeep import options_at
     from mqcd.net.clock import SystemClock
 
@@ -274,10 +274,10 @@ def report(
         click.echo("\n".join([*summary(figures), f"{out}: {size} octets"]))
 
 
-@pipeline.command("advise", short_help="Make advice, look through it, put it in effect.")
-@click.option("--list", "listing", is_flag=True, help="Show what is in effect, proposed and cancelled.")
-@click.option("--apply", "applying", is_flag=True, help="Put what is proposed in effect, without a restart.")
-@click.option("--cancel", "cancelled", metavar="ID", help="Take one piece back until its end.")
+@pipeline.command("advise", short_help="Make, list, apply or cancel advice.")
+@click.option("--list", "listing", is_flag=True, help="List advice in effect, proposed and cancelled.")
+@click.option("--apply", "applying", is_flag=True, help="Put the proposal in effect, without a restart.")
+@click.option("--cancel", "cancelled", metavar="ID", help="Cancel one piece until its end.")
 @click.option(
     "--what-if",
     "delays",
@@ -287,7 +287,7 @@ def report(
     help="Replay recorded outages with other retry delays, such as '5m | 30m | 2h'.",
 )
 @click.option("--days", metavar="N", type=click.IntRange(1, 3650),
-              help="How many days of outages, back from the newest event.  [30]")  # fmt: skip
+              help="Days of outages, back from the newest event.  [30]")  # fmt: skip
 @click.option("--most", metavar="N", type=click.IntRange(min=1), help="Suppressions to propose.  [50000]")
 @on_spark
 @as_json
@@ -305,7 +305,7 @@ def advise(
     as_json: bool,
     **where: Any,
 ) -> None:
-    """Make advice from the tables; look through it, put it in effect, take it back."""
+    """Make advice from the tables; list, apply or cancel it."""
     from mqcd.cli import advising
 
     chosen = listing + applying + (cancelled is not None) + bool(delays)

@@ -52,8 +52,8 @@ def _directory(_context: click.Context, _parameter: click.Parameter, text: str) 
 def selects(command: Command) -> Command:
     """The flags that choose recipients."""
     flags: tuple[Callable[[Command], Command], ...] = (
-        click.option("--area", type=click.Choice(AREAS), help="Only of this area."),
-        click.option("--spid", callback=_spid, metavar="SPID", help="Only of this message."),
+        click.option("--area", type=click.Choice(AREAS), help="Only this area."),
+        click.option("--spid", callback=_spid, metavar="SPID", help="Only this message."),
         click.option("--sender", metavar="PATTERN", help="Only from this sender; '' is the null sender."),
         click.option("--recipient", metavar="PATTERN", default="", help="Only to this recipient."),
         click.option("--domain", metavar="PATTERN", default="", help="Only to recipients of this domain."),
@@ -61,9 +61,9 @@ def selects(command: Command) -> Command:
             "--older",
             metavar="DURATION",
             callback=_duration,
-            help="Only what was accepted longer ago: 1h30m.",
+            help="Only mail accepted longer ago, such as 1h30m.",
         ),
-        click.option("--limit", metavar="N", type=click.IntRange(min=0), help="At most this many."),
+        click.option("--limit", metavar="N", type=click.IntRange(min=0), help="Largest number."),
     )
     for flag in reversed(flags):
         command = flag(command)
@@ -73,16 +73,16 @@ def selects(command: Command) -> Command:
 @click.group()
 @takes_place()
 def queue() -> None:
-    """Look at the queue, and have mail in it tried now."""
+    """List, count, copy or retry queued mail."""
 
 
-@queue.command("ls", short_help="List recipients that wait.")
+@queue.command("ls", short_help="List waiting recipients.")
 @selects
 @as_json
 @takes_place()
 @pass_place
 def ls(place: Place, /, as_json: bool, **chosen: Any) -> int:
-    """List recipients that wait: a table on a terminal, in a pipe one line each, with tabs between columns.
+    """List waiting recipients: as a table on a terminal, in a pipe one line each, with tabs between columns.
 
     Addresses and domains may be shell patterns: --sender '*@here.example'.
     """
@@ -107,14 +107,14 @@ def ls(place: Place, /, as_json: bool, **chosen: Any) -> int:
     return 1 if snapshot.left_out else 0
 
 
-@queue.command("stat", short_help="Count what waits: by area, domain, reply or age.")
+@queue.command("stat", short_help="Count waiting mail by area, domain, reply or age.")
 @click.option("--by", type=click.Choice(("area", "domain", "reply", "age")), default="area",
-              help="What a row is; all but area read every record.")  # fmt: skip
+              help="Unit of a row; all but area read every record.")  # fmt: skip
 @as_json
 @takes_place()
 @pass_place
 def stat(place: Place, by: str, as_json: bool) -> int:
-    """Count what waits in each area; or how long it has waited, by recipient domain, last reply or age."""
+    """Count waiting mail in each area, or its ages by recipient domain, last reply or age."""
     if by != "area":
         return _stat_by(place, by, as_json)
     with _snapshot(place) as snapshot:
@@ -149,17 +149,17 @@ def _stat_by(place: Place, by: str, as_json: bool) -> int:
     return 1 if snapshot.left_out else 0
 
 
-@queue.command("retry", short_help="Have mail that waits tried now.")
+@queue.command("retry", short_help="Try waiting mail now.")
 @selects
-@click.option("--dry-run", is_flag=True, help="Only say how much that would be.")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for the server's log.")
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, for the server's log.")
 @as_json
 @takes_place()
 @pass_place
 def retry(place: Place, /, dry_run: bool, reason: str, as_json: bool, **chosen: Any) -> None:
-    """Have the running server try mail that waits now, all of it or what is selected.
+    """Make the running server try waiting mail now: all of it, or a selection.
 
-    A destination that is suspended is tried by one recipient; the others follow when that got through.
+    One recipient probes each suspended destination; the others follow when the probe succeeds.
     """
     from mqcd.daemon.retrying import Retry, ask_retry
     from mqcd.net.clock import SystemClock
@@ -183,7 +183,7 @@ def retry(place: Place, /, dry_run: bool, reason: str, as_json: bool, **chosen: 
 @takes_place()
 @pass_place
 def cat(place: Place, spid: int) -> None:
-    """Write a message's content, octet for octet, to standard output."""
+    """Print a message's content, octet for octet."""
     with _snapshot(place) as snapshot:
         for chunk in snapshot.content(spid):
             sys.stdout.buffer.write(chunk)
@@ -194,7 +194,7 @@ def cat(place: Place, spid: int) -> None:
 @click.option("--to", "target", metavar="DIR", callback=_directory, required=True,
               help="A new or empty directory.")  # fmt: skip
 @click.option("--without-manifest", is_flag=True,
-              help="Guess what the queue consists of: mail that is done may be among it.")  # fmt: skip
+              help="Read a damaged queue; finished mail may be included.")  # fmt: skip
 @selects
 @as_json
 @takes_place()

@@ -13,17 +13,17 @@ from mqcd.cli.options import Place, pass_place, takes_place
 @takes_place()
 @pass_place
 def run(place: Place) -> int:
-    """Run the server: SIGTERM stops it, SIGHUP has it read its configuration again."""
+    """Run the server. SIGTERM stops it, SIGHUP reloads its configuration."""
     from mqcd.daemon.process import run as run_server
 
     return run_server(place.load, place.conf)
 
 
-@click.command(short_help="Check the configuration and show it whole.")
+@click.command(short_help="Check the configuration and print the settings in effect.")
 @takes_place()
 @pass_place
 def check(place: Place) -> int:
-    """Show the settings in effect, or every error in the configuration."""
+    """Print the settings in effect, or every error in the configuration."""
     from mqcd.config.problems import BadConfiguration
     from mqcd.config.show import as_xml
     from mqcd.daemon.filters import check_filters
@@ -46,13 +46,11 @@ def check(place: Place) -> int:
     return 0
 
 
-@click.command(short_help="See server and receiver at work.")
+@click.command(short_help="Show server and receiver at work.")
 @click.option(
-    "--keep", metavar="DIR", type=click.Path(path_type=Path), help="Leave queue, log and events here."
+    "--keep", metavar="DIR", type=click.Path(path_type=Path), help="Keep queue, log and events here."
 )
-@click.option(
-    "--pipeline", is_flag=True, help="End with the report of mqcd pipeline; needs its extra, and Java."
-)
+@click.option("--pipeline", is_flag=True, help="End with the pipeline's report; needs its extra and Java.")
 @takes_place()
 def demo(keep: Path | None, pipeline: bool) -> int:
     """Run server and receiver on free loopback ports and show what happens to real messages."""

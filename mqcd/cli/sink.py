@@ -11,20 +11,18 @@ from mqcd.cli.options import as_json, takes_place
 
 @click.command(short_help="Receive mail, for tests.")
 @click.option("--port", metavar="N", type=click.IntRange(0, 65535), default=2526, show_default=True,
-              help="TCP port; 0 takes any free one.")  # fmt: skip
+              help="TCP port; 0 = any free one.")  # fmt: skip
 @click.option("--host", metavar="IP", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--rule", "rules", metavar="PATTERN=ACTION", multiple=True,
-              help="What is done to recipients that match; the first match wins. ACTION: accept, "
+              help="Action for matching recipients; the first matching rule applies. ACTION: accept, "
                    "'450 text', '550 text', stall:STAGE, drop:STAGE, slow:MS, garbage:STAGE, "
                    "endless:STAGE, 'reply:STAGE:250 text', drip:STAGE:MS. STAGE: connect, ehlo, "
                    "mail, rcpt, data, dot.")  # fmt: skip
-@click.option(
-    "--lmtp", is_flag=True, help="Speak LMTP: each recipient has a reply of its own to the message."
-)
-@click.option("--chunking", is_flag=True, help="Offer CHUNKING: messages may come by BDAT.")
-@click.option("--dsn", is_flag=True, help="Offer DSN: RET, ENVID, NOTIFY and ORCPT are taken and shown.")
-@click.option("--store", metavar="DIR", type=click.Path(path_type=Path), help="Keep each message here.")
-@click.option("--quiet", is_flag=True, help="Tell nothing of single messages.")
+@click.option("--lmtp", is_flag=True, help="Speak LMTP: each recipient has its own reply to the message.")
+@click.option("--chunking", is_flag=True, help="Offer CHUNKING (BDAT).")
+@click.option("--dsn", is_flag=True, help="Offer DSN, and show RET, ENVID, NOTIFY and ORCPT.")
+@click.option("--store", metavar="DIR", type=click.Path(path_type=Path), help="Store each message here.")
+@click.option("--quiet", is_flag=True, help="Do not print each message.")
 @as_json
 @takes_place()
 def sink(
@@ -38,7 +36,7 @@ def sink(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    """Receive mail: accept, refuse, stall or drop it as rules say. SIGINT or SIGTERM ends it."""
+    """Receive mail: accept, refuse, stall or drop it by rules. SIGINT or SIGTERM ends it."""
     from mqcd.cli import receiving
     from mqcd.sink.outputs import DEFAULT_EXTENSIONS, OPTIONAL_EXTENSIONS, Limits
     from mqcd.sink.rules import RuleError, Rules

@@ -8,23 +8,23 @@ from mqcd.cli.options import Place, as_json, json_line, pass_place, takes_place
 
 
 @click.command(short_help="Watch a running server.")
-@click.option("--url", metavar="URL", help="The server's ops listener; else the one of the configuration.")
+@click.option("--url", metavar="URL", help="Ops listener of the server; default: the configuration's.")
 @click.option(
     "--interval",
     metavar="SECONDS",
     type=click.FloatRange(min=0.1, max=3600),
     default=1.0,
     show_default=True,
-    help="How often to look.",
+    help="Time between samples.",
 )
-@click.option("--once", is_flag=True, help="Print one picture and end.")
+@click.option("--once", is_flag=True, help="Print one picture, then end.")
 @as_json
 @takes_place()
 @pass_place
 def top(place: Place, url: str | None, interval: float, once: bool, as_json: bool) -> int:
     """Watch a running server: rates, areas, the worst destinations, the engine. q quits.
 
-    --json is --once as one object. Where standard output is no terminal --once is meant.
+    --json prints one object. Without a terminal, --once is the default.
     """
     import sys
 

@@ -24,7 +24,7 @@ _SHOWN = 20
 
 
 @click.command(short_help="Check the queue's files against each other.")
-@click.option("--repair", is_flag=True, help="Mend what can be mended; no server may run.")
+@click.option("--repair", is_flag=True, help="Repair what can be repaired; no server may run.")
 @as_json
 @takes_place()
 @pass_place
