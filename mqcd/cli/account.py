@@ -1,4 +1,4 @@
-"""What `mqcd pipeline ledger` tells people."""
+"""What `mqcd pipeline ledger` prints for people."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 _SHOWN = 20
 """Recipients of a kind that are named."""
-_UNREAD = "of mail that was lost with them no event tells; `mqcd fsck` says where they lie"
+_UNREAD = "mail lost with them has no events; `mqcd fsck` lists them"
 
 
 def show(sums: Account) -> None:
-    """Say where all recipients are, and name those of whom nothing is known."""
+    """Print where all recipients are, and name the missing ones."""
     ends = (
         "delivered", "bounced", "expired", "removed", "queued", "quarantined",
     )  # fmt: skip
@@ -29,13 +29,13 @@ def show(sums: Account) -> None:
     click.echo(f"{'imbalance':12} {sums.imbalance:{width}}")
     click.echo(f"{sums.unknown} outcomes unknown, {sums.duplicates} delivered after one")
     if sums.possible_duplicates:
-        click.echo(f"{sums.possible_duplicates} delivered after a connection that broke behind the final dot")
+        click.echo(f"{sums.possible_duplicates} delivered after a connection that broke after the final dot")
     if sums.doubled or sums.damaged:
-        click.echo(f"{sums.doubled} events with an id twice, {sums.damaged} lines that cannot be read")
+        click.echo(f"{sums.doubled} events with a repeated id, {sums.damaged} unreadable lines")
     if sums.unread:
-        click.echo(f"up to {sums.unread} records name nobody, and stand for nobody who is missing: {_UNREAD}")
+        click.echo(f"up to {sums.unread} unreadable records without a known recipient: {_UNREAD}")
     if sums.others:
-        click.echo(f"left out, for their queues are not here: {', '.join(map(printable, sums.others))}")
+        click.echo(f"left out, because their queues are not here: {', '.join(map(printable, sums.others))}")
     twice = [*sums.duplicated, *sums.possibly_duplicated]
     lists = {"missing": sums.missing, "in excess": sums.excess, "maybe twice": twice}
     for what, ids in lists.items():

@@ -1,4 +1,4 @@
-"""`queue ls`, `stat`, `cat`, `export`: the queue as its files tell, with or without a running server."""
+"""`queue ls`, `stat`, `cat`, `export`: the queue by its files, with or without a running server."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def export(place: Place, /, target: Path, without_manifest: bool, as_json: bool,
         done.damaged += 1
     for spid, text in done.failed.items():
         click.echo(f"{spid:016X}: {text}", err=True)
-    _tell_damaged(done.damaged)
+    _report_damaged(done.damaged)
     counts = {
         "messages": done.messages,
         "recipients": done.recipients,
@@ -241,12 +241,12 @@ def _guess(roots: tuple[Path, Path]) -> Guess:
 
     guessed = guess(Disk(), *roots)
     for text in guessed.unread:
-        click.echo(f"{text}: what it holds is not known", err=True)
+        click.echo(f"{text}: its contents are unknown", err=True)
     lost = f"{guessed.lost} " if guessed.lost else ""
     click.echo(
-        f"{lost}the MANIFEST has {guessed.damaged} damaged lines; {guessed.unlisted} clusters of which it "
-        f"does not tell are read from their beginning, {guessed.gone} that it tells of are not there. "
-        "Recipients who are done already may be among what is exported: look at it before you send it",
+        f"{lost}the MANIFEST has {guessed.damaged} damaged lines; {guessed.unlisted} clusters that it "
+        f"does not name are read from their beginning, {guessed.gone} that it names are missing. "
+        "The export may contain finished recipients: check it before you send it",
         err=True,
     )
     return guessed
@@ -263,17 +263,17 @@ def _snapshot(place: Place) -> Iterator[Snapshot]:
     snapshot = Snapshot(Disk(), settings.rootpath, settings.spool.rootpath)
     try:
         if snapshot.damage:
-            text = "stretches of the journal are damaged and left out; `mqcd fsck` tells which"
+            text = "stretches of the journal are damaged and left out; `mqcd fsck` lists them"
             click.echo(f"{snapshot.damage} {text}", err=True)
         yield snapshot
-        _tell_damaged(snapshot.damaged_lines + snapshot.missing)
+        _report_damaged(snapshot.damaged_lines + snapshot.missing)
     finally:
         snapshot.close()
 
 
-def _tell_damaged(count: int) -> None:
+def _report_damaged(count: int) -> None:
     if count:
-        click.echo(f"{count} records are damaged or missing, and left out; `mqcd fsck` tells which", err=True)
+        click.echo(f"{count} records are damaged or missing, and left out; `mqcd fsck` lists them", err=True)
 
 
 def _for_people() -> bool:

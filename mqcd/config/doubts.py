@@ -38,7 +38,7 @@ def doubts(settings: Settings) -> Remarks:
     for index, listener in enumerate(settings.submit.listeners, start=1):
         server, path = listener.server, f"{_LISTENER}[{index}]/server"
         if not (server.relay_clients or server.relay_domains):
-            text = "nobody may send here: name clients, or the domains to take mail for in relay_domains"
+            text = "no client may send here: name clients, or accepted domains in relay_domains"
             yield f"{path}/relay_clients", text
         if share := _openness(server.relay_clients):
             text = f"an open relay: {share} may send to any domain; name your own networks only"

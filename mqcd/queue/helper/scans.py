@@ -98,7 +98,7 @@ class Scans:
         if isinstance(answer, Exception):
             raise answer
         if answer:
-            log.error("%d damaged records were left out of a scan; `mqcd fsck` tells which", answer)
+            log.error("%d damaged records were left out of a scan; `mqcd fsck` lists them", answer)
 
     async def _start(self) -> Process:
         return await pipe.start(scanner.__name__, buffer=_BUFFER)

@@ -291,7 +291,7 @@ async def test_a_listing_that_lacks_something_is_exit_code_1(
     assert main([*house.words, "ls", "--json"]) == 1
     said = capfd.readouterr()
     lost = 4 - len(said.out.splitlines())
-    told = f"{lost} records are damaged or missing, and left out; `mqcd fsck` tells which\n"
+    told = f"{lost} records are damaged or missing, and left out; `mqcd fsck` lists them\n"
     assert lost in (1, 2)
     assert said.err == told
     assert main([*house.words, "export", "--to", str(tmp_path / "out")]) == 1
@@ -309,7 +309,7 @@ async def test_a_listing_with_a_journal_gap_names_fsck(
     segment.write_bytes(data)
     assert main([*house.words, "ls"]) == 1
     said = capfd.readouterr().err
-    assert said == "1 stretches of the journal are damaged and left out; `mqcd fsck` tells which\n"
+    assert said == "1 stretches of the journal are damaged and left out; `mqcd fsck` lists them\n"
     data[4096 + 60] ^= 1
     segment.write_bytes(data)
 
@@ -331,7 +331,7 @@ async def test_what_waits_can_be_had_without_a_manifest(
     said = capfd.readouterr()
     assert json.loads(said.out)["recipients"] == 4
     assert "1 damaged lines" in said.err
-    assert "done already" in said.err
+    assert "finished recipients" in said.err
 
 
 @pytest.mark.parametrize("left", [None, 0, 4096])
@@ -365,7 +365,7 @@ async def test_an_export_without_manifest_reports_a_lost_cluster(
     counts = json.loads(said.out)
     assert counts["damaged"] > 0
     assert counts["damaged"] + counts["recipients"] == 4
-    assert "1 that it tells of" in said.err
+    assert "1 that it names" in said.err
 
 
 async def test_an_export_goes_to_a_directory_that_is_named(

@@ -53,7 +53,7 @@ def test_networks_of_a_site_are_no_open_relay(clients: str) -> None:
 
 
 def test_a_listener_that_lets_nobody_send_is_a_warning() -> None:
-    word = "nobody may send"
+    word = "no client may send"
     assert warned(serving("maxhops", "9"), word) == [f"{SERVER}/relay_clients"]
     assert warned(serving("relay_clients", "-"), word) == [f"{SERVER}/relay_clients"]
     assert warned(serving("relay_clients", "192.0.2.1"), word) == []

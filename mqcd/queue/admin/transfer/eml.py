@@ -212,7 +212,7 @@ def _check_not_exported(files: list[Path]) -> None:
         if path.name == index.NAME + TEMP_SUFFIX:
             raise StoreUnavailable(
                 f"{path.parent} holds a part of an export, without its index: it is still being written or "
-                "broke off, and nobody knows whom its messages are for. Export again to another directory"
+                "broke off, and the recipients are unknown. Export again to another directory"
             )
 
 

@@ -155,7 +155,7 @@ class _Reader:
         lines, files = self._look_up(self._kept[spid])
         letter = self._letter(self._latest(lines), files)
         if letter is None:
-            raise StoreUnavailable(f"message {spid:08X} has changed while it was brought in")
+            raise StoreUnavailable(f"message {spid:08X} has changed during the import")
         return letter
 
     def _look_up(self, kept: bytes) -> tuple[list[Row], dict[int, str]]:
