@@ -65,17 +65,15 @@ def _notes(figures: Figures) -> list[str]:
     notes = []
     if account and account.quarantined:
         lie = plural(account.quarantined, "of them lies", "of them lie")
-        notes.append(f"{lie} in quarantine: mqcd fsck tells where.")
+        notes.append(f"{lie} in quarantine: see mqcd fsck.")
     if account and account.unread:
-        lost = plural(account.unread, "damaged record names", "damaged records name")
-        notes.append(
-            f"Up to {lost} nobody, and no event tells of mail that was lost with them: see mqcd fsck."
-        )
+        lost = plural(account.unread, "damaged record has", "damaged records have")
+        notes.append(f"Up to {lost} no known recipient; mail lost with them has no events: see mqcd fsck.")
     if account and account.duplicates + account.possible_duplicates:
         twice = account.duplicates + account.possible_duplicates
         notes.append(f"{number(twice)} may have been delivered twice.")
     if account and account.doubled:
-        notes.append(f"{plural(account.doubled, 'event')} came with an id that another one has.")
+        notes.append(f"{plural(account.doubled, 'event')} came with a repeated id.")
     if figures.stuck.total:
         notes.append(f"{plural(figures.stuck.total, 'recipient is', 'recipients are')} stuck.")
     return notes
