@@ -85,3 +85,9 @@ class FakeClock:
     def leap(self, ms: int) -> None:
         """Move the wall alone, forward or back; nobody wakes."""
         self._wall += ms
+
+
+async def turns(count: int = 30) -> None:
+    """Let the loop turn; time stands still."""
+    for _ in range(count):
+        await asyncio.sleep(0)

@@ -2,11 +2,11 @@
 
 import asyncio
 import ssl
-import subprocess
 import tracemalloc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +20,7 @@ from mqcd.sink.outputs import DEFAULT_EXTENSIONS, OPTIONAL_EXTENSIONS, Limits, R
 from mqcd.sink.rules import Rules
 from mqcd.sink.server import SinkSettings, start
 from mqcd.stores.memory import MemoryStore
+from tests.fakes.certificates import Authority
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.resolver import FakeResolver
 from tests.unit.deliver.kit import CONTENT, RELAYED, SCHEDULE
@@ -184,15 +185,9 @@ async def test_refusals_drops_and_stalls_concern_those_that_they_hit() -> None:
 
 
 @pytest.mark.needs("openssl")
-async def test_mail_goes_over_tls_where_it_is_offered(tmp_path_factory: pytest.TempPathFactory) -> None:
-    directory = tmp_path_factory.mktemp("tls")
-    key, certificate = directory / "key.pem", directory / "certificate.pem"
-    command = ["openssl", "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    command += ["-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True)
+async def test_mail_goes_over_tls_where_it_is_offered(tmp_path: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(Authority(tmp_path).sign("localhost", "DNS:localhost"))
     async with road(tls=context) as way:
         for number in range(3):
             await way.send(f"to{number}@example.com")

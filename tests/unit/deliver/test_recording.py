@@ -12,7 +12,7 @@ from mqcd.core.model import Recipient
 from mqcd.deliver.recording import PARKED_AT_ONCE, RETRY_MS, Recorder
 from mqcd.stores.memory import MemoryStore
 from tests.contract.mail import Post
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import FakeClock, turns
 from tests.fakes.observer import RecordingObserver
 
 MANY = 3 * PARKED_AT_ONCE + 1
@@ -35,11 +35,6 @@ class SlowStore(MemoryStore):
         self.gate = asyncio.get_running_loop().create_future()
         super().park(recipients, until)
         return self.gate
-
-
-async def turns() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("fails", [False, True])

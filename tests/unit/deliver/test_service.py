@@ -26,6 +26,7 @@ from mqcd.deliver.lanes.lane import TRIAL_MS
 from mqcd.deliver.lanes.outside import FIRST_PROBE_MS
 from mqcd.deliver.service import CLAIMED_AT_ONCE
 from mqcd.stores.memory import MemoryStore
+from tests.fakes.clock import turns
 from tests.fakes.dialer import FakeDialer, Peer
 from tests.fakes.resolver import FakeResolver
 from tests.unit.deliver.kit import BY_DNS, CONTENT, MINUTE, RELAYED, SCHEDULE, Kit
@@ -213,8 +214,7 @@ async def test_no_content_is_sent_before_begin_is_durable() -> None:
     async with Kit(store=SlowStore) as kit:
         await kit.submit("to@example.com")
         await kit.until(lambda: bool(kit.dialer.peers) and kit.dialer.peers[0].log[-1:] == ["DATA"])
-        for _ in range(50):
-            await asyncio.sleep(0)
+        await turns(50)
         peer = kit.dialer.peers[0]
         assert [line.split()[0] for line in peer.log] == ["EHLO", "MAIL", "RCPT", "DATA"]
         assert len(peer._connection.writes) == 2, "hello and the envelope"
@@ -228,8 +228,7 @@ async def test_no_verdict_precedes_a_durable_begin() -> None:
     async with Kit(store=SlowStore, hosts=refusing) as kit:
         [recipient] = await kit.submit("to@example.com")
         await kit.until(lambda: bool(kit.dialer.peers) and kit.dialer.peers[0].log[-1:] == ["DATA"])
-        for _ in range(50):
-            await asyncio.sleep(0)
+        await turns(50)
         assert kit.observer.verbs(recipient.key) == [Verb.ACCEPTED]
         assert isinstance(kit.store, SlowStore)
         kit.store.noted.set()

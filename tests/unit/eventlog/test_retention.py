@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 import os
@@ -15,7 +14,7 @@ from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source, parse
 from mqcd.eventlog.retention import Retain, Retained, Retention, retain
 from tests.contract.harness import HOUR, SCHEDULE
-from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.clock import START_MS, FakeClock, turns
 from tests.fakes.disk import FaultyDisk
 from tests.unit.queue.support import Rig
 
@@ -135,8 +134,7 @@ async def kept(tmp_path: Path) -> AsyncIterator[Rig]:
 
 async def look(rig: Rig) -> list[str]:
     rig.store._live.checkpointer.wake()
-    for _ in range(30):
-        await asyncio.sleep(0)
+    await turns()
     return left(rig.root / "events")
 
 
@@ -159,8 +157,7 @@ async def test_other_limits_hold_at_once(kept: Rig) -> None:
     put(events, segment(1), age=HOUR)
     assert await look(kept) == [segment(1)]
     kept.store.reload(SCHEDULE, Retention(maxage=HOUR // 2))
-    for _ in range(30):
-        await asyncio.sleep(0)
+    await turns()
     assert left(events) == []
 
 

@@ -5,7 +5,6 @@ import contextlib
 import os
 import resource
 import ssl
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -159,6 +158,12 @@ async def test_what_nobody_reads_is_bounded_and_nothing_is_lost() -> None:
         assert len(first) + len(await read_all(connection)) == octets
 
 
+async def ask_for_tls(connection: StreamConnection) -> None:
+    """What a server of `server_tls` waits for, and its answer."""
+    connection.write(b"T")
+    assert await connection.read() == b"go"
+
+
 def server_tls(context: ssl.SSLContext, seen: list[Any] | None = None) -> Handler:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(1)
@@ -176,23 +181,16 @@ def server_tls(context: ssl.SSLContext, seen: list[Any] | None = None) -> Handle
 
 @pytest.fixture(scope="module")
 def server_context(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
-    """A server's context with a certificate that it signed itself."""
-    directory = tmp_path_factory.mktemp("tls")
-    key, certificate = directory / "key.pem", directory / "certificate.pem"
-    command = ["openssl", "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    command += ["-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True)
+    """A server's context with a certificate of an authority that nobody trusts."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(Authority(tmp_path_factory.mktemp("tls")).sign("localhost", "DNS:localhost"))
     return context
 
 
 @pytest.mark.needs("openssl")
 async def test_tls_without_verification_takes_any_certificate(server_context: ssl.SSLContext) -> None:
     async with dialled(server_tls(server_context)) as connection:
-        connection.write(b"T")
-        assert await connection.read() == b"go"
+        await ask_for_tls(connection)
         await connection.start_tls("mx.example.org", TlsTerms())
         assert connection.tls == "TLSv1.3"
         connection.write(b"hello")
@@ -204,8 +202,7 @@ async def test_verification_refuses_an_untrusted_certificate(
     server_context: ssl.SSLContext,
 ) -> None:
     async with dialled(server_tls(server_context)) as connection:
-        connection.write(b"T")
-        assert await connection.read() == b"go"
+        await ask_for_tls(connection)
         with pytest.raises(ConnectFailed, match="certificate not accepted"):
             await connection.start_tls("localhost", TlsTerms(verify=True))
 
@@ -218,8 +215,7 @@ async def test_the_server_is_told_which_name_is_wanted(
     names: list[str | None] = []
     server_context.sni_callback = lambda _socket, name, _context: names.append(name)
     async with dialled(server_tls(server_context)) as connection:
-        connection.write(b"T")
-        assert await connection.read() == b"go"
+        await ask_for_tls(connection)
         with contextlib.suppress(ConnectFailed):
             await connection.start_tls("mx.example.org", terms)
     server_context.sni_callback = None
@@ -264,19 +260,16 @@ async def test_a_trusted_certificate_with_the_hosts_name_is_accepted(tmp_path: P
     context.load_cert_chain(authority.sign("mx", "DNS:mx.example.org"))
     terms = TlsTerms(verify=True, trust=str(authority.certificate))
     async with dialled(server_tls(context)) as connection:
-        connection.write(b"T")
-        assert await connection.read() == b"go"
+        await ask_for_tls(connection)
         await connection.start_tls("mx.example.org", terms)
         assert connection.tls == "TLSv1.3"
     async with dialled(server_tls(context)) as connection:
-        connection.write(b"T")
-        assert await connection.read() == b"go"
+        await ask_for_tls(connection)
         with pytest.raises(ConnectFailed, match="mismatch"):
             await connection.start_tls("other.example.org", terms)
     context.load_cert_chain(authority.sign("late", "DNS:mx.example.org", days=-1))
     async with dialled(server_tls(context)) as connection:
-        connection.write(b"T")
-        assert await connection.read() == b"go"
+        await ask_for_tls(connection)
         with pytest.raises(ConnectFailed, match="expired"):
             await connection.start_tls("mx.example.org", terms)
 
@@ -296,8 +289,7 @@ async def test_our_certificate_is_shown_and_read_anew_when_it_changes(tmp_path: 
         os.utime(ours, ns=(0, len(name)))
         seen: list[Any] = []
         async with dialled(server_tls(context, seen)) as connection:
-            connection.write(b"T")
-            assert await connection.read() == b"go"
+            await ask_for_tls(connection)
             await connection.start_tls("mx.example.org", TlsTerms(certificate=str(ours)))
             connection.write(b"hello")
             assert await connection.read() == b"hello"

@@ -42,7 +42,7 @@ from mqcd.queue.wal.segments import Segment
 from tests.contract import schema
 from tests.contract.harness import SCHEDULE
 from tests.contract.mail import Post
-from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.clock import START_MS, FakeClock, turns
 from tests.fakes.disk import FaultyDisk
 from tests.fakes.killed import copy_as_killed
 from tests.fakes.observer import RecordingObserver
@@ -300,8 +300,7 @@ class Rig:
     async def evacuate(self) -> None:
         """Seal, and evacuate every sealed segment."""
         # What a start does comes before any evacuation, as it does when the checkpointer decides.
-        for _ in range(30):
-            await asyncio.sleep(0)
+        await turns()
         if self.shard.ring.current is not None:
             await self.seal()
         last = max(self.shard.ring.segments)

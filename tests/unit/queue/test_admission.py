@@ -9,6 +9,7 @@ import pytest
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.queue.wal.segments import KEPT_BACK
+from tests.fakes.clock import turns
 from tests.fakes.disk import Gate
 from tests.unit.queue.support import SEGMENT_SIZE, Rig
 
@@ -31,16 +32,11 @@ async def held_up(rig: Rig, free: int = KEPT_BACK) -> Gate:
     return gate
 
 
-async def turns() -> None:
-    for _ in range(100):
-        await asyncio.sleep(0)
-
-
 async def test_mail_waits_for_an_evacuation_that_is_merely_behind(rig: Rig) -> None:
     gate = await held_up(rig)
     assert rig.shard.ring.full
     sending = asyncio.ensure_future(rig.post.send("new@example.org"))
-    await turns()
+    await turns(100)
     assert not sending.done()
     gate.release()
     [sent] = await sending
@@ -73,7 +69,7 @@ async def test_mail_is_refused_when_its_patience_is_over(rig: Rig) -> None:
 async def test_who_waits_is_refused_as_soon_as_the_evacuation_fails(rig: Rig) -> None:
     gate = await held_up(rig)
     sending = asyncio.ensure_future(rig.post.send("new@example.org"))
-    await turns()
+    await turns(100)
     rig.store._live.checkpointer._failed(OSError(errno.EIO, "Input/output error", "MANIFEST"))
     with pytest.raises(StoreUnavailable, match=r"journal is full.*MANIFEST"):
         await sending
@@ -84,6 +80,6 @@ async def test_a_free_segment_wakes_waiting_accepts(rig: Rig) -> None:
     gate = await held_up(rig)
     rig.store._live.pressure.patience_ms = 600_000
     sending = asyncio.ensure_future(rig.post.send("new@example.org"))
-    await turns()
+    await turns(100)
     gate.release()
     await asyncio.wait_for(sending, 30)

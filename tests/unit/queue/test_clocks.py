@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import logging
 import os
@@ -17,7 +16,7 @@ from mqcd.eventlog.retention import Retention
 from mqcd.queue.manifest import log as manifests
 from tests.contract.harness import HOUR, MINUTE, SCHEDULE
 from tests.contract.mail import BODY, deferred
-from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.clock import START_MS, FakeClock, turns
 from tests.unit.queue.support import Rig, held, spool_path
 
 DAY = 24 * HOUR
@@ -117,8 +116,7 @@ async def test_no_spool_file_expires_while_the_clock_is_in_doubt(rig: Rig) -> No
     for stays in (True, False):
         rig.clock.advance(HOUR)
         rig.store._live.checkpointer.wake()
-        for _ in range(30):
-            await asyncio.sleep(0)
+        await turns()
         await rig.shard.deleter.settled()
         assert path.exists() is stays
         rig.clock.leap(-YEARS)

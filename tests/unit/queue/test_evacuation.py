@@ -24,6 +24,7 @@ from mqcd.queue.wal.entry_states import State
 from mqcd.queue.wal.segments import JournalEntry, Segment
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import BODY, bounced, deferred, delivered
+from tests.fakes.clock import turns
 from tests.unit.queue.support import SEGMENT_SIZE, Rig, held, spool_path, tally
 
 
@@ -46,11 +47,6 @@ def records(rig: Rig, name: str) -> list[str]:
     data = (rig.queue / name).read_bytes()
     assert data.startswith(FIRST_LINE)
     return [decode(line).address.split("@")[0] for line in split_lines(data[len(FIRST_LINE) :])]
-
-
-async def turns() -> None:
-    for _ in range(30):
-        await asyncio.sleep(0)
 
 
 class Turns:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 from pathlib import Path
@@ -19,6 +18,7 @@ from mqcd.queue.format import filenames
 from mqcd.queue.spool.files import place
 from tests.contract.harness import MINUTE
 from tests.contract.mail import BODY, chunks, deferred, delivered
+from tests.fakes.clock import turns
 from tests.fakes.disk import FaultyDisk
 from tests.unit.queue.support import SEGMENT_SIZE, Rig, file_path, spool_path
 
@@ -64,11 +64,6 @@ async def deliver_due(rig: Rig) -> None:
 
 def links_of(spid: int, *qids: int) -> list[str]:
     return [f"{spid:016X}-{qid}.msg" for qid in qids]
-
-
-async def turns() -> None:
-    for _ in range(30):
-        await asyncio.sleep(0)
 
 
 async def test_each_recipient_has_its_own_link_to_one_file(tmp_path: Path) -> None:

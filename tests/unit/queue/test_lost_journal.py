@@ -16,6 +16,7 @@ from mqcd.queue.admin.fsck.survey import survey
 from mqcd.queue.format.frame import Kind
 from mqcd.queue.format.segment_header import HEADER_SIZE
 from mqcd.queue.manifest import log as manifest
+from tests.fakes.clock import turns
 from tests.fakes.killed import copy_as_killed
 from tests.unit.queue.support import Rig
 
@@ -147,8 +148,7 @@ async def test_a_segment_is_announced_after_its_first_durable_group(rig: Rig) ->
     gate = rig.disk.block("datasync", "*/journal/*")
     sending = asyncio.create_task(rig.post.send("a@example.org"))
     assert await asyncio.to_thread(gate.reached.wait, 30)
-    for _ in range(50):
-        await asyncio.sleep(0)
+    await turns(50)
     before = rig.shard.manifest.state
     assert before.last_segment == 0
     gate.release()
@@ -169,8 +169,7 @@ async def test_only_a_new_segment_makes_an_edit(rig: Rig) -> None:
     edits = rig.shard.manifest.state.edit
     for name in "bc":
         await rig.post.send(f"{name}@example.org")
-    for _ in range(50):
-        await asyncio.sleep(0)
+    await turns(50)
     assert rig.shard.manifest.state.edit == edits
     await rig.seal()
     await rig.post.send("d@example.org")

@@ -41,21 +41,6 @@ def entry(area: Area = Area.INCOMING, due: int = 0, received: int = 5, qid: int 
 # ---------------------------------------------------------------- references
 
 
-def test_a_single_recipient_needs_no_count() -> None:
-    references = References(0)
-    references.accepted(SINGLE, 1)
-    assert len(references) == 0
-    assert references.finished(SINGLE, True)
-    assert not references.finished(SINGLE, False)
-
-
-def test_the_last_of_several_lets_the_file_go() -> None:
-    references = References(0)
-    references.accepted(SEVERAL, 3)
-    assert [references.finished(SEVERAL, True) for _ in range(3)] == [False, False, True]
-    assert (len(references), references.batch, references.misses) == (0, set(), 0)
-
-
 def test_beyond_its_limit_a_count_is_left_to_the_scan() -> None:
     references = References(1)
     references.accepted(SEVERAL, 2)
@@ -73,28 +58,6 @@ def test_nothing_joins_the_batch_that_has_no_file() -> None:
 
 
 # ---------------------------------------------------------------- waiting
-
-
-def test_new_mail_is_first_come_first_served() -> None:
-    waiting = Waiting()
-    mail = [entry(qid=n) for n in range(3)]
-    for each in mail:
-        waiting.add(each)
-    assert waiting.next_due() == 0
-    assert [waiting.pop_new() for _ in range(4)] == [*mail, None]
-
-
-def test_due_mail_comes_by_due_time_and_not_before() -> None:
-    waiting = Waiting()
-    late, soon = entry(Area.DEFERRED, 90), entry(Area.DEFERRED, 30)
-    waiting.add(late)
-    waiting.add(soon)
-    assert waiting.next_due() == 30
-    assert waiting.pop_due(29) is None
-    assert waiting.pop_due(89) is soon
-    assert waiting.pop_due(89) is None
-    assert waiting.pop_due(90) is late
-    assert waiting.next_due() is None
 
 
 def test_an_entry_that_is_not_meant_any_more_is_passed_over() -> None:
@@ -124,45 +87,12 @@ def test_a_renewed_suspension_keeps_one_copy_of_its_rows() -> None:
     assert waiting.pop_aged(None) is mail[0]
 
 
-def test_bounces_wait_apart_and_late_ones_until_their_time() -> None:
-    waiting = Waiting()
-    now, later = entry(Area.BOUNCES), entry(Area.BOUNCES, 40)
-    waiting.add(now)
-    waiting.add(later)
-    assert waiting.next_due() is None
-    assert waiting.pop_bounce(10) is now
-    assert waiting.has_bounces
-    assert waiting.pop_bounce(39) is None
-    assert waiting.pop_bounce(40) is later
-
-
 # ---------------------------------------------------------------- accounts
 
 
 def cluster(name: str, **changes: int) -> ClusterState:
     values = {"size": 100, "cursor": 15, "left": 3, "octets": 30, "received": 5, **changes}
     return ClusterState(name=name, **values)
-
-
-def test_every_area_is_there_also_when_it_is_empty() -> None:
-    stats = Accounts().stats([])
-    assert set(stats) == set(Area)
-    assert {(each.recipients, each.octets, each.oldest) for each in stats.values()} == {(0, 0, None)}
-
-
-def test_entries_and_clusters_are_counted_together() -> None:
-    accounts = Accounts()
-    state = cluster("incoming/M1-0.mqc")
-    accounts.add_cluster(state)
-    each = entry(received=4)
-    accounts.add_entry(each)
-    found = accounts.stats([state])[Area.INCOMING]
-    assert (found.recipients, found.octets, found.oldest) == (4, 40, 4)
-    each.state = State.ENDED
-    accounts.remove_entry(Area.INCOMING, each)
-    accounts.take(Area.INCOMING, 2, 20)
-    found = accounts.stats([state])[Area.INCOMING]
-    assert (found.recipients, found.octets, found.oldest) == (1, 10, 5)
 
 
 def test_the_oldest_stays_right_through_many_comings_and_goings() -> None:
@@ -178,18 +108,6 @@ def test_the_oldest_stays_right_through_many_comings_and_goings() -> None:
         accounts.add_entry(each)
     found = accounts.stats([])[Area.INCOMING]
     assert (found.recipients, found.oldest) == (3010, 4990)
-
-
-def test_the_oldest_is_found_in_whatever_order_mail_comes() -> None:
-    accounts = Accounts()
-    mail = {received: entry(received=received) for received in (50, 20, 70, 10, 60)}
-    for each in mail.values():
-        accounts.add_entry(each)
-    for received in (10, 20, 50, 60, 70):
-        assert accounts.stats([])[Area.INCOMING].oldest == received
-        mail[received].state = State.ENDED
-        accounts.remove_entry(Area.INCOMING, mail[received])
-    assert accounts.stats([])[Area.INCOMING].oldest is None
 
 
 # ---------------------------------------------------------------- the cluster index

@@ -14,6 +14,7 @@ from mqcd.config.settings import JournalSettings, SpoolSettings
 from mqcd.core.errors import StoreUnavailable
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import chunks, deferred, delivered
+from tests.fakes.clock import turns
 from tests.unit.queue.support import SEGMENT_SIZE, Rig
 
 
@@ -88,8 +89,7 @@ async def test_evacuate_age_is_when_a_closed_segment_moves(tmp_path: Path, age: 
     for passes, moved in ((age - 1, 0), (1, 1)):
         rig.clock.advance(passes)
         rig.store._live.checkpointer.wake()
-        for _ in range(100):
-            await asyncio.sleep(0)
+        await turns(100)
         await asyncio.wait_for(_idle(rig), 30)
         assert len(rig.clusters()) == moved
     await rig.close()
@@ -100,8 +100,7 @@ async def _idle(rig: Rig) -> None:
     loop = asyncio.get_running_loop()
     for _ in range(20):
         await loop.run_in_executor(rig.shard.executor, int)
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await turns(20)
 
 
 @pytest.mark.parametrize(("size", "segments"), [(SEGMENT_SIZE, 4), (SEGMENT_SIZE, 6), (2 * SEGMENT_SIZE, 4)])

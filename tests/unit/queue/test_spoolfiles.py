@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import threading
@@ -17,12 +16,8 @@ from mqcd.queue.spool.deleter import PIN_MS
 from mqcd.queue.spool.files import SpoolContent
 from tests.contract.harness import MINUTE
 from tests.contract.mail import BODY, deferred, delivered
+from tests.fakes.clock import turns
 from tests.unit.queue.support import Rig
-
-
-async def turns() -> None:
-    for _ in range(30):
-        await asyncio.sleep(0)
 
 
 async def later(rig: Rig, *minutes: int) -> None:

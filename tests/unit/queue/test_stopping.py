@@ -17,6 +17,7 @@ from mqcd.disk.within import HUNG_MS
 from mqcd.queue.helper import pipe
 from mqcd.queue.wal.segment_states import Event
 from tests.contract.mail import BODY
+from tests.fakes.clock import turns
 from tests.fakes.observer import RecordingObserver
 from tests.unit.queue.support import Rig
 
@@ -55,12 +56,10 @@ async def test_a_disk_that_hangs_does_not_hold_up_the_stop(
     sending = asyncio.ensure_future(rig.post.send("a@example.org"))
     assert await asyncio.to_thread(gate.reached.wait, 30)
     closing = asyncio.ensure_future(rig.close())
-    for _ in range(100):
-        await asyncio.sleep(0)
+    await turns(100)
     assert not closing.done()
     rig.clock.advance(HUNG_MS)
-    for _ in range(100):
-        await asyncio.sleep(0)
+    await turns(100)
     rig.clock.advance(HUNG_MS)
     async with asyncio.timeout(30):
         await closing

@@ -91,6 +91,11 @@ class Bench:
         await self.post.send(*addresses, content=content, sender=sender)
         await self.post.settle(bounced(), *await self.post.claim_all())
 
+    async def reported(self, *addresses: str) -> None:
+        """A message of which every recipient has bounced, and the task has had its time."""
+        await self.bounce(*addresses)
+        await self.pass_time()
+
     async def pass_time(self, ms: int = GATHER_MS) -> None:
         await self.clock.run_for(ms, turns=30)
 
@@ -112,8 +117,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 async def test_a_bounce_becomes_a_report_to_its_sender(bench: Bench) -> None:
     await bench.start()
-    await bench.bounce("a@example.org")
-    await bench.pass_time()
+    await bench.reported("a@example.org")
     [report] = await bench.reports()
     assert (report.address, report.envelope.sender) == ("s@example.com", "")
     assert (report.envelope.origin, report.envelope.received) == (Origin.REPORT, bench.clock.now())
@@ -230,8 +234,7 @@ async def test_more_bounces_than_fit_into_memory_at_once(bench: Bench) -> None:
 
 async def test_reports_may_be_switched_off(bench: Bench) -> None:
     await bench.start(replace(SETTINGS, generate_ndr=False))
-    await bench.bounce("a@example.org", "b@example.org")
-    await bench.pass_time()
+    await bench.reported("a@example.org", "b@example.org")
     assert await bench.post.scan() == {}
     assert {each.reason for each in bench.observer.of(Verb.DISCARDED)} == {"generate_ndr"}
 
@@ -250,8 +253,7 @@ async def test_reports_go_where_the_settings_say(
 ) -> None:
     settings = replace(SETTINGS, ndr_recip_redirect=redirect, ndr_recips_additional=additional)
     await bench.start(settings)
-    await bench.bounce("a@example.org")
-    await bench.pass_time()
+    await bench.reported("a@example.org")
     reports = sorted(await bench.reports(), key=lambda each: each.qid)
     assert [each.address for each in reports] == readers
     assert f"To: <{readers[0]}>\r\n".encode() in await bench.post.read(reports[0])
@@ -259,8 +261,7 @@ async def test_reports_go_where_the_settings_say(
 
 async def test_reports_to_nobody_are_discarded(bench: Bench) -> None:
     await bench.start(replace(SETTINGS, ndr_recip_redirect="."))
-    await bench.bounce("a@example.org")
-    await bench.pass_time()
+    await bench.reported("a@example.org")
     assert await bench.post.scan() == {}
     assert [each.reason for each in bench.observer.of(Verb.DISCARDED)] == ["ndr_recip_redirect"]
 
@@ -333,8 +334,7 @@ async def test_much_that_comes_back_is_not_in_memory_all_at_once(bench: Bench) -
 
 async def test_nothing_comes_back_when_so_set(bench: Bench) -> None:
     await bench.start(replace(SETTINGS, attachmsg=0))
-    await bench.bounce("a@example.org")
-    await bench.pass_time()
+    await bench.reported("a@example.org")
     [report] = await bench.reports()
     assert b"message/rfc822" not in await bench.post.read(report)
 
@@ -352,8 +352,7 @@ async def test_a_report_without_its_message_is_better_than_none(
 ) -> None:
     await bench.start()
     bench.store.broken = {"content"}
-    await bench.bounce("a@example.org")
-    await bench.pass_time()
+    await bench.reported("a@example.org")
     bench.store.broken = set()
     [report] = await bench.reports()
     assert b"message/rfc822" not in await bench.post.read(report)
@@ -396,8 +395,7 @@ async def test_one_failing_report_holds_up_no_other(bench: Bench) -> None:
 async def test_a_stop_gives_back_what_is_held(bench: Bench) -> None:
     await bench.start()
     bench.store.broken = {"settle"}
-    await bench.bounce("a@example.org")
-    await bench.pass_time()
+    await bench.reported("a@example.org")
     [bounce] = (await bench.post.scan()).values()
     assert bench.store.in_flight(bounce)
     await bench.stop()
@@ -409,8 +407,7 @@ async def test_a_stop_does_not_wait_for_a_store_that_cannot_record(
 ) -> None:
     await bench.start()
     bench.store.broken = {"settle", "park"}
-    await bench.bounce("a@example.org")
-    await bench.pass_time()
+    await bench.reported("a@example.org")
     await bench.stop()
     assert "1 bounces are left" in caplog.text
 
@@ -424,8 +421,7 @@ async def test_a_stop_before_anything_happened(bench: Bench) -> None:
 async def test_a_fault_of_one_report_does_not_end_the_task(bench: Bench) -> None:
     await bench.start()
     bench.store.faulty = "content"
-    await bench.bounce("a@example.org")
-    await bench.pass_time()
+    await bench.reported("a@example.org")
     bench.store.faulty = ""
     await bench.bounce("b@example.org")
     await bench.pass_time()

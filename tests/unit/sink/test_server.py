@@ -4,15 +4,15 @@ import asyncio
 import contextlib
 import smtplib
 import ssl
-import subprocess
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import pytest
 
 from mqcd.sink.outputs import Limits, Received, Refused
 from mqcd.sink.rules import Rules
 from mqcd.sink.server import CallLater, Sink, SinkSettings, start
+from tests.fakes.certificates import Authority
+from tests.unit.sink.test_dialogue import STAGES
 
 NOW = 1_700_000_000_123
 
@@ -160,16 +160,6 @@ async def test_a_large_message_arrives_whole() -> None:
         stuffed = content.replace(b"\r\n.", b"\r\n..")
         assert await client.command(b"." + stuffed + b".\r\n") == 250
         assert desk.received[0].content == content
-
-
-STAGES = [
-    ("connect", []),
-    ("ehlo", [220]),
-    ("mail", [220, 250]),
-    ("rcpt", [220, 250, 250]),
-    ("data", [220, 250, 250, 250]),
-    ("dot", [220, 250, 250, 250, 354]),
-]
 
 
 @pytest.mark.parametrize(("stage", "codes"), STAGES)
@@ -359,31 +349,22 @@ async def test_a_taken_port_is_an_error() -> None:
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A self-signed certificate for localhost, and its key."""
-    directory = tmp_path_factory.mktemp("tls")
-    key, cert = directory / "key.pem", directory / "cert.pem"
-    command = ["openssl", "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    command += ["-addext", "subjectAltName=DNS:localhost"]
-    subprocess.run([*command, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
-    return cert, key
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tls"))
 
 
-def server_context(certificate: tuple[Path, Path]) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(*certificate)
-    return context
+@pytest.fixture(scope="module")
+def context(authority: Authority) -> ssl.SSLContext:
+    made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    made.load_cert_chain(authority.sign("localhost", "DNS:localhost"))
+    return made
 
 
 @pytest.mark.needs("openssl")
-async def test_starttls(certificate: tuple[Path, Path]) -> None:
+async def test_starttls(authority: Authority, context: ssl.SSLContext) -> None:
     desk = Desk()
-    trusting = ssl.create_default_context(cafile=certificate[0])
-    async with (
-        desk.sink(tls=server_context(certificate)) as sink,
-        client_of(sink) as client,
-    ):
+    trusting = ssl.create_default_context(cafile=authority.certificate)
+    async with desk.sink(tls=context) as sink, client_of(sink) as client:
         await client.reply()
         await client.command(COMMANDS[0])
         assert await client.command(b"STARTTLS\r\n") == 220
@@ -396,12 +377,9 @@ async def test_starttls(certificate: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.needs("openssl")
-async def test_a_failed_handshake_closes(certificate: tuple[Path, Path]) -> None:
+async def test_a_failed_handshake_closes(context: ssl.SSLContext) -> None:
     desk = Desk()
-    async with (
-        desk.sink(tls=server_context(certificate)) as sink,
-        client_of(sink) as client,
-    ):
+    async with desk.sink(tls=context) as sink, client_of(sink) as client:
         await client.reply()
         assert await client.command(b"STARTTLS\r\n") == 220
         client.writer.write(b"this is no TLS\r\n\r\n")
@@ -411,12 +389,9 @@ async def test_a_failed_handshake_closes(certificate: tuple[Path, Path]) -> None
 
 
 @pytest.mark.needs("openssl")
-async def test_closing_during_a_handshake(certificate: tuple[Path, Path]) -> None:
+async def test_closing_during_a_handshake(context: ssl.SSLContext) -> None:
     desk = Desk()
-    async with (
-        desk.sink(tls=server_context(certificate)) as sink,
-        client_of(sink) as client,
-    ):
+    async with desk.sink(tls=context) as sink, client_of(sink) as client:
         await client.reply()
         assert await client.command(b"STARTTLS\r\n") == 220
         await sink.close()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from mqcd.core.model import Area, Discarded, Envelope, Phase, Recipient, Reported, Verdict
-from mqcd.core.transition import LastAttempt, after, last_attempt, parked, unknown
-from tests.contract.harness import SCHEDULE
+from mqcd.core.transition import LastAttempt, after, last_attempt
 from tests.contract.mail import ATTEMPT, bounced, deferred, delivered, expired
 
 FRESH = Recipient(
@@ -48,27 +46,6 @@ def test_a_deferral_changes_only_what_it_is_about(area: Area) -> None:
     )
 
 
-@pytest.mark.parametrize("make", [bounced, expired])
-def test_a_failure_forgets_the_due_time(make: Callable[[], Verdict]) -> None:
-    failed = after(replace(FRESH, area=Area.DEFERRED, due=7), make())
-    assert failed is not None
-    assert (failed.area, failed.due, failed.attempts) == (Area.BOUNCES, 0, 1)
-
-
-@pytest.mark.parametrize(
-    ("record", "verdict"),
-    [
-        (FRESH, delivered()),
-        (REPORT, bounced()),
-        (REPORT, expired()),
-        (BOUNCE, Reported(report_spid=4)),
-        (BOUNCE, Discarded(reason="setting")),
-    ],
-)
-def test_these_ends_leave_nothing(record: Recipient, verdict: Verdict) -> None:
-    assert after(record, verdict) is None
-
-
 @pytest.mark.parametrize(
     ("record", "verdict"),
     [
@@ -85,18 +62,3 @@ def test_these_ends_leave_nothing(record: Recipient, verdict: Verdict) -> None:
 def test_these_verdicts_cannot_come(record: Recipient, verdict: Verdict) -> None:
     with pytest.raises(ValueError, match=f"in area {record.area}"):
         after(record, verdict)
-
-
-def test_parking_moves_the_due_time_of_what_is_to_be_attempted() -> None:
-    waiting = replace(FRESH, area=Area.DEFERRED, due=77)
-    assert parked(FRESH, 77) == waiting
-    assert parked(FRESH, 0) == FRESH
-    assert parked(waiting, 0) == replace(waiting, due=0)
-    assert parked(BOUNCE, 77) == BOUNCE
-
-
-def test_an_unknown_outcome_is_an_attempt_that_ended() -> None:
-    now = 2_000_000
-    first = unknown(FRESH, SCHEDULE, now)
-    assert first == replace(FRESH, area=Area.DEFERRED, attempts=1, unknowns=1, due=now)
-    assert unknown(first, SCHEDULE, now).due == now + SCHEDULE.delays[0]

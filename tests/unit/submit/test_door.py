@@ -22,7 +22,7 @@ from mqcd.submit.capacity import Capacity
 from mqcd.submit.intake import STEP
 from mqcd.submit.session import client_address
 from mqcd.submit.wire import HIGH_WATER
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import FakeClock, turns
 from tests.fakes.observer import RecordingObserver
 from tests.unit.submit.support import LOOPBACK, Client, House, open_house, server, until_gone, visit
 
@@ -72,8 +72,7 @@ class DigestStore(Store):
             self.largest = max(self.largest, len(chunk))
             digest.update(chunk.partition(b" +0000\r\n")[2] if header else chunk)
             header = False
-            for _ in range(3):
-                await asyncio.sleep(0)
+            await turns(3)
             self.most_held = max(self.most_held, self.door.held)
         self.digest = digest.hexdigest()
         return await super().enqueue(replace(submission, content=b""))
@@ -571,8 +570,7 @@ async def turned_away(house: House) -> str:
 
 async def came(house: House) -> None:
     """Wait until the door has read what its only client sent."""
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await turns(20)
     assert not house.door.held
 
 
@@ -634,8 +632,7 @@ async def test_a_reload_takes_effect_on_the_next_session() -> None:
     async with open_house(house):
         assert await relays(house) == "554"
         house.door.reload(server(maxmsgsize=20, relay_clients=("web.example.org",)))
-        for _ in range(5):
-            await asyncio.sleep(0)
+        await turns(5)
         assert await relays(house) == "250"
         async with visit(house) as client:
             assert "SIZE 20\r\n" in await client.say("EHLO c")

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqcd.core.reply import parse_line
+from tests.fakes.clock import turns
 from tests.unit.submit.support import House, Transport, server
 
 
@@ -83,11 +84,9 @@ async def converse(pieces: list[bytes], cuts: list[int], inline_max: int) -> Non
         if transport.closed:
             break
         session.data_received(wire[start:end])
-        for _ in range(6):
-            await asyncio.sleep(0)
+        await turns(6)
     session.eof_received()
-    for _ in range(6):
-        await asyncio.sleep(0)
+    await turns(6)
     assert transport.closed
     session.connection_lost(None)
     assert house.door.sessions == 0

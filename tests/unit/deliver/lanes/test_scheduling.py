@@ -71,6 +71,21 @@ def get_known(lanes: LaneTable, name: str) -> None:
     lanes.active -= 1
 
 
+def refused(lanes: LaneTable, lane: Lane, now: int) -> None:
+    """A connection of the lane is refused."""
+    lanes.failed(lane, now, REFUSED)
+    lanes.closed(lane, now, working=False)
+
+
+def with_a_dead_one() -> tuple[LaneTable, Start]:
+    """A table whose only lane is suspended since 0, and the attempt that failed."""
+    lanes = table()
+    fill(lanes, "dead", 1)
+    [start] = lanes.dispatch(0)
+    refused(lanes, start.lane, 0)
+    return lanes, start
+
+
 def names(started: list[Start]) -> list[str]:
     return [start.lane.name for start in started]
 
@@ -200,12 +215,10 @@ def test_a_suspended_lane_that_nobody_waits_for_is_forgotten() -> None:
     for number in range(2000):
         fill(lanes, "dead", 1, first=number, via=to(f"dead{number}"))
     for start in lanes.dispatch(0):
-        lanes.failed(start.lane, 0, REFUSED)
-        lanes.closed(start.lane, 0, working=False)
+        refused(lanes, start.lane, 0)
     while started := lanes.dispatch(0):
         for start in started:
-            lanes.failed(start.lane, 0, REFUSED)
-            lanes.closed(start.lane, 0, working=False)
+            refused(lanes, start.lane, 0)
     assert lanes.suspended == 2000
     fill(lanes, "dead", 1, now=MINUTE, first=5000, via=to("dead7"))
     lanes.forget(FIRST_PROBE_MS + MOST_GRACE_MS)
@@ -220,8 +233,7 @@ def test_what_claims_pass_over_is_looked_up_not_listed() -> None:
     fill(lanes, "dead", 1)
     [start] = lanes.dispatch(0)
     assert not lanes.skip(0)
-    lanes.failed(start.lane, 0, REFUSED)
-    lanes.closed(start.lane, 0, working=False)
+    refused(lanes, start.lane, 0)
     skip = lanes.skip(1000).counted_from(500_000)
     assert skip
     assert (skip.get("dead.example", 0), skip.get("a.example", 0)) == (500_000 + FIRST_PROBE_MS - 1000, 0)
@@ -257,8 +269,7 @@ def test_a_probe_that_is_asked_for_begins_at_once() -> None:
     lanes.probe({"dead.example"}, 2)
     [start] = lanes.dispatch(2)
     assert start.lane is dead
-    lanes.failed(dead, 3, REFUSED)
-    lanes.closed(dead, 3, working=False)
+    refused(lanes, dead, 3)
     assert dead.suspension.until == 3 + FIRST_PROBE_MS
     assert lanes.dispatch(4) == []
 
@@ -276,8 +287,7 @@ def test_a_shared_destination_is_probed_for_any_domain() -> None:
     lanes = table()
     fill(lanes, "dead", 1, via=to("shared", sole=False))
     [start] = lanes.dispatch(0)
-    lanes.failed(start.lane, 0, REFUSED)
-    lanes.closed(start.lane, 0, working=False)
+    refused(lanes, start.lane, 0)
     lanes.probe({"unheard.example"}, 2)
     assert start.lane.suspension.until == 2
 
@@ -290,11 +300,7 @@ def test_all_probes_can_be_asked_for() -> None:
 
 
 def test_a_probe_that_gets_through_revives_the_lane() -> None:
-    lanes = table()
-    fill(lanes, "dead", 1)
-    [start] = lanes.dispatch(0)
-    lanes.failed(start.lane, 0, REFUSED)
-    lanes.closed(start.lane, 0, working=False)
+    lanes, _ = with_a_dead_one()
     assert lanes.suspended == 1
     fill(lanes, "dead", 1, now=MINUTE, first=5)
     [probe] = lanes.dispatch(MINUTE)
@@ -551,11 +557,7 @@ def test_recipients_of_one_site_share_a_job() -> None:
 
 
 def test_a_long_probe_makes_the_others_rarer() -> None:
-    lanes = table()
-    fill(lanes, "dead", 1)
-    [start] = lanes.dispatch(0)
-    lanes.failed(start.lane, 0, REFUSED)
-    lanes.closed(start.lane, 0, working=False)
+    lanes, _ = with_a_dead_one()
     fill(lanes, "dead", 1, now=MINUTE, first=5)
     lanes.dispatch(MINUTE)
     at, waits = MINUTE, []
@@ -582,15 +584,10 @@ def test_observed_connections_limit_later_ones() -> None:
 
 
 def test_a_silent_server_delays_longer_than_a_refusing_one() -> None:
-    lanes = table()
-    fill(lanes, "dead", 1)
-    [start] = lanes.dispatch(0)
-    lanes.failed(start.lane, 0, REFUSED)
-    lanes.closed(start.lane, 0, working=False)
+    lanes, _ = with_a_dead_one()
     fill(lanes, "dead", 1, now=MINUTE, first=5)
     [probe] = lanes.dispatch(MINUTE)
-    lanes.failed(probe.lane, 2 * MINUTE, REFUSED)
-    lanes.closed(probe.lane, 2 * MINUTE, working=False)
+    refused(lanes, probe.lane, 2 * MINUTE)
     again = probe.lane.suspension.until
     fill(lanes, "dead", 1, now=again, first=6)
     lanes.dispatch(again)

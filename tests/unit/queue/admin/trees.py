@@ -86,12 +86,15 @@ class Made:
         path.write_bytes((b"\x01" + remote if remote else b"") + text.encode())
 
 
-def made(tmp_path: Path) -> Made:
-    """An empty tree."""
+def made(tmp_path: Path, *new: str) -> Made:
+    """An empty tree, or one with a cluster of these new records and the content of a first message."""
     tree = Made(tmp_path / "old")
     for area in ("incoming", "deferred", "bounces"):
         (tree.var / "queue" / area).mkdir(parents=True)
     (tree.var / "spool").mkdir()
+    if new:
+        tree.cluster("incoming", *new)
+        tree.content()
     return tree
 
 

@@ -21,7 +21,7 @@ from mqcd.queue.helper import jobs
 from mqcd.queue.helper.sweep import FindOrphans
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import BODY, chunks, deferred, delivered
-from tests.fakes.clock import START_MS
+from tests.fakes.clock import START_MS, turns
 from tests.fakes.workers import InlineHelper
 from tests.unit.queue.support import Rig, spool_path
 
@@ -35,8 +35,7 @@ SWEEP_MS = 2000
 async def looked(rig: Rig) -> None:
     """Wake the checkpointer, and wait for what it removes."""
     rig.store._live.checkpointer.wake()
-    for _ in range(30):
-        await asyncio.sleep(0)
+    await turns()
     await rig.shard.deleter.settled()
 
 

@@ -12,7 +12,7 @@ import pytest
 from mqcd.core.errors import StoreUnavailable
 from tests.contract.harness import MINUTE
 from tests.contract.mail import BODY, chunks, deferred, delivered
-from tests.fakes.clock import START_MS
+from tests.fakes.clock import START_MS, turns
 from tests.fakes.killed import copy_as_killed
 from tests.unit.queue.support import SEGMENT_SIZE, Rig, spool_path, tally
 
@@ -20,8 +20,7 @@ from tests.unit.queue.support import SEGMENT_SIZE, Rig, spool_path, tally
 async def swept(rig: Rig) -> Rig:
     """The same queue after a kill and the sweep that follows."""
     again = await rig.killed()
-    for _ in range(30):
-        await asyncio.sleep(0)
+    await turns()
     await again.shard.deleter.settled()
     return again
 

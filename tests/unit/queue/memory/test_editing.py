@@ -10,7 +10,7 @@ import pytest
 
 from mqcd.queue.manifest.log import Edit
 from mqcd.queue.store import ClusterStore
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import FakeClock, turns
 from tests.fakes.disk import FaultyDisk
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.workers import LocalWorkers
@@ -51,8 +51,7 @@ async def test_a_cancelled_edit_waits_for_its_write(tmp_path: Path) -> None:
         assert await asyncio.to_thread(disk.syncing.acquire, timeout=60)
         first.cancel()
         second = asyncio.ensure_future(editing.commit(Edit()))
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await turns(20)
         assert not first.done()
         disk.may.set()
         with pytest.raises(asyncio.CancelledError):

@@ -23,7 +23,7 @@ from mqcd.queue.wal.group_commit import Journal
 from mqcd.queue.wal.pending import JournalFull
 from mqcd.queue.wal.scan import Walk
 from mqcd.queue.wal.segments import KEPT_BACK, Ring, Segment
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import FakeClock, turns
 from tests.fakes.disk import FaultyDisk, Gate
 
 CAPACITY = 1 << 15
@@ -102,11 +102,6 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 async def reached(gate: Gate) -> None:
     assert await asyncio.to_thread(gate.reached.wait, 30)
-
-
-async def turns() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 async def outcomes(futures: Sequence[asyncio.Future[None]]) -> list[BaseException | None]:

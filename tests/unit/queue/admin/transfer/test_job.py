@@ -154,9 +154,7 @@ async def test_the_second_sample_keeps_areas_retries_and_replies(tmp_path: Path)
 
 
 async def test_what_is_imported_is_delivered_once_and_its_files_go(tmp_path: Path) -> None:
-    tree = made(tmp_path)
-    tree.cluster("incoming", record(), record("F97BB3A1", 1), record("F97BB3A1", 2))
-    tree.content()
+    tree = made(tmp_path, record(), record("F97BB3A1", 1), record("F97BB3A1", 2))
     tree.content("F97BB3A1")
     rig = stopped(tmp_path)
     await bring(rig, tree.var)
@@ -209,9 +207,7 @@ async def test_a_second_run_brings_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_tree_that_was_mended_gives_only_what_is_new(tmp_path: Path) -> None:
-    tree = made(tmp_path)
-    tree.cluster("incoming", record(), record("F97BB3A2"), "half a line\n")
-    tree.content()
+    tree = made(tmp_path, record(), record("F97BB3A2"), "half a line\n")
     rig = stopped(tmp_path)
     assert (await bring(rig, tree.var)).imported == 1
     tree.content("F97BB3A2")
@@ -230,9 +226,7 @@ async def test_it_joins_the_mail_that_is_there(tmp_path: Path) -> None:
     await rig.open()
     await rig.post.send("own@b.example")
     await rig.close()
-    tree = made(tmp_path)
-    tree.cluster("incoming", record())
-    tree.content()
+    tree = made(tmp_path, record())
     await bring(rig, tree.var)
     assert look(rig).ok
     got = await everything(Rig(rig.root, rig.clock))
@@ -259,9 +253,7 @@ async def test_a_source_that_is_none_leaves_no_queue_behind(tmp_path: Path) -> N
 
 
 async def test_beside_a_server_it_is_refused(tmp_path: Path) -> None:
-    tree = made(tmp_path)
-    tree.cluster("incoming", record())
-    tree.content()
+    tree = made(tmp_path, record())
     rig = await stopped(tmp_path).open()
     with pytest.raises(StoreBusy, match="stop that server first"):
         await bring(rig, tree.var)
@@ -269,9 +261,7 @@ async def test_beside_a_server_it_is_refused(tmp_path: Path) -> None:
 
 
 async def test_too_little_room_is_told_before_anything_is_written(tmp_path: Path) -> None:
-    tree = made(tmp_path)
-    tree.cluster("incoming", record())
-    tree.content()
+    tree = made(tmp_path, record())
     rig = Rig(tmp_path / "q", FakeClock(), minfree=1 << 60)
     with pytest.raises(StoreUnavailable, match="too little room"):
         await bring(rig, tree.var)
@@ -323,9 +313,7 @@ async def test_a_failure_at_any_call_takes_in_nothing_or_everything(tmp_path: Pa
 
 async def unnamed(tmp_path: Path) -> tuple[Made, Rig, Path]:
     """A source, the queue into which it was brought, and the name that its events were not given yet."""
-    tree = made(tmp_path)
-    tree.cluster("incoming", record())
-    tree.content()
+    tree = made(tmp_path, record())
     rig = stopped(tmp_path)
     await bring(rig, tree.var)
     (path,) = [p for p in (rig.root / "events").iterdir() if p.stat().st_size]

@@ -33,9 +33,7 @@ def counts(tree: Tree) -> tuple[int, int, int, int]:
 
 
 def test_a_new_record(tmp_path: Path) -> None:
-    tree = made(tmp_path)
-    tree.cluster("incoming", record())
-    tree.content()
+    tree = made(tmp_path, record())
     got = only(read(tree.var))
     assert (got.qid, got.address, got.area, got.due, got.attempts) == (
         1,
@@ -51,16 +49,12 @@ def test_a_new_record(tmp_path: Path) -> None:
 
 
 def test_sources_above_127_are_negative_numbers(tmp_path: Path) -> None:
-    tree = made(tmp_path)
-    tree.cluster("incoming", record(source=-1062731519))
-    tree.content()
+    tree = made(tmp_path, record(source=-1062731519))
     assert only(read(tree.var)).envelope.client == "192.168.1.1"
 
 
 def test_a_report_in_incoming(tmp_path: Path) -> None:
-    tree = made(tmp_path)
-    tree.cluster("incoming", record(sender="", source=0))
-    tree.content()
+    tree = made(tmp_path, record(sender="", source=0))
     got = only(read(tree.var))
     assert got.is_report
     assert got.envelope.client == ""
@@ -247,9 +241,7 @@ def test_damaged_and_blank_lines_are_listed_and_stop_nothing(tmp_path: Path) -> 
 
 
 def test_a_last_line_without_its_end_may_be_whole(tmp_path: Path) -> None:
-    tree = made(tmp_path)
-    tree.cluster("incoming", record().rstrip("\n"))
-    tree.content()
+    tree = made(tmp_path, record().rstrip("\n"))
     assert counts(read(tree.var)) == (1, 1, 0, 0)
 
 
@@ -266,9 +258,7 @@ def test_missing_and_empty_contents_are_damage(tmp_path: Path) -> None:
 
 
 def test_two_messages_of_one_name_are_not_guessed_at(tmp_path: Path) -> None:
-    tree = made(tmp_path)
-    tree.cluster("incoming", record(), record(qid=2, sender="other@here.example", received=RECEIVED + 5))
-    tree.content()
+    tree = made(tmp_path, record(), record(qid=2, sender="other@here.example", received=RECEIVED + 5))
     assert counts(read(tree.var)) == (2, 0, 0, 2)
 
 
@@ -283,9 +273,7 @@ def test_strays_in_the_spool_are_listed(tmp_path: Path) -> None:
 
 
 def test_var_above_or_spool_elsewhere(tmp_path: Path) -> None:
-    tree = made(tmp_path)
-    tree.cluster("incoming", record())
-    tree.content()
+    tree = made(tmp_path, record())
     (tmp_path / "home").mkdir()
     tree.var.rename(tmp_path / "home" / "var")
     assert counts(read(tmp_path / "home")) == (1, 1, 0, 0)
@@ -303,9 +291,7 @@ def test_a_place_without_a_queue_is_refused(tmp_path: Path) -> None:
 
 
 def test_reading_changes_nothing(tmp_path: Path) -> None:
-    tree = made(tmp_path)
-    tree.cluster("incoming", record())
-    tree.content()
+    tree = made(tmp_path, record())
     before = image(tree.var)
     read(tree.var)
     assert image(tree.var) == before
@@ -372,9 +358,7 @@ def test_a_link_to_a_directory_is_told_of_and_not_followed(tmp_path: Path) -> No
 
 
 def test_an_area_may_be_missing_and_may_be_a_link(tmp_path: Path) -> None:
-    tree = made(tmp_path)
-    tree.cluster("incoming", record())
-    tree.content()
+    tree = made(tmp_path, record())
     area = tree.var / "queue" / "incoming"
     area.rename(tmp_path / "elsewhere")
     assert counts(read(tree.var)) == (0, 0, 0, 0)
