@@ -17,7 +17,7 @@ from mqcd.cli.upkeep import drop_to_owner, need_access
 if TYPE_CHECKING:
     from mqcd.core.selection import Selection
     from mqcd.queue.admin.transfer.guess import Guess
-    from mqcd.queue.reading.snapshot import Snapshot
+    from mqcd.queue.reading.shards import Snapshots
 
 AREAS = ("incoming", "deferred", "bounces", "held")
 
@@ -253,14 +253,14 @@ def _guess(roots: tuple[Path, Path]) -> Guess:
 
 
 @contextmanager
-def _snapshot(place: Place) -> Iterator[Snapshot]:
+def _snapshot(place: Place) -> Iterator[Snapshots]:
     from mqcd.disk.durable import Disk
-    from mqcd.queue.reading.snapshot import Snapshot
+    from mqcd.queue.reading.shards import Snapshots
 
     settings = place.load().settings.queue
     place.give_way()
     drop_to_owner(settings.rootpath)
-    snapshot = Snapshot(Disk(), settings.rootpath, settings.spool.rootpath)
+    snapshot = Snapshots(Disk(), settings.rootpath, settings.spool.rootpath)
     try:
         if snapshot.damage:
             text = "stretches of the journal are damaged and left out; `mqcd fsck` lists them"

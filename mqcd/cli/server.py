@@ -14,7 +14,7 @@ from mqcd.cli.options import Place, pass_place, takes_place
 @pass_place
 def run(place: Place) -> int:
     """Run the server. SIGTERM stops it, SIGHUP reloads its configuration."""
-    from mqcd.daemon.process import run as run_server
+    from mqcd.daemon.start import run as run_server
 
     return run_server(place.load, place.conf)
 

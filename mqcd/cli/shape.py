@@ -25,7 +25,7 @@ from mqcd.core.events import format_time
 from mqcd.core.model import Area
 from mqcd.core.selection import Selection
 from mqcd.queue.format import record
-from mqcd.queue.reading.snapshot import Snapshot
+from mqcd.queue.reading.shards import Snapshots
 
 _MINUTE = 60_000
 _AGES = ("5m", "15m", "1h", "4h", "12h", "1d", "3d", "older")
@@ -85,7 +85,7 @@ class Shape:
         return iter(sorted(self.rows.items(), key=lambda item: (-item[1].total, item[0])))
 
 
-def shape_of(snapshot: Snapshot, by: str, now: int) -> Shape:
+def shape_of(snapshot: Snapshots, by: str, now: int) -> Shape:
     """Count all recipients. `by`: domain, reply or age. Raises StoreBusy."""
     shape = Shape(by, _AREAS if by == "age" else _AGES)
     if by == "age":

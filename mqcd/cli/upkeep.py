@@ -33,19 +33,22 @@ def fsck(place: Place, repair: bool, as_json: bool) -> int:
     from mqcd.core.errors import StoreDamaged
     from mqcd.disk.durable import Disk
     from mqcd.net.clock import SystemClock
-    from mqcd.queue.admin.findings import plain
+    from mqcd.queue.admin.findings import plain, together
     from mqcd.queue.admin.fsck.survey import survey
 
     options = options_at(place)
     place.give_way()
     drop_to_owner(options.settings.rootpath)
+    refused: StoreDamaged | None = None
+    found: list[Findings] = []
     with waiting(SystemClock()) as progress:
-        refused: StoreDamaged | None = None
-        try:
-            findings = _repair(options, progress) if repair else survey(Disk(), options, progress)
-        except StoreDamaged as error:
-            refused = error
-            findings = survey(Disk(), options, progress)
+        for shard in shards_of(options):
+            try:
+                found.append(_repair(shard, progress) if repair else survey(Disk(), shard, progress))
+            except StoreDamaged as error:
+                refused = error
+                found.append(survey(Disk(), shard, progress))
+    findings = together(found)
     if refused is not None:
         click.echo(f"not repaired: {plain(refused)}", err=True)
     if as_json:
@@ -62,6 +65,25 @@ def options_at(place: Place) -> Options:
 
     settings = place.load().settings
     return options_of(settings, schedule_of(settings), hash_key(settings.ops.events, place.conf))
+
+
+def shards_of(options: Options) -> list[Options]:
+    """The options of each shard that is there."""
+    from dataclasses import replace
+
+    from mqcd.queue.roots import existing
+
+    settings = options.settings
+    return [
+        replace(
+            options,
+            settings=replace(
+                settings, rootpath=each.queue, spool=replace(settings.spool, rootpath=each.spool)
+            ),
+            source=replace(options.source, shard=each.shard),
+        )
+        for each in existing(settings.rootpath, settings.spool.rootpath)
+    ]
 
 
 def interruptible(work: Coroutine[object, object, Result]) -> Result:

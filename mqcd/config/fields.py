@@ -199,6 +199,28 @@ class Count(Kind[int]):
         return str(value)
 
 
+AUTO = "auto"
+
+
+@dataclasses.dataclass(frozen=True)
+class AutoCount(Count):
+    """A number of things, or 0 for as many as suit the machine."""
+
+    @property
+    def word(self) -> str:
+        return "number or auto"
+
+    @property
+    def expected(self) -> str:
+        return f"auto, or {super().expected}"
+
+    def parse(self, text: str) -> int:
+        return 0 if text.lower() == AUTO else super().parse(text)
+
+    def show(self, value: int) -> str:
+        return str(value) if value else AUTO
+
+
 @dataclasses.dataclass(frozen=True)
 class RateKind(Kind[Rate]):
     """So many in a time."""

@@ -50,6 +50,11 @@ def silo_of(spid: int, silos: int) -> int:
     return (spid >> 1) % silos + 1
 
 
+def shard_of(spid: int) -> int:
+    """The shard that accepted the message."""
+    return (spid >> _COUNTER_BITS + 1) & (1 << _SHARD_BITS) - 1
+
+
 def time_of(spid: int) -> int:
     """When the SPID was made, ms since the Unix epoch (its own clock: never behind the last one)."""
     return (spid >> _MS_SHIFT) + EPOCH_MS

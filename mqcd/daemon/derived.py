@@ -34,12 +34,12 @@ def schedule_of(settings: Settings, shapings: Sequence[Shaping] = ()) -> RetrySc
     )
 
 
-def options_of(settings: Settings, schedule: RetrySchedule, key: bytes = b"") -> Options:
-    """What the one shard of this server is told; `key` is the one of `daemon.hashkey`."""
+def options_of(settings: Settings, schedule: RetrySchedule, key: bytes = b"", shard: int = 0) -> Options:
+    """The options of a shard; `key` is the one of `daemon.hashkey`."""
     return Options(
         settings=settings.queue,
         schedule=schedule,
-        source=Source(node=settings.ops.node, shard=0, key=key),
+        source=Source(node=settings.ops.node, shard=shard, key=key),
         events=settings.ops.events.rootpath,
         retention=retention_of(settings),
     )

@@ -31,7 +31,7 @@ from mqcd.deliver.service import Deliverer
 from mqcd.disk.durable import Disk
 from mqcd.net.control_client import Control, NoAnswer
 from mqcd.net.resolver import DnsResolver
-from mqcd.queue.reading.snapshot import Snapshot
+from mqcd.queue.reading.shards import Snapshots
 
 MAX_RECIPIENTS = 20
 ASK_S = 10
@@ -124,7 +124,7 @@ async def _states(
 def _read(settings: Settings, selection: Selection) -> list[Waiting]:
     queue = settings.queue
     try:
-        snapshot = Snapshot(Disk(), queue.rootpath, queue.spool.rootpath)
+        snapshot = Snapshots(Disk(), queue.rootpath, queue.spool.rootpath)
     except StoreUnavailable:
         return []
     try:

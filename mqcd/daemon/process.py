@@ -18,7 +18,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
@@ -31,6 +31,7 @@ from mqcd.daemon.cutter import Cutter
 from mqcd.daemon.descriptors import divide, raise_limit
 from mqcd.daemon.filters import check_filters
 from mqcd.daemon.privileges import Identity, SystemIdentity, settle_in
+from mqcd.daemon.role import Role
 from mqcd.daemon.server import Server
 from mqcd.daemon.tlsfiles import check_tls_files
 from mqcd.net.clock import SystemClock
@@ -56,15 +57,19 @@ Load = Callable[[], Loaded]
 """Reads the configuration, now; raises BadConfiguration."""
 
 
-def run(load: Load, conf: Path) -> int:
-    """Run the server until it is told to stop; gives the exit code. Raises BadConfiguration."""
-    loaded = load()
+def run_server(loaded: Loaded, load: Load, conf: Path, role: Role | None = None) -> int:
+    """Run the server until it is told to stop; gives the exit code."""
     tune_interpreter()
     keep_what_is_here()
     os.umask(0o077)
+    return run_loop(Process(loaded, load, conf, role=role).main)
+
+
+def run_loop(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Run an event loop; gives the exit code."""
     runner = asyncio.Runner(loop_factory=loop_factory())
     try:
-        return runner.run(Process(loaded, load, conf).main())
+        return runner.run(main())
     finally:
         # It starts a thread to end the loop's pool with, and has closed all else when none can be had.
         with suppress(RuntimeError):
@@ -132,8 +137,10 @@ class Process:
         *,
         stream: TextIO | None = None,
         identity: Identity | None = None,
+        role: Role | None = None,
     ) -> None:
-        """`stream` is where the log goes; None is standard error."""
+        """`stream` is where the log goes; None is standard error. `role`: of one shard of several."""
+        self._role = role
         self._loaded = loaded
         self._load = load
         self._conf = conf
@@ -171,7 +178,12 @@ class Process:
         shares = divide(raise_limit(), settings.queue.journal.segments)
         try:
             server = self._server = Server(
-                settings, clock=self._clock, log_to=self._log, conf=self._conf, shares=shares
+                settings,
+                clock=self._clock,
+                log_to=self._log,
+                conf=self._conf,
+                shares=shares,
+                role=self._role,
             )
         except MqcdError as error:
             log.error("the server cannot start: %s", error)
@@ -236,6 +248,17 @@ class Process:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told_to_stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._told_to_reload)
+        if self._role is not None:
+            loop.add_reader(self._role.alive, self._on_orphaned)
+
+    def _on_orphaned(self) -> None:
+        """The supervisor is gone."""
+        if self._role is not None:
+            asyncio.get_running_loop().remove_reader(self._role.alive)
+        log.error("the supervisor has ended: stopping")
+        self._stop.set()
+        if self._cutter is not None:
+            self._cutter.arm(1)
 
     def _told_to_stop(self, number: signal.Signals) -> None:
         log.info("%s: %s", number.name, "already stopping" if self._stop.is_set() else "stopping")

@@ -46,6 +46,8 @@ class Retry:
     selection: Selection
     dry_run: bool = False
     reason: str = ""
+    batch: str = ""
+    """What the log calls it by; "" = a new name."""
 
     def fields(self) -> dict[str, object]:
         """As a JSON object; what does not restrict is left out."""
@@ -60,6 +62,7 @@ class Retry:
             "limit": chosen.limit,
             "dry_run": self.dry_run or None,
             "reason": self.reason or None,
+            "batch": self.batch or None,
         }
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -90,6 +93,7 @@ _KINDS: Mapping[str, type] = {
     "limit": int,
     "dry_run": bool,
     "reason": str,
+    "batch": str,
 }
 
 
@@ -110,7 +114,8 @@ def _retry(fields: Mapping[str, Any]) -> Retry:
         limit=limit,
     )
     reason = printable(fields.get("reason", ""))[:MOST_REASON]
-    return Retry(selection=selection, dry_run=fields.get("dry_run", False), reason=reason)
+    batch = printable(fields.get("batch", ""))[:MOST_REASON]
+    return Retry(selection=selection, dry_run=fields.get("dry_run", False), reason=reason, batch=batch)
 
 
 def ask_retry(control: Path, retry: Retry) -> Mapping[str, object]:
@@ -155,10 +160,10 @@ class Retrying:
         found = await self._store.expedite(retry.selection, dry_run=True)
         if retry.dry_run or not found.matched:
             return {"batch": None, "matched": found.matched, "changed": 0}
-        batch = f"{self._clock.now():X}-{secrets.token_hex(2)}"
+        batch = retry.batch or f"{self._clock.now():X}-{secrets.token_hex(2)}"
         # Before its mail is due: claims would pass it over until the next probe's time.
         self._deliverer.probe(found.domains)
         done = await self._store.expedite(retry.selection)
-        fields = {name: str(value) for name, value in retry.fields().items()}
+        fields = {name: str(value) for name, value in retry.fields().items() if name != "batch"}
         self._log_event("retry", batch=batch, uid=uid, matched=done.matched, changed=done.changed, **fields)
         return {"batch": batch, "matched": done.matched, "changed": done.changed}

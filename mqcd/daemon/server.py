@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -39,6 +40,7 @@ from mqcd.daemon.hashkey import hash_key
 from mqcd.daemon.observers import Observers
 from mqcd.daemon.pages import Pages
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
+from mqcd.daemon.role import Passing, Role
 from mqcd.deliver.service import Deliverer
 from mqcd.net.control_socket import ControlSocket
 from mqcd.net.dialer import SystemDialer
@@ -88,9 +90,11 @@ class Server:
         observers: Sequence[Observer] = (),
         conf: Path | None = None,
         shares: Shares | None = None,
+        role: Role | None = None,
     ) -> None:
         """`observers` hear of each event besides metrics and log; `conf` is the file for errors to name;
-        `shares` divide the descriptors, None = as many as the process has now."""
+        `shares` divide the descriptors, None = as many as the process has now;
+        `role`: of one shard of several."""
         self.settings = settings
         self.shares = shares or divide(limit(), settings.queue.journal.segments)
         self._clock = clock
@@ -102,13 +106,15 @@ class Server:
         self.guard = Guard()
         schedule = schedule_of(settings)
         self._key = hash_key(settings.ops.events, conf)
-        options = options_of(settings, schedule, self._key)
+        self._role = role
+        options = options_of(settings, schedule, self._key, role.shard if role is not None else 0)
         self._observers = Observers(settings, options, clock, log_to, observers)
         observer = self._observers.all
         self.store: ClusterStore | ReadOnlyStore = (
             ReadOnlyStore(options) if settings.queue.read_only else ClusterStore(options, clock, observer)
         )
         resolver = DnsResolver(settings.deliver.dns, clock, most=self.shares.lookups)
+        self._balance = role.balance(self.store.refusing) if role is not None else None
         self.doors = self._make_doors(observer, resolver)
         self._reports = ReportTask(self.store, clock, settings.report, self._trusts)
         self.deliverer = Deliverer(
@@ -145,8 +151,9 @@ class Server:
                 resolver=resolver,
                 zones=settings.deliver.zones,
                 capacity=capacity,
+                passing=Passing(self._balance, index) if self._balance is not None else None,
             )
-            for listener in settings.submit.listeners
+            for index, listener in enumerate(settings.submit.listeners)
         ]
 
     def _make_pages(self) -> Pages:
@@ -176,6 +183,10 @@ class Server:
         """Take every port, which may need root; nobody can connect yet. Raises ConfigError."""
         self.guard.spawn(_LOG, self._log.run())
         self.guard.spawn(_LAG, self._lag.run())
+        if self._role is not None:
+            for door, sockets in zip(self.doors, self._role.sockets, strict=False):
+                door.adopt(sockets)
+            return
         ops = self.settings.ops
         with at_port(self._conf, OPS, ops.interface, ops.port):
             self.ops_port = await self._http.bind(ops.interface, ops.port)
@@ -186,15 +197,31 @@ class Server:
     async def listen(self) -> None:
         """Answer, and let no mail in yet: what peers send is read from here on. Raises ConfigError."""
         ops = self.settings.ops
-        with at_port(self._conf, OPS, ops.interface, self.ops_port):
-            await self._http.listen()
+        if self._role is None:
+            with at_port(self._conf, OPS, ops.interface, self.ops_port):
+                await self._http.listen()
         for door, at in self._doors_at_ports():
             door.close_door(_STARTING)
             with at:
                 await door.start()
             listener = door.settings
             self._log_event("listening", name=listener.name, address=listener.interface, port=door.port)
-        self._log_event("listening", name="ops", address=ops.interface, port=self.ops_port)
+        if self._role is None:
+            self._log_event("listening", name="ops", address=ops.interface, port=self.ops_port)
+        if self._balance is not None:
+            self._balance.listen(self._admit)
+
+    def _admit(self, listener: int, connection: socket.socket) -> None:
+        """A connection that another process has passed on."""
+        try:
+            peer = connection.getpeername()
+        except OSError:
+            connection.close()
+            return
+        if listener < len(self.doors):
+            self.doors[listener].admit(connection, peer)
+        else:
+            connection.close()
 
     def _doors_at_ports(self) -> Iterator[tuple[Door, AbstractContextManager[None]]]:
         for index, door in enumerate(self.doors):
@@ -216,7 +243,7 @@ class Server:
         Raises ConfigError, StoreBusy, StoreDamaged, StoreUnavailable.
         """
         await self.store.open()
-        if not self.settings.queue.read_only:
+        if self._role is not None or not self.settings.queue.read_only:
             await self._listen_to_commands()
         await self._adviser.look()
         if not self.settings.queue.read_only:
@@ -226,6 +253,10 @@ class Server:
                 door.close_door(_READ_ONLY)
             else:
                 door.open_door()
+        if self._balance is not None:
+            self._balance.count(0)
+        if self._role is not None:
+            self._role.ready()
         self._state = "starting: mail is taken, and what the last run left is being read"
         await self.store.recovered()
         if isinstance(self.store, ClusterStore):
@@ -287,6 +318,8 @@ class Server:
         begun = self._clock.monotonic()
         self._state = _STOPPING
         self.guard.stopping()
+        if self._balance is not None:
+            self._balance.close()
         self._log_event("stopping")
         await self._within(
             GRACE_MS + _SETTLE_MS,

@@ -38,8 +38,11 @@ Take = Callable[[socket.socket, object], None]
 """Gets the socket of a new connection, not blocking, and its peer's name; the socket is its own then."""
 
 
-async def bind(interface: str, port: int) -> Sequence[socket.socket]:
-    """Sockets bound to an interface's addresses; no client can connect before they listen. Raises OSError."""
+async def bind(interface: str, port: int, *, shared: bool = False) -> Sequence[socket.socket]:
+    """Sockets bound to an interface's addresses; no client can connect before they listen. Raises OSError.
+
+    `shared`: this user's other sockets may be bound there too, and the kernel divides connections among them.
+    """
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(
         interface, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
@@ -51,6 +54,8 @@ async def bind(interface: str, port: int) -> Sequence[socket.socket]:
             sockets.append(made)
             made.setblocking(False)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, interface != "::")
             made.bind(address)

@@ -8,8 +8,20 @@ one of them has of addresses.
 from __future__ import annotations
 
 import ipaddress
+import socket
 from collections import Counter
 from functools import lru_cache
+from typing import Protocol
+
+
+class Passing(Protocol):
+    """Passes connections on to other server processes; see `net.balance`."""
+
+    def passes(self, connection: socket.socket, connections: int) -> bool:
+        """Pass a new connection on, if that is better; whether it has gone."""
+
+    def count(self, connections: int) -> None:
+        """So many connections are open here now."""
 
 
 class Capacity:

@@ -37,7 +37,7 @@ from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.ports import Clock, Observer, QueueStore, Refusal, Resolver
 from mqcd.core.reply import Reply
 from mqcd.net.listening import Acceptor, bind
-from mqcd.submit.capacity import Capacity, Peers
+from mqcd.submit.capacity import Capacity, Passing, Peers
 from mqcd.submit.handlers import BadFilter, make_handler
 from mqcd.submit.intake import Intake
 from mqcd.submit.policy import DoorRefused, Reason, host_names, relay_policy
@@ -74,10 +74,11 @@ class Door:
         resolver: Resolver | None = None,
         zones: Sequence[ZoneSettings] = (),
         capacity: Capacity | None = None,
+        passing: Passing | None = None,
     ) -> None:
         """`inline_max`: octets up to which content goes to the store whole. `resolver` looks up the host
         names in relay_clients. `zones`: those whose headers choose the zone of a message. `capacity`: the
-        connections of all doors; None = no limit."""
+        connections of all doors; None = no limit. `passing` may take a new connection elsewhere."""
         self.settings = settings
         self._clock = clock
         self._observer = observer
@@ -94,6 +95,7 @@ class Door:
             zoning=Zoning(zones),
         )
         self._capacity = capacity or Capacity(sys.maxsize)
+        self._passing = passing
         self._acceptor: Acceptor | None = None
         self._opening: set[asyncio.Task[None]] = set()
         # From the time on, so that no two runs give the same name.
@@ -119,7 +121,10 @@ class Door:
 
     async def bind(self) -> None:
         """Take the port. Raises OSError when it or the interface cannot be had."""
-        sockets = await bind(self.settings.interface, self.settings.port)
+        self.adopt(await bind(self.settings.interface, self.settings.port))
+
+    def adopt(self, sockets: Sequence[socket.socket]) -> None:
+        """Instead of `bind`: sockets that are bound already."""
         self._acceptor = Acceptor(sockets, self._take, self._clock)
         self.port = self._acceptor.port
 
@@ -204,6 +209,8 @@ class Door:
         if limit and not trusted and self._peers[client] >= limit:
             raise DoorRefused(Reason.CONNECTIONS, _TOO_MANY)
         self._capacity.taken += 1
+        if self._passing is not None:
+            self._passing.count(self._capacity.taken)
         self._peers.add(client)
         name = f"{self.settings.name}-{next(self._numbers):x}"
         return Session(self, name, client, asyncio.get_running_loop())
@@ -225,10 +232,17 @@ class Door:
 
     def _forget(self, client: str) -> None:
         self._capacity.taken -= 1
+        if self._passing is not None:
+            self._passing.count(self._capacity.taken)
         self._peers.remove(client)
 
     def _take(self, connection: socket.socket, peer: object) -> None:
         """A client has come."""
+        if self._passing is None or not self._passing.passes(connection, self._capacity.taken):
+            self.admit(connection, peer)
+
+    def admit(self, connection: socket.socket, peer: object) -> None:
+        """Greet a client, or refuse it."""
         client = client_address(peer)
         try:
             session = self.receive(client)

@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 
 from mqcd.config.blocks import block, setting
-from mqcd.config.fields import DELAY, YES_NO, Count, Duration, FilePath, Listed, Percent, Size
+from mqcd.config.fields import DELAY, YES_NO, AutoCount, Count, Duration, FilePath, Listed, Percent, Size
 from mqcd.config.units import DAY, GIB, HOUR, KIB, MIB, MINUTE, SECOND, YEAR
 
 
@@ -56,6 +56,11 @@ class QueueSettings:
 
     rootpath: pathlib.Path = setting(
         pathlib.Path("%DIRVAR%/queue"), "directory of journal, manifest and clusters", FilePath()
+    )
+    shards: int = setting(
+        1,
+        "parts of the queue, each with a process of its own; auto = one a processor, at most 4",
+        AutoCount(least=1, most=64),
     )
     maxclustersize: int = setting(
         256 * KIB, "octets that a cluster file may hold; 4K to 256M", Size(least=4096, most=256 * MIB)

@@ -110,6 +110,10 @@ class HttpServer:
         taken: int = self._bound.getsockname()[1]
         return taken
 
+    def adopt(self, bound: socket.socket) -> None:
+        """Instead of `bind`: a socket that is bound already."""
+        self._bound = bound
+
     async def listen(self) -> None:
         """Serve on the port that `bind` has taken. Raises OSError when somebody else listens there by now."""
         if self._bound is not None:

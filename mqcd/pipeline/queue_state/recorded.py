@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Iterable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +24,9 @@ from mqcd.pipeline.sources.queue import HOMES, homes
 from mqcd.pipeline.sources.segments import EventFile
 from mqcd.queue.clusters.quarantine import QUARANTINE, places, stands_for
 from mqcd.queue.events.lines import EventText
+from mqcd.queue.reading.shards import Snapshots
 from mqcd.queue.reading.snapshot import Snapshot
+from mqcd.queue.roots import roots_of
 
 _IDENTITY = re.compile(rb"(?<![0-9A-F])([0-9A-F]{16})\|([1-9][0-9]{0,9})\|[idbh]l?w?\|")
 """How a record line begins."""
@@ -44,15 +46,16 @@ class Recorded:
     """Directory of event files: one for each segment of the journal."""
     node: str
     """Whose queue it is."""
-    series: str
-    first: int
-    """The journal's first segment: those before it have been exported."""
+    firsts: Mapping[str, int]
+    """By series of event files, one for each shard: the journal's first segment. Those before it have been
+    exported."""
     damaged: int
     """Records that cannot be read and do not say whose they are."""
 
     def is_earlier(self, file: EventFile) -> bool:
         """Whether all of a file happened before this was recorded."""
-        return file.series != self.series or file.number < self.first
+        first = self.firsts.get(file.series)
+        return first is None or file.number < first
 
 
 def record(queue_root: Path, spool_root: Path, source: Source, target: Path) -> Recorded:
@@ -64,33 +67,38 @@ def record(queue_root: Path, spool_root: Path, source: Source, target: Path) -> 
     target.mkdir(parents=True)
     events = target / "events"
     events.mkdir()
-    snapshot = Snapshot(disk, queue_root, spool_root)
-    try:
+    firsts: dict[str, int] = {}
+    found: list[Path] = []
+    damaged = 0
+    with closing(Snapshots(disk, queue_root, spool_root)) as snapshots:
         with pq.ParquetWriter(target / "homes.parquet", HOMES) as writer:
-            for batch in homes(snapshot, Selection()):
+            for batch in homes(snapshots, Selection()):
                 writer.write_batch(batch)
-        series = f"{source.node}-{source.shard}-"
-        _write_events(snapshot, EventText(source), events, series)
-        first, damaged, stretches = snapshot.first_segment(), snapshot.damaged_lines, snapshot.stretches()
-    finally:
-        snapshot.close()
-    directory = queue_root / QUARANTINE
-    names = (
-        [name for name in disk.names(directory) if name.endswith(".bad")] if disk.is_dir(directory) else []
-    )
-    unread = _write_quarantine(disk, directory, names, target / "quarantine.parquet")
-    # The next start puts aside what no start has found yet.
-    aside = places(names)
-    unread += sum(max(1, records) for place, records in stretches.items() if place not in aside)
+        for shard, snapshot in snapshots.by_shard.items():
+            series = f"{source.node}-{shard}-"
+            _write_events(snapshot, EventText(replace(source, shard=shard)), events, series)
+            firsts[series] = snapshot.first_segment()
+            directory = roots_of(shard, queue_root, spool_root).queue / QUARANTINE
+            names = _quarantined(disk, directory)
+            found += [directory / name for name in names]
+            # The next start puts into quarantine what no start has found yet.
+            aside, stretches = places(names), snapshot.stretches()
+            damaged += sum(max(1, records) for place, records in stretches.items() if place not in aside)
+        damaged += snapshots.damaged_lines
+    damaged += _write_quarantine(disk, found, target / "quarantine.parquet")
     return Recorded(
         homes=target / "homes.parquet",
         quarantine=target / "quarantine.parquet",
         events=events,
         node=source.node,
-        series=series,
-        first=first,
-        damaged=damaged + unread,
+        firsts=firsts,
+        damaged=damaged,
     )
+
+
+def _quarantined(disk: Disk, directory: Path) -> list[str]:
+    names = disk.names(directory) if disk.is_dir(directory) else []
+    return [name for name in names if name.endswith(".bad")]
 
 
 def _write_events(snapshot: Snapshot, text: EventText, directory: Path, series: str) -> None:
@@ -104,13 +112,13 @@ def _write_events(snapshot: Snapshot, text: EventText, directory: Path, series: 
             file.write("".join(lines).encode())
 
 
-def _write_quarantine(disk: Disk, directory: Path, names: Iterable[str], target: Path) -> int:
+def _write_quarantine(disk: Disk, paths: Iterable[Path], target: Path) -> int:
     """Whom the octets name; gives how many records name nobody. Where a file's name does not tell how many
     it stands for, that is its lines, and none for a stretch of the journal."""
     unread = 0
     with pq.ParquetWriter(target, _KEYS) as writer:
-        for name in names:
-            data = disk.read_file(directory / name)
+        for path in paths:
+            name, data = path.name, disk.read_file(path)
             found = [(spid.decode(), int(qid)) for spid, qid in _IDENTITY.findall(data)]
             found = [(spid, qid) for spid, qid in found if qid < 1 << 31]
             for at in range(0, len(found), _ROWS):

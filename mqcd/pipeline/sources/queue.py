@@ -43,6 +43,7 @@ from mqcd.core.spid import parse_spid
 from mqcd.disk.durable import Disk
 from mqcd.pipeline.sources.schema import TIME, spark_schema
 from mqcd.queue.format.record import ORIGIN_OF, Fields, area_of, fields
+from mqcd.queue.reading.shards import Snapshots
 from mqcd.queue.reading.snapshot import Snapshot
 
 HOMES = pa.schema(
@@ -161,14 +162,16 @@ class QueueReader(DataSourceReader):
         """Runs in a worker. Raises StoreBusy, StoreDamaged, StoreUnavailable."""
         if self._never:
             return
-        snapshot = Snapshot(Disk(), *self._roots)
+        snapshot = Snapshots(Disk(), *self._roots)
         try:
             yield from homes(snapshot, self._selection, self._due)
         finally:
             snapshot.close()
 
 
-def homes(snapshot: Snapshot, selection: Selection, due: Due = _ALWAYS) -> Iterator[pa.RecordBatch]:
+def homes(
+    snapshot: Snapshot | Snapshots, selection: Selection, due: Due = _ALWAYS
+) -> Iterator[pa.RecordBatch]:
     """The recipients of a snapshot as Arrow batches. Raises StoreBusy, OSError."""
     least, greatest = due
     rows: list[dict[str, object]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -102,3 +103,17 @@ class Findings:
     def orphans(self) -> list[Path]:
         """Files of the queue's own making that nothing refers to."""
         return [note.path for note in self.notes if note.kind is Kind.ORPHAN]
+
+
+def together(found: Sequence[Findings]) -> Findings:
+    """Of several shards, as one."""
+    whole = Findings(running=any(each.running for each in found))
+    for each in found:
+        whole.records += each.records
+        whole.contents += each.contents
+        whole.quarantined += each.quarantined
+        whole.bereft |= each.bereft
+        whole.problems += each.problems
+        whole.notes += each.notes
+        whole.damaged += each.damaged
+    return whole

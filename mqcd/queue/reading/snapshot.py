@@ -202,7 +202,7 @@ class Snapshot:
 
     def batches(self, selection: Selection) -> Iterator[list[Item]]:
         """The same in lists, none of them empty."""
-        return self.project(selection, _item)
+        return self.project(selection, item_of)
 
     def project(self, selection: Selection, make: Callable[[str, bool], Made]) -> Iterator[list[Made]]:
         """What `make` makes of them, in lists, none of them empty. Raises StoreBusy.
@@ -379,7 +379,8 @@ def _evacuated_between(before: ManifestState, after: ManifestState) -> bool:
     return before.first_live != after.first_live or not after.clusters.keys() <= before.clusters.keys()
 
 
-def _item(text: str, begun: bool) -> Item:
+def item_of(text: str, begun: bool) -> Item:
+    """What a record's text says. Raises DecodeError."""
     return Item(parse(text), begun)
 
 

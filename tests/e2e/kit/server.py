@@ -54,7 +54,9 @@ class Server:
     def start(self) -> Server:
         """Start and wait until it says that it is ready."""
         self.launch()
-        self.lines.first(lambda line: line.get("event") == "ready", "the server's being ready")
+        self.events("ready", int(self.plan.queue.get("shards", 1)))
+        if not self.ports.get("ops"):
+            self.event("listening", name="ops")
         return self
 
     def launch(self) -> None:
@@ -123,14 +125,14 @@ class Server:
         self.signal(signal.SIGKILL)
         self.ended()
 
-    def helper(self) -> int:
-        """Process id of the queue's helper."""
+    def helper(self, pid: int = 0) -> int:
+        """Process id of the queue's helper: the server's, or of one server process of several shards."""
+        parent = pid or self.pid
+        return poll(lambda: next(filter(_is_helper, children(parent)), None), "the queue's helper process")
 
-        def find() -> int | None:
-            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-            return next((int(pid) for pid in children if _is_helper(int(pid))), None)
-
-        return poll(find, "the queue's helper process")
+    def shards(self) -> list[int]:
+        """Process ids of the server processes of several shards: those that have a helper."""
+        return [pid for pid in children(self.pid) if any(map(_is_helper, children(pid)))]
 
     def discard(self) -> None:
         """End it in whichever way is left."""
@@ -228,6 +230,14 @@ class Server:
 
 
 _MQCD: Sequence[str] = (sys.executable, "-m", "mqcd")
+
+
+def children(pid: int) -> list[int]:
+    """Process ids of a process's children; none when it is gone."""
+    try:
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def _is_helper(pid: int) -> bool:

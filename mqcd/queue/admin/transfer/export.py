@@ -25,9 +25,9 @@ from mqcd.disk.durable import TEMP_SUFFIX, Disk, describe
 from mqcd.queue.admin.transfer import index
 from mqcd.queue.format.record import parse
 from mqcd.queue.manifest.log import ManifestState
-from mqcd.queue.reading.snapshot import Snapshot
+from mqcd.queue.reading.shards import Snapshots
 
-Look = Callable[[], "closing[Snapshot]"]
+Look = Callable[[], "closing[Snapshots]"]
 """Gives a view of the queue as it is at that moment."""
 _LINES = 500
 """Index lines that are written at once."""
@@ -65,8 +65,8 @@ def export(
     """
     done = Exported()
 
-    def look() -> closing[Snapshot]:
-        return closing(Snapshot(disk, *roots, state))
+    def look() -> closing[Snapshots]:
+        return closing(Snapshots(disk, *roots, state))
 
     with look() as snapshot:
         if disk.names(target):
@@ -163,7 +163,7 @@ class _Export:
         self._disk.rename(temp, path)
         self._disk.sync_dir(self._target)
 
-    def _records(self, snapshot: Snapshot, part: _Part) -> dict[str, list[str]]:
+    def _records(self, snapshot: Snapshots, part: _Part) -> dict[str, list[str]]:
         """Texts of the part's records by SPID."""
         first, last = format_spid(part.first), format_spid(part.last)
         records: dict[str, list[str]] = defaultdict(list)
@@ -176,7 +176,7 @@ class _Export:
                 records[text[:16]].append(text)
         return records
 
-    def _lines(self, snapshot: Snapshot, part: _Part) -> Iterator[tuple[int, list[str]]]:
+    def _lines(self, snapshot: Snapshots, part: _Part) -> Iterator[tuple[int, list[str]]]:
         """How many messages have been seen to, and the next lines of the index."""
         lines: list[str] = []
         records = self._records(snapshot, part)
@@ -202,7 +202,7 @@ class _Export:
         # Where the MANIFEST is guessed, some may be there twice: the one with more attempts is later.
         return list({each.qid: each for each in found}.values())
 
-    def _copy(self, snapshot: Snapshot, recipient: Recipient, path: Path) -> bool:
+    def _copy(self, snapshot: Snapshots, recipient: Recipient, path: Path) -> bool:
         """Copy a recipient's content; False when it cannot be had whole."""
         fd = self._disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         written = 0

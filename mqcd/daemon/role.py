@@ -1,0 +1,43 @@
+"""What the server process of one shard of several is given by the supervisor."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mqcd.net.balance import Balance, Mailboxes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Role:
+    """Of one shard."""
+
+    shard: int
+    sockets: Sequence[Sequence[socket.socket]]
+    """By listener: bound."""
+    boxes: Mailboxes
+    alive: int
+    """Descriptor at whose end the supervisor is gone."""
+    ready: Callable[[], None]
+    """To be called when mail is taken."""
+
+    def balance(self, refusing: Callable[[], str | None]) -> Balance:
+        """Its part of the balance of connections."""
+        return Balance(self.boxes, self.shard, refusing)
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """The connections of one listener."""
+
+    balance: Balance
+    listener: int
+
+    def passes(self, connection: socket.socket, connections: int) -> bool:
+        """See `submit.capacity.Passing`."""
+        return self.balance.passes(self.listener, connection, connections)
+
+    def count(self, connections: int) -> None:
+        """See `submit.capacity.Passing`."""
+        self.balance.count(connections)

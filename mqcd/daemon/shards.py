@@ -1,0 +1,116 @@
+"""How one configuration is divided among shards. Pure but for the look at which shards exist.
+
+Each shard is a queue with roots of its own and a server process of its own. What bounds the whole server is
+divided: memory, caches, connections. A shard that exists beyond the configured number is opened without
+listeners until it is empty.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from mqcd.config.settings import (
+    AuditSettings,
+    DestinationSettings,
+    ListenerSettings,
+    Rate,
+    Settings,
+    ZoneSettings,
+)
+from mqcd.config.units import MIB
+from mqcd.queue.roots import existing, roots_of
+
+MOST_BY_ITSELF = 4
+"""Shards that `auto` makes at most."""
+_LEAST_MEMORY = MIB
+Limited = TypeVar("Limited", ZoneSettings, DestinationSettings)
+
+
+def count(settings: Settings) -> int:
+    """How many shards take mail."""
+    return settings.queue.shards or min(len(os.sched_getaffinity(0)), MOST_BY_ITSELF)
+
+
+def numbers(settings: Settings) -> Sequence[int]:
+    """The shards to run: those that take mail, then those that exist besides. Raises OSError."""
+    wanted = count(settings)
+    there = existing(settings.queue.rootpath, settings.queue.spool.rootpath)
+    return [*range(wanted), *(each.shard for each in there if each.shard >= wanted)]
+
+
+def control_path(path: Path, shard: int) -> Path:
+    """Where the server process of a shard answers: for the front process alone."""
+    return path.with_name(f"{path.name}.{shard}")
+
+
+def settings_of(settings: Settings, shard: int, of: int) -> Settings:
+    """What the server process of one shard of several goes by."""
+    queue, deliver, submit = settings.queue, settings.deliver, settings.submit
+    roots = roots_of(shard, queue.rootpath, queue.spool.rootpath)
+    return replace(
+        settings,
+        queue=replace(
+            queue,
+            rootpath=roots.queue,
+            memorybudget=max(queue.memorybudget // of, _LEAST_MEMORY),
+            spool=replace(
+                queue.spool, rootpath=roots.spool, maxspidcache=_share(queue.spool.maxspidcache, of)
+            ),
+        ),
+        submit=replace(submit, listeners=tuple(_listener(each, of) for each in submit.listeners))
+        if shard < of
+        else replace(submit, listeners=()),
+        deliver=replace(
+            deliver,
+            queuecache=_share(deliver.queuecache, of),
+            maxconnections=_share(deliver.maxconnections, of),
+            maxserverconnections=_share(deliver.maxserverconnections, of),
+            zones=tuple(_limits(each, of) for each in deliver.zones),
+            destinations=tuple(_limits(each, of) for each in deliver.destinations),
+            senders=tuple(replace(each, rate=_rate(each.rate, of)) for each in deliver.senders),
+            audit=_audit(deliver, shard),
+        ),
+        report=replace(settings.report, audit=_audit(settings.report, shard)),
+        ops=replace(
+            settings.ops,
+            control=replace(
+                settings.ops.control, path=control_path(settings.ops.control.path, shard), group=None
+            ),
+        ),
+    )
+
+
+def _listener(listener: ListenerSettings, of: int) -> ListenerSettings:
+    most = _share(listener.server.maxpeerconnections, of)
+    return replace(listener, server=replace(listener.server, maxpeerconnections=most))
+
+
+def _limits(limited: Limited, of: int) -> Limited:
+    most = limited.maxserverconnections
+    return replace(
+        limited,
+        rate=None if limited.rate is None else _rate(limited.rate, of),
+        maxserverconnections=None if most is None else _share(most, of),
+    )
+
+
+def _rate(rate: Rate, of: int) -> Rate:
+    """Each process sends at a part of the rate, so that all together never exceed it."""
+    return replace(rate, per=rate.per * of)
+
+
+def _share(most: int, of: int) -> int:
+    """0 stays "no limit"."""
+    return max(most // of, 1) if most else 0
+
+
+def _audit(settings: AuditSettings, shard: int) -> Path | None:
+    """Two processes cannot rotate one file."""
+    path = settings.audit
+    if path is None or not shard:
+        return path
+    return path.with_name(f"{path.stem}-{shard}{path.suffix}")

@@ -1,0 +1,169 @@
+"""`mqcd run`: one server process, or a supervisor with a server process for each shard.
+
+With one shard there is no supervisor: nothing stands between a client and the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mqcd.config.load import Loaded
+from mqcd.config.problems import BadConfiguration
+from mqcd.config.settings import Settings
+from mqcd.core.errors import ConfigError, MqcdError
+from mqcd.core.events import format_time
+from mqcd.daemon import shards
+from mqcd.daemon.derived import ops_hosts
+from mqcd.daemon.descriptors import raise_limit
+from mqcd.daemon.front import Front
+from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
+from mqcd.daemon.privileges import SystemIdentity, settle_in
+from mqcd.daemon.process import Load, keep_what_is_here, run_loop, run_server, tune_interpreter
+from mqcd.daemon.role import Role
+from mqcd.daemon.supervisor import FRONT, Part, Supervisor, log_plainly
+from mqcd.net.balance import Mailboxes
+from mqcd.net.clock import SystemClock
+from mqcd.net.control_socket import ControlSocket
+from mqcd.net.listening import bind
+from mqcd.ops.audit.audit import directories as audit_directories
+from mqcd.ops.http.server import HttpServer
+from mqcd.ops.log.log import Log
+
+log = logging.getLogger("mqcd.daemon")
+
+_COMMANDS = 12
+"""Connections to the control socket at once."""
+
+
+def run(load: Load, conf: Path) -> int:
+    """Run until the end of the server; gives the exit code. Raises BadConfiguration."""
+    loaded = load()
+    numbers = [0] if loaded.settings.queue.read_only else shards.numbers(loaded.settings)
+    if len(numbers) == 1:
+        return run_server(loaded, load, conf)
+    log_plainly(loaded.settings)
+    for warning in loaded.warnings:
+        log.warning("%s", warning)
+    os.umask(0o077)
+    raise_limit()
+    try:
+        return _Shards(loaded.settings, numbers, load, conf).run()
+    except (MqcdError, OSError) as error:
+        log.error("the server cannot start: %s", error)
+        return 1
+
+
+class _Shards:
+    """What the supervisor starts."""
+
+    def __init__(self, settings: Settings, numbers: Sequence[int], load: Load, conf: Path) -> None:
+        self._settings = settings
+        self._numbers = numbers
+        self._of = shards.count(settings)
+        self._load = load
+        self._conf = conf
+
+    def run(self) -> int:
+        """Bind, drop privileges, fork. Raises ConfigError, OSError."""
+        boxes = Mailboxes.make(max(self._numbers) + 1)
+        by_shard = asyncio.run(self._bind())
+        parts = [
+            Part(shard, shard, sockets=by_shard[shard] if shard < self._of else ()) for shard in self._numbers
+        ]
+        self._drop_privileges()
+        tune_interpreter()
+        keep_what_is_here()
+        front = Part(FRONT, FRONT, sockets=by_shard[FRONT])
+        return Supervisor([*parts, front], boxes, lambda part: self._serve(part, boxes), self._front).run()
+
+    async def _bind(self) -> dict[int, list[list[socket.socket]]]:
+        """By shard and listener; the front's is the one of the pages."""
+        settings = self._settings
+        found: dict[int, list[list[socket.socket]]] = {shard: [] for shard in range(self._of)}
+        for index, listener in enumerate(settings.submit.listeners):
+            port = listener.port
+            for shard in range(self._of):
+                with at_port(self._conf, LISTENERS, listener.interface, port, index):
+                    bound = list(await bind(listener.interface, port, shared=True))
+                port = bound[0].getsockname()[1]
+                found[shard].append(bound)
+        ops = settings.ops
+        with at_port(self._conf, OPS, ops.interface, ops.port):
+            found[FRONT] = [list(await bind(ops.interface, ops.port))]
+        return found
+
+    def _drop_privileges(self) -> None:
+        directories, others = [], [self._settings.ops.control.path.parent]
+        for shard in self._numbers:
+            settings = shards.settings_of(self._settings, shard, self._of)
+            directories += [settings.queue.rootpath, settings.queue.spool.rootpath]
+            others += audit_directories(settings.deliver, settings.report)
+        directories.append(self._settings.ops.events.rootpath)
+        settle_in(self._settings.application.user, directories, SystemIdentity(), also=others)
+
+    # ------------------------------------------------------------ in the new processes
+
+    def _serve(self, part: Part, boxes: Mailboxes) -> int:
+        def load() -> Loaded:
+            loaded = self._load()
+            return replace(loaded, settings=shards.settings_of(loaded.settings, part.shard, self._of))
+
+        role = Role(
+            shard=part.shard, sockets=part.sockets, boxes=boxes, alive=part.alive, ready=part.say_ready
+        )
+        try:
+            return run_server(load(), load, self._conf, role)
+        except BadConfiguration as error:
+            log.error("%s", error)
+            return 1
+
+    def _front(self, part: Part) -> int:
+        return run_loop(lambda: self._serve_pages(part))
+
+    async def _serve_pages(self, part: Part) -> int:
+        settings, clock = self._settings, SystemClock()
+        output = Log(clock, sys.stderr, settings.ops.log)
+        output.attach()
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, ended.set)
+        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        loop.add_reader(part.alive, ended.set)
+        front = Front(settings.ops.control.path, self._numbers)
+        pages = HttpServer(front.for_ops(), clock, ops_hosts(settings))
+        commands = HttpServer(front.for_commands(), clock, most=_COMMANDS)
+        control = ControlSocket(settings.ops.control.path, settings.ops.control.group)
+        pages.adopt(part.sockets[0][0])
+        try:
+            await pages.listen()
+            await commands.serve(control.bind(place_of(self._conf, CONTROL)))
+            ops = part.sockets[0][0].getsockname()
+            _log_listening(output, clock, "ops", address=ops[0], port=ops[1])
+            _log_listening(output, clock, "control", address=str(settings.ops.control.path))
+            part.say_ready()
+            await ended.wait()
+        except (ConfigError, OSError) as error:
+            log.error("the pages cannot be served: %s", error)
+            return 1
+        finally:
+            loop.remove_reader(part.alive)
+            await pages.stop()
+            await commands.stop()
+            control.close()
+            output.stop()
+        return 0
+
+
+def _log_listening(output: Log, clock: SystemClock, name: str, **fields: str | int) -> None:
+    at = format_time(clock.now())
+    output.event(lambda: {"at": at, "level": "info", "event": "listening", "name": name, **fields})
+    output.flush()

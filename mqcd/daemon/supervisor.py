@@ -1,0 +1,281 @@
+"""The parent of the server processes of several shards.
+
+* It binds all ports, each listener once for every shard (SO_REUSEPORT), drops privileges, and forks a server
+  process for each shard and the front process that serves the pages. It has no thread and no event loop, so
+  it may fork at any time.
+* A process that ends is started again, after a pause that grows while it keeps ending. Its sockets stay
+  open meanwhile: connections that were not accepted wait for it. What ends before the first start is
+  complete ends everything, with exit code 1.
+* SIGTERM and SIGINT stop all, SIGHUP has each read its configuration again.
+* When the supervisor is gone, each process stops in good order: it sees the end of a pipe.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import chain
+
+from mqcd.config.settings import LogFormat, LogSettings, Settings
+from mqcd.core.events import format_time
+from mqcd.net.balance import Mailboxes
+from mqcd.net.clock import SystemClock
+from mqcd.ops.log.lines import as_json, logfmt
+
+log = logging.getLogger("mqcd.daemon")
+
+FRONT = -1
+"""Stands for a shard's number: the front process."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 100, 5_000
+"""Milliseconds until a process that has ended is started again."""
+_STEADY_MS = 30_000
+"""Time after which a process counts as one that runs."""
+STOP_MS = 15_000
+"""How long a stop takes at most; a server process cuts itself off earlier."""
+
+Sockets = Sequence[Sequence[socket.socket]]
+"""By listener: bound sockets."""
+Body = Callable[["Part"], int]
+"""What a process does; gives its exit code."""
+
+
+class State(Enum):
+    """Of a process."""
+
+    STARTING = auto()
+    RUNNING = auto()
+    """It has said that it is ready."""
+    PAUSED = auto()
+    """It has ended, and is started again later."""
+
+
+@dataclass(slots=True)
+class Part:
+    """One process: of a shard, or the front."""
+
+    shard: int
+    process: int
+    """Its place among the mailboxes; -1 for the front."""
+    sockets: Sockets = ()
+    state: State = State.PAUSED
+    pid: int = 0
+    watch: int = -1
+    """Descriptor of the process."""
+    ready: int = -1
+    """In the supervisor the end to read from, in the process the end to write to, when it is ready."""
+    alive: int = -1
+    """In the process: at its end the supervisor is gone."""
+    since: int = 0
+    again: int = 0
+    """When to start it, in monotonic ms."""
+    pause: int = _FIRST_PAUSE
+
+    @property
+    def name(self) -> str:
+        """For the log."""
+        return "the front process" if self.shard == FRONT else f"the server process of shard {self.shard}"
+
+    @property
+    def descriptors(self) -> list[int]:
+        """In the supervisor: what it waits for."""
+        return [descriptor for descriptor in (self.watch, self.ready) if descriptor >= 0]
+
+    def say_ready(self) -> None:
+        """In the process: it takes mail, or serves its pages."""
+        with suppress(OSError):
+            os.write(self.ready, b"r")
+
+
+class PlainLog(logging.Handler):
+    """Writes each message at once, from a process without threads."""
+
+    def __init__(self, settings: LogSettings) -> None:
+        super().__init__()
+        self._render = as_json if settings.format is LogFormat.JSON else logfmt
+        self._clock = SystemClock()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """A line on standard error."""
+        at = format_time(self._clock.now())
+        fields = {"at": at, "level": record.levelname.lower(), "logger": record.name}
+        with suppress(OSError):
+            os.write(2, self._render({**fields, "msg": record.getMessage()}).encode() + b"\n")
+
+
+class Supervisor:
+    """Runs the parts until it is told to stop."""
+
+    def __init__(self, parts: Sequence[Part], boxes: Mailboxes, serve: Body, front: Body) -> None:
+        self._parts = parts
+        self._boxes = boxes
+        self._serve, self._front = serve, front
+        self._clock = SystemClock()
+        self._alive = os.pipe()
+        self._signals = os.pipe()
+        for end in self._signals:
+            os.set_blocking(end, False)
+        self._stopping: int | None = None
+        self._code = 0
+        self._was_ready = False
+
+    def run(self) -> int:
+        """Fork them all, and watch; gives the exit code."""
+        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        for number in numbers:
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(self._signals[1], warn_on_full_buffer=False)
+        for part in self._parts:
+            self._start(part)
+        while self._stopping is None or any(part.pid for part in self._parts):
+            self._turn()
+        return self._code
+
+    def _turn(self) -> None:
+        ready = self._poll()
+        if self._signals[0] in ready:
+            for number in os.read(self._signals[0], 64):
+                self._on_signal(signal.Signals(number))
+        for part in self._parts:
+            if part.ready in ready:
+                self._on_ready(part)
+            if part.watch in ready:
+                self._on_end(part)
+        now = self._clock.monotonic()
+        if self._stopping is not None:
+            if now > self._stopping + STOP_MS:
+                self._send(signal.SIGKILL)
+            return
+        for part in self._parts:
+            if part.state is State.PAUSED and part.again <= now:
+                self._start(part)
+
+    def _poll(self) -> set[int]:
+        """Wait; gives the descriptors at which something has happened."""
+        poll = select.poll()
+        poll.register(self._signals[0], select.POLLIN)
+        for part in self._parts:
+            for descriptor in part.descriptors:
+                poll.register(descriptor, select.POLLIN)
+        return {descriptor for descriptor, _ in poll.poll(self._wait())}
+
+    def _wait(self) -> int:
+        """Milliseconds until something is to be done unasked."""
+        now = self._clock.monotonic()
+        if self._stopping is not None:
+            return max(self._stopping + STOP_MS - now + 1, 100)
+        times = [part.again for part in self._parts if part.state is State.PAUSED]
+        return max(min(times) - now + 1, 0) if times else -1
+
+    # ------------------------------------------------------------ what happens
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if number is signal.SIGHUP:
+            self._send(number)
+        elif self._stopping is None:
+            log.info("%s: stopping", number.name)
+            self._stop(0)
+
+    def _on_ready(self, part: Part) -> None:
+        said = os.read(part.ready, 1)
+        os.close(part.ready)
+        part.ready = -1
+        if said:
+            part.state = State.RUNNING
+            self._was_ready = self._was_ready or all(each.state is State.RUNNING for each in self._parts)
+
+    def _on_end(self, part: Part) -> None:
+        _, status = os.waitpid(part.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        for descriptor in part.descriptors:
+            os.close(descriptor)
+        part.watch = part.ready = -1
+        pid, part.pid = part.pid, 0
+        before, part.state = part.state, State.PAUSED
+        if part.shard != FRONT:
+            self._boxes.set_out(part.process)
+        if self._stopping is not None:
+            self._code = self._code or int(code != 0)
+            return
+        why = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+        if not self._was_ready and before is State.STARTING:
+            log.error("%s (%d) cannot start (%s); the server ends", part.name, pid, why)
+            self._stop(1)
+            return
+        now = self._clock.monotonic()
+        steady = now - part.since > _STEADY_MS
+        part.pause = _FIRST_PAUSE if steady else min(part.pause * 2, _LONGEST_PAUSE)
+        part.again = now + part.pause
+        log.error("%s (%d) has ended (%s); it is started again in %d ms", part.name, pid, why, part.pause)
+
+    def _stop(self, code: int) -> None:
+        self._stopping = self._clock.monotonic()
+        self._code = code
+        self._send(signal.SIGTERM)
+
+    def _send(self, number: signal.Signals) -> None:
+        for part in self._parts:
+            if part.pid:
+                with suppress(ProcessLookupError):
+                    os.kill(part.pid, number)
+
+    # ------------------------------------------------------------ start
+
+    def _start(self, part: Part) -> None:
+        ours, theirs = os.pipe()
+        sys.stdout.flush()
+        pid = os.fork()
+        if not pid:
+            os.close(ours)
+            part.ready, part.alive = theirs, self._alive[0]
+            self._become(part)
+        os.close(theirs)
+        part.pid, part.ready, part.state = pid, ours, State.STARTING
+        part.watch = os.pidfd_open(pid)
+        part.since = self._clock.monotonic()
+
+    def _become(self, part: Part) -> None:
+        """In the new process: do its work, and never return."""
+        code = 1
+        try:
+            self._leave(part)
+            code = (self._front if part.shard == FRONT else self._serve)(part)
+        except BaseException:
+            log.exception("%s has failed", part.name)
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(code)
+
+    def _leave(self, part: Part) -> None:
+        """In the new process: give up what is the supervisor's and what is other parts'."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        for end in (*self._signals, self._alive[1]):
+            os.close(end)
+        for other in self._parts:
+            if other is not part:
+                for descriptor in other.descriptors:
+                    os.close(descriptor)
+                for bound in chain.from_iterable(other.sockets):
+                    bound.close()
+
+
+def log_plainly(settings: Settings) -> None:
+    """Send this process's log to standard error, without a thread."""
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        root.removeHandler(handler)
+    root.addHandler(PlainLog(settings.ops.log))
+    root.setLevel(logging.WARNING)
+    logging.getLogger("mqcd").setLevel(logging.INFO)

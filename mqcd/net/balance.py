@@ -1,0 +1,121 @@
+"""Balances connections among the server processes of several shards.
+
+The kernel chooses by a hash which process accepts a connection, so one may get many and another none. Each
+process writes how many connections it has to a page of memory that all share. One that has two more than
+another passes a new connection on to it, and so does one whose queue takes no mail. A process that does not
+run has no number, and gets none; what had been passed to it waits for its next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import mmap
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mqcd.core.errors import MqcdError
+
+log = logging.getLogger("mqcd.daemon")
+
+OUT = 0xFFFFFFFF
+"""The number of a process that takes no connection."""
+_MARGIN = 2
+_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Mailboxes:
+    """What the server processes of all shards share: made before they are forked."""
+
+    page: mmap.mmap
+    """A 32-bit number for each process: its connections."""
+    inboxes: tuple[socket.socket, ...]
+    outboxes: tuple[socket.socket, ...]
+
+    @classmethod
+    def make(cls, processes: int) -> Mailboxes:
+        """For so many. Raises OSError."""
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(processes)]
+        for pair in pairs:
+            for end in pair:
+                end.setblocking(False)
+        page = mmap.mmap(-1, max(mmap.PAGESIZE, 4 * processes))
+        inboxes, outboxes = zip(*pairs, strict=True)
+        boxes = cls(page, inboxes, outboxes)
+        for process in range(processes):
+            boxes.set_out(process)
+        return boxes
+
+    def set_out(self, process: int) -> None:
+        """It takes no connection until it says otherwise."""
+        self.page[4 * process : 4 * process + 4] = OUT.to_bytes(4, "little")
+
+    def close(self) -> None:
+        """Close all sockets of this process's copy."""
+        for each in (*self.inboxes, *self.outboxes):
+            each.close()
+
+
+class Balance:
+    """One server process's part of it."""
+
+    def __init__(self, boxes: Mailboxes, process: int, refusing: Callable[[], str | None]) -> None:
+        """`refusing`: why this process's queue takes no mail now."""
+        self._numbers = memoryview(boxes.page).cast("I")
+        self._process = process
+        self._others = [number for number in range(len(boxes.inboxes)) if number != process]
+        self._inbox = boxes.inboxes[process]
+        self._outboxes = boxes.outboxes
+        self._refusing = refusing
+        self._take: Callable[[int, socket.socket], None] | None = None
+
+    def listen(self, take: Callable[[int, socket.socket], None]) -> None:
+        """Call `take` with a listener's number and a connection for each that is passed to this process."""
+        self._take = take
+        asyncio.get_running_loop().add_reader(self._inbox, self._receive)
+        self.count(0)
+
+    def close(self) -> None:
+        """Take no more."""
+        self._numbers[self._process] = OUT
+        if self._take is not None:
+            asyncio.get_running_loop().remove_reader(self._inbox)
+            self._take = None
+
+    def count(self, connections: int) -> None:
+        """So many connections are open now."""
+        self._numbers[self._process] = OUT if self._refusing() else connections
+
+    def passes(self, listener: int, connection: socket.socket, connections: int) -> bool:
+        """Pass a new connection on if another process has fewer; whether it has gone."""
+        self.count(connections)
+        numbers = self._numbers
+        to = min(self._others, key=numbers.__getitem__, default=None)
+        if to is None or numbers[to] == OUT or numbers[self._process] < numbers[to] + _MARGIN:
+            return False
+        try:
+            socket.send_fds(self._outboxes[to], [bytes([listener])], [connection.fileno()])
+        except OSError as error:
+            log.debug("a connection stays here: %s", error)
+            return False
+        numbers[to] = min(numbers[to] + 1, OUT - 1)
+        connection.close()
+        return True
+
+    def _receive(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                data, fds, _, _ = socket.recv_fds(self._inbox, 1, 1)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise MqcdError(f"connections cannot be passed to this process: {error}") from error
+            for fd in fds:
+                connection = socket.socket(fileno=fd)
+                connection.setblocking(False)
+                if self._take is None or not data:
+                    connection.close()
+                else:
+                    self._take(data[0], connection)

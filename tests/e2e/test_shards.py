@@ -1,0 +1,195 @@
+"""A queue of several shards: one server to its clients, and each process may die by itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import smtplib
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+
+from tests.e2e.conftest import MakeReceiver, MakeServer
+from tests.e2e.kit import mail
+from tests.e2e.kit.ledger import arrivals, stopped
+from tests.e2e.kit.load import Load
+from tests.e2e.kit.plan import Plan, Values, relay
+from tests.e2e.kit.ports import free_port
+from tests.e2e.kit.receivers import Receiver
+from tests.e2e.kit.server import ROOT, Server, children
+from tests.e2e.kit.waiting import poll
+
+SHARDS = 3
+JOURNAL: Values = {
+    "segmentsize": "256K",
+    "segments": 6,
+    "inline_max": "16K",
+    "seal_age": "300ms",
+    "evacuate_age": "1s",
+}
+
+
+def plan(port: int, shards: int = SHARDS, **queue: str | int) -> Plan:
+    return Plan(
+        relays=relay(port),
+        smtp_port=free_port(),
+        journal=JOURNAL,
+        queue={"shards": shards, "retry_delays": "500ms", **queue},
+    )
+
+
+def content(token: str) -> bytes:
+    return mail.message(token, lines=600 if token.endswith("0") else 20)
+
+
+def stat(server: Server) -> str:
+    command = [sys.executable, "-m", "mqcd", "queue", "stat", "--json", "-c", str(server.conf)]
+    done = subprocess.run(
+        [*command, "--var", str(server.var)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_one_server_to_clients_and_operators(make_server: MakeServer, receiver: Receiver) -> None:
+    server = make_server(plan(receiver.port)).start()
+    with Load(server.port, 6, content) as load:
+        load.more(150)
+    for recipient in load.acknowledged.all():
+        arrived = receiver.to(recipient)
+        assert mail.sent_part(arrived.content) == content(recipient.removesuffix("@load.test"))
+    server.metric("mqcd_queue_recipients{incoming}", 0)
+    assert server.page("/readyz") == (200, "ok\n")
+    figures = server.metrics()
+    assert figures["mqcd_recipients_accepted_total"] == len(load.acknowledged.all())
+    assert figures["mqcd_ledger_imbalance_recipients"] == 0
+    assert len(server.shards()) == SHARDS
+    used = {mail.spid_of(each.content)[10:13] for each in receiver.mail.all()}
+    assert len(used) > 1, "one shard took it all"
+    ledger = stopped(server)
+    assert ledger.unfinished() == set()
+    assert {event["id"].split("/")[1] for event in ledger.events} == {"0", "1", "2"}
+
+
+def kill_one(server: Server) -> None:
+    os.kill(server.shards()[-1], signal.SIGKILL)
+
+
+def kill_a_helper(server: Server) -> None:
+    os.kill(server.helper(server.shards()[0]), signal.SIGKILL)
+
+
+def kill_the_front(server: Server) -> None:
+    workers = server.shards()
+    [front] = [pid for pid in children(server.pid) if pid not in workers]
+    os.kill(front, signal.SIGKILL)
+
+
+def kill_the_supervisor(server: Server) -> None:
+    everyone = children(server.pid)
+    server.kill()
+    poll(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in everyone) or None, "their end")
+    server.start()
+
+
+def kill_all(server: Server) -> None:
+    everyone = children(server.pid)
+    for pid in [server.pid, *everyone]:
+        os.kill(pid, signal.SIGKILL)
+    server.kill()
+    server.start()
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize(
+    "kill",
+    [kill_one, kill_a_helper, kill_the_front, kill_the_supervisor, kill_all],
+    ids=lambda kill: kill.__name__,
+)
+def test_nothing_is_lost_whoever_is_killed(
+    make_server: MakeServer, receiver: Receiver, kill: Callable[[Server], None]
+) -> None:
+    server = make_server(plan(receiver.port)).start()
+    server.faults_expected = lambda line: any(
+        word in str(line) for word in ("has ended", "helper", "supervisor")
+    )
+    with Load(server.port, 6, content) as load:
+        load.more(60)
+        kill(server)
+        load.more(60)
+    poll(lambda: len(server.shards()) == SHARDS or None, "all server processes")
+    for recipient in load.acknowledged.all():
+        receiver.to(recipient)
+    poll(lambda: server.page("/readyz")[0] == 200 or None, "readiness")
+    for area in ("incoming", "deferred", "bounces"):
+        server.metric(f"mqcd_queue_recipients{{{area}}}", 0)
+    ledger = stopped(server)
+    assert ledger.unfinished() == set()
+    assert ledger.surprises(arrivals([receiver])) == {}
+
+
+def test_kept_connections_are_balanced(make_server: MakeServer, receiver: Receiver) -> None:
+    server = make_server(plan(receiver.port, 4)).start()
+    with ExitStack() as stack:
+        for _ in range(20):
+            client = stack.enter_context(smtplib.SMTP("127.0.0.1", server.port, timeout=30))
+            assert client.noop()[0] == 250
+        held = []
+        for shard in range(4):
+            control = type(server.control)(server.var / f"control.sock.{shard}")
+            lines = control.get("/metrics", 30)[1].splitlines()
+            held += [float(line.split()[-1]) for line in lines if line.startswith("mqcd_listener_open")]
+    assert sum(held) == 20
+    assert max(held) <= 8
+    server.stop()
+
+
+def test_fewer_shards_empty_the_others(make_server: MakeServer, make_receiver: MakeReceiver) -> None:
+    later = make_receiver("*=450 4.2.1 later")
+    server = make_server(plan(later.port, retry_delays="1h")).start()
+    with Load(server.port, 6, content) as load:
+        load.more(60)
+    sent = len(load.acknowledged.all())
+    server.metric("mqcd_queue_recipients{deferred}", sent)
+    assert (
+        sum(int(line.split('"recipients":')[1].split(",")[0]) for line in stat(server).splitlines()) == sent
+    )
+    assert server.stop() == 0
+    later.follow()
+    server.write(plan(later.port, 1))
+    server.launch()
+    server.events("ready", SHARDS)
+    poll(lambda: server.control.post("/v1/retry", {}, 30)[0] == 200 or None, "a retry of all")
+    for recipient in load.acknowledged.all():
+        later.to(recipient)
+    ledger = stopped(server)
+    assert ledger.unfinished() == set()
+    # What is empty is opened no more.
+    server.write(plan(later.port, 1))
+
+
+def test_a_retry_is_one_batch_with_one_limit(make_server: MakeServer, make_receiver: MakeReceiver) -> None:
+    later = make_receiver("*=450 4.2.1 later")
+    server = make_server(plan(later.port, retry_delays="1h")).start()
+    with Load(server.port, 6, content) as load:
+        load.more(30)
+    sent = len(load.acknowledged.all())
+    server.metric("mqcd_queue_recipients{deferred}", sent)
+    status, text = server.control.post("/v1/retry", {"limit": 7, "dry_run": True}, 30)
+    assert (status, '"matched":7' in text) == (200, True)
+    status, text = server.control.post("/v1/retry", {"no": 1}, 30)
+    assert status == 400
+    server.stop()
+
+
+def test_a_shard_that_cannot_start_ends_the_server(make_server: MakeServer, receiver: Receiver) -> None:
+    server = make_server(plan(receiver.port))
+    server.faults_expected = lambda line: True
+    root = server.var / "queue" / "shard-1"
+    root.mkdir(parents=True)
+    (root / "journal").write_text("no directory\n")
+    server.launch()
+    assert server.ended() == 1
+    assert not server.shards()

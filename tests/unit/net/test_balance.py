@@ -1,0 +1,105 @@
+"""Connections pass to the process that has fewer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from mqcd.net.balance import OUT, Balance, Mailboxes
+
+
+@pytest.fixture
+def boxes() -> Iterator[Mailboxes]:
+    made = Mailboxes.make(3)
+    yield made
+    made.close()
+
+
+def running(boxes: Mailboxes, *connections: int) -> list[Balance]:
+    """A process for each; none listens."""
+    made = [Balance(boxes, process, lambda: None) for process in range(len(connections))]
+    for balance, number in zip(made, connections, strict=True):
+        balance.count(number)
+    return made
+
+
+def connection() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair()
+
+
+def test_nothing_passes_to_a_process_that_does_not_run(boxes: Mailboxes) -> None:
+    [first] = running(boxes, 40)
+    ours, theirs = connection()
+    assert not first.passes(0, ours, 40)
+    ours.close()
+    theirs.close()
+
+
+@pytest.mark.parametrize(("mine", "other", "gone"), [(5, 4, False), (6, 4, True), (4, 4, False)])
+def test_two_more_than_another_pass(boxes: Mailboxes, mine: int, other: int, gone: bool) -> None:
+    first, *_ = running(boxes, mine, other, other)
+    ours, theirs = connection()
+    assert first.passes(0, ours, mine) is gone
+    ours.close()
+    theirs.close()
+
+
+async def test_a_passed_connection_arrives_whole(boxes: Mailboxes) -> None:
+    first, second, _ = running(boxes, 9, 1, 2)
+    arrived: asyncio.Future[tuple[int, socket.socket]] = asyncio.get_running_loop().create_future()
+    second.listen(lambda listener, each: arrived.set_result((listener, each)))
+    ours, theirs = connection()
+    assert first.passes(4, ours, 9)
+    listener, each = await asyncio.wait_for(arrived, 30)
+    assert listener == 4
+    each.send(b"220 here")
+    assert theirs.recv(100) == b"220 here"
+    second.close()
+    each.close()
+    theirs.close()
+
+
+def test_a_process_whose_queue_takes_no_mail_passes_all(boxes: Mailboxes) -> None:
+    _, second, third = running(boxes, 0, 0, 0)
+    full = Balance(boxes, 0, lambda: "the disk is full")
+    ours, theirs = connection()
+    assert full.passes(0, ours, 0)
+    theirs.close()
+    # Nobody passes anything to it.
+    ours, theirs = connection()
+    second.count(1)
+    assert not third.passes(0, ours, 1)
+    ours.close()
+    theirs.close()
+
+
+def test_twenty_are_spread_whoever_accepts_them(boxes: Mailboxes) -> None:
+    held = [0, 0, 0]
+    processes = running(boxes, *held)
+    ends = []
+    for _ in range(20):
+        ours, theirs = connection()
+        ends += [ours, theirs]
+        if processes[0].passes(0, ours, held[0]):
+            numbers = memoryview(boxes.page).cast("I")
+            for process in (1, 2):
+                held[process] = numbers[process]
+            numbers.release()
+        else:
+            held[0] += 1
+            processes[0].count(held[0])
+    for end in ends:
+        end.close()
+    assert sum(held) == 20
+    assert max(held) - min(held) <= 2
+
+
+def test_a_process_that_ends_is_out(boxes: Mailboxes) -> None:
+    running(boxes, 1, 1, 1)
+    boxes.set_out(1)
+    numbers = memoryview(boxes.page).cast("I")
+    assert numbers[1] == OUT
+    numbers.release()

@@ -1,0 +1,69 @@
+"""Figures of several server processes as those of one server."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from mqcd.ops.metrics.merge import merge
+
+ONE = """\
+# HELP mqcd_syncs_total Syncs.
+# TYPE mqcd_syncs_total counter
+mqcd_syncs_total 3.0
+# HELP mqcd_queue_recipients Recipients.
+# TYPE mqcd_queue_recipients gauge
+mqcd_queue_recipients{area="incoming"} 5.0
+# HELP mqcd_loop_lag_seconds Lag.
+# TYPE mqcd_loop_lag_seconds gauge
+mqcd_loop_lag_seconds 0.25
+# HELP mqcd_disk_free_bytes Free.
+# TYPE mqcd_disk_free_bytes gauge
+mqcd_disk_free_bytes{root="queue"} 100.0
+# HELP mqcd_journal_fill_ratio Fill.
+# TYPE mqcd_journal_fill_ratio gauge
+mqcd_journal_fill_ratio 0.5
+# HELP mqcd_commit_seconds Commit.
+# TYPE mqcd_commit_seconds histogram
+mqcd_commit_seconds_bucket{le="1.0"} 2.0
+mqcd_commit_seconds_bucket{le="+Inf"} 3.0
+mqcd_commit_seconds_count 3.0
+mqcd_commit_seconds_sum 4.5
+"""
+
+
+def figures(*expositions: str) -> dict[tuple[str, str], float]:
+    merged = merge(dict(enumerate(expositions))).decode()
+    return {
+        (sample.name, ",".join(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(merged)
+        for sample in family.samples
+    }
+
+
+def test_one_stays_as_it_is() -> None:
+    found = figures(ONE)
+    assert found["mqcd_syncs_total", ""] == 3
+    assert found["mqcd_queue_recipients", "incoming"] == 5
+
+
+def test_counters_gauges_and_histograms_are_added() -> None:
+    found = figures(ONE, ONE)
+    assert found["mqcd_syncs_total", ""] == 6
+    assert found["mqcd_queue_recipients", "incoming"] == 10
+    assert found["mqcd_commit_seconds_bucket", "1.0"] == 4
+    assert found["mqcd_commit_seconds_sum", ""] == 9
+
+
+def test_what_cannot_be_added_is_the_worst_or_is_apart() -> None:
+    other = ONE.replace(" 0.25", " 0.75").replace(" 100.0", " 70.0").replace("ratio 0.5", "ratio 0.1")
+    found = figures(ONE, other)
+    assert found["mqcd_loop_lag_seconds", ""] == 0.75
+    assert found["mqcd_disk_free_bytes", "queue"] == 70
+    assert found["mqcd_journal_fill_ratio", "0"] == 0.5
+    assert found["mqcd_journal_fill_ratio", "1"] == 0.1
+
+
+def test_a_label_of_one_alone_is_kept() -> None:
+    other = ONE.replace('area="incoming"', 'area="deferred"')
+    found = figures(ONE, other)
+    assert found["mqcd_queue_recipients", "incoming"] == found["mqcd_queue_recipients", "deferred"] == 5
