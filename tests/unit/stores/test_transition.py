@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from mqcd.core.model import Area, Discarded, Envelope, Phase, Recipient, Reported, Verdict
-from mqcd.core.transition import LastAttempt, after, last_attempt
+from mqcd.core.transition import LastAttempt, after, last_attempt, parked
 from tests.contract.mail import ATTEMPT, bounced, deferred, delivered, expired
 
 FRESH = Recipient(
@@ -46,6 +47,13 @@ def test_a_deferral_changes_only_what_it_is_about(area: Area) -> None:
     )
 
 
+@pytest.mark.parametrize("make", [bounced, expired])
+def test_a_failure_forgets_the_due_time(make: Callable[[], Verdict]) -> None:
+    failed = after(replace(FRESH, area=Area.DEFERRED, due=7), make())
+    assert failed is not None
+    assert (failed.area, failed.due, failed.attempts) == (Area.BOUNCES, 0, 1)
+
+
 @pytest.mark.parametrize(
     ("record", "verdict"),
     [
@@ -62,3 +70,11 @@ def test_a_deferral_changes_only_what_it_is_about(area: Area) -> None:
 def test_these_verdicts_cannot_come(record: Recipient, verdict: Verdict) -> None:
     with pytest.raises(ValueError, match=f"in area {record.area}"):
         after(record, verdict)
+
+
+def test_parking_moves_the_due_time_of_what_is_to_be_attempted() -> None:
+    waiting = replace(FRESH, area=Area.DEFERRED, due=77)
+    assert parked(FRESH, 77) == waiting
+    assert parked(FRESH, 0) == FRESH
+    assert parked(waiting, 0) == replace(waiting, due=0)
+    assert parked(BOUNCE, 77) == BOUNCE
