@@ -275,6 +275,19 @@ async def test_a_dead_destination_is_probed_with_one_recipient() -> None:
         await kit.heard(Verb.DELIVERED, 20)
 
 
+async def test_a_dead_destination_delays_no_other() -> None:
+    resolver = FakeResolver(addresses={"dead.example": ["192.0.2.9"], "alive.example": ["192.0.2.1"]})
+    settings = replace(BY_DNS, queuecache=50)
+    async with Kit(settings, {"192.0.2.9": None, "192.0.2.1": Peer}, resolver) as kit:
+        for number in range(200):
+            await kit.submit(f"to{number}@dead.example")
+        for number in range(20):
+            await kit.submit(f"to{number}@alive.example")
+        await kit.clock.run_for(20_000)
+        await kit.heard(Verb.DELIVERED, 20)
+        assert kit.deliverer.active <= 50
+
+
 async def test_hosts_are_tried_by_preference_until_one_takes_mail() -> None:
     resolver = FakeResolver(
         mx={"example.com": [(20, "backup.example.com"), (10, "best.example.com")]},
