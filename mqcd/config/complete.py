@@ -38,16 +38,21 @@ def complete(settings: Settings, given: Collection[str]) -> Settings:
     listeners = tuple(_listener(listener, host) for listener in settings.submit.listeners)
     return dataclasses.replace(
         settings,
-        queue=_queue(settings.queue),
+        queue=_queue(settings.queue, given),
         submit=dataclasses.replace(settings.submit, listeners=listeners),
         deliver=_deliver(settings.deliver, host, given),
         report=_report(settings.report, host),
     )
 
 
-def _queue(queue: QueueSettings) -> QueueSettings:
+def _queue(queue: QueueSettings, given: Collection[str]) -> QueueSettings:
+    journal = queue.journal
+    if "mta/queue/journal/inline_max" not in given:
+        most = min(journal.inline_max, journal.segmentsize // 4)
+        journal = dataclasses.replace(journal, inline_max=most)
     return dataclasses.replace(
         queue,
+        journal=journal,
         retry_maxtime_reports=min(queue.retry_maxtime_reports, queue.retry_maxtime),
         retry_granularity=max(queue.retry_granularity, SECOND),
     )

@@ -40,7 +40,10 @@ class JournalSettings:
     segmentsize: int = setting(64 * MIB, "octets of one segment; 64K to 1G", Size(least=64 * KIB, most=GIB))
     segments: int = setting(8, "segments in the ring; at least 4", Count(least=4, most=1024))
     inline_max: int = setting(
-        64 * KIB, "octets of content up to which a message is stored in the journal, not in the spool", Size()
+        256 * KIB,
+        "octets of content up to which a message is stored in the journal, not in the spool;"
+        " missing = at most a quarter of segmentsize",
+        Size(),
     )
     seal_age: int = setting(
         5 * SECOND, "time after its first entry at which a segment is closed", Duration(least=1)

@@ -330,13 +330,15 @@ async def test_a_reader_that_was_overtaken_is_told_to_try_again(rig: Rig) -> Non
         await rig.clock.run_for(PIN_MS + 1000)
         # What is committed in a thread comes back to the loop.
         await asyncio.to_thread(rig.clusters)
-    # The newest of the free files is used first, so that one that the reader wants is gone.
-    rig.shard.ring.free.reverse()
+    # Evacuated files are used before those made ahead, so that both that the reader wants are gone.
+    rig.shard.ring.free.sort(key=lambda path: path.name.startswith("ready"))
     await rig.post.send("c@example.org")
+    await rig.seal()
+    await rig.post.send("d@example.org")
     gate.release()
     with pytest.raises(StoreBusy, match="try again"):
         await reading
-    assert [each.address for each in rig.listed()] == ["a@example.org", "b@example.org", "c@example.org"]
+    assert [each.address for each in rig.listed()] == [f"{name}@example.org" for name in "abcd"]
 
 
 class Meanwhile(FaultyDisk):
