@@ -38,13 +38,13 @@ def review(place: Place, listing: bool, cancelled: str | None, as_json: bool) ->
         _list(desk, as_json)
     else:
         done = desk.apply()
-        told = {"added": done.added, "kept": done.kept, "dropped": done.dropped}
+        counts = {"added": done.added, "kept": done.kept, "dropped": done.dropped}
         words = f"in effect: {done.added} new, {done.kept} as before; no longer: {done.dropped}"
-        click.echo(json_line(told) if as_json else words, nl=not as_json)
+        click.echo(json_line(counts) if as_json else words, nl=not as_json)
 
 
 def _list(desk: Desk, as_json: bool) -> None:
-    """Every piece of every file; people are not told twice of one that is in effect as it is proposed."""
+    """Every piece of every file; one that is in effect as proposed is shown to people once."""
     seen: dict[str, Piece] = {}
     shown: list[tuple[str, Piece]] = []
     for kind, piece in desk.pieces():
@@ -90,14 +90,14 @@ def propose(opened: Opened, most: int | None, as_json: bool) -> None:
     from mqcd.net.clock import SystemClock
     from mqcd.pipeline.desk import ACTIVE, PROPOSED, Desk
 
-    with opened as (spark, store, told, progress):
+    with opened as (spark, store, server, progress):
         from mqcd.pipeline.advice.decisions import Rules
         from mqcd.pipeline.advice.making import Basis, make
 
         now = SystemClock().now()
-        desk = Desk(told.ops.advice.rootpath, now)
+        desk = Desk(server.ops.advice.rootpath, now)
         rules = Rules(most=most) if most else Rules()
-        basis = Basis(now=now, delays=told.queue.retry_delays, active=desk.read(ACTIVE), rules=rules)
+        basis = Basis(now=now, delays=server.queue.retry_delays, active=desk.read(ACTIVE), rules=rules)
         found = make(spark, store, basis, progress)
         proposal = desk.propose(found.advice)
     if as_json:
@@ -126,13 +126,13 @@ _PIECES = 50
 
 def what_if(opened: Opened, delays: tuple[int, ...], days: int, as_json: bool) -> None:
     """Replay the outages of the last days of the record under other retry delays."""
-    with opened as (spark, store, told, progress):
+    with opened as (spark, store, server, progress):
         from mqcd.core.schedule import RetrySchedule
         from mqcd.pipeline import frames
         from mqcd.pipeline.advice.outages import what_if, with_delays
         from mqcd.pipeline.advice.showing import as_object, table
 
-        queue = told.queue
+        queue = server.queue
         schedule = RetrySchedule(
             delays=queue.retry_delays,
             maxtime=queue.retry_maxtime,

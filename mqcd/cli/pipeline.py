@@ -1,4 +1,4 @@
-"""The commands of `pipeline`: what the event log and the queue's files tell, on Spark."""
+"""The commands of `pipeline`: the event log and the queue's files, read with Spark."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def run(place: Place, master: str | None, settings: dict[str, str], as_json: boo
         # A second run means that there will be more: Java's classes are kept, so that it starts sooner.
         opened = _spark(place, master, settings, keeps=last.batch > 0)
         # The lock goes before Spark does: to keep classes takes long, and others may write meanwhile.
-        with opened as (spark, store, told, progress), locked.pop_all():
-            directory, now = told.ops.events.rootpath, SystemClock().now()
+        with opened as (spark, store, server, progress), locked.pop_all():
+            directory, now = server.ops.events.rootpath, SystemClock().now()
             done = take_new(spark, store, last, directory, now=now, progress=progress)
             _show_run(done.batch, counts | done.counts, as_json=as_json)
 
@@ -137,12 +137,12 @@ def stream(
             click.echo(f"batch {commit.batch}: {_counted(commit.counts)}")
 
     opened = _spark(place, where["master"], where["settings"], streams=True)
-    with store.streaming(), opened as (spark, _, told, progress):
+    with store.streaming(), opened as (spark, _, server, progress):
         from mqcd.net.clock import SystemClock
         from mqcd.pipeline.batch.stream import Pace, Stream
 
         pace = Pace(once=once, every=every, files=maxfiles, octets=maxsize)
-        directory = told.ops.events.rootpath
+        directory = server.ops.events.rootpath
         # After Spark's start, which has a handler of its own for SIGINT.
         with _ending() as stop:
             followed = Stream(
@@ -189,15 +189,15 @@ def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: 
 
     # Said before Spark starts.
     require_queue(Disk(), loaded.settings.queue.rootpath)
-    with _spark(place, master, settings) as (spark, store, told, progress):
+    with _spark(place, master, settings) as (spark, store, server, progress):
         from mqcd.pipeline.account.account import account, fields
 
-        patience, now = told.deliver.watchdog, SystemClock().now()
+        patience, now = server.deliver.watchdog, SystemClock().now()
         sums = account(
             spark,
             store,
-            events=told.ops.events.rootpath,
-            roots=(told.queue.rootpath, told.queue.spool.rootpath),
+            events=server.ops.events.rootpath,
+            roots=(server.queue.rootpath, server.queue.spool.rootpath),
             source=options.source,
             progress=progress,
             now=now,
@@ -255,16 +255,16 @@ def report(
         # Said before Spark works for minutes.
         raise click.BadParameter(f"{out.parent} is no directory", param_hint="--out")
     source = options_at(place).source
-    with _spark(place, master, settings) as (spark, store, told, progress):
+    with _spark(place, master, settings) as (spark, store, server, progress):
         from mqcd.pipeline.report.make import Subject, make, write
         from mqcd.pipeline.report.summary import fields, summary
 
         subject = Subject(
-            events=told.ops.events.rootpath,
-            roots=(told.queue.rootpath, told.queue.spool.rootpath),
+            events=server.ops.events.rootpath,
+            roots=(server.queue.rootpath, server.queue.spool.rootpath),
             source=source,
             days=days,
-            overdue_ms=told.deliver.watchdog,
+            overdue_ms=server.deliver.watchdog,
         )
         figures = make(spark, store, subject, made=SystemClock().now(), progress=progress)
         size = write(figures, out)
@@ -347,7 +347,7 @@ def _spark(
     streams: bool = False,
     keeps: bool = False,
 ) -> Iterator[tuple[SparkSession, Store, Settings, Progress]]:
-    """A session, the tables, the server's settings, and whom to tell of progress."""
+    """A session, the tables, the server's settings, and the progress display."""
     from mqcd.cli.progress import waiting
     from mqcd.net.clock import SystemClock
 

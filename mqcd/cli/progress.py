@@ -1,6 +1,6 @@
 """How far a long piece of work has come: a bar on standard error, for people who wait more than 2 s.
 
-It comes then even if nobody tells anything more: to start Spark is one step of many seconds.
+It is shown then even if no progress is reported: starting Spark is one step of many seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from mqcd.core.ports import Clock
-    from mqcd.core.progress import Progress as Tell
+    from mqcd.core.progress import Progress as Report
 
 PATIENCE_MS = 2_000
 
@@ -25,11 +25,11 @@ Later = Callable[[float, Callable[[], None]], threading.Timer]
 
 
 @contextmanager
-def waiting(clock: Clock, later: Later = threading.Timer) -> Iterator[Tell]:
-    """Gives a function to be told of progress; shows nothing where nobody looks."""
+def waiting(clock: Clock, later: Later = threading.Timer) -> Iterator[Report]:
+    """Gives a function that shows progress, on a terminal alone."""
     bar = _Bar(clock, later)
     try:
-        yield bar.tell
+        yield bar.report
     finally:
         bar.end()
 
@@ -47,7 +47,7 @@ class _Bar:
         self._timer: threading.Timer | None = None
         self._lock = threading.Lock()
 
-    def tell(self, what: str, done: int, total: int) -> None:
+    def report(self, what: str, done: int, total: int) -> None:
         """So much is done."""
         with self._lock:
             self._told = what, done, total

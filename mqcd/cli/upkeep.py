@@ -59,7 +59,7 @@ def fsck(place: Place, repair: bool, as_json: bool) -> int:
 
 
 def options_at(place: Place) -> Options:
-    """What the server's shard would be told."""
+    """The options of the server's first shard."""
     from mqcd.daemon.derived import options_of, schedule_of
     from mqcd.daemon.hashkey import hash_key
 
@@ -89,8 +89,8 @@ def shards_of(options: Options) -> list[Options]:
 def interruptible(work: Coroutine[object, object, Result]) -> Result:
     """What `work` gives. Ctrl-C ends it where it is, by KeyboardInterrupt.
 
-    By `asyncio.run` it would go on until it waits for something, and be told as interrupted whatever it has
-    done by then: all of it, mostly.
+    By `asyncio.run` it would go on until it waits for something, and be reported as interrupted whatever
+    it has done by then: mostly all.
     """
     import asyncio
 
@@ -100,7 +100,7 @@ def interruptible(work: Coroutine[object, object, Result]) -> Result:
 
 @contextmanager
 def until_told() -> Iterator[Callable[[], None]]:
-    """Gives what makes Ctrl-C end nothing any more, until the block ends: what is done by then is told."""
+    """Gives a function after which Ctrl-C ends nothing until the block ends: what is done is shown."""
     import signal
 
     def decide() -> None:
@@ -174,7 +174,7 @@ def _repair(options: Options, progress: Progress) -> Findings:
 
 
 def problem_fields(problems: Iterable[Problem]) -> list[dict[str, object]]:
-    """Findings as JSON tells them."""
+    """Findings as JSON fields."""
     return [
         {"kind": each.kind.value, "path": str(each.path), "line": each.line, "text": each.text}
         for each in problems

@@ -1,7 +1,7 @@
 """The one root of mqcd's exceptions, and whose fault each of them is.
 
 A remote server's refusal is not among them: it is a value (see `mqcd.core.model`). An exception here
-is a fault, and its class tells who has to act: the writer of the configuration, whoever sent the
+is a fault, and its class names who has to act: the writer of the configuration, the sender of the
 octets, the machine that the queue lies on, or the operator who must look at damage.
 """
 
@@ -21,7 +21,7 @@ class ConfigError(MqcdError):
 
 
 class DecodeError(MqcdError):
-    """Octets do not follow their format. Fault: whoever wrote them. The only error of a decoder."""
+    """Octets do not follow their format. Fault: their writer. The only error of a decoder."""
 
 
 class StoreUnavailable(MqcdError):

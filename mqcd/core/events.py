@@ -58,7 +58,7 @@ def site_of(destination: str) -> str:
 def format_time(ms: int) -> str:
     """RFC 3339 UTC with milliseconds, as all times in files and JSON are written.
 
-    A time that cannot be, as damage leaves it, is told as the nearest that can: nothing stops for it.
+    A time that cannot be, as damage leaves it, is shown as the nearest that can: nothing stops for it.
     """
     if not 0 <= ms <= _LAST_MS:
         ms = min(max(ms, 0), _LAST_MS)

@@ -112,7 +112,7 @@ class Recipient:
     linked: bool = False
     """Whether a store on disk keeps a name of its content for it alone."""
     warned: bool = False
-    """Whether its sender has been told that it is delayed: that comes once."""
+    """Whether a delay report has been sent for it: that happens once."""
 
     @property
     def spid(self) -> int:
@@ -150,7 +150,7 @@ class Submission:
 
 
 class Phase(Word):
-    """How far an attempt came; tells where a connection broke."""
+    """How far an attempt came; names where a connection broke."""
 
     ROUTE = "route"
     CONNECT = "connect"
@@ -207,7 +207,7 @@ class Deferred:
     possibly_delivered: bool = False
     """The connection broke after the final dot: the next attempt may be a duplicate."""
     warning: int = 0
-    """Not 0: a report is accepted in the same settle that tells the sender of the delay, and that it is tried
+    """Not 0: a report is accepted in the same settle that records the delay report, and that it is tried
     until this time, ms."""
 
 
@@ -236,7 +236,7 @@ class Reported:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Discarded:
-    """End of a bounce that nobody is told of, by setting."""
+    """End of a bounce without a report, by setting."""
 
     reason: str
 

@@ -109,7 +109,7 @@ class QueueStore(Protocol):
         are `overdue` and have waited so before. Nobody accepted after `received_by` (ms; None = no such
         time) is overdue: to pass over a domain again costs a store the same however many wait there, and
         it need not ask about each of them. May return fewer than are due, and nothing while the store
-        moves records about or cannot record verdicts: then `watch` tells when to ask again.
+        moves records about or cannot record verdicts: then `watch` calls back when to ask again.
 
         After a start, or a leap of the wall clock, no due time lies further ahead than the longest delay
         of the schedule, whatever the clock said when it was set.
@@ -161,12 +161,12 @@ class QueueStore(Protocol):
 
 
 class Notifier(Protocol):
-    """Makes the reports on success and delay, which are recorded with the verdicts that they tell of."""
+    """Makes the reports on success and delay, which are recorded with the verdicts that they report."""
 
     async def delivered(self, settlements: Sequence[Settlement], final: bool) -> Sequence[Submission]:
         """The reports on recipients of one message with verdict Delivered, none where nobody wants them.
 
-        `final`: the next hop keeps their mailboxes; else it is one that will not tell what becomes of them.
+        `final`: the next hop keeps their mailboxes; else it is one that does not report what becomes of them.
         """
 
     async def delayed(self, settlements: Sequence[Settlement]) -> Sequence[Submission]:
@@ -286,7 +286,7 @@ class Distribution:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineFigures:
-    """What a durable store tells of itself, besides its areas. Counted since the start."""
+    """Figures of a durable store, besides its areas. Counted since the start."""
 
     commit_seconds: Distribution
     """From the beginning of a group to its sync."""
@@ -299,7 +299,7 @@ class EngineFigures:
     spid_cache_entries: int
     spid_cache_misses: int
     reference_batch: int
-    """Messages of which a scan of the clusters has to tell whether they still have a recipient."""
+    """Messages whose remaining recipients only a scan of the clusters can show."""
     reference_scan_seconds: Distribution
     recovery_seconds: float
     """How long the last start took until mail was accepted."""
@@ -346,10 +346,10 @@ class Observer(Protocol):
         """Given up for its age."""
 
     def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
-        """Its sender is being told: the report is in the queue."""
+        """Its report is in the queue."""
 
     def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
-        """It failed and nobody is told, by setting."""
+        """It failed without a report, by setting."""
 
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:
         """A crash hid the outcome of an attempt: the next one may be a duplicate."""

@@ -5,7 +5,7 @@ attempt), so that mail which failed together does not come back together, and a 
 answer. Age is judged only after a failed attempt: mail that waited out a long stop gets its attempt.
 While the clock is in doubt it is not judged at all.
 
-Senders are told of a delay once for each recipient, where they asked for it (NOTIFY=DELAY, RFC 3461, 4.1)
+A delay is reported once for each recipient, where the sender asked for it (NOTIFY=DELAY, RFC 3461, 4.1)
 or, by setting, where they did not say what they want to hear of; the null sender never is (RFC 5321, 4.5.5).
 Pure.
 """
@@ -37,9 +37,9 @@ class RetrySchedule:
     elsewhere: int = 0
     """The longest delay of any other schedule that mail of the same queue may follow; 0 = there is none."""
     warning: int = 0
-    """Age at which senders are told that their mail is delayed; 0 = never."""
+    """Age at which a delay report is sent; 0 = never."""
     warn_all: bool = False
-    """Tell them also where they did not say what they want to hear of."""
+    """Send it also where the sender did not say which reports it wants."""
 
     def __post_init__(self) -> None:
         if not self.delays or min(self.delays) <= 0:
@@ -78,7 +78,7 @@ class RetrySchedule:
         return _received(recipient, now) + limit
 
     def warns(self, recipient: Recipient, now: int) -> int | None:
-        """When the recipient's sender is to be told of the delay, ms; None = it is not, or has been."""
+        """When the recipient's delay report is due, ms; None = never, or it was sent."""
         if not self.warning or recipient.warned or recipient.is_report:
             return None
         if not recipient.dsn and not self.warn_all:
@@ -93,7 +93,7 @@ class RetrySchedule:
 
         A retry that would come after the age limit is brought forward to it, so that mail does not
         outlive its limit by a whole delay; likewise one that would come after the time at which the sender is
-        to be told of the delay. Without `may_expire` there is neither.
+        due for a delay report. Without `may_expire` there is neither.
         """
         due = now + self.delay(recipient, recipient.attempts + 1)
         if not may_expire:

@@ -19,7 +19,7 @@ _SHARD_BITS, _COUNTER_BITS = 8, 14
 _MS_SHIFT = _SHARD_BITS + _COUNTER_BITS + 1
 _COUNTER_MASK = (1 << _COUNTER_BITS) - 1
 _LATEST = (1 << 64 - _MS_SHIFT) - 1
-"""Milliseconds since the epoch that a SPID can tell: until 2089. A clock beyond that is wrong."""
+"""Milliseconds since the epoch that a SPID can hold: until 2089. A clock beyond that is wrong."""
 
 
 _RESERVE_MS = 10_000

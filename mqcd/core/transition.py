@@ -33,7 +33,7 @@ ENDS_OF_BOUNCES = (Reported, Discarded)
 def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:
     """The record that `verdict` makes of `recipient`; None when it has left the queue.
 
-    A report that fails ends at once, for nobody is told of it (RFC 5321, 4.5.5 and 6.1). Raises
+    A report that fails ends at once, without a report (RFC 5321, 4.5.5 and 6.1). Raises
     ValueError when the verdict cannot come in the recipient's area: a bounce is not attempted, and what
     has not failed cannot be reported.
     """
@@ -105,7 +105,7 @@ class LastAttempt:
 
 
 def last_attempt(recipient: Recipient) -> LastAttempt:
-    """What the record of a bounce tells of its last attempt; of any other record only the host is known."""
+    """What the record of a bounce holds of its last attempt; of any other record only the host is known."""
     words = recipient.remote.split(" ")
     if len(words) == 3 and words[2].isdecimal():
         return LastAttempt(words[0], words[1], int(words[2]))

@@ -1,7 +1,7 @@
 """Keeps the server true to the advice in effect, without a restart.
 
 Every two seconds it looks whether `active.xml` is another file than the one it read last, and whether a
-piece has come to its end. A file that is not there means no advice; one that is wrong is told once, with
+piece has come to its end. A file that is not there means no advice; one that is wrong is logged once, with
 every error, and what was in effect stays. Reading is done by a thread: however long the list, mail goes on.
 Nothing is ever written.
 """
@@ -23,7 +23,7 @@ ACTIVE = "active.xml"
 LOOK_MS = 2000
 
 Stamp = tuple[int, int, int, int] | None
-"""Tells whether a file is still the same one; None = there is none."""
+"""Identifies a file's version; None = there is no file."""
 
 
 class Adviser:

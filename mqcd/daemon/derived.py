@@ -1,4 +1,4 @@
-"""What single parts of the server are told, derived from the settings as a whole. Pure."""
+"""The options of single parts of the server, derived from the settings as a whole. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Background tasks that must not end by themselves: when one does, the server is told why.
+"""Background tasks that must not end by themselves: when one does, the server learns why.
 
 A task that fails in silence leaves a server that looks alive and does half its work; it is better to
 stop, for a supervisor starts it again and starting is recovery.
@@ -30,7 +30,7 @@ class Guard:
         task.add_done_callback(self._ended)
 
     def adopt(self) -> None:
-        """Watch the tasks that the parts have begun for themselves: a failure of one is told as well."""
+        """Watch the tasks that the parts have begun for themselves: a failure of one counts as well."""
         for task in asyncio.all_tasks() - {asyncio.current_task(), *self._tasks.values()}:
             task.add_done_callback(self._adopted_ended)
 

@@ -226,7 +226,7 @@ class Process:
         return 1 if server.guard.failed.is_set() else 0
 
     def _listen_to_failures(self, server: Server) -> None:
-        """Threads and callbacks have no task that would tell of their end."""
+        """Threads and callbacks have no task whose end could be watched."""
         loop = asyncio.get_running_loop()
 
         def in_thread(failure: threading.ExceptHookArgs) -> None:

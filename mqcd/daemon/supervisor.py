@@ -111,7 +111,7 @@ class PlainLog(logging.Handler):
 
 
 class Supervisor:
-    """Runs the parts until it is told to stop."""
+    """Runs the parts until a signal stops it."""
 
     def __init__(self, parts: Sequence[Part], boxes: Mailboxes, serve: Body, front: Body) -> None:
         self._parts = parts

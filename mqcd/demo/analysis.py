@@ -30,7 +30,7 @@ def check() -> None:
 
 
 def show(screen: Screen, directory: Path, clock: Clock) -> list[Finding]:
-    """Write the report of a play that is over, and tell what it says.
+    """Write the report of a play that is over, and show what it says.
 
     Raises OSError, PipelineUnavailable, and what Spark raises.
     """

@@ -52,13 +52,13 @@ def _below_received(content: bytes) -> bytes:
 
 
 def reports(arrived: Sequence[Received]) -> Finding:
-    """One report came, and it tells of the refused recipient and nobody else."""
+    """One report came, and it names the refused recipient and no other."""
     found = [each for each in arrived if each.sender == "" and each.recipients == (SENDER,)]
-    told = [each for each in found if REJECTING.encode() in each.content and b"5.1.1" in each.content]
-    if len(found) == 1 and len(told) == 1:
+    matching = [each for each in found if REJECTING.encode() in each.content and b"5.1.1" in each.content]
+    if len(found) == 1 and len(matching) == 1:
         return Finding(good=True, text="one report came, for the one recipient that was refused for good")
     return Finding(
-        good=False, text=f"{len(found)} reports came, {len(told)} of them on the refused recipient"
+        good=False, text=f"{len(found)} reports came, {len(matching)} of them on the refused recipient"
     )
 
 

@@ -46,7 +46,7 @@ class Story:
 
 
 class Watch(NullObserver):
-    """`mqcd.core.ports.Observer` that tells the stories of the demonstration's recipients; refusals and
+    """`mqcd.core.ports.Observer` that shows the stories of the demonstration's recipients; refusals and
     connections are no part of them."""
 
     def __init__(self, letters: Sequence[Letter]) -> None:
@@ -98,11 +98,11 @@ class Watch(NullObserver):
         self._verdict(at, recipient, verdict, Verb.EXPIRED)
 
     def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
-        """Its sender is being told."""
+        """Its report is in the queue."""
         self._note(recipient, Verb.REPORTED)
 
     def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
-        """Nobody is told; does not come to pass here."""
+        """Without a report; does not happen here."""
         self._note(recipient, Verb.DISCARDED)
 
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:

@@ -1,6 +1,6 @@
 """One observer that passes each event on to several, in their order.
 
-Whoever reports events knows one observer; what listens (metrics, log, later an audit) is the
+A part that reports events knows one observer; what listens (metrics, log, later an audit) is the
 composition root's choice. Observers do not raise, so one cannot keep an event from the next.
 """
 

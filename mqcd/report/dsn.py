@@ -38,9 +38,9 @@ class Action(Enum):
     DELAYED = "delayed"
     """Not delivered yet, and tried on."""
     RELAYED = "relayed"
-    """Handed to a next hop that will not tell what becomes of them."""
+    """Handed to a next hop that does not report what becomes of them."""
     DELIVERED = "delivered"
-    """Handed to whoever keeps their mailboxes."""
+    """Handed to the server of their mailboxes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

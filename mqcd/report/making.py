@@ -49,7 +49,7 @@ class ReportMaker:
         """May be exchanged at any time."""
 
     def readers(self, recipient: Recipient) -> list[str]:
-        """Who gets a report on it, the sender or whoever stands in for it first; each once."""
+        """Who gets a report on it, the sender or its substitute first; each once."""
         settings = self.settings
         first = recipient.envelope.sender
         if settings.ndr_recip_redirect is not None:
@@ -68,7 +68,7 @@ class ReportMaker:
         return self.settings.ndr_recip_redirect is not None or self._trusts(envelope)
 
     async def failed(self, bounces: Sequence[Recipient]) -> Submission:
-        """The report on bounces of one message, of which somebody is to be told."""
+        """The report on bounces of one message, that is to be sent."""
         readers = self.readers(bounces[0])
         return await self._submission(bounces, readers, Action.FAILED)
 
@@ -152,7 +152,7 @@ class ReportMaker:
             name = format_spid(recipient.spid)
             log.warning("report on %s goes without its message: %s", name, error, extra={"spid": name})
             return None
-        # RFC 3461, 4.3: who is told of anything but a failure gets no more back than the headers.
+        # RFC 3461, 4.3: a report on anything but a failure returns no more than the headers.
         returns_body = failed and self._returns_body(recipient.envelope)
         headers_only = _ret(recipient.envelope) == "HDRS" or not returns_body
         # What failed for its 8-bit octets may meet the same next hop on its way back.

@@ -5,7 +5,7 @@ reported twice or never. While the store cannot record that, the bounces stay cl
 tried again; nothing is lost, for a store that is opened again offers them again. A message whose report fails
 for any other reason is logged and tried again a minute later, beside all others.
 
-All recipients of one message that wait go into one report, which leaves at once. Those that fail later stay
+All recipients of one message that wait go into one report, which leaves at once. Later failures stay
 claimed here until a minute has passed since, and go into the next: one message cannot make us send more than
 a report a minute, however its recipients fail. A stop gives them back, and the next start reports at once.
 

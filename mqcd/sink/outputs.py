@@ -124,7 +124,7 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Tell of a refused recipient."""
+    """Show a refused recipient."""
 
     refused: Refused
 

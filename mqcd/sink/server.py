@@ -155,7 +155,7 @@ class Sink:
         return True
 
     def refuse(self, refused: Refused) -> None:
-        """Tell of a refused recipient."""
+        """Report a refused recipient."""
         self.counters.refused += 1
         self._on_refused(refused)
 

@@ -317,8 +317,8 @@ class MemoryStore:
         for submission, octets in submissions:
             self._accept(submission, octets)
         now, latest = self._clock.now(), self._latest_due()
-        for told in settlements:
-            settlement = replace(told, verdict=not_later(told.verdict, latest))
+        for given in settlements:
+            settlement = replace(given, verdict=not_later(given.verdict, latest))
             record = self._records[settlement.recipient.key]
             self._release(record.key)
             self._replace(record, after(record, settlement.verdict))
@@ -339,7 +339,7 @@ class MemoryStore:
             self._octets -= len(message.octets)
 
     def _report(self, now: int, record: Recipient, settlement: Settlement) -> None:
-        """Tell the observer; the record is the one that was attempted, not the one that it became."""
+        """Notify the observer; the record is the one that was attempted, not the one that it became."""
         match settlement.verdict:
             case Delivered() as verdict:
                 self._observer.delivered(now, record, verdict)

@@ -14,7 +14,7 @@ from typing import Any
 
 AREAS = ("incoming", "deferred", "bounces", "held")
 MOST_DESTINATIONS = 100
-"""A server tells of so many, the worst, and not how many others there are."""
+"""A server lists the worst ones, at most this many, and not how many others there are."""
 SPAN = 5
 """Rates are means over so many intervals; fewer jump, more come late."""
 
@@ -83,7 +83,7 @@ RATES = {
     "attempts": "mqcd_attempts_total",
     "accepted_bytes": "mqcd_accepted_bytes_total",
 }
-"""What is told per second, and the counters behind it."""
+"""Rates per second, and the counters behind them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -47,7 +47,7 @@ class Slots:
         """Whether lanes stand in line while all are in use."""
         self._held: dict[Lane, None] = {}
         self._held_new: dict[Lane, None] = {}
-        """Those that are not known yet."""
+        """Held lanes that are not known yet."""
         self.rebind(most)
 
     def rebind(self, most: int) -> None:

@@ -1,7 +1,7 @@
 """The audit logs: one line for each recipient delivered, one for each that failed for good.
 
 A line is written once a recipient has reached its end: its delivery; the report on its failure, or that
-nobody is told of it. An observer that never waits: lines go to a thread. While a file cannot be written,
+without a report. An observer that never waits: lines go to a thread. While a file cannot be written,
 WAITING lines are kept for it and those after them are counted; the log says so once, and again, with the
 count, when the file can be written. Mail goes on: the ledger is the journal, not this.
 
@@ -152,7 +152,7 @@ class Audit(NullObserver):
             self._deliveries.put(at, delivery(at, recipient, verdict))
 
     def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
-        """One line if this is the end of it: nobody is told of a report that fails."""
+        """One line if this is the end of it: a report that fails is not reported."""
         if self._failures is not None and recipient.is_report:
             self._failures.put(at, failed_report(at, recipient, verdict))
 
@@ -167,7 +167,7 @@ class Audit(NullObserver):
             self._failures.put(at, failure(at, recipient, report=format_spid(report_spid)))
 
     def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
-        """One line, with the reason why nobody is told."""
+        """One line, with the reason why there is no report."""
         if self._failures is not None:
             self._failures.put(at, failure(at, recipient, reason=reason))
 

@@ -25,7 +25,7 @@ def delivery(at: int, recipient: Recipient, verdict: Delivered) -> str:
 
 
 def failure(at: int, recipient: Recipient, *, report: str = "", reason: str = "") -> str:
-    """A bounce that ends at `at`, ms: with the report on it, or the reason why nobody is told.
+    """A bounce that ends at `at`, ms: with the report on it, or the reason why there is none.
 
     Its record does not say whether it was refused or too old; a last reply that was not for good does.
     """
@@ -40,7 +40,7 @@ def failure(at: int, recipient: Recipient, *, report: str = "", reason: str = ""
 
 
 def failed_report(at: int, recipient: Recipient, verdict: Bounced | Expired) -> str:
-    """Mail with the null sender that failed: it ends with its verdict, and nobody is told."""
+    """Mail with the null sender that failed: it ends with its verdict, without a report."""
     verb = Verb.BOUNCED if isinstance(verdict, Bounced) else Verb.EXPIRED
     attempt = verdict.attempt
     return (

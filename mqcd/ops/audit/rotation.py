@@ -43,7 +43,7 @@ _TELLING: dict[Rotation, list[set[str]]] = {
     Rotation.DAILY: [{"%DT%"}, {"%Y%", "%M%", "%D%"}],
     Rotation.HOURLY: [{"%DT%"}],
 }
-"""Sets of tokens of which one is enough to tell the files apart."""
+"""Sets of tokens of which one is enough to distinguish the files."""
 
 
 class Names:

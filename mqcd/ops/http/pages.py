@@ -1,7 +1,7 @@
 """The pages: /metrics, /healthz, /readyz on the ops listener; those and /v1/... on the control socket.
 
 Health and readiness are each a callable that gives the reasons against it, most important first; none
-is good. The composition root knows the reasons, these pages only tell them.
+is good. The composition root knows the reasons, these pages only show them.
 """
 
 from __future__ import annotations

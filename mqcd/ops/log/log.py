@@ -57,7 +57,7 @@ class Log(logging.Handler):
         settings: LogSettings,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`environment` tells whether `stream` is the journal; None is the process's own."""
+        """`environment` shows whether `stream` is the journal; None is the process's own."""
         super().__init__()
         self._clock = clock
         self._outlet = Outlet(stream, self._loss, os.environ if environment is None else environment)
@@ -78,7 +78,7 @@ class Log(logging.Handler):
         logging.getLogger(_OWN).setLevel(self.threshold)
 
     def attach(self) -> None:
-        """Hear everything that is logged in this process, instead of whoever did before."""
+        """Receive everything that is logged in this process, instead of earlier handlers."""
         root = logging.getLogger()
         for handler in list(root.handlers):
             root.removeHandler(handler)

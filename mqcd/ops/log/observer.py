@@ -1,6 +1,6 @@
 """The observer that has each business event written to the log, one line per recipient.
 
-Acceptance, verdicts and refusals are told at level info, unknown outcomes at warning; attempts and
+Acceptance, verdicts and refusals are logged at level info, unknown outcomes at warning; attempts and
 connections, which verdicts imply, at debug. Field names are those of the event files, so that one
 search works on both. Refusals are bounded by client, see `crowding`.
 """
@@ -74,7 +74,7 @@ class LogObserver(NullObserver):
         self._tell(logging.INFO, at, partial(_verdict, at, Verb.EXPIRED, recipient, verdict))
 
     def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
-        """Which report tells of it."""
+        """The report that names it."""
         self._tell(
             logging.INFO,
             at,
@@ -82,7 +82,7 @@ class LogObserver(NullObserver):
         )
 
     def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
-        """Why nobody is told."""
+        """Why there is no report."""
         self._tell(logging.INFO, at, lambda: _row(at, Verb.DISCARDED, recipient) | {"reason": reason})
 
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:

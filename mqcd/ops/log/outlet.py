@@ -2,7 +2,7 @@
 
 A thread writes to it, so that a pipe whose reader sleeps, or a full disk, keeps nobody waiting longer than
 PATIENCE_SECONDS, and that only once. Lines are whole: one that was cut off is ended before the next. What
-finds no room, or cannot be written, is counted, and the count is told as soon as lines get through again.
+finds no room, or cannot be written, is counted, and the count is logged as soon as lines get through again.
 When the descriptor is the journal's (systemd sets JOURNAL_STREAM), each line begins with its priority.
 
 A stream that is no descriptor, as tests have them, is written to at once.
@@ -40,10 +40,10 @@ class Outlet:
 
     def __init__(self, stream: TextIO, lost: Lost, environment: Mapping[str, str]) -> None:
         self._stream = stream
-        self._told = lost
+        self._loss_line = lost
         self._fd = _descriptor(stream)
         self.is_journal = self._fd is not None and _is_journal(self._fd, environment)
-        """Whether whoever reads it stamps the time on each line."""
+        """Whether its reader stamps the time on each line."""
         self._lost = 0
         self._unwritten = 0
         """Lines that a write has failed on."""
@@ -73,8 +73,8 @@ class Outlet:
     def _write(self, lines: Sequence[Line]) -> int:
         """What the thread does; it is done with every line, for what is lost is not kept."""
         lost = self._lost + self._writer.refused()
-        told = [self._told(lost), *lines] if lost else list(lines)
-        octets = "".join(map(self._form, told)).encode("utf-8", "backslashreplace")
+        written = [self._loss_line(lost), *lines] if lost else list(lines)
+        octets = "".join(map(self._form, written)).encode("utf-8", "backslashreplace")
         try:
             self._put(b"\n" + octets if self._torn else octets)
         except (OSError, ValueError):

@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 class Writer(Generic[Item]):
-    """Made by whoever hands over; `close` ends it."""
+    """Made by its user; `close` ends it."""
 
     def __init__(
         self,

@@ -99,7 +99,7 @@ class Breakdown(NullObserver):
     def __init__(
         self, sites: int = SITES, *, listeners: Iterable[str] = (), zones: Iterable[str] = ()
     ) -> None:
-        """`sites`: destinations with figures of their own. The names are those that are configured.
+        """`sites`: destinations with figures of their own. The names are the configured ones.
 
         Their figures are 0 from the start: of a series that begins later Prometheus misses the first step.
         """

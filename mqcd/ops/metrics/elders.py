@@ -1,8 +1,8 @@
-"""Which destinations have old mail that waits for its next attempt, as far as attempts tell.
+"""Which destinations have old mail that waits for its next attempt, as far as attempts show.
 
 Between attempts mail rests on disk, and to ask the disk for each destination's oldest would be a scan. But
 whatever waits was put off before, and the oldest waits the longest: remembering for each destination the
-oldest recipient that it put off costs one look per verdict and nothing else. So an age told here is true of
+oldest recipient that it put off costs one look per verdict and nothing else. So an age given here is true of
 somebody who waits; an older one may be there that this process has not tried yet (after a start), or not
 again since the one before it ended.
 """

@@ -17,7 +17,7 @@ Labelled = Mapping[tuple[str, ...], float | Distribution]
 """Values by the values of all labels."""
 
 WORST = 10
-"""Destinations whose oldest mail is told."""
+"""Destinations whose oldest mail is shown."""
 
 
 def by_label(breakdown: Breakdown) -> dict[str, Labelled]:
@@ -60,7 +60,7 @@ def by_site(
     oldest: Mapping[str, int],
     now: int,
 ) -> dict[str, Labelled]:
-    """What mail out tells of destinations: of those that have a place, with "" for all others.
+    """Figures of delivery by destination: each that has a place, and "" for all others.
 
     `oldest`: of any destination, when its oldest mail was accepted, ms, as `now` is.
     """

@@ -1,18 +1,18 @@
 """The busiest of any number of names keep figures of their own; all others share one.
 
 Names come from outside (a flood of mail may bring a million domains), so what is kept must be bounded: one
-place for each of the busiest, a few numbers for each of those that may become so. Counters that have been
+place for each of the busiest, a few numbers for each that may become so. Counters that have been
 shown must never go back, so a place changes hands rarely and what its owner counted is put by:
 
-* The first half of the places goes to whoever comes first, so that a server with few destinations shows all
-  of them at once; the other half to those that come `ENTRY` times, so that a flood cannot have them all.
-* Whoever has a place keeps it for `TENURE` at least, and loses it only to one that came `MARGIN` times as
-  often of late.
+* The first half of the places goes to the first to come, so that a server with few destinations shows all
+  of them at once; the other half to names that come `ENTRY` times, so that a flood cannot have them all.
+* A name that has a place keeps it for `TENURE` at least, and loses it only to one that came `MARGIN` times
+  as often of late.
 * What a name had counted when it lost its place is kept until four times as many others have lost theirs,
   which takes four times `TENURE` at the least. Should the name come back before, it goes on from there.
 
 What is counted without a place is counted with the others for good, and what was counted in a place is not:
-no event is told twice, and the others never go back either.
+no event is counted twice, and the others never go back either.
 
 Who of the others has come often is found as Misra and Gries do it ("Finding repeated elements", 1982): a
 name that makes up more than 1/`CANDIDATES` of what came is always among the candidates, the count of each is

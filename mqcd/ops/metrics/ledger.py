@@ -1,7 +1,7 @@
 """Whether every recipient is accounted for, by two sets of books.
 
-One are the counts of events, made as each transition is told; the other is what the store says it holds. The
-store keeps its figures where records come to life, move and end, and knows nothing of ours. From any moment
+One are the counts of events, made at each transition; the other is what the store says it holds. The
+store keeps its figures where records begin, move and end, and knows nothing of ours. From any moment
 on, what was accepted is what has ended and what has been added to the queue. So the difference stays what it
 was: a recipient that is lost without an event, or counted twice, changes it for good.
 
@@ -36,7 +36,7 @@ class Ledger:
     def open(self, quarantined: int) -> None:
         """The queue has been read: from now on nothing may come or go without an event.
 
-        `quarantined`: lines put aside since the start; each of those that follow was a recipient.
+        `quarantined`: lines quarantined since the start; each later one was a recipient.
         """
         self._opened = self._difference(quarantined)
 
@@ -47,7 +47,7 @@ class Ledger:
     def _difference(self, quarantined: int) -> int:
         """What events say the queue has gained, less what it holds.
 
-        A bounce stays in the queue until somebody is told of it, but for null senders, who never are.
+        A bounce stays in the queue until its report is sent; one of a null sender gets none.
         """
         meters = self._meters
         ended = (

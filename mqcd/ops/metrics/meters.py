@@ -86,7 +86,7 @@ class Meters(NullObserver):
         self.bounced_recipients = 0
         self.expired_recipients = 0
         self.silent_ends = 0
-        """Bounced or expired recipients whose sender is null: nobody is told, and they leave at once."""
+        """Bounced or expired recipients whose sender is null: they leave at once, without a report."""
         self.failed_reports = 0
         """Those of them whose message was a report."""
         self.reported_recipients = 0

@@ -38,7 +38,7 @@ OPENMETRICS = "application/openmetrics-text"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeliveryFigures:
-    """What mail out tells of itself."""
+    """Figures of delivery."""
 
     lanes: int
     suspended: int
@@ -46,7 +46,7 @@ class DeliveryFigures:
     connections: Mapping[str, int] = field(default_factory=dict)
     """Open or being opened, by zone; "" is mail that no zone takes."""
     site_connections: Mapping[str, int] = field(default_factory=dict)
-    """The same by destination, for those that were asked for; "" are all others."""
+    """The same by destination, for the requested ones; "" are all others."""
     waiting: Mapping[str, int] = field(default_factory=dict)
     """Recipients that wait in the active set, by destination, likewise."""
     oldest: Mapping[str, int] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Metrics(Collector):
         loop_lag_ms: Callable[[], int] | None = None,
         omissions: Callable[[], Omissions] | None = None,
     ) -> None:
-        """`delivery` tells the figures of some destinations apart, `listeners` their open connections,
+        """`delivery` gives the figures of some destinations apart, `listeners` their open connections,
         `advice` how many pieces of each kind are in effect."""
         self._clock = clock
         self._meters = meters
