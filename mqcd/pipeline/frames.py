@@ -87,7 +87,7 @@ def read_files(spark: SparkSession, base: Path, files: list[str], schema: Struct
 
 def reader(spark: SparkSession) -> DataFrameReader:
     """For files that are named. Spark takes `[`, `{`, `*` and `?` in their paths for patterns unless it is
-    told what its own streams tell it."""
+    given what its own streams say."""
     return spark.read.option("__globPaths__", "false")
 
 
@@ -141,7 +141,7 @@ def files_of(spark: SparkSession, files: Iterable[EventFile]) -> Files:
 
 
 def files_named(frame: DataFrame, but: Sets) -> Files:
-    """Files that the source `mqcd-events` names, with the option `unread`, but those that are in a set."""
+    """Files that the source `mqcd-events` names, with the option `unread`, but for the files in a set."""
 
     def paths(batch: pa.RecordBatch) -> list[str]:
         named = (

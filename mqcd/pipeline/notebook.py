@@ -47,7 +47,7 @@ class Tables:
 
     @contextmanager
     def still(self) -> Iterator[None]:
-        """While the block lasts all tables stay as they are, so that they tell of the same moment; a batch
+        """While the block lasts all tables stay as they are, so that they are of the same moment; a batch
         that is done waits for the end of the block, for a minute at most. Raises OSError."""
         with self._store.still():
             yield

@@ -2,7 +2,7 @@
 
 * From three quarters on, each message waits for a segment to be freed, `NEARLY_FULL_MS` at most.
 * When no slot is left for new mail, it waits for up to `BEHIND_MS`, as long as the evacuation is merely
-  behind. Where it has failed, waiting would help nobody, and whoever asks is refused at once.
+  behind. Where it has failed, waiting would not help, and each request is refused at once.
 
 A client waits ten minutes for the reply to its final dot (RFC 5321, 4.5.3.2.6); a refusal costs it a retry
 after a quarter of an hour or so.

@@ -1,7 +1,7 @@
 """The clustered-file queue: `core.ports.QueueStore` on disk.
 
 Promises: what an awaited call has changed is durable; no accepted recipient is ever lost; a crash at any
-moment leaves a queue that the next `open` continues, and each attempt whose verdict it took away is told
+moment leaves a queue that the next `open` continues, and each attempt whose verdict it took away is reported
 as outcome-unknown. docs/internals.md is the protocol; this module only joins the parts.
 
 Settings read: the whole queue block. Failures: StoreUnavailable when nothing can be recorded (full, IO
@@ -315,7 +315,7 @@ class ClusterStore:
     async def scan(self, selection: Selection) -> AsyncGenerator[Recipient, None]:
         """A process of its own reads the files under a pin, as any other reader does."""
         shard = self._live.shard
-        # Who was brought in from another queue may have seen more than this one tells of.
+        # Imported recipients may have seen more unknown outcomes than this queue has recorded.
         if shard.ready and selection.unknowns > shard.figures.hidden and not shard.manifest.state.imports:
             return
         request = (shard.queue_root, shard.spool_root, selection)

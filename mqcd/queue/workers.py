@@ -39,7 +39,7 @@ def ready_pool(threads: int, name: str) -> ThreadPoolExecutor:
 
 
 class Workers:
-    """Makes them for one opening of a shard; whoever they are given to ends them."""
+    """Makes them for one opening of a shard; their user ends them."""
 
     def executor(self) -> Executor:
         """For blocking reads, large contents and MANIFEST edits. Raises OSError."""

@@ -4,7 +4,7 @@ Each recipient has an account of its own. Acceptances and ends come from events,
 yet from the journal; what is queued and what is quarantined comes from the queue's files, read at one
 moment (`homes`). A recipient who waits for its report has bounced. What cannot be read and does not say
 whose it is stands for as many recipients that are nowhere else. Other nodes whose event files lie beside
-those of this queue are left out: where their mail is only their own queues can tell.
+those of this queue are left out: only their own queues know where their mail is.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Account:
     possible_duplicates: int
     """Others, delivered after a connection that broke behind the final dot."""
     imbalance: int
-    """Recipients whose own account is not even, less those that unreadable records stand for."""
+    """Recipients whose own account is not even, less the ones that unreadable records stand for."""
     doubled: int
     """Events with an id that another one has."""
     damaged: int
@@ -71,18 +71,18 @@ class Account:
     """Those of them who have waited longest."""
     unread: int = 0
     """Records, at most, that cannot be read, do not say whose they are, and stand for nobody who is missing:
-    if mail was lost with them, no event tells of it."""
+    if mail was lost with them, it has no event."""
     others: list[str] = field(default_factory=list)
     """Nodes that were left out, for this is not their queue."""
 
 
 def fields(sums: Account) -> dict[str, object]:
     """The account as one object of JSON."""
-    told = asdict(sums)
-    for each in told["overdue"]:
+    shown = asdict(sums)
+    for each in shown["overdue"]:
         each["due"] = format_time(each["due"])
         each["accepted"] = each["accepted"] and format_time(each["accepted"])
-    return told
+    return shown
 
 
 def account(
@@ -120,11 +120,11 @@ def _add_up(
     elsewhere = known.where(F.col("node").isin(others))
     known = known.where(~F.col("node").isin(others))
     if fresh is not None:
-        # Only those whom the journal tells of have to be folded again.
-        told = of_events(fresh)
+        # Only recipients in the journal have to be folded again.
+        shown = of_events(fresh)
         lives = fresh.select(*LIFE).distinct()
         touched = known.join(lives, list(LIFE), "left_semi").select(*STATE.names)
-        known = known.join(lives, list(LIFE), "left_anti").unionByName(merge(told.unionByName(touched)))
+        known = known.join(lives, list(LIFE), "left_anti").unionByName(merge(shown.unionByName(touched)))
     recipients = _with_places(with_homes(known, _homes(spark, recorded)))
     recipients = recipients.persist()
     try:
@@ -139,15 +139,15 @@ def _add_up(
 
 
 def _others(known: DataFrame, fresh: DataFrame | None, own: str) -> list[str]:
-    """Nodes at work beside the queue's own: of whom something is told after its own began. Of a node that has
+    """Nodes at work beside the queue's own: that have events after its own began. Of a node that has
     been given another name since nothing is, and its mail is in this queue."""
-    told = known.select("node", F.coalesce("accepted", "last_event").alias("first"), "last_event")
+    shown = known.select("node", F.coalesce("accepted", "last_event").alias("first"), "last_event")
     if fresh is not None:
-        told = told.unionByName(
+        shown = shown.unionByName(
             fresh.select("node", F.col("at").alias("first"), F.col("at").alias("last_event"))
         )
     spans = (
-        told.groupBy("node").agg(F.min("first").alias("first"), F.max("last_event").alias("last")).collect()
+        shown.groupBy("node").agg(F.min("first").alias("first"), F.max("last_event").alias("last")).collect()
     )
     began = min((row["first"] for row in spans if row["node"] == own), default=None)
     if began is None:
@@ -188,7 +188,7 @@ def _homes(spark: SparkSession, recorded: Recorded) -> DataFrame:
 
 
 def _with_places(recipients: DataFrame) -> DataFrame:
-    """Count each in one place where quarantine and area bounces tell of one who is elsewhere too."""
+    """Count each in one place where quarantine and area bounces have one that is elsewhere too."""
     elsewhere = sum((F.col(name) for name in (*ENDS, "queued")), F.lit(0))
     failed = F.col("bounced") + F.col("expired")
     bounced = F.when((F.col("waiting") > 0) & (failed == 0), F.lit(1)).otherwise(F.col("bounced"))

@@ -34,7 +34,7 @@ def settle(store: Store, last: Commit, recipients: DataFrame, elsewhere: DataFra
 
 
 def _dated(recipients: DataFrame) -> DataFrame:
-    """Of those whom only the queue knows the SPID tells when they were accepted."""
+    """The SPID says when recipients that only the queue knows were accepted."""
     made = spid_ms(F.col("spid"))
     return recipients.withColumns(
         {"day": F.coalesce("day", day_of(made)), "hour": F.coalesce("hour", hour_of(made))}

@@ -27,12 +27,12 @@ def curves(events: DataFrame, rules: Rules, since: int) -> DataFrame:
     the site, on how many `days` there were `all` of its retries."""
     words = words_of(F.col("reply"))
     passing = words.rlike(_PASSING) & F.col("phase").isin(*TAKEN_UP) & ~asks_for_less()
-    told = events.where(
+    selected = events.where(
         F.col("event").isin(*(verb.value for verb in _VERDICTS))
         & F.col("site").isNotNull()
         & (F.col("at") >= F.timestamp_millis(F.lit(since)))
     )
-    rows = told.select(
+    rows = selected.select(
         "site", *KEY, "attempt", F.unix_millis("at").alias("at"), "event", passing.alias("passing")
     )
     life = Window.partitionBy(*KEY).orderBy("attempt")

@@ -34,7 +34,7 @@ class Rules:
     """How long a suppression lasts after the last refusal. Then mail is tried again; one more refusal within
     the horizon renews it."""
     most: int = 50_000
-    """Suppressions in one proposal; those with most refusals go first, and how many are left out is told."""
+    """Suppressions in one proposal; the most refused go first, and the rest is counted."""
     throttled: int = 5
     """Replies that ask for less, from which on a site is looked at."""
     window: int = 14 * DAY

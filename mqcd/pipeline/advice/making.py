@@ -184,36 +184,38 @@ def _limits(events: DataFrame, basis: Basis, first: int, alone: list[Unadvised])
     asked = {
         row["site"]: row.asDict(recursive=True) for row in pressure.pressed(tried, basis.rules).collect()
     }
-    rare = [site for site, told in asked.items() if told["replies"] < basis.rules.throttled]
+    rare = [site for site, figures in asked.items() if figures["replies"] < basis.rules.throttled]
     alone += [unadvised.asked_rarely(site, asked.pop(site)["replies"], basis.rules) for site in rare]
     if not asked:
         return
     seen: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
     for row in pressure.histograms(tried.where(F.col("site").isin(*asked))).toLocalIterator():
         seen.setdefault((row["site"], row["measure"]), {})[row["value"]] = row["calm"], row["off"]
-    for site, told in asked.items():
+    for site, figures in asked.items():
         of_site: tuple[Histogram, Histogram, Histogram] = (
             seen.get((site, "connections"), {}),
             seen.get((site, "minutes"), {}),
             seen.get((site, "hours"), {}),
         )
-        limit = best_limit(*of_site, said=_said(told))
+        limit = best_limit(*of_site, said=_said(figures))
         if limit is not None:
-            reason = f"asks for less above {_in_words(limit)}: {_reply(told['said'])}"
+            reason = f"asks for less above {_in_words(limit)}: {_reply(figures['said'])}"
             sure = f"explains {1 - limit.doubt:.0%} of what it took and put off"
-            last = format_time(told["last"])
-            evidence = f"{told['replies']} such replies since {format_time(first)[:10]}, last {last}; {sure}"
-            saves = round(told["replies"] * MONTH / basis.rules.window)
+            last = format_time(figures["last"])
+            evidence = (
+                f"{figures['replies']} such replies since {format_time(first)[:10]}, last {last}; {sure}"
+            )
+            saves = round(figures["replies"] * MONTH / basis.rules.window)
             yield Found(site=site, limit=limit, reason=reason, evidence=evidence, saves=saves)
         else:
-            alone.append(unadvised.unexplained(site, told["replies"]))
+            alone.append(unadvised.unexplained(site, figures["replies"]))
 
 
-def _said(told: dict[str, Any]) -> Said:
-    half = told["replies"] / 2
-    if told["of_connections"] > half:
+def _said(figures: dict[str, Any]) -> Said:
+    half = figures["replies"] / 2
+    if figures["of_connections"] > half:
         return Said.CONNECTIONS
-    return Said.RATE if told["of_rate"] > half else Said.NEITHER
+    return Said.RATE if figures["of_rate"] > half else Said.NEITHER
 
 
 def _in_words(limit: Limit) -> str:

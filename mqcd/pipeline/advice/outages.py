@@ -85,9 +85,9 @@ def verdicts(events: DataFrame) -> DataFrame:
     nobody = F.col("phase").isin("connect", "greeting", "ehlo", "tls") & ~asks_for_less()
     down = F.col("event").isin(Verb.DEFERRED.value, Verb.EXPIRED.value) & nobody
     at = F.unix_millis("at")
-    told = F.col("event").isin(*(verb.value for verb in _VERDICTS)) & (F.col("phase") != "route")
+    selected = F.col("event").isin(*(verb.value for verb in _VERDICTS)) & (F.col("phase") != "route")
     start = at - F.coalesce("attempt_ms", F.lit(0)) - F.coalesce("connect_ms", F.lit(0))
-    return events.where(told).select(
+    return events.where(selected).select(
         F.concat_ws("/", "node", "shard", "zone").alias("source"), "node",
         F.coalesce("site", "destination").alias("site"), "spid", "qid", "attempt", "origin", "sequence",
         (at - F.col("queued_ms")).alias("received"), start.alias("start"), (at - start).alias("took"),
@@ -158,9 +158,9 @@ def cases(tried: DataFrame, found: DataFrame, schedule: RetrySchedule) -> DataFr
     age = F.when(F.col("origin") == "report", F.lit(schedule.maxtime_reports)).otherwise(
         F.lit(schedule.maxtime)
     )
-    told = lives.withColumn("since", since).withColumn("up", up)
+    selected = lives.withColumn("since", since).withColumn("up", up)
     made = F.filter("since", lambda each: F.col("up").isNull() | (each["start"] <= F.col("up")))
-    return told.select(
+    return selected.select(
         *KEY, *_LANE, "first",
         (F.col("received") + age).alias("limit"), F.coalesce("up", F.lit(0)).alias("through"),
         F.size(made).alias("recorded"),
@@ -169,7 +169,7 @@ def cases(tried: DataFrame, found: DataFrame, schedule: RetrySchedule) -> DataFr
 
 
 def what_if(events: DataFrame, in_force: RetrySchedule, other: RetrySchedule, most: int = 500) -> WhatIf:
-    """Replay the recorded outages under both schedules; at most `most` sites are told of by name."""
+    """Replay the recorded outages under both schedules; at most `most` sites are named."""
     tried = of_ill_sites(verdicts(events)).persist()
     record = events.groupBy("node").agg(F.max(F.unix_millis("at")).alias("end"))
     rows = cases(tried, outages(tried), in_force).join(F.broadcast(record), "node")
@@ -185,11 +185,11 @@ def what_if(events: DataFrame, in_force: RetrySchedule, other: RetrySchedule, mo
         total = by_site.agg(
             F.count("*").alias("sites"), *(F.sum(name).alias(name) for name in _NUMBERS)
         ).first()
-        told = by_site.orderBy(F.desc("recipients"), "site").limit(most).collect()
+        selected = by_site.orderBy(F.desc("recipients"), "site").limit(most).collect()
     finally:
         by_site.unpersist()
         tried.unpersist()
-    sites = tuple(Sums(**row.asDict()) for row in told)
+    sites = tuple(Sums(**row.asDict()) for row in selected)
     if total is None or not total["sites"]:
         return WhatIf(total=Sums(), sites=(), more=0)
     whole = Sums(**{name: total[name] for name in _NUMBERS})

@@ -45,14 +45,14 @@ def asks_for_less() -> Column:
 
 def attempts(events: DataFrame, since: int) -> DataFrame:
     """Verdicts of sites from `since`, ms: when each attempt began and ended, and whether it was `off`."""
-    told = events.where(
+    selected = events.where(
         F.col("event").isin(*(verb.value for verb in _VERDICTS))
         & F.col("site").isNotNull()
         & (F.col("at") >= F.timestamp_millis(F.lit(since)))
     )
     end = F.unix_millis("at")
     start = end - F.coalesce("attempt_ms", F.lit(0)) - F.coalesce("connect_ms", F.lit(0))
-    rows = told.select(
+    rows = selected.select(
         "site", F.concat_ws("/", "node", "shard", "zone").alias("source"), start.alias("start"),
         F.greatest(end, start + 1).alias("end"), asks_for_less().alias("off"),
         "phase", "code", "status", "reply",

@@ -48,7 +48,7 @@ class Mail:
         self.first, self.limit, self.tried = array("q"), array("q"), array("l")
 
     def add(self, *, spid: int, qid: int, first: int, limit: int, tried: int = 0) -> None:
-        """One more, not before those that are there: when it came to be tried first, when it reaches its age
+        """One more, not before the others: when it came to be tried first, when it reaches its age
         limit (ms), and how many attempts were made before that."""
         self.spid.append(spid)
         self.qid.append(qid)
@@ -117,25 +117,25 @@ class _Lane:
         if outage is None:
             self._deliver(number, at)
             self._dead, self._delay = False, 0
-            # Whoever waited for this goes with it.
+            # Recipients that waited for this one follow it.
             self._free = at
             return
-        told = at + outage.took
+        answered = at + outage.took
         self._delay = min(self._delay * 2 or FIRST_PROBE_MS, self._schedule.delays[0])
-        self._free = told + self._delay
-        self._fail(number, tries, told)
+        self._free = answered + self._delay
+        self._fail(number, tries, answered)
         if not self._dead:
-            self._fail_others(told)
+            self._fail_others(answered)
         self._dead = True
 
-    def _fail_others(self, told: int) -> None:
+    def _fail_others(self, answered: int) -> None:
         """Those who come while the first attempt has not failed yet."""
         for _ in range(AT_ONCE - 1):
             due = self._due()
-            if due is None or due >= min(told, self._end):
+            if due is None or due >= min(answered, self._end):
                 return
             number, tries = self._pop()
-            self._fail(number, tries, told)
+            self._fail(number, tries, answered)
 
     def _deliver(self, number: int, at: int) -> None:
         mail = self._mail
@@ -144,13 +144,13 @@ class _Lane:
         first = mail.first[number]
         self._wait += at - first - waited(first, mail.limit[number], self._end)
 
-    def _fail(self, number: int, tries: int, told: int) -> None:
+    def _fail(self, number: int, tries: int, answered: int) -> None:
         mail = self._mail
         self._attempts += 1
         limit = mail.limit[number]
-        if told < limit:
+        if answered < limit:
             delay = self._schedule.delay_of(mail.spid[number], mail.qid[number], tries + 1)
-            due = min(told + delay, self._free, max(limit, told + LAST_CHANCE_MS))
+            due = min(answered + delay, self._free, max(limit, answered + LAST_CHANCE_MS))
             heapq.heappush(self._later, (due, number, tries + 1))
 
     # ------------------------------------------------------------ who is next

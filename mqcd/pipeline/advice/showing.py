@@ -1,4 +1,4 @@
-"""How advice and what-if are told to people, and to programs. Pure."""
+"""How advice and what-if are shown to people, and to programs. Pure."""
 
 from __future__ import annotations
 

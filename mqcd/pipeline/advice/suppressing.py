@@ -39,17 +39,17 @@ def name_of(recipient: Column, domain: Column) -> Column:
 
 
 def refusals(recipients: DataFrame) -> DataFrame:
-    """Those that are about a mailbox."""
+    """Replies about a mailbox."""
     words = F.lower(shape(F.coalesce("reply", F.lit(""))))
     vague = F.coalesce("status", F.lit("")).isin(*_VAGUE) & words.rlike(_NO_USER)
-    told = (
+    selected = (
         (F.col("outcome") == "bounced")
         & F.col("code").between(500, 599)
         & F.col("phase").isin(*_PHASES)
         & (F.coalesce("status", F.lit("")).isin(*DEAD) | vague)
         & ~words.rlike(_POLICY)
     )
-    return recipients.where(told).select(
+    return recipients.where(selected).select(
         name_of(F.col("recipient"), F.col("domain")).alias("name"),
         F.coalesce("site", "destination").alias("site"),
         F.unix_millis("ended").alias("at"),

@@ -34,7 +34,7 @@ class Arrived:
     """What came in."""
 
     files: list[EventFile]
-    """Those that were read to their end; a file without a line is one of them."""
+    """The files that were read to their end; a file without a line is one of them."""
     events: int
     damaged: int
     """Lines that cannot be read, or whose id came before."""
@@ -118,7 +118,7 @@ def _may_repeat(row: Row, sequences: dict[str, list[list[int]]]) -> bool:
 
 
 def _drop_repeated(work: Work, sorted_out: DataFrame) -> None:
-    """Put events without repeated ones in the place of those that came."""
+    """Put events without repeated ones in the place of the new ones."""
     frames.write_through(sorted_out, work.staging.once, INTO, frames.DAY)
     for table in ("events", "recipients"):
         shutil.rmtree(work.staging.incoming(table), ignore_errors=True)

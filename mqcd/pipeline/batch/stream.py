@@ -6,7 +6,7 @@
 A micro-batch is a batch as `run` makes them, of the same tables and in the same log, and that log alone says
 what was taken: a stream begins behind it, whether a stream or a run came before, and however it ended. So
 what Spark notes at its checkpoint is of use to one stream only and is thrown away. A batch that was killed
-is not begun, or is finished by whoever writes next. The tables' lock is held for each batch alone: whoever
+is not begun, or is finished by the next writer. The tables' lock is held for each batch alone: whoever
 writes in between, such as an account of all mail, is waited for, and what it took is not taken again.
 """
 
@@ -79,7 +79,7 @@ class Stream:
         self._failed: Exception | None = None
 
     def follow(self, stop: threading.Event) -> None:
-        """Take files until told to stop, then finish the batch in hand. Raises what `run` raises."""
+        """Take files until stopped, then finish the batch in hand. Raises what `run` raises."""
         with suppress(PipelineBusy), self._writing(stop):
             # What a batch that was killed had committed is finished now, not with the next file.
             pass
@@ -120,7 +120,7 @@ class Stream:
 
     @contextmanager
     def _writing(self, stop: threading.Event) -> Iterator[Commit]:
-        """Raises PipelineBusy when it was told to stop while another process wrote."""
+        """Raises PipelineBusy when it was stopped while another process wrote."""
         self._progress("waiting for the tables", 0, 0)
         with self._store.writing(STREAM, patience=math.inf, stop=stop) as last:
             yield last
@@ -137,7 +137,7 @@ class Stream:
                     now = self._clock.now()
                     taken = take(self._spark, self._store, last, files, self._progress, now=now)
             except PipelineBusy:
-                # Told to stop while it waited.
+                # Stopped while it waited.
                 return
             except Exception as error:
                 # Spark would wrap it in a text of its own.

@@ -41,7 +41,7 @@ class Recorded:
     homes: Path
     """Parquet: recipients in the queue, as the source `mqc` gives them."""
     quarantine: Path
-    """Parquet: those that quarantined octets name; some may have been delivered long ago."""
+    """Parquet: recipients that quarantined octets name; some may have been delivered long ago."""
     events: Path
     """Directory of event files: one for each segment of the journal."""
     node: str
@@ -113,7 +113,7 @@ def _write_events(snapshot: Snapshot, text: EventText, directory: Path, series: 
 
 
 def _write_quarantine(disk: Disk, paths: Iterable[Path], target: Path) -> int:
-    """Whom the octets name; gives how many records name nobody. Where a file's name does not tell how many
+    """Whom the octets name; gives how many records name none. Where a file's name does not say how many
     it stands for, that is its lines, and none for a stretch of the journal."""
     unread = 0
     with pq.ParquetWriter(target, _KEYS) as writer:

@@ -1,4 +1,4 @@
-"""What a report tells, as plain values: a bounded number of rows, whatever the size of the tables. Pure.
+"""What a report shows, as plain values: a bounded number of rows, whatever the size of the tables. Pure.
 
 Times are ms since the Unix epoch, durations ms. Counts are of recipients, or of attempts where it says so.
 """
@@ -204,7 +204,7 @@ class Figures:
     troubled: Listing[Troubled] = field(default_factory=Listing)
     """The sites that keep most mail from arriving."""
     worst: tuple[Site, ...] = ()
-    """Those that took least, by recipients that were not taken."""
+    """The sites that accepted least, by recipients not accepted."""
     senders: Listing[Sender] = field(default_factory=Listing)
     all_senders: Sender | None = None
     classes: tuple[Shape, ...] = ()

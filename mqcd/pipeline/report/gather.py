@@ -70,8 +70,8 @@ def gather(
     """
     last = store.last()
     period = last_days(store, days, made)
-    told = frames.read(spark, store, "events", period)
-    coverage = _coverage(spark, store, told, last, events, Coverage(made=made, unasked=unasked))
+    selected = frames.read(spark, store, "events", period)
+    coverage = _coverage(spark, store, selected, last, events, Coverage(made=made, unasked=unasked))
     if coverage.since is None or coverage.until is None:
         return Figures(coverage=coverage, account=account)
     width = width_of(coverage.since, coverage.until)
@@ -80,8 +80,8 @@ def gather(
     senders, all_senders = _senders(frames.read(spark, store, "senders", period))
     classes, shapes, refusals = _replies(frames.read(spark, store, "replies", period))
     everybody = frames.read(spark, store, "recipients")
-    sites, worst, total = _sites(told)
-    moments = _moments(told, width, coverage.since, coverage.until)
+    sites, worst, total = _sites(selected)
+    moments = _moments(selected, width, coverage.since, coverage.until)
     return Figures(
         coverage=coverage,
         width=width,
@@ -114,7 +114,7 @@ def gather(
 
 
 def last_days(store: Store, days: int, made: int) -> list[str]:
-    """Those that any event is of, back from the newest; `made` is now, ms.
+    """The hours that have events, back from the newest; `made` is now, ms.
 
     A server whose clock once ran ahead must not hide all that happened since: what lies after tomorrow is
     left out, unless there is nothing else.
@@ -146,17 +146,17 @@ def width_of(since: int, until: int) -> int:
 
 
 def _coverage(
-    spark: SparkSession, store: Store, told: DataFrame, last: Commit, events: Path, known: Coverage
+    spark: SparkSession, store: Store, selected: DataFrame, last: Commit, events: Path, known: Coverage
 ) -> Coverage:
     at = F.unix_millis("at")
-    span = told.agg(
+    span = selected.agg(
         F.min(at).alias("since"),
         F.max(at).alias("until"),
         F.count("*").alias("events"),
         F.count_distinct("node").alias("nodes"),
     ).first()
     assert span is not None  # noqa: S101 - an aggregate without groups has one row
-    nodes = _counted(told, "node").orderBy(F.col("n").desc(), "node").limit(_NODES).collect()
+    nodes = _counted(selected, "node").orderBy(F.col("n").desc(), "node").limit(_NODES).collect()
     damage = _counted(frames.read(spark, store, "damaged"), "damage").orderBy(F.col("n").desc(), "damage")
     return Coverage(
         made=known.made,
@@ -214,10 +214,10 @@ def _as_tried(row: Row) -> Tried:
     )
 
 
-def _moments(told: DataFrame, width: int, since: int, until: int) -> tuple[Moment, ...]:
+def _moments(selected: DataFrame, width: int, since: int, until: int) -> tuple[Moment, ...]:
     number = F.floor(F.unix_millis("at") / F.lit(width)).cast("long")
     accepted = F.count_if(F.col("event") == Verb.ACCEPTED.value)
-    grouped = told.groupBy(number.alias("number")).agg(accepted.alias("accepted"), *_tried())
+    grouped = selected.groupBy(number.alias("number")).agg(accepted.alias("accepted"), *_tried())
     rows = {
         row["number"]: Moment(at=row["number"] * width, accepted=row["accepted"], tried=_as_tried(row))
         for row in grouped.collect()
@@ -226,9 +226,9 @@ def _moments(told: DataFrame, width: int, since: int, until: int) -> tuple[Momen
     return tuple(rows.get(each, Moment(at=each * width, accepted=0, tried=Tried())) for each in every)
 
 
-def _sites(told: DataFrame) -> tuple[Listing[Site], tuple[Site, ...], Tried]:
-    """Those with the most attempts, those that took least, and all together."""
-    verdicts = told.where(F.col("event").isin(*(verb.value for verb in _VERDICTS))).withColumn(
+def _sites(selected: DataFrame) -> tuple[Listing[Site], tuple[Site, ...], Tried]:
+    """The sites with the most attempts, the ones that accepted least, and all together."""
+    verdicts = selected.where(F.col("event").isin(*(verb.value for verb in _VERDICTS))).withColumn(
         "site", _cut(F.coalesce("site", "destination", F.lit("")))
     )
     reply = F.struct(
@@ -276,12 +276,12 @@ def _waiting(ages: DataFrame, width: int, last_hour: int) -> tuple[Waiting, ...]
 # ---------------------------------------------------------------- senders, replies, single recipients
 
 
-def _senders(told: DataFrame) -> tuple[Listing[Sender], Sender | None]:
+def _senders(selected: DataFrame) -> tuple[Listing[Sender], Sender | None]:
     names = ("messages", "octets", "accepted", "delivered", "deferred", "bounced", "expired")
     sums = [F.sum(name).alias(name) for name in names]
-    each = told.groupBy(_cut(F.col("sender")).alias("sender")).agg(*sums)
+    each = selected.groupBy(_cut(F.col("sender")).alias("sender")).agg(*sums)
     rows = each.orderBy(F.col("accepted").desc(), "sender").limit(TOP).collect()
-    (total,) = told.agg(F.count_distinct("sender").alias("n"), *sums).collect()
+    (total,) = selected.agg(F.count_distinct("sender").alias("n"), *sums).collect()
     if not rows:
         return Listing(), None
 
@@ -291,12 +291,14 @@ def _senders(told: DataFrame) -> tuple[Listing[Sender], Sender | None]:
     return Listing(rows=tuple(made(row["sender"], row) for row in rows), total=total["n"]), made("", total)
 
 
-def _replies(told: DataFrame) -> tuple[tuple[Shape, ...], Listing[Shape], int]:
+def _replies(selected: DataFrame) -> tuple[tuple[Shape, ...], Listing[Shape], int]:
     names = ("count", "deferred", "bounced", "expired")
     sums = [F.sum(name).alias(name) for name in names]
     kind = F.coalesce("class", "suggested", F.lit("other"))
-    classes = told.groupBy(kind.alias("kind")).agg(*sums).orderBy(F.col("count").desc(), "kind").limit(TOP)
-    shapes = told.groupBy("shape", "code", "status").agg(
+    classes = (
+        selected.groupBy(kind.alias("kind")).agg(*sums).orderBy(F.col("count").desc(), "kind").limit(TOP)
+    )
+    shapes = selected.groupBy("shape", "code", "status").agg(
         *sums,
         F.max("sites").alias("sites"),
         F.max(kind).alias("kind"),
@@ -304,7 +306,7 @@ def _replies(told: DataFrame) -> tuple[tuple[Shape, ...], Listing[Shape], int]:
     )
     rows = shapes.orderBy(F.col("count").desc(), "shape").limit(TOP).collect()
     count = F.count_distinct("shape", F.coalesce("code", F.lit(0)), F.coalesce("status", F.lit("")))
-    (total,) = told.agg(count.alias("n"), F.sum("count").alias("count")).collect()
+    (total,) = selected.agg(count.alias("n"), F.sum("count").alias("count")).collect()
 
     found = Listing(rows=tuple(_shape(row, whole=False) for row in rows), total=total["n"])
     return tuple(_shape(row, whole=True) for row in classes.collect()), found, int(total["count"] or 0)

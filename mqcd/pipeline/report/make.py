@@ -19,7 +19,7 @@ from mqcd.pipeline.report.page import page
 from mqcd.pipeline.store.store import PipelineBusy, Store
 
 DAYS = 30
-"""As long as the server keeps event files unless it is told otherwise."""
+"""As long as the server keeps event files unless configured otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

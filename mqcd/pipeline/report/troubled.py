@@ -1,4 +1,4 @@
-"""The sites that somebody should look at first: those that keep mail from arriving, asked of `recipients`.
+"""The sites that need attention first, because mail to them does not arrive. From `recipients`.
 
 What counts is what became of recipients, not how often they were tried: a site that greylists and then takes
 its mail keeps nothing. Waiting counts from the second deferral on, and at once where the reply does not say
@@ -19,17 +19,17 @@ _TEXT = 500
 
 
 def troubled(recipients: DataFrame, before: DataFrame | None) -> Listing[Troubled]:
-    """The worst of those that recipients of a period were for; `before`: recipients of the period before it,
-    None where nothing is known of that."""
-    told = _counted(recipients).where(F.col("lost") + F.col("waiting") > 0).persist()
+    """The worst sites of a period's recipients; `before`: recipients of the period before it, None where
+    nothing is known of that."""
+    selected = _counted(recipients).where(F.col("lost") + F.col("waiting") > 0).persist()
     try:
-        total = told.count()
+        total = selected.count()
         if not total:
             return Listing()
-        worst = told.orderBy((F.col("lost") + F.col("waiting")).desc(), "site").limit(_MOST)
+        worst = selected.orderBy((F.col("lost") + F.col("waiting")).desc(), "site").limit(_MOST)
         rows = worst.collect()
     finally:
-        told.unpersist()
+        selected.unpersist()
     earlier = {}
     if before is not None:
         names = [row["site"] for row in rows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 NONE = "\u2013"
-"""Where there is nothing to be told."""
+"""Shown where there is no value."""
 DAY_MS = 86_400_000
 _UNITS = ((DAY_MS, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
 

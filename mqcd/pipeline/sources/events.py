@@ -100,7 +100,7 @@ class EventsSource(DataSource):
 
 
 class EventsReader(DataSourceReader):
-    """All files, or those that were named."""
+    """All files, or the named ones."""
 
     def __init__(self, source: EventsSource) -> None:
         self._directory = source.directory

@@ -125,7 +125,7 @@ class QueueReader(DataSourceReader):
                 except DecodeError:
                     return False
             case LessThan(attribute=("received",), value=datetime() as at):
-                # Spark compares in microseconds, records tell ms: it looks again.
+                # Spark compares in microseconds, records have ms: it looks again.
                 self._received(_ms(at) + 1)
                 return False
             case LessThanOrEqual(attribute=("received",), value=datetime() as at):

@@ -98,6 +98,6 @@ EVENTS = spark_schema(ARROW)
 DAMAGED = ("file", "damage", "raw")
 """Columns of lines that cannot be read."""
 EVENT_FIELDS = tuple(name for name in ARROW.names if name not in ("damage", "raw"))
-"""Columns of those that can."""
+"""Columns that can be null."""
 NEVER = "1970-01-01"
 """The day of lines that cannot be read."""

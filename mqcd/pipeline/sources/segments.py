@@ -2,7 +2,7 @@
 
 A set of files is written as `{"node-shard-": "1-17,19"}`: ranges of segment numbers for each series of
 files. It is what a batch has taken and what a stream's offset says, and it stays small however many files
-there were; a file that comes late, with a number below those that were taken, is still a new one.
+there were; a file that comes late, with a number below the taken ones, is still a new one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def closed_files(directory: Path, but: Sets | None = None) -> list[EventFile]:
     """All closed files that are not in a set, by series and number; none where there is no directory.
 
     A busy server closes one every five seconds and keeps them for a month, and a stream looks every second:
-    only what is new is asked for its size. What is no regular file has none, and whoever reads it finds out.
+    only what is new is asked for its size. What is no regular file has none; reading it fails.
     Raises OSError.
     """
     found = []
@@ -103,7 +103,7 @@ def absent(sets: Sets, runs: Mapping[str, Sequence[Sequence[int]]]) -> Iterator[
     """Series, first and last number of what is not between files that are there; best-effort files have
     numbers of their own, which do not follow one another.
 
-    `runs`: see `Commit.sequences`. They tell where a queue was made anew: no file was ever between the last
+    `runs`: see `Commit.sequences`. They show where a queue was made anew: no file was ever between the last
     one of the old queue and the first one of the new.
     """
     for series, text in sorted(sets.items()):

@@ -5,7 +5,7 @@
 
 To look some 20,000 classes up in 280 jars and to check them takes a small batch a fifth of its time (Java's
 class data sharing, JEP 350). Java writes the archive when it ends. It gets its name once it is whole and
-durable; the name tells its size, for Java dies of an archive that was cut off. What else may be wrong with
+durable; the name has its size, for Java dies of an archive that was cut off. What else may be wrong with
 one Java finds by itself, and does without. It trusts what the archive says, so the directory is its owner's
 alone. Nothing depends on an archive: where none can be made, a warning says why.
 """
@@ -30,7 +30,7 @@ _ROOM = 2 << 30
 """Octets that must be free on disk: the queue may lie on the same one."""
 _SUFFIX = ".jsa"
 _QUIET = "-Xlog:cds*=off:stderr"
-"""Else Java tells of each class that it cannot keep."""
+"""Else Java logs each class that it cannot keep."""
 
 
 class Archive:
@@ -57,7 +57,7 @@ class Archive:
     def options(self, *, make: bool = False) -> str:
         """What to start Java with; nothing where nothing is kept. `make`: then have it keep what it loads.
 
-        Whoever asked calls `close` or `abandon` when Java is not needed any more.
+        The caller calls `close` or `abandon` when Java is not needed any more.
         """
         if os.pathsep in str(self._directory):
             # Java would take it for two.
@@ -73,7 +73,7 @@ class Archive:
 
     @property
     def making(self) -> bool:
-        """Whether Java was told to keep what it loads: its end takes some seconds."""
+        """Whether Java keeps what it loads: its end takes some seconds."""
         return self._lock >= 0
 
     def close(self, end: Callable[[], int]) -> None:
@@ -99,7 +99,7 @@ class Archive:
             self.abandon()
 
     def abandon(self) -> None:
-        """Make none after all; whoever asked has seen to it that Java makes none."""
+        """Make none after all; the caller has made sure that Java makes none."""
         if self.making:
             with suppress(OSError):
                 # The next one does away with it.

@@ -2,9 +2,9 @@
 
 Looked for before Spark starts: the Python packages of the extra `pipeline`, and Java 17 or later under
 JAVA_HOME, else in PATH. Spark binds to loopback unless SPARK_LOCAL_IP says otherwise, runs `local[*]`
-unless told a master, counts in UTC, and its Python workers are the interpreter that runs this, so that
+unless a master is given, counts in UTC, and its Python workers are the interpreter that runs this, so that
 they find the same packages. A session that exists already (notebook) is used as it is; under spark-submit
-what that was told goes before all this.
+its own options come before all this.
 
 Raises PipelineUnavailable, whose text names the package to install, and WorkFailed for what Spark throws.
 """
@@ -193,7 +193,7 @@ def little_work(spark: SparkSession) -> Iterator[None]:
 
 
 def reason(text: str) -> str:
-    """The one line of what Spark says that tells why: a Python worker's error, else Java's first cause."""
+    """The one line of Spark's output that says why: a Python worker's error, else Java's first cause."""
     lines = text.splitlines()
     traces = [index for index, line in enumerate(lines) if line.startswith("Traceback ")]
     if traces:

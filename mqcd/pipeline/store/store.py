@@ -1,8 +1,8 @@
 """The tables on disk, and the log by which a batch changes all of them or none. `layout` has the names.
 
 A batch writes into staging; then its commit is written, whole and durable: which files move where, which
-go, and which event files are in the tables from now on. Only then is anything moved. So whoever is killed
-before the commit has done nothing, and whoever is killed after it is finished by the next one that opens
+go, and which event files are in the tables from now on. Only then is anything moved. So a writer killed
+before the commit has done nothing, and one killed after it is finished by the next one that opens
 the tables: moves and removals can be repeated. Each attempt at a batch has a staging directory of its own,
 so that executors that outlive their driver for a while write where nobody looks.
 
@@ -50,12 +50,12 @@ STREAM = "mqcd pipeline stream"
 _LOOK = 0.05
 """Seconds between two looks at whether a lock is free."""
 _PATIENCE = 60.0
-"""Seconds for which a commit waits for readers, and whoever waits for a batch for its end."""
+"""Seconds for which a commit waits for readers, and a waiting process for the end of a batch."""
 _KEPT = 100
 """Commits that stay in the log; the last one says all, the others are for people."""
 
 FORMAT = 2
-"""Counts up when rows come to mean something else. 1: recipients were told apart by SPID and QID alone."""
+"""Counts up when rows come to mean something else. 1: recipients were identified by SPID and QID alone."""
 
 MANY = 40
 
@@ -133,8 +133,8 @@ class Store:
         numbers = self._numbers()
         if not numbers:
             return Commit()
-        told = json.loads((self.root / LOG / commit_name(numbers[-1])).read_text("utf-8"))
-        found = told.get("format", 1)
+        stated = json.loads((self.root / LOG / commit_name(numbers[-1])).read_text("utf-8"))
+        found = stated.get("format", 1)
         if found > FORMAT:
             raise TablesOfAnotherFormat(f"{self.root}: the tables are of a newer mqcd (format {found})")
         if found < FORMAT:
@@ -145,7 +145,7 @@ class Store:
             )
         self._looked = True
         # What a newer mqcd added without another format does without being known.
-        return Commit(**{name: told[name] for name in _FIELDS & told.keys()})
+        return Commit(**{name: stated[name] for name in _FIELDS & stated.keys()})
 
     def require(self) -> None:
         """Raise NoTables where no batch has made any."""
@@ -159,7 +159,7 @@ class Store:
     @contextmanager
     def still(self) -> Iterator[None]:
         """While the block lasts no file of a table comes or goes, for a minute at most: then the writer goes
-        on, and who reads a file that is gone is told so. Raises OSError."""
+        on, and reading a file that is gone fails. Raises OSError."""
         if not (self.root / MOVES).exists():
             # Nothing was ever moved.
             yield
@@ -175,7 +175,7 @@ class Store:
     def _await(
         self, fd: int, patience: float, *, exclusive: bool, stop: threading.Event | None = None
     ) -> bool:
-        """Whether the lock was had in so many seconds, and before it was told to stop."""
+        """Whether the lock was had in so many seconds, and before it was stopped."""
         pause = stop or threading.Event()
         while not self._disk.lock(fd, exclusive=exclusive):
             if patience <= 0 or pause.wait(_LOOK):
@@ -191,8 +191,8 @@ class Store:
     ) -> Iterator[Commit]:
         """Hold the lock, finish what was left, and give the last commit.
 
-        `what` is told to others who come meanwhile. Raises PipelineBusy when another process has held it for
-        all of `patience`, seconds, or until `stop` was set; OSError.
+        `what` is shown to others that come meanwhile. Raises PipelineBusy when another process has held it
+        for all of `patience`, seconds, or until `stop` was set; OSError.
         """
         with self._held(LOCK, what, patience, stop):
             (self.root / LOG).mkdir(exist_ok=True)
@@ -215,7 +215,7 @@ class Store:
 
     @contextmanager
     def accounting(self) -> Iterator[Path]:
-        """Where whoever adds everything up, in `writing`, puts what the queue says: a path with nothing there
+        """Where the account, in `writing`, puts what the queue says: a path with nothing there
         yet."""
         path = self.root / ACCOUNT
         try:
@@ -262,7 +262,7 @@ class Store:
         return Staging(self.root, path, batch)
 
     def scratch(self) -> Path:
-        """An empty directory for whoever streams; what is in it means nothing to the next one."""
+        """An empty directory for the stream; what is in it means nothing to the next one."""
         path = self.root / CHECKPOINT
         shutil.rmtree(path, ignore_errors=True)
         return path

@@ -28,11 +28,11 @@ def doubled(events: DataFrame, known: DataFrame) -> DataFrame:
     order = Window.partitionBy("id").orderBy("file")
     ranked = events.withColumn("_rank", F.row_number().over(order))
     before = known.select("id", F.lit(True).alias("_before")).distinct()
-    told = ranked.join(before, ["id"], "left")
+    selected = ranked.join(before, ["id"], "left")
     again = (F.col("_rank") > 1) | F.col("_before").isNotNull()
     raw = F.to_json(F.struct("id", "event", "at", "spid", "qid"))
     return sorted_out(
-        told.withColumn("damage", F.when(again, F.lit(DOUBLED)))
+        selected.withColumn("damage", F.when(again, F.lit(DOUBLED)))
         .withColumn("raw", F.when(again, raw))
         .drop("_rank", "_before")
     )

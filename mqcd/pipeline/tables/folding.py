@@ -1,6 +1,6 @@
 """What the events of a recipient amount to: rows of one shape, folded into one. Pure, on Arrow tables.
 
-An event tells some columns of a recipient, a row of the table `recipients` tells others: both have the
+An event has some columns of a recipient, a row of the table `recipients` has others: both have the
 shape of `STATE`, and `folded` makes of any number of them one row for each recipient. So a batch adds to
 what was known without reading the old events again, in whichever order files come.
 """
@@ -41,7 +41,7 @@ _NEWEST: dict[str, tuple[str, ...]] = {
 """Columns that are those of one event, and the column that says of which: the greatest counts."""
 _VERDICTS = (Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
 _ENVELOPE = 1 << 62
-"""Stands for the sequence of an acceptance: it tells the envelope best."""
+"""Stands for the sequence of an acceptance: it has the best envelope."""
 
 _AT, _NUMBER, _TEXT = TIME, pa.int64(), pa.string()
 _OTHER = {"shard": pa.int32(), "attempts": pa.int32(), "last": _TEXT}
@@ -75,19 +75,19 @@ EVENT = [
     "node", "shard", "sequence", "event", "at", "spid", "qid", "attempt", "possibly_delivered",
     *(name for names in _NEWEST.values() for name in names if name != "last"),
 ]  # fmt: skip
-"""Columns of an event that tell of a recipient."""
+"""Columns of an event about a recipient."""
 _HOUR_US, _DAY_MS = 3_600_000_000, 86_400_000
 
 
 def of_events(events: pa.Table) -> pa.Table:
-    """What each event about a recipient tells of it, as STATE."""
-    told = events.select(EVENT)
-    if told["spid"].null_count or told["qid"].null_count:
-        told = told.filter(pc.and_(pc.is_valid(told["spid"]), pc.is_valid(told["qid"])))
-    told = told.combine_chunks()
-    sequence, at = told["sequence"], told["at"]
+    """The state that each event about a recipient gives it, as STATE."""
+    selected = events.select(EVENT)
+    if selected["spid"].null_count or selected["qid"].null_count:
+        selected = selected.filter(pc.and_(pc.is_valid(selected["spid"]), pc.is_valid(selected["qid"])))
+    selected = selected.combine_chunks()
+    sequence, at = selected["sequence"], selected["at"]
     # Verbs are few: each is looked at once, and each row by its number.
-    verbs = told["event"].combine_chunks().dictionary_encode()
+    verbs = selected["event"].combine_chunks().dictionary_encode()
 
     def when(condition: pa.Array, value: object) -> pa.Array:
         return pc.if_else(condition, value, None)
@@ -101,20 +101,20 @@ def of_events(events: pa.Table) -> pa.Table:
         "first_attempt": when(verb(Verb.ATTEMPTED), at),
         "ended": when(verb(*ENDS), at),
         "unknown_sequence": when(verb(Verb.OUTCOME_UNKNOWN), sequence),
-        "doubt_sequence": when(pc.fill_null(told["possibly_delivered"], False), sequence),
-        "attempts": pc.fill_null(told["attempt"], 0),
+        "doubt_sequence": when(pc.fill_null(selected["possibly_delivered"], False), sequence),
+        "attempts": pc.fill_null(selected["attempt"], 0),
         "last_event": at,
         "delivered_sequence": when(verb(Verb.DELIVERED), sequence),
         # Of an event without a sender nothing is taken.
         "envelope_sequence": when(
-            pc.is_valid(told["sender"]), pc.if_else(accepted, pa.scalar(_ENVELOPE), sequence)
+            pc.is_valid(selected["sender"]), pc.if_else(accepted, pa.scalar(_ENVELOPE), sequence)
         ),
         "last_sequence": when(verb(*_VERDICTS), sequence),
-        "last": told["event"],
-        "due_sequence": when(pc.is_valid(told["due"]), sequence),
+        "last": selected["event"],
+        "due_sequence": when(pc.is_valid(selected["due"]), sequence),
         **{name: verb(*verbs) for name, verbs in _COUNTS.items()},
     }
-    chosen = [columns[name] if name in columns else told[name] for name in STATE.names]
+    chosen = [columns[name] if name in columns else selected[name] for name in STATE.names]
     return pa.table(chosen, names=STATE.names).cast(STATE)
 
 
@@ -180,10 +180,10 @@ def _derived(rows: pa.Table) -> pa.Table:
     failed = pc.or_(bounced, expired)
     accepted, ended = (rows[name].cast(_NUMBER) for name in ("accepted", "ended"))
     since = pc.coalesce(accepted, pc.multiply(made, 1000))
-    # Of a report that fails nobody is told (RFC 5321, 4.5.5).
-    told = pc.or_(pc.greater(rows["reports"], 0), pc.fill_null(pc.equal(rows["sender"], ""), False))
+    # A report that fails is not reported (RFC 5321, 4.5.5).
+    selected = pc.or_(pc.greater(rows["reports"], 0), pc.fill_null(pc.equal(rows["sender"], ""), False))
     ends = pc.or_(pc.or_(failed, delivered), removed)
-    waits = pc.or_(pc.invert(ends), pc.and_(failed, pc.invert(told)))
+    waits = pc.or_(pc.invert(ends), pc.and_(failed, pc.invert(selected)))
     crashed, doubted = (
         pc.fill_null(pc.greater(rows["delivered_sequence"], rows[name]), False)
         for name in ("unknown_sequence", "doubt_sequence")
@@ -208,7 +208,7 @@ for _number, _digit in enumerate("0123456789abcdef"):
 
 
 def spid_ms(spids: pa.ChunkedArray) -> pa.ChunkedArray:
-    """When SPIDs were made, ms since the Unix epoch; of what is none, the time that the least one tells."""
+    """When SPIDs were made, ms since the Unix epoch; of what is none, the time of the least one."""
     known = pc.match_substring_regex(spids, "^[0-9A-Fa-f]{16}$")
     text = pc.if_else(known, spids, "0" * 16).cast(pa.binary()).cast(pa.binary(16))
     flat = text.combine_chunks()

@@ -15,7 +15,7 @@ HOMES = ("queued", "quarantined")
 
 def with_homes(recipients: DataFrame, homes: DataFrame) -> DataFrame:
     """Recipients with how often each lies in the queue, in its quarantine, and waits for its report
-    (`queued`, `quarantined`, `waiting` of `homes`); those that only the queue knows come with it."""
+    (`queued`, `quarantined`, `waiting` of `homes`); recipients that only the queue knows come with it."""
     places = (*HOMES, "waiting")
     here = (
         _under_their_nodes(homes, recipients).groupBy(*KEY).agg(*(F.sum(name).alias(name) for name in places))

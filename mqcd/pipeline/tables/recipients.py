@@ -14,9 +14,9 @@ from mqcd.pipeline.tables.folding import EVENT, LIFE, RECIPIENT, STATE
 
 
 def of_events(events: DataFrame) -> DataFrame:
-    """What each event about a recipient tells of it."""
-    told = events.where(F.col("spid").isNotNull() & F.col("qid").isNotNull()).select(*EVENT)
-    return told.mapInArrow(_each(folding.of_events), spark_schema(STATE))
+    """The state that each event about a recipient gives it."""
+    selected = events.where(F.col("spid").isNotNull() & F.col("qid").isNotNull()).select(*EVENT)
+    return selected.mapInArrow(_each(folding.of_events), spark_schema(STATE))
 
 
 def together(rows: DataFrame) -> DataFrame:

@@ -53,10 +53,10 @@ def refusals(events: DataFrame) -> DataFrame:
     """
     hour = hour_of(F.unix_millis("at"))
     site = F.coalesce("site", "destination")
-    told = events.where(F.col("event").isin(*(verb.value for verb in _NOT_TAKEN))).select(
+    selected = events.where(F.col("event").isin(*(verb.value for verb in _NOT_TAKEN))).select(
         hour.alias("hour"), site.alias("site"), "event", "code", "status", "phase", "class", "reply"
     )
-    alike = told.groupBy(*told.columns).agg(F.count("*").alias("count"))
+    alike = selected.groupBy(*selected.columns).agg(F.count("*").alias("count"))
     return alike.withColumn("shape", shape(F.coalesce("reply", F.lit(""))))
 
 
@@ -85,8 +85,8 @@ def suggested(shape: Column) -> Column:
 
 def replies(events: DataFrame, refused: DataFrame | None = None) -> DataFrame:
     """A row for each UTC hour, shape, code and status; `refused`: the events' `refusals`, if at hand."""
-    told = refusals(events) if refused is None else refused
-    grouped = told.groupBy("hour", "shape", "code", "status").agg(
+    selected = refusals(events) if refused is None else refused
+    grouped = selected.groupBy("hour", "shape", "code", "status").agg(
         F.sum("count").alias("count"),
         *(
             F.sum(F.when(F.col("event") == verb.value, F.col("count")).otherwise(F.lit(0))).alias(verb.value)

@@ -13,12 +13,12 @@ _COUNTED = (Verb.ACCEPTED, Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED, Verb.EXP
 
 def senders(events: DataFrame, _refused: DataFrame | None = None) -> DataFrame:
     """A row for each hour and sender; "" is the null sender. Counts are of recipients."""
-    told = events.where(
+    selected = events.where(
         F.col("event").isin(*(verb.value for verb in _COUNTED)) & F.col("sender").isNotNull()
     ).withColumn("hour", hour_of(F.unix_millis("at")))
     accepted = F.col("event") == Verb.ACCEPTED.value
     return (
-        told.groupBy("hour", "sender")
+        selected.groupBy("hour", "sender")
         .agg(
             *(F.count_if(F.col("event") == verb.value).alias(verb.value) for verb in _COUNTED),
             F.count_if(accepted & (F.col("qid") == 1)).alias("messages"),

@@ -19,14 +19,14 @@ def sites(events: DataFrame, refused: DataFrame | None = None) -> DataFrame:
 
     `refused`: the `refusals` of the events, if at hand.
     """
-    told = (
+    selected = (
         events.where(F.col("event").isin(*(verb.value for verb in _VERDICTS)))
         .withColumn("hour", hour_of(F.unix_millis("at")))
         .withColumn("site", F.coalesce("site", "destination", F.lit("")))
     )
     delivered, first = F.col("event") == Verb.DELIVERED.value, F.col("attempt") == 1
     latency = F.percentile_approx(F.when(delivered, F.col("queued_ms")), [0.5, 0.9, 0.99], F.lit(1000))
-    counted = told.groupBy("hour", "site").agg(
+    counted = selected.groupBy("hour", "site").agg(
         F.count("*").alias("attempts"),
         *(F.count_if(F.col("event") == verb.value).alias(verb.value) for verb in _VERDICTS),
         F.count_if(first).alias("first_attempts"),
@@ -50,9 +50,9 @@ def sites(events: DataFrame, refused: DataFrame | None = None) -> DataFrame:
 def _top(refused: DataFrame) -> DataFrame:
     """The commonest replies and all classes of a site and hour, the most frequent first."""
     # Brought together once, by what all of the sums below have in common.
-    told = refused.withColumn("site", F.coalesce("site", F.lit(""))).repartition("hour", "site")
+    selected = refused.withColumn("site", F.coalesce("site", F.lit(""))).repartition("hour", "site")
     total = F.sum("count").alias("count")
-    each = told.groupBy("hour", "site", "class", "code", "shape").agg(total)
+    each = selected.groupBy("hour", "site", "class", "code", "shape").agg(total)
     shapes = F.collect_list(F.struct("count", "code", "shape"))
     kinds = each.groupBy("hour", "site", "class").agg(total, _first(shapes, TOP).alias("shapes"))
     known = F.when(F.col("class").isNotNull(), F.struct("count", "class"))

@@ -43,11 +43,11 @@ def _merge(known: pa.Table, parts: Parts, aged: date) -> pa.RecordBatch:
     old = pc.and_(rows["open"], pc.less(rows["day"], pa.scalar(aged, pa.date32())))
     young = pc.and_(rows["open"], pc.invert(old))
     strangers = rows.filter(pc.or_(pc.equal(rows["accepts"], 0), old))
-    told = [{"strangers": [str(day) for day in pc.unique(strangers["day"])]}]
+    head = [{"strangers": [str(day) for day in pc.unique(strangers["day"])]}]
     try:
         for state, chosen in ((OPEN, young), (AGED, old), (DONE, pc.invert(rows["open"]))):
             these = rows.filter(chosen)
             parts.add("recipients", these.drop_columns("day"), these["day"], state)
     finally:
         parts.close()
-    return pa.RecordBatch.from_pylist([*told, *({"part": name} for name in parts.names)], schema=MERGED)
+    return pa.RecordBatch.from_pylist([*head, *({"part": name} for name in parts.names)], schema=MERGED)

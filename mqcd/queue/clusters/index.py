@@ -292,7 +292,7 @@ def _count(state: ClusterState, cursor: int, taken: int, damaged: bool, rest: by
     """Records from `cursor` on, where `rest` stands. Only the end of the file ends a cluster, as the MANIFEST
     tells it.
 
-    How many records a damaged stretch was, its lines do not tell; but those behind it do.
+    How many records a damaged stretch was, its own lines do not say; the lines behind it do.
     """
     if cursor >= state.size:
         return 0

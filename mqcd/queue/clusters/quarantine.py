@@ -53,7 +53,7 @@ def places(names: Iterable[str]) -> set[str]:
 
 def stands_for(name: str) -> int | None:
     """How many records the find of that name stands for, of a stretch of the journal at most; None when the
-    name does not tell."""
+    name does not say."""
     find = _FIND.fullmatch(name)
     return int(find[2]) if find is not None and find[2] is not None else None
 

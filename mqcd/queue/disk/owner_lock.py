@@ -44,7 +44,7 @@ def check_roots(disk: Disk, roots: list[Path], *, new: bool) -> None:
     names = {root: _read(disk, root) for root in roots}
     known = {name for name in names.values() if name}
     if new and (not known or (len(known) == 1 and names[roots[0]])):
-        # Also those that are there: nothing was ever accepted, and their maker may have been killed
+        # Also existing ones: nothing was ever accepted, and their maker may have been killed
         # between the roots, or before the name was durable.
         name = known.pop() if known else str(uuid.uuid4())
         _give(disk, roots, name)

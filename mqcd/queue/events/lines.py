@@ -1,9 +1,9 @@
 """The events of a frame as lines of JSON, as they stand in the event log. Pure.
 
 A frame gives the same lines whenever it is read. From the first of its entries that cannot be read on it
-gives none, and is counted: its checksum fits, so whoever wrote it and this program disagree about the format.
+gives none, and is counted: its checksum fits, so its writer and this program disagree about the format.
 
-Three events tell of each message that passes, and the processor time that they take is missing for mail.
+Each message that passes has three events, and the processor time that they take is missing for mail.
 So a line is put together from the text of record and note, without a recipient, a dictionary or an
 encoder between: text without `%`, `"` and backslash is the same in a record and in JSON, because a record
 holds control characters only as `%XX`.
@@ -35,7 +35,7 @@ _ADDRESS, _USER, _SENDER = 11, 19, 22
 
 
 class EventText:
-    """Tells frames, and counts what it has told."""
+    """Makes lines of frames, and counts them."""
 
     def __init__(self, source: Source) -> None:
         self._head = f'{{"v":{SCHEMA_VERSION},"id":{_quoted(f"{source.node}/{source.shard}/")[:-1]}'
@@ -43,23 +43,23 @@ class EventText:
         self.totals: Counter[Verb] = Counter()
         """Events of each verb so far."""
         self.unreadable = 0
-        """Frames that could not be told whole."""
+        """Frames that could not be written whole."""
         self.trouble = ""
         """The first of them, and why."""
         self._at, self._time = 0, format_time(0)
 
     def lines(self, header: Header, body: memoryview) -> list[str]:
         """The events of one frame, each with its line feed."""
-        told: list[str] = []
+        made: list[str] = []
         try:
             if header.kind is Kind.BEGUN:
-                self._begun(header, body, told)
+                self._begun(header, body, made)
             else:
-                self._changes(header, body, told)
+                self._changes(header, body, made)
         except DecodeError as error:
             self.unreadable += 1
             self.trouble = self.trouble or f"sequence {header.sequence}, {header.kind.name}: {error}"
-        return told
+        return made
 
     def _written(self, at: int) -> str:
         # Frames of one group have mostly the same time.
@@ -71,35 +71,35 @@ class EventText:
         self.totals[verb] += 1
         return f'{self._head}{sequence}","event":"{verb}","at":"{time}"{rest}}}\n'
 
-    def _changes(self, header: Header, body: memoryview, told: list[str]) -> None:
+    def _changes(self, header: Header, body: memoryview, made: list[str]) -> None:
         sequence, time = header.sequence, self._written(header.at)
         accepted, offset = submissions(header.kind, body)
         for part in accepted:
             lines = part.lines.splitlines(keepends=True)
             of_message = f',"recipients":{len(lines)}{_memo(part.memo, self._names)}'
             for line in lines:
-                of_record = _told(line, self._names)
+                of_record = _common(line, self._names)
                 rest = f"{of_record.recipient}{of_record.zone}{of_record.tls}{of_message}"
-                told.append(self._line(Verb.ACCEPTED, sequence, time, rest))
+                made.append(self._line(Verb.ACCEPTED, sequence, time, rest))
                 sequence += 1
         left = header.sequence + header.entries - sequence
         for _, entry in entries(header.kind, body, offset, left):
             verb = VERB_OF.get(entry.mark)
             if verb is not None:
-                told.append(self._line(verb, sequence, time, _verdict(entry, header.at, self._names)))
+                made.append(self._line(verb, sequence, time, _verdict(entry, header.at, self._names)))
             sequence += 1
 
-    def _begun(self, header: Header, body: memoryview, told: list[str]) -> None:
+    def _begun(self, header: Header, body: memoryview, made: list[str]) -> None:
         time = self._written(header.at)
         destination, begun = read_begun(body, header.entries)
         where = _where(destination)
         for sequence, entry in enumerate(begun, header.sequence):
             rest = f',"spid":"{entry.spid:016X}","qid":{entry.qid},"attempt":{entry.attempt}{where}'
-            told.append(self._line(Verb.ATTEMPTED, sequence, time, rest))
+            made.append(self._line(Verb.ATTEMPTED, sequence, time, rest))
 
 
-class _Told(NamedTuple):
-    """What events tell of a record."""
+class _Common(NamedTuple):
+    """What events say of a record."""
 
     recipient: str
     """Fields from `spid` on, but for `zone` and `tls`; they begin with a comma, as all parts do."""
@@ -111,11 +111,11 @@ class _Told(NamedTuple):
     attempts: int
     due: int
     addresses: tuple[str, ...]
-    """Sender and recipient in clear, where they are not to be told."""
+    """Sender and recipient in clear, where they are to be hidden."""
 
 
 @lru_cache(maxsize=_KEPT)
-def _told(line: bytes, names: Pseudonyms | None) -> _Told:
+def _common(line: bytes, names: Pseudonyms | None) -> _Common:
     """Of a line whose frame checks: then so does the line. Its numbers stand as `record` writes them."""
     try:
         fields = line.decode().split("|")
@@ -137,7 +137,7 @@ def _told(line: bytes, names: Pseudonyms | None) -> _Told:
             f'"size":{size},"origin":"{record.ORIGIN_OF[origin]}"'
             f"{_field('listener', listener)}{_field('client', client)}{_field('user', user)}"
         )
-        return _Told(
+        return _Common(
             recipient=recipient,
             zone=_field("zone", zone),
             tls=_field("tls", tls),
@@ -157,7 +157,7 @@ def _memo(memo: bytes, names: Pseudonyms | None) -> str:
     try:
         session, message_id = memo.decode().split("|")
     except ValueError as error:
-        raise DecodeError(f"not what tells of a message: {memo[:120]!r}") from error
+        raise DecodeError(f"not the memo of a message: {memo[:120]!r}") from error
     if names is not None and message_id:
         message_id = names.address(record.unescape(message_id))
     if not _is_json(memo):
@@ -167,28 +167,28 @@ def _memo(memo: bytes, names: Pseudonyms | None) -> str:
 
 def _verdict(entry: Entry, at: int, names: Pseudonyms | None) -> str:
     """What follows the time in the event of one entry."""
-    told = _told(entry.line, names)
-    queued = f',"queued_ms":{max(0, at - told.received)}'
+    made = _common(entry.line, names)
+    queued = f',"queued_ms":{max(0, at - made.received)}'
     mark = entry.mark
     if mark is Mark.UNKNOWN:
-        due = format_time(told.due)
-        return f'{told.recipient}{told.zone}{told.tls}{queued},"attempt":{told.attempts},"due":"{due}"'
+        due = format_time(made.due)
+        return f'{made.recipient}{made.zone}{made.tls}{queued},"attempt":{made.attempts},"due":"{due}"'
     note = verdict.split(entry.note)
     route, connect_ms, attempt_ms, code, status, extra, reply = note
     if names is not None and reply:
-        reply = _quoted(names.text(record.unescape(reply), *told.addresses))[1:-1]
+        reply = _quoted(names.text(record.unescape(reply), *made.addresses))[1:-1]
     elif not _is_json(entry.note):
         reply = _json(reply)
     if not _is_json(entry.note):
         status, extra = _json(status), _json(extra)
     if mark is Mark.REPORTED:
-        return f'{told.recipient}{told.zone}{told.tls}{queued},"report":"{extra}"'
+        return f'{made.recipient}{made.zone}{made.tls}{queued},"report":"{extra}"'
     if mark is Mark.DISCARDED:
-        return f'{told.recipient}{told.zone}{told.tls}{queued},"reason":"{extra}"'
-    attempt = told.attempts if entry.flags & ALIVE else told.attempts + 1
-    # An attempt's event tells the zone it left by and the session with the next hop: both are in the route.
+        return f'{made.recipient}{made.zone}{made.tls}{queued},"reason":"{extra}"'
+    attempt = made.attempts if entry.flags & ALIVE else made.attempts + 1
+    # An attempt's event has the zone it left by and the session with the next hop: both are in the route.
     return (
-        f'{told.recipient}{queued},"attempt":{attempt}{_route(route)}{_codes(code, status)}'
+        f'{made.recipient}{queued},"attempt":{attempt}{_route(route)}{_codes(code, status)}'
         f'{_field("reply", reply)},"connect_ms":{connect_ms},"attempt_ms":{attempt_ms}'
         f"{_deferral(extra) if mark is Mark.DEFERRED else ''}"
     )

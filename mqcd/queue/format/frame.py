@@ -9,7 +9,7 @@ earlier use of the slot never checks; then the header from the kind on, and the 
 ever or not at all. Each entry has a sequence of its own; each entry that leaves a record alive has its
 ordinal in the segment: (segment, ordinal) is the record's home until a later entry names it as old home.
 A frame without entries has a sequence too, and its header names the one behind it: so the sequence that a
-later frame knows to be synced tells of it as of any other. (Such frames of older versions took none.)
+later frame knows to be synced covers it as any other. (Such frames of older versions took none.)
 
 Decoders raise only DecodeError.
 """
@@ -214,12 +214,12 @@ def read_submission(body: memoryview, offset: int) -> tuple[Accepted, int]:
     except struct.error as error:
         raise DecodeError("frame ends within a submission's head") from error
     at = offset + SUBMISSION_HEAD
-    told = at + lines + inline
-    end = told + memo
+    after = at + lines + inline
+    end = after + memo
     if end > len(body):
         raise DecodeError("frame ends within a submission")
     text = bytes(body[at : at + lines])
-    return Accepted(at, text, at + lines, size, bool(flag), bytes(body[told:end])), end
+    return Accepted(at, text, at + lines, size, bool(flag), bytes(body[after:end])), end
 
 
 def pack_entry(entry: Entry) -> bytes:

@@ -289,7 +289,7 @@ def _envelope(spid: str, part: str) -> Envelope:
 
 
 def chooser(selection: Selection) -> Callable[[str], bool] | None:
-    """What tells of what `verify` gave whether it is selected, and raises DecodeError; None when all are."""
+    """A predicate on what `verify` gave, which raises DecodeError; None when all are selected."""
     if selection.everything:
         return None
     wanted = selection.unknowns

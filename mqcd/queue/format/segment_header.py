@@ -60,7 +60,7 @@ def unpack(block: bytes) -> SegmentHeader | None:
     """The header, or None for a file that was never used or whose header was torn.
 
     A second copy that is of another use counts only if the first does not check. Then the group that wrote
-    one of them never became durable, and nobody was told of it, or it is the first that is damaged.
+    one of them never became durable and was never acknowledged, or it is the first that is damaged.
     Raises DecodeError for a format version that this program does not know.
     """
     for at in _COPIES:

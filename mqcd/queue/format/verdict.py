@@ -28,7 +28,7 @@ from mqcd.queue.format.frame import Mark
 from mqcd.queue.format.record import escape, join
 
 ROUTE = ("destination", "zone", "phase", "remote_host", "remote_addr", "source_addr", "tls")
-"""The fields that tell where an attempt went: the first of a note."""
+"""The fields that say where an attempt went: the first of a note."""
 _BARS = 12
 _NO_ATTEMPT = "|" * 8
 

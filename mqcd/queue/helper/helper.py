@@ -163,7 +163,7 @@ class Helper:
                     log.error("the helper process cannot be started, the next task tries again: %s", error)
 
     async def _reap(self) -> None:
-        """Tell of one that is gone, and forget it."""
+        """Log one that is gone, and forget it."""
         status = await self._end()
         if status is not None:
             log.error("the helper process has ended with status %d; a new one is started", status)

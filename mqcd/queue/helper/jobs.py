@@ -73,7 +73,7 @@ class Evacuated:
 
     clusters: list[ClusterState] = field(default_factory=list)
     bad: int = 0
-    """Lines that did not check, and were put aside."""
+    """Lines that did not check, and were quarantined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def run(disk: Disk, task: Task) -> Result:
 
 
 def evacuate(disk: Disk, task: Evacuate) -> Evacuated:
-    """Steps C2 and C3; tells the clusters for the MANIFEST."""
+    """Steps C2 and C3; returns the clusters for the MANIFEST."""
     fd = disk.open(task.path, os.O_RDONLY)
     temps: list[Path] = []
     try:
@@ -224,7 +224,7 @@ def _write_clusters(disk: Disk, fd: int, task: Evacuate, temps: list[Path], watc
         chunks = [cluster.FIRST_LINE, *(line.raw for line in plan.lines)]
         disk.write_temp(temp, chunks, sync=len(plans) <= _FEW)
         renames.append((temp, path))
-        # Parents too, whoever made them: an earlier try may have been killed before this.
+        # Parents too, also existing ones: an earlier try may have been killed before this.
         directories |= {path.parent, path.parent.parent, task.queue_root}
     if len(plans) > _FEW:
         disk.sync_filesystem(task.queue_root, watch)

@@ -44,7 +44,7 @@ class Process(Protocol):
 
 
 class Precedence:
-    """Between two batches of a scan: whoever commits goes first."""
+    """Between two batches of a scan: commits go first."""
 
     def __init__(
         self, commits: Callable[[], int], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -104,7 +104,7 @@ class Scans:
         return await pipe.start(scanner.__name__, buffer=_BUFFER)
 
     async def stop(self) -> None:
-        """Cut off those that are under way."""
+        """Cut off the scans that are under way."""
         while self._running:
             await self._running.pop().kill()
 

@@ -1,7 +1,7 @@
 """Edits to the MANIFEST while the queue is open: one at a time, and off the event loop.
 
-Promise: each edit tells of the newest segment that holds a durable frame, and of the sequence up to which
-all is durable; and a segment that is begun is told of by an edit of its own, as soon as its first group is
+Promise: each edit names the newest segment that holds a durable frame, and of the sequence up to which
+all is durable; and a segment that is begun is named by an edit of its own, as soon as its first group is
 durable. So a start misses a journal file that vanishes, or is emptied or cut off from outside, also the
 newest one, which no header of another one names yet. Never before the group: what the MANIFEST knows of must
 be there.
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _CERTAIN_MS = 1000
 """How often a MANIFEST that is in doubt is written again."""
 _AGAIN_MS = 10_000
-"""How long after a failure a new segment is told of again."""
+"""How long after a failure a new segment is named again."""
 
 
 class Editing:
@@ -40,7 +40,7 @@ class Editing:
         self._clock = clock
         self._one = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
-        """Tells of new segments."""
+        """Records new segments."""
         self._reserved = manifest.state.spid
         """No later start hands out a SPID up to it."""
 
@@ -98,7 +98,7 @@ class Editing:
             self._task = None
 
     async def _told(self) -> bool:
-        """Tell of new segments until none is unknown; False when the disk does not let us."""
+        """Record new segments until none is unknown; False when the disk fails."""
         while True:
             async with self._one:
                 if self._unknown() is None:
@@ -110,7 +110,7 @@ class Editing:
                     return False
 
     async def stop(self) -> None:
-        """Tell no more; what is being written is written first."""
+        """Record no more; what is being written is written first."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -1,4 +1,4 @@
-"""What the engine counts about itself, as plain numbers for whoever asks."""
+"""What the engine counts about itself, as plain numbers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Figures:
     reference_scan_ms: int = 0
     recovery_ms: int = 0
     quarantined: int = 0
-    """Lines and stretches put aside since the start."""
+    """Lines and stretches quarantined since the start."""
     unreadable: int = 0
     """Frames of which events are missing in the event files."""
     removed_event_files: int = 0

@@ -20,9 +20,8 @@ from mqcd.queue.wal.segments import JournalEntry
 
 BACK_AT_ONCE = 500
 BACK_EVERY_MS = 500
-"""So many recipients of a domain that was passed over come back together, and the next ones so much later, or
-a quarter of the time for which they were passed over: all at once would keep everybody else's mail waiting.
-Who was passed over for a moment only must not lose by it."""
+"""When a domain's suspension ends, this many of its recipients return together, and the next ones after this
+time, or a quarter of the suspension if that is shorter. All at once would delay all other mail."""
 _NOBODY: Mapping[str, int] = {}
 
 
@@ -30,7 +29,7 @@ class Row:
     """Entries in order of arrival: by segment, and within one as they were added."""
 
     def __init__(self, meant: Callable[[JournalEntry], bool]) -> None:
-        """`meant` tells whether an entry still stands here."""
+        """`meant`: whether an entry still waits here."""
         self._meant = meant
         self.parts: dict[int, deque[JournalEntry]] = {}
         """By segment number."""

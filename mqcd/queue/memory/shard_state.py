@@ -44,7 +44,7 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """What a shard is told at its making."""
+    """The options of a shard."""
 
     settings: QueueSettings
     schedule: RetrySchedule
@@ -160,7 +160,7 @@ class Shard:
                 lender.borrowers.add(entry)
 
     def rest(self, entry: JournalEntry, following: Recipient) -> None:
-        """An entry that was in flight waits, in the state that `following` tells."""
+        """An entry that was in flight waits, in the state of `following`."""
         area = entry.area
         self.active.pop((entry.spid, entry.qid), None)
         entry.begun = False

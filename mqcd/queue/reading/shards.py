@@ -52,7 +52,7 @@ class Snapshots:
 
     @property
     def damaged_lines(self) -> int:
-        """Record lines that do not check, of those that were read so far."""
+        """Record lines read so far that do not check."""
         return sum(each.damaged_lines for each in self.parts)
 
     @property

@@ -1,7 +1,7 @@
 """The queue as it was at one moment, read from its files, with or without a running server.
 
 A snapshot holds a pin while it is open: the server removes and reuses nothing that it may still read,
-for a minute at most. A reader that is slower finds that the queue has moved on, and is told to try again.
+for a minute at most. A reader that is slower finds that the queue has moved on, and fails with StoreBusy.
 What is damaged is left out and counted, and so are the records of a cluster that the MANIFEST lists and that
 is not there. It writes nothing, and its memory does not grow with the queue: clusters and segments are read
 in parts, and of what lives in the journal it remembers where the lines are (see `census`).
@@ -80,7 +80,7 @@ class Snapshot:
         try:
             self._inside: dict[int, tuple[SegmentIndex, int]] | None = None
             self.damaged_lines = 0
-            """Record lines that do not check, of those that were read so far."""
+            """Record lines read so far that do not check."""
             self.missing = 0
             """Records that the clusters read so far lack: they are gone, short, or cannot be read."""
             self.unread: OSError | None = None
@@ -91,7 +91,7 @@ class Snapshot:
             raise
 
     def _read_one_moment(self) -> None:
-        """Read MANIFEST and journal until no evacuation comes between them that the journal tells of.
+        """Read MANIFEST and journal until no evacuation that the journal shows comes between them.
 
         A pin keeps what was evacuated from being removed, not from being committed: then records are in
         clusters that our MANIFEST does not list, and when some are taken from there, the journal holds them
@@ -173,7 +173,7 @@ class Snapshot:
         return len(self._census.damage)
 
     def stretches(self) -> dict[str, int]:
-        """By the place under which each is put aside at a start: how many records it tells of, at most."""
+        """By the place under which a start quarantines each: how many records it concerns, at most."""
         return {place_of(f"segment-{each.segment}", each.start): each.records for each in self._census.damage}
 
     def first_segment(self) -> int:

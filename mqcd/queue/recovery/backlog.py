@@ -1,4 +1,4 @@
-"""Step R3: what the last run left comes to life, while new mail is already taken.
+"""Step R3: replays the journal of earlier runs while new mail is accepted.
 
 A thread reads the segments of the earlier runs, of which nothing changes meanwhile; the event loop takes
 in what it found, some at a time. Attempts that a crash cut off are recorded as outcome-unknown. Until all

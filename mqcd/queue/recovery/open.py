@@ -230,6 +230,6 @@ def _assemble(
         figures=figures,
         watch=image.watch,
     )
-    # Whoever was given nothing meanwhile must be told to ask again.
+    # Wakes claimers that were refused while the queue was not open.
     journal.on_mended = shard.notify
     return shard

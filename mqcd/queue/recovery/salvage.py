@@ -1,9 +1,9 @@
 """What lost TAKE frames had moved out of clusters, after damage to the journal.
 
 A frame that is lost may have taken records from a cluster. Their lines still stand behind its cursor, and
-later frames tell of some of them: they were tried, deferred, delivered. If such a line were claimed again,
-its recipient would be tried again, and nobody told. A take moves all lines from the cursor on, so every
-line up to the last one of which a later frame tells has been taken: of those that moved on, that frame
+later frames mention some of them: they were tried, deferred, delivered. If such a line were claimed again,
+its recipient would be tried again, unreported. A take moves all lines from the cursor on, so every
+line up to the last one that a later frame mentions has been taken: of lines that moved on, that frame
 knows the home or the end; the others are taken here, as attempts whose outcome is unknown.
 """
 
@@ -64,7 +64,7 @@ def _why(error: DecodeError | OSError) -> str:
 
 
 def _lost_lines(shard: Shard, replay: LiveEntries, name: str) -> int:
-    """How many records from the cluster's cursor on have been taken, as later frames tell."""
+    """How many records from the cluster's cursor on have been taken, as later frames show."""
     taken = shard.cluster_index.read(name, _ALL, _ALL, _ALL)
     keys = [(glance.spid, glance.qid) for _, glance in taken.lines]
     return max(

@@ -1,6 +1,6 @@
 """What a start records of attempts that a crash cut off: that nobody knows their outcome.
 
-Promise: each of them is told of once, in UNKNOWN frames, and then waits again; claims open after that.
+Promise: each of them is reported once, in UNKNOWN frames, and then waits again; claims open after that.
 """
 
 from __future__ import annotations

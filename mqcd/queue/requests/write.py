@@ -362,7 +362,7 @@ def _together(frames: list[asyncio.Future[None]]) -> asyncio.Future[Any]:
 
 
 def tell(observer: Observer, at: int, recipient: Recipient, why: Verdict) -> None:
-    """Tell the observer of one verdict."""
+    """Notify the observer of one verdict."""
     match why:
         case Delivered():
             observer.delivered(at, recipient, why)

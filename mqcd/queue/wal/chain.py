@@ -1,4 +1,4 @@
-"""Which segments the journal consists of: those that are reached from the newest header back.
+"""Which segments the journal consists of: all that are reached from the newest header back.
 
 Raises StoreDamaged only when a segment that must exist is missing as a whole, or is of a format that this
 program does not know.
@@ -19,7 +19,7 @@ from mqcd.queue.wal.segments import Segment
 
 
 class SegmentMissing(StoreDamaged):
-    """A segment that must be there is not, and with it goes what nothing else tells of."""
+    """A segment that must be there is not, and with it goes what is recorded nowhere else."""
 
 
 def find_chain(disk: Disk, directory: Path, state: ManifestState) -> list[Segment]:

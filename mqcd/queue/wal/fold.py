@@ -65,10 +65,10 @@ class Fold(ABC, Generic[Kept]):
         """The homes of a segment that is about to be read."""
 
     def missed(self, line: bytes, segment: int, ordinal: int) -> None:
-        """A record came to this place, or ended in it, from a home of which no frame tells."""
+        """A record came to this place, or ended in it, from a home that no frame mentions."""
 
     def missed_attempt(self, attempt: BegunEntry) -> None:
-        """An attempt began at a home of which no frame tells."""
+        """An attempt began at a home that no frame mentions."""
 
     def read(self, disk: Disk, segment: Segment, *, last: bool) -> None:
         """Take one segment in. Sets its end and next ordinal. Raises OSError."""

@@ -58,7 +58,7 @@ class LiveEntries(Fold[_Lines]):
     def __init__(self) -> None:
         super().__init__()
         self.moved: dict[Key, Place] = {}
-        """Recipients that came from a home of which no frame tells, and where they went or ended. It was made
+        """Recipients that came from a home that no frame mentions, and where they went or ended. It was made
         by a frame that is lost, and whatever home they seem to have from before has been given up."""
         self.tried: set[Key] = set()
         """Recipients whose attempt began at such a home."""
@@ -118,8 +118,8 @@ class LiveEntries(Fold[_Lines]):
         return home < self.moved.get((glance.spid, glance.qid), _NOWHERE)
 
     def _in_doubt(self, glance: Glance, home: Place, lost: Sequence[Damage]) -> bool:
-        """Whether an attempt may have begun, and perhaps ended, in a stretch that is lost: of whoever waited
-        then, was due, and has not been heard of since."""
+        """Whether an attempt may have begun, and perhaps ended, in a stretch that is lost: the recipient
+        waited then, was due, and does not appear after it."""
         if glance.area is Area.BOUNCES:
             return False
         if (glance.spid, glance.qid) in self.tried:

@@ -18,7 +18,7 @@ ALL = frozenset(Kind)
 HAPPENED = frozenset((Kind.SETTLE, Kind.PARK, Kind.REPORT, Kind.NOTE))
 """What must not be refused: it waits for as long as nothing can be written."""
 MORE = frozenset((Kind.ACCEPT, Kind.TAKE))
-"""New work: refused while the ring is full; all other frames tell what has happened already."""
+"""New work: refused while the ring is full; all other frames record what has happened already."""
 FULL = "the journal is full until older segments have been evacuated"
 """Why a segment that cannot begin refuses what it would hold."""
 
@@ -75,7 +75,7 @@ def refuse(
 
 
 def fail(item: Append, why: str, cause: BaseException | None = None) -> None:
-    """Tell who waits for it that it will not be written; the cause tells whether it is for want of room."""
+    """Fail its future: it will not be written. The cause says whether space is missing."""
     if item.kind is Kind.NOTE:
         # Nobody waits for it, so nobody would ever look at the exception.
         item.future.cancel()

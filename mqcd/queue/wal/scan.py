@@ -2,7 +2,7 @@
 
 Recovery, offline readers and the export of events read segments through here. Promise: every frame that was
 durable when the journal was last written is seen, in order; the synced sequence in later frames and in the
-MANIFEST tells a torn tail from damage; damage is reported and passed over, never a reason to stop.
+MANIFEST distinguishes a torn tail from damage; damage is reported and passed over, never a reason to stop.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Damage:
     until: int
     """All of it was written at this time at the latest, ms."""
     records: int
-    """How many it tells of, at most."""
+    """How many it concerns, at most."""
 
 
 class Walk:

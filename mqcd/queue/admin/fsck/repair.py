@@ -85,7 +85,7 @@ def _mend_clusters(owned: Owned, names: list[str]) -> None:
 
 
 def _take_apart(owned: Owned, state: ClusterState) -> list[cluster.Line] | None:
-    """The lines that check, after those that do not are in quarantine.
+    """The lines that check, once the others are in quarantine.
 
     None for a cluster of a version that is not known here: its lines may be whole.
     """

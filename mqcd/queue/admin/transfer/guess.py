@@ -1,4 +1,4 @@
-"""What a queue consists of, as far as its files tell, when the MANIFEST cannot be read or a segment of the
+"""What a queue consists of, as far as its files show, when the MANIFEST cannot be read or a segment of the
 journal is gone: for an export alone.
 
 A guess may be wrong in one way: mail that is done already may be in it. What a readable line of the MANIFEST

@@ -128,7 +128,7 @@ def _recipient(envelope: Envelope, size: int, fields: dict[str, Any]) -> Recipie
         remote=texts["remote"],
         reply=texts["reply"],
         dsn=texts["dsn"],
-        # Exports of the first versions do not tell.
+        # Exports of the first versions do not have it.
         warned=fields.get("warned", False) is True,
     )
 
