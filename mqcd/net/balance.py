@@ -1,9 +1,9 @@
 """Balances connections among the server processes of several shards.
 
 The kernel chooses by a hash which process accepts a connection, so one may get many and another none. Each
-process writes how many connections it has to a page of memory that all share. One that has two more than
-another passes a new connection on to it, and so does one whose queue takes no mail. A process that does not
-run has no number, and gets none; what had been passed to it waits for its next start.
+process writes how many connections it has to a page of memory that all share. One that has four more
+than another passes a new connection on to it, and so does one whose queue takes no mail. A process that
+does not run has no number, and gets none; what had been passed to it waits for its next start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger("mqcd.daemon")
 
 OUT = 0xFFFFFFFF
 """The number of a process that takes no connection."""
-_MARGIN = 2
+_MARGIN = 4
 _AT_ONCE = 64
 
 

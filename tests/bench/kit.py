@@ -12,7 +12,6 @@ import gzip
 import json
 import os
 import random
-import resource
 import shutil
 import statistics
 import subprocess
@@ -243,10 +242,11 @@ def age() -> float:
 
 
 def processes(pid: int = 0) -> list[int]:
-    """A process (0 = this one) and its children: the shard and its helper."""
+    """A process (0 = this one) and all below it, the nearest first: a server and its helper."""
     found = [pid or os.getpid()]
-    for path in Path(f"/proc/{found[0]}/task").glob("*/children"):
-        found += map(int, path.read_text().split())
+    for each in found:
+        for path in Path(f"/proc/{each}/task").glob("*/children"):
+            found += map(int, path.read_text().split())
     return found
 
 
@@ -294,11 +294,6 @@ def ended_children_seconds(pid: int) -> float:
     """Processor time of the children of a process that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
-
-
-def peak_of_children() -> int:
-    """The largest entry size of any child that has ended, octets."""
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -1,9 +1,10 @@
 """How fast mqcd and Postfix relay the same load, with one source and one sink.
 
-    python tests/bench/relay.py [small|list|large|many ...] [--rounds 3] [--share 1.0]
+    python tests/bench/relay.py [small|list|medium|large|many ...] [--rounds 3] [--share 1.0] [--shards 1]
 
 * small: 5000 messages of 4 KB over 20 sessions, with a connection for each message and with kept ones
 * list: one message to 10,000 recipients of one destination; recipients a second
+* medium: 2000 messages of 100 KB and 400 of 1 MB over 20 kept sessions; MB a second
 * large: 200 messages of 5 MB over 20 sessions; MB a second
 * many: 5000 messages of 4 KB over 20 kept sessions to 100 destinations, in turn
 
@@ -19,6 +20,7 @@ the largest entry size of mqcd's server and its helper. Refuses tmpfs, where a s
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import shutil
 import signal
@@ -66,7 +68,10 @@ def loads(share: float) -> Mapping[str, dict[str, Load]]:
     def some(count: int) -> int:
         return max(int(count * share), 1)
 
-    names, large = some(10_000), 5 << 20
+    def big(count: int, octets: int) -> Load:
+        return Load(messages=some(count), octets=octets, unit="MB", per_message=octets / 1e6)
+
+    names = some(10_000)
     return {
         "small": {
             "4 KB, a connection each": Load(messages=some(5000), options=()),
@@ -77,7 +82,8 @@ def loads(share: float) -> Mapping[str, dict[str, Load]]:
                 messages=1, recipients=names, sessions=1, unit="recipients", per_message=names
             )
         },
-        "large": {"5 MB": Load(messages=some(200), octets=large, unit="MB", per_message=large / 1e6)},
+        "medium": {"100 KB": big(2000, 100 << 10), "1 MB": big(400, 1 << 20)},
+        "large": {"5 MB": big(200, 5 << 20)},
         "many": {"4 KB, 100 destinations": Load(messages=some(5000), own_source=True)},
     }
 
@@ -111,14 +117,14 @@ def measure(server: servers.Server, sink: servers.Sink, load: Load) -> dict[str,
     return {"accepted": units / accepted, "end_to_end": units / total, **times, **memory}
 
 
-SERVERS: Mapping[str, Callable[..., servers.Running]] = {"mqcd": servers.mqcd, "postfix": servers.postfix}
+Starts = Mapping[str, Callable[..., servers.Running]]
 
 
-def compare(base: Path, load: Load, rounds: int) -> dict[str, list[dict[str, float]]]:
+def compare(base: Path, load: Load, rounds: int, starts: Starts) -> dict[str, list[dict[str, float]]]:
     """By server: what each round gave."""
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in SERVERS}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in starts}
     for number in range(rounds):
-        for name, start in SERVERS.items():
+        for name, start in starts.items():
             directory = base / f"{name}{number}"
             directory.mkdir()
             directory.chmod(0o755)
@@ -137,10 +143,13 @@ def compare(base: Path, load: Load, rounds: int) -> dict[str, list[dict[str, flo
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("loads", nargs="*", metavar="small|list|large|many", help="all if none is named")
+    parser.add_argument("loads", nargs="*", metavar="LOAD", help="all if none is named")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument("--shards", default="1", help="of mqcd's queue")
     given = parser.parse_args()
+    mqcd = functools.partial(servers.mqcd, queue=f"<shards>{given.shards}</shards>")
+    starts: Starts = {"mqcd": mqcd, "postfix": servers.postfix}
     known = loads(given.share)
     if unknown := set(given.loads) - set(known):
         parser.error(f"there is no load {' '.join(sorted(unknown))}")
@@ -149,7 +158,7 @@ def main() -> None:
         for word in given.loads or known:
             for name, load in known[word].items():
                 print(f"{name}, {load.unit} a second", flush=True)
-                found = compare(base, load, given.rounds)
+                found = compare(base, load, given.rounds, starts)
                 middle = {server: kit.medians(rounds) for server, rounds in found.items()}
                 for server, figures in middle.items():
                     kit.show(server, figures)

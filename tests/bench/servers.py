@@ -118,8 +118,10 @@ Routes = Mapping[str, str]
 
 
 @contextlib.contextmanager
-def mqcd(directory: Path, routes: Routes, client: str = "", module: str = "mqcd") -> Iterator[Server]:
-    """Run mqcd with a relay for each route; `client`: XML for its client's settings; `module` is what is run.
+def mqcd(
+    directory: Path, routes: Routes, client: str = "", module: str = "mqcd", queue: str = ""
+) -> Iterator[Server]:
+    """Run mqcd with a relay for each route; `client`, `queue`: XML for settings; `module` is what is run.
 
     It may write to the file that `turns.FILE` names in its environment, in `directory`.
     """
@@ -130,7 +132,7 @@ def mqcd(directory: Path, routes: Routes, client: str = "", module: str = "mqcd"
         for domain, address in routes.items()
     )
     config.write_text(
-        f"""<mailserver><mta>
+        f"""<mailserver><mta><queue>{queue}</queue>
         <submit><listeners><listener name="smtp" interface="127.0.0.1" port="{port}">
           <server><relay_clients>127.0.0.1</relay_clients></server></listener></listeners></submit>
         <deliver><client>{client}</client><relays>{relays}</relays></deliver>

@@ -38,8 +38,8 @@ def test_nothing_passes_to_a_process_that_does_not_run(boxes: Mailboxes) -> None
     theirs.close()
 
 
-@pytest.mark.parametrize(("mine", "other", "gone"), [(5, 4, False), (6, 4, True), (4, 4, False)])
-def test_two_more_than_another_pass(boxes: Mailboxes, mine: int, other: int, gone: bool) -> None:
+@pytest.mark.parametrize(("mine", "other", "gone"), [(7, 4, False), (8, 4, True), (4, 4, False)])
+def test_four_more_than_another_pass(boxes: Mailboxes, mine: int, other: int, gone: bool) -> None:
     first, *_ = running(boxes, mine, other, other)
     ours, theirs = connection()
     assert first.passes(0, ours, mine) is gone
@@ -94,7 +94,7 @@ def test_twenty_are_spread_whoever_accepts_them(boxes: Mailboxes) -> None:
     for end in ends:
         end.close()
     assert sum(held) == 20
-    assert max(held) - min(held) <= 2
+    assert max(held) - min(held) <= 4
 
 
 def test_a_process_that_ends_is_out(boxes: Mailboxes) -> None:
