@@ -244,6 +244,19 @@ class Connection(Protocol):
         """Close at once."""
 
 
+class Tokens(Protocol):
+    """Connections that the processes of several shards may have together."""
+
+    processes: int
+    """How many there are."""
+
+    def take(self, name: str, most: int) -> int | None:
+        """One of `most` tokens of this name; None while all are taken."""
+
+    def give(self, token: int) -> None:
+        """Give a token back."""
+
+
 class Dialer(Protocol):
     """Opens connections. Raises ConnectFailed, SourceUnavailable where our own address is at fault and
     LocalShortage where this machine has no room for one more; time limits are set by the caller."""

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from mqcd.core.ports import Tokens
 from mqcd.net.balance import Balance, Mailboxes
 
 
@@ -17,6 +18,8 @@ class Role:
     sockets: Sequence[Sequence[socket.socket]]
     """By listener: bound."""
     boxes: Mailboxes
+    tokens: Tokens
+    """Connections that all shards share."""
     alive: int
     """Descriptor at whose end the supervisor is gone."""
     ready: Callable[[], None]

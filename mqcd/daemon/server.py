@@ -128,6 +128,7 @@ class Server:
             notifier=self._reports.maker,
             own_names=own_names(settings),
             most_connections=self.shares.outbound,
+            tokens=role.tokens if role is not None else None,
         )
         self._adviser = Adviser(settings.ops.advice.rootpath, clock, self._advised)
         self._lag = LoopLag(clock)

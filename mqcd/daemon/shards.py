@@ -11,15 +11,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 from mqcd.config.settings import (
     AuditSettings,
-    DestinationSettings,
     ListenerSettings,
     Rate,
     Settings,
-    ZoneSettings,
 )
 from mqcd.config.units import MIB
 from mqcd.queue.roots import existing, roots_of
@@ -27,7 +24,6 @@ from mqcd.queue.roots import existing, roots_of
 MOST_BY_ITSELF = 4
 """Shards that `auto` makes at most."""
 _LEAST_MEMORY = MIB
-Limited = TypeVar("Limited", ZoneSettings, DestinationSettings)
 
 
 def count(settings: Settings) -> int:
@@ -68,9 +64,8 @@ def settings_of(settings: Settings, shard: int, of: int) -> Settings:
             deliver,
             queuecache=_share(deliver.queuecache, of),
             maxconnections=_share(deliver.maxconnections, of),
-            maxserverconnections=_share(deliver.maxserverconnections, of),
-            zones=tuple(_limits(each, of) for each in deliver.zones),
-            destinations=tuple(_limits(each, of) for each in deliver.destinations),
+            # Limits of destinations are divided where policies are made (`deliver.routing.policy`).
+            zones=tuple(replace(each, rate=each.rate and _rate(each.rate, of)) for each in deliver.zones),
             senders=tuple(replace(each, rate=_rate(each.rate, of)) for each in deliver.senders),
             audit=_audit(deliver, shard),
         ),
@@ -87,15 +82,6 @@ def settings_of(settings: Settings, shard: int, of: int) -> Settings:
 def _listener(listener: ListenerSettings, of: int) -> ListenerSettings:
     most = _share(listener.server.maxpeerconnections, of)
     return replace(listener, server=replace(listener.server, maxpeerconnections=most))
-
-
-def _limits(limited: Limited, of: int) -> Limited:
-    most = limited.maxserverconnections
-    return replace(
-        limited,
-        rate=None if limited.rate is None else _rate(limited.rate, of),
-        maxserverconnections=None if most is None else _share(most, of),
-    )
 
 
 def _rate(rate: Rate, of: int) -> Rate:

@@ -33,6 +33,8 @@ from mqcd.net.balance import Mailboxes
 from mqcd.net.clock import SystemClock
 from mqcd.net.control_socket import ControlSocket
 from mqcd.net.listening import bind
+from mqcd.net.tokens import SharedTokens
+from mqcd.net.tokens import make as tokens_file
 from mqcd.ops.audit.audit import directories as audit_directories
 from mqcd.ops.http.server import HttpServer
 from mqcd.ops.log.log import Log
@@ -74,6 +76,7 @@ class _Shards:
     def run(self) -> int:
         """Bind, drop privileges, fork. Raises ConfigError, OSError."""
         boxes = Mailboxes.make(max(self._numbers) + 1)
+        tokens = tokens_file()
         by_shard = asyncio.run(self._bind())
         parts = [
             Part(shard, shard, sockets=by_shard[shard] if shard < self._of else ()) for shard in self._numbers
@@ -82,7 +85,9 @@ class _Shards:
         tune_interpreter()
         keep_what_is_here()
         front = Part(FRONT, FRONT, sockets=by_shard[FRONT])
-        return Supervisor([*parts, front], boxes, lambda part: self._serve(part, boxes), self._front).run()
+        return Supervisor(
+            [*parts, front], boxes, lambda part: self._serve(part, boxes, tokens), self._front
+        ).run()
 
     async def _bind(self) -> dict[int, list[list[socket.socket]]]:
         """By shard and listener; the front's is the one of the pages."""
@@ -111,13 +116,18 @@ class _Shards:
 
     # ------------------------------------------------------------ in the new processes
 
-    def _serve(self, part: Part, boxes: Mailboxes) -> int:
+    def _serve(self, part: Part, boxes: Mailboxes, tokens: int) -> int:
         def load() -> Loaded:
             loaded = self._load()
             return replace(loaded, settings=shards.settings_of(loaded.settings, part.shard, self._of))
 
         role = Role(
-            shard=part.shard, sockets=part.sockets, boxes=boxes, alive=part.alive, ready=part.say_ready
+            shard=part.shard,
+            sockets=part.sockets,
+            boxes=boxes,
+            tokens=SharedTokens(tokens, len(self._numbers), SystemClock().monotonic),
+            alive=part.alive,
+            ready=part.say_ready,
         )
         try:
             return run_server(load(), load, self._conf, role)

@@ -60,7 +60,13 @@ class Placing:
     def _made(self) -> Router:
         terms = self._terms
         return Router(
-            terms.settings, terms.schedule, self._resolver, self._clock, self._own_names, self._shapings
+            terms.settings,
+            terms.schedule,
+            self._resolver,
+            self._clock,
+            self._own_names,
+            self._shapings,
+            terms.processes,
         )
 
     def reroute(self) -> None:

@@ -21,7 +21,7 @@ from mqcd.config.advice import Shaping
 from mqcd.config.settings import DeliverSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Recipient
-from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resolver
+from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resolver, Tokens
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.connection.connecting import Connector
 from mqcd.deliver.connection.pool import Pool
@@ -67,10 +67,12 @@ class Deliverer:
         notifier: Notifier | None = None,
         own_names: Collection[str] = (),
         most_connections: int = 0,
+        tokens: Tokens | None = None,
     ) -> None:
         """`own_names`: the names of this server; mail that DNS routes to them would loop.
-        `most_connections`: how many the process has descriptors for; 0 = as many as the settings say."""
-        self._terms = Terms(settings=settings, schedule=schedule, clock=clock)
+        `most_connections`: how many the process has descriptors for; 0 = as many as the settings say.
+        `tokens`: with several shards."""
+        self._terms = Terms(settings=settings, schedule=schedule, clock=clock, tokens=tokens)
         self._clock = clock
         self._store = store
         self._most_connections = most_connections

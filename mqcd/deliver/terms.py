@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from mqcd.config.settings import DeliverSettings
-from mqcd.core.ports import Clock
+from mqcd.core.ports import Clock, Tokens
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.lanes.lane import Bounds
 
@@ -20,10 +20,17 @@ class Terms:
     settings: DeliverSettings
     schedule: RetrySchedule
     clock: Clock
+    tokens: Tokens | None = None
+    """With several shards: the connections that they share."""
     started: int = 0
     """When delivery began, monotonic ms."""
     stopping: bool = False
     """Nothing new is started."""
+
+    @property
+    def processes(self) -> int:
+        """Server processes of all shards."""
+        return self.tokens.processes if self.tokens is not None else 1
 
     @property
     def uptime(self) -> int:

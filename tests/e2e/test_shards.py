@@ -12,13 +12,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.e2e.conftest import MakeReceiver, MakeServer
+from tests.e2e.conftest import MakePeer, MakeReceiver, MakeServer
 from tests.e2e.kit import mail
 from tests.e2e.kit.ledger import arrivals, stopped
 from tests.e2e.kit.load import Load
 from tests.e2e.kit.plan import Plan, Values, relay
 from tests.e2e.kit.ports import free_port
-from tests.e2e.kit.receivers import Receiver
+from tests.e2e.kit.receivers import Receiver, Script
 from tests.e2e.kit.server import ROOT, Server, children
 from tests.e2e.kit.waiting import poll
 
@@ -143,6 +143,36 @@ def test_kept_connections_are_balanced(make_server: MakeServer, receiver: Receiv
             held += [float(line.split()[-1]) for line in lines if line.startswith("mqcd_listener_open")]
     assert sum(held) == 20
     assert max(held) <= 8
+    server.stop()
+
+
+def test_a_limit_of_one_connection_holds_over_shards(make_server: MakeServer, make_peer: MakePeer) -> None:
+    peer = make_peer(Script())
+    many = plan(peer.port).but(deliver={"maxserverconnections": 1, "maxmessages": 5, "maxidletime": "100ms"})
+    server = make_server(many).start()
+    with Load(server.port, 6, content) as load:
+        load.more(60)
+    sent = len(load.acknowledged.all())
+    peer.contents.several(lambda _: True, sent, "all messages")
+    assert len({mail.spid_of(each)[10:13] for each in peer.contents.all()}) > 1, "one shard sent it all"
+    assert peer.most_open == 1
+    server.stop()
+
+
+def test_every_process_reloads(make_server: MakeServer, receiver: Receiver) -> None:
+    before = plan(receiver.port)
+    server = make_server(before).start()
+    server.write(before.but(door={"maxrecips": 1}))
+    server.signal(signal.SIGHUP)
+    took_over = server.lines.several(
+        lambda line: "took over" in str(line.get("msg")), SHARDS, "that each process took it over"
+    )
+    assert all("maxrecips" in line["msg"] for line in took_over)
+    for _ in range(6):
+        with smtplib.SMTP("127.0.0.1", server.port, timeout=30) as client:
+            client.ehlo()
+            client.mail("a@example.org")
+            assert [client.rcpt(f"{name}@example.org")[0] for name in "ab"] == [250, 452]
     server.stop()
 
 

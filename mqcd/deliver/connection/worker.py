@@ -29,6 +29,8 @@ from mqcd.deliver.smtp.exchange import Outcome
 from mqcd.deliver.terms import Terms
 from mqcd.deliver.verdicts import BROKEN, INTERNAL, failure, feedback_of
 
+TOKEN_MS = 100
+"""How often a connection that all shards share is asked for."""
 SHORTAGE_MS = 10_000
 """How long mail waits for which this machine could open no connection."""
 
@@ -69,6 +71,7 @@ class Worker:
         self._idle = idle
         self._changed = changed
         self._link: Link | None = None
+        self._token: int | None = None
         self._handshaken = False
         self.began = self._clock.monotonic()
         """When the attempt at hand began."""
@@ -155,6 +158,10 @@ class Worker:
             await self._link.quit()
 
     async def _connect(self, job: Job) -> bool:
+        if not await self._take_token(job):
+            self._job = None
+            self._again(job)
+            return False
         started = self._clock.monotonic()
         found = await self._connector.connect(job.hop, self._turn)
         if isinstance(found, Link):
@@ -165,6 +172,18 @@ class Worker:
         self._job = None
         self._unreachable(job, found, started)
         return False
+
+    async def _take_token(self, job: Job) -> bool:
+        """Wait until the shards together have a connection less than they may; False at a stop."""
+        tokens, most = self._terms.tokens, job.hop.policy.shared
+        while tokens is not None and most:
+            self._token = tokens.take(self.lane.name, most)
+            if self._token is not None:
+                break
+            if self._terms.stopping:
+                return False
+            await self._clock.sleep(TOKEN_MS)
+        return True
 
     def _unreachable(self, job: Job, found: NoHost, started: int) -> None:
         """No host takes mail: this job was tried, other jobs of the lane were not.
@@ -290,6 +309,8 @@ class Worker:
         if self._link is not None:
             self._link.close()
             self._sweep.discard(self._link)
+        if self._token is not None and self._terms.tokens is not None:
+            self._terms.tokens.give(self._token)
         if not self._idle.get(self.lane.name, True):
             del self._idle[self.lane.name]
         self._table.closed(self.lane, self._clock.monotonic(), working=self._handshaken)

@@ -60,6 +60,8 @@ class Policy:
     """File of its key; "" = it stands with the certificate."""
     connections: int
     """Connections at once, at most."""
+    shared: int = 0
+    """Where shards share fewer connections than there are shards: how many; 0 = `connections` is its own."""
     zone: str = ""
     """Name of the zone; "" is mail that no zone takes."""
     sources: tuple[Source, ...] = ()
@@ -155,9 +157,15 @@ class Policies:
     """All rules of one configuration."""
 
     def __init__(
-        self, settings: DeliverSettings, schedule: RetrySchedule, shapings: Sequence[Shaping] = ()
+        self,
+        settings: DeliverSettings,
+        schedule: RetrySchedule,
+        shapings: Sequence[Shaping] = (),
+        processes: int = 1,
     ) -> None:
-        """`shapings`: advice, which counts where no destination element says otherwise."""
+        """`shapings`: advice, which counts where no destination element says otherwise. `processes`: of all
+        shards, among which the limits are divided."""
+        self._processes = processes
         self._shapings = shapings
         self._zones = settings.zones
         self._destinations = settings.destinations
@@ -206,7 +214,8 @@ class Policies:
             if advised:
                 policy = _advised(policy, advised)
             policy = _narrowed(policy, found) if found else policy
-            made = self._made[key] = _to_relay(policy, relay) if relay else policy
+            policy = _to_relay(policy, relay) if relay else policy
+            made = self._made[key] = _divided(policy, self._processes)
         return made
 
 
@@ -252,6 +261,19 @@ def _advised(policy: Policy, shaping: Shaping) -> Policy:
         rate=shaping.rate,
         connections=min(connections, policy.connections) if policy.connections else connections,
         schedule=_with_delays(policy.schedule, shaping.retry_delays),
+    )
+
+
+def _divided(policy: Policy, processes: int) -> Policy:
+    """One process's part of a policy."""
+    if processes == 1:
+        return policy
+    most, rate = policy.connections, policy.rate
+    return replace(
+        policy,
+        connections=max(most // processes, 1) if most else 0,
+        shared=most if most < processes else 0,
+        rate=None if rate is None else replace(rate, per=rate.per * processes),
     )
 
 

@@ -37,8 +37,10 @@ class Router:
         clock: Clock,
         own_names: Collection[str] = (),
         shapings: Sequence[Shaping] = (),
+        processes: int = 1,
     ) -> None:
-        self._policies = Policies(settings, schedule, shapings)
+        """`processes`: of all shards, see `Policies`."""
+        self._policies = Policies(settings, schedule, shapings, processes)
         self._relays = routing.Relays(settings.relays)
         self._own_names = frozenset(map(normal_domain, own_names))
         self._port = settings.smtpport

@@ -109,6 +109,8 @@ class Peer:
         self.port: int = self._listener.getsockname()[1]
         self._may_go_on = thread.call(_event())
         self._open: set[asyncio.StreamWriter] = set()
+        self.most_open = 0
+        """The most connections at once."""
         self._server = thread.call(asyncio.start_server(self._serve, sock=self._listener, limit=65536))
 
     def go_on(self) -> None:
@@ -132,6 +134,7 @@ class Peer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
+        self.most_open = max(self.most_open, len(self._open))
         try:
             await self._converse(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from mqcd.config.settings import (
-    DestinationSettings,
     QueueSettings,
     Rate,
     SenderSettings,
     Settings,
     SpoolSettings,
+    ZoneSettings,
 )
 from mqcd.daemon import shards
 from mqcd.queue.roots import existing, is_shard
@@ -51,17 +51,14 @@ def test_what_bounds_the_whole_server_is_divided(tmp_path: Path) -> None:
 
 def test_rates_of_all_processes_together_are_the_rate(tmp_path: Path) -> None:
     settings = settings_at(tmp_path, 4)
-    destination = DestinationSettings(
-        match="slow.example", rate=Rate(count=10, per=1000), maxserverconnections=8
-    )
+    rate = Rate(count=3, per=1000)
     deliver = replace(
         settings.deliver,
-        destinations=(destination,),
-        senders=(SenderSettings(match="<>", rate=Rate(count=3, per=1000)),),
+        zones=(ZoneSettings(name="bulk", rate=rate), ZoneSettings(name="other")),
+        senders=(SenderSettings(match="<>", rate=rate),),
     )
     part = shards.settings_of(replace(settings, deliver=deliver), 2, 4).deliver
-    assert part.destinations[0].rate == Rate(count=10, per=4000)
-    assert part.destinations[0].maxserverconnections == 2
+    assert [zone.rate for zone in part.zones] == [Rate(count=3, per=4000), None]
     assert part.senders[0].rate == Rate(count=3, per=4000)
 
 

@@ -1,0 +1,66 @@
+"""Connections that the processes of several shards share: a limit below their number needs one count for all.
+
+A token is a lock on one octet of a file in memory that all have open. The kernel gives up the locks of a
+process that ends, however it ends, so a limit never shrinks. A process that gives a token back leaves it to
+the others for a moment.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import zlib
+from collections.abc import Callable
+
+LEAVE_MS = 250
+"""How long a process leaves a token to others after it gave it back."""
+_ROOM = 1 << 12
+"""Octets for one name."""
+
+
+def make() -> int:
+    """A descriptor to be inherited by all processes. Raises OSError."""
+    return os.memfd_create("mqcd-tokens", os.MFD_CLOEXEC)
+
+
+class SharedTokens:
+    """One process's view of them. No other copy of the descriptor may be closed while it is used."""
+
+    def __init__(self, fd: int, processes: int, monotonic: Callable[[], int]) -> None:
+        self.processes = processes
+        self._fd = fd
+        self._monotonic = monotonic
+        self._held: set[int] = set()
+        self._left: dict[int, int] = {}
+        """Tokens that were given back, and when."""
+
+    def take(self, name: str, most: int) -> int | None:
+        """One of `most` tokens of this name; None while other processes, or this one, hold all."""
+        first = zlib.crc32(name.encode()) * _ROOM
+        for token in range(first, first + min(most, _ROOM)):
+            if token not in self._held and not self._is_left(token) and self._lock(token):
+                self._held.add(token)
+                return token
+        return None
+
+    def give(self, token: int) -> None:
+        """Give a token back."""
+        self._held.discard(token)
+        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, token)
+        self._left[token] = self._monotonic()
+
+    def _is_left(self, token: int) -> bool:
+        since = self._left.get(token)
+        if since is None:
+            return False
+        if self._monotonic() - since < LEAVE_MS:
+            return True
+        del self._left[token]
+        return False
+
+    def _lock(self, token: int) -> bool:
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, token)
+        except OSError:
+            return False
+        return True
