@@ -1,4 +1,4 @@
-"""What `mqcd pipeline ledger` prints for people."""
+"""The text output of `mqcd pipeline ledger`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mqcd.pipeline.account.account import Account
 
 _SHOWN = 20
-"""Recipients of a kind that are named."""
+"""Recipients of one kind that are listed."""
 _UNREAD = "mail lost with them has no events; `mqcd fsck` lists them"
 
 

@@ -1,4 +1,4 @@
-"""What `pipeline advise` does: proposes, shows, puts in effect, takes back; or replays outages."""
+"""`pipeline advise`: proposes, lists, applies and cancels advice; or replays outages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def review(place: Place, listing: bool, cancelled: str | None, as_json: bool) -> None:
-    """Show pieces, put the proposal in effect, or take a piece back. Needs no Spark."""
+    """List pieces, apply the proposal, or cancel a piece. Needs no Spark."""
     from mqcd.net.clock import SystemClock
     from mqcd.pipeline.desk import Desk
 
@@ -44,7 +44,7 @@ def review(place: Place, listing: bool, cancelled: str | None, as_json: bool) ->
 
 
 def _list(desk: Desk, as_json: bool) -> None:
-    """Every piece of every file; one that is in effect as proposed is shown to people once."""
+    """Every piece of every file; the text output shows one that is in effect as proposed once."""
     seen: dict[str, Piece] = {}
     shown: list[tuple[str, Piece]] = []
     for kind, piece in desk.pieces():
@@ -86,7 +86,7 @@ def _site(piece: Piece) -> str:
 
 
 def propose(opened: Opened, most: int | None, as_json: bool) -> None:
-    """Make a proposal of the tables, and show it."""
+    """Make a proposal from the tables, and print it."""
     from mqcd.net.clock import SystemClock
     from mqcd.pipeline.desk import ACTIVE, PROPOSED, Desk
 
@@ -121,7 +121,7 @@ def propose(opened: Opened, most: int | None, as_json: bool) -> None:
 
 
 _PIECES = 50
-"""Pieces of a proposal that people are shown."""
+"""Pieces of a proposal in the text output."""
 
 
 def what_if(opened: Opened, delays: tuple[int, ...], days: int, as_json: bool) -> None:

@@ -18,7 +18,7 @@ from mqcd.cli.upkeep import (
     options_at,
     problem_fields,
     problem_line,
-    until_told,
+    until_decided,
 )
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _bring(
     for each in source:
         need_access(each, owner, os.R_OK)
     clock = SystemClock()
-    with until_told() as decide:
+    with until_decided() as decide:
         with waiting(clock) as progress:
             work = Import(
                 options=options,

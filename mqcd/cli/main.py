@@ -1,4 +1,4 @@
-"""The words of the command line, and what becomes of errors."""
+"""The command line's groups, and errors as exit codes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Options that every command takes, before or after its words, and what they name.
+"""Options that every command takes, before or after its arguments, and what they name.
 
 `-c FILE`, else MQCD_CONF, else conf/mqcd.xml beside the current directory; `--var DIR`, else MQCD_VAR,
-else `var` beside the directory that holds the file. Of two, the later word wins.
+else `var` beside the directory that holds the file. Of two, the later one wins.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Place:
     conf: Path = DEFAULT_CONF
     var: Path | None = None
     own_process: bool = False
-    """Whether the process does nothing but this command."""
+    """Whether this command is all that the process runs."""
 
     def load(self) -> Loaded:
         """Read the configuration, now. Raises BadConfiguration."""
@@ -49,7 +49,7 @@ class Place:
         return load(self.conf, var=self.var, hostname=socket.gethostname())
 
     def give_way(self) -> None:
-        """Let the server go first: to read a large queue takes a processor for seconds."""
+        """Lower this process's priority: reading a large queue uses a processor for seconds."""
         if self.own_process:
             os.nice(_NICE)
 
@@ -64,7 +64,7 @@ def _keep(context: click.Context, parameter: click.Parameter, value: Path | None
 
 def takes_place(*, env: bool = False) -> Callable[[Command], Command]:
     """-c and --var on a command; with `env` also from the environment, which stands behind all words."""
-    # Whether it can be read is for the loader to say, in its own words and with its own exit code.
+    # The loader reports a file that cannot be read, with its own exit code.
     path = click.Path(path_type=Path, readable=False)
     conf = click.option(
         "-c", "--conf", metavar="FILE", type=path, expose_value=False, callback=_keep,
@@ -115,5 +115,5 @@ _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 def json_line(fields: Mapping[str, object]) -> str:
-    """One object as every command writes it: no blanks, and ASCII, whatever the terminal's encoding."""
+    """One object as every command writes it: no blanks, ASCII for any terminal encoding."""
     return _encode(fields) + "\n"

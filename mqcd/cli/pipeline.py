@@ -83,7 +83,7 @@ def run(place: Place, master: str | None, settings: dict[str, str], as_json: boo
         if not is_waiting(last, loaded.settings.ops.events.rootpath):
             _show_run(last.batch, counts, as_json=as_json)
             return
-        # A second run means that there will be more: Java's classes are kept, so that it starts sooner.
+        # A second run suggests more to come: Java's classes are archived, so that later runs start sooner.
         opened = _spark(place, master, settings, keeps=last.batch > 0)
         # The lock goes before Spark does: to keep classes takes long, and others may write meanwhile.
         with opened as (spark, store, server, progress), locked.pop_all():
@@ -125,8 +125,8 @@ def _show_run(batch: int, counts: dict[str, int], *, as_json: bool) -> None:
 def stream(
     place: Place, /, once: bool, every: int, maxfiles: int | None, maxsize: int, as_json: bool, **where: Any
 ) -> None:
-    """Take event files into the tables as they are closed, until a signal comes; others may read the tables
-    and account for all mail meanwhile."""
+    """Add event files to the tables as they are closed, until a signal comes. Other commands may read the
+    tables and account for all mail meanwhile."""
     _, store = _tables(place)
     from mqcd.pipeline.store.store import Commit
 
@@ -187,7 +187,7 @@ def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: 
     from mqcd.disk.durable import Disk
     from mqcd.queue.reading.snapshot import require_queue
 
-    # Said before Spark starts.
+    # Reported before Spark starts.
     require_queue(Disk(), loaded.settings.queue.rootpath)
     with _spark(place, master, settings) as (spark, store, server, progress):
         from mqcd.pipeline.account.account import account, fields
@@ -252,7 +252,7 @@ def report(
     from mqcd.net.clock import SystemClock
 
     if not out.absolute().parent.is_dir():
-        # Said before Spark works for minutes.
+        # Reported before Spark works for minutes.
         raise click.BadParameter(f"{out.parent} is no directory", param_hint="--out")
     source = options_at(place).source
     with _spark(place, master, settings) as (spark, store, server, progress):
@@ -318,7 +318,7 @@ def advise(
     if chosen and not delays:
         advising.review(place, listing, cancelled, as_json)
         return
-    # Said before Spark starts.
+    # Reported before Spark starts.
     _tables(place)[1].require()
     opened = _spark(place, where["master"], where["settings"])
     if delays:

@@ -1,6 +1,6 @@
-"""How far a long piece of work has come: a bar on standard error, for people who wait more than 2 s.
+"""Progress of long work: a bar on standard error, shown after 2 s.
 
-It is shown then even if no progress is reported: starting Spark is one step of many seconds.
+It appears even if no progress is reported: starting Spark is one step of many seconds.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ COLUMNS = ("message", "area", "tries", "accepted", "due", "octets", "sender", "r
 def recipient_line(text: str, in_flight: bool) -> str:
     """One recipient, from the text of its record. What there is not (yet) is null: no due time, no reply.
 
-    Raises DecodeError. A million may be listed at once, so nothing is made of the record but this line.
+    Raises DecodeError. A million may be listed at once, so a record is decoded into nothing but this line.
     """
     spid, qid, area, due, size, attempts, _, code, status, _, reply, address, _, part = record.halves(text)
     try:

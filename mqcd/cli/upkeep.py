@@ -1,4 +1,4 @@
-"""`fsck`: whether a queue is whole, and mending what can be mended."""
+"""`fsck`: checks a queue, and repairs what can be repaired."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _SHOWN = 20
-"""Notes of one kind that people are shown."""
+"""Notes of one kind in the text output."""
 
 
 @click.command(short_help="Check the queue's files against each other.")
@@ -87,10 +87,9 @@ def shards_of(options: Options) -> list[Options]:
 
 
 def interruptible(work: Coroutine[object, object, Result]) -> Result:
-    """What `work` gives. Ctrl-C ends it where it is, by KeyboardInterrupt.
+    """Return what `work` returns. Ctrl-C ends it at once, by KeyboardInterrupt.
 
-    By `asyncio.run` it would go on until it waits for something, and be reported as interrupted whatever
-    it has done by then: mostly all.
+    `asyncio.run` would let it run until its next wait, and report it as interrupted although most is done.
     """
     import asyncio
 
@@ -99,8 +98,8 @@ def interruptible(work: Coroutine[object, object, Result]) -> Result:
 
 
 @contextmanager
-def until_told() -> Iterator[Callable[[], None]]:
-    """Gives a function after which Ctrl-C ends nothing until the block ends: what is done is shown."""
+def until_decided() -> Iterator[Callable[[], None]]:
+    """Yield a function that makes Ctrl-C ineffective until the block ends, so that the result is printed."""
     import signal
 
     def decide() -> None:
@@ -217,7 +216,7 @@ def _show(findings: Findings, repaired: bool) -> None:
     counts = f"{findings.records} records, {findings.contents} contents, {findings.quarantined} quarantined"
     click.echo(f"{counts}, {len(findings.orphans)} orphans, {findings.missing} without content")
     if findings.ok:
-        click.echo("the queue is whole")
+        click.echo("no problems found")
         return
     number = len(findings.problems)
     left = " that cannot be mended" if repaired else ""

@@ -1,8 +1,8 @@
-"""Advice: what the event log taught, as files that people review and the server loads while it runs.
+"""Advice derived from the event log, as files that operators review and the server loads while it runs.
 
     %DIRVAR%/advice/proposed.xml    what was found last; may be edited before it is applied
     %DIRVAR%/advice/active.xml      what is in effect
-    %DIRVAR%/advice/cancelled.xml   what somebody took back: not to be proposed again before its `until`
+    %DIRVAR%/advice/cancelled.xml   what an operator cancelled: not proposed again before its `until`
 
 Promise: a file is read whole or not at all: `BadConfiguration` has every error of it, each with file, line
 and attribute, up to `MAX_ERRORS`. What is written reads back as the same values. Memory goes with the
@@ -59,7 +59,7 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suppression(Piece):
-    """Mail to this recipient is not worth an attempt."""
+    """No attempt is made for mail to this recipient."""
 
     recipient: str
     """The address, or the hash that stands for it in the event log (`<hashkey>`)."""
@@ -73,7 +73,7 @@ class Suppression(Piece):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shaping(Piece):
-    """How a destination is to be treated; attributes as `<destination>` has them, None and () = as it is."""
+    """Settings for a destination; attributes as in `<destination>`, None and () = unchanged."""
 
     match: str
     rate: Rate | None = None
@@ -100,7 +100,7 @@ class Advice:
         yield from self.suppressions.values()
 
     def keeping(self, wanted: Callable[[Suppression | Shaping], bool]) -> Advice:
-        """The same with those pieces alone that are wanted."""
+        """The same with only the wanted pieces."""
         return Advice(
             made=self.made,
             suppressions={name: each for name, each in self.suppressions.items() if wanted(each)},
@@ -125,7 +125,7 @@ def _digest(subject: str) -> str:
 def comparable(recipient: str) -> str:
     """An address as suppressions compare it.
 
-    Case never separates two mailboxes here: a list that can be got round by a capital letter is none.
+    Case is ignored: a capital letter must not evade the list.
     """
     local, domain = split_address(recipient)
     return f"{local.lower()}@{normal_domain(domain)}" if domain else local
@@ -137,13 +137,13 @@ Naming = Callable[[str], str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SuppressionList:
-    """Who takes no mail, to be asked by a recipient's address."""
+    """The suppressed recipients, looked up by address."""
 
     listed: Mapping[str, Suppression]
     naming: Naming = comparable
 
     def find(self, recipient: str) -> Suppression | None:
-        """Why mail to this address is not worth an attempt; None: it is."""
+        """The suppression of this address; None: it is not suppressed."""
         return self.listed.get(self.naming(recipient)) if self.listed else None
 
     def refusal(self, recipient: str) -> Reply | None:

@@ -1,7 +1,7 @@
 """The shape of a configuration file: rows, blocks and lists of blocks, derived from the settings classes.
 
 A field of a settings class that is made by `setting` is a row, one by `block` a block, one by `many` a
-list of blocks. In the file the rows of a class come first, then those that it inherits, then its blocks.
+list of blocks. In the file a class's own rows come first, then inherited rows, then its blocks.
 """
 
 import dataclasses

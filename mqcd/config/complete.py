@@ -1,4 +1,4 @@
-"""Settings as written -> settings as meant: what is inherited, what is capped, what cannot be.
+"""Completes settings: inherits values, applies caps, and finds contradictions.
 
 Pure: works on values and on the set of paths that were given. Each remark is a path and a text; the
 loader adds file and line.
@@ -95,7 +95,7 @@ def _mail_domain(host: str) -> str:
 
 
 def contradictions(settings: Settings, faults: Faults) -> Remarks:
-    """What no server could do; settings after `complete`.
+    """Contradictions in settings after `complete`.
 
     A value that did not parse counts as left out: what follows from that is not its writer's fault.
     """
@@ -106,7 +106,7 @@ def contradictions(settings: Settings, faults: Faults) -> Remarks:
 
 
 def oddities(written: Settings, given: Collection[str]) -> Remarks:
-    """What is done otherwise than its writer may think; settings before `complete`."""
+    """Warnings: settings whose effect may surprise their writer; settings before `complete`."""
     for index, _ in enumerate(written.submit.listeners, start=1):
         path = f"{_LISTENER}[{index}]@interface"
         if path not in given:
@@ -199,7 +199,7 @@ def _relays(settings: Settings, faults: Faults) -> Remarks:
 
 
 def _own_listeners(settings: Settings, faults: Faults) -> Remarks:
-    """Relays that would give us our own mail back."""
+    """Relays that would send mail back to this server."""
     listeners = [each for _, each in faults.sound(_LISTENER, settings.submit.listeners, "interface", "port")]
     for index, relay in faults.sound(_RELAY, settings.deliver.relays, "address"):
         for listener in listeners:

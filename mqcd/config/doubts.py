@@ -1,7 +1,7 @@
-"""What a file says that loads, and that its writer most likely does not mean: warnings. Pure.
+"""Settings that load but are most likely not meant: warnings. Pure.
 
-* Nobody may send through a listener; or everybody may, which is an open relay.
-* A file written for Mailismus goes by a default that is another one here.
+* A listener accepts mail from no client; or from every client, which is an open relay.
+* A file written for Mailismus relies on a default that differs here.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Remarks = Iterator[tuple[str, str]]
 
 _LISTENER = "mta/submit/listeners/listener"
 _WIDE = {4: 28, 6: 112}
-"""Bits of so many addresses as no site has: a sixteenth of all of IPv4, a /16 of IPv6."""
+"""Bits of more addresses than any site has: a sixteenth of all of IPv4, a /16 of IPv6."""
 _LEAST_PREFIX = 4
-"""A network around a host's address that is wider is far more than a site, of either kind."""
+"""A wider network around a host's address is far more than a site, in either family."""
 _PUBLIC_IPV6 = ipaddress.IPv6Network("2000::/3")
 _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 

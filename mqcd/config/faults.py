@@ -1,4 +1,4 @@
-"""Which values of a file did not parse, so that no error follows from what stands in their place. Pure."""
+"""Which values of a file did not parse, so that the defaults used instead cause no further errors. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Faults:
     def sound(self, stem: str, items: Sequence[Item], *names: str) -> Iterator[tuple[int, Item]]:
         """The items of the list at `stem`, counted from 1, of which these attributes are right.
 
-        Without names: all of them are, those that are not known too.
+        Without names: all attributes, unknown ones included, are right.
         """
         for index, item in enumerate(items, start=1):
             at = f"{stem}[{index}]"

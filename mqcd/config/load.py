@@ -3,7 +3,7 @@
     loaded = load(pathlib.Path("conf/mqcd.xml"), var=None, hostname="mail.example.com")
 
 Guarantees: either settings that are complete (every token replaced, paths absolute, inherited values filled
-in), with a warning for each thing that is read over, or `BadConfiguration` with every error of the file at
+in), with a warning for each thing that is ignored, or `BadConfiguration` with every error of the file at
 once, each with file, line, element path and what was expected. Besides the file, only the files of
 passwords that it names are read.
 """
@@ -29,7 +29,7 @@ MAX_SECRET = 4096
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
-    """What a file means, and what its writer should know; each warning prints as `file:line: path: text`."""
+    """The settings of a file, and warnings for its writer; each prints as `file:line: path: text`."""
 
     settings: Settings
     warnings: tuple[Remark, ...]
@@ -80,7 +80,7 @@ def _open_to_all(path: pathlib.Path) -> bool:
     try:
         return bool(path.stat().st_mode & stat.S_IROTH)
     except OSError:
-        # What cannot be read is somebody else's to report.
+        # A file that cannot be read is reported elsewhere.
         return False
 
 

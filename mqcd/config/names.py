@@ -41,7 +41,7 @@ class Pattern(Kind[str]):
         return self.expecting
 
     def parse(self, text: str) -> str:
-        # They go into headers and commands; \s and the like know the controls of ASCII alone.
+        # They go into headers and commands; \s and its kind match ASCII controls only.
         if re.fullmatch(self.form, text) is None or not text.isprintable():
             raise self.refuse(text)
         return text
@@ -84,7 +84,7 @@ PYTHON_CLASS = Pattern(
     r"(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)?",
     "module:Class, a class as Python imports it",
 )
-REDIRECT = Pattern("mail address", rf"\.|{MAIL_ADDRESS.form}", "a mail address, or a dot for nobody")
+REDIRECT = Pattern("mail address", rf"\.|{MAIL_ADDRESS.form}", "a mail address, or a dot for none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,7 +270,7 @@ HIDDEN = "(hidden)"
 
 @dataclasses.dataclass(frozen=True)
 class SecretKind(Kind[Secret]):
-    """A text that is not shown: what `show` gives tells only that there is one."""
+    """A text that is not shown: `show` returns a mask that only says there is one."""
 
     @property
     def word(self) -> str:
@@ -282,7 +282,7 @@ class SecretKind(Kind[Secret]):
 
     def parse(self, text: str) -> Secret:
         if text == HIDDEN:
-            raise BadValue("this is what is shown in its stead: put the secret itself, or its file")
+            raise BadValue("this is the mask that is shown instead: give the secret itself, or its file")
         return Secret(text)
 
     def show(self, value: Secret) -> str:

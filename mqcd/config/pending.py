@@ -1,9 +1,9 @@
-"""What a file may say and mqcd does not do: the parts that it leaves out, the parts still to come.
+"""Settings that mqcd reads and does not apply: parts that it leaves out, parts still to come.
 
-Two tables by path. What restricts or redirects is an error, because to ignore it would let in, or send
-elsewhere, what its writer wanted kept out; all else is a warning. A setting that becomes effective
-leaves its table, and nothing else changes. A path covers everything inside its element, where only the
-paths in NOT_YET_RESTRICTING are still looked for.
+Two tables by path. A setting that restricts or redirects is an error: ignoring it would accept or send mail
+that its writer wanted kept out. All others are warnings. A setting that becomes effective leaves its table,
+and nothing else changes. A path covers everything inside its element, where only the paths in
+NOT_YET_RESTRICTING are still looked for.
 """
 
 import re
@@ -105,7 +105,7 @@ NO_EFFECT = {
     "mta/report/filebufsiz": "mqcd sizes its buffers itself",
     "mta/report/ndr_copies_folder": _LATER,
 }
-"""Settings that are read over, and why: warnings."""
+"""Settings that are ignored, and why: warnings."""
 
 _NOTHING = re.compile(r"|[-.]|0(?:[wdhms]|ms|[kmg]b?)?", re.IGNORECASE)
 
@@ -131,7 +131,7 @@ def _optional_tls(node: Node) -> bool:
 
 
 def _unqualified(node: Node) -> bool:
-    """Whether a check is off or left to its default, which is off here, whatever its attributes say."""
+    """Whether a check is off, or left to its default, which is off here; its attributes do not count."""
     return asks_nothing(node.text)
 
 

@@ -1,4 +1,4 @@
-"""What is wrong or odd in a file, with its place; and the one error that carries all of it."""
+"""Errors and warnings about a file, each with its place; and the exception that carries all errors."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ class Remark:
 
 
 MOST = 100
-"""Errors of a file that are reported; as many warnings. Nobody reads more, and to find them all could take
+"""Errors of a file that are reported; as many warnings. More are of no use, and finding them all could take
 minutes."""
 
 

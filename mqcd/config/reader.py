@@ -1,7 +1,7 @@
 """Nodes -> settings, by the schema: one walk that goes on after each error, to find them all.
 
-Values that do not parse count as left out, so that the walk can go on; whoever asks for the settings must
-look at `errors` first. A value left out, and an empty one, is the default.
+Values that do not parse count as left out, so that the walk continues; a caller must check `errors` before it
+uses the settings. A value left out, and an empty one, is the default.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ class Reader:
         self.errors: list[Remark] = []
         self.warnings: list[Remark] = []
         self.warned = 0
-        """Warnings, those that are not kept among them."""
+        """All warnings, including ones beyond `MOST` that are not kept."""
         self.lines: dict[str, int] = {}
         """The line of each element and attribute of the document, by its path with list indexes."""
         self.given: set[str] = set()
@@ -69,7 +69,7 @@ class Reader:
         return settings
 
     def error(self, at: At, text: str) -> None:
-        """Note an error. Raises TooManyErrors when that are enough."""
+        """Note an error. Raises TooManyErrors at the limit."""
         self.errors.append(self.remark(at.shown, text))
         if len(self.errors) >= MOST:
             raise TooManyErrors
@@ -274,7 +274,7 @@ def _text(row: Row, holder: Node | None) -> str:
 def _suggest(name: str, names: Iterable[str], around: str | None = None) -> str:
     """The end of an error about an unknown name: what was probably meant, or where the name belongs.
 
-    `names` are those that the schema has there; `around` is the path of what holds the name, if it has one.
+    `names` are the schema's names there; `around` is the path of the element that holds the name, if any.
     """
     attribute = name.startswith("@")
     effective = [each for each in names if around is None or not pending.is_known(join(around, each))]

@@ -1,7 +1,7 @@
-"""The tokens that a value may hold: where things lie, and what the machine is called.
+"""The tokens that a value may hold: directories and the machine's name.
 
 Tokens of other makers stay as they are: %DT%, %Y%, %M% and %D% in paths of logs, %H% and %PRODNAME% in
-texts that a peer reads. `unknown` finds those that nobody replaces, which in a path is a slip.
+texts that a peer reads. `unknown` finds tokens that no part replaces, which is an error in a path.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ class Tokens:
         return self.conf / path
 
     def unknown(self, text: str) -> str | None:
-        """The first token in a path that nobody replaces, with its percent signs; None if there is none."""
+        """The first token in a path that no part replaces, with its percent signs; None if there is none."""
         for match in _TOKEN.finditer(text):
             if match[1] not in self.values and match[1] not in _KEPT:
                 return match[0]

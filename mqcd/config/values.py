@@ -39,7 +39,7 @@ class Source:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Secret:
-    """A text that is shown to nobody: not in a log, a listing, or a shown configuration."""
+    """A text that is never shown: not in a log, a listing, or a shown configuration."""
 
     text: str = dataclasses.field(default="", repr=False)
     from_file: bool = False

@@ -1,4 +1,4 @@
-"""Whether the wall clock can be believed: what it says is compared with the time that has passed. Pure.
+"""Checks whether the wall clock can be believed, against the time that has passed. Pure.
 
 A leap: the wall clock stands more than BACK_MS behind, or more than AHEAD_MS ahead, of where it was last
 believed plus what the monotonic clock has counted since. At a start nothing has counted the time between; so
@@ -20,7 +20,7 @@ HOLD_MS = 24 * 3_600_000
 
 
 class Change(Enum):
-    """What a look at the clocks has found out."""
+    """The result of one comparison of the clocks."""
 
     LEAPT = "leapt"
     AGREES = "agrees"

@@ -1,4 +1,4 @@
-"""The parameters by which a sender says what it wants to hear (RFC 3461), as envelopes keep them. Pure."""
+"""The DSN parameters of a sender (RFC 3461), as envelopes keep them. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one root of mqcd's exceptions, and whose fault each of them is.
+"""The root of mqcd's exceptions, and whose fault each one is.
 
 A remote server's refusal is not among them: it is a value (see `mqcd.core.model`). An exception here
 is a fault, and its class names who has to act: the writer of the configuration, the sender of the

@@ -1,4 +1,4 @@
-"""An observer that passes over every event: who cares for a few of them takes the rest from here."""
+"""An observer that ignores every event: a base for observers that need only a few."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seams of the server: what its parts expect of store, clock, DNS, network and observers.
+"""The ports of the server: what its parts expect of store, clock, DNS, network and observers.
 
 Each port names its errors. Every port has a real part and an honest fake (tests/fakes; the memory
 store ships in `mqcd.stores`). Parts above the queue know it only through `QueueStore`.
@@ -43,7 +43,7 @@ class Clock(Protocol):
 
 
 class Content(Protocol):
-    """An open handle on a message's octets; it stays readable, whatever the store recycles."""
+    """An open handle on a message's octets; it stays readable when the store recycles files."""
 
     @property
     def size(self) -> int:
@@ -53,12 +53,12 @@ class Content(Protocol):
         """The next octets, at most as many as asked; b"" at the end. Raises ContentUnavailable."""
 
     def close(self) -> None:
-        """Let go of the octets. Closing twice is harmless."""
+        """Release the octets. Closing twice is harmless."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expedited:
-    """What came of making mail due at once."""
+    """The result of making mail due at once."""
 
     matched: int
     """Recipients that wait for an attempt and are selected."""
@@ -72,12 +72,12 @@ class QueueStore(Protocol):
     """A durable queue of recipients.
 
     Every change is durable when the awaitable that makes it is done. What cannot be recorded raises
-    StoreUnavailable and leaves the queue as it was. A claimed recipient is in flight: nobody else gets
+    StoreUnavailable and leaves the queue as it was. A claimed recipient is in flight: no other claim returns
     it until it is settled or parked. Calls come from one event loop.
     """
 
     async def open(self) -> None:
-        """Take mail in, and bring back what the last run left. Raises StoreBusy, StoreDamaged."""
+        """Open for mail, and recover what the last run left. Raises StoreBusy, StoreDamaged."""
 
     async def recovered(self) -> None:
         """Return when all of that is there: before, nothing is claimed and `stats` do not know it yet.
@@ -86,7 +86,8 @@ class QueueStore(Protocol):
         """
 
     async def close(self) -> None:
-        """Make all durable and let go. Claimed recipients stay claimed only until the next open."""
+        """Make everything durable and release it. Claimed recipients stay claimed only until the next
+        open."""
 
     def reserve(self, several: bool) -> int:
         """A SPID for a message with several recipients or one; one that is not used never appears."""
@@ -104,12 +105,12 @@ class QueueStore(Protocol):
     ) -> Sequence[Recipient]:
         """At most `room` incoming or deferred recipients that are due at `now`, now in flight.
 
-        New and due mail alternate, each oldest first. `skip` maps recipient domains that are suspended
-        to the time until when: their recipients are passed over, untried, until then, but for those that
-        are `overdue` and have waited so before. Nobody accepted after `received_by` (ms; None = no such
-        time) is overdue: to pass over a domain again costs a store the same however many wait there, and
-        it need not ask about each of them. May return fewer than are due, and nothing while the store
-        moves records about or cannot record verdicts: then `watch` calls back when to ask again.
+        New and due mail alternate, each oldest first. `skip` maps each suspended recipient domain to the end
+        of its suspension: its recipients are passed over, untried, until then, except `overdue` ones that
+        were passed over before. No recipient accepted after `received_by` (ms; None = no such time) is
+        overdue: to pass over a domain again costs a store the same however many wait there, and it need not
+        ask about each of them. May return fewer than are due, and nothing while the store moves records about
+        or cannot record verdicts: then `watch` calls back when to ask again.
 
         After a start, or a leap of the wall clock, no due time lies further ahead than the longest delay
         of the schedule, whatever the clock said when it was set.
@@ -164,7 +165,7 @@ class Notifier(Protocol):
     """Makes the reports on success and delay, which are recorded with the verdicts that they report."""
 
     async def delivered(self, settlements: Sequence[Settlement], final: bool) -> Sequence[Submission]:
-        """The reports on recipients of one message with verdict Delivered, none where nobody wants them.
+        """The reports on recipients of one message with verdict Delivered; none if none were requested.
 
         `final`: the next hop keeps their mailboxes; else it is one that does not report what becomes of them.
         """
@@ -225,7 +226,7 @@ class Connection(Protocol):
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing has come that was not read, and the peer has not closed."""
+        """Whether no unread octets have arrived and the peer has not closed."""
 
     def write(self, data: bytes) -> None:
         """Send octets, buffered."""
@@ -324,7 +325,7 @@ class EngineFigures:
     dropped_edits: int
     """Edits at the end of the MANIFEST that the last start took for cut off."""
     hung_helpers: int
-    """Helper processes that were killed because they gave no sign of going on."""
+    """Helper processes that were killed because they made no progress."""
     clock_leap_seconds: float
     """How far the wall clock has leapt, below 0 backwards; 0 while it is believed."""
     disk_free_bytes: Mapping[str, int]
@@ -333,7 +334,7 @@ class EngineFigures:
 
 
 class Observer(Protocol):
-    """Hears of each business event once, after it is durable. Must not raise and must be quick.
+    """Receives each business event once, after it is durable. Must not raise and must be quick.
 
     `at` is the time of the transition, ms. The store reports the queue's transitions, the door
     refusals, delivery its connections. One that needs only some derives from

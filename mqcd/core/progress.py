@@ -1,4 +1,4 @@
-"""How far long work has come, for a person who waits."""
+"""Progress of long work, for display."""
 
 from __future__ import annotations
 

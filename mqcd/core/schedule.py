@@ -1,4 +1,4 @@
-"""The retry schedule: when a recipient is tried again, when its sender hears of it, when it is given up.
+"""The retry schedule: when a recipient is tried again, when a delay is reported, when it expires.
 
 Delays are taken in order, the last repeats. Jitter only lengthens a delay and comes from (SPID, QID,
 attempt), so that mail which failed together does not come back together, and a rerun gives the same
@@ -52,12 +52,12 @@ class RetrySchedule:
 
     @property
     def shortest_life(self) -> int:
-        """Nobody younger than this is past an age limit, ms."""
+        """No recipient younger than this is past an age limit, ms."""
         return min(self.maxtime_reports, self.maxtime)
 
     @property
     def first_age(self) -> int:
-        """Nobody younger than this is past an age limit, nor is their sender to hear of a delay, ms."""
+        """No recipient younger than this is past an age limit or due for a delay report, ms."""
         return min(self.shortest_life, self.warning or self.shortest_life)
 
     def delay(self, recipient: Recipient, attempts: int) -> int:
@@ -65,7 +65,7 @@ class RetrySchedule:
         return self.delay_of(recipient.envelope.spid, recipient.qid, attempts)
 
     def delay_of(self, spid: int, qid: int, attempts: int) -> int:
-        """The same for a recipient of whom no more is known than the name."""
+        """The same for a recipient of which only the name is known."""
         base = self.delays[min(attempts, len(self.delays)) - 1]
         if not self.jitter:
             return base

@@ -47,7 +47,7 @@ class Selection:
         )
 
     def admits(self, area: Area, spid: int, sender: str, address: str, received: int) -> bool:
-        """The same for one who has not made a `Recipient` of what was read; `unknowns` is left to it."""
+        """The same without a `Recipient`; the caller checks `unknowns`."""
         return (
             (self.area is None or area is self.area)
             and (self.spid is None or spid == self.spid)

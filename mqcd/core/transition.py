@@ -1,7 +1,7 @@
-"""What a verdict makes of a recipient record: the one rule that every store follows. Pure.
+"""The transition of a recipient record by a verdict: one rule for every store. Pure.
 
-A store asks here what a claimed recipient becomes: another record, or nothing because its life in the
-queue has ended. No store decides this for itself, so all of them treat a partial delivery alike.
+It returns the record that a claimed recipient becomes, or None when the recipient leaves the queue. No store
+decides this itself, so all treat a partial delivery alike.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
 
 ENDS_OF_BOUNCES = (Reported, Discarded)
-"""Verdicts that nobody attempted anything for."""
+"""Verdicts without an attempt."""
 
 
 def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:

@@ -1,4 +1,4 @@
-"""Keeps the server true to the advice in effect, without a restart.
+"""Applies changes of advice to the running server, without a restart.
 
 Every two seconds it looks whether `active.xml` is another file than the one it read last, and whether a
 piece has come to its end. A file that is not there means no advice; one that is wrong is logged once, with

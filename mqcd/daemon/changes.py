@@ -1,4 +1,4 @@
-"""What of a new configuration a running server takes over, and what has to wait for a restart. Pure.
+"""Which changes of a configuration take effect in a running server, and which need a restart. Pure.
 
 A change is named by its path in the file, such as `mta/queue/minfree`. What waits is what the server
 has bound, opened, or divided its memory by.

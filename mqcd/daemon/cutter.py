@@ -1,4 +1,4 @@
-"""What ends the process when its stop takes too long: a thread, for the event loop itself may hang.
+"""Ends the process when its stop takes too long: a thread, because the event loop itself may hang.
 
 It is started with the server: when the stop comes, perhaps no thread can be started any more.
 """
@@ -41,5 +41,5 @@ class Cutter:
     def _run(self) -> None:
         self._armed.wait()
         if not self._over.wait(self._seconds):
-            log.error("the stop took too long and is cut off; the next start recovers what is left")
+            log.error("the stop took too long and was cut off; the next start recovers the rest")
             self._end(self._code)

@@ -51,20 +51,20 @@ def retention_of(settings: Settings) -> Retention:
 
 
 def suppressions_of(advice: Advice, key: bytes = b"") -> SuppressionList:
-    """Whom the advice suppresses; with a key, which the event log hashes addresses by, it names hashes."""
+    """The recipients that advice suppresses; hashed where the event log hashes addresses."""
     naming = Pseudonyms(key).address if key else comparable
     return SuppressionList(listed=advice.suppressions, naming=naming)
 
 
 def own_names(settings: Settings) -> frozenset[str]:
-    """What this server calls itself to others."""
+    """The host name that this server announces."""
     listeners = (each.server.announcehost for each in settings.submit.listeners)
     names = {settings.application.announcehost, settings.deliver.client.announcehost, *listeners}
     return frozenset(names - {"localhost"})
 
 
 def ops_hosts(settings: Settings) -> KnownHosts:
-    """What the ops listener answers under."""
+    """The host names that the ops listener accepts."""
     return KnownHosts({settings.ops.node, *own_names(settings), *settings.ops.hosts})
 
 

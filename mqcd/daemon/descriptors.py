@@ -1,4 +1,4 @@
-"""Divides the process's descriptors, so that no part can use up what another cannot work without.
+"""Divides the process's descriptors, so that no part can exhaust another's share.
 
 The limit is raised to the hard one at the start (`raise_limit`). `divide` then gives each part its share.
 A connection counts as two descriptors: its socket, and the spool file of a large message that comes in or
@@ -28,7 +28,7 @@ _SEGMENTS = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shares:
-    """Who may have how many. Connections and look-ups are counted, not descriptors."""
+    """The share of each part, in connections and look-ups rather than descriptors."""
 
     engine: int
     """Descriptors for the queue and the process itself."""

@@ -1,7 +1,7 @@
-"""Background tasks that must not end by themselves: when one does, the server learns why.
+"""Background tasks that must not end by themselves: the server reports one that does, and stops.
 
-A task that fails in silence leaves a server that looks alive and does half its work; it is better to
-stop, for a supervisor starts it again and starting is recovery.
+A server whose task failed unnoticed looks alive and does half its work. Stopping is better: the supervisor
+restarts it, and a start recovers.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Guard:
         if (error := task.exception()) is not None:
             self.fail(f"{task.get_name()} has failed", error)
         elif not self._stopping:
-            self.fail(f"{task.get_name()} has ended though nobody stopped it", None)
+            self.fail(f"{task.get_name()} has ended without being stopped", None)
 
     def _adopted_ended(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -1,8 +1,8 @@
 """The key that the event log hashes addresses with, read at start from the file that the settings name.
 
 Its octets count as they are, a line feed at the end too. A file that cannot be read, that everybody on the
-machine may read, or that is too short is a mistake of the configuration: a log that is to name nobody must
-not do so by mistake.
+machine may read, or that is too short is a mistake of the configuration: a log meant to hold no addresses
+must never hold them by mistake.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a configuration fits this machine: what loads and cannot work here.
+"""Checks a configuration against this machine: what loads and cannot work here.
 
 `mqcd check` asks; the start would fail at the first of these, or, worse, not fail.
 """
@@ -22,7 +22,7 @@ def misfits(settings: Settings, is_own: Callable[[str], bool] | None = None) -> 
     ours = is_own or is_of_this_machine
     for path, address in _addresses(settings):
         if address not in _EVERYWHERE and not ours(address):
-            yield path, f"{address} is no address of this machine: `ip address` lists those that are"
+            yield path, f"{address} is no address of this machine; `ip address` lists its addresses"
     names = own_names(settings)
     for index, relay in enumerate(settings.deliver.relays, start=1):
         at = relay.address

@@ -21,7 +21,7 @@ from mqcd.queue.memory.shard_state import Options
 
 
 class Observers:
-    """Counters, last replies, log, audit logs, the lossy event log, and those that the caller adds."""
+    """Counters, last replies, log, audit logs, the lossy event log, and the caller's own observers."""
 
     def __init__(
         self, settings: Settings, options: Options, clock: Clock, log: Log, more: Sequence[Observer]

@@ -1,4 +1,4 @@
-"""The pages of a running server: those of the ops listener, and those that the commands ask for."""
+"""The pages of a running server, for the ops listener and for commands."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Pages:
         return made
 
     def for_commands(self) -> Mapping[str, Page | Action]:
-        """By path: those of the ops listener too. Whose mail goes where is not shown over TCP."""
+        """By path, the ops listener's included. Addresses and their routes are not shown over TCP."""
         retrying = Retrying(self.store, self.deliverer, self.clock, self.log_event)
         return {
             **self.for_ops(),
@@ -75,7 +75,7 @@ class Pages:
         }
 
     def _when_open(self, page: Page) -> Page:
-        """503 while the queue is not open: its figures would be zeros that are not true."""
+        """503 while the queue is not open: its figures would be false zeros."""
 
         def answer(request: Request) -> Answer | Awaitable[Answer]:
             if closed := self.closed():

@@ -1,8 +1,8 @@
 """From root to the user that the server runs as: directories first, then groups, group and user.
 
-* Root makes the directories that are missing, mode 0700, and gives those that it made to the user; below
-  directories of the user's the user makes them. What existed keeps its owner: a server never changes the
-  owner of mail that it finds.
+* Root makes the directories that are missing, mode 0700, and gives the new ones to the user; below the user's
+  directories the user makes them. What existed keeps its owner: a server never changes the owner of mail that
+  it finds.
 * A link that is not root's leads wherever its owner likes, so what is behind it counts as that owner's.
 * After the drop nothing of root is left (real, effective and saved ids, supplementary groups).
 * Then it is checked, as the user, that each directory can be written to and that Python can be started

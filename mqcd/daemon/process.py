@@ -45,10 +45,10 @@ _SWITCH_INTERVAL = 0.0005
 """Seconds a busy thread keeps the interpreter. At the default of 5 ms every commit waits that long for
 the event loop to let go."""
 _YOUNG, _YOUTHS = 5_000, 4
-"""Objects made until cycles are looked for among them, and such looks until those that were left are looked
-at once more. Mail under way is thousands of objects without any cycle; at the default of 700 to look at them
-again and again takes 5 percent of the time, at 2000 it takes 3, here a thousandth. More would save nothing,
-and all mail waits for a look: at 20,000 and 10 it took 10 to 60 ms while a queue grew."""
+"""Thresholds of the garbage collector: new objects before a collection, and collections before the next
+generation. Mail under way is thousands of objects without cycles: at the default of 700 collections take 5
+percent of the time, at 2000 3 percent, here a thousandth. More would save nothing, and all mail waits for a
+collection: at 20,000 and 10 one took 10 to 60 ms while a queue grew."""
 CUT_OFF_SECONDS = 9.9
 _POOL_THREADS = 4
 
@@ -58,7 +58,7 @@ Load = Callable[[], Loaded]
 
 
 def run_server(loaded: Loaded, load: Load, conf: Path, role: Role | None = None) -> int:
-    """Run the server until it is told to stop; gives the exit code."""
+    """Run the server until a signal stops it; returns the exit code."""
     tune_interpreter()
     keep_what_is_here()
     os.umask(0o077)
@@ -83,8 +83,7 @@ def tune_interpreter() -> None:
 
 
 def keep_what_is_here() -> None:
-    """Look no more for cycles among what the programs consist of: it is half of what a look goes through,
-    all mail waits for that, and none of it ever goes."""
+    """Freeze the program's own objects: they are half of what a collection visits, and are never freed."""
     gc.collect()
     gc.freeze()
 
@@ -100,7 +99,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def in_thread(work: Callable[[], Result], name: str) -> Result:
-    """What `work` returns or raises, from a thread that the end of the process does not wait for."""
+    """Return or raise what `work` does, from a thread that the end of the process does not wait for."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
 
@@ -192,7 +191,7 @@ class Process:
         self._listen_to_failures(server)
         code = await self._start(server, settings)
         if code == 0:
-            code = await self._until_told(server)
+            code = await self._until_stopped(server)
         cutter.arm(code)
         await server.stop()
         return code
@@ -217,8 +216,8 @@ class Process:
             return 1
         return 0
 
-    async def _until_told(self, server: Server) -> int:
-        """0 when somebody asked for the stop, 1 when a part has failed."""
+    async def _until_stopped(self, server: Server) -> int:
+        """0 after a requested stop, 1 when a part has failed."""
         waits = [asyncio.ensure_future(self._stop.wait()), asyncio.ensure_future(server.guard.failed.wait())]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:

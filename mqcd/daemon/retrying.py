@@ -41,7 +41,7 @@ class LogEvent(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:
-    """What is asked for."""
+    """The request."""
 
     selection: Selection
     dry_run: bool = False
@@ -119,7 +119,7 @@ def _retry(fields: Mapping[str, Any]) -> Retry:
 
 
 def ask_retry(control: Path, retry: Retry) -> Mapping[str, object]:
-    """What the running server made of it. Raises NoAnswer, DecodeError."""
+    """The running server's answer. Raises NoAnswer, DecodeError."""
     try:
         status, text = Control(control).post("/v1/retry", retry.fields(), _ASK_S)
     except NoAccess:

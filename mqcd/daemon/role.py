@@ -23,7 +23,7 @@ class Role:
     alive: int
     """Descriptor at whose end the supervisor is gone."""
     ready: Callable[[], None]
-    """To be called when mail is taken."""
+    """Called once mail is accepted."""
 
     def balance(self, refusing: Callable[[], str | None]) -> Balance:
         """Its part of the balance of connections."""

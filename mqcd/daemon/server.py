@@ -173,7 +173,7 @@ class Server:
         )
 
     def _trusts(self, envelope: Envelope) -> bool:
-        """Whether the listener that took a message trusts its client; one that is gone trusts nobody."""
+        """Whether the listener that took a message trusts its client; a removed listener trusts no client."""
         return any(
             door.settings.name == envelope.listener and door.trusts(envelope.client) for door in self.doors
         )
@@ -181,7 +181,7 @@ class Server:
     # ------------------------------------------------------------ start
 
     async def bind(self) -> None:
-        """Take every port, which may need root; nobody can connect yet. Raises ConfigError."""
+        """Bind every port, which may need root; no client can connect yet. Raises ConfigError."""
         self.guard.spawn(_LOG, self._log.run())
         self.guard.spawn(_LAG, self._lag.run())
         if self._role is not None:
@@ -285,7 +285,7 @@ class Server:
         return reasons
 
     def reload(self, settings: Settings) -> Changes:
-        """Take over what can be taken over now; names that and what has to wait for a restart."""
+        """Apply what can change now; returns what was applied and what needs a restart."""
         changes = compare(self.settings, settings)
         self.settings = changes.settings
         self._log.reload(self.settings.ops.log)
@@ -300,7 +300,7 @@ class Server:
         return changes
 
     def _advised(self, advice: Advice) -> None:
-        """Go by this advice, and by the settings as they are now."""
+        """Apply this advice and the current settings."""
         schedule = schedule_of(self.settings, advice.shapings)
         self.deliverer.reload(self.settings.deliver, schedule)
         self.store.reload(schedule, retention_of(self.settings))

@@ -32,7 +32,7 @@ def count(settings: Settings) -> int:
 
 
 def numbers(settings: Settings) -> Sequence[int]:
-    """The shards to run: those that take mail, then those that exist besides. Raises OSError."""
+    """The shards to run: shards that take mail, then other existing ones. Raises OSError."""
     wanted = count(settings)
     there = existing(settings.queue.rootpath, settings.queue.spool.rootpath)
     return [*range(wanted), *(each.shard for each in there if each.shard >= wanted)]
@@ -44,7 +44,7 @@ def control_path(path: Path, shard: int) -> Path:
 
 
 def settings_of(settings: Settings, shard: int, of: int) -> Settings:
-    """What the server process of one shard of several goes by."""
+    """The settings of the server process of one shard of several."""
     queue, deliver, submit = settings.queue, settings.deliver, settings.submit
     roots = roots_of(shard, queue.rootpath, queue.spool.rootpath)
     return replace(
@@ -85,7 +85,7 @@ def _listener(listener: ListenerSettings, of: int) -> ListenerSettings:
 
 
 def _rate(rate: Rate, of: int) -> Rate:
-    """Each process sends at a part of the rate, so that all together never exceed it."""
+    """Each process sends at a share of the rate, so that together they never exceed it."""
     return replace(rate, per=rate.per * of)
 
 

@@ -21,7 +21,7 @@ class End(Enum):
     DELIVERED = "delivered at the first attempt"
     RETRIED = "deferred, then delivered at the second attempt"
     WAITING = "deferred again and again: it waits in the queue"
-    REPORTED = "refused for good, and its sender told"
+    REPORTED = "refused for good, and reported to its sender"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -177,7 +177,7 @@ _FATES = {
     Action.DELAYED: "Your message could not be delivered yet to {whom}. You need not do anything: "
     "it will be tried again until {until}.",
     Action.FAILED: "Your message could not be delivered to {whom}, and it will not be tried again.",
-    Action.RELAYED: "Your message was handed to the next server for {whom}. That server does not tell what "
+    Action.RELAYED: "Your message was handed to the next server for {whom}. That server does not report what "
     "becomes of it: this is the last report unless it fails.",
     Action.DELIVERED: "Your message was delivered to {whom}.",
 }

@@ -1,8 +1,8 @@
 """The settings of one server: frozen values, each declared in one place.
 
-A field says all there is to know of a setting: its default, what it means, its kind with its bounds, and
-where it stands in the file. Loading, showing, the shipped file and the documents are derived from that
-(`config.schema`). A new setting is one field here, and a line of docs/configuration.md.
+A field declares everything about a setting: default, meaning, kind with its bounds, and place in the file.
+Loading, showing, the shipped file and the documents are derived from that (`config.schema`). A new setting is
+one field here, and a line of docs/configuration.md.
 
 Units throughout: durations in integer milliseconds, sizes in integer octets, shares in integer percent,
 paths absolute; 0 means "no limit" where the field says so. `%TOKEN%` stands only in defaults that depend
@@ -100,7 +100,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class ApplicationSettings:
-    """What the whole server goes by."""
+    """Settings of the whole server."""
 
     announcehost: str = setting("%SYSNAME%", "host name that the server announces itself by", HOST_NAME)
     user: str | None = setting(

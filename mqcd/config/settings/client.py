@@ -14,7 +14,7 @@ from mqcd.config.values import Mechanism, Network, Secret
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class AuthSettings:
-    """Who we are to a next hop (SMTP AUTH)."""
+    """The login at a next hop (SMTP AUTH)."""
 
     enabled: bool = setting(False, "log in to this next hop", YES_NO, at="@enabled")
     override: Mechanism | None = setting(

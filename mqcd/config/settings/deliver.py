@@ -89,7 +89,7 @@ class ZoneMatchSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class ZoneSettings:
-    """A way out: where its mail is sent from, and how fast."""
+    """An egress zone: where its mail is sent from, and how fast."""
 
     name: str = setting(
         "", "name of the zone in logs, metrics and events; must be given", NAME, at="@name", required=True

@@ -1,4 +1,4 @@
-"""The settings of what operators look at: metrics, health, log, events."""
+"""The settings of operation: metrics, health, log, events."""
 
 # `setting`, `block` and `many` are field specifiers: they are meant to be called in the class body.
 # ruff: noqa: RUF009
@@ -33,7 +33,7 @@ class EventsSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class MetricsSettings:
-    """How much /metrics tells apart."""
+    """How detailed /metrics is."""
 
     sites: int = setting(
         50,
@@ -45,7 +45,7 @@ class MetricsSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class AdviceSettings:
-    """What the analytics advise, and the server goes by."""
+    """Advice of the analytics that the server applies."""
 
     rootpath: pathlib.Path = setting(
         pathlib.Path("%DIRVAR%/advice"), "directory of the advice files", FilePath()
@@ -66,7 +66,7 @@ class ControlSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class OpsSettings:
-    """What operators look at: metrics, health, log, events."""
+    """Operation: metrics, health, log, events."""
 
     interface: str = setting("127.0.0.1", "IP address of the HTTP listener", Address(), at="@interface")
     port: int = setting(9125, "TCP port of the HTTP listener; 0 = any free one", PORT, at="@port")

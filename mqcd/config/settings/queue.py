@@ -12,7 +12,7 @@ from mqcd.config.units import DAY, GIB, HOUR, KIB, MIB, MINUTE, SECOND, YEAR
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class SpoolSettings:
-    """Where and how the contents of messages rest."""
+    """Where and how message contents are stored."""
 
     rootpath: pathlib.Path = setting(
         pathlib.Path("%DIRVAR%/spool"), "directory of the spool's silos", FilePath()
@@ -55,7 +55,7 @@ class JournalSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class QueueSettings:
-    """The queue on disk: where it lies, how long it tries, what it may take of the machine."""
+    """The queue on disk: its directories, retry schedule and limits."""
 
     rootpath: pathlib.Path = setting(
         pathlib.Path("%DIRVAR%/queue"), "directory of journal, manifest and clusters", FilePath()

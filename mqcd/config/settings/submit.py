@@ -13,7 +13,7 @@ from mqcd.config.values import BareNewline, HostPattern, Suppressing
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class ServerSettings:
-    """How one listener speaks SMTP, and what it lets in."""
+    """How one listener speaks SMTP, and what it accepts."""
 
     relay_clients: tuple[HostPattern, ...] = setting(
         (),
@@ -61,7 +61,7 @@ class ServerSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class ListenerSettings:
-    """One door: where it listens, and how the server behind it behaves."""
+    """One listener: its address, and how its server behaves."""
 
     name: str = setting("SMTP", "name of the listener in logs, metrics and events", NAME, at="@name")
     interface: str = setting(

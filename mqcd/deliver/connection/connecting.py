@@ -49,7 +49,8 @@ _log = logging.getLogger("mqcd.deliver")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoHost:
-    """No host of the destination takes mail; describes the most telling failure, of equals the last one."""
+    """No host of the destination takes mail; describes the most informative failure, of equals the last
+    one."""
 
     reply: Reply
     phase: Phase
@@ -118,7 +119,7 @@ class Connector:
         for host in order(destination, turn):
             addresses = await self._look_up(destination, host)
             if isinstance(addresses, NoHost):
-                # The most telling: a tried address, then a temporary failure, then a permanent one.
+                # Most informative: a tried address, then a temporary failure, then a permanent one.
                 if worst is missing or (worst.phase is Phase.ROUTE and addresses.reply.code < 500):
                     worst = addresses
                 if addresses.loops:
@@ -246,7 +247,7 @@ class Connector:
 
 
 def _telling(found: NoHost) -> int:
-    """How telling a failure is: a server that refused says more than one that was not reached."""
+    """How informative a failure is: a refusal says more than a server that was not reached."""
     return {Phase.ROUTE: 0, Phase.CONNECT: 1}.get(found.phase, 2)
 
 

@@ -56,11 +56,11 @@ async def test_json_has_every_field(store: ClusterStore, tmp_path: Path, capfd: 
     assert (found["ok"], found["records"], found["contents"], found["running"]) == (True, 2, 1, True)
 
 
-async def test_people_read_that_it_is_whole(store: ClusterStore, tmp_path: Path, capfd: Capture) -> None:
+async def test_a_sound_queue_has_no_problems(store: ClusterStore, tmp_path: Path, capfd: Capture) -> None:
     await store.close()
     assert main(words(tmp_path)) == 0
     said = capfd.readouterr().out
-    assert said == "2 records, 1 contents, 0 quarantined, 0 orphans, 0 without content\nthe queue is whole\n"
+    assert said == "2 records, 1 contents, 0 quarantined, 0 orphans, 0 without content\nno problems found\n"
 
 
 async def test_damage_is_exit_code_1_with_its_place(
