@@ -1,6 +1,6 @@
 """The demonstration: server and receiver on loopback ports, and what happens to real messages.
 
-A composition root: imports whatever it shows.
+A composition root: it may import every part that it shows.
 """
 
 from mqcd.demo.play import run

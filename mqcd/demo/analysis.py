@@ -22,7 +22,7 @@ RECIPIENTS = 10
 
 
 def check() -> None:
-    """See that Spark can run. Raises PipelineUnavailable, whose text names what to install."""
+    """Check that Spark can run. Raises PipelineUnavailable, whose text names what to install."""
     from mqcd.pipeline.spark.session import check_packages, find_java
 
     check_packages()
@@ -67,4 +67,4 @@ def show(screen: Screen, directory: Path, clock: Clock) -> list[Finding]:
 
 
 def _silent(_what: str, _done: int, _total: int) -> None:
-    """The play has said that it takes some time."""
+    """Shows no progress: the play has announced that this takes time."""

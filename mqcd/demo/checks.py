@@ -1,4 +1,4 @@
-"""Whether everything happened as it should: the demonstration does not take its own word for it. Pure."""
+"""Checks of the demonstration's results, from independent sources. Pure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def reports(arrived: Sequence[Received]) -> Finding:
 
 
 def waiting(listed: Sequence[Mapping[str, object]], when: str) -> Finding:
-    """The one deferred recipient, and nobody else, is in the queue."""
+    """Only the one deferred recipient is in the queue."""
     addresses = [str(each["recipient"]) for each in listed]
     if len(addresses) == 1 and addresses[0].endswith(f"@{BUSY}"):
         return Finding(good=True, text=f"one recipient waits in the queue {when}")

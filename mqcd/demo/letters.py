@@ -16,7 +16,7 @@ LARGE_OCTETS = 2_000_000
 
 
 class End(Enum):
-    """What should become of a recipient while we watch."""
+    """The expected end of a recipient."""
 
     DELIVERED = "delivered at the first attempt"
     RETRIED = "deferred, then delivered at the second attempt"

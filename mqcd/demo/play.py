@@ -83,7 +83,7 @@ def run(keep: Path | None = None, *, pipeline: bool = False) -> int:
 
 
 def _tidy(directory: Path, keep: Path | None, *, spare: Path | None) -> None:
-    """Leave nothing behind that nobody asked for."""
+    """Remove the files that no option keeps."""
     if keep is not None:
         return
     if spare is None:
@@ -164,7 +164,7 @@ async def _show(screen: Screen, stage: Stage, clock: Clock) -> list[Finding]:
 
 
 async def _command(screen: Screen | None, stage: Stage, *words: str) -> str:
-    """What a command says, run as a user runs it, in colour if the screen has it."""
+    """The output of a command run as by a user, in colour if the screen supports it."""
     variables = environment()
     if screen is not None:
         variables["COLUMNS"] = str(screen.console.width)

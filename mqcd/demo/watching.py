@@ -1,4 +1,4 @@
-"""What becomes of each recipient, heard from the server as its metrics and its log hear it."""
+"""Follows each recipient as an observer of the server, like its metrics and log."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Watch(NullObserver):
 
     @property
     def complete(self) -> bool:
-        """Whether everybody has come to their end, the report included."""
+        """Whether every recipient has come to its end, the report included."""
         reports = sum(story.kind == "report" for story in self.stories)
         return reports == 1 and all(story.ended for story in self.stories)
 
@@ -94,7 +94,7 @@ class Watch(NullObserver):
         self._verdict(at, recipient, verdict, Verb.BOUNCED)
 
     def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
-        """Given up; does not come to pass here."""
+        """Expired; does not happen here."""
         self._verdict(at, recipient, verdict, Verb.EXPIRED)
 
     def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
@@ -106,7 +106,7 @@ class Watch(NullObserver):
         self._note(recipient, Verb.DISCARDED)
 
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:
-        """A crash; does not come to pass here."""
+        """A crash; does not happen here."""
         self._note(recipient, Verb.OUTCOME_UNKNOWN)
 
     def _verdict(

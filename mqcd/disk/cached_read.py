@@ -1,4 +1,4 @@
-"""Reads for the event loop: at once from the kernel's memory, else in a thread."""
+"""Reads for the event loop: at once from the page cache, else in a thread."""
 
 from __future__ import annotations
 

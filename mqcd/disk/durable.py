@@ -28,13 +28,13 @@ _ZEROS_AT_ONCE = 4
 """Of these are written between two syncs."""
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _UNTOLD = frozenset((errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS))
-"""What a read that shall not wait says where it would have to, or where there is no such read."""
+"""Errors of a non-blocking read that would wait, or is not supported."""
 
 Buffer = bytes | bytearray | memoryview
 
 
 class Measure(NamedTuple):
-    """A file seen from outside."""
+    """A file's metadata."""
 
     modified: int
     """When its content was last written, ms."""
@@ -171,7 +171,7 @@ class Disk:
                 raise _naming(error, fd) from error
 
     def reserve(self, fd: int, octets: int) -> None:
-        """Give a file its space, so that a later write within it needs none."""
+        """Allocate a file's space, so that a later write within it needs none."""
         try:
             os.posix_fallocate(fd, 0, octets)
         except OSError as error:
@@ -201,11 +201,11 @@ class Disk:
             raise _naming(error, fd) from error
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a file its name, replacing what had it."""
+        """Rename a file, replacing any file of that name."""
         source.rename(target)
 
     def link(self, source: Path, target: Path) -> bool:
-        """Give a file a second name; False, and nothing done, when that name is taken."""
+        """Link a file to a second name; False, and no change, when that name exists."""
         try:
             os.link(source, target)
         except FileExistsError:
@@ -213,7 +213,7 @@ class Disk:
         return True
 
     def unlink(self, path: Path) -> None:
-        """Remove a name; one that is gone already is as good."""
+        """Remove a name; a missing name is not an error."""
         path.unlink(missing_ok=True)
 
     def rmdir(self, path: Path) -> bool:
@@ -227,7 +227,7 @@ class Disk:
         return True
 
     def make_dir(self, path: Path) -> None:
-        """Make one directory, 0700; one that is there already is as good."""
+        """Make one directory, 0700; an existing one is not an error."""
         path.mkdir(mode=0o700, exist_ok=True)
 
     def mkdir(self, path: Path, *, sync: bool = True) -> None:
@@ -308,7 +308,7 @@ class Disk:
             self.close(fd)
 
     def create(self, path: Path) -> int:
-        """A new, empty file; one that had the name goes. Returns the descriptor.
+        """Create a new, empty file, replacing any of that name. Returns the descriptor.
 
         Never the old file made empty: if its sync has failed, what it says of itself cannot be trusted.
         """
@@ -348,11 +348,11 @@ class Disk:
 
 
 TEMP_SUFFIX = ".tmp"
-"""Ends every name under which something is still being written."""
+"""Suffix of files that are still being written."""
 
 
 def describe(error: OSError) -> str:
-    """An error as people read it: the file, and what is the matter with it."""
+    """An error as text: the file and the error."""
     why = error.strerror or str(error)
     return f"{error.filename}: {why}" if error.filename else why
 
@@ -367,7 +367,7 @@ def _naming(error: OSError, fd: int) -> OSError:
 
 
 def _write_rest(fd: int, data: memoryview, offset: int, done: int) -> None:
-    """Go on with a write that the system has cut short."""
+    """Continue after a short write."""
     while done < len(data):
         wrote = os.pwrite(fd, data[done:], offset + done)
         if wrote == 0:

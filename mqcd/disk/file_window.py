@@ -1,4 +1,4 @@
-"""Reading a file through a window: whatever its length, a bounded part of it is in memory.
+"""Reads a file of any length through a window: a bounded part of it is in memory.
 
 To read segments of 64 MB or clusters of any size in memory that does not grow with them, a reader reads
 through here. Raises OSError.
@@ -28,13 +28,13 @@ class Window:
         self.base = 0
         """Octet of the file where `data` begins."""
         self.data = b""
-        """What is in memory. It is replaced, never changed: views of it stay good."""
+        """The part in memory. It is replaced, never changed: views of it stay valid."""
         self.moves = 0
         """How often the file was read."""
 
     @classmethod
     def over(cls, data: bytes) -> Window:
-        """A window that shows everything of `data`, and needs no file."""
+        """A window over all of `data`, without a file."""
         window = cls(Disk(), -1, len(data))
         window.data = data
         return window
@@ -53,12 +53,12 @@ class Window:
         return at
 
     def forget(self) -> None:
-        """Read anew what is wanted next."""
+        """Read the next part."""
         if self._fd >= 0:
             self.base, self.data = 0, b""
 
     def find(self, octets: bytes, start: int, end: int) -> int:
-        """Where `octets` stand first between two offsets of the file; -1 = nowhere."""
+        """The first offset of `octets` between two offsets of the file; -1 = not found."""
         while start + len(octets) <= min(end, self.size):
             at = self.reach(start, len(octets))
             found = self.data.find(octets, at, end - self.base)
@@ -79,7 +79,7 @@ class Window:
             stop = min(len(self.data), end - self.base)
             last = self.data.rfind(b"\n", at, stop) + 1
             if not last and self.base + stop < min(end, self.size):
-                # A line that is longer than all that.
+                # A line longer than the window.
                 octets *= 2
                 continue
             part = self.data[at : last or stop]

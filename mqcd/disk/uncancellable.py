@@ -1,7 +1,7 @@
 """Waits that a cancellation does not cut short: for a thread's work, or a frame on its way to the disk.
 
-A cancelled caller stays until the work is done, for what comes next goes by what it has left: a descriptor
-that is closed under a thread may be another file's a moment later.
+A cancelled caller returns once the work is done: a descriptor closed while a thread uses it could become
+another file's a moment later.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ async def uncancellable(future: asyncio.Future[Any]) -> None:
 
 
 async def in_thread(executor: Executor, function: Callable[[*Args], Result], *args: *Args) -> Result:
-    """What `function` returns, called by a thread; a cancellation passes through when it has returned."""
+    """Call `function` in a thread and return its result; a cancellation takes effect once it has returned."""
     work = executor.submit(function, *args)
     try:
         return await asyncio.wrap_future(work)

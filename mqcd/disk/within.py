@@ -1,4 +1,4 @@
-"""Waits that end although what they wait for hangs: a disk may never answer."""
+"""Waits with a time limit: a disk may never answer."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from mqcd.core.ports import Clock
 
 HUNG_MS = 30_000
-"""From a disk that does not answer for so long no answer is awaited at a stop."""
+"""A stop does not wait longer than this for a disk."""
 
 
 async def within(clock: Clock, ms: int, work: Awaitable[Any]) -> bool:
-    """Wait for `work`, at most so long; whether it is done. What it raises passes through.
+    """Wait for `work` up to the limit; returns whether it is done. Its exceptions pass through.
 
     Work that is not done goes on, for a call on the disk cannot be cancelled.
     """

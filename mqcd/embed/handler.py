@@ -2,8 +2,8 @@
 
     controller = Controller(QueueHandler("/var/spool/mq"))
 
-* `handle_DATA` replies 250 once the message is synced to disk, and 4yz or 5yz otherwise. A client that leaves
-  meanwhile does not interrupt the commit.
+* `handle_DATA` replies 250 once the message is synced to disk, and 4yz or 5yz otherwise. A client that
+  disconnects meanwhile does not interrupt the commit.
 * The queue is opened on the controller's loop by the first MAIL, or by `open(loop)` from another thread,
   which raises what is wrong. `close()` closes it, before `Controller.stop()`; later mail gets 451. A program
   that is killed loses nothing.
@@ -57,7 +57,7 @@ _FAULT = "451 4.3.0 Local error, try again later"
 
 
 class QueueHandler:
-    """Enqueues what an aiosmtpd server takes."""
+    """Enqueues the mail that an aiosmtpd server accepts."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class EmbeddedQueue:
         self._delivery: tuple[Deliverer, ReportTask, asyncio.Task[None]] | None = None
 
     async def open(self) -> None:
-        """Take mail, read what the last run left, then deliver.
+        """Accept mail, recover what the last run left, then deliver.
 
         Raises StoreBusy, StoreDamaged and StoreUnavailable; nothing is open then.
         """

@@ -33,7 +33,7 @@ class EventFile:
     shard: int
     best_effort: bool
     number: int
-    """Of the segment; of a best-effort file what it is called by."""
+    """The segment's number; of a best-effort file its own."""
 
     def of(self, source: Source) -> bool:
         """Whether the source writes such files."""

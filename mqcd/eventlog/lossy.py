@@ -28,22 +28,22 @@ from mqcd.eventlog.pseudonyms import Pseudonyms
 log = logging.getLogger(__name__)
 
 WAIT_MS = 60_000
-"""How long an event waits for others to share its file."""
+"""Longest time that an event waits for others to share its file."""
 FILE_OCTETS = 256 << 10
-"""A file is written when so much waits."""
+"""Octets waiting at which a file is written."""
 BURST, RATE = 256 << 10, 2 << 10
-"""Octets of one verb at once, and a second in the long run."""
+"""Octets of one verb in a burst, and per second in the long run."""
 MAX_TEXT = 320
-"""Characters of what a stranger has said: as long as an address may be."""
+"""Characters kept of a peer's text: as long as an address may be."""
 _WAITING_OCTETS = 4 * FILE_OCTETS
-"""When the disk takes nothing, so much waits in memory."""
+"""Most octets that wait in memory while the disk fails."""
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 Value = str | int
 
 
 class _Allowance:
-    """Octets that a verb may still take: a bucket of tokens."""
+    """A token bucket: octets that a verb may still write."""
 
     __slots__ = ("_at", "_left")
 
@@ -52,7 +52,7 @@ class _Allowance:
         self._at = 0
 
     def any(self, now: int) -> bool:
-        """Whether one more event may come at monotonic time `now`, ms."""
+        """Whether one more event may be kept at monotonic time `now`, ms."""
         self._left = min(BURST, self._left + (now - self._at) * RATE / 1000)
         self._at = now
         return self._left > 0
@@ -63,7 +63,7 @@ class _Allowance:
 
 
 class LossyEvents(NullObserver):
-    """`core.ports.Observer` that keeps what is no transition; runs until `stop`."""
+    """`core.ports.Observer` that writes events other than transitions; runs until `stop`."""
 
     def __init__(self, files: LossyFiles, clock: Clock, key: bytes = b"") -> None:
         """`key` is the one of `Source`."""
@@ -73,7 +73,7 @@ class LossyEvents(NullObserver):
         self._allowances = {verb: _Allowance() for verb in BEST_EFFORT}
         self._left_out: Counter[Verb] = Counter()
         self.missing = {verb.value: 0 for verb in sorted(BEST_EFFORT)}
-        """Events that are in no file, by verb: there were too many, or the disk did not take them."""
+        """Lost events by verb: too many, or the disk failed."""
         self._lines: list[Line] = []
         self._octets = 0
         self._come = asyncio.Event()
@@ -84,7 +84,7 @@ class LossyEvents(NullObserver):
         self._failing = False
 
     def refused(self, at: int, refusal: Refusal) -> None:
-        """A refusal: of whom, of what, and how."""
+        """A refusal: client, address and reply."""
         if self._may_come(Verb.REFUSED):
             reply, names = refusal.reply, self._names
             sender, recipient, text = refusal.sender, refusal.recipient, reply.text
@@ -108,12 +108,12 @@ class LossyEvents(NullObserver):
             self._add(Verb.REFUSED, at, fields)
 
     def connected(self, at: int, attempt: Attempt) -> None:
-        """Where to, and how long it took."""
+        """A connection: its destination and duration."""
         if self._may_come(Verb.CONNECTED):
             self._add(Verb.CONNECTED, at, {**_way(attempt), "connect_ms": attempt.connect_ms})
 
     def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
-        """Where to, and why."""
+        """A failed connection: its destination and reason."""
         if self._may_come(Verb.CONNECT_FAILED):
             self._add(Verb.CONNECT_FAILED, at, {**_way(attempt), "reason": reason})
 
@@ -141,7 +141,7 @@ class LossyEvents(NullObserver):
             self._enough.set()
 
     async def run(self) -> None:
-        """Write what has come, a minute after the first of it or when it is much; until `stop`."""
+        """Write events a minute after the first one or when many wait, until `stop`."""
         await self._in_thread(self._files.prepare)
         while not self._stopping:
             await self._come.wait()
@@ -161,7 +161,7 @@ class LossyEvents(NullObserver):
                 wait.cancel()
 
     def stop(self) -> None:
-        """Write what waits and make `run` return."""
+        """Write waiting events and make `run` return."""
         self._stopping = True
         self._come.set()
         self._enough.set()
@@ -177,7 +177,7 @@ class LossyEvents(NullObserver):
                 self.missing[line.verb] += 1
 
     async def _in_thread(self, work: Callable[..., None], *arguments: Any) -> bool:
-        """Whether it could be done; what could not is logged once."""
+        """Returns whether it succeeded; a failure is logged once."""
         try:
             await asyncio.get_running_loop().run_in_executor(None, work, *arguments)
         except OSError as error:

@@ -1,8 +1,8 @@
 """The files of best-effort events: whole lines, in gzip, never synced.
 
 A crash loses what was not written yet. A power cut may leave a file that is torn; the next start removes it,
-and one that was not finished. Numbers grow, whatever the clock does, so ids never repeat; they have `b`
-before them and never meet those of the journal.
+and one that was not finished. Numbers grow independently of the clock, so ids never repeat; they begin with
+`b` and never collide with the journal's.
 
 Setting read: `minfree`: below it nothing is written.
 """
@@ -21,7 +21,7 @@ from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.eventlog.files import Source, best_effort_path, parse
 
 _CHECKED_FILES = 50
-"""The newest ones alone can be torn: older ones have been written out long since."""
+"""Only the newest ones can be torn: older ones have reached the disk."""
 _GZIP = 31
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 

@@ -1,4 +1,4 @@
-"""Mail addresses replaced by a keyed hash, for an event log that names nobody. Pure.
+"""Mail addresses replaced by a keyed hash, for an event log without addresses. Pure.
 
 HMAC-SHA-256 of the address in UTF-8, its domain in comparable form; the first 16 octets, in lower-case hex.
 The same address and key give the same hash on every machine and over restarts; without the key nobody can try
@@ -22,13 +22,13 @@ _ENDS = r"\s<>()\[\],;:\"'`|"
 _LIKE_AN_ADDRESS = re.compile(
     rf'(?:"(?:[^"\\]|\\.)+"|(?<![^{_ENDS}@])[^{_ENDS}@]+)@(?:\[[^\]\s]+\]|[^{_ENDS}@]*[^{_ENDS}@.])'
 )
-"""Whatever looks like one in a peer's words: peers name addresses that they have made of ours, too."""
+"""Text in a reply that looks like an address: peers also quote addresses that they rewrote."""
 _QUOTED_PAIR = re.compile(r"\\(.)")
 
 
 @dataclass(frozen=True, slots=True)
 class Pseudonyms:
-    """The names that one key gives."""
+    """The pseudonyms of one key."""
 
     key: bytes = field(repr=False)
 
@@ -37,8 +37,8 @@ class Pseudonyms:
         return _hashed(self.key, address) if address else ""
 
     def text(self, text: str, *addresses: str) -> str:
-        """A reply's text without addresses: neither those given, nor their local parts standing alone, nor
-        whatever else looks like one."""
+        """A reply's text without addresses: the given ones, their local parts standing alone, and other text
+        that looks like one are replaced."""
         for address in filter(None, addresses):
             text = self._without(text, address)
         if "@" in text:
@@ -52,7 +52,7 @@ class Pseudonyms:
         hashed = self.address(address)
         if address.lower() in lower:
             text = _whole(address).sub(hashed, text)
-        # A single letter is nearly always a word of the peer's own.
+        # A single letter is nearly always part of the reply's own text.
         if len(bare) > 1 and bare.lower() in lower:
             text = _whole(bare).sub(hashed, text)
         return text

@@ -53,7 +53,7 @@ class Retained:
     removed: int = 0
     octets: int = 0
     failures: tuple[str, ...] = ()
-    """What could not be removed, and why."""
+    """Files that could not be removed, and why."""
 
 
 class _File(NamedTuple):
@@ -65,7 +65,8 @@ class _File(NamedTuple):
 
 
 def retain(disk: Disk, task: Retain) -> Retained:
-    """Remove what is too old or too much; one file that cannot be removed keeps no other. Raises OSError."""
+    """Remove files above the limits on age and size; a file that cannot be removed does not stop the others.
+    Raises OSError."""
     files = sorted(_files(disk, task))
     doomed = dict.fromkeys(each for each in files if each.modified < task.before)
     if task.maxsize:

@@ -1,9 +1,9 @@
 """Balances connections among the server processes of several shards.
 
 The kernel chooses by a hash which process accepts a connection, so one may get many and another none. Each
-process writes how many connections it has to a page of memory that all share. One that has four more
-than another passes a new connection on to it, and so does one whose queue takes no mail. A process that
-does not run has no number, and gets none; what had been passed to it waits for its next start.
+process writes how many connections it has to a page of memory that all share. A process with four more than
+another passes a new connection on to it; so does one whose queue accepts no mail. A process that does not run
+has no number, and gets none; what had been passed to it waits for its next start.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class Mailboxes:
-    """What the server processes of all shards share: made before they are forked."""
+    """Memory shared by the server processes of all shards, made before they are forked."""
 
     page: mmap.mmap
     """A 32-bit number for each process: its connections."""
@@ -49,7 +49,7 @@ class Mailboxes:
         return boxes
 
     def set_out(self, process: int) -> None:
-        """It takes no connection until it says otherwise."""
+        """The process takes no connection until it reports a number again."""
         self.page[4 * process : 4 * process + 4] = OUT.to_bytes(4, "little")
 
     def close(self) -> None:
@@ -85,11 +85,11 @@ class Balance:
             self._take = None
 
     def count(self, connections: int) -> None:
-        """So many connections are open now."""
+        """Report the number of open connections."""
         self._numbers[self._process] = OUT if self._refusing() else connections
 
     def passes(self, listener: int, connection: socket.socket, connections: int) -> bool:
-        """Pass a new connection on if another process has fewer; whether it has gone."""
+        """Pass a new connection on if another process has fewer; returns whether it was passed."""
         self.count(connections)
         numbers = self._numbers
         to = min(self._others, key=numbers.__getitem__, default=None)

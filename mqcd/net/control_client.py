@@ -19,7 +19,7 @@ class NoAnswer(MqcdError):
 
 
 class NoAccess(NoAnswer):
-    """Its control socket is not for this user."""
+    """This user may not connect to the control socket."""
 
 
 class Control:

@@ -70,7 +70,7 @@ class ControlSocket:
         return bound
 
     def close(self) -> None:
-        """Remove it, and let another server have the place. Twice is harmless."""
+        """Remove the socket and release its lock. Twice is harmless."""
         if self._directory >= 0:
             if self._identity is not None and self._found() == self._identity:
                 with suppress(OSError):
@@ -120,7 +120,7 @@ class ControlSocket:
         return found.st_dev, found.st_ino
 
     def _share(self, gid: int) -> None:
-        """Let the group in."""
+        """Let the group connect."""
         if gid < 0:
             return
         fd = os.open(self._path.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._directory)

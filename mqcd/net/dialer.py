@@ -1,8 +1,8 @@
 """Outgoing TCP connections as an `asyncio.Protocol`: no streams, no task and no timer per connection.
 
-Guarantees: whatever goes wrong with a connection surfaces as ConnectFailed; what
-the peer sent before it closed is read first. Received octets that are not read are bounded by
-`MAX_UNREAD`: beyond it the peer is no longer read from. Time limits are the caller's, by `close`.
+Guarantees: every failure of a connection surfaces as ConnectFailed; what the peer sent before it closed is
+read first. Received octets that are not read are bounded by `MAX_UNREAD`: beyond it the peer is no longer
+read from. Time limits are the caller's, by `close`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from mqcd.net.tls import client_context
 MAX_UNREAD = 64 * 1024
 """Octets received and not yet read at which the peer is paused."""
 SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
-"""Errors that are this machine's own, whatever it wanted to connect to."""
+"""Errors of this machine, for any destination."""
 
 
 def reason_of(error: BaseException) -> str:
-    """What went wrong, in words and without addresses, so that equal failures read alike."""
+    """The failure as text without addresses, so that equal failures read alike."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
@@ -71,7 +71,7 @@ class StreamConnection(asyncio.Protocol):
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing has come that was not read, and the peer has not closed."""
+        """Whether no unread octets have arrived and the peer has not closed."""
         return not self._unread and not self._eof
 
     def write(self, data: bytes) -> None:
@@ -140,7 +140,7 @@ class StreamConnection(asyncio.Protocol):
                 transport.close()
         self._end(ConnectFailed("connection closed on this side"))
 
-    # What the loop calls.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The loop has connected."""
@@ -236,7 +236,7 @@ def is_own_address(address: str) -> bool:
 
 
 def _is_shortage(error: OSError, address: str) -> bool:
-    """Whether it would have been the same with any other address."""
+    """Whether the error would occur with any other address."""
     # All ports in use; for IPv6 it may mean that the machine has none, and IPv4 does.
     no_port = error.errno == errno.EADDRNOTAVAIL and ":" not in address
     return no_port or error.errno in SHORTAGES

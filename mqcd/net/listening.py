@@ -32,7 +32,7 @@ _ITS_OWN = frozenset(
         *(errno.ENETDOWN, errno.ENETUNREACH, errno.ENOPROTOOPT, errno.EOPNOTSUPP),
     )
 )
-"""Failures of one connection that say nothing of the next (accept(2))."""
+"""Failures of a single connection, after which `accept` may go on (accept(2))."""
 
 Take = Callable[[socket.socket, object], None]
 """Gets the socket of a new connection, not blocking, and its peer's name; the socket is its own then."""
@@ -79,13 +79,13 @@ class Acceptor:
         self.port: int = sockets[0].getsockname()[1]
 
     def listen(self, backlog: int) -> None:
-        """Let connections in. Raises OSError: of two that are bound to a port only one may listen."""
+        """Listen. Raises OSError: of two sockets bound to a port only one may listen."""
         for each in self._sockets:
             each.listen(backlog)
             self._loop.add_reader(each, self._accept, each)
 
     def close(self) -> None:
-        """Listen no more. Twice is harmless."""
+        """Stop listening. Twice is harmless."""
         for rest in self._rests:
             rest.cancel()
         for each in self._sockets:

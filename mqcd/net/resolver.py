@@ -110,7 +110,7 @@ class DnsResolver:
         if task is None:
             task = self._asking[key] = asyncio.get_running_loop().create_task(self._ask(key))
             task.add_done_callback(lambda _: self._asking.pop(key, None))
-        # A caller that gives up waiting must not take the answer away from the others.
+        # A cancelled caller must not cancel the query of the others.
         return await asyncio.shield(task)
 
     async def _ask(self, key: _Key) -> _Answer:
@@ -123,7 +123,7 @@ class DnsResolver:
         return answer
 
     async def _query(self, name: str, kind: str) -> tuple[_Answer, int]:
-        """The answer and how long it may be kept, ms."""
+        """The answer and its lifetime, ms."""
         try:
             absolute = dns.name.from_text(name)
         except (dns.exception.DNSException, UnicodeError):
@@ -150,7 +150,7 @@ class DnsResolver:
 
 
 def _shortage(error: Exception) -> OSError | None:
-    """What this machine lacked to ask, of one question's failures."""
+    """The resource that this machine lacked, from one query's failures."""
     failures = error.kwargs.get("errors", ()) if isinstance(error, dns.exception.DNSException) else ()
     for each in (error, *(failure[3] for failure in failures)):
         if isinstance(each, OSError) and each.errno in SHORTAGES:
@@ -168,7 +168,7 @@ def _without_dns(host: str) -> tuple[str, ...]:
 
 
 def _negative_ttl_ms(error: dns.resolver.NXDOMAIN, name: dns.name.Name) -> int:
-    """How long the zone wants its "no such name" to be kept."""
+    """The zone's lifetime for negative answers."""
     response = error.kwargs.get("responses", {}).get(name)
     if not isinstance(response, dns.message.QueryMessage):
         return FAILURE_MS

@@ -32,7 +32,7 @@ _TOO_OLD = "4.4.7"
 
 
 class Action(Enum):
-    """What has become of the recipients (RFC 3464, 2.3.3)."""
+    """The recipients' fate (RFC 3464, 2.3.3)."""
 
     FAILED = "failed"
     DELAYED = "delayed"
@@ -45,7 +45,7 @@ class Action(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notice:
-    """All that a report says."""
+    """The content of a report."""
 
     spid: int
     """The report's own SPID."""
@@ -101,7 +101,7 @@ def compose(notice: Notice) -> Report:
 
 
 def wants_failures(recipient: Recipient) -> bool:
-    """Whether the sender wants to hear that delivery failed (NOTIFY, RFC 3461, 4.1); so by default."""
+    """Whether the sender wants failures reported (NOTIFY, RFC 3461, 4.1); the default is yes."""
     return "FAILURE" in notify_of(recipient.dsn)
 
 
@@ -139,7 +139,7 @@ def _unstructured(text: str) -> str:
 
 
 def _boundary(spid: int, parts: Sequence[bytes]) -> str:
-    """A boundary that no part contains, whatever the returned message tries."""
+    """A boundary that no part contains, even if the returned message is crafted."""
     number = 0
     while True:
         boundary = f"=_{PRODUCT}_{format_spid(spid)}_{number}"
@@ -306,7 +306,7 @@ def _original_part(notice: Notice, original: Excerpt) -> bytes:
 
 
 def _returned(original: Excerpt, whose: str) -> str:
-    """What it is that a report returns, for people."""
+    """Describes the returned part of the message, as text."""
     if original.headers_only:
         return f"The header of {whose} message"
     return f"The beginning of {whose} message" if original.cut else f"{whose} message".capitalize()

@@ -1,4 +1,5 @@
-"""Reports as messages for the queue: who gets them, and what they return of the message they are about.
+"""Makes reports as messages for the queue: their recipients, and the part of the failed message that they
+return.
 
 Settings read: the whole of `ReportSettings`, but for queuecache.
 """
@@ -46,7 +47,7 @@ class ReportMaker:
         self._store = store
         self._clock = clock
         self.settings = settings
-        """May be exchanged at any time."""
+        """May be replaced at any time."""
 
     def readers(self, recipient: Recipient) -> list[str]:
         """Who gets a report on it, the sender or its substitute first; each once."""
@@ -63,8 +64,8 @@ class ReportMaker:
         return _ret(envelope) == "FULL" and self._returns_body(envelope)
 
     def _returns_body(self, envelope: Envelope) -> bool:
-        """Whether more than the headers goes back. Anybody can name another's address as the sender, and have
-        us send him what they like: he gets no more, unless the client is one of ours or the reports are."""
+        """Whether more than the headers goes back. A client can forge the sender and so send it any content.
+        The sender gets headers only, unless the client or the report address is trusted."""
         return self.settings.ndr_recip_redirect is not None or self._trusts(envelope)
 
     async def failed(self, bounces: Sequence[Recipient]) -> Submission:
@@ -132,7 +133,7 @@ class ReportMaker:
         return Submission(envelope=envelope, recipients=readers, content=report.content)
 
     async def _original(self, about: Sequence[Recipient], action: Action) -> Excerpt | None:
-        """What the report returns of the message; a report without it is better than no report."""
+        """The returned part of the message; a report without it is better than none."""
         recipient = about[0]
         limit = self.settings.attachmsg
         if not limit:

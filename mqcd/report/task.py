@@ -5,9 +5,9 @@ reported twice or never. While the store cannot record that, the bounces stay cl
 tried again; nothing is lost, for a store that is opened again offers them again. A message whose report fails
 for any other reason is logged and tried again a minute later, beside all others.
 
-All recipients of one message that wait go into one report, which leaves at once. Later failures stay
-claimed here until a minute has passed since, and go into the next: one message cannot make us send more than
-a report a minute, however its recipients fail. A stop gives them back, and the next start reports at once.
+All recipients of one message that wait go into one report, which leaves at once. Later failures stay claimed
+here for a minute, and go into the next: one message cannot make us send more than a report a minute, however
+its recipients fail. A stop gives them back, and the next start reports at once.
 
 Settings read: generate_ndr, queuecache, and what `making` reads.
 """
@@ -31,10 +31,10 @@ from mqcd.report.making import ReportMaker
 log = logging.getLogger(__name__)
 
 GATHER_MS = 250
-"""How long bounces are let gather: the recipients of one message fail within moments of one another,
-at different servers, and belong into one report."""
+"""How long bounces are gathered: recipients of one message fail at nearly the same time, at different
+servers, and belong in one report."""
 LATER_MS = 60_000
-"""How long further bounces of a message are let gather after a report on it."""
+"""How long further bounces of a message are gathered after a report on it."""
 HELD = 5_000
 """Bounces that are held in memory to be gathered (some 2 KB each); beyond, reports come earlier."""
 GATHERING = 100_000
@@ -42,7 +42,7 @@ GATHERING = 100_000
 FULL_AT_ONCE = 4
 """Reports in memory at once that may return much of their message (RET=FULL)."""
 RETRY_MS = 5_000
-"""How long to wait when the store could not do something."""
+"""Pause after a failure of the store."""
 
 
 class ReportTask:
@@ -69,7 +69,7 @@ class ReportTask:
         gathered, monotonic ms; in that order."""
 
     def reload(self, settings: ReportSettings) -> None:
-        """Go by new settings from the next report on."""
+        """Apply new settings from the next report on."""
         self.maker.settings = settings
 
     async def run(self) -> None:
@@ -160,7 +160,7 @@ class ReportTask:
             return await self._report(bounces)
 
     async def _report(self, bounces: list[Recipient]) -> list[Recipient]:
-        """Report on bounces of one message; gives those that are to be tried again."""
+        """Report on bounces of one message; returns the ones to try again."""
         settlements: list[Settlement] = []
         listed: list[Recipient] = []
         for bounce in bounces:
@@ -214,7 +214,7 @@ class ReportTask:
         )
 
     async def _give_back(self) -> None:
-        """Let go of the bounces that are still held; at the next opening they are free in any case."""
+        """Release the bounces that are still held; the next open releases them in any case."""
         held = [bounce for bounces in self._held.values() for bounce in bounces]
         self._held = {}
         if not held:
@@ -226,7 +226,7 @@ class ReportTask:
 
 
 async def _first_of(waits: list[asyncio.Future[Any]]) -> None:
-    """Return with the first that is done; the others are cancelled."""
+    """Return once the first is done; the others are cancelled."""
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -1,4 +1,4 @@
-"""Where messages go that the command `sink` takes: a directory, standard output, both or neither.
+"""Outputs of the command `sink`: a directory, standard output, both or neither.
 
 What is printed and indexed: JSON objects, one a line, or sentences for people.
 

@@ -1,4 +1,4 @@
-"""What a dialogue may announce, and what it has its caller do: replies, waits, messages, refusals. Pure.
+"""A dialogue's capabilities, and its outputs for the caller: replies, waits, messages, refusals. Pure.
 
 `Voice` gathers the outputs of one connection, slowed and spoiled as rules have it.
 """
@@ -10,7 +10,7 @@ from functools import lru_cache
 from mqcd.sink.rules import Answer, Drip, Drop, Endless, Fault, Garbage, Stage, Stall
 
 OPTIONAL_EXTENSIONS = ("CHUNKING", "DSN")
-"""What is obeyed only where it is offered, for clients act otherwise then."""
+"""Commands that work only where they are offered."""
 DEFAULT_EXTENSIONS = ("PIPELINING", "8BITMIME", "SMTPUTF8", "SIZE", "ENHANCEDSTATUSCODES")
 GARBAGE = b"\x00\xff<html>\x1b[2J 250 is no reply\r\nnor is this\r\n"
 """Neither digits nor UTF-8 at its start, a control sequence, and digits where none belong."""
@@ -29,7 +29,7 @@ class Received:
     content: bytes
     """The message, dot-stuffing undone, otherwise octet for octet as received."""
     helo: str
-    """What the client called itself at EHLO or HELO."""
+    """The client's name from EHLO or HELO."""
     peer: str
     """The client's address and port, `192.0.2.1:4711` or `[2001:db8::1]:4711`."""
     at_ms: int
@@ -64,7 +64,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the receiver announces and allows."""
+    """The receiver's capabilities and limits."""
 
     announce: str = "sink.localdomain"
     """The host name in the greeting and in the reply to EHLO."""
@@ -75,7 +75,7 @@ class Limits:
     extensions: tuple[str, ...] = DEFAULT_EXTENSIONS
     """The keywords of the EHLO reply; SIZE is given its number."""
     lmtp: bool = False
-    """Speak LMTP (RFC 2033) in the stead of SMTP."""
+    """Speak LMTP (RFC 2033) instead of SMTP."""
 
 
 @lru_cache(maxsize=16)
@@ -138,7 +138,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Say nothing more; with `reading` the client's octets are still read, and thrown away."""
+    """Send nothing more; with `reading` the client's octets are still read and discarded."""
 
     reading: bool
 
@@ -165,7 +165,7 @@ class Voice:
         self.wait = wait_ms
         """Before each reply, ms, unless it says otherwise."""
         self.ended = False
-        """Nothing more is said."""
+        """Nothing more is sent."""
         self._outputs: list[Output] = []
         self._replies: list[bytes] = []
 
@@ -195,13 +195,13 @@ class Voice:
         return True
 
     def pause(self, wait_ms: int) -> None:
-        """Let time pass before what follows."""
+        """Wait before the next output."""
         if wait_ms:
             self._flush()
             self._outputs.append(Pause(wait_ms))
 
     def do(self, output: Output) -> None:
-        """Something else than a reply, in its turn."""
+        """Add an output other than a reply, in order."""
         self._flush()
         self._outputs.append(output)
 
@@ -210,7 +210,7 @@ class Voice:
         self._outputs.append(output)
 
     def end(self, *last: Output) -> None:
-        """Say nothing more after this."""
+        """Send nothing more after this."""
         self._flush()
         self._outputs += last
         self.ended = True

@@ -1,4 +1,4 @@
-"""What a client sends: lines, the arguments of MAIL, RCPT and BDAT, the octets of a message. Pure.
+"""Parses client input: lines, arguments of MAIL, RCPT and BDAT, message octets. Pure.
 
 * Lines and content do not depend on how the octets were cut into chunks.
 * A command whose argument cannot be taken raises BadCommand, whose reply goes to the client as it is.

@@ -1,4 +1,4 @@
-"""What the sink does to whom: rules of the form `PATTERN=ACTION`, parsed and matched.
+"""The sink's rules: `PATTERN=ACTION`, parsed and matched.
 
 A rule's PATTERN is a shell pattern (`*`, `?`, `[abc]`) over the recipient's address, compared
 without regard to case. The first rule that matches a recipient wins; a recipient that no rule
@@ -83,7 +83,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtStage:
-    """What is done at one stage only."""
+    """An action at one stage."""
 
     stage: Stage
 
@@ -132,7 +132,7 @@ class Drip(AtStage):
 
 
 Fault = Stall | Drop | Garbage | Endless | Answer | Drip
-"""All that is done at one stage only."""
+"""All actions at one stage."""
 Action = Accept | Refuse | Fault
 _AT_STAGE: Mapping[str, type[Stall | Drop | Garbage | Endless]] = {
     "stall": Stall,

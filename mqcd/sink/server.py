@@ -58,7 +58,7 @@ class SinkSettings:
 
 @dataclass(slots=True)
 class Counters:
-    """What has happened since the start."""
+    """Counters since the start."""
 
     connections: int = 0
     messages: int = 0
@@ -223,14 +223,14 @@ class _Connection(asyncio.Protocol):
         self._blocked = False
         # Nothing more is to be read: closed, or silent in mid-content.
         self._finished = False
-        # What is sent again and again.
+        # Octets sent repeatedly.
         self._flood = b""
         self._upgrade: asyncio.Task[None] | None = None
-        # What comes under TLS before the upgrade's task knows that TLS stands.
+        # Input under TLS before the upgrade's task has finished.
         self._early: bytearray | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # A TCP server's transports are of this kind; uvloop's only behave as if.
+        # A TCP server's transports are of this kind; uvloop's only behave so.
         self._transport = cast(asyncio.Transport, transport)
         self._sink.opened(self)
         settings = self._sink.settings
@@ -331,7 +331,7 @@ class _Connection(asyncio.Protocol):
                 self._finished = True
                 self._transport.pause_reading()
             case StartTls():
-                # Whatever comes from here on is for the handshake to read.
+                # The handshake reads all further input.
                 self._transport.pause_reading()
                 self._upgrade = asyncio.get_running_loop().create_task(self._start_tls())
 

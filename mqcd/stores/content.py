@@ -1,10 +1,10 @@
-"""Content that lies in memory, as an open handle."""
+"""An open handle on content in memory."""
 
 from __future__ import annotations
 
 
 class MemoryContent:
-    """A message's octets; the handle keeps them even when the queue has let go of the message."""
+    """A message's octets; the handle keeps them after the queue has released the message."""
 
     def __init__(self, octets: bytes) -> None:
         self._octets = octets

@@ -101,18 +101,18 @@ class MemoryStore:
             self._observer.outcome_unknown(now, record)
         self._claimed.clear()
         self._begun.clear()
-        # Stood in line anew, all of them: whom the last run passed over is forgotten with it.
+        # All are queued again: which ones the last run passed over is forgotten.
         self._new, self._due, self._bounces = [], [], {}
         for key in self._records:
             self._offer(key)
         self._bring_forward()
 
     async def recovered(self) -> None:
-        """At once: it has never left."""
+        """Returns at once: nothing has to be recovered."""
         self._check_open()
 
     async def close(self) -> None:
-        """Serve no more; the queue stays as it is for the next `open` of this object."""
+        """Stop serving; the queue stays for the next `open` of this object."""
         self._open = False
 
     def reserve(self, several: bool) -> int:
@@ -123,7 +123,7 @@ class MemoryStore:
         return spid
 
     async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
-        """Take a message. Raises StoreUnavailable, ValueError, and whatever its content raises."""
+        """Take a message. Raises StoreUnavailable, ValueError, and what its content raises."""
         self._check_open()
         check_submission(submission)
         octets = await gather(submission.content)
@@ -161,7 +161,7 @@ class MemoryStore:
         return found
 
     async def claim_bounces(self, room: int) -> Sequence[Recipient]:
-        """At most `room` bounces, those that have waited longest first."""
+        """At most `room` bounces, the longest waiting first."""
         self._check_open()
         keys = [key for key, _ in zip(self._bounces, range(room), strict=False)]
         for key in keys:
@@ -259,14 +259,14 @@ class MemoryStore:
     # ------------------------------------------------------------ claims
 
     def _next(self, now: int) -> Key | None:
-        """The recipient whose turn it is, taken off its line; None when nothing is due."""
+        """Remove and return the next due recipient; None when nothing is due."""
         due = bool(self._due) and self._due[0][0] <= now
         if self._new and (self._new_turn or not due):
             return heapq.heappop(self._new)
         return heapq.heappop(self._due)[1] if due else None
 
     def _offer(self, key: Key) -> None:
-        """Stand an unclaimed recipient in the line that fits its record."""
+        """Queue an unclaimed recipient by its record."""
         record = self._records[key]
         if record.area is Area.BOUNCES:
             self._bounces[key] = None
@@ -386,7 +386,7 @@ class MemoryStore:
             raise StoreUnavailable("the memory store is closed")
 
     def _check_room(self, submissions: Sequence[tuple[Submission, bytes]]) -> None:
-        """Nothing may be half taken, so what can be refused is refused before anything changes."""
+        """Refuse before anything changes, so that nothing is half accepted."""
         self._check_open()
         self._reserved.check([submission.envelope.spid for submission, _ in submissions])
         wanted = sum(len(octets) for _, octets in submissions)
@@ -398,7 +398,7 @@ class MemoryStore:
             callback()
 
     def _in_background(self, work: Coroutine[None, None, None]) -> Awaitable[None]:
-        """A task that runs also when nobody awaits it yet, as every other change does."""
+        """A task that runs even before it is awaited, as every other change does."""
         task = asyncio.get_running_loop().create_task(work)
         self._streaming.add(task)
         task.add_done_callback(self._streaming.discard)

@@ -1,4 +1,4 @@
-"""What a store in memory asks of a submission before it takes anything of it."""
+"""Checks of a memory store on a submission before it accepts any of it."""
 
 from __future__ import annotations
 

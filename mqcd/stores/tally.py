@@ -1,4 +1,4 @@
-"""What an area holds, kept as records come and go, so that no figure needs a scan."""
+"""Running figures of an area, so that none needs a scan."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Tally:
         """A heap by time of acceptance; it may also name records that have left."""
 
     def add(self, record: Recipient) -> None:
-        """`record` has come to rest here."""
+        """Add `record`."""
         self._members.add(record.key)
         self._octets += record.size
         heapq.heappush(self._oldest, (record.envelope.received, record.key))
 
     def remove(self, record: Recipient) -> None:
-        """`record` has left; an old one that stays must not make the heap grow without end."""
+        """Remove `record`; compacts the heap, which an old remaining record would let grow without end."""
         self._members.discard(record.key)
         self._octets -= record.size
         if len(self._oldest) > 2 * len(self._members) + 64:

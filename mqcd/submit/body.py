@@ -1,4 +1,4 @@
-"""The octets between 354 and the final dot: what may not stand there, and what must be counted. Pure.
+"""Message content between 354 and the final dot: line ends, forbidden octets, Received fields. Pure.
 
 The end and its doubled dots are `mqcd.core.transparency`'s: only CRLF.CRLF ends the data.
 
@@ -29,7 +29,7 @@ _MAX_FIELD_NAME = len(_RECEIVED)
 
 
 class BodyReader(Unstuffer):
-    """Turns what comes over the wire into content, chunk by chunk, and looks at its line ends."""
+    """Turns wire octets into content, chunk by chunk, and checks line ends."""
 
     __slots__ = ("_ends", "_normalize", "fault")
 
@@ -39,7 +39,7 @@ class BodyReader(Unstuffer):
         self._ends = io.IncrementalNewlineDecoder(None, translate=False)
         self._normalize = normalize
         self.fault = ""
-        """What the content has that may not stand there; "" = nothing so far."""
+        """The first fault of the content; "" = none so far."""
 
     def _plain(self, work: bytes, dots: bool = True) -> bytes:
         # It is made for text, but distinguishes line ends in a quarter of the time that any count of octets
@@ -53,7 +53,7 @@ class BodyReader(Unstuffer):
         return super()._plain(work, dots)
 
     def _mend(self, work: bytes) -> bytes:
-        """`work` with good line ends; some that came so far were not."""
+        """`work` with CRLF line ends; some so far were bare."""
         if "\r" in (self._ends.newlines or ()):
             self.fault = self.fault or _BARE_CR
         elif not self._normalize:
@@ -73,7 +73,7 @@ class HopCounter:
         """Received fields so far."""
 
     def feed(self, content: bytes) -> int:
-        """`hops` after one more chunk. Octets behind the header cost nothing."""
+        """`hops` after one more chunk. Octets behind the header are not searched."""
         if self._in_header:
             work = self._tail + content
             end = work.find(b"\r\n\r\n")
@@ -81,6 +81,6 @@ class HopCounter:
                 work = work[:end]
                 self._in_header = False
             self.hops += work.lower().count(_RECEIVED)
-            # One octet less than the pattern: what was counted is never seen again.
+            # One octet less than the pattern: a counted field is never counted again.
             self._tail = work[-(_MAX_FIELD_NAME - 1) :]
         return self.hops

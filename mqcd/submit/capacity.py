@@ -1,8 +1,7 @@
-"""How many clients may be connected: over all doors, and from one address. Pure.
+"""Limits on client connections: over all doors, and per address. Pure.
 
-A part of the connections is kept for clients that the policy trusts, so that strangers cannot keep a site's
-own mail out; trusted clients have no limit of their own. Clients with IPv6 count by their /64, which is what
-one of them has of addresses.
+Some connections are reserved for trusted clients, so that others cannot lock out a site's own mail. Trusted
+clients have no limit per address. IPv6 clients count by /64, the block that one client usually has.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ class Passing(Protocol):
     """Passes connections on to other server processes; see `net.balance`."""
 
     def passes(self, connection: socket.socket, connections: int) -> bool:
-        """Pass a new connection on, if that is better; whether it has gone."""
+        """Pass a new connection on, if another process has fewer; returns whether it was passed."""
 
     def count(self, connections: int) -> None:
-        """So many connections are open here now."""
+        """Report the number of connections open here."""
 
 
 class Capacity:
-    """The connections that all doors have together."""
+    """The connections of all doors together."""
 
     __slots__ = ("_kept", "_total", "taken")
 

@@ -31,11 +31,11 @@ from mqcd.submit.rules import Rules
 from mqcd.submit.states import TABLE, Event, State
 
 MAX_ENVELOPE = 2 * 1024 * 1024
-"""Octets of recipients and their parameters in one message, whatever maxrecips says: an endless list
-must not fill memory, and must fit into one frame of a journal."""
+"""Octets of recipients and their parameters in one message, independent of maxrecips: the list must not fill
+memory, and must fit into one journal frame."""
 
 MAX_REFUSED = 100
-"""Recipients of one connection refused for good; a client that may relay has a hundred times as many."""
+"""Permanently refused recipients per connection; a client that may relay gets a hundred times as many."""
 _MAX_VERB = 20
 """Characters of a word that is no command, for the log."""
 
@@ -78,7 +78,7 @@ TOO_LARGE = Reply(code=552, status="5.3.4", text="Message is larger than this se
 
 @dataclass(slots=True)
 class Transaction:
-    """A message that is being announced: mutable, since it grows with each RCPT."""
+    """The message of the current transaction: mutable, since each RCPT adds to it."""
 
     sender: str
     parameters: MailParameters
@@ -113,7 +113,7 @@ class Dialogue:
     ) -> None:
         self._rules = rules
         self.session = session
-        """Its name in the log."""
+        """The session's name in the log."""
         self._listener = listener
         self.client = client
         """IP address of the client."""
@@ -123,10 +123,10 @@ class Dialogue:
         self._turned_down = 0
         self._secret = False
         self.helo = ""
-        """The name that the client gave, cleaned; "" before it did."""
+        """The client's name from EHLO or HELO, cleaned; "" before that."""
         self.esmtp = False
         self.messages = 0
-        """Messages whose content was sent, taken or not."""
+        """Messages whose content was received, accepted or not."""
         self.state = State.START
         self.transaction: Transaction | None = None
         """The message being announced."""
@@ -161,11 +161,11 @@ class Dialogue:
             self.transaction = None
 
     def drop(self) -> None:
-        """Give up the message that is begun; commands that the client has sent for it are refused."""
+        """Abandon the current message; pipelined commands for it are refused."""
         self._move(Event.DROP)
 
     def _unknown(self, verb: bytes) -> bytes:
-        """A word that is no command; it alone is logged, for secrets may follow it."""
+        """An unknown command word. Only the word is logged, because secrets may follow it."""
         shown = "" if self._secret else verb.decode("utf-8", "replace")
         # A client that does not wait for the answer to AUTH sends passwords as lines of their own.
         self._secret = self._secret or verb.upper() == b"AUTH"
@@ -174,19 +174,19 @@ class Dialogue:
         return self.bad(_UNKNOWN, command=printable(shown))
 
     def forget_hello(self) -> None:
-        """The client has to greet again: its EHLO or HELO is refused after all."""
+        """Undo an accepted EHLO or HELO; the client has to greet again."""
         self._move(Event.FORGET)
         self.helo = ""
 
     @property
     def begun(self) -> Transaction:
-        """The message that is begun. Raises IllegalTransition where none is."""
+        """The current message. Raises IllegalTransition where there is none."""
         if self.transaction is None:
             raise IllegalTransition(Event.RCPT, self.state)
         return self.transaction
 
     def sent(self) -> None:
-        """The content of the transaction has had its reply: the next message may begin."""
+        """The content was replied to: the next message may begin."""
         self.messages += 1
         self._move(Event.SENT)
 
@@ -208,7 +208,7 @@ class Dialogue:
         return reply.encode()
 
     def turn_down(self, reason: Reason, reply: Reply, recipient: str = "") -> bytes:
-        """Refuse a recipient, and count it: one too many ends the connection."""
+        """Refuse a recipient and count it; the connection ends above the limit."""
         self._turned_down += reply.permanent
         if self._turned_down > MAX_REFUSED * (100 if self._may_relay() else 1):
             return self._close(Reason.REFUSALS, _TOO_MANY_REFUSED, recipient)
@@ -220,7 +220,7 @@ class Dialogue:
         return self._trusted
 
     def bad(self, reply: Reply, reason: Reason = Reason.SYNTAX, command: str = "") -> bytes:
-        """Refuse a bad command, and count it: one too many ends the connection."""
+        """Refuse a bad command and count it; the connection ends above the limit."""
         self._bad += 1
         limit = self._rules.settings.maxbadreqs
         if limit and self._bad > limit:

@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
 _LOOK_MS = 1000
-"""How often deadlines are looked at; a session may last that much longer."""
+"""Interval between deadline checks; a session may last that much longer."""
 _LOOKUP_MS = 600_000
 _LOOKUP_SOON_MS = 30_000
 
@@ -116,7 +116,7 @@ class Door:
 
     @property
     def held(self) -> int:
-        """Octets that have come, over all connections, and that are not read yet."""
+        """Received octets, over all connections, that are not read yet."""
         return sum(session.wire.held for session in self._sessions)
 
     async def bind(self) -> None:
@@ -124,7 +124,7 @@ class Door:
         self.adopt(await bind(self.settings.interface, self.settings.port))
 
     def adopt(self, sockets: Sequence[socket.socket]) -> None:
-        """Instead of `bind`: sockets that are bound already."""
+        """Use already bound sockets instead of `bind`."""
         self._acceptor = Acceptor(sockets, self._take, self._clock)
         self.port = self._acceptor.port
 
@@ -140,7 +140,8 @@ class Door:
         self._lookups = loop.create_task(self._keep_looking_up())
 
     async def stop(self, grace: int = 8000) -> None:
-        """Accept no client, let commits end, reply 421 to all others. Returns when all sessions are gone."""
+        """Accept no client, finish commits, reply 421 to all other sessions. Returns when all sessions have
+        ended."""
         self._stopping = True
         if self._acceptor is not None:
             self._acceptor.close()
@@ -160,9 +161,8 @@ class Door:
         await asyncio.gather(*chores, return_exceptions=True)
 
     def reload(self, server: ServerSettings) -> None:
-        """Go by a new <server> block from now on; takes effect at once, looks names up meanwhile.
-
-        A filter that cannot be made is logged, and the old one stays.
+        """Apply a new <server> block at once; host names are looked up meanwhile. A filter that cannot be
+        made is logged, and the old one stays.
         """
         if server.filter != self.settings.server.filter:
             try:
@@ -177,7 +177,7 @@ class Door:
             self._lookups = asyncio.get_running_loop().create_task(self._keep_looking_up())
 
     def assign(self, zones: Sequence[ZoneSettings]) -> None:
-        """Messages from now on go by the headers that these zones name."""
+        """Choose zones for new messages by the headers that these zones name."""
         self.intake.zoning = Zoning(zones)
 
     def close_door(self, reply: Reply) -> None:
@@ -187,7 +187,7 @@ class Door:
         self._gate.closed = reply
 
     def open_door(self) -> None:
-        """Let new mail in again."""
+        """Accept new mail again."""
         self._gate.closed = None
 
     def suppress(self, suppressed: Suppressed | None) -> None:
@@ -199,7 +199,7 @@ class Door:
         return self.intake.rules.policy.trusts(client)
 
     def receive(self, client: str) -> Session:
-        """A session for a new client, counted from now on. Raises DoorRefused when it may not stay."""
+        """A session for a new client, which counts from now on. Raises DoorRefused above a limit."""
         trusted = self.trusts(client)
         limit = self.settings.server.maxpeerconnections
         if self._stopping:
@@ -216,11 +216,11 @@ class Door:
         return Session(self, name, client, asyncio.get_running_loop())
 
     def enter(self, session: Session) -> None:
-        """Its connection is there."""
+        """The connection is established."""
         self._sessions.add(session)
 
     def leave(self, session: Session) -> None:
-        """Its connection is gone, and nothing is being committed for it."""
+        """The connection has closed, and no commit is under way for it."""
         self._sessions.discard(session)
         self._forget(session.client)
         if self._stopping and not self._sessions:
@@ -237,7 +237,7 @@ class Door:
         self._peers.remove(client)
 
     def _take(self, connection: socket.socket, peer: object) -> None:
-        """A client has come."""
+        """A client has connected."""
         if self._passing is None or not self._passing.passes(connection, self._capacity.taken):
             self.admit(connection, peer)
 
@@ -262,7 +262,7 @@ class Door:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: session, connection)
         except OSError as error:
-            log.debug("from %s: gone before it was greeted: %s", session.client, error)
+            log.debug("from %s: disconnected before the greeting: %s", session.client, error)
             connection.close()
             if session not in self._sessions:
                 self._forget(session.client)
@@ -295,7 +295,7 @@ class Door:
             await self._clock.sleep(_LOOKUP_SOON_MS if self.intake.rules.policy.uncertain else _LOOKUP_MS)
 
     async def _look_up(self) -> None:
-        """Bring the policy up to date with what the host names in relay_clients stand for."""
+        """Update the policy with the current addresses of the host names in relay_clients."""
         names = host_names(self.settings.server.relay_clients)
         if self._resolver is None or not names:
             return

@@ -6,7 +6,8 @@ goes into the queue. The null reverse-path is "<>", as in aiosmtpd.
 
 Differences from aiosmtpd, all on the side of losing and leaking nothing:
 
-* A reply that is not 2yz refuses, whatever the envelope says: no sender, recipient or message is taken.
+* A reply that is not 2yz refuses, also if the hook changed the envelope: no sender, recipient or message is
+  taken.
 * A hook that raises, returns no reply, or leaves an envelope that cannot be queued is a fault: it is logged,
   and the reply is that of `handle_exception` if it is 4yz or 5yz, else 451 4.3.0.
 * 421 ends the session.
@@ -39,7 +40,7 @@ from mqcd.submit.states import State
 log = logging.getLogger(__name__)
 
 HOOK_MS = 300_000
-"""How long a hook may take: half of what clients wait for after the final dot (RFC 5321, 4.5.3.2.6)."""
+"""Time limit of a hook: half of the client's timeout after the final dot (RFC 5321, 4.5.3.2.6)."""
 _DEFAULT = Reply(code=250)
 _NULL = "<>"
 
@@ -81,7 +82,7 @@ class Filter:
 
     @property
     def reads_content(self) -> bool:
-        """Whether a hook wants to see messages whole."""
+        """Whether a hook needs whole messages."""
         return "DATA" in self._handler.hooks
 
     async def command(self, line: bytes) -> bytes:
@@ -114,11 +115,11 @@ class Filter:
         raise DoorRefused(Reason.FILTER, reply, octets)
 
     def sent(self) -> None:
-        """The message has had its reply."""
+        """The message was replied to."""
         self._begin()
 
     def _take_envelope(self) -> None:
-        """The transaction becomes what the envelope says. Raises DecodeError."""
+        """Set the transaction from the envelope. Raises DecodeError."""
         envelope, transaction = self._server.envelope, self._dialogue.begun
         transaction.sender = _address(envelope.mail_from or "", null=True)
         self._take_recipients(transaction, [])
@@ -126,7 +127,7 @@ class Filter:
             raise DecodeError("the filter left more recipients than a message may have")
 
     def _take_recipients(self, transaction: Transaction, before: list[str]) -> None:
-        """The recipients become what the envelope says; those in `before` are known to be good."""
+        """Set the recipients from the envelope; those in `before` are already checked."""
         addresses = self._server.envelope.rcpt_tos
         checked = len(before) if addresses[: len(before)] == before else 0
         added = [_address(each) for each in addresses[checked:]]
@@ -138,7 +139,7 @@ class Filter:
         self._dsn.clear()
 
     async def _call(self, verb: str, *arguments: object) -> Any:
-        """What the hook returns; MISSING where there is none."""
+        """The hook's return value; MISSING where there is no hook."""
         hook = self._handler.hooks.get(verb)
         if hook is None:
             return MISSING
@@ -254,7 +255,7 @@ class Filter:
         return await self._own_or("QUIT", reply)
 
     async def _undo(self, verb: str, error: Exception) -> bytes:
-        """Take back what the command did before its hook failed; the reply to it."""
+        """Undo the command whose hook failed; returns the reply."""
         octets, reply = await self._explain(verb, error)
         self._dialogue.refuse(Reason.FAULT, reply)
         if verb in ("EHLO", "HELO"):

@@ -2,8 +2,8 @@
 
 A message whose content is at most `inline_max` octets goes to the store whole. A larger one goes as a
 `Stream` that the store reads at its own pace: while it does not, the socket is not read. 250 is the
-reply only once `enqueue` has returned. Whatever goes wrong, the content is read up to its real end
-before the reply, so that the session stays in step; only a client that leaves, or a stop, ends that.
+reply only once `enqueue` has returned. After any error the content is read up to its real end before the
+reply, so that the session stays in step; only a disconnect or a stop ends that.
 
 Failures and replies: bare CR, NUL, or bare LF where it is not normalised, 554 5.6.0; maxmsgsize 552 5.3.4;
 maxhops 554 5.4.6; StoreUnavailable 451 4.3.1; Refused: its own reply; anything else 451 4.3.0, and the log
@@ -42,17 +42,17 @@ log = logging.getLogger(__name__)
 _LOOP = Reply(code=554, status="5.4.6", text="Too many hops, the message is looping")
 _STORE = Reply(code=451, status="4.3.1", text="The queue cannot take mail now, try again later")
 _HEADER_ROOM = 2048
-"""Octets that our Received header may take of inline_max."""
+"""Octets of inline_max that the added Received header may take."""
 STEP = 1 << 18
-"""Octets of a large message that the store gets at once from a quick client: each step costs it a thread's
-attention, which takes as long as 64 KB take."""
+"""Octets of a large message that a fast client passes to the store per step: each step costs a thread switch,
+as much as writing 64 KB."""
 _QUICK = 16 << 10
-"""Octets that a quick client has sent at each read."""
+"""Octets that a fast client has sent at each read."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Intake:
-    """What the messages of one door have in common."""
+    """Settings common to all messages of one door."""
 
     store: QueueStore
     clock: Clock
@@ -83,7 +83,7 @@ class Stream(AsyncIterator[bytes]):
         self._hops = HopCounter()
         self._ready: list[bytes] = []
         self.refused: DoorRefused | None = None
-        """Why the message cannot be taken; known at its end at the latest."""
+        """Why the message is refused; known at its end at the latest."""
 
     async def begin(self, octets: int) -> bytes | None:
         """The whole content if it has no more than `octets`; else None, and it is to be iterated.
@@ -110,17 +110,17 @@ class Stream(AsyncIterator[bytes]):
 
     @property
     def first(self) -> bytes:
-        """What has come so far of what is to be iterated."""
+        """The received part of the content to iterate."""
         if len(self._ready) > 1:
             self._ready = [b"".join(self._ready)]
         return self._ready[0] if self._ready else b""
 
     def prepend(self, header: bytes) -> None:
-        """Put `header` before what is to be iterated."""
+        """Put `header` before the content to iterate."""
         self._ready.insert(0, header)
 
     async def drain(self) -> None:
-        """Read and forget everything up to the message's end."""
+        """Read and discard everything up to the message's end."""
         self._ready.clear()
         while not self._body.done:
             await self._next()
@@ -134,7 +134,7 @@ class Stream(AsyncIterator[bytes]):
             self._check()
             parts.append(part)
             octets += len(part)
-            # Only quick clients are waited for: slow ones together would fill the memory.
+            # Only fast clients are gathered from: many slow ones would fill the memory.
             slow = 0 < len(part) < _QUICK
         if not octets:
             raise StopAsyncIteration
@@ -258,7 +258,7 @@ def _explain(error: Exception, session: str) -> DoorRefused:
     if isinstance(error, Refused):
         return DoorRefused(Reason.STORE, error.reply)
     if isinstance(error, StoreUnavailable):
-        log.warning("message not taken, the store said: %s", error, extra={"session": session})
+        log.warning("message not taken, the store failed: %s", error, extra={"session": session})
         return DoorRefused(Reason.STORE, _STORE)
     log.error("message not taken because of a fault", exc_info=error, extra={"session": session})
     return DoorRefused(Reason.FAULT, FAULT)

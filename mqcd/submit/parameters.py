@@ -30,7 +30,7 @@ DSN_PARAMETERS = frozenset({"RET", "ENVID", "NOTIFY", "ORCPT"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MailParameters:
-    """What MAIL said besides the reverse-path."""
+    """The parameters of MAIL."""
 
     size: int = 0
     """Octets that the client declared; 0 when it did not."""

@@ -30,7 +30,7 @@ from mqcd.core.reply import Refused, Reply
 
 
 class Reason(StrEnum):
-    """Why the door refused: the label of `mqcd_refused_total` and the event's reason."""
+    """Reasons of refusals at the door: the label of `mqcd_refused_total` and the event's reason."""
 
     RELAY = "relay"
     """A recipient that this client may not send to."""
@@ -69,7 +69,7 @@ class Reason(StrEnum):
     CLOSED = "closed"
     """The door is closed to new mail, or the server is stopping."""
     FAULT = "fault"
-    """An error of ours; the log has it."""
+    """An internal error, which is logged."""
 
 
 class DoorRefused(Refused):
@@ -122,7 +122,7 @@ class RelayPolicy:
         return path if not path or "@" in path else f"{path}@{self.own_domain}"
 
 
-# Reading an address is dearer than looking it up in a few networks, and clients come again.
+# Parsing an address costs more than looking it up in a few networks, and clients reconnect.
 @lru_cache(maxsize=1024)
 def _ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:

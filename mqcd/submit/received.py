@@ -4,8 +4,8 @@
             by ANNOUNCEHOST (mqcd) with ESMTP id SPID
             for <recipient>; Fri, 20 Nov 2026 16:47:05 +0000
 
-`for` stands only in a message with one recipient: naming one of several would disclose it to the others. What
-the client said of itself is reduced to characters that a host name or address literal may have.
+`for` stands only in a message with one recipient: naming one of several would disclose it to the others. The
+client's own name is reduced to characters that a host name or address literal may have.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_HELO = 255
 
 
 def clean_helo(name: str) -> str:
-    """`name` with whatever cannot stand in a host name or address literal made "?"."""
+    """`name` with "?" for characters that no host name or address literal may have."""
     return _NOT_HOST.sub("?", name[:_MAX_HELO])
 
 

@@ -1,4 +1,4 @@
-"""What all sessions of one door go by: settings, policy, and whether new mail is let in. Pure.
+"""Rules shared by all sessions of one door: settings, policy, and whether new mail is accepted. Pure.
 
 Settings read: maxmsgsize, extPIPELINING, extSIZE, ext8BITMIME, announcehost, smtpgreet.
 """
@@ -17,19 +17,19 @@ Suppressed = Callable[[str], Reply | None]
 
 
 class Gate:
-    """Whether new mail is let in; shared by all sessions of a door."""
+    """Whether new mail is accepted; shared by all sessions of a door."""
 
     __slots__ = ("closed", "suppressed")
 
     def __init__(self) -> None:
         self.closed: Reply | None = None
-        """What MAIL is answered with; None = open."""
+        """The reply to MAIL; None = open."""
         self.suppressed: Suppressed | None = None
         """Addresses that take no mail from any sender; None = there are none."""
 
 
 class Rules:
-    """What all sessions of one door go by, worked out once. `policy` may be exchanged at any time."""
+    """Rules of all sessions of one door, computed once. `policy` may be exchanged at any time."""
 
     def __init__(self, settings: ServerSettings, policy: RelayPolicy, gate: Gate) -> None:
         self.settings = settings

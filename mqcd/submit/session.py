@@ -1,7 +1,7 @@
 """One connection at the door: octets in, replies out, a task for each message's content.
 
-* Lines that have come are answered where they arrive, in one write. Deadlines are looked at by `Door`, once
-  in a while for all sessions.
+* Received lines are answered as they arrive, in one write. `Door` checks the deadlines of all sessions at
+  intervals.
 * A message's content has a task, and so has each command where the listener has a filter; the next command
   waits for it.
 * End-of-file and a lost connection end only the reading: what was sent is answered, and what is being
@@ -32,17 +32,17 @@ from mqcd.submit.wire import BadLine, Interrupted, Wire
 log = logging.getLogger(__name__)
 
 SESSION_MS = 3_600_000
-"""How long a session may last, besides a message under way."""
+"""Maximum length of a session; a message under way may finish."""
 _CLOSING = b"421"
 _TURN = 64
-"""Commands answered in a row before other sessions get their turn."""
+"""Commands answered in a row before other sessions have a turn."""
 _TOO_EARLY = Reply(code=421, status="4.5.0", text="Content sent ahead of 354, closing")
 _OVER = Reply(code=421, status="4.4.2", text="This session has lasted long enough, closing")
 _FAULT_CLOSING = Reply(code=421, status="4.3.0", text="Local error, closing")
 
 
 class Host(Protocol):
-    """What a session asks of the door that it came in by."""
+    """What a session needs of its door."""
 
     intake: Intake
 
@@ -70,7 +70,7 @@ class Session(asyncio.Protocol):
         self.client = client
         """IP address of the client."""
         self._extra = {"session": name}
-        """What log lines carry."""
+        """Fields of log lines."""
         self._out: list[bytes] = []
         self._task: asyncio.Task[None] | None = None
         """A message's content, or a command that the filter sees."""
@@ -116,7 +116,7 @@ class Session(asyncio.Protocol):
         self._leave()
 
     def pause_writing(self) -> None:
-        """The client does not read its replies: nothing is read from it until it does."""
+        """The client does not read its replies: reading from it pauses until it does."""
         self._replies_unread = True
         self.wire.owe()
 
@@ -164,7 +164,7 @@ class Session(asyncio.Protocol):
             self._end(error.reason, error.reply)
 
     def _pump(self) -> None:
-        """Answer the commands that have come; start on a message's content once there is some."""
+        """Answer the received commands; start reading content once some has arrived."""
         if self._ended or self._replies_unread or self._task is not None:
             return
         try:
@@ -204,7 +204,7 @@ class Session(asyncio.Protocol):
                 return False
             self._out.append(self._answer(line))
         self._after_command()
-        # Most clients wait for each reply: without this look every command would cost a second turn.
+        # Most clients wait for each reply: without this check every command would cost a second turn.
         return not self._ended and (wire.held > 0 or wire.at_end)
 
     def _after_command(self) -> None:
@@ -250,7 +250,7 @@ class Session(asyncio.Protocol):
     async def _run(self, work: Awaitable[None]) -> None:
         try:
             await work
-            # Answered at once, whatever the client has sent behind it.
+            # Answered at once, even if the client has sent more behind it.
             self._write()
             self.wire.check()
             if self._is_over(self._host.intake.clock.monotonic()):
@@ -271,7 +271,7 @@ class Session(asyncio.Protocol):
         self._pump()
 
     def _end(self, reason: Reason | None = None, reply: Reply | None = None) -> None:
-        """Close once what was written has left; with `reason` and `reply`, that is the last word."""
+        """Close once the written replies are sent; with `reason` and `reply`, that reply is the last."""
         if self._ended:
             return
         self._ended = True

@@ -13,16 +13,16 @@ _NO_MAIL = Reply(code=503, status="5.5.1", text="MAIL comes first")
 
 
 class _Quick(Enum):
-    """Members that are keys on the way of every command: hashed by identity, without Enum's detour."""
+    """Members are keys in the lookup for every command: hashed by identity, faster than Enum's own hash."""
 
     __hash__ = object.__hash__
 
 
 class State(_Quick):
-    """Where a session stands."""
+    """The state of a session."""
 
     START = auto()
-    """Greeted by us alone."""
+    """The server has sent its greeting."""
     READY = auto()
     """EHLO or HELO taken; no message is begun."""
     REFUSED = auto()
@@ -51,9 +51,9 @@ class Event(_Quick):
     FORGET = auto()
     """EHLO or HELO is refused after all."""
     SENT = auto()
-    """The content has had its reply."""
+    """The content was replied to."""
     CLOSE = auto()
-    """The client has gone too far."""
+    """A limit on the client is exceeded."""
 
 
 TABLE: Mapping[State, Mapping[Event, State | Reply]] = {

@@ -1,4 +1,4 @@
-"""What a client has sent and the session has not read yet: lines and chunks, with back-pressure.
+"""Unread input of one client: lines and chunks, with back-pressure.
 
 * At most HIGH_WATER octets, plus the one delivery of the event loop that exceeds them, are held: then
   the socket is not read until less than half is left.
@@ -24,7 +24,7 @@ from mqcd.submit.policy import Reason
 
 HIGH_WATER = 64 * 1024
 MESSAGE_MS = 600_000
-"""How long a message's content is waited for, and 1 ms more for each octet of it."""
+"""Time limit for a message's content, plus 1 ms for each octet of it."""
 MAX_LINE = 2048
 """Octets of a command line with its CRLF. RFC 5321, 4.5.3.1.4 has 512, and each extension adds to it:
 DSN alone 500 for ORCPT (RFC 3461, 4.2)."""
@@ -35,7 +35,7 @@ class BadLine(DecodeError):
 
 
 class Interrupted(MqcdError):
-    """The session is to end now; `reply` is the last word to the client."""
+    """The session must end now; `reply` is the last reply."""
 
     def __init__(self, reason: Reason, reply: Reply) -> None:
         super().__init__(str(reply))
@@ -44,10 +44,10 @@ class Interrupted(MqcdError):
 
 
 class Pausable(Protocol):
-    """The part of a transport that back-pressure needs."""
+    """The part of a transport that back-pressure uses."""
 
     def pause_reading(self) -> None:
-        """Take no more from the socket."""
+        """Pause reading from the socket."""
 
     def resume_reading(self) -> None:
         """Take again."""
@@ -102,7 +102,7 @@ class Wire:
         self.at_end = False
         """The client has closed its side."""
         self.owing_since = 0
-        """Monotonic ms since when the client has owed us a line or a chunk; 0 = it owes nothing."""
+        """Monotonic ms since when the server waits for a line or a chunk; 0 = it does not wait."""
 
     def feed_data(self, data: bytes) -> None:
         """Octets came."""
@@ -149,7 +149,7 @@ class Wire:
         return self._current[start:end]
 
     async def take(self) -> bytes:
-        """All that has come, at least one octet. Raises ConnectFailed when the client has left."""
+        """All received octets, at least one. Raises ConnectFailed when the client has disconnected."""
         while not self.held:
             await self._wait()
         self.check()
@@ -165,7 +165,7 @@ class Wire:
         return data
 
     def unread(self, data: bytes) -> None:
-        """Give back the tail of what `take` gave."""
+        """Put back the tail of what `take` returned."""
         self._current = data + self._current[self._position :]
         self._position = 0
         self.held += len(data)
@@ -176,7 +176,7 @@ class Wire:
             raise self._error
 
     def begin(self) -> None:
-        """A message's content comes now."""
+        """A message's content follows."""
         self._waited = self._taken = 0
 
     def is_slow(self, now: int) -> bool:
@@ -185,7 +185,7 @@ class Wire:
         return self._waited + waiting >= MESSAGE_MS + self._taken
 
     def owe(self) -> None:
-        """From now on the client owes us something, unless it already does."""
+        """Start waiting for the client, unless that has begun already."""
         if not self.owing_since:
             self.owing_since = self._clock.monotonic() or 1
 

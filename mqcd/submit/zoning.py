@@ -17,11 +17,11 @@ from mqcd.config.settings import ZoneMatchSettings, ZoneSettings
 from mqcd.core.address import sent_by
 
 MAX_SECTION = 65536
-"""Octets of a message that may be its header section; what stands behind them chooses nothing."""
+"""Octets of a message searched as its header section; later fields choose nothing."""
 
 
 class Zoning:
-    """The rules of all zones that go by headers."""
+    """The rules of all zones that match headers."""
 
     def __init__(self, zones: Iterable[ZoneSettings]) -> None:
         self._rules = [(zone.name, match) for zone in zones for match in zone.matches if match.header]

@@ -1,7 +1,7 @@
-"""`mqcd top`: asks a server again and again, and shows what it says.
+"""`mqcd top`: polls a server and shows its state.
 
-Asking takes at most ASK_SECONDS; a server that does not answer leaves the last picture where it was, with
-the reason above it. The terminal is given back as it was found, however this ends.
+A request takes at most ASK_SECONDS. While the server does not answer, the last picture stays with the reason
+above it. The terminal is always restored.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _measure(console: Console) -> None:
 
 
 class Watching:
-    """What has been seen of a server since the first sample, which making one takes."""
+    """The samples of a server, the first one taken when it is made."""
 
     def __init__(self, server: Server, clock: Clock, interval: float) -> None:
         """`interval`: seconds between samples. Raises NoAnswer."""
@@ -179,10 +179,10 @@ class Watching:
         self._due = clock.monotonic() + self._interval
         self._trouble = ""
         self.looks = 0
-        """How often it was looked since."""
+        """The number of samples since."""
 
     def look(self) -> float:
-        """Take a sample if it is time for one; gives the seconds until the next."""
+        """Take a sample if one is due; returns the seconds until the next."""
         if self._clock.monotonic() >= self._due:
             self._due += self._interval
             self.looks += 1
@@ -191,7 +191,7 @@ class Watching:
                 self._trouble = ""
             except NoAnswer as error:
                 self._trouble = str(error)
-            # What took longer than the interval is not caught up with.
+            # A sample that took longer than the interval is not made up for.
             self._due = max(self._due, self._clock.monotonic())
         return max(self._due - self._clock.monotonic(), 0) / 1000
 

@@ -1,4 +1,4 @@
-"""What `mqcd top` knows: samples of a server's pages, and the figures that two and more of them give. Pure.
+"""Samples of a server's pages, and the figures derived from two or more of them. Pure.
 
 Rates come from counters, so a single sample has none. A server that was restarted between two samples
 begins anew: counters that have shrunk give no rate.
@@ -14,7 +14,7 @@ from typing import Any
 
 AREAS = ("incoming", "deferred", "bounces", "held")
 MOST_DESTINATIONS = 100
-"""A server lists the worst ones, at most this many, and not how many others there are."""
+"""The server lists at most this many of the worst, without a total."""
 SPAN = 5
 """Rates are means over so many intervals; fewer jump, more come late."""
 
@@ -88,7 +88,7 @@ RATES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """What is shown of a server."""
+    """The figures shown of a server."""
 
     at: int
     version: str
@@ -96,7 +96,7 @@ class View:
     """Seconds."""
     against: str
     known: bool
-    """There are figures; a server that is not open has none."""
+    """Whether there are figures; a server that is not open has none."""
     rates: Mapping[str, float | None]
     """Per second, by the names of RATES; None = not known yet."""
     trends: Mapping[str, Sequence[float]]
@@ -132,7 +132,7 @@ class View:
 
 
 def view(samples: Sequence[Sample]) -> View:
-    """What samples, oldest first and at least one, say together."""
+    """The view derived from samples, oldest first and at least one."""
     last = samples[-1]
     recent = samples[-SPAN - 1 :]
     versions = last.metrics.get("mqcd_build_info", {})
@@ -177,7 +177,7 @@ def _area(sample: Sample, area: str) -> tuple[int, int, float]:
 
 
 def _grown(samples: Sequence[Sample], metric: str) -> float | None:
-    """By how much a counter has grown from the first sample to the last; None if that cannot be said."""
+    """The growth of a counter from the first sample to the last; None if unknown."""
     first, last = samples[0], samples[-1]
     if first is last or not first.metrics or not last.metrics:
         return None

@@ -35,7 +35,7 @@ def screen(
 ) -> list[Text]:
     """The lines, at most `height`; just so many unless `once`, which is for a page that scrolls.
 
-    `where` names the server; `trouble`: why it gave no news lately.
+    `where` names the server; `trouble`: why its figures are out of date.
     """
     parts: list[list[Part]] = [_status(view, trouble)]
     if view.known:
@@ -77,7 +77,7 @@ def _head(view: View, where: str, width: int, trouble: str) -> Text:
 
 def _status(view: View, trouble: str) -> list[Part]:
     if trouble:
-        return [(f"{printable(trouble)}; what follows was so before", "bold red")]
+        return [(f"{printable(trouble)}; the figures below are older", "bold red")]
     return [(printable(view.against.splitlines()[0]), "red")] if view.against else []
 
 
@@ -110,7 +110,7 @@ def _figures(view: View, width: int) -> Iterator[list[Part]]:
 
 
 def _books(view: View) -> Iterator[Part]:
-    """What a postmaster wants to see only when it is not nought."""
+    """Figures shown only when not zero."""
     if view.unknown:
         yield from _named("outcome unknown", f"{view.unknown:,.0f}", "yellow")
     if view.imbalance:
