@@ -1,4 +1,4 @@
-"""Mail out: routes, turns, SMTP to next hops, verdicts.
+"""Mail out: routing, scheduling, SMTP to next hops, verdicts.
 
 A due recipient: `service` claims it, `placing` finds its hop (`routing`) and puts it into a lane (`lanes`), a
 worker of `connection` takes its job and speaks SMTP (`smtp`), `settling` makes the verdict, `recording` hands

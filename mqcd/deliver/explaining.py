@@ -30,11 +30,11 @@ class Waiting:
     recipient: Recipient
     in_flight: bool
     place: int | None = None
-    """How many jobs stand before it in its lane; None where it stands in none."""
+    """Jobs ahead of it in its lane; None where it is in none."""
 
 
 Lanes = Callable[[str], LaneState | None]
-"""What the lane of this key is doing; None: there is none, or no server to ask."""
+"""The state of the lane of this key; None: no such lane, or no server running."""
 
 
 class Explainer:

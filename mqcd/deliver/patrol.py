@@ -54,13 +54,13 @@ class Patrol:
         self._next = 0
 
     def wait(self) -> int | None:
-        """In how many ms `walk` is to be called again; None while there is nothing to look at."""
+        """Time, ms, until `walk` is to be called again; None while there is nothing to check."""
         if not (self._table.active or self._table.suspended):
             return None
         return max(self._next - self._clock.monotonic(), 0)
 
     def walk(self) -> None:
-        """Look, if it is time to."""
+        """Check, if it is due."""
         now = self._clock.monotonic()
         if now < self._next:
             return

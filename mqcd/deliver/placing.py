@@ -1,4 +1,4 @@
-"""Routes claimed recipients and puts them into lanes. A route may need DNS.
+"""Routes claimed recipients into lanes. A route may need DNS.
 
 Guarantees: each recipient ends in a lane, given back, or settled with the failure of its route; one domain's
 route is looked up once, however many recipients wait for it. Nothing that happens to one
@@ -70,7 +70,7 @@ class Placing:
         )
 
     def reroute(self) -> None:
-        """Apply the settings as they are now."""
+        """Apply the current settings."""
         self.router = self._made()
 
     def advise(self, shapings: Sequence[Shaping], suppressed: Suppressed | None) -> None:

@@ -22,7 +22,7 @@ from mqcd.deliver.health.suspects import Suspects
 
 RETRY_MS = 1000
 MAX_OUTSTANDING = 1000
-"""Recipients whose verdicts are on their way to the store."""
+"""Most recipients whose verdicts are being recorded."""
 
 PARKED_AT_ONCE = 250
 """Recipients in one record that are given back. A lane may give back thousands at once; each part waits for
@@ -36,7 +36,7 @@ _log = logging.getLogger("mqcd.deliver")
 
 @dataclass(slots=True, kw_only=True)
 class _Work:
-    """One thing that the store has to record."""
+    """One record to write to the store."""
 
     settlements: Sequence[Settlement] = ()
     recipients: Sequence[Recipient] = ()
@@ -58,7 +58,7 @@ class _Work:
             begun = asyncio.ensure_future(
                 store.begin([settlement.recipient for settlement in self.settlements], self.begin)
             )
-            # The settle behind it fares no better, and is the one that is tried again.
+            # The settle behind it fails too, and is the one that is tried again.
             begun.add_done_callback(lambda future: future.cancelled() or future.exception())
             self.begin = ""
         if self.reports is not None:
@@ -132,7 +132,8 @@ class Recorder:
             self._submit(self._parks[0])
 
     def _next_park(self, work: _Work) -> None:
-        """The store has `work`, or never will: if that was the park under way, the next one is."""
+        """The store has recorded `work` or refused it for good; the next park starts after the one under
+        way."""
         if self._parks and self._parks[0] is work:
             self._parks.popleft()
             if self._parks:
@@ -143,7 +144,7 @@ class Recorder:
             self._submit(work)
 
     def unavailable(self, error: StoreUnavailable) -> None:
-        """Another part found the store unavailable: pause for a while."""
+        """Pause, because another part found the store unavailable."""
         self._pause(error)
 
     async def room(self) -> None:

@@ -129,7 +129,7 @@ class Deliverer:
         self._event.set()
 
     async def stop(self, grace_ms: int) -> None:
-        """Start nothing new; let running attempts end within `grace_ms`, then cut them off."""
+        """Start nothing new; wait up to `grace_ms` for running attempts, then cancel them."""
         self._terms.stopping = True
         if self._loop_task is not None:
             # Not cancelled: a claim that is under way must not leave recipients behind.
@@ -170,7 +170,7 @@ class Deliverer:
         return self._table.suspended
 
     def explainer(self) -> Explainer:
-        """Explains where mail would go and why it waits, by the rules in effect now."""
+        """Explains the route of mail and why it waits, by the rules now in effect."""
 
         def lane(name: str) -> LaneState | None:
             return self._table.state(name, self._clock.monotonic())
@@ -178,13 +178,13 @@ class Deliverer:
         return Explainer(self._placing.router, self._clock, lane, self._terms.settings.maxrecips)
 
     def waiting(self, recipient: Recipient) -> Waiting:
-        """What is known of a recipient's state at this moment."""
+        """The present state of a recipient."""
         in_flight = self._store.in_flight(recipient)
         place = self._table.position(recipient.key) if in_flight else None
         return Waiting(recipient=recipient, in_flight=in_flight, place=place)
 
     def lanes(self) -> Sequence[LaneState]:
-        """What each destination is doing."""
+        """The state of each destination."""
         return self._table.states(self._clock.monotonic())
 
     def gauges(self, sites: Container[str]) -> Gauges:
@@ -192,7 +192,7 @@ class Deliverer:
         return gauge(self._table.lanes(), self._pool.at_work(), sites)
 
     def stuck(self) -> Sequence[Stuck]:
-        """What has made no progress for longer than the watchdog's patience."""
+        """Items without progress for longer than the watchdog's limit."""
         return self._patrol.stuck()
 
     # ------------------------------------------------------------ the loop
@@ -274,11 +274,11 @@ class Deliverer:
     # ------------------------------------------------------------ what other parts report
 
     def _kick(self) -> None:
-        """Something has changed that the loop should look at."""
+        """Wake the loop after a change."""
         self._event.set()
 
     def _notified(self) -> None:
-        """The store may have something to claim; without room there is nothing to do about it."""
+        """Wake the loop for new mail in the store, if there is room for it."""
         self._dry_until = 0
         if self._table.room():
             self._event.set()

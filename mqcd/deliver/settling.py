@@ -21,7 +21,7 @@ from mqcd.deliver.terms import Terms
 from mqcd.deliver.verdicts import failure, verdict_on
 
 MOST_ON_ONE = 100
-"""Recipients on one report: it and their verdicts are one record, and a record has its bounds."""
+"""Most recipients on one report: it and their verdicts are one record of bounded size."""
 
 Reporting = Callable[[Notifier, Sequence[Settlement]], Awaitable[Sequence[Submission]]]
 """Which of the notifier's reports it is."""
@@ -131,7 +131,7 @@ class Settling:
 
 
 def _no_attempt(judged: Judged, now: int) -> Attempt:
-    """The attempt that was not made, for its verdict."""
+    """The details of an attempt that was not made, for its verdict."""
     hop = judged.lane.hop
     zone = hop.policy.zone
     return Attempt(destination=hop.destination.name, zone=zone, phase=Phase.CONNECT, at=now)

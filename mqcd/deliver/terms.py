@@ -34,7 +34,7 @@ class Terms:
 
     @property
     def uptime(self) -> int:
-        """For how long delivery has run, ms."""
+        """Time that delivery has run, ms."""
         return self.clock.monotonic() - self.started
 
 

@@ -52,7 +52,7 @@ def failure(reply: Reply, phase: Phase) -> Outcome:
 
 
 def feedback_of(outcomes: Sequence[Outcome]) -> Feedback:
-    """What a transaction's outcomes say of how much its server will take.
+    """What a transaction's outcomes say about the server's capacity.
 
     421 at any point, and a temporary reply to MAIL, DATA or the final dot, are about the server's own state;
     one to RCPT is about the recipient, or about greylisting.

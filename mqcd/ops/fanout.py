@@ -1,7 +1,7 @@
 """One observer that passes each event on to several, in their order.
 
-A part that reports events knows one observer; what listens (metrics, log, later an audit) is the
-composition root's choice. Observers do not raise, so one cannot keep an event from the next.
+A part that reports events knows one observer; the composition root chooses the observers (metrics, log,
+audit). Observers do not raise, so one cannot keep an event from the next.
 """
 
 from __future__ import annotations

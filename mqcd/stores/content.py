@@ -25,6 +25,6 @@ class MemoryContent:
         return chunk
 
     def close(self) -> None:
-        """Let go of the octets."""
+        """Release the octets."""
         self._octets = b""
         self._at = -1

@@ -34,7 +34,7 @@ class End(Enum):
     KEPT = "kept"
     """Ready for more."""
     OVER = "over"
-    """It ran to its end, and so did the session."""
+    """The transaction ended, and so did the session."""
     BROKEN = "broken"
     """The connection broke; the verdicts are settled."""
     STALE = "stale"
@@ -111,7 +111,7 @@ async def _converse(
         link.send_content(chunk, not left, content.size)
         if left:
             await link.drain()
-            # Neither reading nor sending need have waited: let other tasks run.
+            # Reading and sending may not have waited: let other tasks run.
             await asyncio.sleep(0)
     await _recorded(begun)
 
@@ -123,7 +123,7 @@ async def _recorded(begun: asyncio.Future[None] | None) -> None:
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:
-    """Take the result of an attempt that was given up: asyncio would log it as lost."""
+    """Retrieve the result of an abandoned attempt: asyncio would log it as lost."""
     if not future.cancelled():
         future.exception()
 
@@ -223,7 +223,7 @@ def _settle_reported(
 
 
 def _stale(smtp: SmtpClient) -> bool:
-    """Whether the session ended before the server took notice of the transaction."""
+    """Whether the session ended before the server answered the transaction."""
     if smtp.state is not State.ENDED:
         return False
     closing = smtp.end is not None and smtp.end.code == 421 and smtp.phase is Phase.MAIL

@@ -1,4 +1,4 @@
-"""Finds a host of a destination that takes mail: its hosts by preference, each by its addresses.
+"""Connects to a host of a destination that accepts mail: hosts by preference, each by its addresses.
 
 Guarantees: at most `MAX_ADDRESSES` are tried. Where TLS is opportunistic (policy `may`, RFC 7435) a host
 whose TLS fails is tried again without it at once, and not asked for it for a while (see `tls_failures`);
@@ -76,7 +76,7 @@ class _Road:
 
     destination: Destination
     client: ClientSettings
-    """What holds for the address."""
+    """The options for the address."""
     host: str
     address: str
     source: str
@@ -100,7 +100,7 @@ class Connector:
         self._named = 0
         """Connections named so far, counted from when the first one was."""
         self._silent_until = 0
-        """Until when a shortage is not logged again, monotonic ms."""
+        """No shortage is logged again before this time, monotonic ms."""
 
     async def connect(self, hop: Hop, turn: int) -> Link | NoHost:
         """A link in state READY, or why there is none. `turn` lets equal hosts, and equal own addresses, take
@@ -138,7 +138,7 @@ class Connector:
         return worst
 
     def log_shortage(self, reply: Reply) -> None:
-        """Log that this machine has no room for a connection, at most once a minute."""
+        """Log a shortage of this machine, at most once a minute."""
         now = self._clock.monotonic()
         if now >= self._silent_until:
             self._silent_until = now + _SILENT_MS
@@ -167,7 +167,7 @@ class Connector:
         own = [address for address, why in whys.items() if not why and self.dialer.is_own(address)]
         if not own and (fit := [address for address, why in whys.items() if not why]):
             return fit
-        # Hosts that are preferred no more than this machine would only send it back (RFC 5321, 5.1).
+        # Hosts that are not preferred to this machine would only send the mail back (RFC 5321, 5.1).
         address, why = (own[0], "own") if own else next(iter(whys.items()))
         text = f"{host} [{address}] refused as a mail host: {why}"
         return NoHost(
@@ -188,7 +188,7 @@ class Connector:
         return found
 
     async def _reach_from(self, hop: Hop, host: str, address: str, source: str) -> Link | NoHost:
-        """In clear where TLS is opportunistic and does not work."""
+        """Connect in clear where TLS is opportunistic and fails."""
         usual = self._terms.settings.client
         client = client_for(usual, address) if usual.remotenets else usual
         options = options_for(client, usual, hop)
@@ -224,7 +224,7 @@ class Connector:
         try:
             await link.open(self.dialer, destination.port, road.source)
         except LocalShortage as error:
-            # No failure of the destination: an observer that counts failures would find all of them dead.
+            # Not a failure of the destination: an observer that counts failures would take all for dead.
             return _short(link, error, Phase.CONNECT)
         except ConnectFailed as error:
             self._observer.connect_failed(self._clock.now(), _attempted(road, link), str(error))

@@ -4,9 +4,9 @@ Guarantees: a broken or slow peer never raises here once the link stands; `SmtpC
 state and outcomes have the result. Settings read: deliver/client timeout, mindatarate, sendQUIT, waitQUIT.
 
 Time limits: each reply has `PATIENCE` times `timeout` for its phase, from when the one before it came; with
-`timeout` at its default these are the limits of RFC 5321, 4.5.3.2. A reply that comes drop by drop gains
-nothing by that. While content goes out, and until its end is answered, the limit is longer by the time that
-the content takes at `mindatarate`; without that each chunk has a limit of its own.
+`timeout` at its default these are the limits of RFC 5321, 4.5.3.2. A reply that arrives octet by octet gains
+no time. While content goes out, and until its end is answered, the limit is longer by the time that the
+content takes at `mindatarate`; without that each chunk has a limit of its own.
 
 All that comes before mail has `WHOLE` times `timeout` in all. So has a transaction up to the final dot, with
 `timeout` / `PER_TIMEOUT` for each recipient, and the time that the content takes at `mindatarate`, or at
@@ -50,11 +50,12 @@ BLOCK_PATIENCE = 3
 
 
 WHOLE = 15
-"""How many times `timeout` the opening may take in all; a transaction, too, beside recipients and content."""
+"""Multiple of `timeout` that the handshake may take in all; likewise a transaction, besides recipients and
+content."""
 PER_TIMEOUT = 10
 """Recipients for which a transaction may take one `timeout` more."""
 LEAST_RATE = 8000
-"""Bits in a second that a content is given time for where `mindatarate` is not set."""
+"""Assumed rate of content, bits per second, where `mindatarate` is not set."""
 
 
 class Link:
@@ -90,9 +91,9 @@ class Link:
         self._timed_out = False
         self._patience_ms = 0
         self._end = 0
-        """When all that is under way has to be done, monotonic ms; 0 = no such limit."""
+        """Deadline of everything under way, monotonic ms; 0 = none."""
         self._end_ms = 0
-        """How long that is from its beginning."""
+        """Length of that limit, ms."""
         self._recipients = 0
         self._replies = 0
         self._sending = False
@@ -201,9 +202,8 @@ class Link:
                 self.smtp.receive(data)
 
     async def listen(self) -> State:
-        """Take in octets that came unasked, if there are any; the state then.
-
-        Called before a command whose reply they could be taken for. Does not wait.
+        """Process unsolicited octets, if any; returns the state. Called before a command whose reply they
+        could be mistaken for. Does not wait.
         """
         return self.smtp.state if self._open().quiet else await self.receive()
 
@@ -259,7 +259,7 @@ class Link:
     # ------------------------------------------------------------ time
 
     def expire(self) -> None:
-        """The deadline has passed."""
+        """Called when the deadline has passed."""
         self._timed_out = True
         if self._connection is not None:
             self._connection.close()
@@ -268,7 +268,7 @@ class Link:
 
     @property
     def phase(self) -> Phase:
-        """How far it came."""
+        """The phase reached."""
         return Phase.CONNECT if self._connection is None else self.smtp.phase
 
     def _patience(self, times: int, size: int = 0) -> None:

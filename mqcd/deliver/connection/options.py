@@ -1,7 +1,7 @@
-"""How the SMTP client speaks to one address, by the settings for all and its network, and by policy. Pure.
+"""Options of the SMTP client for one address, from common settings, network settings and policy. Pure.
 
-Of the networks in `remotenets` that hold an address the first in the file counts; what it does not say is as
-for all. It changes what the client's settings say, not what a zone, a destination or a relay does.
+Of the networks in `remotenets` that hold an address the first in the file counts; settings it leaves out are
+the common ones. It changes what the client's settings say, not what a zone, a destination or a relay does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def client_for(client: ClientSettings, address: str) -> ClientSettings:
 
 
 def options_for(client: ClientSettings, usual: ClientSettings, hop: Hop) -> Options:
-    """How to speak to a host of a hop: `client` holds for its address, `usual` for all."""
+    """The options for a host of a hop: `client` applies to its address, `usual` to all."""
     policy = hop.policy
     hello, tls = policy.helo, policy.tls
     if client is not usual:

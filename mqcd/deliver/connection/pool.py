@@ -1,4 +1,4 @@
-"""All workers of one deliverer: starts them, hands them jobs, takes attempts back, ends them."""
+"""All workers of one deliverer: starts them, assigns jobs, cancels attempts, ends them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Pool:
         self._workers: dict[Worker, asyncio.Task[None]] = {}
         self._idle: dict[str, list[Worker]] = {}
         self._turns: Counter[str] = Counter()
-        """By zone: connections opened, so that its own addresses take turns whatever others do."""
+        """By zone: connections opened, so that each zone's source addresses take turns."""
         self._review_at = 0
         self._make = partial(
             Worker,
@@ -54,7 +54,8 @@ class Pool:
         )
 
     def dispatch(self) -> None:
-        """Start what the table says; where connections are scarce, end idle ones and take attempts back."""
+        """Start the jobs that the table returns; where connections are scarce, end idle ones and cancel
+        attempts."""
         for start in self._table.dispatch(self._clock.monotonic()):
             if start.reuse:
                 self._idle[start.lane.name].pop().hand(start.job)
@@ -71,7 +72,7 @@ class Pool:
         return (each for worker in self._workers if (each := worker.at_work) is not None)
 
     async def end(self, grace_ms: int) -> None:
-        """Close idle connections, let attempts end within `grace_ms`, then cut them off."""
+        """Close idle connections, wait up to `grace_ms` for attempts, then cancel them."""
         for worker in self._idling():
             worker.expire()
         if not self._workers:
@@ -99,8 +100,8 @@ class Pool:
         task.add_done_callback(lambda _: self._workers.pop(worker, None))
 
     def _take_back(self) -> None:
-        """Take back attempts at destinations that do not answer, where others wait for their connections: the
-        last ones that were begun, so that those before them come to an end."""
+        """Cancel attempts at destinations that do not answer where other lanes need the connections: the
+        newest first, so that older ones can end."""
         now = self._clock.monotonic()
         if now < self._review_at:
             return

@@ -19,7 +19,7 @@ class Guarded(Protocol):
     """Monotonic ms; 0 = none now."""
 
     def expire(self) -> None:
-        """Its time is up; called once per deadline."""
+        """Called once per deadline, when it has passed."""
 
 
 class Sweep:

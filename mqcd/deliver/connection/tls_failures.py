@@ -7,7 +7,7 @@ from collections import OrderedDict
 from mqcd.core.ports import Clock
 
 CLEAR_MS = 600_000
-"""How long TLS is not tried again."""
+"""Time for which TLS is not tried again."""
 MAX_REMEMBERED = 10_000
 
 
@@ -19,7 +19,7 @@ class TlsFailures:
         self._until: OrderedDict[str, int] = OrderedDict()
 
     def note(self, address: str) -> None:
-        """Its TLS failed just now."""
+        """Record a TLS failure of this address."""
         self._until[address] = self._clock.monotonic() + CLEAR_MS
         self._until.move_to_end(address)
         if len(self._until) > MAX_REMEMBERED:

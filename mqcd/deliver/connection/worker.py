@@ -32,7 +32,7 @@ from mqcd.deliver.verdicts import BROKEN, INTERNAL, failure, feedback_of
 TOKEN_MS = 100
 """How often a connection that all shards share is asked for."""
 SHORTAGE_MS = 10_000
-"""How long mail waits for which this machine could open no connection."""
+"""Time that mail waits after this machine could not open a connection."""
 
 _log = logging.getLogger("mqcd.deliver")
 
@@ -92,7 +92,7 @@ class Worker:
 
     @property
     def may_be_taken_back(self) -> bool:
-        """Whether its attempt can be cancelled as if not made: no content has gone out."""
+        """Whether its attempt can be cancelled without effect: no content was sent."""
         if self._job is None or self._task is None:
             return False
         return self._link is None or not self._link.content_begun
@@ -100,13 +100,13 @@ class Worker:
     # ------------------------------------------------------------ from outside
 
     def take_back(self) -> None:
-        """Cancel the attempt: its job waits on without a verdict, and the connection is closed."""
+        """Cancel the attempt: its job stays queued without a verdict, and the connection is closed."""
         if self._task is not None:
             self._taken_back = True
             self._task.cancel()
 
     def hand(self, job: Job) -> None:
-        """More work for an idle worker that was taken off the idle list."""
+        """Assign a job to an idle worker that was taken off the idle list."""
         if self._offer is not None and not self._offer.done():
             self._offer.set_result(job)
 
@@ -141,7 +141,7 @@ class Worker:
         policy = job.hop.policy
         while (job := self._job) is not None and self._link is not None:
             if job.hop.policy is not policy and job.hop.policy != policy:
-                # Settings were reloaded: nothing goes out by settings that hold no longer.
+                # Settings were reloaded: nothing is sent under outdated settings.
                 self._job = None
                 self._again(job)
                 break
@@ -274,7 +274,7 @@ class Worker:
         self._settling.park(job.recipients)
 
     def _no_content(self, job: Job) -> None:
-        """Never a verdict: an unreadable content says nothing about the recipient, so it waits."""
+        """No verdict: unreadable content does not concern the recipient, so it waits."""
         self._settling.park(job.recipients, self._terms.schedule.delays[0])
 
     # ------------------------------------------------------------ the end

@@ -19,20 +19,20 @@ SUSPECT = 3
 """From so many on the next attempt waits for the longest delay, see `RetrySchedule.after_unknown`."""
 MOST = 1000
 AGAIN_MS = 60_000
-"""When to look again where the queue could not be read."""
+"""Pause before another search where the queue could not be read."""
 
 _log = logging.getLogger("mqcd.deliver")
 
 
 class Suspects:
-    """Those of one store."""
+    """The suspects of one store."""
 
     def __init__(self, store: QueueStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._found: dict[tuple[int, int], Recipient] = {}
         self._settled: set[tuple[int, int]] | None = set()
-        """Whose outcome was recorded while they were being looked for; None = that is over."""
+        """Recipients whose outcome was recorded during the search; None = the search has ended."""
 
     def __iter__(self) -> Iterator[Recipient]:
         return iter(self._found.values())
@@ -55,7 +55,7 @@ class Suspects:
                 self._found[recipient.key] = recipient
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
-        """An outcome is known: they are under suspicion no more."""
+        """Their outcome is known: remove them."""
         if self._settled is None and not self._found:
             return
         for settlement in settlements:

@@ -1,7 +1,7 @@
 """Finds what is stuck: attempts without an end, lanes without turns, domains without a route, mail past its
-age, and mail that the server may crash by. Pure.
+age, and mail that may crash the server. Pure.
 
-Nothing is done about it here. Each item has a key that stays the same while it lasts, so that it can be
+It only reports. Each item has a key that stays the same while it lasts, so that it can be
 logged once. Times are ms; `now` is monotonic.
 """
 
@@ -31,7 +31,7 @@ class Kind(Enum):
     QUEUE = "queue"
     """Mail in an area of the queue that is past its age limit."""
     OUTCOME = "outcome"
-    """Recipients of one message whose outcome crashes have hidden again and again, see `suspects`."""
+    """Recipients of one message whose outcome several crashes have hidden, see `suspects`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,9 +44,9 @@ class Stuck:
     message: str
     """SPID of the message, or of the first one; "" where no message is known."""
     recipients: int
-    """How many, as far as they are known; at least 1."""
+    """The number known; at least 1."""
     since_ms: int
-    """For how long nothing has happened."""
+    """Time without progress."""
     why: str
 
     @property
@@ -124,7 +124,7 @@ def overdue(areas: Mapping[Area, AreaStats], wall: int, limit: int) -> Iterator[
 
 
 def outcomes(suspects: Iterable[Recipient], wall: int) -> Iterator[Stuck]:
-    """Recipients whose outcome crashes have hidden again and again, message by message."""
+    """Recipients whose outcome several crashes have hidden, message by message."""
     messages: dict[int, list[Recipient]] = {}
     for each in suspects:
         messages.setdefault(each.spid, []).append(each)

@@ -1,4 +1,4 @@
-"""Which job is tried next: a lane for each hop, turns over lanes, rates and connection limits. Pure.
+"""Scheduling: a lane for each hop, turns among lanes, rates and connection limits. Pure.
 
 Imports routing and core.
 """

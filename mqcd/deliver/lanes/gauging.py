@@ -1,4 +1,4 @@
-"""Figures over all lanes, taken in one walk: what waits, how many connections, how old the oldest is. Pure.
+"""Figures over all lanes, taken in one walk: waiting recipients, connections, oldest mail. Pure.
 
 The walk looks at each lane and each job once, without making anything for it: ten thousand lanes take some
 milliseconds.
@@ -34,7 +34,7 @@ class Gauges:
 
 
 def gauge(lanes: Iterable[Lane], under_way: Iterable[tuple[Job, int]], sites: Container[str]) -> Gauges:
-    """The figures of all lanes, those of the destinations in `sites` apart."""
+    """The figures of all lanes, with separate ones for the destinations in `sites`."""
     used = 0
     connections: Counter[str] = Counter()
     site_connections: Counter[str] = Counter()

@@ -20,18 +20,18 @@ class Job:
     since: int
     """When it came into its lane."""
     begun: bool = False
-    """The store knows that the attempt has begun."""
+    """The store has recorded the begin of the attempt."""
     order: int = 0
     """Number of its arrival in the table."""
     limit: Limit | None = None
     """Its sender's."""
     paid: bool = False
-    """The limits that hold for it have been charged."""
+    """Its limits have been charged."""
 
 
 @dataclass(slots=True, eq=False)
 class JobQueue:
-    """What waits in a lane. Each limit that holds for a job counts its recipients while they wait."""
+    """The waiting jobs of a lane. Each limit on a job counts its recipients while they wait."""
 
     jobs: deque[Job] = field(default_factory=deque)
     waiting: int = 0
@@ -92,7 +92,7 @@ class JobQueue:
         return job
 
     def come_back(self, job: Job) -> None:
-        """A job that stood aside is at the head again."""
+        """Put a job that was set apart back at the head."""
         self.aside -= len(job.recipients)
         self.waiting += len(job.recipients)
         self.jobs.appendleft(job)
@@ -135,14 +135,14 @@ class JobQueue:
         return gone
 
     def position(self, key: tuple[int, int]) -> int | None:
-        """How many jobs stand before a recipient; None where it waits elsewhere."""
+        """Jobs ahead of a recipient; None where it waits elsewhere."""
         for position, job in enumerate(self.jobs):
             if any(recipient.key == key for recipient in job.recipients):
                 return position
         return None
 
     def count(self, job: Job, recipients: int) -> None:
-        """So many recipients of a job more (or less) wait here."""
+        """Adjust the count of waiting recipients of a job."""
         self.waiting += recipients
         if self.limits:
             for limit in self.limits:
@@ -151,7 +151,7 @@ class JobQueue:
             job.limit.held += recipients
 
     def _close(self, job: Job) -> None:
-        """No further recipients join a job."""
+        """Close a job to further recipients."""
         spid = job.recipients[0].envelope.spid
         if self._joinable.get(spid) is job:
             del self._joinable[spid]

@@ -1,4 +1,4 @@
-"""What the lane table holds and what it decides: records and their meaning. Pure.
+"""Records of the lane table and its decisions. Pure.
 
 A `Lane` and its jobs belong to the table alone; agents hand them back and do not write to them. Its two
 states change in `on` and `move` alone, by the tables in `states`.
@@ -29,14 +29,14 @@ from mqcd.deliver.lanes.window import Pace, Window
 from mqcd.deliver.routing.policy import Hop
 
 PROMPT_MS = 3000
-"""The longest smoothed time of a transaction with which a destination counts as one that answers."""
+"""Longest smoothed transaction time at which a destination counts as answering."""
 TRIAL_MS = 10_000
 """A destination does not answer if attempts are under way and none has ended for this long."""
 
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """What is known of one hop."""
+    """The state of one hop."""
 
     hop: Hop
     condition: Condition = Condition.NEW
@@ -63,7 +63,7 @@ class Lane:
     limit: Limit | None = None
     """Its own rate."""
     asleep: int = 0
-    """Until when there is nothing to start for want of tokens of its own."""
+    """Nothing can start before this time, for lack of the lane's own tokens."""
     domains: set[str] = field(default_factory=set)
     """Domains whose mail goes by this lane alone."""
 
@@ -74,7 +74,7 @@ class Lane:
 
     @property
     def suspended(self) -> bool:
-        """Whether no server of the destination took connections when last asked."""
+        """Whether no server of the destination accepted a connection at the last try."""
         return self.condition in SUSPENDED
 
     def on(self, event: Event) -> None:
@@ -98,14 +98,14 @@ class Lane:
         return self.connections == self.idle or now - max(self.moved, self.begun) <= TRIAL_MS
 
     def until_probed(self, now: int) -> int:
-        """How long recipients wait outside while it is suspended: until shortly after its probe, ms."""
+        """Time that recipients wait outside while it is suspended: until shortly after its probe, ms."""
         if not self.queue.jobs and not self.connections:
             return self.suspension.until - now
         return self.suspension.wait(now)
 
     def comes_back(self, now: int) -> int | None:
-        """In how many ms at the latest a recipient comes back whose attempt failed; None = its retry delay
-        counts, for the lane is not suspended. Others come before it: each has its turn as the probe."""
+        """Longest time, ms, until a recipient whose attempt failed comes back; None = its retry delay, as the
+        lane is not suspended. Others come first: each gets a turn as the probe."""
         return self.until_probed(now) + PROBE_GRACE_MS if self.suspended else None
 
     def ask_share(self, now: int) -> int:
@@ -125,7 +125,7 @@ class Lane:
         return self.ask_share(now) if rest <= 0 and self.share.most else rest
 
     def view(self, window: int, now: int) -> LaneState:
-        """A snapshot; `window` is how many connections it may have now."""
+        """A snapshot; `window` is its present limit on connections."""
         return LaneState(
             name=self.name,
             destination=self.hop.destination.name,
@@ -142,7 +142,7 @@ class Lane:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaneState:
-    """A lane as operators see it."""
+    """A lane in reports to operators."""
 
     name: str
     destination: str
@@ -157,7 +157,7 @@ class LaneState:
     probe_in_ms: int
     """0 unless suspended."""
     rate_in_ms: int
-    """Until its rate, and its zone's, let the next recipient go; 0 = at once."""
+    """Time until its rate and its zone's allow the next recipient; 0 = at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,12 +170,12 @@ class Start:
 
 
 class Why(Enum):
-    """Why recipients are given back untried."""
+    """Why recipients are returned untried."""
 
     DEAD = "dead"
     """Their destination is suspended."""
     RATE = "rate"
-    """A limit lets them go later."""
+    """A rate allows them later."""
     SHARE = "share"
     """Their lane holds more than its share of the active set and makes no progress."""
 

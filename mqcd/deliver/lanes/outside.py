@@ -2,7 +2,7 @@
 
 A suspended destination keeps one recipient as its probe. The first probe comes after the policy's probe
 interval, else `FIRST_PROBE_MS`, each further one after twice the time, none later than the first retry delay.
-The others come back soon after the probe has begun, and while it lasts ever more rarely.
+The others come back soon after the probe has begun, and at growing intervals while it lasts.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from mqcd.deliver.routing.policy import Policy
 
 FIRST_PROBE_MS = 60_000
 PROBE_GRACE_MS = 1000
-"""How long after a probe has begun the others of its destination come back to look; up to ten times as
-long where the last probe took a while to fail."""
+"""Time after the start of a probe at which its destination's other recipients come back; up to ten times as
+long where the last probe was slow to fail."""
 MOST_GRACE_MS = 60_000
 MIN_REST_MS = 100
 MAX_REST_MS = 30_000
@@ -49,7 +49,7 @@ class Suspension:
         return Suspension(self.reply, now, 0, self.failing) if self.until > now else self
 
     def wait(self, now: int) -> int:
-        """How long recipients wait outside that are not the probe, ms."""
+        """Time that recipients other than the probe wait outside, ms."""
         late = now - self.until
         grace = min(max(self.failing // 6, PROBE_GRACE_MS), 10 * PROBE_GRACE_MS)
         return max(-late, 0) + min(max(4 * late, grace), MOST_GRACE_MS)
@@ -62,12 +62,12 @@ class Share:
     most: int = 0
     """0 = no limit."""
     rest: int = 0
-    """For how long its domains were passed over last, ms."""
+    """Length of the last rest of its domains, ms."""
     until: int = 0
     """Until when they are passed over."""
 
     def rested(self, now: int, moved: int) -> Share:
-        """Its domains rest from now on; longer where no transaction ended since the last rest (`moved`)."""
+        """Start a rest of its domains; longer where no transaction ended since the last one (`moved`)."""
         longest = MAX_REST_MS if moved > self.until - self.rest else LONG_REST_MS
         rest = min(max(self.rest, MIN_REST_MS), longest)
         return Share(self.most, rest, now + rest)

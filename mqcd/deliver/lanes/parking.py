@@ -1,4 +1,4 @@
-"""What becomes of recipients that the lane table gives back: parked until a time, or judged. Pure.
+"""Decides on recipients that the lane table returns: parked until a time, or given a verdict. Pure.
 
 Mail expires only by a failure, and no recipient may wait for ever without an attempt:
 
@@ -26,7 +26,7 @@ _DEAD = Reply(code=451, status="4.4.1", text="destination unreachable")
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Recipients whose waiting ends as if they had been tried and had failed."""
+    """Recipients that get the verdict of a failed attempt."""
 
     lane: Lane
     recipients: list[Recipient]
@@ -35,7 +35,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """What to do with recipients that are given back."""
+    """The decision on returned recipients."""
 
     judged: list[Judged]
     warned: list[tuple[int, Judged]]
@@ -86,5 +86,5 @@ def is_late(recipient: Recipient, schedule: RetrySchedule, now: int) -> bool:
 
 
 def grace(schedule: RetrySchedule) -> int:
-    """How much longer than its age limit mail may wait for its turn, ms."""
+    """Time beyond its age limit that mail may wait for its turn, ms."""
     return schedule.longest

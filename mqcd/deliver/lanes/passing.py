@@ -1,4 +1,4 @@
-"""Which domains claims pass over, and until when: of lanes that are suspended, or hold their share. Pure."""
+"""Domains that claims pass over, and until when: of lanes that are suspended or hold their share. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MAX_DOMAINS = 1000
 
 
 class Skip(Mapping[str, int]):
-    """Domains that one claim passes over, and until when. Those of dead lanes are looked up as they are asked
-    for: there may be tens of thousands, and a claim meets few of them."""
+    """Domains that one claim passes over, and until when. Domains of dead lanes are looked up on demand:
+    there may be tens of thousands, and a claim meets few of them."""
 
     def __init__(
         self, resting: Mapping[str, int], dead: Mapping[str, Lane], homes: Mapping[str, Lane], now: int
@@ -27,7 +27,7 @@ class Skip(Mapping[str, int]):
         self._from = 0
 
     def counted_from(self, time: int) -> Skip:
-        """The same, with `time` for what is now."""
+        """The same, with `time` as the present time."""
         self._from = time
         return self
 
@@ -68,7 +68,7 @@ class Passing:
         self._homes: dict[str, Lane] = {}
 
     def clear(self) -> None:
-        """Domains may have other lanes from now on."""
+        """Forget which lanes the domains have."""
         for lane in self._homes.values():
             lane.domains.clear()
         self._homes.clear()
@@ -81,7 +81,7 @@ class Passing:
             self._resting[lane.name] = lane
 
     def revived(self, lane: Lane) -> None:
-        """A lane is suspended no more."""
+        """A lane is no longer suspended."""
         self._dead.pop(lane.name, None)
 
     def belongs(self, domain: str, lane: Lane) -> None:
@@ -97,7 +97,7 @@ class Passing:
             self._homes[domain] = lane
 
     def forget(self, lane: Lane) -> None:
-        """There is no such lane any more."""
+        """A lane was removed."""
         self._dead.pop(lane.name, None)
         self._resting.pop(lane.name, None)
         for domain in lane.domains:

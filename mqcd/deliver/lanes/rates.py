@@ -1,4 +1,4 @@
-"""Rates: token buckets, and which recipients may wait for a token inside the active set. Pure.
+"""Rates: token buckets, and the recipients that wait for a token inside the active set. Pure.
 
 A limit of N recipients in a time lets go, over any stretch of time, at most what N makes of that stretch
 and `burst` more. The burst is what the rate gives in ten seconds or in the time that it names, whichever
@@ -20,13 +20,13 @@ BURST_MS = 10_000
 HOLD_MS = 10_000
 """Recipients that would have to wait longer than this for a token wait outside."""
 LONGEST_MS = 3_600_000
-"""No recipient is sent away for longer: rates may change meanwhile."""
+"""No recipient waits outside for longer: rates may change meanwhile."""
 _STEP_MS = 1000
-"""Those whose turns fall into one such step come back together."""
+"""Recipients whose turns fall into one such step come back together."""
 
 
 class Limit:
-    """One rate, and how much of it is used up."""
+    """One rate and its used share."""
 
     __slots__ = ("_at", "_booked", "_level", "burst", "held", "rate", "wakes")
 
@@ -43,13 +43,13 @@ class Limit:
         self._booked = 0.0
 
     def wait(self, recipients: int, now: int) -> int:
-        """In how many ms there are tokens for so many recipients, if none is taken meanwhile; 0 = now."""
+        """Time, ms, until there are tokens for `recipients`, if none is taken meanwhile; 0 = now."""
         self._fill(now)
         short = recipients * self.rate.per - self._level
         return -(-short // self.rate.count) if short > 0 else 0
 
     def take(self, recipients: int, now: int) -> None:
-        """Use up the tokens of so many recipients, after `wait` returned 0."""
+        """Use the tokens of these recipients, after `wait` returned 0."""
         self._fill(now)
         self._level -= recipients * self.rate.per
 

@@ -1,4 +1,4 @@
-"""Which job starts next, and over how many connections: a table of lanes, one for each hop. Pure.
+"""Decides which job starts next, and over how many connections: a table of lanes, one per hop. Pure.
 
 * Zones take turns, and in the default zone lanes do, so a long lane delays no other; a named zone sends
   in order of arrival (see `turns`). Within a lane recipients go in order of arrival; those of one message
@@ -85,7 +85,7 @@ class LaneTable:
         return [lane.view(self._limit(lane, now), now) for lane in self._lanes.values()]
 
     def state(self, name: str, now: int) -> LaneState | None:
-        """What one lane is doing; None if there is none of this name."""
+        """The state of one lane; None if there is none of this name."""
         lane = self._lanes.get(name)
         return None if lane is None else lane.view(self._limit(lane, now), now)
 
@@ -95,7 +95,7 @@ class LaneTable:
         return next((position for position in positions if position is not None), None)
 
     def room(self) -> int:
-        """How many recipients may be claimed now: none until a tenth of the active set is free."""
+        """The number of recipients to claim now: none until a tenth of the active set is free."""
         room = self._bounds.queuecache - self.active
         return room if room * 10 >= self._bounds.queuecache else 0
 
@@ -158,7 +158,7 @@ class LaneTable:
         return max(self._bounds.queuecache // 4, 1)
 
     def _outside(self, lane: Lane, recipient: Recipient, now: int) -> Give | None:
-        """A Give when the lane takes no mail now: it is suspended and has its probe, or has its share."""
+        """A Give when the lane takes no mail now: it is suspended with a probe, or holds its share."""
         if lane.suspended:
             if lane.queue.jobs or lane.connections:
                 wait = lane.until_probed(now)
@@ -239,21 +239,22 @@ class LaneTable:
         return True
 
     def review(self, now: int) -> None:
-        """See which lanes have fallen silent, where that may matter."""
+        """Check which lanes no longer answer, where that matters."""
         if self.slots.crowded:
             for lane in self._lanes.values():
                 if lane.connections:
                     self.slots.judge(lane, now)
 
     def took_back(self, lane: Lane, job: Job) -> None:
-        """An attempt was taken back that had lasted too long: slow, until transactions show otherwise."""
+        """A cancelled attempt had lasted too long: the lane counts as slow until transactions show
+        otherwise."""
         lane.pace.recent = max(lane.pace.recent, float(TRIAL_MS))
         self.put_back(lane, job)
 
     # ------------------------------------------------------------ what came of it
 
     def opened(self, lane: Lane) -> None:
-        """A connection is past its handshake: the server takes mail, or says that it does."""
+        """A connection has completed its handshake."""
         lane.working += 1
 
     def went_through(self, lane: Lane, now: int, took: int = 0, feedback: Feedback = Feedback.GOOD) -> None:
@@ -312,7 +313,7 @@ class LaneTable:
     # ------------------------------------------------------------ the active set is full
 
     def relieve(self, now: int) -> list[Give]:
-        """What to give back so that a lane without progress cannot hold the whole active set."""
+        """Recipients to return, so that a lane without progress cannot hold the whole active set."""
         if self.room():
             return []
         lanes = [lane for lane in self._lanes.values() if lane.queue.jobs]
@@ -331,7 +332,7 @@ class LaneTable:
         return given
 
     def cull(self, over: Callable[[Lane, Recipient], bool]) -> list[Give]:
-        """What to give back because it has waited inside for too long; not the probe of a suspended lane."""
+        """Recipients to return after too long a wait inside; not the probe of a suspended lane."""
         given: list[Give] = []
         for lane in self._lanes.values():
 
@@ -343,12 +344,12 @@ class LaneTable:
         return given
 
     def empty(self) -> list[Recipient]:
-        """Take everything that waits out of the table, for an orderly stop."""
+        """Remove and return everything that waits, for an orderly stop."""
         self._throttle.release()
         return [recipient for lane in self._lanes.values() for recipient in lane.queue.cut(0)]
 
     def forget(self, now: int) -> None:
-        """Let go of suspended lanes for which nothing waits."""
+        """Remove suspended lanes for which nothing waits."""
         for lane in self._passing.deserted(now):
             if lane.limit is None or lane.limit.is_full(now):
                 self._forget(lane)

@@ -1,4 +1,4 @@
-"""How the connections that `maxconnections` allows are divided among lanes. Pure.
+"""Divides the connections that `maxconnections` allows among lanes. Pure.
 
 A destination *answers* when its transactions take no longer than `PROMPT_MS`, smoothed, and one of those
 under way has ended, or began, in the last `TRIAL_MS`. All others are in doubt: slow, dead, or not known yet.
@@ -51,7 +51,7 @@ class Slots:
         self.rebind(most)
 
     def rebind(self, most: int) -> None:
-        """Another number of connections; held lanes are released."""
+        """Set the number of connections; held lanes are released."""
         self._most = most
         self._doubted_most, self._new_most = divide(most)
         for lane in (*self._held, *self._held_new):
@@ -63,13 +63,13 @@ class Slots:
         return 0 < self._most <= self.taken
 
     def opened(self, lane: Lane) -> None:
-        """A lane has one more."""
+        """Count one more connection of a lane."""
         lane.connections += 1
         self.taken += 1
         self.doubted += lane.doubted
 
     def closed(self, lane: Lane) -> None:
-        """A lane has one less."""
+        """Count one less connection of a lane."""
         lane.connections -= 1
         self.taken -= 1
         self.doubted -= lane.doubted
@@ -86,19 +86,19 @@ class Slots:
         return True
 
     def rest(self, lane: Lane) -> None:
-        """A connection of a lane is idle."""
-        # The lane's own mail may go over this one, whatever is held back.
+        """Mark a connection of a lane idle."""
+        # The lane's own mail may use this connection, even while lanes are held back.
         self.release(lane)
         lane.idle += 1
         self.idle += 1
 
     def left(self, lane: Lane) -> None:
-        """An idle connection of a lane is so no longer."""
+        """Mark an idle connection of a lane busy."""
         lane.idle -= 1
         self.idle -= 1
 
     def judge(self, lane: Lane, now: int) -> None:
-        """Look whether a lane answers."""
+        """Check whether a lane answers."""
         doubted = not lane.answers(now)
         if doubted is not lane.doubted:
             lane.doubted = doubted
@@ -136,7 +136,7 @@ class Slots:
         return lane
 
     def release(self, lane: Lane) -> bool:
-        """Hold a lane back no longer; whether it was held."""
+        """Release a held lane; returns whether it was held."""
         if lane.standing is not Standing.HELD:
             return False
         lane.move(Move.RELEASE)
@@ -157,8 +157,8 @@ class Slots:
 
     @property
     def overdrawn(self) -> int:
-        """How many attempts to destinations in doubt are to be taken back, if they last for long: as many as
-        there are above their half, and lanes that wait for them."""
+        """The number of long attempts to cancel at destinations in doubt: as many as exceed their half, and
+        as lanes wait for them."""
         over = self.doubted - self._doubted_most if self._most else 0
         if over <= 0:
             return 0
@@ -166,5 +166,5 @@ class Slots:
 
 
 def _is_new(lane: Lane) -> bool:
-    """Whether it is not known yet, and has no connection that will show."""
+    """Whether it is unknown and has no connection that will settle that."""
     return not lane.pace.recent and not lane.connections

@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class Condition(Enum):
-    """What is known of a lane's destination."""
+    """The condition of a lane's destination."""
 
     NEW = "new"
     """No transaction has ended yet."""
@@ -25,11 +25,11 @@ class Condition(Enum):
     """Out of the table."""
 
     __hash__ = object.__hash__
-    """By identity: looked up for each attempt."""
+    """Hashed by identity: looked up for each attempt."""
 
 
 class Event(Enum):
-    """What happens to a destination."""
+    """Events of a destination."""
 
     START = "start"
     """An attempt begins."""
@@ -40,7 +40,7 @@ class Event(Enum):
     UNUSED = "unused"
     """Its last connection is closed."""
     FORGET = "forget"
-    """The table has no more use for it."""
+    """The table removes the lane."""
 
     __hash__ = object.__hash__
 
@@ -83,7 +83,7 @@ CONDITIONS: Mapping[Condition, Mapping[Event, Condition]] = {
 
 
 class Standing(Enum):
-    """Where a lane waits for its turn."""
+    """The place where a lane waits for its turn."""
 
     OUT = "out"
     """Nowhere: it has nothing to start, or its window is full."""

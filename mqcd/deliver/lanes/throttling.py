@@ -1,4 +1,4 @@
-"""Holds lanes and jobs back that have no tokens of their rate, until their next token. Pure.
+"""Holds back lanes and jobs without tokens until their next token. Pure.
 
 A lane without tokens of its own sleeps, so does a whole zone; a job whose sender has none steps aside,
 out of its lane, since the next job may have another sender. Nothing is polled: each waits for an alarm
@@ -75,7 +75,7 @@ class Throttle:
         return alarms[0][0] if alarms else None
 
     def due(self, now: int) -> None:
-        """Give lanes, zones and jobs whose time has come their turns."""
+        """Return due lanes, zones and jobs to their lines."""
         alarms = self._alarms
         while alarms and alarms[0][0] <= now:
             at, _, what = heappop(alarms)
@@ -89,7 +89,7 @@ class Throttle:
                 self._turns.push(what)
 
     def limit_lane(self, lane: Lane, now: int) -> None:
-        """The limits that hold for a lane are those of its policy now."""
+        """Set a lane's limits from its present policy."""
         policy = lane.hop.policy
         if policy.rate is None:
             lane.limit = None

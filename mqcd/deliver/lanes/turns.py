@@ -1,11 +1,11 @@
-"""Which lane's turn it is: zones take turns, each in an order of its own. Pure.
+"""Chooses the next lane: zones take turns, each in an order of its own. Pure.
 
 * A named zone sends in order of arrival: of its lanes that stand in line, the one goes first whose head
   of line came first into the active set.
 * In the default zone lanes take turns, one job each.
 * A zone that sleeps has no turns; its lanes keep their places.
 
-Each step costs the same however many lanes there are, or a logarithm of them in a named zone.
+Each step takes constant time, in a named zone logarithmic time in the number of lanes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Zone:
             self._queue.append(lane)
 
     def pop(self) -> Lane:
-        """The lane whose turn it is leaves."""
+        """Remove and return the next lane."""
         if not self.name:
             return self._queue.popleft()
         heap = self._ordered
@@ -80,7 +80,7 @@ class Turns:
             self._line.append(zone)
 
     def pop(self) -> Lane | None:
-        """The lane whose turn it is, out of line now; None when none stands there."""
+        """Remove and return the next lane; None when no lane is in line."""
         while self._line:
             zone = self._line.popleft()
             zone.in_line = False

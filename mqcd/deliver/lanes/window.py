@@ -1,4 +1,4 @@
-"""How many connections a destination may have, by how its transactions went. Pure.
+"""The connection limit of a destination, from the results of its transactions. Pure.
 
 The window starts at `START_WINDOW`. It grows by one for each window's worth of good transactions, to at most
 `START_WINDOW` more than the connections in use, and not while the server takes `SLOWER` times as long as at
@@ -15,17 +15,17 @@ from enum import Enum
 START_WINDOW = 5.0
 """Connections that an unknown destination may have at once."""
 PERIOD_MS = 300_000
-"""How long the best pace of a lane stays its measure: until the end of the next such period."""
+"""Period for which the best pace of a lane is its measure: until the end of the next one."""
 SLOWER = 2.0
-"""A server that takes so many times as long as at its best has enough connections."""
+"""A server slower than its best by this factor has enough connections."""
 CEILING_MS = 60_000
-"""How long the number of connections that a server took is the most that it is asked for."""
+"""Time for which the number of connections that a server accepted limits the window."""
 SLACK_MS = 20
 """Differences up to this are noise."""
 
 
 class Feedback(Enum):
-    """What a transaction says of how much its server will take."""
+    """What a transaction says about the server's capacity."""
 
     GOOD = "good"
     """At least one recipient was delivered or bounced."""
@@ -37,7 +37,7 @@ class Feedback(Enum):
 
 @dataclass(slots=True)
 class Pace:
-    """How quick a lane's server is, and how quick it was."""
+    """The pace of a lane's server, now and at its best."""
 
     recent: float = 0.0
     """Time of a transaction, the last eight or so weighing most, ms; 0 = none yet."""
@@ -49,7 +49,7 @@ class Pace:
     """When this period began."""
 
     def measure(self, took: int, now: int) -> bool:
-        """Count one transaction; whether the server is still about as quick as it was."""
+        """Count one transaction; returns whether the server is still about as fast as at its best."""
         recent = self.recent
         self.recent = recent = recent + (took - recent) / 8 if recent else float(max(took, 1))
         if now - self.since >= PERIOD_MS:
@@ -64,7 +64,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How many connections a lane may have. Each change makes a new one."""
+    """The connection limit of a lane. Each change makes a new one."""
 
     size: float = START_WINDOW
     ceiling: float = 0.0

@@ -1,9 +1,9 @@
-"""How mail is to be treated on its way to a destination: zones, destinations' own settings, defaults. Pure.
+"""Policies for mail to a destination: zones, settings of destinations, defaults. Pure.
 
 A zone is a named way out (source addresses, HELO name, limits). A recipient's zone is the first one in the
-file's order of which a match fits; a match fits where all fits that it names. What a header chose is found
-at the door, once, and stands in the envelope; all else is looked at here, so that a changed file counts for
-mail that waits, too.
+file's order of which a match fits; a match fits where all fits that it names. A zone chosen by a header is
+found once, at the door, and stored in the envelope; everything else is matched here, so that a changed file
+also applies to waiting mail.
 
 What a `destination` element says goes before what the zone says, and that before the settings for all
 mail; of several elements that fit, one that names the recipient's domain goes before one that names MX
@@ -40,7 +40,7 @@ from mqcd.deliver.smtp.auth import Login
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
-    """How one lane is treated. All of it is settled before anything is tried."""
+    """The policy of one lane, complete before any attempt."""
 
     schedule: RetrySchedule
     helo: str
@@ -50,7 +50,7 @@ class Policy:
     implicit_tls: bool = False
     """The connection begins with TLS."""
     checked: bool = False
-    """Where there is TLS the certificate must be good, whatever `tls` asks for."""
+    """Where there is TLS the certificate must be valid, for any value of `tls`."""
     lmtp: bool = False
     login: Login | None = None
     """The credentials for the next hop."""
@@ -65,7 +65,7 @@ class Policy:
     zone: str = ""
     """Name of the zone; "" is mail that no zone takes."""
     sources: tuple[Source, ...] = ()
-    """Own addresses to connect from; none = the system's choice."""
+    """Source addresses; none = the system's choice."""
     rate: Rate | None = None
     """How many recipients may be tried in a time."""
     probe_interval: int = 0
@@ -78,12 +78,12 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A destination and how mail is treated there: what one lane is."""
+    """A destination and its policy: the subject of one lane."""
 
     destination: Destination
     policy: Policy
     key: str
-    """Names the lane. Also another zone's mail, or another element's, has lanes of its own."""
+    """The name of the lane. Mail of another zone or another element has lanes of its own."""
     sole: bool = True
     """All mail for the domain that it was found for goes this way, from any sender."""
 
@@ -100,7 +100,7 @@ _STRICTNESS = tuple(TlsPolicy)
 
 
 def _to_relay(policy: Policy, relay: Destination) -> Policy:
-    """What the relay's own settings make of a policy. Of two policies for TLS the stricter one counts."""
+    """A policy with the relay's own settings applied. Of two policies for TLS the stricter one counts."""
     ssl, login = relay.ssl, relay.auth
     wanted = _wanted(ssl, login)
     return replace(
@@ -305,7 +305,7 @@ _Entry = TypeVar("_Entry", bound=_Matching)
 
 
 def _entry(entries: Sequence[_Entry], domain: str, hosts: Sequence[str]) -> _Entry | None:
-    """The element that goes before all others that fit."""
+    """The matching element with the highest precedence."""
     best: _Entry | None = None
     rank = 0
     for entry in entries:

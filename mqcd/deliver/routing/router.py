@@ -1,9 +1,9 @@
-"""From a recipient to its hop: asks DNS what `routing` needs to know, and remembers the answers for a while.
+"""Finds a recipient's hop: asks DNS for what `routing` needs, and caches the answers.
 
-Guarantees: never raises for a domain's sake; DNS that gives no answer means "later" (4.4.3), and only a
-certain "there is none" is permanent (5.1.2). Questions for one domain that is being asked for are asked
-once. Routes that DNS gave are kept at most `KEEP_MS` (the resolver keeps the records by their TTL).
-Settings read: deliver/relays, smtpport, client/fallbackMX_A, and what `policy` reads.
+Guarantees: never raises for a domain's sake; no answer from DNS is temporary (4.4.3), and only a certain
+"there is none" is permanent (5.1.2). Concurrent look-ups of one domain share one query. Routes
+that DNS gave are kept at most `KEEP_MS` (the resolver keeps the records by their TTL). Settings read:
+deliver/relays, smtpport, client/fallbackMX_A, and what `policy` reads.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Router:
         self._hops: OrderedDict[tuple[str, str], Hop] = OrderedDict()
 
     def known(self, envelope: Envelope, domain: str) -> Hop | None:
-        """The hop of a recipient, if it is known without asking."""
+        """The hop of a recipient, if it is known without DNS."""
         relay = self._relays.find(envelope, domain)
         destination = self._kept_route(domain) if relay is None else relay[0]
         return None if destination is None else self.hop(envelope, domain, destination)

@@ -29,13 +29,13 @@ from mqcd.core.reply import Reply
 NO_LOGIN = AuthSettings()
 NO_SSL = SslSettings()
 MAX_HOSTS = 20
-"""MX hosts of a domain that are taken note of, the most preferred: each costs two look-ups."""
+"""Most MX hosts of a domain that are used, the most preferred: each costs two look-ups."""
 _THIS_NETWORK = IPv4Network("0.0.0.0/8")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Destination:
-    """A next hop, as one or several hosts that will do."""
+    """A next hop: one or several equivalent hosts."""
 
     name: str
     """What its lane is called; the same name means the same lane."""
@@ -52,7 +52,7 @@ class Destination:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unroutable:
-    """There is nowhere to go, for good (a 5yz reply) or for now (4yz)."""
+    """There is no route, for good (a 5yz reply) or for now (4yz)."""
 
     reply: Reply
 
@@ -61,7 +61,7 @@ Route = Destination | Unroutable
 
 
 class Rule(Enum):
-    """Why mail goes where it goes."""
+    """The rule that chose a destination."""
 
     SENDER = "relay by sender"
     DOMAIN = "relay by domain"
@@ -81,7 +81,7 @@ class _ByOrigin:
     domains: frozenset[str]
 
     def rank(self, sender: str, client: str, domain: str) -> int:
-        """How tellingly it was chosen; 0 = not at all."""
+        """The precedence of the match; 0 = no match."""
         if self.networks and not within(self.networks, client):
             return 0
         if self.domains and domain not in self.domains:
@@ -196,8 +196,8 @@ def by_mx(
     and all hosts that are preferred no more would send the mail back; so would the domain's own address where
     the domain is this server.
 
-    A null MX says what it says alone only (RFC 7505, 3): beside others it is passed over, for one of them
-    may take the mail.
+    A null MX counts only alone (RFC 7505, 3): beside others it is ignored, as one of them may accept the
+    mail.
     """
     named = [mx for mx in found if mx.host]
     if found and not named:
@@ -248,7 +248,7 @@ def site_name(hosts: Sequence[str]) -> str:
 def order(destination: Destination, turn: int) -> list[str]:
     """The hosts in the order to try them: by preference, equals shuffled anew for each turn (RFC 5321, 5.1).
 
-    Not merely rotated: else the one behind a dead host would get the work of two.
+    Rotation would give the host behind a dead one the work of two.
     """
     ordered: list[str] = []
     for group in destination.hosts:

@@ -3,8 +3,8 @@
 Mechanisms: CRAM-MD5 (RFC 2195), PLAIN (RFC 4616), LOGIN, EXTERNAL (RFC 4422, appendix A). Without one being
 asked for, the first of CRAM-MD5, PLAIN, LOGIN that is offered is used; EXTERNAL, which authenticates by the
 client certificate, only where it is configured. All are used over TLS only, unless the login allows
-otherwise: PLAIN and LOGIN show the password, CRAM-MD5 shows what it can be guessed by, EXTERNAL needs TLS by
-its nature.
+otherwise: PLAIN and LOGIN send the password, CRAM-MD5 sends a hash that allows guessing, EXTERNAL requires
+TLS.
 
 Guarantees: the password is in no text that is shown, also not where a server quotes what it was sent.
 """
@@ -52,7 +52,7 @@ def choose(login: Login, extensions: Mapping[str, str], secured: bool) -> str | 
 
 
 def why_not(login: Login, extensions: Mapping[str, str], secured: bool) -> str:
-    """Why `choose` found none, as text."""
+    """The reason why `choose` found none, as text."""
     offered = _offered(extensions)
     if not offered:
         return "a login is configured, the next hop offers no AUTH"

@@ -8,7 +8,7 @@ Guarantees
 * The same octets give the same outcome however they are split. Garbage, endless replies and unexpected
   replies end the session (4.5.0); 421 ends it wherever it comes (RFC 5321, 3.8).
 * A session that the server refuses (greeting, EHLO, TLS, login) is a failure of that host or a mistake of
-  this server's operator, hence temporary whatever its code: another host, or another day, takes the mail.
+  this server's operator, hence temporary for any code: another host, or a later try, may take the mail.
 
 `states` has the states of a session, `_RULES` here the meaning of each command's reply, `handshake` the part
 before mail; `commands` decides what cannot be sent to this server at all.
@@ -75,7 +75,7 @@ class SmtpClient(Handshake):
         return self.state is State.DOT
 
     def take(self) -> bytes:
-        """What is to be sent now, b"" when nothing is."""
+        """Octets to send now, b"" for none."""
         if not self._out:
             return b""
         out = self._out[0] if len(self._out) == 1 else b"".join(self._out)
@@ -100,7 +100,7 @@ class SmtpClient(Handshake):
         return self.state
 
     def lost(self, reason: str) -> State:
-        """The connection is gone, or its time is up; `reason` goes into the reply."""
+        """The connection was lost or timed out; `reason` goes into the reply."""
         if self.state is not State.ENDED:
             self._phase = self.phase
             where = "after the final dot" if self.dot_sent else f"in phase {self._phase.value}"
@@ -150,7 +150,7 @@ class SmtpClient(Handshake):
         return octets
 
     def quit(self) -> State:
-        """Say goodbye in state READY; ENDED comes with the answer."""
+        """Send QUIT in state READY; its reply leads to ENDED."""
         self._expected.append((Step.QUIT, 0))
         self._out.append(b"QUIT\r\n")
         self.on(Event.QUIT)
@@ -189,7 +189,7 @@ class SmtpClient(Handshake):
         return isinstance(self._wrapping, Chunker)
 
     def _advance(self) -> None:
-        """Send as many commands as the window lets, and see what the transaction needs next."""
+        """Send as many commands as the window allows, and choose the transaction's next step."""
         state = self.state
         if state not in WAITING:
             return
@@ -236,7 +236,7 @@ class SmtpClient(Handshake):
     # ------------------------------------------------------------ mail: the effects of replies, see _RULES
 
     def _go_on(self, raw: RawReply, index: int) -> None:
-        """Nothing to do; `_advance` sees what comes next."""
+        """No effect; `_advance` chooses the next step."""
 
     def _mail_refused(self, raw: RawReply, index: int) -> None:
         self._outcomes.refuse(range(len(self._outcomes)), raw, Phase.MAIL)

@@ -1,6 +1,6 @@
-"""The commands that announce a message, and whether a server can be given it and each recipient. Pure.
+"""The commands of a transaction, and whether a server can accept the message and each recipient. Pure.
 
-What the next hop cannot carry is bounced before MAIL: SMTPUTF8 that is needed (5.6.7, RFC 6531 3.5),
+Mail that the next hop cannot carry is bounced before MAIL: SMTPUTF8 that is needed (5.6.7, RFC 6531 3.5),
 content declared 8BITMIME that does have 8-bit octets (5.6.3, RFC 6152 3), more octets than its SIZE (5.3.4,
 RFC 1870 6.1). 8-bit content that was never declared so goes out as it came in. DSN's parameters go where
 DSN is offered (RFC 3461, 5.2.1); elsewhere what they ask for stays with us.

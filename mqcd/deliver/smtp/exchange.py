@@ -28,7 +28,7 @@ class Step(Enum):
     QUIT = "quit"
 
     __hash__ = object.__hash__
-    """Looked up for each reply: by identity, without Enum's detour."""
+    """Looked up for each reply: hashed by identity, faster than Enum's own hash."""
 
 
 class Result(Enum):
@@ -41,7 +41,7 @@ class Result(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What became of one recipient, by which reply in which phase."""
+    """The outcome of one recipient, with its reply and phase."""
 
     result: Result
     reply: Reply
@@ -52,7 +52,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """How the client speaks; see the client settings of the same names."""
+    """Options of the client; see the client settings of the same names."""
 
     hello: str
     maxpipeline: int = 25
@@ -70,7 +70,7 @@ class Options:
     implicit_tls: bool = False
     """The connection begins with TLS, there is no STARTTLS (RFC 8314, 3)."""
     checked: bool = False
-    """Where there is TLS the certificate must be good and name the host, whatever `tls` asks for."""
+    """Where there is TLS the certificate must be valid and name the host, for any value of `tls`."""
     trust: str = ""
     """File of the certificates that others are checked by; "" = the system's."""
     certificate: str = ""

@@ -1,9 +1,8 @@
 """Which command follows before mail: hello, TLS, login, or none because policy forbids it. Pure.
 
 Guarantees: under TLS policy encrypt or verify nothing goes out in clear but EHLO and STARTTLS (4.7.4 where
-the server will not), and no login goes over a way that it is not meant for (4.7.8, see `auth`). Whatever
-fails here is a failure of that host, or a mistake of this server's operator: temporary, whatever code the
-server gave it.
+the server will not), and no login goes over a way that it is not meant for (4.7.8, see `auth`). A failure
+here is one of that host, or a mistake of this server's operator: temporary, for any code of the server.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Stop:
 
 
 Next = Say | Stop | auth.Exchange | None
-"""What to do: say something, stop, log in, or, None, begin with mail."""
+"""The next step: send a command, stop, log in, or None to start with mail."""
 
 
 def hello(options: Options, *, again: bool = False) -> Say:

@@ -1,4 +1,4 @@
-"""Cuts what a server sends into replies (RFC 5321, 4.2). Pure.
+"""Parses server octets into replies (RFC 5321, 4.2). Pure.
 
 Guarantees: the same octets give the same replies however they are split; memory is bounded by the
 limits below. Fails only with DecodeError: what is not a reply, or one that does not end.
@@ -43,11 +43,11 @@ class ReplyReader:
 
     @property
     def pending(self) -> bool:
-        """Whether octets wait that `next` has not made into a reply."""
+        """Whether octets wait that are not part of a returned reply."""
         return self._at < len(self._buffer) or bool(self._lines)
 
     def feed(self, data: bytes) -> None:
-        """Take octets as they came."""
+        """Add received octets."""
         rest = self._buffer[self._at :] if self._at < len(self._buffer) else b""
         self._buffer = rest + data if rest else data
         self._at = 0

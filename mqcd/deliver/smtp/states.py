@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class State(Enum):
-    """Where a session is, and with it what the caller has to do."""
+    """The state of a session, which determines the caller's next action."""
 
     HANDSHAKE = "handshake"
     """Greeting, hello, login: send what there is and hand in what arrives, as in all states of `WAITING`."""
@@ -34,11 +34,11 @@ class State(Enum):
     """Close. `outcomes` are those of the last transaction, `end` says why."""
 
     __hash__ = object.__hash__
-    """By identity: looked up for each reply."""
+    """Hashed by identity: looked up for each reply."""
 
 
 class Event(Enum):
-    """What changes the state."""
+    """Events that change the state."""
 
     TLS_GRANTED = "STARTTLS was accepted"
     TLS_STARTED = "TLS stands"

@@ -1,4 +1,4 @@
-"""Content to what goes over the wire: dot-stuffed after DATA (RFC 5321, 4.5.2), or by BDAT (RFC 3030). Pure.
+"""Encodes content for the wire: dot-stuffed after DATA (RFC 5321, 4.5.2), or by BDAT (RFC 3030). Pure.
 
 Content is never changed but for the doubled dots, and, after DATA, for a CRLF added where the last line
 has none: the final dot needs a line of its own. BDAT counts octets and needs neither.
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Wrapping(Protocol):
-    """How the content of one message is sent, chunk after chunk."""
+    """Encodes the content of one message, chunk after chunk."""
 
     def wrap(self, chunk: bytes, last: bool) -> bytes:
         """The next octets of the content as they go over the wire; with `last`, its end as well."""

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 WAITING = 10_000
 """Lines that wait for a file that cannot be written."""
 GATHER_SECONDS = 0.5
-"""For so long lines are gathered, to be written together."""
+"""Time for which lines are gathered and written together."""
 
 Line = tuple[int, bytes]
 """Its time (ms), and its octets with the line end."""
@@ -47,30 +47,30 @@ class AuditLog:
         self._failing = False
 
     def put(self, at: int, line: str) -> None:
-        """Have a line of the moment `at` (ms) written."""
+        """Write a line of the time `at` (ms)."""
         self._writer.put([(at, f"{line}\n".encode("utf-8", "backslashreplace"))])
 
     def finish(self) -> None:
-        """Have what waits written, and take nothing more. Does not wait."""
+        """Write waiting lines and take no more. Does not wait."""
         self._writer.finish()
 
     @property
     def lost(self) -> int:
-        """How many lines are in no file and never will be."""
+        """The number of lost lines."""
         return self._writer.lost
 
     @property
     def ending(self) -> bool:
-        """After `finish`: whether the thread is still at it."""
+        """After `finish`: whether the thread is still writing."""
         return self._writer.running
 
     def close(self, seconds: float) -> None:
-        """Write what waits, in this time."""
+        """Write waiting lines within this time."""
         if not self._writer.close(seconds):
             log.error("audit log %s: the last lines could not be written", self._path)
 
     def _append(self, batch: Sequence[Line]) -> int:
-        """What the thread does; gives how many lines are written."""
+        """Runs in the thread; returns the number of lines written."""
         done = 0
         for path, group in groupby(batch, key=lambda line: self._file.path(line[0])):
             lines = [octets for _, octets in group]
@@ -99,7 +99,7 @@ class AuditLog:
 
 
 class Audit(NullObserver):
-    """`core.ports.Observer` that hears only of ends."""
+    """`core.ports.Observer` of final events only."""
 
     def __init__(self, deliver: AuditSettings, report: AuditSettings) -> None:
         self._deliver = deliver
@@ -108,10 +108,10 @@ class Audit(NullObserver):
         self._failures = _log_of(report)
         self._ending: list[AuditLog] = []
         self._lost = 0
-        """Lines that logs have lost which are no longer there."""
+        """Lines lost by logs that were removed."""
 
     def reload(self, deliver: AuditSettings, report: AuditSettings) -> None:
-        """Go by other settings from the next line on."""
+        """Apply other settings from the next line on."""
         if _audit(deliver) != _audit(self._deliver):
             self._end(self._deliveries)
             self._deliveries = _log_of(deliver)
@@ -141,7 +141,7 @@ class Audit(NullObserver):
         return [*self._ending, *(each for each in now if each is not None)]
 
     def close(self, seconds: float) -> None:
-        """Write what waits, in about this time."""
+        """Write waiting lines within about this time."""
         logs = self._logs()
         for each in logs:
             each.close(seconds / len(logs))

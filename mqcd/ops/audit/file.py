@@ -1,10 +1,10 @@
-"""One audit log on disk: lines in, whole lines in the right files out.
+"""One audit log on disk: writes whole lines to the right files.
 
 Each line goes to the file of its own time (`rotation`), and with a limit on size to the last of that
-time's files that has room. A line is in a file whole or not at all: what a full disk cuts off is taken
-back, and an end that a power failure tore is closed before the next line. No file stays open between two
-writes, so files can be moved away or removed at any time. Files 0600, directories 0700; what exists
-keeps its rights. Nothing is synced: an audit log is not the ledger.
+time's files that has room. A line is in a file whole or not at all: a line cut off by a full disk is
+truncated, and one torn by a power failure is ended before the next line. No file stays open between two
+writes, so files can be moved away or removed at any time. Files 0600, directories 0700; what exists keeps its
+rights. Nothing is synced: an audit log is not the ledger.
 """
 
 from __future__ import annotations

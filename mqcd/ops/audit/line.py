@@ -1,7 +1,7 @@
-"""What a line of an audit log says. Pure.
+"""The lines of an audit log. Pure.
 
 logfmt, every field in every line and always in the same order; "" where there is nothing to say. Names
-are those of the event files. Nothing that a peer says can break a line (`lines.text`).
+are those of the event files. No text of a peer can break a line (`lines.text`).
 """
 
 from __future__ import annotations

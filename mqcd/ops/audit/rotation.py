@@ -1,7 +1,7 @@
-"""Which file of an audit log a moment belongs to. Pure.
+"""The file of an audit log for a given time. Pure.
 
 The path is a template, see `docs/configuration.md`. A file is named for the time that it covers and for
-nothing else, so that restarts, clocks set back and late lines all find the file that is theirs.
+nothing else, so that restarts, clocks set back and late lines all find the right file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The pages: /metrics, /healthz, /readyz on the ops listener; those and /v1/... on the control socket.
 
 Health and readiness are each a callable that gives the reasons against it, most important first; none
-is good. The composition root knows the reasons, these pages only show them.
+is good. The composition root supplies the reasons; these pages only show them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LINES = "application/x-ndjson"
 
 Reasons = Callable[[], Sequence[str]]
 MAX_LAG_MS = 5_000
-"""A loop that is later than this does not live, whatever else it says."""
+"""An event loop later than this counts as dead."""
 
 
 def pages(metrics: Metrics, not_ready: Reasons, loop_lag_ms: Callable[[], int]) -> Mapping[str, Page]:
@@ -56,7 +56,7 @@ Rows = Callable[[], Sequence[Mapping[str, object]]]
 
 
 def rows_page(rows: Rows) -> Page:
-    """What is so at this moment, as a JSON list of objects."""
+    """The present state, as a JSON list of objects."""
 
     def page(_: Request) -> Answer:
         body = json.dumps(list(rows()), separators=(",", ":")) + "\n"

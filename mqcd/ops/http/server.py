@@ -2,9 +2,9 @@
 
 It is made for a scraper, a browser and the commands on the same machine, not to face the world: no
 keep-alive, and bodies only where a page takes one. A peer that is slow, endless or wrong costs one bounded
-connection and gets 400, 408, 413 or 431. Beyond the most connections, the one that has kept the server
-waiting for its peer longest makes room; 503 where all are being answered. A page that fails gives 500 and
-a log line. With `hosts`, a request under another name gets 421 (see `hosts`).
+connection and gets 400, 408, 413 or 431. At the limit on connections the one that has waited longest for its
+peer is closed; 503 where all are being answered. A page that fails gives 500 and a log line. With `hosts`, a
+request under another name gets 421 (see `hosts`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TEXT = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What is asked for."""
+    """The requested path."""
 
     method: str
     path: str
@@ -102,7 +102,7 @@ class HttpServer:
         """Connections, the oldest first: whether each waits for its peer."""
 
     async def bind(self, interface: str, port: int) -> int:
-        """Take a TCP port, 0 for any; gives it. Nobody can connect before `listen`.
+        """Bind a TCP port, 0 for any; returns it. No client can connect before `listen`.
 
         Raises OSError when the address cannot be had.
         """
@@ -115,7 +115,7 @@ class HttpServer:
         self._bound = bound
 
     async def listen(self) -> None:
-        """Serve on the port that `bind` has taken. Raises OSError when somebody else listens there by now."""
+        """Serve on the port of `bind`. Raises OSError when another process listens there by now."""
         if self._bound is not None:
             self._server = await asyncio.start_server(
                 self._connected, sock=self._bound, limit=MAX_HEAD, backlog=BACKLOG
@@ -128,7 +128,7 @@ class HttpServer:
         self._server = await asyncio.start_unix_server(self._connected, sock=bound, limit=MAX_HEAD)
 
     async def stop(self) -> None:
-        """Listen no more and cut off who is still connected. Stopping twice is harmless."""
+        """Stop listening and close all connections. Stopping twice is harmless."""
         if self._bound is not None:
             self._bound.close()
             self._bound = None
@@ -202,7 +202,7 @@ class HttpServer:
         return request, await self._page(request)
 
     def _refused(self, request: Request) -> Answer | None:
-        """Why a request is not even looked up."""
+        """Why a request is rejected before the look-up."""
         if self.hosts is not None and request.host is not None and not self.hosts.admits(request.host):
             text = "this server does not go by that name; ops/hosts names others that it answers under"
             return _plain(HTTPStatus.MISDIRECTED_REQUEST, text)

@@ -1,7 +1,6 @@
-"""Bounds the log lines on what strangers are refused: a few a minute for each client, then one with the rest.
-
-Pure. Lines that were left out are counted in one line when their minute has passed and another one is logged:
-an idle server writes nothing.
+"""Bounds log lines on refusals: a few a minute for each client, then one with the count of the rest. Pure.
+Lines that were left out are counted in one line when their minute has passed and another one is logged: an
+idle server writes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ CLIENTS = 1000
 
 
 class Crowd:
-    """What was refused lately, by client."""
+    """Recent refusals by client."""
 
     __slots__ = ("_counts", "_until")
 

@@ -1,9 +1,9 @@
 """The log: one event a line, business events and programs' messages alike, on one stream.
 
 Business events (`LogObserver`) cost the path of mail one append: they are rendered and handed to a thread
-together, at most FLUSH_MS after the first of them, and at `stop`. Messages of `logging` are written at
-once, with the events that came before them, so that the reason of a crash is not lost; those that come
-with `extra` carry its session or SPID. A stream that cannot be written to stops nothing (see `outlet`).
+together, at most FLUSH_MS after the first of them, and at `stop`. Messages of `logging` are written at once,
+with earlier events, so that the reason of a crash is not lost; messages with `extra` carry its session or
+SPID. A stream that cannot be written to stops nothing (see `outlet`).
 
 Settings read: format and level of `LogSettings`; `reload` sets them anew (SIGHUP).
 """
@@ -67,11 +67,11 @@ class Log(logging.Handler):
         self._wake = asyncio.Event()
         self._stopping = False
         self.threshold = logging.INFO
-        """The level as `logging` counts; business events below it need not be given."""
+        """The level in `logging`'s numbers; business events below it are not needed."""
         self.reload(settings)
 
     def reload(self, settings: LogSettings) -> None:
-        """Go by other settings from the next line on."""
+        """Apply other settings from the next line on."""
         self.flush()
         self._render = _RENDER[settings.format]
         self.threshold = _LEVELS[settings.level]
@@ -86,7 +86,7 @@ class Log(logging.Handler):
         root.setLevel(logging.WARNING)
 
     def event(self, event: Event) -> None:
-        """Have a business event written soon. To be called from the loop's thread."""
+        """Queue a business event for writing. Called from the loop's thread."""
         self._waiting.append(event)
         if self._stopping or len(self._waiting) >= MAX_WAITING:
             self._flush(AT_ONCE)
@@ -143,7 +143,7 @@ class Log(logging.Handler):
                 await asyncio.sleep(0)
 
     def stop(self) -> None:
-        """Write what waits and make `run` return; later events are written at once."""
+        """Write waiting events and make `run` return; later events are written at once."""
         self._stopping = True
         self.flush()
         self._outlet.close()

@@ -44,7 +44,7 @@ class LogObserver(NullObserver):
             self._log.event(partial(_left_out, at, client, count))
 
     def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
-        """One line for each recipient: who sent what to whom, and how it came in."""
+        """One line for each recipient: sender, recipient, message and origin."""
         if self._log.threshold <= logging.INFO:
             for recipient in recipients:
                 self._log.event(partial(_accepted, at, recipient))
@@ -58,11 +58,11 @@ class LogObserver(NullObserver):
                 self._log.event(partial(_attempted, at, recipient, destination))
 
     def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
-        """Where it went, what was said, and how long it took."""
+        """The next hop, its reply, and the duration."""
         self._tell(logging.INFO, at, partial(_verdict, at, Verb.DELIVERED, recipient, verdict))
 
     def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
-        """What was said, and when it is tried again."""
+        """The reply, and the time of the next attempt."""
         self._tell(logging.INFO, at, partial(_deferred, at, recipient, verdict))
 
     def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
@@ -70,7 +70,7 @@ class LogObserver(NullObserver):
         self._tell(logging.INFO, at, partial(_verdict, at, Verb.BOUNCED, recipient, verdict))
 
     def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
-        """What was said last."""
+        """The last reply."""
         self._tell(logging.INFO, at, partial(_verdict, at, Verb.EXPIRED, recipient, verdict))
 
     def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
@@ -90,7 +90,7 @@ class LogObserver(NullObserver):
         self._tell(logging.WARNING, at, lambda: _row(at, Verb.OUTCOME_UNKNOWN, recipient, "warning"))
 
     def refused(self, at: int, refusal: Refusal) -> None:
-        """Who was refused what, and how."""
+        """The client, the refused address, and the reply."""
         if self._log.threshold > logging.INFO:
             return
         if self._crowd.is_over(at):
@@ -111,7 +111,7 @@ class LogObserver(NullObserver):
         )
 
     def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
-        """Where to and why."""
+        """The destination and the reason."""
         self._tell(
             logging.INFO,
             at,

@@ -1,9 +1,9 @@
 """Where the lines of the log go: a descriptor that may be slow, stuck, full or closed.
 
-A thread writes to it, so that a pipe whose reader sleeps, or a full disk, keeps nobody waiting longer than
-PATIENCE_SECONDS, and that only once. Lines are whole: one that was cut off is ended before the next. What
-finds no room, or cannot be written, is counted, and the count is logged as soon as lines get through again.
-When the descriptor is the journal's (systemd sets JOURNAL_STREAM), each line begins with its priority.
+A thread writes to it, so that a blocked pipe or a full disk delays callers by PATIENCE_SECONDS at most, and
+only once. Lines are whole: one that was cut off is ended before the next. Lines that find no room or cannot
+be written are counted; the count is logged once writing succeeds again. When the descriptor is the journal's
+(systemd sets JOURNAL_STREAM), each line begins with its priority.
 
 A stream that is no descriptor, as tests have them, is written to at once.
 """
@@ -36,7 +36,7 @@ Lost = Callable[[int], Line]
 
 
 class Outlet:
-    """The one way out for the log's lines; from any thread."""
+    """Writes the log's lines, from any thread."""
 
     def __init__(self, stream: TextIO, lost: Lost, environment: Mapping[str, str]) -> None:
         self._stream = stream
@@ -52,7 +52,7 @@ class Outlet:
         self._writer: Writer[Line] = Writer("log", self._write, limit=MOST_LINES)
 
     def put(self, lines: Sequence[Line], *, wait: bool) -> None:
-        """Have lines written; with `wait` return when they are, unless that takes too long."""
+        """Queue lines; with `wait` return once they are written, unless that takes too long."""
         if self._fd is None:
             self._write(lines)
             return
@@ -67,18 +67,18 @@ class Outlet:
         return self._writer.lost + self._unwritten
 
     def close(self) -> None:
-        """Write what waits, if that does not take too long."""
+        """Write waiting lines, within a time limit."""
         self._writer.drain(PATIENCE_SECONDS)
 
     def _write(self, lines: Sequence[Line]) -> int:
-        """What the thread does; it is done with every line, for what is lost is not kept."""
+        """Runs in the thread; counts every line as done, because lost lines are not kept."""
         lost = self._lost + self._writer.refused()
         written = [self._loss_line(lost), *lines] if lost else list(lines)
         octets = "".join(map(self._form, written)).encode("utf-8", "backslashreplace")
         try:
             self._put(b"\n" + octets if self._torn else octets)
         except (OSError, ValueError):
-            # A reader that went away (EPIPE), a full disk, a closed stream: there is nobody to say so to.
+            # A reader that closed (EPIPE), a full disk, a closed stream: there is nowhere to report it.
             self._lost = lost + len(lines)
             self._unwritten += len(lines)
         else:

@@ -1,11 +1,11 @@
-"""A thread that writes what others hand over, so that a slow or stuck disk or pipe keeps nobody waiting.
+"""A thread that writes queued items, so that a slow or stuck disk or pipe delays no caller.
 
     writer = Writer("audit", write, limit=10_000, gather=0.5)
     writer.put([line])
 
-The order is kept. `write` gets what waits, in the thread, and says how many items it is done with; what it
-leaves is offered to it again later. It must not raise. The buffer is bounded: `put` takes what
-there is room for and says how much that was. The thread begins with the first item for which one can be had.
+The order is kept. `write` gets the waiting items, in the thread, and returns how many it is done with; the
+rest is offered again later. It must not raise. The buffer is bounded: `put` takes as many items as fit and
+returns their number. The thread starts with the first item, or later if none can be started then.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Writer(Generic[Item]):
         self._thread: threading.Thread | None = None
 
     def put(self, items: Sequence[Item]) -> int:
-        """Hand over; gives how many were taken, from the first on. From any thread; waits for no write."""
+        """Queue items; returns how many were taken, from the first on. From any thread; waits for no
+        write."""
         with self._changed:
             room = self._limit - len(self._waiting) - self._under_way
             taken = items if len(items) <= room else items[: max(room, 0)]
@@ -113,7 +114,7 @@ class Writer(Generic[Item]):
         try:
             thread.start()
         except RuntimeError:
-            # None can be had now: what waits goes with the next item, as if the disk were stuck.
+            # No thread can be started now: waiting items go with the next one, as if the disk were stuck.
             return
         self._thread = thread
 
@@ -132,7 +133,7 @@ class Writer(Generic[Item]):
                     self._changed.wait_for(lambda: self._closing, self._retry)
 
     def _next(self) -> list[Item] | None:
-        """What to write next; None when there is nothing and never will be."""
+        """The items to write next; None once the writer has ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closing)
             if self._gather:

@@ -1,4 +1,4 @@
-"""What /metrics shows, and the observers that count it.
+"""The metrics, and the observers that count them.
 
 Imports core. `catalogue` lists every metric with its help text.
 """

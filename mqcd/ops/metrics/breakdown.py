@@ -1,8 +1,8 @@
 """The counts of `meters` once more, by listener, zone, destination site, reply and TLS.
 
 An observer like `Meters`, and as close to the path of every recipient: a look-up or two and an addition for
-each figure. The number of series is bounded whatever mail comes: listeners and zones by what is configured,
-and by `MOST_NAMES`; sites by `Leaders`; replies by the words that `core.classes` has for them.
+each figure. The number of series is bounded for any mail: listeners and zones by the configuration and by
+`MOST_NAMES`; sites by `Leaders`; replies by the words that `core.classes` has for them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Named(dict[str, Figures], Generic[Figures]):
 
 
 class Listener:
-    """What came in by one listener."""
+    """Mail accepted by one listener."""
 
     __slots__ = ("messages", "recipients", "sizes")
 
@@ -68,7 +68,7 @@ class Listener:
 
 
 class Zone:
-    """What went out by one zone; recipients."""
+    """Mail sent by one zone; recipients."""
 
     __slots__ = ("by_tls", "queued", "verdicts")
 
@@ -81,7 +81,7 @@ class Zone:
 
 
 class Site:
-    """What went to one destination; recipients."""
+    """Mail to one destination; recipients."""
 
     __slots__ = ("connections", "durations", "failed_connections", "verdicts")
 

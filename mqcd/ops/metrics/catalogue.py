@@ -1,4 +1,4 @@
-"""Every metric that the server shows: its name, kind, labels and meaning.
+"""Every metric of the server: name, kind, labels and meaning.
 
 Names are an interface: they may be added to, never renamed. docs/metrics.md has this table, as `table`
 writes it (`python -m mqcd.ops.metrics.catalogue` prints it), and a test holds the two together.

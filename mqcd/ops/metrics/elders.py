@@ -1,10 +1,10 @@
-"""Which destinations have old mail that waits for its next attempt, as far as attempts show.
+"""Destinations with old mail that waits for its next attempt, as far as attempts show.
 
 Between attempts mail rests on disk, and to ask the disk for each destination's oldest would be a scan. But
 whatever waits was put off before, and the oldest waits the longest: remembering for each destination the
-oldest recipient that it put off costs one look per verdict and nothing else. So an age given here is true of
-somebody who waits; an older one may be there that this process has not tried yet (after a start), or not
-again since the one before it ended.
+oldest recipient that it put off costs one look per verdict and nothing else. So a shown age belongs to a
+recipient that waits. An older one may exist that this process has not tried yet (after a start), or not since
+the previous oldest ended.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import NamedTuple
 MOST = 1000
 """Destinations that are remembered; of more, those whose mail is oldest."""
 SLACK_MS = 24 * 3_600_000
-"""How long after its time for another attempt a recipient is still believed to wait: for room, or for its
-destination to come back. Not for ever, for it may have gone another way, and nobody here hears of its end."""
+"""Time after its due time for which a recipient is still believed to wait, for room or for its destination.
+It is bounded, because the recipient may have ended unobserved by another route."""
 
 Key = tuple[int, int]
 """(SPID, QID)."""

@@ -1,4 +1,4 @@
-"""How late the event loop runs what is due: the first sign that something blocks it."""
+"""The lag of the event loop: the first sign of a blocking call."""
 
 from __future__ import annotations
 

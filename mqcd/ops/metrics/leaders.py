@@ -1,4 +1,4 @@
-"""The busiest of any number of names keep figures of their own; all others share one.
+"""The busiest names have figures of their own; all others share one.
 
 Names come from outside (a flood of mail may bring a million domains), so what is kept must be bounded: one
 place for each of the busiest, a few numbers for each that may become so. Counters that have been
@@ -62,7 +62,7 @@ class Leaders(Generic[Kept]):
         self._bar = 1
         """A candidate that has come less often need not be looked at."""
         self._closed_until = 0
-        """Until when nobody can lose a place."""
+        """No place changes hands before this time."""
         self._halved = 0
         """When volumes were halved last."""
 
@@ -91,7 +91,7 @@ class Leaders(Generic[Kept]):
     def tick(self, at: int) -> None:
         """Let time pass also where all that comes has a place; to be called now and then."""
         if at < self._halved:
-            # The clock went back. Nobody is worse off than by having just come.
+            # The clock went back: treat each name as if it had just come.
             for place in self._places.values():
                 place.since = min(place.since, at)
             self._halved, self._closed_until = at, 0

@@ -1,4 +1,4 @@
-"""Whether every recipient is accounted for, by two sets of books.
+"""Checks by two sets of counts that every recipient is accounted for.
 
 One are the counts of events, made at each transition; the other is what the store says it holds. The
 store keeps its figures where records begin, move and end, and knows nothing of ours. From any moment
@@ -19,7 +19,7 @@ from mqcd.ops.metrics.meters import Meters
 
 
 class HasStats(Protocol):
-    """The one side of a queue store that is looked at."""
+    """The part of a queue store that the ledger reads."""
 
     def stats(self) -> Mapping[Area, AreaStats]:
         """What each area holds."""

@@ -1,7 +1,7 @@
 """Counters of business events: an observer that only adds to plain numbers.
 
 It stands on the path of every recipient, so nothing here formats, allocates or knows of Prometheus;
-`mqcd.ops.metrics.metrics` reads the numbers when somebody asks for them.
+`mqcd.ops.metrics.metrics` reads the numbers on request.
 """
 
 from __future__ import annotations
