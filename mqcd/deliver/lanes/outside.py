@@ -67,7 +67,8 @@ class Share:
     """Until when they are passed over."""
 
     def rested(self, now: int, moved: int) -> Share:
-        """Start a rest of its domains; longer where no transaction ended since the last one (`moved`)."""
+        """The share with a rest of its domains begun; longer where no transaction ended since the last one
+        (`moved`)."""
         longest = MAX_REST_MS if moved > self.until - self.rest else LONG_REST_MS
         rest = min(max(self.rest, MIN_REST_MS), longest)
         return Share(self.most, rest, now + rest)

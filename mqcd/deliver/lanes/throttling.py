@@ -89,7 +89,7 @@ class Throttle:
                 self._turns.push(what)
 
     def limit_lane(self, lane: Lane, now: int) -> None:
-        """Set a lane's limits from its present policy."""
+        """Set a lane's limit from its present policy."""
         policy = lane.hop.policy
         if policy.rate is None:
             lane.limit = None

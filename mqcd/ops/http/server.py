@@ -38,7 +38,7 @@ TEXT = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """The requested path."""
+    """One request: method, target and the fields that pages use."""
 
     method: str
     path: str

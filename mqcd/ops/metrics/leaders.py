@@ -1,4 +1,4 @@
-"""The busiest names have figures of their own; all others share one.
+"""The busiest names have figures of their own; all others share one set.
 
 Names come from outside (a flood of mail may bring a million domains), so what is kept must be bounded: one
 place for each of the busiest, a few numbers for each that may become so. Counters that have been
