@@ -113,7 +113,7 @@ class QueueStore(Protocol):
         or cannot record verdicts: then `watch` calls back when to ask again.
 
         After a start, or a leap of the wall clock, no due time lies further ahead than the longest delay
-        of the schedule, whatever the clock said when it was set.
+        of the schedule, also if the clock was wrong when it was set.
         """
 
     async def claim_bounces(self, room: int) -> Sequence[Recipient]:

@@ -67,7 +67,7 @@ def waiting(listed: Sequence[Mapping[str, object]], when: str) -> Finding:
     addresses = [str(each["recipient"]) for each in listed]
     if len(addresses) == 1 and addresses[0].endswith(f"@{BUSY}"):
         return Finding(good=True, text=f"one recipient waits in the queue {when}")
-    return Finding(good=False, text=f"in the queue {when}: {', '.join(addresses) or 'nobody'}")
+    return Finding(good=False, text=f"in the queue {when}: {', '.join(addresses) or 'none'}")
 
 
 def ledger(metrics: Mapping[str, float]) -> Finding:

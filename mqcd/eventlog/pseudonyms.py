@@ -1,8 +1,8 @@
 """Mail addresses replaced by a keyed hash, for an event log without addresses. Pure.
 
 HMAC-SHA-256 of the address in UTF-8, its domain in comparable form; the first 16 octets, in lower-case hex.
-The same address and key give the same hash on every machine and over restarts; without the key nobody can try
-addresses. The local part counts as it is written: only its own host knows whether case matters (RFC 5321,
+The same address and key give the same hash on every machine and over restarts; without the key no reader can
+try addresses. The local part counts as it is written: only its own host knows whether case matters (RFC 5321,
 2.4).
 """
 

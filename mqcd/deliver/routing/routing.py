@@ -4,10 +4,10 @@ A destination is what recipients are scheduled by: all that go to one share its 
 its fate. For mail routed by MX it is the site, the set of the domain's MX hosts, so that the domains of
 one provider are one destination.
 
-Relays come before MX: first those that a message's origin chooses (its reverse-path, the network that it came
-from), then the recipient domain's own, then the default one. Of several that the origin chooses, one that
-names the whole address goes before one that names the domain, and that before one that names networks only;
-then the first in the file.
+Relays come before MX: first relays that a message's origin chooses (its reverse-path, the network that it
+came from), then the recipient domain's own, then the default one. Of several that the origin chooses, one
+that names the whole address goes before one that names the domain, and that before one that names networks
+only; then the first in the file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Destinations with old mail that waits for its next attempt, as far as attempts show.
 
 Between attempts mail rests on disk, and to ask the disk for each destination's oldest would be a scan. But
-whatever waits was put off before, and the oldest waits the longest: remembering for each destination the
+waiting mail was deferred before, and the oldest waits the longest: remembering for each destination the
 oldest recipient that it put off costs one look per verdict and nothing else. So a shown age belongs to a
 recipient that waits. An older one may exist that this process has not tried yet (after a start), or not since
 the previous oldest ended.
