@@ -95,11 +95,14 @@ class _Shards:
         found: dict[int, list[list[socket.socket]]] = {shard: [] for shard in range(self._of)}
         for index, listener in enumerate(settings.submit.listeners):
             port = listener.port
-            for shard in range(self._of):
-                with at_port(self._conf, LISTENERS, listener.interface, port, index):
+            with at_port(self._conf, LISTENERS, listener.interface, port, index):
+                # Another server of several shards would share the port with this one.
+                for probe in await bind(listener.interface, port):
+                    probe.close()
+                for shard in range(self._of):
                     bound = list(await bind(listener.interface, port, shared=True))
-                port = bound[0].getsockname()[1]
-                found[shard].append(bound)
+                    port = bound[0].getsockname()[1]
+                    found[shard].append(bound)
         ops = settings.ops
         with at_port(self._conf, OPS, ops.interface, ops.port):
             found[FRONT] = [list(await bind(ops.interface, ops.port))]

@@ -202,7 +202,8 @@ class Supervisor:
         if part.shard != FRONT:
             self._boxes.set_out(part.process)
         if self._stopping is not None:
-            self._code = self._code or int(code != 0)
+            # A process that SIGTERM meets before it listens to signals has nothing to put in order.
+            self._code = self._code or int(code not in (0, -signal.SIGTERM))
             return
         why = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
         if not self._was_ready and before is State.STARTING:

@@ -214,6 +214,24 @@ def test_a_retry_is_one_batch_with_one_limit(make_server: MakeServer, make_recei
     server.stop()
 
 
+def test_a_second_server_takes_no_connection(make_server: MakeServer, receiver: Receiver) -> None:
+    first = make_server(plan(receiver.port)).start()
+    second = make_server(first.plan)
+    second.faults_expected = lambda line: "cannot listen" in str(line)
+    second.launch()
+    assert second.ended() == 1
+    mail.send(first.port, mail.message("one"), "a@load.test")
+    receiver.to("a@load.test")
+    first.stop()
+
+
+def test_a_stop_while_it_starts_is_no_failure(make_server: MakeServer, receiver: Receiver) -> None:
+    server = make_server(plan(receiver.port))
+    server.launch()
+    server.lines.first(lambda line: line.get("event") == "listening", "the first process")
+    assert server.stop() == 0
+
+
 def test_a_shard_that_cannot_start_ends_the_server(make_server: MakeServer, receiver: Receiver) -> None:
     server = make_server(plan(receiver.port))
     server.faults_expected = lambda line: True
