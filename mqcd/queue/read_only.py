@@ -19,7 +19,7 @@ from mqcd.core.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.retention import Retention
 from mqcd.queue.memory.shard_state import Options
-from mqcd.queue.reading.snapshot import Snapshot
+from mqcd.queue.reading.shards import Snapshots
 
 READ_ONLY = "mta/queue/read_only is set: the queue is only looked at"
 
@@ -45,9 +45,9 @@ class ReadOnlyStore:
     async def close(self) -> None:
         """There is nothing to let go of."""
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self) -> Snapshots:
         settings = self._options.settings
-        return Snapshot(self._disk, settings.rootpath, settings.spool.rootpath)
+        return Snapshots(self._disk, settings.rootpath, settings.spool.rootpath)
 
     def refusing(self) -> str:
         """Why no mail is taken."""

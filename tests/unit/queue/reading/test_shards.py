@@ -13,10 +13,11 @@ from mqcd.core.model import Area
 from mqcd.core.selection import Selection
 from mqcd.core.spid import SpidSource, shard_of
 from mqcd.disk.durable import Disk
+from mqcd.queue.read_only import ReadOnlyStore
 from mqcd.queue.reading.shards import Snapshots
 from tests.contract.harness import HOUR
 from tests.fakes.disk import FaultyDisk
-from tests.unit.queue.support import Rig
+from tests.unit.queue.support import Rig, options
 
 
 @pytest.fixture
@@ -91,3 +92,12 @@ async def test_a_shard_that_cannot_be_read_leaves_nothing_open(root: Path) -> No
 def test_a_spid_names_its_shard() -> None:
     for shard in (0, 1, 255):
         assert shard_of(SpidSource(shard, 0).next(1_800_000_000_000, several=True)) == shard
+
+
+async def test_a_read_only_store_shows_all_shards(root: Path) -> None:
+    store = ReadOnlyStore(options(root))
+    await store.open()
+    assert store.stats()[Area.INCOMING].recipients == 3
+    found = [each.address[0] async for each in store.scan(Selection())]
+    assert sorted(found) == ["a", "b", "c", "d"]
+    await store.close()
