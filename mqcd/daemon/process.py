@@ -44,7 +44,7 @@ log = logging.getLogger("mqcd.daemon")
 _SWITCH_INTERVAL = 0.0005
 """Seconds a busy thread keeps the interpreter. At the default of 5 ms every commit waits that long for
 the event loop to let go."""
-_YOUNG, _YOUTHS = 5_000, 4
+_GC_THRESHOLDS = 5_000, 4
 """Thresholds of the garbage collector: new objects before a collection, and collections before the next
 generation. Mail under way is thousands of objects without cycles: at the default of 700 collections take 5
 percent of the time, at 2000 3 percent, here a thousandth. More would save nothing, and all mail waits for a
@@ -60,7 +60,7 @@ Load = Callable[[], Loaded]
 def run_server(loaded: Loaded, load: Load, conf: Path, role: Role | None = None) -> int:
     """Run the server until a signal stops it; returns the exit code."""
     tune_interpreter()
-    keep_what_is_here()
+    freeze_program()
     os.umask(0o077)
     return run_loop(Process(loaded, load, conf, role=role).main)
 
@@ -79,10 +79,10 @@ def run_loop(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
 def tune_interpreter() -> None:
     """Set what a process that holds a queue wants of Python's threads and memory."""
     sys.setswitchinterval(_SWITCH_INTERVAL)
-    gc.set_threshold(_YOUNG, _YOUTHS)
+    gc.set_threshold(*_GC_THRESHOLDS)
 
 
-def keep_what_is_here() -> None:
+def freeze_program() -> None:
     """Freeze the program's own objects: they are half of what a collection visits, and are never freed."""
     gc.collect()
     gc.freeze()

@@ -26,7 +26,7 @@ from mqcd.daemon.descriptors import raise_limit
 from mqcd.daemon.front import Front
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.daemon.privileges import SystemIdentity, settle_in
-from mqcd.daemon.process import Load, keep_what_is_here, run_loop, run_server, tune_interpreter
+from mqcd.daemon.process import Load, freeze_program, run_loop, run_server, tune_interpreter
 from mqcd.daemon.role import Role
 from mqcd.daemon.supervisor import FRONT, Part, Supervisor, log_plainly
 from mqcd.net.balance import Mailboxes
@@ -83,7 +83,7 @@ class _Shards:
         ]
         self._drop_privileges()
         tune_interpreter()
-        keep_what_is_here()
+        freeze_program()
         front = Part(FRONT, FRONT, sockets=by_shard[FRONT])
         return Supervisor(
             [*parts, front], boxes, lambda part: self._serve(part, boxes, tokens), self._front

@@ -22,7 +22,7 @@ class Skip(Mapping[str, int]):
     ) -> None:
         self._resting = resting
         self._dead = dead
-        self._homes = homes
+        self._lane_of = homes
         self._now = now
         self._from = 0
 
@@ -42,7 +42,7 @@ class Skip(Mapping[str, int]):
     def get(self, key: str, /, default: int | T) -> int | T: ...
     def get(self, key: str, /, default: int | T | None = None) -> int | T | None:
         """Until when a domain is passed over."""
-        lane = self._homes.get(key)
+        lane = self._lane_of.get(key)
         if lane is None:
             return default
         rest = lane.until_probed(self._now) if lane.suspended else self._resting.get(key, 0)
@@ -65,13 +65,13 @@ class Passing:
     def __init__(self) -> None:
         self._dead: dict[str, Lane] = {}
         self._resting: dict[str, Lane] = {}
-        self._homes: dict[str, Lane] = {}
+        self._lane_of: dict[str, Lane] = {}
 
     def clear(self) -> None:
         """Forget which lanes the domains have."""
-        for lane in self._homes.values():
+        for lane in self._lane_of.values():
             lane.domains.clear()
-        self._homes.clear()
+        self._lane_of.clear()
 
     def add(self, lane: Lane) -> None:
         """Its domains are passed over until it takes mail again."""
@@ -86,22 +86,22 @@ class Passing:
 
     def belongs(self, domain: str, lane: Lane) -> None:
         """All mail of a domain goes by this lane."""
-        before = self._homes.get(domain)
+        before = self._lane_of.get(domain)
         if before is lane:
             return
         if before is not None:
-            del self._homes[domain]
+            del self._lane_of[domain]
             before.domains.discard(domain)
         if len(lane.domains) < MAX_DOMAINS:
             lane.domains.add(domain)
-            self._homes[domain] = lane
+            self._lane_of[domain] = lane
 
     def forget(self, lane: Lane) -> None:
         """A lane was removed."""
         self._dead.pop(lane.name, None)
         self._resting.pop(lane.name, None)
         for domain in lane.domains:
-            self._homes.pop(domain, None)
+            self._lane_of.pop(domain, None)
 
     def skip(self, now: int) -> Skip:
         """Domains that claims pass over, and for how many ms from now."""
@@ -112,11 +112,11 @@ class Passing:
                 skipped.update(dict.fromkeys(lane.domains, rest))
             else:
                 del self._resting[lane.name]
-        return Skip(skipped, self._dead, self._homes, now)
+        return Skip(skipped, self._dead, self._lane_of, now)
 
     def is_dead(self, domain: str) -> bool:
         """Whether a domain that claims pass over is so because its destination is suspended."""
-        lane = self._homes.get(domain)
+        lane = self._lane_of.get(domain)
         return lane is not None and lane.suspended
 
     def __bool__(self) -> bool:
@@ -127,7 +127,7 @@ class Passing:
         lanes = list(self._dead.values())
         if domains is None:
             return lanes
-        homes = {self._homes.get(domain) for domain in domains}
+        homes = {self._lane_of.get(domain) for domain in domains}
         unknown = None in homes
         return [lane for lane in lanes if lane in homes or (unknown and _has_others(lane))]
 
