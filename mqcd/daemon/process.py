@@ -151,7 +151,8 @@ class Process:
         self._reloading: asyncio.Future[None] | None = None
         self._cutter: Cutter | None = None
         self._clock = SystemClock()
-        self._log = Log(self._clock, stream or sys.stderr, loaded.settings.ops.log)
+        shard = role.shard if role is not None else None
+        self._log = Log(self._clock, stream or sys.stderr, loaded.settings.ops.log, shard=shard)
 
     async def main(self) -> int:
         """Start, wait, stop."""

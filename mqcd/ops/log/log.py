@@ -56,12 +56,15 @@ class Log(logging.Handler):
         stream: TextIO,
         settings: LogSettings,
         environment: Mapping[str, str] | None = None,
+        shard: int | None = None,
     ) -> None:
-        """`environment` shows whether `stream` is the journal; None is the process's own."""
+        """`environment` shows whether `stream` is the journal; None is the process's own.
+        `shard`: of several; each line names it."""
         super().__init__()
         self._clock = clock
         self._outlet = Outlet(stream, self._loss, os.environ if environment is None else environment)
         self._render: Render = logfmt
+        self._shard = shard
         self._waiting: deque[Event] = deque()
         self._writing = threading.RLock()
         self._wake = asyncio.Event()
@@ -124,6 +127,8 @@ class Log(logging.Handler):
     def _line(self, fields: Fields) -> Line:
         if self._outlet.is_journal:
             fields = {name: value for name, value in fields.items() if name != "at"}
+        if self._shard is not None:
+            fields = {**fields, "shard": self._shard}
         return Line(str(fields.get("level", "info")), self._render(fields))
 
     @property

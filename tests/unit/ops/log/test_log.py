@@ -81,6 +81,14 @@ async def test_events_are_written_together_and_in_time(log: Log, stream: Stream,
     await running
 
 
+def test_a_shard_of_several_is_in_each_line(stream: Stream, clock: FakeClock) -> None:
+    log = Log(clock, stream, LogSettings(), shard=2)
+    log.event(lambda: {"at": AT, "level": "info", "event": "ready"})
+    log.emit(logging.LogRecord("mqcd", logging.ERROR, "", 0, "broken", None, None))
+    log.flush()
+    assert [line.rsplit(" ", 1)[1] for line in stream.lines()] == ["shard=2", "shard=2"]
+
+
 async def test_an_idle_log_sleeps(log: Log, clock: FakeClock) -> None:
     running = asyncio.ensure_future(log.run())
     await clock.run_for(10 * FLUSH_MS)
