@@ -46,10 +46,17 @@ class Block:
     """The field that holds the result in the settings of the block around it."""
     entries: "tuple[Row | Block | Many, ...]"
 
+    @property
+    def alternatives(self) -> "list[Many]":
+        """The lists that may stand in an element in place of its value."""
+        elements = {entry.element for entry in self.entries if isinstance(entry, Row)} - {""}
+        return [entry for entry in self.entries if isinstance(entry, Many) and entry.name in elements]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Many:
-    """Any number of blocks of one name, in an element that holds nothing else."""
+    """Any number of blocks of one name, in an element that holds nothing else. That may be the element of a
+    row: then it holds a value or a list."""
 
     name: str
     """The element around them; "" where they stand in the block itself."""

@@ -6,6 +6,7 @@ loader adds file and line.
 
 import dataclasses
 import ipaddress
+import pathlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 
@@ -19,6 +20,7 @@ from mqcd.config.settings import (
     ReportSettings,
     Settings,
 )
+from mqcd.config.settings.queue import MOST_SHARDS
 from mqcd.config.units import SECOND
 
 PRODUCT = "mqcd"
@@ -28,6 +30,7 @@ SLAVE_CONNECTIONS = 500
 _ALL_IPV4 = str(ipaddress.IPv4Address(0))
 _LISTENER = "mta/submit/listeners/listener"
 _RELAY = "mta/deliver/relays/relay"
+_SHARD = "mta/queue/shards/shard"
 
 Remarks = Iterator[tuple[str, str]]
 
@@ -50,12 +53,25 @@ def _queue(queue: QueueSettings, given: Collection[str]) -> QueueSettings:
     if "mta/queue/journal/inline_max" not in given:
         most = min(journal.inline_max, journal.segmentsize // 4)
         journal = dataclasses.replace(journal, inline_max=most)
+    if queue.places:
+        queue = _listed(queue, given)
     return dataclasses.replace(
         queue,
         journal=journal,
         retry_maxtime_reports=min(queue.retry_maxtime_reports, queue.retry_maxtime),
         retry_granularity=max(queue.retry_granularity, SECOND),
     )
+
+
+def _listed(queue: QueueSettings, given: Collection[str]) -> QueueSettings:
+    """As many shards as the list has. The roots of the first are the queue's own, given here or there."""
+    first = queue.places[0]
+    root, spool = queue.rootpath, queue.spool
+    if first.rootpath is not None and "mta/queue/rootpath" not in given:
+        root = first.rootpath
+    if first.spool is not None and "mta/queue/spool/rootpath" not in given:
+        spool = dataclasses.replace(spool, rootpath=first.spool)
+    return dataclasses.replace(queue, shards=len(queue.places), rootpath=root, spool=spool)
 
 
 def _listener(listener: ListenerSettings, host: str) -> ListenerSettings:
@@ -138,11 +154,35 @@ def _roots(settings: Settings) -> Remarks:
         "mta/queue/spool/rootpath": settings.queue.spool.rootpath,
         "ops/events/rootpath": settings.ops.events.rootpath,
         "ops/advice/rootpath": settings.ops.advice.rootpath,
+        **_roots_of_shards(settings.queue),
     }
     for path, root in roots.items():
         same = [other for other, there in roots.items() if there == root and other != path]
         if same:
             yield path, f"{root} is also {same[0]}: each needs a directory of its own"
+
+
+def _roots_of_shards(queue: QueueSettings) -> dict[str, pathlib.Path]:
+    """By path in the file: the first shard's are the queue's own, the others' lie below them if not given."""
+    roots: dict[str, pathlib.Path] = {}
+    for shard, place in list(enumerate(queue.places))[1:]:
+        at, below = f"{_SHARD}[{shard + 1}]", f"shard-{shard}"
+        roots[f"{at}@rootpath"] = place.rootpath or queue.rootpath / below
+        roots[f"{at}@spool"] = place.spool or queue.spool.rootpath / below
+    return roots
+
+
+def _shards(settings: Settings) -> Remarks:
+    queue = settings.queue
+    if len(queue.places) > MOST_SHARDS:
+        yield "mta/queue/shards", f"lists {len(queue.places)} shards: {MOST_SHARDS} at most"
+    for place in queue.places[:1]:
+        for name, own, root in (
+            ("rootpath", place.rootpath, queue.rootpath),
+            ("spool", place.spool, queue.spool.rootpath),
+        ):
+            if own not in (None, root):
+                yield f"{_SHARD}[1]@{name}", f"is also given for the whole queue, as {root}: leave out one"
 
 
 def _journal(settings: Settings) -> Remarks:
@@ -287,7 +327,7 @@ def _senders(settings: Settings, faults: Faults) -> Remarks:
             yield f"{stem}[{index}]@match", f"{entry.match} is named twice: give it one rate"
 
 
-_CHECKS: tuple[Callable[[Settings], Remarks], ...] = (_roots, _journal, _logins, _relay_tls)
+_CHECKS: tuple[Callable[[Settings], Remarks], ...] = (_roots, _shards, _journal, _logins, _relay_tls)
 _COMPARISONS: tuple[Callable[[Settings, Faults], Remarks], ...] = (
     _listener_names,
     _listener_ports,

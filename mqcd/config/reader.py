@@ -115,17 +115,20 @@ class Reader:
 
     def _many(self, around: Block, many: Many, node: Node | None, at: At) -> tuple[Any, ...]:
         """The blocks of a list. Left out or empty: the default; `-`: none."""
-        items: list[Node | None] = [] if node is None else [*self._items(many, node, at)]
+        items: list[Node | None] = [] if node is None else [*self._items(around, many, node, at)]
         if not items and around.fills is not None and (node is None or node.text != NONE):
             items = [None for _ in default_of(around.fills, many.attribute)]
         here = (at.into(many.item.name, index + 1) for index in range(len(items)))
         return tuple(self._block(many.item, item, each) for item, each in zip(items, here, strict=True))
 
-    def _items(self, many: Many, node: Node, at: At) -> list[Node]:
+    def _items(self, around: Block, many: Many, node: Node, at: At) -> list[Node]:
         items = [child for child in node.children if child.name == many.item.name]
         for index, item in enumerate(items, start=1):
             self.lines[at.into(item.name, index).shown] = item.line
         if not many.name:
+            return items
+        if many in around.alternatives:
+            # The row that the list may stand in place of remarks on everything else.
             return items
         if node.text != NONE:
             self._stray_text(node, at)
@@ -216,7 +219,7 @@ class Reader:
         if holder is not None and row.element:
             rows = [each for each in block.entries if isinstance(each, Row) and each.element == row.element]
             if row is rows[0]:
-                self._only_values(rows, holder, at.into(row.element))
+                self._only_values(block, rows, holder, at.into(row.element))
         text = _text(row, holder)
         if text:
             self.given.add(here.shown)
@@ -225,13 +228,16 @@ class Reader:
             self.error(here, f"must be given: expected {row.kind.expected}")
         return self._default(place)
 
-    def _only_values(self, rows: Sequence[Row], holder: Node, at: At) -> None:
+    def _only_values(self, block: Block, rows: Sequence[Row], holder: Node, at: At) -> None:
         """Remark on what else stands in an element that holds these values."""
         self._attributes(holder, {f"@{row.xml_attribute}" for row in rows if row.xml_attribute}, at)
-        if all(row.xml_attribute for row in rows):
+        lists = [each.item.name for each in block.alternatives if each.name == rows[0].element]
+        listed = [child for child in holder.children if child.name in lists]
+        if listed or all(row.xml_attribute for row in rows):
             self._stray_text(holder, at)
         for child in holder.children:
-            self._foreign(child, at, [])
+            if child not in listed:
+                self._foreign(child, at, lists)
 
     def _given(self, place: Place, at: At, text: str) -> Any:
         """The value of a text in the file; the default, and an error, if it does not parse."""

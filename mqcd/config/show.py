@@ -54,16 +54,21 @@ def _block(block: Block, values: Any, indent: str, glosses: bool) -> Iterator[st
 
 
 def _inside(block: Block, values: Any, indent: str, glosses: bool) -> Iterator[str]:
+    lists = {each.name: each for each in block.alternatives}
+    empty = [each for each in lists.values() if not getattr(values, each.attribute)]
     for entry in block.entries:
         if isinstance(entry, Many):
-            yield from _many(block, entry, values, indent, glosses)
+            if entry not in empty:
+                yield from _many(block, entry, values, indent, glosses)
         elif isinstance(entry, Block):
             inner = values if entry.fills is None else getattr(values, entry.attribute)
             yield from _block(entry, inner, indent, glosses)
-        elif entry.element:
+        elif entry.element and lists.get(entry.element) in (None, *empty):
             rows = [each for each in block.entries if isinstance(each, Row) and each.element == entry.element]
             if glosses:
                 yield f"{indent}<!-- {_named(entry, rows)}{gloss_of(type(values), entry.attribute)} -->"
+                if entry.element in lists:
+                    yield from _example(lists[entry.element], indent, "or ")
             if entry is rows[-1]:
                 yield indent + _element(rows, values)
 
@@ -90,13 +95,13 @@ def _many(around: Block, many: Many, values: Any, indent: str, glosses: bool) ->
         yield f"{indent}<{many.name}>-</{many.name}>" if default else f"{indent}<{many.name}/>"
 
 
-def _example(many: Many, indent: str) -> Iterator[str]:
+def _example(many: Many, indent: str, instead: str = "") -> Iterator[str]:
     """What an item of an empty list could say, as one comment."""
     if many.item.fills is None:
         return
     inner = [entry for entry in many.item.entries if not isinstance(entry, Row)]
     closed = "" if inner else "/"
-    yield f"{indent}<!-- any number of <{many.item.name}{_blank_attributes(many.item)}{closed}>"
+    yield f"{indent}<!-- {instead}any number of <{many.item.name}{_blank_attributes(many.item)}{closed}>"
     yield from _explained(many.item, indent + _STEP)
     for entry in inner:
         several = isinstance(entry, Many)

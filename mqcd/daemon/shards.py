@@ -19,7 +19,7 @@ from mqcd.config.settings import (
     Settings,
 )
 from mqcd.config.units import MIB
-from mqcd.queue.roots import existing, roots_of
+from mqcd.queue.roots import Roots, existing, roots_of
 
 MOST_BY_ITSELF = 4
 """Shards that `auto` makes at most."""
@@ -38,6 +38,16 @@ def numbers(settings: Settings) -> Sequence[int]:
     return [*range(wanted), *(each.shard for each in there if each.shard >= wanted)]
 
 
+def own_roots(settings: Settings, shard: int) -> Roots:
+    """Where the settings say that a shard lies."""
+    queue = settings.queue
+    below = roots_of(shard, queue.rootpath, queue.spool.rootpath)
+    if not 0 < shard < len(queue.places):
+        return below
+    place = queue.places[shard]
+    return replace(below, queue=place.rootpath or below.queue, spool=place.spool or below.spool)
+
+
 def control_path(path: Path, shard: int) -> Path:
     """Where the server process of a shard answers: for the front process alone."""
     return path.with_name(f"{path.name}.{shard}")
@@ -46,7 +56,7 @@ def control_path(path: Path, shard: int) -> Path:
 def settings_of(settings: Settings, shard: int, of: int) -> Settings:
     """The settings of the server process of one shard of several."""
     queue, deliver, submit = settings.queue, settings.deliver, settings.submit
-    roots = roots_of(shard, queue.rootpath, queue.spool.rootpath)
+    roots = own_roots(settings, shard)
     return replace(
         settings,
         queue=replace(

@@ -12,13 +12,14 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from mqcd.config.load import Loaded
 from mqcd.config.problems import BadConfiguration
 from mqcd.config.settings import Settings
-from mqcd.core.errors import ConfigError, MqcdError
+from mqcd.core.errors import ConfigError, MqcdError, StoreUnavailable
 from mqcd.core.events import format_time
 from mqcd.daemon import shards
 from mqcd.daemon.derived import ops_hosts
@@ -29,6 +30,7 @@ from mqcd.daemon.privileges import SystemIdentity, settle_in
 from mqcd.daemon.process import Load, freeze_program, run_loop, run_server, tune_interpreter
 from mqcd.daemon.role import Role
 from mqcd.daemon.supervisor import FRONT, Part, Supervisor, log_plainly
+from mqcd.disk.durable import Disk
 from mqcd.net.balance import Mailboxes
 from mqcd.net.clock import SystemClock
 from mqcd.net.control_socket import ControlSocket
@@ -38,6 +40,7 @@ from mqcd.net.tokens import make as tokens_file
 from mqcd.ops.audit.audit import directories as audit_directories
 from mqcd.ops.http.server import HttpServer
 from mqcd.ops.log.log import Log
+from mqcd.queue.roots import Roots, check_place, link_place, roots_of
 
 log = logging.getLogger("mqcd.daemon")
 
@@ -109,13 +112,22 @@ class _Shards:
         return found
 
     def _drop_privileges(self) -> None:
-        directories, others = [], [self._settings.ops.control.path.parent]
+        settings = self._settings
+        directories = [settings.queue.rootpath, settings.queue.spool.rootpath, settings.ops.events.rootpath]
+        others = [settings.ops.control.path.parent]
         for shard in self._numbers:
-            settings = shards.settings_of(self._settings, shard, self._of)
-            directories += [settings.queue.rootpath, settings.queue.spool.rootpath]
-            others += audit_directories(settings.deliver, settings.report)
-        directories.append(self._settings.ops.events.rootpath)
-        settle_in(self._settings.application.user, directories, SystemIdentity(), also=others)
+            own = shards.settings_of(settings, shard, self._of)
+            # The disk of a shard may be gone: its own process says so.
+            with suppress(StoreUnavailable, OSError):
+                check_place(*self._places(shard))
+                others += [own.queue.rootpath, own.queue.spool.rootpath]
+            others += audit_directories(own.deliver, own.report)
+        settle_in(settings.application.user, directories, SystemIdentity(), also=others)
+
+    def _places(self, shard: int) -> tuple[Roots, Roots]:
+        """Where a shard lies by itself, and where the settings say."""
+        queue = self._settings.queue
+        return roots_of(shard, queue.rootpath, queue.spool.rootpath), shards.own_roots(self._settings, shard)
 
     # ------------------------------------------------------------ in the new processes
 
@@ -124,18 +136,28 @@ class _Shards:
             loaded = self._load()
             return replace(loaded, settings=shards.settings_of(loaded.settings, part.shard, self._of))
 
+        below, own = self._places(part.shard)
+
+        def take_mail() -> None:
+            link_place(Disk(), below, own)
+            part.say_ready()
+
         role = Role(
             shard=part.shard,
             sockets=part.sockets,
             boxes=boxes,
             tokens=SharedTokens(tokens, len(self._numbers), SystemClock().monotonic),
             alive=part.alive,
-            ready=part.say_ready,
+            ready=take_mail,
         )
         try:
+            check_place(below, own)
             return run_server(load(), load, self._conf, role)
         except BadConfiguration as error:
             log.error("%s", error)
+            return 1
+        except (StoreUnavailable, OSError) as error:
+            log.error("the server cannot start: %s", error)
             return 1
 
     def _front(self, part: Part) -> int:

@@ -212,6 +212,14 @@ class Disk:
             return False
         return True
 
+    def symlink(self, target: Path, path: Path) -> None:
+        """Make a symbolic link, durably, in the place of another one."""
+        temp = path.with_name(f"{path.name}{TEMP_SUFFIX}")
+        self.unlink(temp)
+        temp.symlink_to(target)
+        self.rename(temp, path)
+        self.sync_dir(path.parent)
+
     def unlink(self, path: Path) -> None:
         """Remove a name; a missing name is not an error."""
         path.unlink(missing_ok=True)

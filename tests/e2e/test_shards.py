@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import smtplib
@@ -183,9 +184,7 @@ def test_fewer_shards_empty_the_others(make_server: MakeServer, make_receiver: M
         load.more(60)
     sent = len(load.acknowledged.all())
     server.metric("mqcd_queue_recipients{deferred}", sent)
-    assert (
-        sum(int(line.split('"recipients":')[1].split(",")[0]) for line in stat(server).splitlines()) == sent
-    )
+    assert recipients(server) == sent
     assert server.stop() == 0
     later.follow()
     server.write(plan(later.port, 1))
@@ -198,6 +197,54 @@ def test_fewer_shards_empty_the_others(make_server: MakeServer, make_receiver: M
     assert ledger.unfinished() == set()
     # What is empty is opened no more.
     server.write(plan(later.port, 1))
+
+
+def recipients(server: Server) -> int:
+    return sum(int(line.split('"recipients":')[1].split(",")[0]) for line in stat(server).splitlines())
+
+
+def test_a_shard_is_moved_while_stopped(make_server: MakeServer, make_receiver: MakeReceiver) -> None:
+    later = make_receiver("*=450 4.2.1 later")
+    before = plan(later.port, 2, retry_delays="1h")
+    server = make_server(before).start()
+    with Load(server.port, 6, content) as load:
+        load.more(60)
+    sent = len(load.acknowledged.all())
+    server.metric("mqcd_queue_recipients{deferred}", sent)
+    assert server.stop() == 0
+    queue, spool = server.var / "other" / "queue", server.var / "other" / "spool"
+    listed = [("", ""), (str(queue), str(spool))]
+    server.write(dataclasses.replace(before, shards=listed, queue={"retry_delays": "1h"}))
+    server.faults_expected = lambda line: "cannot start" in str(line)
+    server.launch()
+    assert server.ended() == 1, "the settings name a place where the shard is not"
+
+    queue.parent.mkdir()
+    (server.var / "queue" / "shard-1").rename(queue)
+    (server.var / "spool" / "shard-1").rename(spool)
+    later.follow()
+    server.start()
+    assert recipients(server) == sent
+    assert server.control.post("/v1/retry", {}, 30)[0] == 200
+    for recipient in load.acknowledged.all():
+        later.to(recipient)
+    with Load(server.port, 6, content) as load:
+        load.more(30)
+    assert list((queue / "journal").iterdir())
+    ledger = stopped(server)
+    assert ledger.unfinished() == set()
+
+    # Named no more, it is found by its links.
+    server.write(before.but(queue={"shards": 1}))
+    server.launch()
+    server.events("ready", 2)
+    assert server.stop() == 0
+    # With its disk gone, nothing is begun in its place.
+    queue.rename(queue.with_name("gone"))
+    server.write(dataclasses.replace(before, shards=listed, queue={"retry_delays": "1h"}))
+    server.launch()
+    assert server.ended() == 1
+    assert not (queue / "MANIFEST").exists()
 
 
 def test_a_retry_is_one_batch_with_one_limit(make_server: MakeServer, make_receiver: MakeReceiver) -> None:

@@ -35,7 +35,7 @@ from mqcd.config.settings.ops import (
     MetricsSettings,
     OpsSettings,
 )
-from mqcd.config.settings.queue import JournalSettings, QueueSettings, SpoolSettings
+from mqcd.config.settings.queue import JournalSettings, QueueSettings, ShardSettings, SpoolSettings
 from mqcd.config.settings.report import ReportSettings
 from mqcd.config.settings.submit import ListenerSettings, ServerSettings, SubmitSettings
 from mqcd.config.values import (
@@ -87,6 +87,7 @@ __all__ = [
     "SenderSettings",
     "ServerSettings",
     "Settings",
+    "ShardSettings",
     "Source",
     "SpoolSettings",
     "SslSettings",

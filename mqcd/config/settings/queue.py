@@ -5,8 +5,19 @@
 import dataclasses
 import pathlib
 
-from mqcd.config.blocks import block, setting
-from mqcd.config.fields import DELAY, YES_NO, AutoCount, Count, Duration, FilePath, Listed, Percent, Size
+from mqcd.config.blocks import block, many, setting
+from mqcd.config.fields import (
+    DELAY,
+    YES_NO,
+    AutoCount,
+    Count,
+    Duration,
+    FilePath,
+    Listed,
+    Optional,
+    Percent,
+    Size,
+)
 from mqcd.config.units import DAY, GIB, HOUR, KIB, MIB, MINUTE, SECOND, YEAR
 
 
@@ -54,6 +65,24 @@ class JournalSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ShardSettings:
+    """Where one shard lies. The first is shard 0: the queue's own roots, unless these are given here."""
+
+    rootpath: pathlib.Path | None = setting(
+        None,
+        "directory of its journal, manifest and clusters; none = in the queue's",
+        Optional(FilePath()),
+        at="@rootpath",
+    )
+    spool: pathlib.Path | None = setting(
+        None, "directory of its silos; none = in the spool's", Optional(FilePath()), at="@spool"
+    )
+
+
+MOST_SHARDS = 64
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class QueueSettings:
     """The queue on disk: its directories, retry schedule and limits."""
 
@@ -63,7 +92,7 @@ class QueueSettings:
     shards: int = setting(
         1,
         "parts of the queue, each with a process of its own; auto = one a processor, at most 4",
-        AutoCount(least=1, most=64),
+        AutoCount(least=1, most=MOST_SHARDS),
     )
     maxclustersize: int = setting(
         256 * KIB, "octets that a cluster file may hold; 4K to 256M", Size(least=4096, most=256 * MIB)
@@ -100,5 +129,7 @@ class QueueSettings:
     memorybudget: int = setting(
         64 * MIB, "most octets of memory for recipients in the journal", Size(least=MIB)
     )
+    places: tuple[ShardSettings, ...] = many(ShardSettings, "shard", at="shards")
+    """Of each shard, the first one's first, where `shards` is a list."""
     spool: SpoolSettings = block(SpoolSettings())
     journal: JournalSettings = block(JournalSettings())

@@ -21,6 +21,8 @@ class Plan:
     relay_elements: str = ""
     """XML that stands inside each relay."""
     queue: Values = dataclasses.field(default_factory=dict)
+    shards: Sequence[tuple[str, str]] = ()
+    """Own queue root and spool root of each shard; "" = none."""
     journal: Values = dataclasses.field(default_factory=dict)
     door: Values = dataclasses.field(default_factory=dict)
     deliver: Values = dataclasses.field(default_factory=dict)
@@ -36,6 +38,17 @@ class Plan:
     log_level: str = "info"
     smtp_port: int = 0
     ops_port: int = 0
+
+    @property
+    def processes(self) -> int:
+        """Server processes, one for each shard."""
+        return len(self.shards) or int(self.queue.get("shards", 1))
+
+    def _places(self) -> str:
+        listed = "".join(
+            f"<shard rootpath={quoteattr(queue)} spool={quoteattr(spool)}/>\n" for queue, spool in self.shards
+        )
+        return f"<shards>\n{listed}</shards>\n" if listed else ""
 
     def but(self, **changes: Any) -> Plan:
         """This plan with changes: mappings are added to, all else is replaced."""
@@ -60,7 +73,7 @@ class Plan:
 <application><announcehost>mqcd.test</announcehost></application>
 <mta>
 <queue>
-{_elements(queue)}<journal>
+{_elements(queue)}{self._places()}<journal>
 {_elements(journal)}</journal>
 </queue>
 <submit><listeners>

@@ -54,7 +54,7 @@ class Server:
     def start(self) -> Server:
         """Start and wait until it says that it is ready."""
         self.launch()
-        self.events("ready", int(self.plan.queue.get("shards", 1)))
+        self.events("ready", self.plan.processes)
         if not self.ports.get("ops"):
             self.event("listening", name="ops")
         return self

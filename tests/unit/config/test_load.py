@@ -22,6 +22,7 @@ from mqcd.config.settings import (
     Secret,
     ServerSettings,
     Settings,
+    ShardSettings,
     Source,
     SslSettings,
     ZoneMatchSettings,
@@ -191,6 +192,8 @@ def test_an_empty_element_has_its_default(place: Place) -> None:
         inner = getattr(item, blocks[place.fills]) if place.fills in blocks else item
         inner = inner if isinstance(inner, tuple) else (inner,)
         assert [getattr(each, place.row.attribute) for each in inner] == [place.default]
+    elif place.fills is ShardSettings:
+        assert loaded(document(place.path, "")).settings.queue.places == (ShardSettings(),)
     else:
         assert loaded(document(place.path, "")).settings == defaults(var=VAR, hostname=HOST)
 

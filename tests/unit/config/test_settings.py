@@ -15,6 +15,7 @@ from mqcd.config.settings import (
     RemoteNetSettings,
     SenderSettings,
     Settings,
+    ShardSettings,
     SslSettings,
     ZoneMatchSettings,
     ZoneSettings,
@@ -47,6 +48,7 @@ ALL: set[type[Any]] = {
     ZoneMatchSettings,
     DestinationSettings,
     SenderSettings,
+    ShardSettings,
 }
 
 

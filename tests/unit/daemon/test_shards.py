@@ -16,7 +16,7 @@ from mqcd.config.settings import (
     ZoneSettings,
 )
 from mqcd.daemon import shards
-from mqcd.queue.roots import existing, is_shard
+from mqcd.queue.roots import existing
 
 
 def settings_at(root: Path, number: int) -> Settings:
@@ -97,4 +97,3 @@ def test_only_directories_with_a_manifest_are_shards(tmp_path: Path) -> None:
     (tmp_path / "queue" / "incoming").mkdir()
     found = existing(tmp_path / "queue", tmp_path / "spool")
     assert [each.shard for each in found] == [0, 1]
-    assert [name for name in ("shard-0", "shard-1", "shard-01", "shard-x") if is_shard(name)] == ["shard-1"]
