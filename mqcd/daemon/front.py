@@ -101,9 +101,10 @@ class Front:
     async def _rows(self, target: str) -> list[dict[str, Any]] | Answer:
         answers = await self._all(target)
         rows: list[dict[str, Any]] = []
-        for status, body in answers.values():
-            if status != HTTPStatus.OK:
-                return _unavailable(answers)
+        good = [body for status, body in answers.values() if status == HTTPStatus.OK]
+        if not good:
+            return _unavailable(answers)
+        for body in good:
             rows += json.loads(body)
         return rows
 

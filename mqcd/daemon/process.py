@@ -191,7 +191,7 @@ class Process:
             return 1
         self._listen_to_failures(server)
         code = await self._start(server, settings)
-        if code == 0:
+        if code == 0 or self._stop.is_set():
             code = await self._until_stopped(server)
         cutter.arm(code)
         await server.stop()

@@ -29,7 +29,8 @@ from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.daemon.privileges import SystemIdentity, settle_in
 from mqcd.daemon.process import Load, freeze_program, run_loop, run_server, tune_interpreter
 from mqcd.daemon.role import Role
-from mqcd.daemon.supervisor import FRONT, Part, Supervisor, log_plainly
+from mqcd.daemon.stand_in import STAND_IN_MS, StandIn
+from mqcd.daemon.supervisor import FRONT, Part, State, Supervisor, log_plainly
 from mqcd.disk.durable import Disk
 from mqcd.net.balance import Mailboxes
 from mqcd.net.clock import SystemClock
@@ -140,7 +141,7 @@ class _Shards:
 
         def take_mail() -> None:
             link_place(Disk(), below, own)
-            part.say_ready()
+            part.say(State.RUNNING)
 
         role = Role(
             shard=part.shard,
@@ -150,15 +151,24 @@ class _Shards:
             alive=part.alive,
             ready=take_mail,
         )
+        # A door closes its sockets when its server stops.
+        spare = [[each.dup() for each in bound] for bound in part.sockets]
+        code = 1
         try:
             check_place(below, own)
-            return run_server(load(), load, self._conf, role)
+            code = run_server(load(), load, self._conf, role)
         except BadConfiguration as error:
             log.error("%s", error)
             return 1
         except (StoreUnavailable, OSError) as error:
             log.error("the server cannot start: %s", error)
-            return 1
+        if code == 0 or part.state is State.RUNNING:
+            return code
+        log_plainly(self._settings)
+        log.error("shard %d is out of service; it is tried again in %d s", part.shard, STAND_IN_MS // 1000)
+        part.say(State.OUT)
+        balance = role.balance(lambda: "out of service")
+        return run_loop(lambda: StandIn(spare, balance, SystemClock()).run(part.alive))
 
     def _front(self, part: Part) -> int:
         return run_loop(lambda: self._serve_pages(part))
@@ -184,7 +194,7 @@ class _Shards:
             ops = part.sockets[0][0].getsockname()
             _log_listening(output, clock, "ops", address=ops[0], port=ops[1])
             _log_listening(output, clock, "control", address=str(settings.ops.control.path))
-            part.say_ready()
+            part.say(State.RUNNING)
             await ended.wait()
         except (ConfigError, OSError) as error:
             log.error("the pages cannot be served: %s", error)

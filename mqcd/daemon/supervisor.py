@@ -6,6 +6,8 @@
 * A process that ends is started again, after a pause that grows while it keeps ending. Its sockets stay
   open meanwhile: connections that were not accepted wait for it. What ends before the first start is
   complete ends everything, with exit code 1.
+* The process of a shard that cannot start stands in for it (`stand_in`). The server goes on while another
+  shard is in service.
 * SIGTERM and SIGINT stop all, SIGHUP has each read its configuration again.
 * When the supervisor is gone, each process stops in good order: it sees the end of a pipe.
 """
@@ -41,6 +43,9 @@ _STEADY_MS = 30_000
 STOP_MS = 15_000
 """How long a stop takes at most; a server process cuts itself off earlier."""
 
+TRY_AGAIN = 75
+"""Exit code of a process whose shard is to be started again at once."""
+
 Sockets = Sequence[Sequence[socket.socket]]
 """By listener: bound sockets."""
 Body = Callable[["Part"], int]
@@ -53,8 +58,14 @@ class State(Enum):
     STARTING = auto()
     RUNNING = auto()
     """It has said that it is ready."""
+    OUT = auto()
+    """It has said that its shard is out of service."""
     PAUSED = auto()
     """It has ended, and is started again later."""
+
+
+_SAID = {State.RUNNING: b"r", State.OUT: b"o"}
+"""What a process writes."""
 
 
 @dataclass(slots=True)
@@ -88,10 +99,11 @@ class Part:
         """In the supervisor: what it waits for."""
         return [descriptor for descriptor in (self.watch, self.ready) if descriptor >= 0]
 
-    def say_ready(self) -> None:
-        """In the process: it takes mail, or serves its pages."""
+    def say(self, state: State) -> None:
+        """In the process: it takes mail, or serves its pages; or its shard is out of service."""
+        self.state = state
         with suppress(OSError):
-            os.write(self.ready, b"r")
+            os.write(self.ready, _SAID[state])
 
 
 class PlainLog(logging.Handler):
@@ -187,9 +199,15 @@ class Supervisor:
         said = os.read(part.ready, 1)
         os.close(part.ready)
         part.ready = -1
-        if said:
-            part.state = State.RUNNING
-            self._was_ready = self._was_ready or all(each.state is State.RUNNING for each in self._parts)
+        if not said:
+            return
+        part.state = next(state for state, text in _SAID.items() if text == said)
+        if self._was_ready or any(each.state not in _SAID for each in self._parts):
+            return
+        self._was_ready = any(each.state is State.RUNNING for each in self._parts if each.shard != FRONT)
+        if not self._was_ready:
+            log.error("no shard can start; the server ends")
+            self._stop(1)
 
     def _on_end(self, part: Part) -> None:
         _, status = os.waitpid(part.pid, 0)
@@ -211,6 +229,9 @@ class Supervisor:
             self._stop(1)
             return
         now = self._clock.monotonic()
+        if code == TRY_AGAIN:
+            part.again = now
+            return
         steady = now - part.since > _STEADY_MS
         part.pause = _FIRST_PAUSE if steady else min(part.pause * 2, _LONGEST_PAUSE)
         part.again = now + part.pause

@@ -284,6 +284,9 @@ class Door:
     async def _watch_deadlines(self) -> None:
         while True:
             await self._clock.sleep(_LOOK_MS)
+            if self._passing is not None:
+                # Whether the queue takes mail may have changed.
+                self._passing.count(self._capacity.taken)
             timeout = self.settings.server.timeout
             now = self._clock.monotonic()
             for session in list(self._sessions):

@@ -10,10 +10,15 @@ import pytest
 from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.receivers import LoopThread, Peer, Receiver, Script
 from tests.e2e.kit.server import Server
+from tests.e2e.kit.smallfs import SmallFilesystem
 
 MakeServer = Callable[[Plan], Server]
 MakeReceiver = Callable[..., Receiver]
 MakePeer = Callable[[Script], Peer]
+MakeSmall = Callable[[Path], SmallFilesystem]
+
+MEGABYTES = 12
+"""Of a small file system: a queue fits in, and little mail."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -101,3 +106,17 @@ def make_peer(loop_thread: LoopThread) -> Iterator[MakePeer]:
     yield make
     for peer in made:
         peer.close()
+
+
+@pytest.fixture
+def make_small() -> Iterator[MakeSmall]:
+    """`make_small(path)` gives a file system there."""
+    made: list[SmallFilesystem] = []
+
+    def make(place: Path) -> SmallFilesystem:
+        made.append(SmallFilesystem(place, MEGABYTES))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.remove()

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import smtplib
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import MakeServer
+from tests.e2e.conftest import MakeServer, MakeSmall
 from tests.e2e.kit import mail
 from tests.e2e.kit.ledger import arrivals, stopped
 from tests.e2e.kit.load import Load, SmtpSource
 from tests.e2e.kit.plan import Plan, relay
 from tests.e2e.kit.receivers import Receiver
 from tests.e2e.kit.server import Line, Server
-from tests.e2e.kit.smallfs import SmallFilesystem
 from tests.e2e.kit.waiting import Board, poll
 from tests.e2e.test_crash import JOURNAL, some_content
 
-MEGABYTES = 12
 PATIENCE = 40.0
 """Seconds: what is full is probed every 10 s."""
 
@@ -41,20 +37,6 @@ class CandidLoad(Load):
             raise
 
 
-@pytest.fixture
-def make_small() -> Iterator[Callable[[Path], SmallFilesystem]]:
-    """`make_small(path)` gives a file system there."""
-    made: list[SmallFilesystem] = []
-
-    def make(place: Path) -> SmallFilesystem:
-        made.append(SmallFilesystem(place, MEGABYTES))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.remove()
-
-
 def _told(line: Line) -> bool:
     """Errors that a full disk is to be told by."""
     text = str(line)
@@ -65,7 +47,7 @@ def _told(line: Line) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("root", ["queue", "spool", "events"])
 def test_a_full_disk_under_load(
-    make_small: Callable[[Path], SmallFilesystem], make_server: MakeServer, receiver: Receiver, root: str
+    make_small: MakeSmall, make_server: MakeServer, receiver: Receiver, root: str
 ) -> None:
     server = make_server(Plan(relays=relay(receiver.port), journal=JOURNAL))
     small = make_small(server.var / root)
@@ -105,7 +87,7 @@ def test_a_full_disk_under_load(
 @pytest.mark.slow
 @pytest.mark.parametrize("root", ["queue", "spool", "events"])
 def test_a_stop_on_a_full_disk_ends_in_time_and_loses_nothing(
-    make_small: Callable[[Path], SmallFilesystem], make_server: MakeServer, receiver: Receiver, root: str
+    make_small: MakeSmall, make_server: MakeServer, receiver: Receiver, root: str
 ) -> None:
     server = make_server(Plan(relays=relay(receiver.port), journal=JOURNAL))
     small = make_small(server.var / root)
@@ -132,7 +114,7 @@ def test_a_stop_on_a_full_disk_ends_in_time_and_loses_nothing(
 
 @pytest.mark.parametrize("root", ["queue", "spool", "events"])
 def test_a_start_on_a_full_disk_fails_and_a_later_succeeds(
-    make_small: Callable[[Path], SmallFilesystem], make_server: MakeServer, receiver: Receiver, root: str
+    make_small: MakeSmall, make_server: MakeServer, receiver: Receiver, root: str
 ) -> None:
     server = make_server(Plan(relays=relay(receiver.port), journal=JOURNAL))
     server.faults_expected = _told

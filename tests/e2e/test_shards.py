@@ -10,10 +10,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import MakePeer, MakeReceiver, MakeServer
+from tests.e2e.conftest import MakePeer, MakeReceiver, MakeServer, MakeSmall
 from tests.e2e.kit import mail
 from tests.e2e.kit.ledger import arrivals, stopped
 from tests.e2e.kit.load import Load
@@ -215,9 +216,10 @@ def test_a_shard_is_moved_while_stopped(make_server: MakeServer, make_receiver: 
     queue, spool = server.var / "other" / "queue", server.var / "other" / "spool"
     listed = [("", ""), (str(queue), str(spool))]
     server.write(dataclasses.replace(before, shards=listed, queue={"retry_delays": "1h"}))
-    server.faults_expected = lambda line: "cannot start" in str(line)
+    server.faults_expected = out_of_service
     server.launch()
-    assert server.ended() == 1, "the settings name a place where the shard is not"
+    server.lines.first(lambda line: "lies in" in str(line), "that the shard is not where the list says")
+    assert server.stop() == 0
 
     queue.parent.mkdir()
     (server.var / "queue" / "shard-1").rename(queue)
@@ -243,7 +245,8 @@ def test_a_shard_is_moved_while_stopped(make_server: MakeServer, make_receiver: 
     queue.rename(queue.with_name("gone"))
     server.write(dataclasses.replace(before, shards=listed, queue={"retry_delays": "1h"}))
     server.launch()
-    assert server.ended() == 1
+    server.lines.first(lambda line: "mounted" in str(line), "that the shard is gone")
+    assert server.stop() == 0
     assert not (queue / "MANIFEST").exists()
 
 
@@ -279,12 +282,78 @@ def test_a_stop_while_it_starts_is_no_failure(make_server: MakeServer, receiver:
     assert server.stop() == 0
 
 
-def test_a_shard_that_cannot_start_ends_the_server(make_server: MakeServer, receiver: Receiver) -> None:
-    server = make_server(plan(receiver.port))
-    server.faults_expected = lambda line: True
-    root = server.var / "queue" / "shard-1"
+def break_shard(server: Server, shard: int) -> Path:
+    root = server.var / "queue" / (f"shard-{shard}" if shard else "")
     root.mkdir(parents=True)
     (root / "journal").write_text("no directory\n")
+    return root / "journal"
+
+
+def out_of_service(line: dict[str, object]) -> bool:
+    return "cannot start" in str(line) or "out of service" in str(line)
+
+
+def greetings(server: Server, count: int) -> list[int]:
+    codes = []
+    for _ in range(count):
+        with smtplib.SMTP() as client:
+            codes.append(client.connect("127.0.0.1", server.port)[0])
+    return codes
+
+
+def test_a_shard_that_cannot_start_is_out_of_service(make_server: MakeServer, receiver: Receiver) -> None:
+    server = make_server(plan(receiver.port))
+    server.faults_expected = out_of_service
+    broken = break_shard(server, 1)
+    server.launch()
+    server.events("ready", SHARDS - 1)
+    server.lines.first(lambda line: "out of service" in str(line), "that a shard is out of service")
+    poll(lambda: len(server.shards()) == SHARDS - 1 or None, "two server processes with a queue")
+    assert greetings(server, 20) == [220] * 20
+    with Load(server.port, 6, content) as load:
+        load.more(30)
+    for recipient in load.acknowledged.all():
+        receiver.to(recipient)
+    status, said = server.page("/readyz")
+    assert (status, "shard 1" in said) == (503, True)
+    assert server.page("/v1/lanes")[0] == 200
+
+    broken.unlink()
+    server.events("ready", SHARDS)
+    poll(lambda: server.page("/readyz")[0] == 200 or None, "readiness")
+    assert server.stop() == 0
+
+
+def test_a_server_of_which_no_shard_can_start_ends(make_server: MakeServer, receiver: Receiver) -> None:
+    server = make_server(plan(receiver.port))
+    server.faults_expected = lambda line: True
+    for shard in range(SHARDS):
+        break_shard(server, shard)
     server.launch()
     assert server.ended() == 1
-    assert not server.shards()
+
+
+def test_a_full_disk_of_one_shard(make_server: MakeServer, receiver: Receiver, make_small: MakeSmall) -> None:
+    server = make_server(plan(receiver.port))
+    disk = server.var.parent / "disk"
+    small = make_small(disk)
+    places = [("", ""), (str(disk / "queue"), str(disk / "spool")), ("", "")]
+    server.write(dataclasses.replace(server.plan, shards=places, queue={"retry_delays": "500ms"}))
+    server.faults_expected = lambda line: "No space left" in str(line) or "octets are free" in str(line)
+    server.start()
+    with Load(server.port, 6, content) as load:
+        load.more(60)
+    small.fill()
+    poll(lambda: server.page("/readyz")[0] == 503 or None, "that a shard takes no mail")
+    assert "shard 1" in server.page("/readyz")[1]
+    for number in range(20):
+        mail.send(server.port, mail.message(f"full-{number}"), f"full-{number}@load.test")
+    small.empty()
+    poll(lambda: server.page("/readyz")[0] == 200 or None, "readiness", seconds=40)
+    for recipient in [*load.acknowledged.all(), *(f"full-{number}@load.test" for number in range(20))]:
+        receiver.to(recipient)
+    for area in ("incoming", "deferred", "bounces"):
+        server.metric(f"mqcd_queue_recipients{{{area}}}", 0)
+    ledger = stopped(server)
+    assert ledger.unfinished() == set()
+    assert ledger.surprises(arrivals([receiver])) == {}
