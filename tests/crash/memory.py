@@ -1,6 +1,6 @@
 """A disk in memory: `mqcd.disk.durable.Disk` over the persistence model, with a trace of all changes.
 
-It behaves as the real disk does (tests/crash/test_memory.py compares them call by call), holds no file
+It behaves as the real disk does (tests/crash/test_model.py compares them call by call), holds no file
 of the machine's, and can be cut off at any change. Locks are always free: a crash leaves nobody alive.
 """
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 
 SECTOR = 512
-_ZEROS = bytes(SECTOR)
 ROOT = 0
 """Node of the root directory."""
 

@@ -131,3 +131,12 @@ def test_no_function_is_long() -> None:
 def test_only_the_adapter_reads_the_clock() -> None:
     elsewhere = [name for name in modules() if not str(name).startswith(CLOCK_ADAPTER)]
     assert [f"{n}:{line}" for n in elsewhere for line in clock_reads(tree_of(n))] == []
+
+
+def test_every_pattern_of_an_import_contract_matches() -> None:
+    """Else a module that was renamed would leave its contract unnoticed."""
+    contracts = tomllib.loads(text_of(Path("pyproject.toml")))["tool"]["importlinter"]["contracts"]
+    patterns = [p for contract in contracts for p in contract.get("source_modules", ()) if "*" in p]
+    expected = {p: re.compile(p.replace(".", r"\.").replace("*", r"[^.]+")) for p in patterns}
+    names = {".".join(name.with_suffix("").parts) for name in modules()}
+    assert [p for p, regex in expected.items() if not any(map(regex.fullmatch, names))] == []

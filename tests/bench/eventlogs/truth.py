@@ -45,7 +45,6 @@ RECIPIENT = (
 )  # fmt: skip
 DELAYS = (60_000, 300_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000, 28_800_000, 86_400_000)
 """Upper bounds of the success-by-delay curve, ms since the first attempt."""
-_HABITS = ("tls", "greylist_ms", "rate", "connections", "refusal")
 _ROWS = 1000
 _PLACE = {End.DELIVERED: 1, End.DEFERRED: 2, End.BOUNCED: 3, End.EXPIRED: 4}
 _DONE = {End.DELIVERED: 1, End.BOUNCED: 2, End.EXPIRED: 3}

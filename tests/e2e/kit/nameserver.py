@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import dns.flags
 import dns.message
-import dns.name
 import dns.rcode
 import dns.rdataclass
 import dns.rdatatype

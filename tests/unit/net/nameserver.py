@@ -10,7 +10,6 @@ from typing import cast
 
 import dns.flags
 import dns.message
-import dns.name
 import dns.rcode
 import dns.rdatatype
 import dns.rrset

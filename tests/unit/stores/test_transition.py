@@ -14,7 +14,6 @@ from tests.contract.mail import ATTEMPT, bounced, deferred, delivered, expired
 FRESH = Recipient(
     envelope=Envelope(spid=2, sender="s@example.com", received=1000), size=9, qid=1, address="a@example.org"
 )
-REPORT = replace(FRESH, envelope=replace(FRESH.envelope, sender=""))
 BOUNCE = replace(FRESH, area=Area.BOUNCES)
 HELD = replace(FRESH, area=Area.HELD)
 

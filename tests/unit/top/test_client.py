@@ -25,8 +25,6 @@ from tests.unit.top.test_screen import destination
 
 Pages = dict[str, tuple[int, str]]
 
-HELD = 'mqcd_queue_recipients{area="held"} 7'
-
 
 def pages(accepted: int) -> Pages:
     return {

@@ -13,8 +13,6 @@ import pytest
 
 from mqcd.ops.log.outlet import MOST_LINES, Line, Outlet
 
-LONG = 30.0
-
 
 def lost(count: int) -> Line:
     return Line("error", f"lost={count}")
