@@ -1,7 +1,7 @@
 """The ports of the server: what its parts expect of store, clock, DNS, network and observers.
 
-Each port names its errors. Every port has a real part and an honest fake (tests/fakes; the memory
-store ships in `mqcd.stores`). Parts above the queue know it only through `QueueStore`.
+Each port names its errors. Every port has a real part and an honest fake in tests/fakes. Parts above the
+queue know it only through `QueueStore`.
 """
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ import dns.exception
 import dns.message
 import dns.name
 import dns.nameserver
-import dns.rdatatype
 import dns.resolver
 
 from mqcd.config.settings import DnsSettings

@@ -21,9 +21,9 @@ from mqcd.deliver.service import Deliverer
 from mqcd.net.clock import SystemClock
 from mqcd.net.dialer import SystemDialer
 from mqcd.sink.server import SinkSettings, start
-from mqcd.stores.memory import MemoryStore
 from tests.fakes.observer import SilentObserver
 from tests.fakes.resolver import FakeResolver
+from tests.fakes.store import MemoryStore
 
 SCHEDULE = RetrySchedule(delays=(900_000,), maxtime=3_600_000, maxtime_reports=3_600_000)
 

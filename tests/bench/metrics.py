@@ -36,7 +36,7 @@ from mqcd.net.clock import SystemClock
 from mqcd.ops.metrics.breakdown import Breakdown
 from mqcd.ops.metrics.meters import Meters
 from mqcd.ops.metrics.metrics import DeliveryFigures, Metrics
-from mqcd.stores.memory import MemoryStore
+from tests.fakes.store import MemoryStore
 
 ROUNDS = 5
 SCRAPES = 20

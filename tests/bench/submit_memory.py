@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mqcd.config.settings import ListenerSettings, ServerSettings
 from mqcd.core.model import Recipient, Submission
-from mqcd.stores.memory import MemoryStore
 from mqcd.submit import Door
 from tests.fakes.observer import RecordingObserver
+from tests.fakes.store import MemoryStore
 
 
 class SystemClock:

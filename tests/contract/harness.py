@@ -21,10 +21,10 @@ from mqcd.ops.metrics.meters import Meters
 from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.store import ClusterStore
 from mqcd.queue.workers import Workers
-from mqcd.stores.memory import MemoryStore
 from tests.fakes.clock import FakeClock
 from tests.fakes.killed import copy_as_killed
 from tests.fakes.observer import RecordingObserver
+from tests.fakes.store import MemoryStore
 from tests.fakes.workers import InlineScanWorkers
 
 SECOND = 1000

@@ -12,11 +12,11 @@ from mqcd.core.model import Body, Deferred, Delivered, Envelope, Recipient, Subm
 from mqcd.core.ports import Notifier
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.service import Deliverer
-from mqcd.stores.memory import MemoryStore
 from tests.fakes.clock import FakeClock
 from tests.fakes.dialer import FakeDialer, Peer
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.resolver import FakeResolver
+from tests.fakes.store import MemoryStore
 
 MINUTE = 60_000
 SCHEDULE = RetrySchedule(

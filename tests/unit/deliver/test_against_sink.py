@@ -19,10 +19,10 @@ from mqcd.net.dialer import SystemDialer
 from mqcd.sink.outputs import DEFAULT_EXTENSIONS, OPTIONAL_EXTENSIONS, Limits, Received
 from mqcd.sink.rules import Rules
 from mqcd.sink.server import SinkSettings, start
-from mqcd.stores.memory import MemoryStore
 from tests.fakes.certificates import Authority
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.resolver import FakeResolver
+from tests.fakes.store import MemoryStore
 from tests.unit.deliver.kit import CONTENT, RELAYED, SCHEDULE
 
 LMTP = Limits(lmtp=True)

@@ -10,10 +10,10 @@ import pytest
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.deliver.recording import PARKED_AT_ONCE, RETRY_MS, Recorder
-from mqcd.stores.memory import MemoryStore
 from tests.contract.mail import Post
 from tests.fakes.clock import FakeClock, turns
 from tests.fakes.observer import RecordingObserver
+from tests.fakes.store import MemoryStore
 
 MANY = 3 * PARKED_AT_ONCE + 1
 

@@ -25,10 +25,10 @@ from mqcd.deliver.connection.worker import SHORTAGE_MS
 from mqcd.deliver.lanes.lane import TRIAL_MS
 from mqcd.deliver.lanes.outside import FIRST_PROBE_MS
 from mqcd.deliver.service import CLAIMED_AT_ONCE
-from mqcd.stores.memory import MemoryStore
 from tests.fakes.clock import turns
 from tests.fakes.dialer import FakeDialer, Peer
 from tests.fakes.resolver import FakeResolver
+from tests.fakes.store import MemoryStore
 from tests.unit.deliver.kit import BY_DNS, CONTENT, MINUTE, RELAYED, SCHEDULE, Kit
 
 

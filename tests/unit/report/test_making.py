@@ -15,10 +15,10 @@ from mqcd.core.model import Body, Origin, Recipient, Settlement, Submission
 from mqcd.core.reply import Reply
 from mqcd.report.dsn import format_date
 from mqcd.report.making import ReportMaker
-from mqcd.stores.memory import MemoryStore
 from tests.contract.mail import ATTEMPT, BODY, Post, bounced, deferred, delivered
 from tests.fakes.clock import FakeClock
 from tests.fakes.observer import RecordingObserver
+from tests.fakes.store import MemoryStore
 
 SETTINGS = ReportSettings(announcemta="mail.example.net", ndr_from="postmaster@example.net")
 

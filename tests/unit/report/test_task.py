@@ -15,11 +15,10 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Body, Origin, Recipient, Settlement, Submission
 from mqcd.report.task import FULL_AT_ONCE, GATHER_MS, HELD, LATER_MS, RETRY_MS, ReportTask
-from mqcd.stores.content import MemoryContent
-from mqcd.stores.memory import MemoryStore
 from tests.contract.mail import BODY, Post, bounced
 from tests.fakes.clock import FakeClock
 from tests.fakes.observer import RecordingObserver
+from tests.fakes.store import MemoryContent, MemoryStore
 
 SETTINGS = ReportSettings(announcemta="mail.example.net", ndr_from="postmaster@example.net")
 

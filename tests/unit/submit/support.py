@@ -12,11 +12,11 @@ from mqcd.config.settings import ListenerSettings, ServerSettings
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock
 from mqcd.core.selection import Selection
-from mqcd.stores.memory import MemoryStore
 from mqcd.submit import Door
 from mqcd.submit.capacity import Capacity
 from tests.fakes.clock import FakeClock
 from tests.fakes.observer import RecordingObserver
+from tests.fakes.store import MemoryStore
 
 LOOPBACK = ipaddress.ip_network("127.0.0.0/8")
 

@@ -16,7 +16,6 @@ from mqcd.core.model import Recipient, Submission
 from mqcd.core.ports import MxHost
 from mqcd.core.reply import Refused, Reply
 from mqcd.core.spid import format_spid
-from mqcd.stores.memory import MemoryStore
 from mqcd.submit import Door
 from mqcd.submit.capacity import Capacity
 from mqcd.submit.intake import STEP
@@ -24,6 +23,7 @@ from mqcd.submit.session import client_address
 from mqcd.submit.wire import HIGH_WATER
 from tests.fakes.clock import FakeClock, turns
 from tests.fakes.observer import RecordingObserver
+from tests.fakes.store import MemoryStore
 from tests.unit.submit.support import LOOPBACK, Client, House, open_house, server, until_gone, visit
 
 LOOP_READ = 256 * 1024

@@ -213,7 +213,7 @@ def test_top_keeps_its_last_picture_without_answers() -> None:
 
 
 def test_it_starts_without_the_server() -> None:
-    ours = ("mqcd.queue", "mqcd.daemon", "mqcd.deliver", "mqcd.submit", "mqcd.stores", "mqcd.config")
+    ours = ("mqcd.queue", "mqcd.daemon", "mqcd.deliver", "mqcd.submit", "mqcd.config")
     heavy = (*ours, "prometheus_client", "aiosmtpd", "dns", "uvloop", "lxml", "http.server")
     code = (
         "import sys, mqcd.cli.top, mqcd.top.client, mqcd.top.screen;"

@@ -15,11 +15,11 @@ from mqcd.core.model import Delivered, Recipient, Settlement
 from mqcd.core.selection import Selection
 from mqcd.deliver.health.suspects import AGAIN_MS, SUSPECT, Suspects
 from mqcd.deliver.health.watchdog import Kind
-from mqcd.stores.memory import MemoryStore
 from tests.contract.mail import delivered
 from tests.fakes.clock import FakeClock
 from tests.fakes.dialer import Peer
 from tests.fakes.observer import RecordingObserver
+from tests.fakes.store import MemoryStore
 from tests.unit.deliver.kit import MINUTE, RELAYED, Kit
 
 HOUR = 60 * MINUTE

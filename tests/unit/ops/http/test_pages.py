@@ -9,8 +9,8 @@ from mqcd.ops.http.server import Answer, Request
 from mqcd.ops.metrics.lag import KEPT, STEP_MS, LoopLag
 from mqcd.ops.metrics.meters import Meters
 from mqcd.ops.metrics.metrics import CONTENT_TYPE, Metrics
-from mqcd.stores.memory import MemoryStore
 from tests.fakes.clock import FakeClock
+from tests.fakes.store import MemoryStore
 
 
 def ask(path: str, against: list[str] | None = None, lag: int = 0, accept: str = "") -> Answer:

@@ -10,9 +10,9 @@ import pytest
 from mqcd.core.model import Area, AreaStats, Discarded, Reported
 from mqcd.ops.metrics.ledger import Ledger
 from mqcd.ops.metrics.meters import Meters
-from mqcd.stores.memory import MemoryStore
 from tests.contract.mail import Post, bounced, deferred, delivered, expired
 from tests.fakes.clock import FakeClock
+from tests.fakes.store import MemoryStore
 
 
 class Books:

@@ -22,9 +22,9 @@ from mqcd.ops.metrics.catalogue import CATALOGUE, Kind, table
 from mqcd.ops.metrics.labelled import WORST
 from mqcd.ops.metrics.meters import Meters
 from mqcd.ops.metrics.metrics import CONTENT_TYPE, DeliveryFigures, Metrics, Omissions
-from mqcd.stores.memory import MemoryStore
 from tests.contract.mail import ATTEMPT, BODY, Post, bounced, deferred, delivered
 from tests.fakes.clock import FakeClock
+from tests.fakes.store import MemoryStore
 
 ENGINE = EngineFigures(
     commit_seconds=Distribution(bounds=[0.001, 0.01], counts=[3, 2, 1], total=0.5),

@@ -1,4 +1,4 @@
-"""A queue that lives in memory: for embedding, for trials, and as the fake that tests build on.
+"""A queue that lives in memory: the fake that tests build on, held to the contract of the real one.
 
 It keeps every promise of `core.ports.QueueStore` but one: nothing outlives the process. Closing and
 opening the same object again is a restart: claimed recipients become claimable, and those whose attempt
@@ -35,16 +35,16 @@ from mqcd.core.model import (
 from mqcd.core.ports import Clock, Expedited, Observer
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
-from mqcd.core.spid import Reserved, SpidSource, accepted_by, format_spid
+from mqcd.core.spid import Reserved, SpidSource, accepted_by, format_spid, is_several
 from mqcd.core.transition import after, not_later, parked, unknown
-from mqcd.stores.content import MemoryContent
-from mqcd.stores.submissions import check_submission, gather
-from mqcd.stores.tally import Key, Tally
 
 _HOUR = 3_600_000
 _SCHEDULE = RetrySchedule(
     delays=(_HOUR // 4, _HOUR // 2, 2 * _HOUR, 4 * _HOUR), maxtime=72 * _HOUR, maxtime_reports=24 * _HOUR
 )
+
+
+Key = tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -53,6 +53,33 @@ class _Message:
 
     octets: bytes
     unfinished: int
+
+
+class MemoryContent:
+    """A message's octets; the handle keeps them after the queue has released the message."""
+
+    def __init__(self, octets: bytes) -> None:
+        self._octets = octets
+        self._size = len(octets)
+        self._at = 0
+
+    @property
+    def size(self) -> int:
+        """Octets in all."""
+        return self._size
+
+    async def read(self, octets: int) -> bytes:
+        """The next octets, at most as many as asked; b"" at the end. ValueError once closed."""
+        if self._at < 0:
+            raise ValueError("this content is closed")
+        chunk = self._octets[self._at : self._at + octets]
+        self._at += len(chunk)
+        return chunk
+
+    def close(self) -> None:
+        """Release the octets."""
+        self._octets = b""
+        self._at = -1
 
 
 class MemoryStore:
@@ -64,7 +91,6 @@ class MemoryStore:
         observer: Observer,
         *,
         schedule: RetrySchedule = _SCHEDULE,
-        shard: int = 0,
         max_octets: int = 0,
     ) -> None:
         self._clock = clock
@@ -73,12 +99,11 @@ class MemoryStore:
         self._max_octets = max_octets
         self._octets = 0
         self._watch = ClockWatch(0, clock.now(), clock.monotonic())
-        self._spids = SpidSource(shard, 0)
+        self._spids = SpidSource(0, 0)
         self._reserved = Reserved()
         self._open = False
         self._records: dict[Key, Recipient] = {}
         self._messages: dict[int, _Message] = {}
-        self._tallies = {area: Tally() for area in Area}
         self._claimed: set[Key] = set()
         self._begun: set[Key] = set()
         # An unclaimed recipient stands in exactly one of these, so none of them ever goes stale.
@@ -97,7 +122,7 @@ class MemoryStore:
         now = self._clock.now()
         for key in sorted(self._begun):
             record = self._records[key]
-            self._put(unknown(record, self._schedule, now))
+            self._records[record.key] = unknown(record, self._schedule, now)
             self._observer.outcome_unknown(now, record)
         self._claimed.clear()
         self._begun.clear()
@@ -199,7 +224,7 @@ class MemoryStore:
         until = min(until, self._latest_due())
         for record in self._claimed_records(recipients):
             self._release(record.key)
-            self._put(parked(record, until))
+            self._records[record.key] = parked(record, until)
             self._offer(record.key)
         self._notify()
         return _done()
@@ -236,8 +261,18 @@ class MemoryStore:
         return recipient.key in self._claimed
 
     def stats(self) -> Mapping[Area, AreaStats]:
-        """What each area holds; the oldest is found without a scan."""
-        return {area: tally.stats() for area, tally in self._tallies.items()}
+        """What each area holds."""
+        held: dict[Area, list[Recipient]] = {area: [] for area in Area}
+        for record in self._records.values():
+            held[record.area].append(record)
+        return {
+            area: AreaStats(
+                recipients=len(records),
+                octets=sum(each.size for each in records),
+                oldest=min((each.envelope.received for each in records), default=None),
+            )
+            for area, records in held.items()
+        }
 
     def next_due(self) -> int | None:
         """When the next unclaimed recipient can be claimed, ms; those passed over count from then."""
@@ -327,11 +362,10 @@ class MemoryStore:
 
     def _replace(self, old: Recipient, new: Recipient | None) -> None:
         if new is not None:
-            self._put(new)
+            self._records[new.key] = new
             self._offer(new.key)
             return
         del self._records[old.key]
-        self._tallies[old.area].remove(old)
         message = self._messages[old.spid]
         message.unfinished -= 1
         if not message.unfinished:
@@ -367,17 +401,10 @@ class MemoryStore:
         self._messages[envelope.spid] = _Message(octets, len(records))
         self._octets += len(octets)
         for record in records:
-            self._put(record)
+            self._records[record.key] = record
             self._offer(record.key)
         self._observer.accepted(self._clock.now(), records)
         return records
-
-    def _put(self, record: Recipient) -> None:
-        old = self._records.get(record.key)
-        if old is not None:
-            self._tallies[old.area].remove(old)
-        self._records[record.key] = record
-        self._tallies[record.area].add(record)
 
     # ------------------------------------------------------------ the rest
 
@@ -414,3 +441,22 @@ def _done() -> Awaitable[None]:
     future = asyncio.get_running_loop().create_future()
     future.set_result(None)
     return future
+
+
+def check_submission(submission: Submission) -> None:
+    """Raises ValueError for one that contradicts itself or its SPID."""
+    count = len(submission.recipients)
+    if not count:
+        raise ValueError("a message needs a recipient")
+    if submission.recipient_dsn and len(submission.recipient_dsn) != count:
+        raise ValueError("a message has other numbers of recipients and of their DSN parameters")
+    if is_several(submission.envelope.spid) is not (count > 1):
+        spid = format_spid(submission.envelope.spid)
+        raise ValueError(f"SPID {spid} was reserved for another number of recipients than {count}")
+
+
+async def gather(content: bytes | AsyncIterator[bytes]) -> bytes:
+    """All of a content. Raises what its iterator raises."""
+    if isinstance(content, bytes):
+        return content
+    return b"".join([chunk async for chunk in content])
