@@ -48,7 +48,6 @@ class _Bar:
         self._lock = threading.Lock()
 
     def report(self, what: str, done: int, total: int) -> None:
-        """So much is done."""
         with self._lock:
             self._told = what, done, total
             if self._shown is None and not self._is_time():

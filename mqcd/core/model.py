@@ -116,7 +116,6 @@ class Recipient:
 
     @property
     def spid(self) -> int:
-        """The message's SPID."""
         return self.envelope.spid
 
     @property

@@ -80,7 +80,6 @@ class Reserved:
         self._spids: dict[int, None] = {}
 
     def add(self, spid: int) -> None:
-        """A SPID was handed out."""
         self._spids[spid] = None
         if len(self._spids) > self.MOST:
             del self._spids[next(iter(self._spids))]

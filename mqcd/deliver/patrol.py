@@ -60,7 +60,6 @@ class Patrol:
         return max(self._next - self._clock.monotonic(), 0)
 
     def walk(self) -> None:
-        """Check, if it is due."""
         now = self._clock.monotonic()
         if now < self._next:
             return

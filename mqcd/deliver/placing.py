@@ -70,7 +70,6 @@ class Placing:
         )
 
     def reroute(self) -> None:
-        """Apply the current settings."""
         self.router = self._made()
 
     def advise(self, shapings: Sequence[Shaping], suppressed: Suppressed | None) -> None:
@@ -93,7 +92,6 @@ class Placing:
         return [each for group in self._waiting.values() for each in group]
 
     def _place(self, recipient: Recipient) -> Give | None:
-        """Returns the table's decision."""
         try:
             domain = recipient.domain
             if self._suppressed and not recipient.attempts and (no := self._suppressed(recipient.address)):

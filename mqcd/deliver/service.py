@@ -101,7 +101,6 @@ class Deliverer:
     # ------------------------------------------------------------ for the composition root
 
     async def start(self) -> None:
-        """Deliver from now on."""
         self._terms.started = self._clock.monotonic()
         self._store.watch(self._notified)
         self._event.set()
@@ -166,7 +165,6 @@ class Deliverer:
 
     @property
     def suspended(self) -> int:
-        """Destinations that are suspended."""
         return self._table.suspended
 
     def explainer(self) -> Explainer:
@@ -184,7 +182,6 @@ class Deliverer:
         return Waiting(recipient=recipient, in_flight=in_flight, place=place)
 
     def lanes(self) -> Sequence[LaneState]:
-        """The state of each destination."""
         return self._table.states(self._clock.monotonic())
 
     def gauges(self, sites: Container[str]) -> Gauges:

@@ -93,12 +93,10 @@ class Screen:
             self.console.print()
 
     def title(self, text: str) -> None:
-        """What comes next."""
         self.console.print()
         self.console.rule(Text(text, style="bold"), align="left", style="blue")
 
     def say(self, text: str | Text = "") -> None:
-        """A line or some."""
         self.console.print(text)
 
     def raw(self, text: str) -> None:

@@ -99,7 +99,6 @@ class Stage:
 
     @property
     def smtp_port(self) -> int:
-        """Where mail goes in."""
         return self.server.doors[0].port
 
 

@@ -77,24 +77,19 @@ class Watch(NullObserver):
             self._note(recipient, Verb.ACCEPTED)
 
     def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
-        """An attempt has begun."""
         for recipient in recipients:
             self._note(recipient, Verb.ATTEMPTED)
 
     def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
-        """The next hop has it."""
         self._verdict(at, recipient, verdict, Verb.DELIVERED)
 
     def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
-        """It will be tried again."""
         self._verdict(at, recipient, verdict, Verb.DEFERRED, verdict.due)
 
     def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
-        """Refused for good."""
         self._verdict(at, recipient, verdict, Verb.BOUNCED)
 
     def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
-        """Expired; does not happen here."""
         self._verdict(at, recipient, verdict, Verb.EXPIRED)
 
     def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:

@@ -65,7 +65,6 @@ class Disk:
         return fd
 
     def close(self, fd: int) -> None:
-        """Close a descriptor."""
         os.close(fd)
 
     def pread(self, fd: int, octets: int, offset: int) -> bytes:
@@ -270,7 +269,6 @@ class Disk:
         return True
 
     def size(self, fd: int) -> int:
-        """Length of an open file."""
         return os.fstat(fd).st_size
 
     def names(self, path: Path) -> list[str]:
@@ -297,7 +295,6 @@ class Disk:
         return True
 
     def unlock(self, fd: int) -> None:
-        """Give an advisory lock back."""
         fcntl.flock(fd, fcntl.LOCK_UN)
 
     def free(self, path: Path) -> tuple[int, int]:
@@ -308,7 +305,6 @@ class Disk:
         return stat.f_bavail * stat.f_frsize, stat.f_favail
 
     def read_file(self, path: Path) -> bytes:
-        """A whole file."""
         fd = self.open(path, os.O_RDONLY)
         try:
             return self.pread(fd, self.size(fd), 0)

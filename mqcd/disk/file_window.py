@@ -53,7 +53,6 @@ class Window:
         return at
 
     def forget(self) -> None:
-        """Read the next part."""
         if self._fd >= 0:
             self.base, self.data = 0, b""
 

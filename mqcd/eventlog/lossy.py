@@ -58,7 +58,6 @@ class _Allowance:
         return self._left > 0
 
     def take(self, octets: int) -> None:
-        """It has come."""
         self._left -= octets
 
 

@@ -19,61 +19,49 @@ class Fanout:
         self._observers = observers
 
     def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
-        """Passed on."""
         for observer in self._observers:
             observer.accepted(at, recipients)
 
     def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
-        """Passed on."""
         for observer in self._observers:
             observer.attempted(at, recipients, destination)
 
     def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
-        """Passed on."""
         for observer in self._observers:
             observer.delivered(at, recipient, verdict)
 
     def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
-        """Passed on."""
         for observer in self._observers:
             observer.deferred(at, recipient, verdict)
 
     def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
-        """Passed on."""
         for observer in self._observers:
             observer.bounced(at, recipient, verdict)
 
     def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
-        """Passed on."""
         for observer in self._observers:
             observer.expired(at, recipient, verdict)
 
     def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
-        """Passed on."""
         for observer in self._observers:
             observer.reported(at, recipient, report_spid)
 
     def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
-        """Passed on."""
         for observer in self._observers:
             observer.discarded(at, recipient, reason)
 
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:
-        """Passed on."""
         for observer in self._observers:
             observer.outcome_unknown(at, recipient)
 
     def refused(self, at: int, refusal: Refusal) -> None:
-        """Passed on."""
         for observer in self._observers:
             observer.refused(at, refusal)
 
     def connected(self, at: int, attempt: Attempt) -> None:
-        """Passed on."""
         for observer in self._observers:
             observer.connected(at, attempt)
 
     def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
-        """Passed on."""
         for observer in self._observers:
             observer.connect_failed(at, attempt, reason)

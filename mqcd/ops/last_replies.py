@@ -31,19 +31,15 @@ class LastReplies(NullObserver):
 
     @property
     def by_name(self) -> Mapping[str, LastReply]:
-        """By destination."""
         return self._by_name
 
     def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
-        """Kept."""
         self._keep(at, verdict)
 
     def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
-        """Kept."""
         self._keep(at, verdict)
 
     def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
-        """Kept."""
         self._keep(at, verdict)
 
     def _keep(self, at: int, verdict: Deferred | Bounced | Expired) -> None:

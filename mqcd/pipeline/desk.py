@@ -51,7 +51,6 @@ class Desk:
         self._disk = disk or Disk()
 
     def path(self, kind: str) -> Path:
-        """The file of a kind."""
         return self._directory / f"{kind}.xml"
 
     def read(self, kind: str) -> Advice:

@@ -50,7 +50,6 @@ class ReadOnlyStore:
         return Snapshots(self._disk, settings.rootpath, settings.spool.rootpath)
 
     def refusing(self) -> str:
-        """Why no mail is taken."""
         return READ_ONLY
 
     def stalled(self) -> str:
@@ -61,11 +60,9 @@ class ReadOnlyStore:
         """Neither matters here."""
 
     def reserve(self, several: bool) -> NoReturn:
-        """Always refused, as every change."""
         raise StoreUnavailable(READ_ONLY)
 
     async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
-        """Always refused."""
         raise StoreUnavailable(READ_ONLY)
 
     async def claim(
@@ -76,29 +73,23 @@ class ReadOnlyStore:
         overdue: Callable[[Recipient], bool] | None = None,
         received_by: int | None = None,
     ) -> Sequence[Recipient]:
-        """Nobody."""
         return ()
 
     async def claim_bounces(self, room: int) -> Sequence[Recipient]:
-        """Nobody."""
         return ()
 
     def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:
-        """Always refused."""
         raise StoreUnavailable(READ_ONLY)
 
     def settle(
         self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()
     ) -> Awaitable[None]:
-        """Always refused."""
         raise StoreUnavailable(READ_ONLY)
 
     def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
-        """Always refused."""
         raise StoreUnavailable(READ_ONLY)
 
     async def expedite(self, selection: Selection, dry_run: bool = False) -> Expedited:
-        """Always refused."""
         raise StoreUnavailable(READ_ONLY)
 
     async def content(self, recipient: Recipient) -> Content:
@@ -118,7 +109,6 @@ class ReadOnlyStore:
             snapshot.close()
 
     def in_flight(self, recipient: Recipient) -> bool:
-        """Nobody is."""
         return False
 
     def stats(self) -> Mapping[Area, AreaStats]:
@@ -130,7 +120,6 @@ class ReadOnlyStore:
         return None
 
     def may_expire(self) -> bool:
-        """Nothing may."""
         return False
 
     def watch(self, callback: Callable[[], None]) -> None:

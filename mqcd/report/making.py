@@ -74,7 +74,6 @@ class ReportMaker:
         return await self._submission(bounces, readers, Action.FAILED)
 
     async def delivered(self, settlements: Sequence[Settlement], final: bool) -> Sequence[Submission]:
-        """See `mqcd.core.ports.Notifier`."""
         recipients = [
             with_last_words(each.recipient, each.verdict)
             for each in settlements
@@ -83,7 +82,6 @@ class ReportMaker:
         return await self._to_sender(recipients, Action.DELIVERED if final else Action.RELAYED)
 
     async def delayed(self, settlements: Sequence[Settlement]) -> Sequence[Submission]:
-        """See `mqcd.core.ports.Notifier`."""
         recipients = []
         until = 0
         for each in settlements:

@@ -51,7 +51,6 @@ class MessageStore:
         return name
 
     def close(self) -> None:
-        """Close the index."""
         self._index.close()
 
     def _new_file(self, at_ms: int) -> tuple[str, BinaryIO]:
@@ -94,7 +93,6 @@ class Outlet:
             self._print(message_sentence(message, file=file))
 
     def refused(self, refused: Refused) -> None:
-        """Show a refused recipient."""
         if self._print is None:
             return
         if self._as_json:

@@ -195,7 +195,6 @@ class Voice:
         return True
 
     def pause(self, wait_ms: int) -> None:
-        """Wait before the next output."""
         if wait_ms:
             self._flush()
             self._outputs.append(Pause(wait_ms))
@@ -210,7 +209,6 @@ class Voice:
         self._outputs.append(output)
 
     def end(self, *last: Output) -> None:
-        """Send nothing more after this."""
         self._flush()
         self._outputs += last
         self.ended = True

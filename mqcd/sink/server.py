@@ -129,13 +129,11 @@ class Sink:
         )
 
     def opened(self, connection: "_Connection") -> None:
-        """A client has connected."""
         self.counters.connections += 1
         self._connections.add(connection)
         self._empty.clear()
 
     def closed(self, connection: "_Connection") -> None:
-        """A connection has ended."""
         self._connections.discard(connection)
         if not self._connections:
             self._empty.set()
@@ -155,7 +153,6 @@ class Sink:
         return True
 
     def refuse(self, refused: Refused) -> None:
-        """Report a refused recipient."""
         self.counters.refused += 1
         self._on_refused(refused)
 

@@ -67,7 +67,6 @@ class Server:
 
     @classmethod
     def of(cls, interface: str, port: int, control: Path) -> Server:
-        """By what its configuration says."""
         return cls(_ANY.get(interface, interface), port, control)
 
     def __str__(self) -> str:
@@ -196,7 +195,6 @@ class Watching:
         return max(self._due - self._clock.monotonic(), 0) / 1000
 
     def lines(self, width: int, height: int) -> list[Text]:
-        """The picture."""
         return screen(view(list(self._samples)), str(self._server), width, height, trouble=self._trouble)
 
 

@@ -69,7 +69,6 @@ class Sample:
         return int(self.value(name, *labels))
 
     def total(self, name: str) -> float:
-        """The sum over all labels."""
         return sum(self.metrics.get(name, {}).values())
 
 

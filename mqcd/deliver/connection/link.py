@@ -155,7 +155,6 @@ class Link:
     # ------------------------------------------------------------ talking
 
     def send(self) -> None:
-        """Send the SMTP client's octets."""
         out = self.smtp.take()
         if out and self._connection is not None:
             self._connection.write(out)
@@ -251,7 +250,6 @@ class Link:
         self.close()
 
     def close(self) -> None:
-        """Close at once."""
         self.deadline = 0
         if self._connection is not None:
             self._connection.close()

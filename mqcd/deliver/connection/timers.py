@@ -38,11 +38,9 @@ class Sweep:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def discard(self, guarded: Guarded) -> None:
-        """Watch it no more."""
         self._guarded.discard(guarded)
 
     def close(self) -> None:
-        """Stop."""
         if self._task is not None:
             self._task.cancel()
 
@@ -75,7 +73,6 @@ class Alarm:
         self._task = asyncio.get_running_loop().create_task(self._run(ms))
 
     def close(self) -> None:
-        """Call back no more."""
         if self._task is not None:
             self._task.cancel()
             self._task = None

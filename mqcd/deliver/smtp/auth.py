@@ -90,7 +90,6 @@ class Exchange:
         self._cancelled = False
 
     def command(self) -> bytes:
-        """The AUTH command."""
         line = f"AUTH {self._mechanism}".encode()
         initial = _INITIAL.get(self._mechanism)
         if initial is not None and self._login.initial_response:

@@ -85,7 +85,6 @@ class SmtpClient(Handshake):
     # ------------------------------------------------------------ what the caller says
 
     def receive(self, data: bytes) -> State:
-        """Octets from the server."""
         reader = self._reader
         reader.feed(data)
         try:

@@ -45,7 +45,6 @@ class Outcomes:
         return None not in self._list
 
     def accept(self, index: int) -> None:
-        """Its RCPT was accepted."""
         if self._list[index] is None:
             self.accepted.append(index)
 

@@ -26,7 +26,6 @@ class RawReply:
         """Text of each line, code and mark taken off."""
 
     def reply(self) -> Reply:
-        """The reply as a value."""
         return join_lines(self.code, [line.decode("utf-8", "replace") for line in self.lines])
 
 
@@ -47,7 +46,6 @@ class ReplyReader:
         return self._at < len(self._buffer) or bool(self._lines)
 
     def feed(self, data: bytes) -> None:
-        """Add received octets."""
         rest = self._buffer[self._at :] if self._at < len(self._buffer) else b""
         self._buffer = rest + data if rest else data
         self._at = 0

@@ -25,7 +25,6 @@ class DotStuffer:
         self._tail = b"\r\n"
 
     def wrap(self, chunk: bytes, last: bool) -> bytes:
-        """See `Wrapping`."""
         return self.stuff(chunk) + self.final() if last else self.stuff(chunk)
 
     def stuff(self, chunk: bytes) -> bytes:

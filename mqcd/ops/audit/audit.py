@@ -56,7 +56,6 @@ class AuditLog:
 
     @property
     def lost(self) -> int:
-        """The number of lost lines."""
         return self._writer.lost
 
     @property
@@ -111,7 +110,6 @@ class Audit(NullObserver):
         """Lines lost by logs that were removed."""
 
     def reload(self, deliver: AuditSettings, report: AuditSettings) -> None:
-        """Apply other settings from the next line on."""
         if _audit(deliver) != _audit(self._deliver):
             self._end(self._deliveries)
             self._deliveries = _log_of(deliver)
@@ -147,7 +145,6 @@ class Audit(NullObserver):
             each.close(seconds / len(logs))
 
     def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
-        """One line."""
         if self._deliveries is not None:
             self._deliveries.put(at, delivery(at, recipient, verdict))
 
@@ -157,17 +154,14 @@ class Audit(NullObserver):
             self._failures.put(at, failed_report(at, recipient, verdict))
 
     def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
-        """As `bounced`."""
         if self._failures is not None and recipient.is_report:
             self._failures.put(at, failed_report(at, recipient, verdict))
 
     def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
-        """One line, with the report's name."""
         if self._failures is not None:
             self._failures.put(at, failure(at, recipient, report=format_spid(report_spid)))
 
     def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
-        """One line, with the reason why there is no report."""
         if self._failures is not None:
             self._failures.put(at, failure(at, recipient, reason=reason))
 

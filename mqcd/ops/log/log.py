@@ -74,7 +74,6 @@ class Log(logging.Handler):
         self.reload(settings)
 
     def reload(self, settings: LogSettings) -> None:
-        """Apply other settings from the next line on."""
         self.flush()
         self._render = _RENDER[settings.format]
         self.threshold = _LEVELS[settings.level]

@@ -44,7 +44,6 @@ class LogObserver(NullObserver):
             self._log.event(partial(_left_out, at, client, count))
 
     def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
-        """One line for each recipient: sender, recipient, message and origin."""
         if self._log.threshold <= logging.INFO:
             for recipient in recipients:
                 self._log.event(partial(_accepted, at, recipient))
@@ -52,29 +51,23 @@ class LogObserver(NullObserver):
             self._sum_up(at)
 
     def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
-        """One line for each recipient, at debug."""
         if self._log.threshold <= logging.DEBUG:
             for recipient in recipients:
                 self._log.event(partial(_attempted, at, recipient, destination))
 
     def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
-        """The next hop, its reply, and the duration."""
         self._tell(logging.INFO, at, partial(_verdict, at, Verb.DELIVERED, recipient, verdict))
 
     def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
-        """The reply, and the time of the next attempt."""
         self._tell(logging.INFO, at, partial(_deferred, at, recipient, verdict))
 
     def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
-        """What was said."""
         self._tell(logging.INFO, at, partial(_verdict, at, Verb.BOUNCED, recipient, verdict))
 
     def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
-        """The last reply."""
         self._tell(logging.INFO, at, partial(_verdict, at, Verb.EXPIRED, recipient, verdict))
 
     def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
-        """The report that names it."""
         self._tell(
             logging.INFO,
             at,
@@ -82,7 +75,6 @@ class LogObserver(NullObserver):
         )
 
     def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
-        """Why there is no report."""
         self._tell(logging.INFO, at, lambda: _row(at, Verb.DISCARDED, recipient) | {"reason": reason})
 
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:
@@ -90,7 +82,6 @@ class LogObserver(NullObserver):
         self._tell(logging.WARNING, at, lambda: _row(at, Verb.OUTCOME_UNKNOWN, recipient, "warning"))
 
     def refused(self, at: int, refusal: Refusal) -> None:
-        """The client, the refused address, and the reply."""
         if self._log.threshold > logging.INFO:
             return
         if self._crowd.is_over(at):
@@ -99,7 +90,6 @@ class LogObserver(NullObserver):
             self._log.event(partial(_refused, at, refusal))
 
     def connected(self, at: int, attempt: Attempt) -> None:
-        """At debug."""
         self._tell(
             logging.DEBUG,
             at,
@@ -111,7 +101,6 @@ class LogObserver(NullObserver):
         )
 
     def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
-        """The destination and the reason."""
         self._tell(
             logging.INFO,
             at,

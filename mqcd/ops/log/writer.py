@@ -105,7 +105,6 @@ class Writer(Generic[Item]):
 
     @property
     def running(self) -> bool:
-        """Whether there is a thread."""
         return self._thread is not None and self._thread.is_alive()
 
     def _begin(self) -> None:

@@ -130,7 +130,6 @@ class Breakdown(NullObserver):
             listener.sizes.add(first.size)
 
     def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
-        """Counts it, with its time in the queue and the TLS that it went by."""
         attempt = verdict.attempt
         zone = self._count(DELIVERED, at, attempt, verdict.reply)
         zone.queued.add(at - recipient.envelope.received)
@@ -140,34 +139,28 @@ class Breakdown(NullObserver):
             self.elders.ended(attempt.destination, recipient.key)
 
     def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
-        """Counts it, and remembers the oldest."""
         attempt = verdict.attempt
         self._count(DEFERRED, at, attempt, verdict.reply)
         self.elders.put_off(attempt.destination, recipient.key, recipient.envelope.received, verdict.due)
 
     def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
-        """Counts it."""
         self._count(BOUNCED, at, verdict.attempt, verdict.reply)
         self.elders.ended(verdict.attempt.destination, recipient.key)
 
     def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
-        """Counts it."""
         self._count(EXPIRED, at, verdict.attempt, verdict.reply)
         self.elders.ended(verdict.attempt.destination, recipient.key)
 
     def refused(self, at: int, refusal: Refusal) -> None:
-        """Counts it by listener and reason."""
         key: tuple[str, ...] = (refusal.listener or NO_NAME, refusal.reason, f"{refusal.reply.code // 100}xx")
         if key not in self.refusals and len(self.refusals) >= MOST_REASONS:
             key = (OTHER, OTHER, key[2])
         self.refusals[key] = self.refusals.get(key, 0) + 1
 
     def connected(self, at: int, attempt: Attempt) -> None:
-        """Counts it by its destination."""
         self.sites.of(attempt.destination, at).connections += 1
 
     def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
-        """The same."""
         self.sites.of(attempt.destination, at).failed_connections += 1
 
     def _count(self, verdict: str, at: int, attempt: Attempt, reply: Reply) -> Zone:

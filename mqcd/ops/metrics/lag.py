@@ -23,7 +23,6 @@ class LoopLag:
         return max(self._measured, default=0)
 
     async def run(self) -> None:
-        """Measure until cancelled."""
         while True:
             before = self._clock.monotonic()
             await self._clock.sleep(STEP_MS)

@@ -99,7 +99,6 @@ class Meters(NullObserver):
         self.attempt_durations = Spread(ATTEMPT_MS)
 
     def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
-        """Counts the message, its octets and its recipients."""
         first = recipients[0]
         self.accepted_messages += 1
         self.accepted_octets += first.size
@@ -108,29 +107,24 @@ class Meters(NullObserver):
             self.reports += 1
 
     def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
-        """Counts an attempt for each recipient."""
         self.attempts += len(recipients)
 
     def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
-        """Counts it, and how long it was in the queue."""
         self.delivered_recipients += 1
         self.queued.add(at - recipient.envelope.received)
         self.attempt_durations.add(verdict.attempt.attempt_ms)
 
     def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
-        """Counts it, and whether the next attempt may be a duplicate."""
         self.deferred_recipients += 1
         self.possibly_delivered += verdict.possibly_delivered
         self.attempt_durations.add(verdict.attempt.attempt_ms)
 
     def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
-        """Counts it."""
         self.bounced_recipients += 1
         self._failed(recipient)
         self.attempt_durations.add(verdict.attempt.attempt_ms)
 
     def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
-        """Counts it."""
         self.expired_recipients += 1
         self._failed(recipient)
         self.attempt_durations.add(verdict.attempt.attempt_ms)
@@ -140,25 +134,19 @@ class Meters(NullObserver):
         self.failed_reports += recipient.envelope.origin is Origin.REPORT
 
     def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
-        """Counts it."""
         self.reported_recipients += 1
 
     def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
-        """Counts it by its reason."""
         self.discarded_bounces.add(reason)
 
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:
-        """Counts it."""
         self.unknown_outcomes += 1
 
     def refused(self, at: int, refusal: Refusal) -> None:
-        """Counts it by its reason."""
         self.refusals.add(refusal.reason)
 
     def connected(self, at: int, attempt: Attempt) -> None:
-        """Counts it."""
         self.connections += 1
 
     def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
-        """Counts it."""
         self.failed_connections += 1

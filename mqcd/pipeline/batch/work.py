@@ -28,7 +28,6 @@ class Work:
         """Paths below the root of files that the commit removes."""
 
     def schema(self, table: str) -> StructType:
-        """The columns of a table."""
         return frames.schema_of(self.spark, table)
 
     def read(self, table: str, files: list[str]) -> DataFrame:
@@ -57,7 +56,6 @@ class Work:
         ]
 
     def remove(self, files: Iterable[str]) -> None:
-        """Have the commit remove files."""
         self.replaced += below(self.store.root, files)
 
     def replace(self, table: str, rows: DataFrame, keep: Column, days: Iterable[str]) -> None:

@@ -34,7 +34,6 @@ class Column:
 
     @property
     def style(self) -> str:
-        """The class of its cells."""
         return "n m" if self.kind == "m" else self.kind
 
 

@@ -65,16 +65,13 @@ class EventsSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """As in `format(...)`."""
         return "mqcd-events"
 
     def schema(self) -> StructType:
-        """That of `mqcd.pipeline.sources.schema`."""
         return EVENTS
 
     @property
     def directory(self) -> Path:
-        """Where the files lie."""
         path = self.options.get("path")
         if not path:
             raise ValueError("mqcd-events: no path given")
@@ -91,11 +88,9 @@ class EventsSource(DataSource):
         return str(self.options.get("unread", "")).lower() == "true"
 
     def reader(self, schema: StructType) -> EventsReader:
-        """For a batch."""
         return EventsReader(self)
 
     def streamReader(self, schema: StructType) -> EventsStreamReader:  # noqa: N802
-        """For a stream."""
         return EventsStreamReader(self)
 
 
@@ -120,7 +115,6 @@ class EventsReader(DataSourceReader):
         return plan(files, self._bytes) or [InputPartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Runs in a worker."""
         yield from read_files(partition, self._unread)
 
 
@@ -141,7 +135,6 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._after
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """As the options say."""
         return self._limit
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -160,7 +153,6 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return plan(list(within(closed_files(self._directory, but=start), end)), self._bytes)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Runs in a worker."""
         yield from read_files(partition, self._unread)
 
 

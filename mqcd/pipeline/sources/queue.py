@@ -85,15 +85,12 @@ class QueueSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """As in `format(...)`."""
         return "mqc"
 
     def schema(self) -> StructType:
-        """A recipient's record."""
         return QUEUE
 
     def reader(self, schema: StructType) -> QueueReader:
-        """For a batch."""
         path = self.options.get("path")
         if not path:
             raise ValueError("mqc: no path given")

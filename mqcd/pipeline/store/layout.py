@@ -86,7 +86,6 @@ class Staging:
         return self.path / _IN / f"{INTO}={table}"
 
     def came(self, table: str) -> list[str]:
-        """Its files."""
         return sorted(str(path) for path in self.incoming(table).glob(f"**/{_DAY}*/*.parquet"))
 
     def states(self) -> list[str]:

@@ -82,7 +82,6 @@ class Findings:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
         return not self.problems
 
     @property

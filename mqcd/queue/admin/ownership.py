@@ -41,12 +41,10 @@ class Owned:
 
     @property
     def queue_root(self) -> Path:
-        """Where MANIFEST and clusters lie."""
         return self.options.settings.rootpath
 
     @property
     def spool_root(self) -> Path:
-        """Where the silos lie."""
         return self.options.settings.spool.rootpath
 
     @property

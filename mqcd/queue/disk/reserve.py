@@ -34,7 +34,6 @@ class Reserve:
         return [path for path, there in self._there.items() if not there]
 
     def made(self, path: Path) -> None:
-        """A file is there."""
         self._there[path] = True
 
     def give_up_for(self, error: BaseException) -> bool:

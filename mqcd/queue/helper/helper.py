@@ -62,7 +62,6 @@ class Helper:
 
     @property
     def pid(self) -> int | None:
-        """Process id while it runs."""
         return self._process.pid if self._process is not None else None
 
     async def run(self, task: jobs.Task) -> jobs.Result:
@@ -227,47 +226,38 @@ class _Reporting(Disk):
             self._sign()
 
     def open(self, path: Path, flags: int) -> int:
-        """See `Disk`."""
         self._goes_on()
         return super().open(path, flags)
 
     def pread(self, fd: int, octets: int, offset: int) -> bytes:
-        """See `Disk`."""
         self._goes_on()
         return super().pread(fd, octets, offset)
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
-        """See `Disk`."""
         self._goes_on()
         return super().pwritev(fd, buffers, offset)
 
     def rename(self, source: Path, target: Path) -> None:
-        """See `Disk`."""
         self._goes_on()
         super().rename(source, target)
 
     def link(self, source: Path, target: Path) -> bool:
-        """See `Disk`."""
         self._goes_on()
         return super().link(source, target)
 
     def unlink(self, path: Path) -> None:
-        """See `Disk`."""
         self._goes_on()
         super().unlink(path)
 
     def exists(self, path: Path) -> bool:
-        """See `Disk`."""
         self._goes_on()
         return super().exists(path)
 
     def names(self, path: Path) -> list[str]:
-        """See `Disk`."""
         self._goes_on()
         return super().names(path)
 
     def measure(self, path: Path) -> Measure | None:
-        """See `Disk`."""
         self._goes_on()
         return super().measure(path)
 

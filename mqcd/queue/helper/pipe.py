@@ -47,16 +47,13 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Process id while it runs."""
         return self.process.pid if self.process.returncode is None else None
 
     async def send(self, value: object) -> None:
-        """Send a message."""
         self._writer.write(_packed(value))
         await self._writer.drain()
 
     async def receive(self) -> Any:
-        """The next message."""
         size = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))[0]
         return pickle.loads(await self._reader.readexactly(size))  # noqa: S301 (our own process)
 

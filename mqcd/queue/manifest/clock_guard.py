@@ -55,7 +55,6 @@ class ClockGuard:
         return not self._watch.in_doubt
 
     def _read(self) -> tuple[int, int]:
-        """Wall and monotonic time, compared."""
         wall, monotonic = self._clock.now(), self._clock.monotonic()
         change = self._watch.look(wall, monotonic)
         if change is not None:
@@ -65,7 +64,6 @@ class ClockGuard:
 
     @property
     def in_doubt(self) -> bool:
-        """What the last look found."""
         return self._watch.in_doubt
 
     def believed(self) -> int:

@@ -99,7 +99,6 @@ class ManifestState:
     """Octets at the end of the file that are no edit: one that was cut off."""
 
     def apply(self, edit: Edit) -> None:
-        """Take one edit in."""
         for name in _SCALARS:
             value = getattr(edit, name)
             if value is not None:
@@ -352,7 +351,6 @@ class Manifest:
             log.error("%s: an edit failed and cannot be taken back yet: %s", self._path, error)
 
     def close(self) -> None:
-        """Close the file."""
         self._close()
 
     def _close(self) -> None:

@@ -63,7 +63,6 @@ class SegmentIndex:
             self._contents.extend(content)
 
     def leave(self, ordinal: int) -> bool:
-        """See `Homes`."""
         starts = self._starts
         if ordinal >= len(starts) or not starts[ordinal]:
             return False
@@ -71,7 +70,6 @@ class SegmentIndex:
         return True
 
     def begin(self, ordinal: int) -> bool:
-        """See `Homes`."""
         if ordinal >= len(self._begun):
             return False
         self._begun[ordinal] = True
@@ -136,7 +134,6 @@ class LiveIndex(Fold[SegmentIndex]):
     """What the frames of a chain of segments amount to, for a reader."""
 
     def open(self, segment: Segment) -> SegmentIndex:
-        """See `Fold`."""
         return SegmentIndex(segment)
 
     def takes_beyond(self, state: ManifestState) -> bool:

@@ -37,7 +37,6 @@ class Snapshots:
             self._stack = stack.pop_all()
 
     def close(self) -> None:
-        """Release the pins."""
         self._stack.close()
 
     @property
@@ -67,7 +66,6 @@ class Snapshots:
 
     @property
     def left_out(self) -> int:
-        """All of that together."""
         return sum(each.left_out for each in self.parts)
 
     @property
@@ -76,11 +74,9 @@ class Snapshots:
         return next((each.unread for each in self.parts if each.unread is not None), None)
 
     def items(self, selection: Selection) -> Iterator[Item]:
-        """See `Snapshot`."""
         return chain.from_iterable(self.batches(selection))
 
     def batches(self, selection: Selection) -> Iterator[list[Item]]:
-        """See `Snapshot`."""
         return self.project(selection, item_of)
 
     def project(self, selection: Selection, make: Callable[[str, bool], Made]) -> Iterator[list[Made]]:
@@ -95,7 +91,6 @@ class Snapshots:
                 return
 
     def stats(self) -> dict[Area, AreaStats]:
-        """See `Snapshot`."""
         of_all = [each.stats() for each in self.parts]
         return {area: _together([stats[area] for stats in of_all]) for area in of_all[0]}
 

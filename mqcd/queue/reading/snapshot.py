@@ -152,7 +152,6 @@ class Snapshot:
         return fd
 
     def close(self) -> None:
-        """Let go of the pin."""
         if self._pin >= 0:
             self._disk.close(self._pin)
             self._pin = -1
@@ -291,7 +290,6 @@ class Snapshot:
             return
 
     def stats(self) -> dict[Area, AreaStats]:
-        """What each area holds."""
         totals = {area: [0, 0, 0] for area in Area}
         for name, cluster in self._state.clusters.items():
             take = self._census.takes.get(name)

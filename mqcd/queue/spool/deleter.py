@@ -37,7 +37,6 @@ class Deleter:
         self._urgent: Callable[[], bool] = bool
 
     def remove(self, path: Path) -> None:
-        """Remove a spool file soon."""
         self._files.append(path)
         self._begin()
 
@@ -99,7 +98,6 @@ class Deleter:
         return kept
 
     def close(self) -> None:
-        """Close the pin file."""
         if self._task is not None:
             self._task.cancel()
         self._disk.close(self._fd)

@@ -157,7 +157,6 @@ class SpoolContent:
         return data
 
     def close(self) -> None:
-        """Close the file."""
         if self._fd >= 0:
             self._disk.close(self._fd)
             self._fd = -1

@@ -24,7 +24,6 @@ class Silos:
     """A power of two, at most `MOST_SILOS`."""
 
     def __iter__(self) -> Iterator[Path]:
-        """Their directories."""
         return (self.root / f"s{number:02d}" for number in range(1, self.count + 1))
 
     def path(self, spid: int, qid: int = 0) -> Path:

@@ -109,7 +109,6 @@ class _Admission:
         self._committing = False
 
     def run(self, letters: Sequence[Letter], progress: Progress, decide: Callable[[], None]) -> int:
-        """All steps."""
         for index, letter in enumerate(letters):
             progress("copying", index, len(letters))
             self._take(letter)
