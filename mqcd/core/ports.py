@@ -68,6 +68,27 @@ class Expedited:
     """Theirs; None = too many to name."""
 
 
+class Reservation(Protocol):
+    """A free connection, reserved for one new message until that is durable."""
+
+    @property
+    def destination(self) -> str:
+        """Where it leads; see `QueueStore.begin`."""
+
+    def use(self, content: bytes | None) -> None:
+        """The message is durable and its attempt has begun: its recipients are in flight from now on.
+
+        `content`: the message's octets, None = they are read from the store.
+        """
+
+    def release(self) -> None:
+        """The message was not accepted."""
+
+
+FindConnection = Callable[[Sequence[Recipient]], Reservation | None]
+"""Reserves a connection that can take all of these recipients at once; None without one."""
+
+
 class QueueStore(Protocol):
     """A durable queue of recipients.
 
@@ -159,6 +180,12 @@ class QueueStore(Protocol):
 
     def watch(self, callback: Callable[[], None]) -> None:
         """Call `callback` whenever something may have become claimable: new mail, a bounce, a park."""
+
+    def hand_over(self, find: FindConnection) -> None:
+        """Ask `find` for a connection before a new message is written, where no other new mail waits.
+
+        A message that gets one is in flight and begun as soon as it is durable. A store need not ask.
+        """
 
 
 class Notifier(Protocol):

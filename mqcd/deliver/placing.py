@@ -18,6 +18,7 @@ from mqcd.core.reply import Reply
 from mqcd.core.spid import format_spid
 from mqcd.deliver.lanes.lane import Give
 from mqcd.deliver.lanes.scheduling import LaneTable
+from mqcd.deliver.routing.policy import Hop
 from mqcd.deliver.routing.router import Router
 from mqcd.deliver.routing.routing import Unroutable
 from mqcd.deliver.settling import Settling
@@ -76,6 +77,16 @@ class Placing:
         """Apply this advice from now on."""
         self._shapings, self._suppressed = tuple(shapings), suppressed
         self.reroute()
+
+    def known(self, recipients: Sequence[Recipient]) -> Hop | None:
+        """The hop that all of them have, if it is known without DNS and advice refuses none of them."""
+        first = recipients[0]
+        domain = first.domain
+        if any(each.domain != domain for each in recipients[1:]):
+            return None
+        if self._suppressed is not None and any(self._suppressed(each.address) for each in recipients):
+            return None
+        return self.router.known(first.envelope, domain)
 
     def place(self, claimed: Sequence[Recipient]) -> None:
         """Put each recipient into its lane, at once or after its domain's route is looked up."""

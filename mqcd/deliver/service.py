@@ -26,6 +26,7 @@ from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.connection.connecting import Connector
 from mqcd.deliver.connection.pool import Pool
 from mqcd.deliver.connection.timers import Alarm, Sweep
+from mqcd.deliver.direct import Direct
 from mqcd.deliver.explaining import Explainer, Waiting
 from mqcd.deliver.health.suspects import Suspects
 from mqcd.deliver.health.watchdog import Stuck
@@ -87,6 +88,7 @@ class Deliverer:
         self._placing = Placing(self._terms, self._table, resolver, self._settling, own_names, self._kick)
         views = (self._pool.at_work, self._placing.asked)
         self._patrol = Patrol(self._terms, self._table, store, self._suspects, self._settling, *views)
+        self._direct = Direct(self._terms, self._table, self._pool, self._placing, self._recorder, self._kick)
         self._alarm = Alarm(clock, self._kick)
         self._event = asyncio.Event()
         self._loop_task: asyncio.Task[None] | None = None
@@ -103,6 +105,7 @@ class Deliverer:
     async def start(self) -> None:
         self._terms.started = self._clock.monotonic()
         self._store.watch(self._notified)
+        self._store.hand_over(self._direct.find)
         self._event.set()
         loop = asyncio.get_running_loop()
         self._loop_task = loop.create_task(self._run())

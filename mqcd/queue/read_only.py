@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient, Settlement, Submission
-from mqcd.core.ports import Content, Expedited
+from mqcd.core.ports import Content, Expedited, FindConnection
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
 from mqcd.disk.durable import Disk
@@ -124,3 +124,6 @@ class ReadOnlyStore:
 
     def watch(self, callback: Callable[[], None]) -> None:
         """Nothing will ever have changed."""
+
+    def hand_over(self, find: FindConnection) -> None:
+        """No message will ever be accepted."""

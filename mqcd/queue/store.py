@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from mqcd.core.errors import ContentUnavailable, MqcdError, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient, Settlement, Submission
-from mqcd.core.ports import Clock, Content, Distribution, EngineFigures, Expedited, Observer
+from mqcd.core.ports import Clock, Content, Distribution, EngineFigures, Expedited, FindConnection, Observer
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
 from mqcd.disk.durable import Disk, describe
@@ -36,6 +36,7 @@ from mqcd.queue.memory.shard_state import Options, Shard
 from mqcd.queue.read_only import READ_ONLY
 from mqcd.queue.recovery.backlog import Backlog, bring_in
 from mqcd.queue.recovery.open import recover
+from mqcd.queue.requests.accept import Acceptance
 from mqcd.queue.requests.claim import Claims
 from mqcd.queue.requests.expedite import Expediting
 from mqcd.queue.requests.upload import Staged, Staging
@@ -71,6 +72,7 @@ class ClusterStore:
         roots = {"queue": settings.rootpath, "spool": settings.spool.rootpath, "events": options.events}
         self._space = Space(self._disk, clock, roots, settings.minfree, settings.mininodes)
         self._watchers: list[Callable[[], None]] = []
+        self._find: FindConnection | None = None
         self._open: _Open | None = None
         self._unfinished: set[asyncio.Task[Any]] = set()
 
@@ -103,11 +105,12 @@ class ClusterStore:
         recovered = await recover(self._options, self._disk, self._clock, self._observer, self._workers)
         shard = recovered.shard
         shard.watchers = self._watchers
-        writer = Writer(shard)
+        acceptance = Acceptance(shard, self._find)
+        writer = Writer(shard, acceptance)
         checkpointer = Checkpointer(shard, writer, self._space)
         shard.time.look()
         task = asyncio.ensure_future(self._bring_in(shard, checkpointer, recovered.backlog))
-        self._open = _Open(shard, writer, Claims(shard), checkpointer, self._space, task)
+        self._open = _Open(shard, acceptance, writer, Claims(shard), checkpointer, self._space, task)
 
     async def _bring_in(self, shard: Shard, checkpointer: Checkpointer, backlog: Backlog) -> None:
         """What the last run left, while new mail is taken; then claims open."""
@@ -206,9 +209,10 @@ class ClusterStore:
             raise StoreUnavailable(why)
         small = live.staging.in_memory(submission)
         if small is not None:
-            return await pressure.through(lambda: live.writer.accept(small))
+            return await pressure.through(lambda: live.acceptance.accept(small))
         staged = await live.staging.stage(submission)
-        return await self._see_through([staged], lambda: pressure.through(lambda: live.writer.accept(staged)))
+        accept = live.acceptance.accept
+        return await self._see_through([staged], lambda: pressure.through(lambda: accept(staged)))
 
     async def _see_through(
         self, staged: Sequence[Staged], write: Callable[[], Awaitable[Written]]
@@ -356,6 +360,12 @@ class ClusterStore:
         """Call `callback` when something may have become claimable."""
         self._watchers.append(callback)
 
+    def hand_over(self, find: FindConnection) -> None:
+        """Ask `find` for a connection before a new message is written."""
+        self._find = find
+        if self._open is not None:
+            self._open.acceptance.find = find
+
     @property
     def figures(self) -> Figures:
         """What the engine counts about itself."""
@@ -395,11 +405,12 @@ class ClusterStore:
 class _Open:
     """The parts of an open store."""
 
-    __slots__ = ("checkpointer", "claims", "pressure", "recovery", "shard", "staging", "writer")
+    __slots__ = ("acceptance", "checkpointer", "claims", "pressure", "recovery", "shard", "staging", "writer")
 
     def __init__(
         self,
         shard: Shard,
+        acceptance: Acceptance,
         writer: Writer,
         claims: Claims,
         checkpointer: Checkpointer,
@@ -407,6 +418,7 @@ class _Open:
         recovery: asyncio.Task[None],
     ) -> None:
         self.shard = shard
+        self.acceptance = acceptance
         self.writer = writer
         self.claims = claims
         self.checkpointer = checkpointer

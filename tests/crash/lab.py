@@ -26,6 +26,7 @@ from mqcd.core.model import (
     Submission,
     Verdict,
 )
+from mqcd.core.ports import Reservation
 from mqcd.core.schedule import RetrySchedule
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source, parse
@@ -133,6 +134,18 @@ class WatchedWorkers(InlineWorkers):
 
     def helper(self, lock_fd: int) -> Helper:
         return self.watched
+
+
+class Reserved:
+    """A connection of which nothing is wanted."""
+
+    destination = "site.example"
+
+    def use(self, content: bytes | None) -> None:
+        """The story goes on with it."""
+
+    def release(self) -> None:
+        """Nothing was reserved."""
 
 
 class Witness(RecordingObserver):
@@ -265,6 +278,21 @@ class Actor:
         content = body_of(spid, size)
         await self.store.enqueue(Submission(envelope=envelope, recipients=addresses, content=content))
         return spid
+
+    async def hand_over(self, many: int, size: int) -> list[Recipient]:
+        """Mail comes in that goes straight to a connection, if it may. Returns recipients so begun."""
+        taken: list[Recipient] = []
+
+        def find(recipients: Sequence[Recipient]) -> Reservation:
+            taken.extend(recipients)
+            return Reserved()
+
+        self.store.hand_over(find)
+        try:
+            await self.accept(many, size)
+        finally:
+            self.store.hand_over(lambda _: None)
+        return taken
 
     async def claim(self, room: int, skip: dict[str, int] | None = None) -> list[Recipient]:
         """So many recipients that are due, exactly."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
+from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area, Envelope, Origin, Recipient, Settlement, Verdict
 from mqcd.core.progress import no_progress
 from mqcd.core.selection import Selection
@@ -92,6 +94,30 @@ async def flight(actor: Actor) -> None:
     await actor.evacuate()
     actor.clock.advance(1000)
     await actor.try_all(delivered(), bounced())
+    await actor.stop()
+
+
+async def handed(actor: Actor) -> None:
+    """Mail goes straight to connections: its attempts begin in the frame that accepts it."""
+    await actor.start()
+    first = await actor.hand_over(1, 300)
+    several = await actor.hand_over(3, LARGE)
+    await actor.settle(first, [delivered()])
+    due = actor.later(1000)
+    await actor.settle(several[:2], [deferred(due), bounced()])
+    await actor.evacuate()
+    await actor.park(several[2:], 0)
+    # What waits goes first, so this message is not handed over.
+    assert not await actor.hand_over(1, 200)
+    await actor.try_all(delivered(), delivered(), delivered())
+    seen, _ = await actor.hand_over(1, 250), await actor.hand_over(2, 350)
+    actor.seen(seen[0])
+    await actor.kill()
+    await actor.start()
+    _fail(actor, "queue.wal.committer.perform: datasync")
+    with suppress(StoreUnavailable):
+        await actor.hand_over(2, 400)
+    await actor.settle(await actor.hand_over(1, 100), [deferred(actor.later(10))])
     await actor.stop()
 
 
@@ -291,6 +317,7 @@ STORIES: dict[str, tuple[Story, bool]] = {
     "mail, hard links": (mail, True),
     "in flight": (flight, False),
     "in flight, hard links": (flight, True),
+    "handed over": (handed, False),
     "bulk": (bulk, False),
     "bulk, hard links": (bulk, True),
     "killed": (killed, False),

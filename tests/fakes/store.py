@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from dataclasses import dataclass, replace
 
 from mqcd.core.clockwatch import ClockWatch
+from mqcd.core.content import MemoryContent
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.model import (
     Area,
@@ -32,7 +33,7 @@ from mqcd.core.model import (
     Settlement,
     Submission,
 )
-from mqcd.core.ports import Clock, Expedited, Observer
+from mqcd.core.ports import Clock, Expedited, FindConnection, Observer
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
 from mqcd.core.spid import Reserved, SpidSource, accepted_by, format_spid, is_several
@@ -53,33 +54,6 @@ class _Message:
 
     octets: bytes
     unfinished: int
-
-
-class MemoryContent:
-    """A message's octets; the handle keeps them after the queue has released the message."""
-
-    def __init__(self, octets: bytes) -> None:
-        self._octets = octets
-        self._size = len(octets)
-        self._at = 0
-
-    @property
-    def size(self) -> int:
-        """Octets in all."""
-        return self._size
-
-    async def read(self, octets: int) -> bytes:
-        """The next octets, at most as many as asked; b"" at the end. ValueError once closed."""
-        if self._at < 0:
-            raise ValueError("this content is closed")
-        chunk = self._octets[self._at : self._at + octets]
-        self._at += len(chunk)
-        return chunk
-
-    def close(self) -> None:
-        """Release the octets."""
-        self._octets = b""
-        self._at = -1
 
 
 class MemoryStore:
@@ -112,6 +86,7 @@ class MemoryStore:
         self._bounces: dict[Key, None] = {}
         self._new_turn = True
         self._watchers: list[Callable[[], None]] = []
+        self._find: FindConnection | None = None
         self._streaming: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
@@ -153,8 +128,16 @@ class MemoryStore:
         check_submission(submission)
         octets = await gather(submission.content)
         self._check_room([(submission, octets)])
+        older = bool(self._new)
         records = self._accept(submission, octets)
-        self._notify()
+        reserved = None if self._find is None or older or self._watch.in_doubt else self._find(records)
+        if reserved is not None:
+            self._new.clear()
+            self._claimed.update(record.key for record in records)
+            await self.begin(records, reserved.destination)
+            reserved.use(octets)
+        else:
+            self._notify()
         return records
 
     async def claim(
@@ -286,6 +269,10 @@ class MemoryStore:
         if self._watch.look(self._clock.now(), self._clock.monotonic()) is not None:
             self._bring_forward()
         return not self._watch.in_doubt
+
+    def hand_over(self, find: FindConnection) -> None:
+        """Ask `find` for a connection for new messages."""
+        self._find = find
 
     def watch(self, callback: Callable[[], None]) -> None:
         """Call `callback` whenever something may have become claimable."""

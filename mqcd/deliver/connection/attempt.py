@@ -12,6 +12,7 @@ import logging
 from collections.abc import Sequence
 from enum import Enum
 
+from mqcd.core.content import MemoryContent
 from mqcd.core.dsn import notify_of
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.model import Attempt, Body, Delivered, Phase, Recipient, Settlement
@@ -61,7 +62,7 @@ async def transact(
         if not job.begun:
             begun = asyncio.ensure_future(store.begin(job.recipients, job.hop.destination.name))
             job.begun = True
-        content = await store.content(job.recipients[0])
+        content = await _content(store, job)
         try:
             smtp.begin(await _transaction(store, link, job, content, last))
             await _converse(link, content, begun, len(job.recipients))
@@ -86,6 +87,12 @@ async def transact(
     if smtp.state is State.ENDED:
         return End.OVER if smtp.answered and not _broken(smtp) else End.BROKEN
     return End.KEPT if smtp.state is State.READY else End.OVER
+
+
+async def _content(store: QueueStore, job: Job) -> Content:
+    """The job's content; what was in memory is kept for one attempt."""
+    octets, job.content = job.content, None
+    return MemoryContent(octets) if octets is not None else await store.content(job.recipients[0])
 
 
 async def _converse(

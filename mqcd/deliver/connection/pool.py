@@ -12,7 +12,7 @@ from mqcd.deliver.connection.connecting import Connector
 from mqcd.deliver.connection.timers import Sweep
 from mqcd.deliver.connection.worker import Worker
 from mqcd.deliver.lanes.jobs import Job
-from mqcd.deliver.lanes.lane import TRIAL_MS, Start
+from mqcd.deliver.lanes.lane import TRIAL_MS, Lane, Start
 from mqcd.deliver.lanes.scheduling import STUCK_MS, LaneTable
 from mqcd.deliver.recording import Recorder
 from mqcd.deliver.settling import Settling
@@ -66,6 +66,10 @@ class Pool:
                 if self._table.slots.others_wait(worker.lane):
                     worker.expire()
             self._take_back()
+
+    def reserve(self, lane: Lane) -> Worker:
+        """An idle connection of a lane that has one: the caller gives it a job, or lets it rest again."""
+        return self._idle[lane.name].pop()
 
     def at_work(self) -> Iterator[tuple[Job, int]]:
         """Jobs that are being tried, and since when."""

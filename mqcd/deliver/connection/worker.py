@@ -105,10 +105,21 @@ class Worker:
             self._taken_back = True
             self._task.cancel()
 
-    def hand(self, job: Job) -> None:
-        """Assign a job to an idle worker that was taken off the idle list."""
-        if self._offer is not None and not self._offer.done():
-            self._offer.set_result(job)
+    def hand(self, job: Job) -> bool:
+        """Assign a job to an idle worker that was taken off the idle list; False when it has ended."""
+        if self._offer is None or self._offer.done():
+            return False
+        self._offer.set_result(job)
+        return True
+
+    def rest_again(self) -> None:
+        """The job for which it was taken off the idle list does not come."""
+        if self._offer is None or self._offer.done():
+            return
+        if self._terms.stopping or not self._table.keep(self.lane):
+            self._offer.set_result(None)
+        else:
+            self._rest()
 
     def expire(self) -> None:
         """Close: it was idle for too long, or others need the connection."""
@@ -230,20 +241,24 @@ class Worker:
         if self._terms.stopping or self._link is None or self._worn(self._link):
             return None
         job = self._table.next_job(self.lane, self._clock.monotonic())
-        idle_ms = self._terms.settings.maxidletime
-        if job is not None or not idle_ms or not self._table.keep(self.lane):
+        if job is not None or not self._terms.settings.maxidletime or not self._table.keep(self.lane):
             return job
         self._offer = asyncio.get_running_loop().create_future()
-        self._idle.setdefault(self.lane.name, []).append(self)
-        self.deadline = self._clock.monotonic() + idle_ms
-        if self._terms.settings.maxconntime:
-            self.deadline = min(self.deadline, self._link.opened + self._terms.settings.maxconntime)
+        self._rest()
         self._sweep.add(self)
         self._changed()
         try:
             return await self._offer
         finally:
             self._sweep.discard(self)
+
+    def _rest(self) -> None:
+        """Count as idle, for a time."""
+        settings = self._terms.settings
+        self._idle.setdefault(self.lane.name, []).append(self)
+        self.deadline = self._clock.monotonic() + settings.maxidletime
+        if settings.maxconntime and self._link is not None:
+            self.deadline = min(self.deadline, self._link.opened + settings.maxconntime)
 
     def _worn(self, link: Link) -> bool:
         settings = self._terms.settings

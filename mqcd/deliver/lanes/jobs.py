@@ -27,6 +27,8 @@ class Job:
     """Its sender's."""
     paid: bool = False
     """Its limits have been charged."""
+    content: bytes | None = None
+    """Its message's octets, where the store had them at hand."""
 
 
 @dataclass(slots=True, eq=False)

@@ -19,7 +19,7 @@ ms; `now` is monotonic here, parking times are handed out relative (`after`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from mqcd.core.model import Recipient
 from mqcd.core.reply import Reply
@@ -211,6 +211,28 @@ class LaneTable:
             self._turns.push(lane)
         self.slots.crowded = full and bool(self._turns)
         return started
+
+    def start_new(self, recipients: Sequence[Recipient], hop: Hop, now: int) -> Start | None:
+        """Start a job for new recipients of one message over an idle connection of their lane, if there is
+        one and nothing holds them back. They count as claimed."""
+        lane = self._lanes.get(hop.key)
+        if lane is None or not lane.idle or lane.queue.jobs or lane.suspended or lane.share.most:
+            return None
+        if lane.queue.limits or self._throttle.senders or lane.hop.policy is not hop.policy:
+            return None
+        room = self.room()
+        if len(recipients) > min(room, self._bounds.maxrecips or room):
+            return None
+        if hop.sole:
+            self._passing.belongs(recipients[0].domain, lane)
+        self.active += len(recipients)
+        self._count += 1
+        job = Job(hop, list(recipients), now, order=self._count)
+        return Start(lane=lane, job=job, reuse=self.slots.start(lane, now))
+
+    def undo_start(self, start: Start) -> None:
+        """A job of `start_new` will not come."""
+        self.active -= len(start.job.recipients)
 
     def _may_start(self, lane: Lane, now: int, full: bool) -> bool:
         if not lane.queue.jobs or (not lane.idle and lane.connections >= self._limit(lane, now)):

@@ -76,12 +76,19 @@ class EventText:
         accepted, offset = submissions(header.kind, body)
         for part in accepted:
             lines = part.lines.splitlines(keepends=True)
-            of_message = f',"recipients":{len(lines)}{_memo(part.memo, self._names)}'
+            known, destination = _memo(part.memo, self._names)
+            of_message = f',"recipients":{len(lines)}{known}'
             for line in lines:
                 of_record = _common(line, self._names)
                 rest = f"{of_record.recipient}{of_record.zone}{of_record.tls}{of_message}"
                 made.append(self._line(Verb.ACCEPTED, sequence, time, rest))
                 sequence += 1
+            if part.attempted:
+                where = _where(destination)
+                for line in lines:
+                    spid, qid = record.key_of(line)
+                    made.append(self._line(Verb.ATTEMPTED, sequence, time, _attempt(spid, qid, 1, where)))
+                    sequence += 1
         left = header.sequence + header.entries - sequence
         for _, entry in entries(header.kind, body, offset, left):
             verb = VERB_OF.get(entry.mark)
@@ -94,8 +101,13 @@ class EventText:
         destination, begun = read_begun(body, header.entries)
         where = _where(destination)
         for sequence, entry in enumerate(begun, header.sequence):
-            rest = f',"spid":"{entry.spid:016X}","qid":{entry.qid},"attempt":{entry.attempt}{where}'
+            rest = _attempt(entry.spid, entry.qid, entry.attempt, where)
             made.append(self._line(Verb.ATTEMPTED, sequence, time, rest))
+
+
+def _attempt(spid: int, qid: int, attempt: int, where: str) -> str:
+    """What follows the time in the event of an attempt."""
+    return f',"spid":"{spid:016X}","qid":{qid},"attempt":{attempt}{where}'
 
 
 class _Common(NamedTuple):
@@ -150,19 +162,20 @@ def _common(line: bytes, names: Pseudonyms | None) -> _Common:
         raise DecodeError(f"not a record line: {line[:120]!r}") from error
 
 
-def _memo(memo: bytes, names: Pseudonyms | None) -> str:
-    """Fields of an acceptance that no record keeps."""
+def _memo(memo: bytes, names: Pseudonyms | None) -> tuple[str, str]:
+    """Fields of an acceptance that no record keeps, and the destination of an attempt that begins with it."""
     if not memo:
-        return ""
+        return "", ""
     try:
-        session, message_id = memo.decode().split("|")
+        session, message_id, *rest = memo.decode().split("|", 2)
     except ValueError as error:
         raise DecodeError(f"not the memo of a message: {memo[:120]!r}") from error
     if names is not None and message_id:
         message_id = names.address(record.unescape(message_id))
     if not _is_json(memo):
         session, message_id = _json(session), _json(message_id)
-    return _field("session", session) + _field("message_id", message_id)
+    destination = record.unescape(rest[0]) if rest else ""
+    return _field("session", session) + _field("message_id", message_id), destination
 
 
 def _verdict(entry: Entry, at: int, names: Pseudonyms | None) -> str:

@@ -184,11 +184,24 @@ def read_header(data: bytes | memoryview, offset: int, salted: int) -> Header | 
     return Header(known, length, count, ordinal, sequence, synced, at) if known is not None else None
 
 
-def pack_submission(lines: bytes, content: bytes | None, spooled: int, memo: bytes = b"") -> list[bytes]:
-    """One accepted message: its record lines, its content unless it lies in the spool, and its memo."""
+_INLINE = 1
+"""Submission flag: its content lies in the frame."""
+_ATTEMPTED = 2
+"""Submission flag: a first attempt begins with the acceptance."""
+
+
+def pack_submission(
+    lines: bytes, content: bytes | None, spooled: int, memo: bytes = b"", *, attempted: bool = False
+) -> list[bytes]:
+    """One accepted message: its record lines, its content unless it lies in the spool, and its memo.
+
+    With `attempted` an attempt for all its recipients begins in this moment, and the frame counts two entries
+    for each: the acceptances, then the begins.
+    """
+    flags = _ATTEMPTED if attempted else 0
     if content is None:
-        return [_SUBMISSION.pack(len(lines), 0, spooled, 0, len(memo)) + lines + memo]
-    head = _SUBMISSION.pack(len(lines), len(content), len(content), 1, len(memo)) + lines
+        return [_SUBMISSION.pack(len(lines), 0, spooled, flags, len(memo)) + lines + memo]
+    head = _SUBMISSION.pack(len(lines), len(content), len(content), flags | _INLINE, len(memo)) + lines
     return [head, content, memo] if memo else [head, content]
 
 
@@ -204,13 +217,15 @@ class Accepted(NamedTuple):
     size: int
     inline: bool
     memo: bytes
-    """What only the event has: fields of `record.join`."""
+    """What only events have: fields of `record.join`."""
+    attempted: bool
+    """Whether a first attempt begins with the acceptance."""
 
 
 def read_submission(body: memoryview, offset: int) -> tuple[Accepted, int]:
     """The submission at `offset` of a body, and where it ends."""
     try:
-        lines, inline, size, flag, memo = _SUBMISSION.unpack_from(body, offset)
+        lines, inline, size, flags, memo = _SUBMISSION.unpack_from(body, offset)
     except struct.error as error:
         raise DecodeError("frame ends within a submission's head") from error
     at = offset + SUBMISSION_HEAD
@@ -219,7 +234,8 @@ def read_submission(body: memoryview, offset: int) -> tuple[Accepted, int]:
     if end > len(body):
         raise DecodeError("frame ends within a submission")
     text = bytes(body[at : at + lines])
-    return Accepted(at, text, at + lines, size, bool(flag), bytes(body[after:end])), end
+    memory = bytes(body[after:end])
+    return Accepted(at, text, at + lines, size, bool(flags & _INLINE), memory, bool(flags & _ATTEMPTED)), end
 
 
 def pack_entry(entry: Entry) -> bytes:

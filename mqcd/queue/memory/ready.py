@@ -285,6 +285,11 @@ class Waiting:
         return min(due, back)
 
     @property
+    def has_new(self) -> bool:
+        """Whether new mail waits."""
+        return bool(self._fresh)
+
+    @property
     def has_bounces(self) -> bool:
         """Whether a bounce waits, due or not."""
         return bool(self._bounces) or self._late_bounces.next_due() is not None

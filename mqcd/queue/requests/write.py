@@ -1,4 +1,4 @@
-"""The writing half of the store: accept, begin, settle, park, each one frame of the journal.
+"""What happens to claimed recipients: begin, settle, park, each one frame of the journal.
 
 Memory changes only in `placed`, which the journal calls when the frame is durable, in the order of the
 frames. Between append and `placed` an entry is SETTLING: nobody else touches it, and its old home
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
-from sys import intern
 from typing import Any, NamedTuple
 
 from mqcd.core.model import (
@@ -26,47 +24,25 @@ from mqcd.core.model import (
 )
 from mqcd.core.ports import Observer
 from mqcd.core.reply import Refused, Reply
-from mqcd.core.spid import is_several
 from mqcd.core.transition import ENDS_OF_BOUNCES, after, not_later, parked
 from mqcd.queue.format import record, verdict
 from mqcd.queue.format.frame import (
     ALIVE,
     ENTRY_HEAD,
-    IN_SPOOL,
     SUBMISSION_HEAD,
     BegunEntry,
     Entry,
     Kind,
-    Locator,
     Mark,
     in_frames,
     pack_begun,
     pack_entry,
-    pack_submission,
 )
 from mqcd.queue.memory.shard_state import Shard
+from mqcd.queue.requests.accept import Acceptance, Message
 from mqcd.queue.requests.upload import Staged
 from mqcd.queue.wal.entry_states import Event, State
 from mqcd.queue.wal.segments import JournalEntry, Segment
-
-_KEPT_HOT = 4096
-"""New entries whose decoded record is kept, because they are tried at once; others are read back."""
-
-
-class _Message(NamedTuple):
-    """An accepted message on its way into the journal."""
-
-    recipients: list[Recipient]
-    lines: list[bytes]
-    octets: int
-    """Of its lines."""
-    parts: list[bytes]
-    """Its part of a frame's body."""
-    size: int
-    inline: bool
-    """Whether its content lies in the frame, not in the spool."""
-    memo: int
-    """Octets of the fields that only its event has."""
 
 
 class _Change(NamedTuple):
@@ -86,86 +62,11 @@ _Begun = tuple[Recipient, BegunEntry]
 class Writer:
     """Writes the frames that change recipients."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, acceptance: Acceptance) -> None:
         self._shard = shard
+        self._acceptance = acceptance
         self.carried: asyncio.Future[None] | None = None
         """While claimed entries are being carried to a newer segment: their verdicts wait for it."""
-
-    def records(self, staged: Staged) -> _Message:
-        """The records that a submission makes. Raises ValueError for what the caller did wrong."""
-        submission, size = staged.submission, staged.size
-        envelope = submission.envelope
-        if self._shard.time.in_doubt:
-            # Of a clock that has gone back it would be too old to live when the clock agrees again.
-            believed = self._shard.time.believed()
-            envelope = replace(envelope, received=max(envelope.received, believed))
-        addresses = submission.recipients
-        if not addresses or is_several(envelope.spid) is not (len(addresses) > 1):
-            raise ValueError(f"SPID {envelope.spid:016X} was not reserved for {len(addresses)} recipients")
-        dsn = submission.recipient_dsn or ("",) * len(addresses)
-        linked = len(addresses) > 1 and self._shard.options.settings.spool.hardlinks
-        recipients = [
-            Recipient(envelope=envelope, size=size, qid=number, address=address, dsn=extra, linked=linked)
-            for number, (address, extra) in enumerate(zip(addresses, dsn, strict=True), 1)
-        ]
-        part = record.encode_envelope(envelope)
-        lines = [record.encode(recipient, part) for recipient in recipients]
-        joined = b"".join(lines)
-        memo = b""
-        if envelope.session or envelope.message_id:
-            memo = record.join(envelope.session, envelope.message_id).encode()
-        parts = pack_submission(joined, staged.content, size, memo)
-        return _Message(recipients, lines, len(joined), parts, size, staged.content is not None, len(memo))
-
-    async def accept(self, staged: Staged) -> Sequence[Recipient]:
-        """Write an ACCEPT frame."""
-        message = self.records(staged)
-        shard = self._shard
-        journal = shard.journal
-        if message.octets + message.inline * message.size + message.memo > journal.largest_frame:
-            raise Refused(
-                Reply(code=452, status="4.5.3", text="Too many recipients for one message; send it in parts")
-            )
-        at = shard.clock.now()
-
-        def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
-            self._arrive(message, segment, ordinal, body + SUBMISSION_HEAD)
-            shard.observer.accepted(at, message.recipients)
-            shard.notify()
-
-        await journal.append(Kind.ACCEPT, message.parts, len(message.lines), at, placed)
-        return message.recipients
-
-    def _arrive(self, message: _Message, segment: Segment, ordinal: int, at: int) -> int:
-        """The message's recipients become entries. Returns where its submission ends."""
-        shard = self._shard
-        recipients, lines, octets, _, size, inline, memo = message
-        shard.arriving.discard(recipients[0].envelope.spid)
-        shard.reserved.used(recipients[0].envelope.spid)
-        content_at = at + octets
-        content = Locator(segment.number, content_at, size) if inline else IN_SPOOL
-        hot = shard.ring.entries < _KEPT_HOT
-        for recipient, raw in zip(recipients, lines, strict=True):
-            entry = JournalEntry(
-                recipient.envelope.spid,
-                recipient.qid,
-                recipient.area,
-                0,
-                size,
-                recipient.envelope.received,
-                content,
-                recipient.linked,
-                intern(recipient.domain),
-            )
-            if hot:
-                entry.recipient, entry.raw = recipient, raw
-            shard.settle_in(entry, segment, ordinal, at, len(raw))
-            shard.waiting.add(entry)
-            ordinal += 1
-            at += len(raw)
-        if not recipients[0].linked:
-            shard.references.accepted(recipients[0].envelope.spid, len(recipients))
-        return content_at + size * inline + memo
 
     def claimed(self, recipient: Recipient) -> JournalEntry:
         """The entry of a claimed recipient. Raises ValueError when it is not claimed."""
@@ -225,7 +126,7 @@ class Writer:
         moves = [
             (item, self.claimed(item.recipient), after(item.recipient, item.verdict)) for item in settlements
         ]
-        messages = [self.records(each) for each in staged]
+        messages = [self._acceptance.message(each) for each in staged]
         octets = sum([len(part) for message in messages for part in message.parts]) if messages else 0
         if octets > self._shard.journal.largest_frame:
             raise Refused(Reply(code=452, status="4.3.4", text="Too large to be accepted with verdicts"))
@@ -295,7 +196,7 @@ class Writer:
 
         return self._shard.journal.append(kind, [body], len(changes), at, placed)
 
-    def _append_report(self, changes: list[_Change], messages: list[_Message]) -> asyncio.Future[Any]:
+    def _append_report(self, changes: list[_Change], messages: list[Message]) -> asyncio.Future[Any]:
         shard = self._shard
         parts = [len(messages).to_bytes(4, "little")]
         for message in messages:
@@ -314,7 +215,7 @@ class Writer:
         return asyncio.gather(written, self._append_changes(Kind.SETTLE, changes[fitting:]))
 
     def _append_whole_report(
-        self, changes: list[_Change], messages: list[_Message], parts: list[bytes]
+        self, changes: list[_Change], messages: list[Message], parts: list[bytes]
     ) -> asyncio.Future[None]:
         shard = self._shard
         at = shard.clock.now()
@@ -323,7 +224,7 @@ class Writer:
         def placed(segment: Segment, ordinal: int, body_at: int, _sequence: int) -> None:
             body_at += 4
             for message in messages:
-                body_at = self._arrive(message, segment, ordinal, body_at + SUBMISSION_HEAD)
+                body_at = self._acceptance.arrive(message, segment, ordinal, body_at + SUBMISSION_HEAD)
                 ordinal += len(message.lines)
                 shard.observer.accepted(at, message.recipients)
             self._change_all(changes, segment, ordinal, body_at, at)

@@ -108,9 +108,11 @@ class Fold(ABC, Generic[Kept]):
                 content = Locator(segment.number, frame.body_at + part.content_at, part.size)
             at = frame.body_at + part.lines_at
             for line in part.lines.splitlines(keepends=True):
-                here.place(ordinal, at, line, content, False)
+                here.place(ordinal, at, line, content, part.attempted)
                 at += len(line)
                 ordinal += 1
+            if part.attempted:
+                self.totals[segment.number][Verb.ATTEMPTED] += ordinal - first
         self.totals[segment.number][Verb.ACCEPTED] += ordinal - first
         return ordinal, offset
 

@@ -111,14 +111,21 @@ class Journal:
         return self.failures > 1
 
     def append(
-        self, kind: Kind, parts: list[bytes], count: int, at: int, placed: Placed
+        self,
+        kind: Kind,
+        parts: list[bytes],
+        count: int,
+        at: int,
+        placed: Placed,
+        failed: Callable[[], None] | None = None,
     ) -> asyncio.Future[None]:
         """Make a frame of `count` entries durable; the future is done when it is, after `placed` was called.
 
-        Fails with StoreUnavailable as the module's text says; what fits in no segment raises ValueError.
+        When it fails `failed` is called, also if the future was cancelled before. Fails with
+        StoreUnavailable as the module's text says; what fits in no segment raises ValueError.
         """
         future: asyncio.Future[None] = self._loop.create_future()
-        item = Append(kind, parts, count, at, placed, future)
+        item = Append(kind, parts, count, at, placed, future, failed)
         octets = item.octets - HEADER_SIZE
         if octets > self.frame_room:
             raise ValueError(f"a frame of {octets} octets fits in no segment of {self.capacity}")

@@ -34,7 +34,19 @@ Placed = Callable[[Segment, int, int, int], None]
 class Append:
     """A frame on its way into the journal."""
 
-    __slots__ = ("at", "body", "count", "future", "kind", "octets", "ordinal", "parts", "placed", "sequence")
+    __slots__ = (
+        "at",
+        "body",
+        "count",
+        "failed",
+        "future",
+        "kind",
+        "octets",
+        "ordinal",
+        "parts",
+        "placed",
+        "sequence",
+    )
 
     def __init__(
         self,
@@ -44,13 +56,16 @@ class Append:
         at: int,
         placed: Placed,
         future: asyncio.Future[None],
+        failed: Callable[[], None] | None = None,
     ) -> None:
+        """`failed` is called when it is certain that `placed` will not be."""
         self.kind = kind
         self.parts = parts
         self.count = count
         self.at = at
         self.placed = placed
         self.future = future
+        self.failed = failed
         octets = HEADER_SIZE
         for part in parts:
             octets += len(part)
@@ -76,6 +91,8 @@ def refuse(
 
 def fail(item: Append, why: str, cause: BaseException | None = None) -> None:
     """Fail its future: it will not be written. The cause says whether space is missing."""
+    if item.failed is not None:
+        item.failed()
     if item.kind is Kind.NOTE:
         # Nobody waits for it, so nobody would ever look at the exception.
         item.future.cancel()

@@ -11,6 +11,7 @@ from email.parser import BytesParser
 import pytest
 
 from mqcd.config.settings import ReportSettings
+from mqcd.core.content import MemoryContent
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Body, Origin, Recipient, Settlement, Submission
@@ -18,7 +19,7 @@ from mqcd.report.task import FULL_AT_ONCE, GATHER_MS, HELD, LATER_MS, RETRY_MS, 
 from tests.contract.mail import BODY, Post, bounced
 from tests.fakes.clock import FakeClock
 from tests.fakes.observer import RecordingObserver
-from tests.fakes.store import MemoryContent, MemoryStore
+from tests.fakes.store import MemoryStore
 
 SETTINGS = ReportSettings(announcemta="mail.example.net", ndr_from="postmaster@example.net")
 

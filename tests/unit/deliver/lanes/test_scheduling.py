@@ -178,6 +178,62 @@ def test_idle_connections_are_used_before_new_ones() -> None:
     assert [start.reuse for start in lanes.dispatch(1)] == [True, False]
 
 
+def new(count: int) -> list[Recipient]:
+    envelope = Envelope(spid=0x101, sender="", received=0)
+    return [
+        Recipient(envelope=envelope, size=1, qid=qid, address=f"{qid}@a.example")
+        for qid in range(1, count + 1)
+    ]
+
+
+def with_an_idle_one(lanes: LaneTable) -> Lane:
+    """A connection to "a" is open and has nothing to do."""
+    fill(lanes, "a", 1)
+    [start] = lanes.dispatch(0)
+    lanes.opened(start.lane)
+    lanes.went_through(start.lane, 0)
+    lanes.active -= 1
+    assert lanes.keep(start.lane)
+    return start.lane
+
+
+def test_new_mail_starts_over_an_idle_connection_only() -> None:
+    lanes = table(maxrecips=3)
+    assert lanes.start_new(new(1), PLACES["a"], 0) is None
+    lane = with_an_idle_one(lanes)
+    assert lanes.start_new(new(4), PLACES["a"], 0) is None
+    start = lanes.start_new(new(3), PLACES["a"], 0)
+    assert start is not None
+    assert (start.lane, start.reuse, len(start.job.recipients)) == (lane, True, 3)
+    assert (lane.idle, lane.connections, lanes.active) == (0, 1, 3)
+    assert lanes.start_new(new(1), PLACES["a"], 0) is None
+
+
+def test_new_mail_waits_behind_what_its_lane_holds() -> None:
+    lanes = table()
+    with_an_idle_one(lanes)
+    fill(lanes, "a", 1)
+    assert lanes.start_new(new(1), PLACES["a"], 0) is None
+
+
+def test_new_mail_is_not_started_where_the_active_set_is_full() -> None:
+    lanes = table(queuecache=10)
+    with_an_idle_one(lanes)
+    lanes.active = 9
+    assert lanes.start_new(new(2), PLACES["a"], 0) is None
+    assert lanes.start_new(new(1), PLACES["a"], 0) is not None
+
+
+def test_a_start_that_is_undone_leaves_the_connection_idle() -> None:
+    lanes = table()
+    lane = with_an_idle_one(lanes)
+    start = lanes.start_new(new(1), PLACES["a"], 0)
+    assert start is not None
+    lanes.undo_start(start)
+    assert lanes.keep(lane)
+    assert (lane.idle, lane.connections, lanes.active) == (1, 1, 0)
+
+
 def test_a_dead_destination_keeps_one_probe_only() -> None:
     lanes = table()
     fill(lanes, "dead", 20)

@@ -168,6 +168,21 @@ def test_attempts_that_begin(begun: list[BegunEntry], destination: str) -> None:
     assert told(frame(Kind.BEGUN, pack_begun(destination, begun), len(begun))) == written(*expected)
 
 
+@given(texts, texts)
+def test_an_attempt_that_begins_with_the_acceptance(destination: str, session: str) -> None:
+    lines = [record.encode(recipient(qid=qid)) for qid in (1, 2)]
+    memo = record.join(session, "", destination).encode()
+    parts = pack_submission(b"".join(lines), b"content", 0, memo, attempted=True)
+    events = [json.loads(line) for line in told(frame(Kind.ACCEPT, b"".join(parts), 4))]
+    assert [event["event"] for event in events] == ["accepted"] * 2 + ["attempted"] * 2
+    assert [event["qid"] for event in events] == [1, 2, 1, 2]
+    begun = [BegunEntry(0, 0, recipient().spid, qid, 1) for qid in (1, 2)]
+    alone = told(frame(Kind.BEGUN, pack_begun(destination, begun), 2))
+    for event, line in zip(events[2:], alone, strict=True):
+        assert {**event, "id": ""} == {**json.loads(line), "id": ""}
+    assert [event["id"] for event in events] == [head(Verb.ACCEPTED, SEQUENCE + n)["id"] for n in range(4)]
+
+
 @given(recipients, tried)
 def test_with_a_key_nobody_is_named(each: Recipient, why: Delivered | Deferred | Bounced | Expired) -> None:
     sender, address = each.envelope.sender, each.address

@@ -84,17 +84,19 @@ def test_a_kind_that_is_not_known_is_none() -> None:
     u32,
     st.binary(max_size=9),
     st.binary(max_size=9),
+    st.booleans(),
 )
 def test_a_submission_comes_back_as_it_was(
-    lines: bytes, content: bytes | None, spooled: int, before: bytes, memo: bytes
+    lines: bytes, content: bytes | None, spooled: int, before: bytes, memo: bytes, attempted: bool
 ) -> None:
-    packed = b"".join(frame.pack_submission(lines, content, spooled, memo))
+    packed = b"".join(frame.pack_submission(lines, content, spooled, memo, attempted=attempted))
     body = memoryview(before + packed)
     accepted, end = frame.read_submission(body, len(before))
     assert end == len(body)
     assert accepted.lines == lines == bytes(body[accepted.lines_at :][: len(lines)])
     assert accepted.inline is (content is not None)
     assert accepted.memo == memo
+    assert accepted.attempted is attempted
     if content is None:
         assert accepted.size == spooled
     else:

@@ -1,0 +1,91 @@
+"""New mail that goes straight to a connection that is free: no claim, no lane's queue, no begin of its own.
+
+A connection is reserved before the message is durable, and used when it is. Guarantees: no other new mail of
+its lane is overtaken, as a lane with idle connections has none; what rates, suspensions, advice or the active
+set hold back is not reserved for, and takes the ordinary way. A reserved connection ends used or released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mqcd.core.model import Recipient
+from mqcd.core.ports import Reservation
+from mqcd.deliver.connection.pool import Pool
+from mqcd.deliver.connection.worker import Worker
+from mqcd.deliver.lanes.lane import Start
+from mqcd.deliver.lanes.scheduling import LaneTable
+from mqcd.deliver.placing import Placing
+from mqcd.deliver.recording import Recorder
+from mqcd.deliver.terms import Terms
+
+
+class Direct:
+    """One per deliverer; calls `changed` when a job had to go to its lane."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        table: LaneTable,
+        pool: Pool,
+        placing: Placing,
+        recorder: Recorder,
+        changed: Callable[[], None],
+    ) -> None:
+        self._terms = terms
+        self._table = table
+        self._pool = pool
+        self._placing = placing
+        self._recorder = recorder
+        self._changed = changed
+
+    def find(self, recipients: Sequence[Recipient]) -> Reservation | None:
+        """See `core.ports.QueueStore.hand_over`."""
+        if self._terms.stopping or self._recorder.paused or self._recorder.crowded:
+            return None
+        hop = self._placing.known(recipients)
+        if hop is None:
+            return None
+        start = self._table.start_new(recipients, hop, self._terms.clock.monotonic())
+        return None if start is None else _Reserved(self, start, self._pool.reserve(start.lane))
+
+    def use(self, start: Start, worker: Worker) -> None:
+        """The message is durable."""
+        if self._terms.stopping:
+            self._recorder.park(start.job.recipients, 0)
+        elif not worker.hand(start.job):
+            self._table.put_back(start.lane, start.job)
+            self._changed()
+
+    def release(self, start: Start, worker: Worker) -> None:
+        """The message was not accepted."""
+        self._table.undo_start(start)
+        worker.rest_again()
+        self._changed()
+
+
+class _Reserved:
+    """See `core.ports.Reservation`."""
+
+    __slots__ = ("_direct", "_open", "_start", "_worker")
+
+    def __init__(self, direct: Direct, start: Start, worker: Worker) -> None:
+        self._direct = direct
+        self._start = start
+        self._worker = worker
+        self._open = True
+
+    @property
+    def destination(self) -> str:
+        return self._start.job.hop.destination.name
+
+    def use(self, content: bytes | None) -> None:
+        if self._open:
+            self._open = False
+            self._start.job.begun, self._start.job.content = True, content
+            self._direct.use(self._start, self._worker)
+
+    def release(self) -> None:
+        if self._open:
+            self._open = False
+            self._direct.release(self._start, self._worker)

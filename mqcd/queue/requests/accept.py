@@ -1,0 +1,170 @@
+"""Accepting mail: a message becomes an ACCEPT frame, or a part of a REPORT frame, then entries.
+
+A message before which no other new mail waits may go straight to a free connection: delivery reserves one
+before the frame is written, the frame says that the first attempt begins, and once it is durable its
+recipients are in flight, as after a claim and a BEGUN frame. After a crash such a recipient counts as
+outcome-unknown, though perhaps nothing was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from sys import intern
+from typing import NamedTuple
+
+from mqcd.core.model import Area, Recipient
+from mqcd.core.ports import FindConnection, Reservation
+from mqcd.core.reply import Refused, Reply
+from mqcd.core.spid import is_several
+from mqcd.queue.format import record
+from mqcd.queue.format.frame import IN_SPOOL, SUBMISSION_HEAD, Kind, Locator, pack_submission
+from mqcd.queue.memory.shard_state import Shard
+from mqcd.queue.requests.load import may_claim
+from mqcd.queue.requests.upload import Staged
+from mqcd.queue.wal.entry_states import Event
+from mqcd.queue.wal.segments import JournalEntry, Segment
+
+_KEPT_HOT = 4096
+"""New entries whose decoded record is kept, because they are tried at once; others are read back."""
+_HELD = 64 * 1024
+"""Longest content that is handed to a connection from memory; longer ones are read back."""
+_TOO_MANY = Reply(code=452, status="4.5.3", text="Too many recipients for one message; send it in parts")
+
+
+class Message(NamedTuple):
+    """An accepted message on its way into the journal."""
+
+    recipients: list[Recipient]
+    lines: list[bytes]
+    octets: int
+    """Of its lines."""
+    parts: list[bytes]
+    """Its part of a frame's body."""
+    size: int
+    inline: bool
+    """Whether its content lies in the frame, not in the spool."""
+    memo: int
+    """Octets of the fields that only its events have."""
+
+
+class Acceptance:
+    """Accepts messages of one shard."""
+
+    def __init__(self, shard: Shard, find: FindConnection | None) -> None:
+        """`find`: see `core.ports.QueueStore.hand_over`."""
+        self._shard = shard
+        self.find = find
+
+    def message(self, staged: Staged) -> Message:
+        """The records that a submission makes. Raises ValueError for what the caller did wrong."""
+        return self._message(staged, self._recipients(staged), None)
+
+    def _recipients(self, staged: Staged) -> list[Recipient]:
+        submission, size = staged.submission, staged.size
+        envelope = submission.envelope
+        if self._shard.time.in_doubt:
+            # Of a clock that has gone back it would be too old to live when the clock agrees again.
+            believed = self._shard.time.believed()
+            envelope = replace(envelope, received=max(envelope.received, believed))
+        addresses = submission.recipients
+        if not addresses or is_several(envelope.spid) is not (len(addresses) > 1):
+            raise ValueError(f"SPID {envelope.spid:016X} was not reserved for {len(addresses)} recipients")
+        dsn = submission.recipient_dsn or ("",) * len(addresses)
+        linked = len(addresses) > 1 and self._shard.options.settings.spool.hardlinks
+        return [
+            Recipient(envelope=envelope, size=size, qid=number, address=address, dsn=extra, linked=linked)
+            for number, (address, extra) in enumerate(zip(addresses, dsn, strict=True), 1)
+        ]
+
+    @staticmethod
+    def _message(staged: Staged, recipients: list[Recipient], reserved: Reservation | None) -> Message:
+        envelope, content, size = recipients[0].envelope, staged.content, staged.size
+        part = record.encode_envelope(envelope)
+        lines = [record.encode(recipient, part) for recipient in recipients]
+        joined = b"".join(lines)
+        memo = b""
+        if reserved is not None:
+            memo = record.join(envelope.session, envelope.message_id, reserved.destination).encode()
+        elif envelope.session or envelope.message_id:
+            memo = record.join(envelope.session, envelope.message_id).encode()
+        parts = pack_submission(joined, content, size, memo, attempted=reserved is not None)
+        return Message(recipients, lines, len(joined), parts, size, content is not None, len(memo))
+
+    async def accept(self, staged: Staged) -> Sequence[Recipient]:
+        """Write an ACCEPT frame."""
+        shard = self._shard
+        recipients = self._recipients(staged)
+        reserved = self._reserve(recipients)
+        at = shard.clock.now()
+
+        def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
+            self.arrive(message, segment, ordinal, body + SUBMISSION_HEAD, attempted=reserved is not None)
+            shard.observer.accepted(at, recipients)
+            if reserved is None:
+                shard.notify()
+                return
+            shard.observer.attempted(at, recipients, reserved.destination)
+            content = staged.content
+            reserved.use(content if content is not None and len(content) <= _HELD else None)
+
+        failed = None if reserved is None else reserved.release
+        try:
+            message = self._message(staged, recipients, reserved)
+            if message.octets + message.inline * message.size + message.memo > shard.journal.largest_frame:
+                raise Refused(_TOO_MANY)
+            entries = len(recipients) * (1 if reserved is None else 2)
+            written = shard.journal.append(Kind.ACCEPT, message.parts, entries, at, placed, failed)
+        except BaseException:
+            if failed is not None:
+                failed()
+            raise
+        await written
+        return recipients
+
+    def _reserve(self, recipients: list[Recipient]) -> Reservation | None:
+        """A connection for a message that may be tried at once: older new mail goes first."""
+        shard = self._shard
+        if self.find is None or shard.time.in_doubt or not may_claim(shard):
+            return None
+        if shard.waiting.has_new or shard.cluster_index.first(Area.INCOMING) is not None:
+            return None
+        return self.find(recipients)
+
+    def arrive(
+        self, message: Message, segment: Segment, ordinal: int, at: int, *, attempted: bool = False
+    ) -> int:
+        """The message's recipients become entries: in flight when `attempted`. Returns where it ends."""
+        shard = self._shard
+        recipients, lines, octets, _, size, inline, memo = message
+        shard.arriving.discard(recipients[0].envelope.spid)
+        shard.reserved.used(recipients[0].envelope.spid)
+        content_at = at + octets
+        content = Locator(segment.number, content_at, size) if inline else IN_SPOOL
+        hot = attempted or shard.ring.entries < _KEPT_HOT
+        for recipient, raw in zip(recipients, lines, strict=True):
+            entry = JournalEntry(
+                recipient.envelope.spid,
+                recipient.qid,
+                recipient.area,
+                0,
+                size,
+                recipient.envelope.received,
+                content,
+                recipient.linked,
+                intern(recipient.domain),
+            )
+            if hot:
+                entry.recipient, entry.raw = recipient, raw
+            shard.settle_in(entry, segment, ordinal, at, len(raw))
+            if attempted:
+                entry.on(Event.CLAIM)
+                entry.begun = True
+                shard.active[recipient.key] = entry
+            else:
+                shard.waiting.add(entry)
+            ordinal += 1
+            at += len(raw)
+        if not recipients[0].linked:
+            shard.references.accepted(recipients[0].envelope.spid, len(recipients))
+        return content_at + size * inline + memo
