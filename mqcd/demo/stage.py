@@ -29,6 +29,7 @@ _CONF = """\
   </application>
   <mta>
     <queue>
+      <shards>1</shards>
       <retry_delays>2s | 1h</retry_delays>
       <retry_granularity>1s</retry_granularity>
       <retry_jitter>0%</retry_jitter>

@@ -119,7 +119,11 @@ Routes = Mapping[str, str]
 
 @contextlib.contextmanager
 def mqcd(
-    directory: Path, routes: Routes, client: str = "", module: str = "mqcd", queue: str = ""
+    directory: Path,
+    routes: Routes,
+    client: str = "",
+    module: str = "mqcd",
+    queue: str = "<shards>1</shards>",
 ) -> Iterator[Server]:
     """Run mqcd with a relay for each route; `client`, `queue`: XML for settings; `module` is what is run.
 

@@ -90,7 +90,7 @@ class QueueSettings:
         pathlib.Path("%DIRVAR%/queue"), "directory of journal, manifest and clusters", FilePath()
     )
     shards: int = setting(
-        1,
+        0,
         "parts of the queue, each with a process of its own; auto = one a processor, at most 4",
         AutoCount(least=1, most=MOST_SHARDS),
     )

@@ -59,7 +59,9 @@ class Plan:
         return dataclasses.replace(self, **merged)
 
     def xml(self) -> str:
-        queue = {"retry_delays": "1s", "retry_jitter": "0%", "minfree": "1M", "mininodes": 10, **self.queue}
+        # Tests look at one process unless they say otherwise.
+        queue = {} if self.shards else {"shards": 1}
+        queue |= {"retry_delays": "1s", "retry_jitter": "0%", "minfree": "1M", "mininodes": 10, **self.queue}
         journal = {"segmentsize": "1M", "segments": 4, **self.journal}
         door = {"relay_clients": "127.0.0.1", **self.door}
         relays = "".join(
