@@ -285,6 +285,16 @@ class Tokens(Protocol):
         """Give a token back."""
 
 
+class UsedRates(Protocol):
+    """What the processes of several shards have used of rates that they share; times are monotonic ns."""
+
+    def until(self, name: str) -> int:
+        """When all that was used of a rate has been regained."""
+
+    def use(self, name: str, ns: int, now: int) -> None:
+        """Use as much as is regained in `ns`."""
+
+
 class Dialer(Protocol):
     """Opens connections. Raises ConnectFailed, SourceUnavailable where our own address is at fault and
     LocalShortage where this machine has no room for one more; time limits are set by the caller."""

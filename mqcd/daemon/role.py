@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mqcd.core.ports import Tokens
+from mqcd.core.ports import Tokens, UsedRates
 from mqcd.net.balance import Balance, Mailboxes
 
 
@@ -20,6 +20,8 @@ class Role:
     boxes: Mailboxes
     tokens: Tokens
     """Connections that all shards share."""
+    used: UsedRates
+    """What all have used of rates."""
     alive: int
     """Descriptor at whose end the supervisor is gone."""
     ready: Callable[[], None]

@@ -129,6 +129,7 @@ class Server:
             own_names=own_names(settings),
             most_connections=self.shares.outbound,
             tokens=role.tokens if role is not None else None,
+            used=role.used if role is not None else None,
         )
         self._adviser = Adviser(settings.ops.advice.rootpath, clock, self._advised)
         self._lag = LoopLag(clock)

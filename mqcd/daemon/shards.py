@@ -15,7 +15,6 @@ from pathlib import Path
 from mqcd.config.settings import (
     AuditSettings,
     ListenerSettings,
-    Rate,
     Settings,
 )
 from mqcd.config.units import MIB
@@ -74,9 +73,7 @@ def settings_of(settings: Settings, shard: int, of: int) -> Settings:
             deliver,
             queuecache=_share(deliver.queuecache, of),
             maxconnections=_share(deliver.maxconnections, of),
-            # Limits of destinations are divided where policies are made (`deliver.routing.policy`).
-            zones=tuple(replace(each, rate=each.rate and _rate(each.rate, of)) for each in deliver.zones),
-            senders=tuple(replace(each, rate=_rate(each.rate, of)) for each in deliver.senders),
+            # Connections to a destination are divided where policies are made (`deliver.routing.policy`).
             audit=_audit(deliver, shard),
         ),
         report=replace(settings.report, audit=_audit(settings.report, shard)),
@@ -92,11 +89,6 @@ def settings_of(settings: Settings, shard: int, of: int) -> Settings:
 def _listener(listener: ListenerSettings, of: int) -> ListenerSettings:
     most = _share(listener.server.maxpeerconnections, of)
     return replace(listener, server=replace(listener.server, maxpeerconnections=most))
-
-
-def _rate(rate: Rate, of: int) -> Rate:
-    """Each process sends at a share of the rate, so that together they never exceed it."""
-    return replace(rate, per=rate.per * of)
 
 
 def _share(most: int, of: int) -> int:

@@ -38,6 +38,8 @@ from mqcd.net.control_socket import ControlSocket
 from mqcd.net.listening import bind
 from mqcd.net.tokens import SharedTokens
 from mqcd.net.tokens import make as tokens_file
+from mqcd.net.used_rates import UsedRates
+from mqcd.net.used_rates import make as rates_file
 from mqcd.ops.audit.audit import directories as audit_directories
 from mqcd.ops.http.server import HttpServer
 from mqcd.ops.log.log import Log
@@ -80,7 +82,7 @@ class _Shards:
     def run(self) -> int:
         """Bind, drop privileges, fork. Raises ConfigError, OSError."""
         boxes = Mailboxes.make(max(self._numbers) + 1)
-        tokens = tokens_file()
+        shared = tokens_file(), rates_file()
         by_shard = asyncio.run(self._bind())
         parts = [
             Part(shard, shard, sockets=by_shard[shard] if shard < self._of else ()) for shard in self._numbers
@@ -90,7 +92,7 @@ class _Shards:
         freeze_program()
         front = Part(FRONT, FRONT, sockets=by_shard[FRONT])
         return Supervisor(
-            [*parts, front], boxes, lambda part: self._serve(part, boxes, tokens), self._front
+            [*parts, front], boxes, lambda part: self._serve(part, boxes, *shared), self._front
         ).run()
 
     async def _bind(self) -> dict[int, list[list[socket.socket]]]:
@@ -132,7 +134,7 @@ class _Shards:
 
     # ------------------------------------------------------------ in the new processes
 
-    def _serve(self, part: Part, boxes: Mailboxes, tokens: int) -> int:
+    def _serve(self, part: Part, boxes: Mailboxes, tokens: int, rates: int) -> int:
         def load() -> Loaded:
             loaded = self._load()
             return replace(loaded, settings=shards.settings_of(loaded.settings, part.shard, self._of))
@@ -148,6 +150,7 @@ class _Shards:
             sockets=part.sockets,
             boxes=boxes,
             tokens=SharedTokens(tokens, len(self._numbers), SystemClock().monotonic),
+            used=UsedRates(rates),
             alive=part.alive,
             ready=take_mail,
         )

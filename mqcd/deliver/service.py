@@ -21,7 +21,7 @@ from mqcd.config.advice import Shaping
 from mqcd.config.settings import DeliverSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Recipient
-from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resolver, Tokens
+from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resolver, Tokens, UsedRates
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.connection.connecting import Connector
 from mqcd.deliver.connection.pool import Pool
@@ -69,16 +69,18 @@ class Deliverer:
         own_names: Collection[str] = (),
         most_connections: int = 0,
         tokens: Tokens | None = None,
+        used: UsedRates | None = None,
     ) -> None:
         """`own_names`: the names of this server; mail that DNS routes to them would loop.
         `most_connections`: how many the process has descriptors for; 0 = as many as the settings say.
-        `tokens`: with several shards."""
+        `tokens`, `used`: with several shards."""
         self._terms = Terms(settings=settings, schedule=schedule, clock=clock, tokens=tokens)
         self._clock = clock
         self._store = store
         self._most_connections = most_connections
+        self._used = used
         self._suspects = Suspects(store, clock)
-        self._table = LaneTable(bounds_of(settings, most_connections))
+        self._table = LaneTable(bounds_of(settings, most_connections, used))
         self._recorder = Recorder(store, clock, self._released, self._kick, self._suspects)
         self._settling = Settling(self._terms, store, self._recorder, notifier)
         self._sweep = Sweep(clock, min(max(settings.client.timeout // 10, 10), 1000))
@@ -114,7 +116,7 @@ class Deliverer:
     def reload(self, settings: DeliverSettings, schedule: RetrySchedule) -> None:
         """Apply new settings and schedule from the next decision on; DNS servers stay as they are."""
         self._terms.settings, self._terms.schedule = settings, schedule
-        self._table.rebind(bounds_of(settings, self._most_connections), self._clock.monotonic())
+        self._table.rebind(bounds_of(settings, self._most_connections, self._used), self._clock.monotonic())
         self._placing.reroute()
         self._event.set()
 

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from mqcd.config.settings import DeliverSettings
-from mqcd.core.ports import Clock, Tokens
+from mqcd.core.ports import Clock, Tokens, UsedRates
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.lanes.lane import Bounds
 
@@ -38,7 +38,7 @@ class Terms:
         return self.clock.monotonic() - self.started
 
 
-def bounds_of(settings: DeliverSettings, most_connections: int) -> Bounds:
+def bounds_of(settings: DeliverSettings, most_connections: int, used: UsedRates | None = None) -> Bounds:
     """What bounds the lane table; the process has descriptors for `most_connections`, 0 = for all."""
     connections = settings.maxconnections
     if 0 < most_connections < connections:
@@ -53,4 +53,5 @@ def bounds_of(settings: DeliverSettings, most_connections: int) -> Bounds:
         maxrecips=settings.maxrecips,
         zone_rates={zone.name: zone.rate for zone in settings.zones if zone.rate is not None},
         sender_rates={sender.match: sender.rate for sender in settings.senders},
+        used=used,
     )

@@ -8,6 +8,7 @@ import signal
 import smtplib
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -73,6 +74,51 @@ def test_one_server_to_clients_and_operators(make_server: MakeServer, receiver: 
     ledger = stopped(server)
     assert ledger.unfinished() == set()
     assert {event["id"].split("/")[1] for event in ledger.events} == {"0", "1", "2"}
+
+
+DEFAULT = ""
+"""An empty element has the default."""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor is one shard")
+def test_a_queue_of_one_shard_gets_more_at_a_restart(
+    make_server: MakeServer, make_receiver: MakeReceiver
+) -> None:
+    later = make_receiver("*=450 4.2.1 later")
+    one = plan(later.port, 1, retry_delays="1h")
+    server = make_server(one).start()
+    with Load(server.port, 6, content) as load:
+        load.more(30)
+    sent = len(load.acknowledged.all())
+    server.metric("mqcd_queue_recipients{deferred}", sent)
+    assert server.stop() == 0
+    server.write(one.but(queue={"shards": DEFAULT}))
+    server.start()
+    assert len(server.shards()) == server.plan.processes > 1
+    assert recipients(server) == sent
+    with Load(server.port, 6, content) as more:
+        more.more(30)
+    sent += len(more.acknowledged.all())
+    server.metric("mqcd_queue_recipients{deferred}", sent)
+    later.follow()
+    assert server.control.post("/v1/retry", {}, 30)[0] == 200
+    for recipient in [*load.acknowledged.all(), *more.acknowledged.all()]:
+        later.to(recipient)
+    assert stopped(server).unfinished() == set()
+
+
+def test_on_one_processor_the_default_is_one_process(make_server: MakeServer, receiver: Receiver) -> None:
+    server = make_server(plan(receiver.port).but(queue={"shards": DEFAULT}))
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        server.start()
+    finally:
+        os.sched_setaffinity(0, before)
+    mail.send(server.port, mail.message("one"), "a@load.test")
+    receiver.to("a@load.test")
+    assert children(server.pid) == [server.helper()]
+    server.stop()
 
 
 def kill_one(server: Server) -> None:
@@ -158,6 +204,21 @@ def test_a_limit_of_one_connection_holds_over_shards(make_server: MakeServer, ma
     peer.contents.several(lambda _: True, sent, "all messages")
     assert len({mail.spid_of(each)[10:13] for each in peer.contents.all()}) > 1, "one shard sent it all"
     assert peer.most_open == 1
+    server.stop()
+
+
+def test_a_rate_holds_over_shards(make_server: MakeServer, make_peer: MakePeer) -> None:
+    peer = make_peer(Script())
+    ways = '<destinations><destination match="load.test" rate="10/1s"/></destinations>'
+    server = make_server(plan(peer.port, 4).but(ways=ways)).start()
+    with Load(server.port, 6, content) as load:
+        load.more(160)
+    peer.contents.several(lambda _: True, 100, "what the burst allows")
+    began = time.monotonic()
+    peer.contents.several(lambda _: True, 150, "50 more")
+    took = time.monotonic() - began
+    assert 4 < took < 9, "10 a second, though the shards have different shares of the mail"
+    assert len({mail.spid_of(each)[10:13] for each in peer.contents.all()}) > 1, "one shard sent it all"
     server.stop()
 
 

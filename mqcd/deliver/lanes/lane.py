@@ -13,6 +13,7 @@ from enum import Enum
 from mqcd.config.settings import Rate
 from mqcd.core.errors import IllegalTransition
 from mqcd.core.model import Recipient
+from mqcd.core.ports import UsedRates
 from mqcd.deliver.lanes.jobs import Job, JobQueue
 from mqcd.deliver.lanes.outside import PROBE_GRACE_MS, Share, Suspension
 from mqcd.deliver.lanes.rates import Limit
@@ -200,3 +201,5 @@ class Bounds:
     zone_rates: Mapping[str, Rate] = field(default_factory=dict)
     sender_rates: Mapping[str, Rate] = field(default_factory=dict)
     """By address or domain, "<>" the null sender."""
+    used: UsedRates | None = None
+    """Where the processes of several shards share the rates."""

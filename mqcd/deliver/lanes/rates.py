@@ -15,12 +15,15 @@ from collections.abc import Mapping
 
 from mqcd.config.settings import Rate
 from mqcd.core.address import normal_domain, split_address
+from mqcd.core.ports import UsedRates
 
 BURST_MS = 10_000
 HOLD_MS = 10_000
 """Recipients that would have to wait longer than this for a token wait outside."""
 LONGEST_MS = 3_600_000
 """No recipient waits outside for longer: rates may change meanwhile."""
+_NS = 1_000_000
+"""In a ms."""
 _STEP_MS = 1000
 """Recipients whose turns fall into one such step come back together."""
 
@@ -89,6 +92,41 @@ class Limit:
             self._at = now
 
 
+class SharedLimit(Limit):
+    """One rate that the processes of several shards share. Between `wait` and `take` of one process another
+    may take: then all wait until that is regained."""
+
+    __slots__ = ("_name", "_used")
+
+    def __init__(self, rate: Rate, name: str, used: UsedRates) -> None:
+        super().__init__(rate)
+        self._name = name
+        self._used = used
+
+    def wait(self, recipients: int, now: int) -> int:
+        """See `Limit`."""
+        ahead = max(self._used.until(self._name) - now * _NS, 0)
+        short = ahead + self._ns(recipients - self.burst)
+        return -(-short // _NS) if short > 0 else 0
+
+    def take(self, recipients: int, now: int) -> None:
+        """See `Limit`."""
+        self._used.use(self._name, self._ns(recipients), now * _NS)
+
+    def change(self, rate: Rate, now: int) -> None:
+        """See `Limit`; the time until used tokens are regained stays."""
+        self.rate, self.burst = rate, _burst(rate)
+        self._booked = 0.0
+
+    def _ns(self, recipients: int) -> int:
+        return recipients * self.rate.per * _NS // self.rate.count
+
+
+def limit_of(rate: Rate, name: str, used: UsedRates | None) -> Limit:
+    """A limit, shared with other processes by its name where there are any."""
+    return Limit(rate) if used is None else SharedLimit(rate, name, used)
+
+
 class Limits:
     """The limits of zones and of senders, by name."""
 
@@ -96,10 +134,17 @@ class Limits:
         self.zones: dict[str, Limit] = {}
         self.senders: dict[str, Limit] = {}
 
-    def rebind(self, zones: Mapping[str, Rate], senders: Mapping[str, Rate], now: int) -> None:
+    def rebind(
+        self,
+        zones: Mapping[str, Rate],
+        senders: Mapping[str, Rate],
+        now: int,
+        used: UsedRates | None = None,
+    ) -> None:
         """Apply these rates. Senders are addresses or domains, "<>" the null one."""
-        self.zones = _rebound(self.zones, zones, now)
-        self.senders = _rebound(self.senders, {_sender(name): rate for name, rate in senders.items()}, now)
+        self.zones = _rebound(self.zones, zones, now, "zone", used)
+        by_sender = {_sender(name): rate for name, rate in senders.items()}
+        self.senders = _rebound(self.senders, by_sender, now, "sender", used)
 
     def of_sender(self, reverse_path: str) -> Limit | None:
         """The limit of an address, else of its domain."""
@@ -117,10 +162,12 @@ def _sender(name: str) -> str:
     return f"{local.lower()}@{normal_domain(domain)}"
 
 
-def _rebound(old: Mapping[str, Limit], rates: Mapping[str, Rate], now: int) -> dict[str, Limit]:
+def _rebound(
+    old: Mapping[str, Limit], rates: Mapping[str, Rate], now: int, kind: str, used: UsedRates | None
+) -> dict[str, Limit]:
     made: dict[str, Limit] = {}
     for name, rate in rates.items():
-        limit = made[name] = old.get(name) or Limit(rate)
+        limit = made[name] = old.get(name) or limit_of(rate, f"{kind} {name}", used)
         if limit.rate != rate:
             limit.change(rate, now)
     return made

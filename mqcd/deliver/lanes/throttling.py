@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from mqcd.core.model import Recipient
+from mqcd.core.ports import UsedRates
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Bounds, Lane
-from mqcd.deliver.lanes.rates import Limit, Limits
+from mqcd.deliver.lanes.rates import Limit, Limits, limit_of
 from mqcd.deliver.lanes.turns import Turns, Zone
 
 
@@ -24,6 +25,7 @@ class Throttle:
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self._rates = Limits()
+        self._used: UsedRates | None = None
         self._aside: dict[Limit, deque[tuple[Lane, Job]]] = {}
         """By sender's limit: jobs that wait for its tokens, in order of arrival."""
         self._alarms: list[tuple[int, int, Lane | Zone | Limit]] = []
@@ -33,7 +35,8 @@ class Throttle:
 
     def rebind(self, bounds: Bounds, lanes: Iterable[Lane], now: int) -> None:
         """Apply other rates. Used tokens stay used; all lanes and jobs that wait are looked at again."""
-        self._rates.rebind(bounds.zone_rates, bounds.sender_rates, now)
+        self._used = bounds.used
+        self._rates.rebind(bounds.zone_rates, bounds.sender_rates, now, bounds.used)
         self.senders = bool(bounds.sender_rates)
         self.release()
         self._alarms.clear()
@@ -94,7 +97,7 @@ class Throttle:
         if policy.rate is None:
             lane.limit = None
         elif lane.limit is None:
-            lane.limit = Limit(policy.rate)
+            lane.limit = limit_of(policy.rate, f"lane {lane.name}", self._used)
         elif lane.limit.rate != policy.rate:
             lane.limit.change(policy.rate, now)
         limits = (lane.limit, self._rates.zones.get(policy.zone))

@@ -164,7 +164,7 @@ class Policies:
         processes: int = 1,
     ) -> None:
         """`shapings`: advice, which counts where no destination element says otherwise. `processes`: of all
-        shards, among which the limits are divided."""
+        shards, among which connections are divided."""
         self._processes = processes
         self._shapings = shapings
         self._zones = settings.zones
@@ -268,12 +268,11 @@ def _divided(policy: Policy, processes: int) -> Policy:
     """One process's part of a policy."""
     if processes == 1:
         return policy
-    most, rate = policy.connections, policy.rate
+    most = policy.connections
     return replace(
         policy,
         connections=max(most // processes, 1) if most else 0,
         shared=most if most < processes else 0,
-        rate=None if rate is None else replace(rate, per=rate.per * processes),
     )
 
 

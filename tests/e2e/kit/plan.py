@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
@@ -42,7 +43,8 @@ class Plan:
     @property
     def processes(self) -> int:
         """Server processes, one for each shard."""
-        return len(self.shards) or int(self.queue.get("shards", 1))
+        asked = self.queue.get("shards", 1)
+        return len(self.shards) or int(asked or min(len(os.sched_getaffinity(0)), 4))
 
     def _places(self) -> str:
         listed = "".join(
@@ -60,7 +62,7 @@ class Plan:
 
     def xml(self) -> str:
         # Tests look at one process unless they say otherwise.
-        queue = {} if self.shards else {"shards": 1}
+        queue: dict[str, str | int] = {} if self.shards else {"shards": 1}
         queue |= {"retry_delays": "1s", "retry_jitter": "0%", "minfree": "1M", "mininodes": 10, **self.queue}
         journal = {"segmentsize": "1M", "segments": 4, **self.journal}
         door = {"relay_clients": "127.0.0.1", **self.door}

@@ -9,11 +9,8 @@ import pytest
 
 from mqcd.config.settings import (
     QueueSettings,
-    Rate,
-    SenderSettings,
     Settings,
     SpoolSettings,
-    ZoneSettings,
 )
 from mqcd.daemon import shards
 from mqcd.queue.roots import existing
@@ -47,19 +44,6 @@ def test_what_bounds_the_whole_server_is_divided(tmp_path: Path) -> None:
     assert sum(part.queue.spool.maxspidcache for part in parts) == settings.queue.spool.maxspidcache
     assert sum(part.deliver.queuecache for part in parts) == settings.deliver.queuecache
     assert sum(part.deliver.maxconnections for part in parts) == settings.deliver.maxconnections
-
-
-def test_rates_of_all_processes_together_are_the_rate(tmp_path: Path) -> None:
-    settings = settings_at(tmp_path, 4)
-    rate = Rate(count=3, per=1000)
-    deliver = replace(
-        settings.deliver,
-        zones=(ZoneSettings(name="bulk", rate=rate), ZoneSettings(name="other")),
-        senders=(SenderSettings(match="<>", rate=rate),),
-    )
-    part = shards.settings_of(replace(settings, deliver=deliver), 2, 4).deliver
-    assert [zone.rate for zone in part.zones] == [Rate(count=3, per=4000), None]
-    assert part.senders[0].rate == Rate(count=3, per=4000)
 
 
 def test_no_limit_stays_no_limit(tmp_path: Path) -> None:

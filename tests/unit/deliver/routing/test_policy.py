@@ -219,11 +219,11 @@ def test_senders_by_address_by_domain_and_the_null_one() -> None:
 
 
 @pytest.mark.parametrize(("most", "own", "shared"), [(20, 5, 0), (4, 1, 0), (3, 1, 3), (1, 1, 1), (0, 0, 0)])
-def test_limits_are_divided_among_processes(most: int, own: int, shared: int) -> None:
+def test_connections_are_divided_and_rates_shared(most: int, own: int, shared: int) -> None:
     destination = DestinationSettings(match="d.example", rate=Rate(count=10, per=1000))
     settings = DeliverSettings(maxserverconnections=most, destinations=(destination,))
     policy = Policies(settings, SCHEDULE, processes=4).policy("", "d.example", ["mx.d.example"])
     assert (policy.connections, policy.shared) == (own, shared)
-    assert policy.rate == Rate(count=10, per=4000)
+    assert policy.rate == Rate(count=10, per=1000)
     whole = Policies(settings, SCHEDULE).policy("", "d.example", ["mx.d.example"])
     assert (whole.connections, whole.shared, whole.rate) == (most, 0, destination.rate)

@@ -1,0 +1,74 @@
+"""What the processes of several shards have used of the rates that they share.
+
+For each rate one number lies in memory that all have mapped: the time at which all that was used has been
+regained. To use some of the rate is to move that time on. Writers take turns by a lock that the kernel
+gives up when its holder ends. A place whose time has passed is free for another rate. Where all places for a
+name are taken, two rates share one: then less goes than allowed, never more.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import mmap
+import os
+from collections.abc import Iterator
+
+_PLACES = 1 << 14
+_NEAR = 16
+"""Places that one name may take."""
+_OCTETS = 16
+
+
+def make() -> int:
+    """A descriptor to be inherited by all processes. Raises OSError."""
+    fd = os.memfd_create("mqcd-rates", os.MFD_CLOEXEC)
+    os.ftruncate(fd, _PLACES * _OCTETS)
+    return fd
+
+
+class UsedRates:
+    """One process's view. No other copy of the descriptor may be closed while it is used."""
+
+    def __init__(self, fd: int, places: int = _PLACES) -> None:
+        self._fd = fd
+        self._count = places
+        self._numbers = memoryview(mmap.mmap(fd, _PLACES * _OCTETS)).cast("Q")
+
+    def until(self, name: str) -> int:
+        """When all that was used of a rate has been regained, in monotonic ns."""
+        key = _key(name)
+        numbers = self._numbers
+        return next((numbers[at + 1] for at in self._places(key) if numbers[at] == key), 0)
+
+    def use(self, name: str, ns: int, now: int) -> None:
+        """Use as much as is regained in `ns`."""
+        key = _key(name)
+        numbers = self._numbers
+        fcntl.lockf(self._fd, fcntl.LOCK_EX, 1)
+        try:
+            at = self._place(key, now)
+            numbers[at + 1] = max(numbers[at + 1], now) + ns
+        finally:
+            fcntl.lockf(self._fd, fcntl.LOCK_UN, 1)
+
+    def _place(self, key: int, now: int) -> int:
+        numbers = self._numbers
+        free = None
+        for at in self._places(key):
+            if numbers[at] == key:
+                return at
+            if free is None and numbers[at + 1] <= now:
+                free = at
+        if free is None:
+            return next(iter(self._places(key)))
+        numbers[free + 1] = 0
+        numbers[free] = key
+        return free
+
+    def _places(self, key: int) -> Iterator[int]:
+        return (2 * ((key + step) % self._count) for step in range(_NEAR))
+
+
+def _key(name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")

@@ -1,0 +1,103 @@
+"""The memory of used rates that processes share."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from mqcd.config.settings import Rate
+from mqcd.deliver.lanes.rates import Limit, SharedLimit, limit_of
+from mqcd.net import used_rates
+from mqcd.net.used_rates import UsedRates
+
+S = 1_000_000_000
+
+
+@pytest.fixture
+def fd() -> Iterator[int]:
+    made = used_rates.make()
+    yield made
+    os.close(made)
+
+
+def test_what_one_has_used_all_see(fd: int) -> None:
+    one, other = UsedRates(fd), UsedRates(fd)
+    one.use("lane a", 3 * S, 10 * S)
+    assert (other.until("lane a"), other.until("lane b")) == (13 * S, 0)
+    other.use("lane a", S, 11 * S)
+    assert one.until("lane a") == 14 * S
+    one.use("lane a", S, 20 * S)
+    assert other.until("lane a") == 21 * S
+
+
+def test_many_names_have_numbers_of_their_own(fd: int) -> None:
+    used = UsedRates(fd)
+    for number in range(2000):
+        used.use(f"lane {number}", (number + 1) * S, 0)
+    assert [used.until(f"lane {number}") for number in range(2000)] == [(n + 1) * S for n in range(2000)]
+
+
+def test_a_place_is_free_once_all_is_regained(fd: int) -> None:
+    used = UsedRates(fd)
+    for number in range(100_000):
+        used.use(f"lane {number}", S, 2 * S * number)
+    assert used.until("lane 99999") == 2 * S * 99_999 + S
+
+
+def test_names_without_a_place_share_one(fd: int) -> None:
+    used = UsedRates(fd, places=2)
+    for name in ("a", "b", "c", "c", "c"):
+        used.use(name, S, S)
+    assert sorted(used.until(name) for name in ("a", "b", "c")) == [0, 2 * S, 5 * S]
+
+
+def test_a_place_outlives_its_user(fd: int) -> None:
+    pid = os.fork()
+    if not pid:
+        UsedRates(fd).use("lane a", 5 * S, S)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert UsedRates(fd).until("lane a") == 6 * S
+
+
+@pytest.mark.parametrize(("count", "per"), [(10, 1000), (1, 1000), (500, 3_600_000)])
+def test_one_process_has_the_whole_rate(fd: int, count: int, per: int) -> None:
+    rate = Rate(count=count, per=per)
+    alone, shared = Limit(rate), limit_of(rate, "lane a", UsedRates(fd))
+    assert isinstance(shared, SharedLimit)
+    chance = random.Random(1)
+    now = 1_000_000
+    for _ in range(300):
+        now += chance.randrange(3 * rate.per // rate.count)
+        size = chance.randint(1, alone.burst)
+        assert abs(alone.wait(size, now) - shared.wait(size, now)) <= 1
+        if not max(alone.wait(size, now), shared.wait(size, now)):
+            alone.take(size, now)
+            shared.take(size, now)
+
+
+def test_four_processes_together_have_the_rate(fd: int) -> None:
+    rate = Rate(count=10, per=1000)
+    limits = [SharedLimit(rate, "lane a", UsedRates(fd)) for _ in range(4)]
+    began = now = 5_000
+    sent = [0, 0, 0, 0]
+    chance = random.Random(2)
+    while now < began + 60_000:
+        for number in chance.sample(range(4), 4):
+            if not limits[number].wait(1, now):
+                limits[number].take(1, now)
+                sent[number] += 1
+        now += 7
+    assert sum(sent) == pytest.approx(10 * 60 + limits[0].burst, abs=2)
+    assert min(sent) > 100
+
+
+def test_a_limit_is_full_when_all_is_regained(fd: int) -> None:
+    limit = SharedLimit(Rate(count=10, per=1000), "lane a", UsedRates(fd))
+    assert limit.is_full(1000)
+    limit.take(1, 1000)
+    assert not limit.is_full(1000)
+    assert limit.is_full(1100)
