@@ -7,10 +7,12 @@ set hold back is not reserved for, and takes the ordinary way. A reserved connec
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Reservation
+from mqcd.core.spid import format_spid
 from mqcd.deliver.connection.pool import Pool
 from mqcd.deliver.connection.worker import Worker
 from mqcd.deliver.lanes.lane import Start
@@ -18,6 +20,8 @@ from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.placing import Placing
 from mqcd.deliver.recording import Recorder
 from mqcd.deliver.terms import Terms
+
+_log = logging.getLogger("mqcd.deliver")
 
 
 class Direct:
@@ -43,7 +47,13 @@ class Direct:
         """See `core.ports.QueueStore.hand_over`."""
         if self._terms.stopping or self._recorder.paused or self._recorder.crowded:
             return None
-        hop = self._placing.known(recipients)
+        try:
+            hop = self._placing.known(recipients)
+        except Exception:
+            # The ordinary way gives such mail a verdict; here an error would refuse it at the door.
+            name = format_spid(recipients[0].spid)
+            _log.exception("internal error: no route for %s", recipients[0].address, extra={"spid": name})
+            return None
         if hop is None:
             return None
         start = self._table.start_new(recipients, hop, self._terms.clock.monotonic())

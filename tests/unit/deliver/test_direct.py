@@ -12,6 +12,7 @@ from mqcd.config.settings import DeliverSettings, Rate, SenderSettings
 from mqcd.core.events import Verb
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Reservation
+from mqcd.core.reply import Reply
 from tests.fakes.dialer import Peer
 from tests.unit.deliver.kit import CONTENT, RELAYED, Kit
 
@@ -159,6 +160,20 @@ async def test_a_stop_before_it_is_used_parks_the_mail() -> None:
         await kit.until(lambda: not kit.store.in_flight(recipient))
         assert kit.observer.verbs(recipient.key) == [Verb.ACCEPTED, Verb.ATTEMPTED]
         assert len(kit.dialer.messages) == 1
+
+
+async def test_an_error_of_our_own_leaves_mail_to_the_ordinary_way(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(address: str) -> Reply | None:
+        raise RuntimeError("by the test")
+
+    async with Kit() as kit:
+        door = await warmed(kit)
+        kit.deliverer.advise((), fails)
+        [recipient] = await kit.submit("to@example.com")
+        await kit.heard(Verb.DEFERRED)
+        assert door.reserved == []
+        assert kit.observer.verbs(recipient.key)[0] is Verb.ACCEPTED
+        assert "internal error" in caplog.text
 
 
 async def test_mail_for_a_suspended_destination_reserves_nothing() -> None:
