@@ -273,7 +273,7 @@ class Connection(Protocol):
 
 
 class Tokens(Protocol):
-    """Connections that the processes of several shards may have together."""
+    """Connections that the processes of several shards may have together: of clients, or to destinations."""
 
     processes: int
     """How many there are."""
@@ -281,8 +281,8 @@ class Tokens(Protocol):
     def take(self, name: str, most: int) -> int | None:
         """One of `most` tokens of this name; None while all are taken."""
 
-    def give(self, token: int) -> None:
-        """Give a token back."""
+    def give(self, token: int, *, at_once: bool = False) -> None:
+        """Give a token back; `at_once`: this process may take it again at once."""
 
 
 class UsedRates(Protocol):

@@ -51,7 +51,7 @@ from mqcd.ops.metrics.lag import LoopLag
 from mqcd.queue.read_only import ReadOnlyStore
 from mqcd.queue.store import ClusterStore
 from mqcd.report.task import ReportTask
-from mqcd.submit.capacity import Capacity
+from mqcd.submit.capacity import Capacity, Peers
 from mqcd.submit.door import Door
 
 log = logging.getLogger("mqcd.daemon")
@@ -154,6 +154,7 @@ class Server:
                 zones=settings.deliver.zones,
                 capacity=capacity,
                 passing=Passing(self._balance, index) if self._balance is not None else None,
+                peers=Peers(listener.name, self._role.tokens if self._role is not None else None),
             )
             for index, listener in enumerate(settings.submit.listeners)
         ]

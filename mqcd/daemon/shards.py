@@ -14,7 +14,6 @@ from pathlib import Path
 
 from mqcd.config.settings import (
     AuditSettings,
-    ListenerSettings,
     Settings,
 )
 from mqcd.config.units import MIB
@@ -66,9 +65,7 @@ def settings_of(settings: Settings, shard: int, of: int) -> Settings:
                 queue.spool, rootpath=roots.spool, maxspidcache=_share(queue.spool.maxspidcache, of)
             ),
         ),
-        submit=replace(submit, listeners=tuple(_listener(each, of) for each in submit.listeners))
-        if shard < of
-        else replace(submit, listeners=()),
+        submit=submit if shard < of else replace(submit, listeners=()),
         deliver=replace(
             deliver,
             queuecache=_share(deliver.queuecache, of),
@@ -84,11 +81,6 @@ def settings_of(settings: Settings, shard: int, of: int) -> Settings:
             ),
         ),
     )
-
-
-def _listener(listener: ListenerSettings, of: int) -> ListenerSettings:
-    most = _share(listener.server.maxpeerconnections, of)
-    return replace(listener, server=replace(listener.server, maxpeerconnections=most))
 
 
 def _share(most: int, of: int) -> int:

@@ -24,6 +24,7 @@ from mqcd.core.events import format_time
 from mqcd.daemon import shards
 from mqcd.daemon.derived import ops_hosts
 from mqcd.daemon.descriptors import raise_limit
+from mqcd.daemon.filters import check_filters
 from mqcd.daemon.front import Front
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.daemon.privileges import SystemIdentity, settle_in
@@ -31,6 +32,7 @@ from mqcd.daemon.process import Load, freeze_program, run_loop, run_server, tune
 from mqcd.daemon.role import Role
 from mqcd.daemon.stand_in import STAND_IN_MS, StandIn
 from mqcd.daemon.supervisor import FRONT, Part, State, Supervisor, log_plainly
+from mqcd.daemon.tlsfiles import check_tls_files
 from mqcd.disk.durable import Disk
 from mqcd.net.balance import Mailboxes
 from mqcd.net.clock import SystemClock
@@ -88,6 +90,9 @@ class _Shards:
             Part(shard, shard, sockets=by_shard[shard] if shard < self._of else ()) for shard in self._numbers
         ]
         self._drop_privileges()
+        # A shard that cannot start is out of service; what holds for all of them ends the server.
+        check_tls_files(self._settings.deliver, self._conf)
+        check_filters(self._settings.submit, self._conf)
         tune_interpreter()
         freeze_program()
         front = Part(FRONT, FRONT, sockets=by_shard[FRONT])

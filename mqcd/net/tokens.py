@@ -1,4 +1,5 @@
-"""Connections that the processes of several shards share: a limit below their number needs one count for all.
+"""Connections that the processes of several shards share: those of one client, and those to a destination
+with a limit below the number of shards.
 
 A token is a lock on one octet of a file in memory that all have open. The kernel gives up the locks of a
 process that ends, however it ends, so a limit never shrinks. A process that gives a token back leaves it to
@@ -14,7 +15,7 @@ from collections.abc import Callable
 
 LEAVE_MS = 250
 """How long a process leaves a token to others after it gave it back."""
-_ROOM = 1 << 12
+_ROOM = 1 << 16
 """Octets for one name."""
 
 
@@ -43,11 +44,12 @@ class SharedTokens:
                 return token
         return None
 
-    def give(self, token: int) -> None:
-        """Give a token back."""
+    def give(self, token: int, *, at_once: bool = False) -> None:
+        """Give a token back; `at_once`: not to the others first."""
         self._held.discard(token)
         fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, token)
-        self._left[token] = self._monotonic()
+        if not at_once:
+            self._left[token] = self._monotonic()
 
     def _is_left(self, token: int) -> bool:
         since = self._left.get(token)

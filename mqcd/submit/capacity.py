@@ -12,6 +12,8 @@ from collections import Counter
 from functools import lru_cache
 from typing import Protocol
 
+from mqcd.core.ports import Tokens
+
 
 class Passing(Protocol):
     """Passes connections on to other server processes; see `net.balance`."""
@@ -41,26 +43,45 @@ class Capacity:
 
 
 class Peers:
-    """The connections of one door by client."""
+    """The connections of one door by client; with several shards, those of all shards together."""
 
-    __slots__ = ("_count",)
+    __slots__ = ("_count", "_name", "_taken", "_tokens")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "", tokens: Tokens | None = None) -> None:
+        """`name`: of the door; `tokens`: with several shards."""
         self._count: Counter[str] = Counter()
+        self._name = name
+        self._tokens = tokens
+        self._taken: dict[str, list[int]] = {}
+        """By client: tokens that its connections here hold."""
 
-    def __getitem__(self, client: str) -> int:
-        return self._count[_network(client)]
-
-    def add(self, client: str) -> None:
-        """One more."""
-        self._count[_network(client)] += 1
+    def add(self, client: str, most: int) -> bool:
+        """One more, unless `most` are open; 0 = no limit. Returns whether it counts."""
+        network = _network(client)
+        if most and not self._has_room(network, most):
+            return False
+        self._count[network] += 1
+        return True
 
     def remove(self, client: str) -> None:
         """One less."""
         network = _network(client)
         self._count[network] -= 1
+        taken = self._taken.get(network)
+        if taken and self._tokens is not None and len(taken) > self._count[network]:
+            self._tokens.give(taken.pop(), at_once=True)
         if not self._count[network]:
             del self._count[network]
+            self._taken.pop(network, None)
+
+    def _has_room(self, network: str, most: int) -> bool:
+        if self._tokens is None:
+            return self._count[network] < most
+        token = self._tokens.take(f"client {self._name} {network}", most)
+        if token is None:
+            return False
+        self._taken.setdefault(network, []).append(token)
+        return True
 
 
 @lru_cache(maxsize=1024)

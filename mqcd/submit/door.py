@@ -75,10 +75,12 @@ class Door:
         zones: Sequence[ZoneSettings] = (),
         capacity: Capacity | None = None,
         passing: Passing | None = None,
+        peers: Peers | None = None,
     ) -> None:
         """`inline_max`: octets up to which content goes to the store whole. `resolver` looks up the host
         names in relay_clients. `zones`: those whose headers choose the zone of a message. `capacity`: the
-        connections of all doors; None = no limit. `passing` may take a new connection elsewhere."""
+        connections of all doors; None = no limit. `passing` may take a new
+        connection elsewhere. `peers` counts connections by client, None = here alone."""
         self.settings = settings
         self._clock = clock
         self._observer = observer
@@ -101,7 +103,7 @@ class Door:
         # From the time on, so that no two runs give the same name.
         self._numbers = itertools.count(clock.now())
         self._sessions: set[Session] = set()
-        self._peers = Peers()
+        self._peers = peers or Peers()
         self._deadlines: asyncio.Task[None] | None = None
         self._lookups: asyncio.Task[None] | None = None
         self._stopping = False
@@ -206,12 +208,11 @@ class Door:
             raise DoorRefused(Reason.CLOSED, _STOPPING)
         if self._capacity.full(trusted):
             raise DoorRefused(Reason.CONNECTIONS, _FULL)
-        if limit and not trusted and self._peers[client] >= limit:
+        if not self._peers.add(client, 0 if trusted else limit):
             raise DoorRefused(Reason.CONNECTIONS, _TOO_MANY)
         self._capacity.taken += 1
         if self._passing is not None:
             self._passing.count(self._capacity.taken)
-        self._peers.add(client)
         name = f"{self.settings.name}-{next(self._numbers):x}"
         return Session(self, name, client, asyncio.get_running_loop())
 

@@ -207,6 +207,31 @@ def test_a_limit_of_one_connection_holds_over_shards(make_server: MakeServer, ma
     server.stop()
 
 
+@pytest.mark.parametrize("most", [2, 9])
+def test_connections_of_a_client_are_limited_over_shards(
+    make_server: MakeServer, receiver: Receiver, most: int
+) -> None:
+    door = {"maxpeerconnections": most, "relay_clients": "192.0.2.1"}
+    server = make_server(plan(receiver.port, 4).but(door=door)).start()
+
+    def greeting(stack: ExitStack) -> tuple[int, smtplib.SMTP]:
+        client = smtplib.SMTP(timeout=30)
+        code = client.connect("127.0.0.1", server.port)[0]
+        stack.callback(client.close)
+        return code, client
+
+    with ExitStack() as stack:
+        clients = [greeting(stack) for _ in range(3 * most)]
+        assert [code for code, _ in clients].count(220) == most
+        for code, client in clients:
+            if code == 220:
+                client.quit()
+        for _ in range(most):
+            poll(lambda: greeting(stack)[0] == 220 or None, "room again")
+        assert greeting(stack)[0] == 421
+    server.stop()
+
+
 def test_a_rate_holds_over_shards(make_server: MakeServer, make_peer: MakePeer) -> None:
     peer = make_peer(Script())
     ways = '<destinations><destination match="load.test" rate="10/1s"/></destinations>'

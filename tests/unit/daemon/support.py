@@ -29,9 +29,8 @@ CONF = """\
   <application><announcehost>mx.example.org</announcehost>{application}</application>
   <mta>
     <queue>
-      <shards>1</shards>
       <retry_delays>{retry_delays}</retry_delays>
-      <journal><segmentsize>1M</segmentsize><segments>4</segments></journal>
+      <shards>1</shards><journal><segmentsize>1M</segmentsize><segments>4</segments></journal>
       {queue}
     </queue>
     <submit>{submit}<listeners>

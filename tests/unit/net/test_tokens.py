@@ -71,3 +71,10 @@ def test_what_was_given_back_is_left_to_others_first(fd: int) -> None:
     assert tokens.take("site", 1) is None
     clock.advance(LEAVE_MS)
     assert tokens.take("site", 1) == held
+
+
+def test_a_token_may_be_taken_again_at_once(tokens: SharedTokens) -> None:
+    held = tokens.take("client", 1)
+    assert held is not None
+    tokens.give(held, at_once=True)
+    assert tokens.take("client", 1) == held

@@ -1,6 +1,14 @@
 """How many clients may be connected."""
 
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from mqcd.net import tokens
+from mqcd.net.tokens import SharedTokens
 from mqcd.submit.capacity import Capacity, Peers
+from tests.fakes.clock import FakeClock
 
 
 def test_strangers_cannot_have_what_is_kept() -> None:
@@ -10,17 +18,42 @@ def test_strangers_cannot_have_what_is_kept() -> None:
     assert not capacity.full(trusted=True)
 
 
-def test_ipv6_clients_count_by_their_network() -> None:
-    peers = Peers()
-    peers.add("2001:db8::1")
-    peers.add("2001:db8::2")
-    assert peers["2001:db8::3"] == 2
-    assert peers["2001:db8:0:1::1"] == 0
+@pytest.fixture(params=["alone", "of several shards"])
+def peers(request: pytest.FixtureRequest) -> Iterator[Peers]:
+    if request.param == "alone":
+        yield Peers()
+        return
+    fd = tokens.make()
+    yield Peers("door", SharedTokens(fd, 4, FakeClock().monotonic))
+    os.close(fd)
+
+
+def test_ipv6_clients_count_by_their_network(peers: Peers) -> None:
+    assert [peers.add(f"2001:db8::{last}", 2) for last in "123"] == [True, True, False]
+    assert peers.add("2001:db8:0:1::1", 2)
     peers.remove("2001:db8::1")
-    assert peers["2001:db8::2"] == 1
+    assert peers.add("2001:db8::3", 2)
 
 
-def test_ipv4_clients_count_by_their_address() -> None:
-    peers = Peers()
-    peers.add("192.0.2.1")
-    assert peers["192.0.2.2"] == 0
+def test_ipv4_clients_count_by_their_address(peers: Peers) -> None:
+    assert [peers.add("192.0.2.1", 1), peers.add("192.0.2.2", 1), peers.add("192.0.2.1", 1)] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_a_client_without_a_limit_has_no_limit(peers: Peers) -> None:
+    assert all(peers.add("192.0.2.1", 0) for _ in range(100))
+    for _ in range(100):
+        peers.remove("192.0.2.1")
+    assert peers.add("192.0.2.1", 1)
+
+
+def test_clients_of_another_door_do_not_count() -> None:
+    fd = tokens.make()
+    shared = SharedTokens(fd, 4, FakeClock().monotonic)
+    assert Peers("one", shared).add("192.0.2.1", 1)
+    assert Peers("other", shared).add("192.0.2.1", 1)
+    assert not Peers("one", shared).add("192.0.2.1", 1)
+    os.close(fd)
