@@ -68,7 +68,6 @@ class Aborting:
         subprocess.run(["mount", "-o", "remount,abort", str(self.root)], capture_output=True, check=False)
 
     def unmount(self) -> None:
-        """Away with it."""
         _run("umount", str(self.root))
 
 

@@ -32,7 +32,6 @@ class Library:
         return self._recoveries[told.links]
 
     async def story(self, name: str) -> Told:
-        """One story."""
         if name not in self._told:
             self._told[name] = await tell(name)
         return self._told[name]
@@ -44,7 +43,6 @@ class Library:
         return self._lives[name]
 
     async def all_stories(self) -> list[Told]:
-        """All of them."""
         return [await self.story(name) for name in STORIES]
 
 

@@ -84,7 +84,6 @@ class _Row:
     deviations: list[int] = field(default_factory=lambda: [0, 0, 0])
 
     def add(self, tally: Tally, keys: set[bytes]) -> None:
-        """Count one piece in."""
         self.points += tally.points
         self.keys |= keys
         self.deviations = [a + b for a, b in zip(self.deviations, tally.deviations, strict=True)]

@@ -204,13 +204,11 @@ class Actor:
 
     @property
     def store(self) -> ClusterStore:
-        """The store, while it lives."""
         assert self._store is not None
         return self._store
 
     @property
     def shard(self) -> Shard:
-        """The store's inside."""
         assert self.store._open is not None
         return self.store._open.shard
 
@@ -220,12 +218,10 @@ class Actor:
 
     @property
     def trace(self) -> Trace:
-        """What has happened so far."""
         assert self.disk.trace is not None
         return self.disk.trace
 
     async def start(self) -> None:
-        """Begin a life."""
         self.clock.advance(1000)
         self._store = ClusterStore(self.options, self.clock, Witness(self.disk), self.disk, self.workers)
         await self._store.open()
@@ -239,7 +235,6 @@ class Actor:
         await self.calm()
 
     async def stop(self) -> None:
-        """End it in order."""
         await self.store.close()
         self._store = None
 
@@ -313,7 +308,6 @@ class Actor:
         self.disk.mark("S", *recipient.key)
 
     async def settle(self, recipients: Sequence[Recipient], verdicts: Sequence[Verdict]) -> None:
-        """The verdicts of an attempt."""
         for recipient, verdict in zip(recipients, verdicts, strict=True):
             if isinstance(verdict, Delivered):
                 self.seen(recipient)
@@ -359,7 +353,6 @@ class Actor:
         await self.store.settle([told], [report])
 
     async def seal(self) -> None:
-        """Close the current segment."""
         self.shard.journal.seal()
         await self.calm()
 
@@ -372,7 +365,6 @@ class Actor:
         await self.calm()
 
     def later(self, ms: int) -> int:
-        """A time from now on."""
         return self.clock.now() + ms
 
 

@@ -41,7 +41,6 @@ class Cut:
     deviations: tuple[tuple[Unit, int], ...] = ()
 
     def choice(self, units: Mapping[Unit, int]) -> Choice:
-        """The version of each unit."""
         return {**_based(self.baseline, units), **dict(self.deviations)}
 
 

@@ -61,7 +61,6 @@ class Op:
 
     @property
     def syncs(self) -> bool:
-        """Whether it makes something durable."""
         return self.name.startswith("sync")
 
 
@@ -87,7 +86,6 @@ class File:
         self._found: dict[frozenset[tuple[int | str, int]], tuple[bytes, bytes]] = {}
 
     def write(self, data: bytes, offset: int) -> None:
-        """Octets at an offset."""
         self._found.clear()
         if not isinstance(self.live, bytearray):
             self.live = bytearray(self.live)
@@ -141,7 +139,6 @@ class File:
         return bool(loose)
 
     def settle(self) -> None:
-        """The last sync was one."""
         if not self._loose:
             return
         self._found.clear()
@@ -277,7 +274,6 @@ class State:
         return node
 
     def apply(self, op: Op) -> None:
-        """One change more."""
         if self.loose and op.name not in ("write", "mark"):
             for loose in self.loose:
                 self.file(loose).settle()
@@ -287,7 +283,6 @@ class State:
             self.directory(directory).put(name, node)
 
     def sync_file(self, node: int) -> None:
-        """One file becomes durable."""
         if self.file(node).sync():
             self.loose.add(node)
 
@@ -343,7 +338,6 @@ class State:
         return State(nodes, self.next_node, set(self.loose))
 
     def image(self, choice: Choice) -> Image:
-        """What a cut leaves."""
         by_node: dict[int, dict[int | str, int]] = {}
         for (node, index), version in choice.items():
             if version:

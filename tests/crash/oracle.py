@@ -71,7 +71,6 @@ class World:
         return world
 
     def hear(self, mark: Mark) -> None:
-        """Take in one mark."""
         key = mark.spid, mark.number
         if mark.word == "S":
             self.seen[key] += 1

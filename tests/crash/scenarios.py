@@ -350,7 +350,6 @@ class Told:
 
     @property
     def links(self) -> bool:
-        """Its `hardlinks`."""
         return STORIES[self.story][1]
 
 

@@ -98,7 +98,6 @@ class SickDisk(Disk):
         self._spot, self._code, self._lasting = spot, code, lasting
 
     def mend(self) -> None:
-        """Be well, and stay so."""
         self.ill, self._spot = False, None
 
     def forget(self) -> None:

@@ -50,7 +50,6 @@ class GateDisk(Disk):
         self._loop = asyncio.get_running_loop()
 
     def shut(self) -> None:
-        """Hold the next sync."""
         self._open.clear()
 
     async def reached(self) -> None:
@@ -58,7 +57,6 @@ class GateDisk(Disk):
         await self._reached.wait()
 
     def let_through(self) -> None:
-        """Hold no sync any more."""
         self._open.set()
 
     def datasync(self, fd: int) -> None:

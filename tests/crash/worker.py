@@ -86,7 +86,6 @@ class Worker:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin."""
         senders = [] if self._draining else [self._send() for _ in range(3)]
         for loop in (*senders, self._deliver(), self._deliver(), self._report()):
             self._tasks.append(asyncio.ensure_future(loop))

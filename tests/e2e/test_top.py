@@ -44,7 +44,6 @@ class Terminal:
         return done.stdout
 
     def lines(self) -> list[str]:
-        """What is on the screen."""
         return self("capture-pane", "-p").splitlines()
 
     def until(self, shows: Callable[[str], object], what: str) -> list[str]:

@@ -31,7 +31,6 @@ class FakeClock:
         return self._monotonic
 
     def micros(self) -> int:
-        """The same in microseconds."""
         return self._monotonic * 1000
 
     async def sleep(self, ms: int) -> None:

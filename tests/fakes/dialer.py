@@ -29,7 +29,6 @@ class FakeConnection:
 
     @property
     def remote_addr(self) -> str:
-        """The address that was dialled."""
         return self._address
 
     @property
@@ -45,18 +44,15 @@ class FakeConnection:
         return not self._unread and not self._closed
 
     def write(self, data: bytes) -> None:
-        """To the peer, unless closed."""
         if not self._closed:
             self.writes.append(data)
             self._peer.receive(data)
 
     async def drain(self) -> None:
-        """There is always room."""
         if self._end is not None:
             raise self._end
 
     async def read(self) -> bytes:
-        """What the peer has said."""
         while not self._unread and not self._closed:
             self._changed.clear()
             await self._changed.wait()
@@ -83,7 +79,6 @@ class FakeConnection:
             self._peer.greet()
 
     def close(self) -> None:
-        """Whoever reads hears of it."""
         if not self._closed:
             self._end = ConnectFailed("connection closed on this side")
             self._closed = True
@@ -129,7 +124,6 @@ class Peer:
     open: bool = False
 
     def connected(self, connection: FakeConnection) -> None:
-        """Greet."""
         self._connection = connection
         self._buffer = b""
         self._content: bytes | None = None
@@ -144,18 +138,15 @@ class Peer:
             self.greet()
 
     def greet(self) -> None:
-        """The first words."""
         self._answer("connect", "220 peer ready")
 
     def receive(self, data: bytes) -> None:
-        """Octets from the client."""
         self._buffer += data
         while self._buffer and not self._silent and self.open:
             if not self._take_next():
                 return
 
     def gone(self) -> None:
-        """The client has closed."""
         self.open = False
 
     def _take_next(self) -> bool:
@@ -319,5 +310,4 @@ class FakeDialer:
 
     @property
     def messages(self) -> list[tuple[str, tuple[str, ...], bytes]]:
-        """What all peers have taken."""
         return [message for peer in self.peers for message in peer.messages]

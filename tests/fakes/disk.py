@@ -89,7 +89,6 @@ class FaultyDisk(Disk):
         return gate
 
     def mend(self) -> None:
-        """Nothing fails any more."""
         self._rules.clear()
 
     @property

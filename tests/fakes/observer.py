@@ -45,58 +45,45 @@ class RecordingObserver:
         return [h.verb for h in self.heard if h.recipient is not None and h.recipient.key == key]
 
     def count(self, verb: Verb) -> int:
-        """How often `verb` was heard."""
         return len(self.of(verb))
 
     def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
-        """Remembered once per recipient."""
         self.heard += [Heard(verb=Verb.ACCEPTED, at=at, recipient=recipient) for recipient in recipients]
 
     def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
-        """Remembered once per recipient."""
         self.heard += [
             Heard(verb=Verb.ATTEMPTED, at=at, recipient=recipient, destination=destination)
             for recipient in recipients
         ]
 
     def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
-        """Remembered."""
         self.heard.append(Heard(verb=Verb.DELIVERED, at=at, recipient=recipient, verdict=verdict))
 
     def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
-        """Remembered."""
         self.heard.append(Heard(verb=Verb.DEFERRED, at=at, recipient=recipient, verdict=verdict))
 
     def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
-        """Remembered."""
         self.heard.append(Heard(verb=Verb.BOUNCED, at=at, recipient=recipient, verdict=verdict))
 
     def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
-        """Remembered."""
         self.heard.append(Heard(verb=Verb.EXPIRED, at=at, recipient=recipient, verdict=verdict))
 
     def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
-        """Remembered."""
         self.heard.append(Heard(verb=Verb.REPORTED, at=at, recipient=recipient, report_spid=report_spid))
 
     def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
-        """Remembered."""
         self.heard.append(Heard(verb=Verb.DISCARDED, at=at, recipient=recipient, reason=reason))
 
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:
-        """Remembered."""
         self.heard.append(Heard(verb=Verb.OUTCOME_UNKNOWN, at=at, recipient=recipient))
 
     def refused(self, at: int, refusal: Refusal) -> None:
-        """Remembered."""
         self.heard.append(Heard(verb=Verb.REFUSED, at=at, refusal=refusal))
 
     def connected(self, at: int, attempt: Attempt) -> None:
-        """Remembered."""
         self.heard.append(Heard(verb=Verb.CONNECTED, at=at, attempt=attempt))
 
     def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
-        """Remembered."""
         self.heard.append(Heard(verb=Verb.CONNECT_FAILED, at=at, attempt=attempt, reason=reason))
 
 
@@ -114,7 +101,6 @@ class SilentObserver(RecordingObserver):
         """Passed over."""
 
     def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
-        """Counted."""
         self.delivered_count += 1
 
     def connected(self, at: int, attempt: Attempt) -> None:

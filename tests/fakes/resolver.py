@@ -39,7 +39,6 @@ class FakeResolver:
         raise NameNotFound(f"{domain} does not exist")
 
     async def addresses(self, host: str) -> Sequence[str]:
-        """What the table says."""
         if host.replace(".", "").isdecimal() or ":" in host:
             return (host,)
         self._ask(host)

@@ -46,15 +46,12 @@ class InlineScan:
         self._answers: deque[object] = deque()
 
     async def send(self, value: object) -> None:
-        """See the port."""
         scan(self._disk, cast("Request", value), self._answers.append)
 
     async def receive(self) -> Any:
-        """See the port."""
         return self._answers.popleft()
 
     async def kill(self) -> int:
-        """Nothing is left to end."""
         return 0
 
 
@@ -76,7 +73,6 @@ class InlineCommitter:
         self._disk = disk
 
     def submit(self, write: Write, done: Callable[[OSError | None], None]) -> None:
-        """See the port."""
         error: OSError | None = None
         try:
             perform(self._disk, write)
@@ -95,7 +91,6 @@ class InlineExecutor(Executor):
     """Calls what it is given before it answers."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """A future that is done."""
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -111,7 +106,6 @@ class InlineScanWorkers(Workers):
         self._disk = disk
 
     def scans(self) -> Scans:
-        """See `Workers`."""
         return InlineScans(self._disk)
 
 
@@ -119,7 +113,6 @@ class LocalWorkers(InlineScanWorkers):
     """Real threads; the helper's tasks are done in this process."""
 
     def helper(self, lock_fd: int) -> Helper:
-        """See `Workers`."""
         return InlineHelper(self._disk)
 
 
@@ -127,9 +120,7 @@ class InlineWorkers(LocalWorkers):
     """Nothing runs beside the loop."""
 
     def executor(self) -> Executor:
-        """See `Workers`."""
         return InlineExecutor()
 
     def committer(self, disk: Disk) -> Committer:
-        """See `Workers`."""
         return InlineCommitter(disk)

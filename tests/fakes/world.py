@@ -123,7 +123,6 @@ class World:
         self._turn_soon()
 
     def at(self, at: int, act: Callable[[], None]) -> None:
-        """Do something at a time."""
         self._number += 1
         heapq.heappush(self._events, _Event(max(at, self.now), self._number, act))
 
@@ -137,7 +136,6 @@ class World:
 
     @property
     def waiting(self) -> int:
-        """Recipients that have not ended."""
         return len(self._due) + self.table.active
 
     # ------------------------------------------------------------ the agents
@@ -256,7 +254,6 @@ class _Connection:
         self.gone = False
 
     def take_back(self) -> None:
-        """Cut the attempt off."""
         assert self.job is not None
         self.gone = True
         self.world.busy.remove(self)

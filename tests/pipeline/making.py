@@ -64,7 +64,6 @@ class Log:
         return self.add(verb, at, **shared, **(told | fields))
 
     def deliver(self, at: int, recipient: str = "a@site.example") -> Event:
-        """A whole life."""
         shared = self.accept(at, recipient)
         self.attempt(shared, at + 10)
         self.verdict(shared, "delivered", at + 200)

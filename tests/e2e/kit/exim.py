@@ -174,7 +174,6 @@ class Exim(NextHop):
         )
 
     def listens(self) -> bool:
-        """Whether it has said so."""
         return "listening for SMTP" in self.log()
 
 

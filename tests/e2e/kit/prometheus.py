@@ -39,7 +39,6 @@ class Prometheus:
         poll(self._ready, "Prometheus' being ready")
 
     def close(self) -> None:
-        """End it."""
         self._process.terminate()
         try:
             self._process.wait(DEADLINE)

@@ -58,7 +58,6 @@ class SaslServer(socketserver.ThreadingTCPServer):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
         port: int = self.server_address[1]
         return port
 
@@ -76,7 +75,6 @@ class SaslServer(socketserver.ThreadingTCPServer):
         return ""
 
     def close(self) -> None:
-        """Listen no more."""
         self.shutdown()
         self.server_close()
         self._thread.join()

@@ -45,7 +45,6 @@ class Server:
         self.write(plan)
 
     def write(self, plan: Plan) -> None:
-        """Replace the configuration file."""
         self.plan = plan
         self.conf.write_text(plan.xml())
 
@@ -60,7 +59,6 @@ class Server:
         return self
 
     def launch(self) -> None:
-        """Start without waiting."""
         self._earlier += self.lines.all()
         lines = self.lines = Board()
         self.ports = {}
@@ -100,7 +98,6 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The door's port."""
         return self.ports["in"]
 
     def signal(self, number: signal.Signals) -> None:
@@ -121,7 +118,6 @@ class Server:
         return self.ended(STOP_SECONDS)
 
     def kill(self) -> None:
-        """SIGKILL."""
         self.signal(signal.SIGKILL)
         self.ended()
 
@@ -148,7 +144,6 @@ class Server:
     def events(
         self, verb: str, count: int, *, after: int = 0, seconds: float = DEADLINE, **fields: object
     ) -> list[Line]:
-        """The first `count` of them."""
         wanted = {"event": verb, **fields}
         return self.lines.several(
             lambda line: wanted.items() <= line.items(),
@@ -191,7 +186,6 @@ class Server:
 
     @property
     def control(self) -> Control:
-        """Its control socket."""
         return Control(self.var / "control.sock")
 
     def metrics(self) -> dict[str, float]:

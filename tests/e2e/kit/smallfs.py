@@ -41,7 +41,6 @@ class SmallFilesystem:
             pytest.skip("nothing can be mounted here, and /dev/shm is not small")
 
     def fill(self) -> None:
-        """Leave not an octet."""
         with self._filler.open("ab", buffering=0) as filler:
             for size in (1 << 20, 4096, 1):
                 try:
@@ -52,7 +51,6 @@ class SmallFilesystem:
                         raise
 
     def empty(self) -> None:
-        """Give it all back."""
         self._filler.unlink()
 
     def remove(self) -> None:

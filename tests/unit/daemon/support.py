@@ -121,7 +121,6 @@ class Running:
 
     @property
     def control(self) -> Control:
-        """Its control socket."""
         return Control(self.server.settings.ops.control.path)
 
     async def heard(self, verb: Verb) -> None:

@@ -83,7 +83,6 @@ class Kit:
         dsn: str = "",
         notify: Sequence[str] = (),
     ) -> Sequence[Recipient]:
-        """A message into the queue."""
         envelope = Envelope(
             spid=self.store.reserve(len(recipients) > 1),
             sender=sender,

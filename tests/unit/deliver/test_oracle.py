@@ -96,7 +96,6 @@ class Play:
                 self.answer(line)
 
     def answer(self, line: str) -> None:
-        """The reply to one command."""
         server, verb = self.server, line.split(" ")[0]
         if verb == "MAIL":
             self.in_mail = server.mail == TAKEN

@@ -19,7 +19,6 @@ class Listening(socket.socket):
     error = 0
 
     def accept(self) -> tuple[socket.socket, object]:
-        """Fail, or accept."""
         if self.error:
             raise OSError(self.error, "told to fail")
         return super().accept()

@@ -47,7 +47,6 @@ class House:
         )
 
     async def queued(self) -> list[Recipient]:
-        """All recipients in the store."""
         return [recipient async for recipient in self.store.scan(Selection())]
 
     async def content(self, recipient: Recipient) -> bytes:
@@ -81,12 +80,10 @@ class Client:
                 return lines.decode()
 
     async def say(self, line: str) -> str:
-        """Send one command; its reply."""
         self.writer.write(line.encode() + b"\r\n")
         return await self.reply()
 
     async def begin(self, recipient: str = "to@example.com") -> None:
-        """Everything up to 354."""
         for line in ("EHLO client", "MAIL FROM:<from@example.net>", f"RCPT TO:<{recipient}>", "DATA"):
             assert (await self.say(line))[0] in "23"
 
@@ -96,7 +93,6 @@ class Client:
         return await self.reply()
 
     async def close(self) -> None:
-        """Close, and wait for it."""
         self.writer.close()
         await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
 
@@ -111,32 +107,25 @@ class Transport:
         self.paused = False
 
     def get_extra_info(self, name: str) -> Any:
-        """Our one client."""
         return ("192.0.2.1", 4711) if name == "peername" else None
 
     def write(self, data: bytes) -> None:
-        """Remember."""
         assert not self.closed
         self.written += data
 
     def is_closing(self) -> bool:
-        """Whether it was closed."""
         return self.closed
 
     def close(self) -> None:
-        """Close."""
         self.closed = True
 
     def abort(self) -> None:
-        """Close without a word."""
         self.closed = self.aborted = True
 
     def pause_reading(self) -> None:
-        """Take no more."""
         self.paused = True
 
     def resume_reading(self) -> None:
-        """Take again."""
         self.paused = False
 
 

@@ -41,7 +41,6 @@ class Desk:
 
     @property
     def reasons(self) -> list[str]:
-        """Why it refused, in order."""
         return [refusal.reason for refusal in self.refusals]
 
 

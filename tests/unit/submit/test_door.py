@@ -547,7 +547,6 @@ class Names:
         self.answers.set()
 
     async def mx(self, domain: str) -> Sequence[MxHost]:
-        """Nothing has mail exchangers here."""
         return []
 
     async def addresses(self, host: str) -> Sequence[str]:

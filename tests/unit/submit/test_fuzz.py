@@ -24,7 +24,6 @@ class Errors(logging.Handler):
         self.texts: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Remember."""
         self.texts.append(record.getMessage())
 
 

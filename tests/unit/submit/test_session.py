@@ -20,7 +20,6 @@ class BrokenPolicy(RelayPolicy):
     """Stands for a fault of ours inside a command."""
 
     def complete(self, path: str) -> str:
-        """Fail."""
         raise RuntimeError("a fault")
 
 

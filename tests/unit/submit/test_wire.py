@@ -19,11 +19,9 @@ class Tap:
     paused = False
 
     def pause_reading(self) -> None:
-        """Pause."""
         self.paused = True
 
     def resume_reading(self) -> None:
-        """Go on."""
         self.paused = False
 
 

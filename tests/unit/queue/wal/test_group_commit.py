@@ -74,7 +74,6 @@ class Bench:
         self.ring.add(Segment(SegmentHeader(1, number, 1, 0, 0, 0, 0), self.ring.path_of(number)))
 
     async def fill(self, segments: int) -> None:
-        """Use up whole segments."""
         for _ in range(segments):
             await self.append(b"x" * (CAPACITY // 4))
             self.journal.seal()
