@@ -38,16 +38,6 @@ class Reply:
         """Whether it is a 5yz reply: trying again unchanged is useless (RFC 5321, 4.2.1)."""
         return self.code >= 500
 
-    @property
-    def positive(self) -> bool:
-        """Whether it is a 2yz or 3yz reply."""
-        return self.code < 400
-
-    @property
-    def status_or_default(self) -> str:
-        """The enhanced status; where none came, the class of the code with 0.0 (RFC 3463, 2)."""
-        return self.status or f"{self.code // 100}.0.0"
-
     def encode(self) -> bytes:
         """The reply as one line for the wire, CRLF included."""
         return f"{self}\r\n".encode()

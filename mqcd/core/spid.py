@@ -114,10 +114,6 @@ class SpidSource:
         """The greatest SPID handed out, or the floor."""
         return self._last
 
-    def rise(self, floor: int) -> None:
-        """Hand out nothing up to `floor` from now on."""
-        self._last = max(self._last, floor)
-
     def ceiling(self, now_ms: int) -> int:
         """Up to where SPIDs may be reserved at `now_ms`, which is above all that were handed out.
 

@@ -18,7 +18,7 @@ from mqcd.core.progress import no_progress
 from mqcd.core.selection import Selection
 from mqcd.queue.admin.transfer.admission import admit
 from mqcd.queue.admin.transfer.export import export
-from mqcd.queue.admin.transfer.letters import Letter, key_of, tree_of
+from mqcd.queue.admin.transfer.letters import Letter, Tree, key_of
 from mqcd.queue.helper import jobs
 from mqcd.queue.reading.snapshot import Snapshot
 from tests.contract.mail import bounced, deferred, delivered, expired
@@ -177,7 +177,9 @@ async def imported(actor: Actor) -> None:
         actor.clock.advance(1000)
         letters = [_letter(actor, number * 20 + index) for index in range(5)]
         async with actor.owned() as ours:
-            admit(ours, "eml", tree_of(letters), no_progress)
+            octets = sum(each.octets for each in letters)
+            recipients = sum(len(each.recipients) for each in letters)
+            admit(ours, "eml", Tree(letters=letters, recipients=recipients, octets=octets), no_progress)
         for each in letters:
             _tell_imported(actor, each)
         await actor.start()

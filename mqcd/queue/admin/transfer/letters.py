@@ -77,12 +77,6 @@ class Tree:
     problems: list[Problem] = field(default_factory=list)
 
 
-def tree_of(letters: Sequence[Letter]) -> Tree:
-    """A tree that has nothing but these."""
-    recipients = sum(len(letter.recipients) for letter in letters)
-    return Tree(letters=letters, recipients=recipients, octets=sum(letter.octets for letter in letters))
-
-
 def key_of(*parts: object) -> str:
     """24 hex digits that say which recipient of which message this is."""
     return hashlib.sha256("|".join(map(str, parts)).encode("utf-8", "replace")).hexdigest()[:24]
