@@ -40,23 +40,6 @@ def test_bdat_is_used_where_offered_with_content_as_it_is() -> None:
     assert results(client) == [Result.DELIVERED]
 
 
-def test_nothing_is_sent_when_nobody_was_accepted() -> None:
-    client = ready(CHUNKED)
-    client.begin(mail())
-    assert client.receive(b"250 ok\r\n450 4.2.1 no\r\n") is State.READY
-    assert results(client) == [Result.DEFERRED]
-    client.take()
-    client.begin(mail())
-    assert client.take().startswith(b"RSET\r\nMAIL")
-
-
-def test_mail_refused_is_the_end_of_the_transaction() -> None:
-    client = ready(CHUNKED)
-    client.begin(mail("a@example.com", "b@example.com"))
-    assert client.receive(b"550 5.7.1 no\r\n503 no\r\n503 no\r\n") is State.READY
-    assert results(client) == [Result.BOUNCED] * 2
-
-
 def test_chunks_precede_their_replies_within_the_window() -> None:
     client = chunked(maxpipeline=3)
     for _ in range(2):
@@ -96,30 +79,12 @@ def test_a_refused_chunk_is_the_verdict_and_no_more_is_sent(reply: bytes, result
     assert client.take().startswith(b"RSET\r\n")
 
 
-def test_a_refused_last_chunk_leaves_a_transaction_to_reset() -> None:
-    client = chunked()
-    client.content(b"abc", True)
-    assert client.receive(b"550 5.7.1 no\r\n") is State.READY
-    assert results(client) == [Result.BOUNCED]
-    client.begin(mail())
-    assert client.take().startswith(b"RSET\r\n")
-
-
 def test_a_last_chunk_taken_after_a_refused_one_delivers_nobody() -> None:
     client = chunked()
     client.content(b"abc", False)
     client.content(b"abc", True)
     client.receive(b"452 4.3.1 full\r\n250 taken\r\n")
     assert results(client) == [Result.DEFERRED]
-
-
-@pytest.mark.parametrize("last", [False, True])
-def test_only_the_last_chunk_raises_doubt(last: bool) -> None:
-    client = chunked()
-    client.content(b"abc", last)
-    client.lost("gone")
-    [outcome] = client.outcomes
-    assert (outcome.result, outcome.possibly_delivered) == (Result.DEFERRED, last)
 
 
 @given(st.lists(st.binary(max_size=30), max_size=6), st.integers(1, 4))
@@ -162,14 +127,6 @@ def test_lmtp_replies_for_each_accepted_recipient_in_order(ehlo: bytes) -> None:
     assert client.receive(b"550 5.2.1 off\r\n") is State.READY
     assert results(client) == [Result.DELIVERED, Result.BOUNCED, Result.DEFERRED, Result.BOUNCED]
     assert [outcome.reply.status for outcome in client.outcomes] == ["2.1.5", "5.1.1", "4.2.2", "5.2.1"]
-
-
-def test_a_broken_lmtp_reply_leaves_doubt_for_the_rest() -> None:
-    client = to_the_end(b"250 ok", b"250 ok", b"450 4.2.1 no")
-    client.receive(b"250 taken\r\n")
-    client.lost("gone")
-    assert results(client) == [Result.DELIVERED, Result.DEFERRED, Result.DEFERRED]
-    assert [outcome.possibly_delivered for outcome in client.outcomes] == [False, True, False]
 
 
 def test_one_reply_too_many_ends_the_session() -> None:

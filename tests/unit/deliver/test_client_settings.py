@@ -28,7 +28,7 @@ from mqcd.core.ports import TlsTerms
 from tests.fakes.clock import FakeClock
 from tests.fakes.dialer import Peer
 from tests.fakes.resolver import FakeResolver
-from tests.unit.deliver.kit import BY_DNS, CONTENT, MINUTE, RELAYED, SCHEDULE, Kit
+from tests.unit.deliver.kit import BY_DNS, MINUTE, RELAYED, SCHEDULE, Kit
 
 CERTIFICATE, KEY, TRUST = pathlib.Path("/c.pem"), pathlib.Path("/k.pem"), pathlib.Path("/t.pem")
 
@@ -87,18 +87,6 @@ async def test_maxpipeline(most: int, together: int) -> None:
 async def test_ext_chunking(chunking: bool, verb: str) -> None:
     log = await heard(client(ext_chunking=chunking), extensions=("PIPELINING", "CHUNKING"))
     assert [line.split()[0] for line in log[:4]] == ["EHLO", "MAIL", "RCPT", verb]
-
-
-@pytest.mark.parametrize("extensions", [("PIPELINING", "CHUNKING"), ("CHUNKING",)])
-async def test_a_large_content_goes_by_chunks_and_arrives_whole(extensions: tuple[str, ...]) -> None:
-    content = b"Subject: large\r\n\r\n" + b".dotted line\r\n" * 30_000
-    async with Kit(hosts=serving(extensions=extensions)) as kit:
-        await kit.submit("to@example.com", content=content)
-        await kit.deliverer.drained()
-        assert [wire for _, _, wire in kit.dialer.messages] == [content]
-        chunks = [line for line in kit.dialer.peers[0].log if line.startswith("BDAT")]
-        assert len(chunks) == 7
-        assert [line.endswith(" LAST") for line in chunks] == [False] * 6 + [True]
 
 
 async def test_a_chunk_that_is_refused_stops_the_content() -> None:
@@ -166,16 +154,6 @@ async def test_timeout_is_what_the_limits_are_multiples_of() -> None:
         assert not kit.observer.of(Verb.DEFERRED)
         await kit.clock.run_for(4000)
         assert "600 s" in (await kit.deferred()).reply.text
-
-
-async def test_a_reply_that_comes_drop_by_drop_gains_no_time() -> None:
-    async with Kit(hosts=serving(replies={"MAIL": None})) as kit:
-        await kit.submit("to@example.com")
-        for _ in range(11):
-            await kit.clock.run_for(MINUTE // 2)
-            if kit.dialer.peers[0].open:
-                kit.dialer.peers[0]._connection.say(b"2")
-        assert (await kit.deferred()).attempt.phase is Phase.MAIL
 
 
 @pytest.mark.parametrize(
@@ -472,7 +450,6 @@ async def test_tls_that_fails_is_not_tried_again_for_a_while(caplog: pytest.LogC
 
 AUTH = AuthSettings(enabled=True, username="user", password=Secret("secret"))
 SECURE = ("PIPELINING", "STARTTLS", "AUTH PLAIN LOGIN CRAM-MD5")
-IN_CLEAR = ("PIPELINING", "AUTH PLAIN")
 
 
 def auth(**changes: Any) -> DeliverSettings:
@@ -502,24 +479,6 @@ async def test_no_login_where_none_is_enabled() -> None:
     assert not [line for line in await heard(auth(enabled=False), extensions=SECURE) if "AUTH" in line]
 
 
-async def test_cleartext_lets_the_password_go_without_tls() -> None:
-    async with Kit(auth(), hosts=serving(extensions=IN_CLEAR)) as kit:
-        await kit.submit("to@example.com")
-        verdict = await kit.deferred()
-        assert (verdict.reply.status, verdict.attempt.phase) == ("4.7.4", Phase.TLS)
-        assert not [line for line in kit.dialer.peers[0].log if line.startswith("AUTH")]
-    assert "AUTH PLAIN AHVzZXIAc2VjcmV0" in await heard(auth(cleartext=True), extensions=IN_CLEAR)
-
-
-async def test_a_login_that_is_refused_defers() -> None:
-    async with Kit(auth(), hosts=serving(extensions=SECURE, replies={"AUTH": "535 5.7.8 no"})) as kit:
-        await kit.submit("to@example.com")
-        verdict = await kit.deferred()
-        assert (verdict.reply.code, verdict.reply.status) == (451, "4.7.8")
-        assert verdict.reply.text.endswith("535 5.7.8 no")
-        assert kit.dialer.peers[0].log[-1] == "QUIT"
-
-
 @pytest.mark.parametrize("stage", ["MAIL", "RCPT", "DATA"])
 async def test_a_relay_that_wants_a_login_costs_no_mail(stage: str) -> None:
     async with Kit(hosts=serving(replies={stage: "530 5.7.0 Authentication required"})) as kit:
@@ -535,13 +494,6 @@ async def test_a_host_found_by_dns_that_wants_a_login_takes_no_mail() -> None:
     async with Kit(BY_DNS, hosts=wanting, resolver=resolver) as kit:
         await kit.submit("to@example.com")
         await kit.heard(Verb.BOUNCED)
-
-
-async def test_who_does_not_know_its_lines_is_left_without_a_word() -> None:
-    async with Kit(hosts=serving(replies={"EHLO": "this is no reply"})) as kit:
-        await kit.submit("to@example.com")
-        assert (await kit.deferred()).reply.status == "4.5.0"
-        assert [line.split()[0] for line in kit.dialer.peers[0].log] == ["EHLO"]
 
 
 async def test_each_login_has_a_lane_of_its_own() -> None:
@@ -561,22 +513,3 @@ async def test_each_login_has_a_lane_of_its_own() -> None:
 
 
 # ---------------------------------------------------------------- LMTP
-
-
-async def test_lmtp_gives_each_recipient_its_own_verdict() -> None:
-    replies = {". b@example.com": "452 4.2.2 full", ". c@example.com": "550 5.2.1 off"}
-    async with Kit(relay(lmtp=True), hosts=serving(lmtp=True, replies=replies)) as kit:
-        await kit.submit("a@example.com", "b@example.com", "c@example.com")
-        await kit.deliverer.drained()
-        ends = {
-            each.recipient.address: each.verb
-            for each in kit.observer.of(Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED)
-            if each.recipient is not None
-        }
-        assert ends == {
-            "a@example.com": Verb.DELIVERED,
-            "b@example.com": Verb.DEFERRED,
-            "c@example.com": Verb.BOUNCED,
-        }
-        assert kit.dialer.peers[0].log[0] == "LHLO mx.example.org"
-        assert kit.dialer.messages == [("from@example.org", ("a@example.com",), CONTENT)]

@@ -236,16 +236,6 @@ async def test_no_verdict_precedes_a_durable_begin() -> None:
         assert kit.observer.verbs(recipient.key) == [Verb.ACCEPTED, Verb.ATTEMPTED, Verb.BOUNCED]
 
 
-async def test_a_stripped_starttls_gets_no_mail_in_clear() -> None:
-    spoken = {"STARTTLS": "220 go on\r\n250 injected"}
-    peers = {"192.0.2.1": lambda: Peer(extensions=("STARTTLS",), replies=spoken)}
-    async with Kit(hosts=peers) as kit:
-        await kit.submit("to@example.com")
-        verdict = await kit.deferred()
-        assert verdict.reply.status == "4.7.0"
-        assert len(kit.dialer.peers) == 1
-
-
 async def test_maxmessages_ends_a_connection_with_quit_behind_the_dot() -> None:
     async with Kit(replace(RELAYED, maxmessages=1, maxserverconnections=1)) as kit:
         await kit.submit("one@example.com")

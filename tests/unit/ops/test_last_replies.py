@@ -7,7 +7,7 @@ from dataclasses import replace
 from mqcd.core.ports import Observer
 from mqcd.ops.last_replies import MOST, LastReplies
 from tests.contract.mail import ATTEMPT, bounced, deferred, expired
-from tests.unit.ops.log.test_observer import MAIL, everything
+from tests.unit.ops.log.test_observer import MAIL
 
 
 def test_the_last_reply_counts() -> None:
@@ -31,7 +31,3 @@ def test_those_that_spoke_last_are_remembered() -> None:
     assert len(words.by_name) == MOST
     assert {"0", "2", "new"} <= set(words.by_name)
     assert "1" not in words.by_name
-
-
-def test_it_hears_every_event() -> None:
-    everything(LastReplies())

@@ -1,11 +1,5 @@
 """The end of data is found wherever chunks are cut, and dot-stuffing is undone exactly once."""
 
-from itertools import pairwise
-
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from mqcd.sink.reading import ContentCollector
 
 _END = b".\r\n"
@@ -26,50 +20,6 @@ def collect(chunks: list[bytes], *, max_size: int = 1 << 20) -> tuple[bytes, byt
             content = collector.content()
             return content, rest + b"".join(chunks[index + 1 :]), collector.oversize
     raise AssertionError("no end of data")
-
-
-def octets(data: bytes) -> list[bytes]:
-    return [data[i : i + 1] for i in range(len(data))]
-
-
-CONTENTS = [
-    b"",
-    b"\r\n",
-    b"a\r\n",
-    b".\r\n",
-    b"..\r\n",
-    b".a\r\n.b\r\n",
-    b"Subject: x\r\n\r\n.\r\n..\r\n...\r\n",
-    b"\r\n.\r\n.\r\n",
-    b"bare\n.\n\r.\r lines\r\n",
-    b"a\n.\r\n",
-    b"\x00\xff\r\n",
-]
-
-
-@pytest.mark.parametrize("content", CONTENTS)
-def test_content_arrives_as_it_was(content: bytes) -> None:
-    wire = stuffed(content) + b"RSET\r\n"
-    assert collect([wire]) == (content, b"RSET\r\n", False)
-    assert collect(octets(wire)) == (content, b"RSET\r\n", False)
-
-
-@pytest.mark.parametrize("false_end", [b"a\n.\n", b"a\r.\r", b"a\r\n.\n", b"a\n.\r\n", b"a.\r\n"])
-def test_nothing_but_the_true_end_ends_a_message(false_end: bytes) -> None:
-    assert ContentCollector(max_size=100).take(false_end + b"MAIL FROM:<>\r\n") is None
-
-
-@given(
-    st.lists(st.sampled_from([b"\r\n", b".", b"\r", b"\n", b"a"]), max_size=40).map(b"".join),
-    st.lists(st.integers(0, 60), max_size=5),
-    st.integers(0, 12),
-)
-def test_cuts_change_nothing(text: bytes, cuts: list[int], max_size: int) -> None:
-    wire = text + b"\r\n.\r\nrest"
-    places = sorted({0, len(wire), *(min(cut, len(wire)) for cut in cuts)})
-    chunks = [wire[a:b] for a, b in pairwise(places)]
-    assert collect(chunks) == collect([wire]) == collect(octets(wire))
-    assert collect(chunks, max_size=max_size) == collect([wire], max_size=max_size)
 
 
 def test_size_is_counted_without_stuffing() -> None:

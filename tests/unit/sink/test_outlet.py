@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.core.events import format_time
 from mqcd.sink.outlet import INDEX, MessageStore, Outlet
 from mqcd.sink.outputs import Received, Refused
 
@@ -36,18 +35,6 @@ REFUSED = Refused(
 
 def index_of(directory: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (directory / INDEX).read_text("ascii").splitlines()]
-
-
-@pytest.mark.parametrize(
-    ("at_ms", "text"),
-    [
-        (0, "1970-01-01T00:00:00.000Z"),
-        (1_700_000_000_007, "2023-11-14T22:13:20.007Z"),
-        (951_782_400_999, "2000-02-29T00:00:00.999Z"),
-    ],
-)
-def test_times_are_rfc_3339(at_ms: int, text: str) -> None:
-    assert format_time(at_ms) == text
 
 
 def test_a_message_is_stored_octet_for_octet(tmp_path: Path) -> None:

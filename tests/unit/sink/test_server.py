@@ -163,18 +163,6 @@ async def test_a_large_message_arrives_whole() -> None:
 
 
 @pytest.mark.parametrize(("stage", "codes"), STAGES)
-async def test_a_drop_closes_without_a_reply(stage: str, codes: list[int]) -> None:
-    desk = Desk()
-    async with desk.sink(f"*=drop:{stage}") as sink, client_of(sink) as client:
-        assert await client.reply() == (220 if codes else 0)
-        for octets, code in zip(COMMANDS, codes[1:], strict=False):
-            assert await client.command(octets) == code
-        if codes:
-            assert await client.command(COMMANDS[len(codes) - 1]) == 0
-        assert not desk.received
-
-
-@pytest.mark.parametrize(("stage", "codes"), STAGES)
 async def test_a_stall_says_nothing_more(stage: str, codes: list[int]) -> None:
     desk = Desk()
     async with desk.sink(f"*=stall:{stage}") as sink, client_of(sink) as client:

@@ -178,23 +178,6 @@ async def test_pipelining_across_messages() -> None:
         assert len(await house.queued()) == 2
 
 
-async def test_octet_by_octet() -> None:
-    house = House(server())
-    async with open_house(house), visit(house) as client:
-        for line in (
-            b"EHLO c\r\n",
-            b"MAIL FROM:<>\r\n",
-            b"RCPT TO:<b@example.com>\r\n",
-            b"DATA\r\n",
-            b"..a\r\n\r\n.\r\n",
-        ):
-            for octet in line:
-                client.writer.write(bytes([octet]))
-                await client.writer.drain()
-            assert (await client.reply())[0] in "23"
-        assert await house.content((await house.queued())[0]) == b".a\r\n\r\n"
-
-
 async def test_many_commands_at_once_are_all_answered() -> None:
     house = House(server())
     async with open_house(house), visit(house) as client:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcd.core.model import Phase
 from mqcd.deliver.smtp.client import SmtpClient
 from mqcd.deliver.smtp.exchange import Options, Outcome, Result, Transaction
 from mqcd.deliver.smtp.states import WAITING, State
@@ -45,19 +44,6 @@ def test_maxpipeline_bounds_what_is_sent_ahead() -> None:
     assert client.take() == b"RCPT TO:<b@example.com>\r\n"
 
 
-def test_without_accepted_recipients_rset_replaces_data() -> None:
-    client = ready(PLAIN)
-    client.begin(mail())
-    client.receive(b"250 ok\r\n")
-    assert client.receive(b"550 5.1.1 no\r\n") is State.READY
-    assert results(client) == [Result.BOUNCED]
-    client.take()
-    client.begin(mail())
-    assert client.take() == b"RSET\r\n"
-    client.receive(b"250 ok\r\n")
-    assert client.take().startswith(b"MAIL")
-
-
 def test_pipelined_data_after_refusals_ends_with_a_lone_dot() -> None:
     client = ready()
     client.begin(mail())
@@ -75,14 +61,6 @@ def test_mail_refused_is_the_verdict_of_all_whatever_follows() -> None:
     assert client.state is State.READY
     assert results(client) == [Result.DEFERRED] * 2
     assert {outcome.reply.status for outcome in client.outcomes} == {"4.7.1"}
-
-
-def test_data_refused_is_for_those_accepted() -> None:
-    client = ready()
-    client.begin(mail("a@example.com", "b@example.com"))
-    client.receive(b"250 ok\r\n450 4.2.1 later\r\n250 ok\r\n554 5.7.1 no\r\n")
-    assert results(client) == [Result.DEFERRED, Result.BOUNCED]
-    assert client.outcomes[1].phase is Phase.DATA
 
 
 def test_552_after_rcpt_means_too_many_and_is_temporary() -> None:
@@ -117,32 +95,12 @@ def test_parameters_are_given_where_offered() -> None:
     assert "jörg".encode() in sent
 
 
-@pytest.mark.parametrize(
-    "said", [b"", b"250 ok\r\n", b"250 ok\r\n250 ok\r\n", b"250 ok\r\n250 ok\r\n354 go\r\n"]
-)
-def test_a_connection_lost_before_the_dot_defers_without_doubt(said: bytes) -> None:
-    client = ready()
-    client.begin(mail())
-    client.receive(said)
-    client.lost("gone")
-    [outcome] = client.outcomes
-    assert (outcome.result, outcome.reply.status) == (Result.DEFERRED, "4.4.2")
-    assert not outcome.possibly_delivered
-
-
 def to_the_dot(*recipients: str, rcpt: Sequence[bytes] = (b"250 ok",)) -> SmtpClient:
     client = ready()
     client.begin(mail(*recipients))
     client.receive(b"250 ok\r\n" + b"\r\n".join(rcpt) + b"\r\n354 go\r\n")
     client.content(b"", True)
     return client
-
-
-def test_a_loss_after_the_dot_leaves_doubt_for_the_accepted() -> None:
-    client = to_the_dot("a@example.com", "b@example.com", rcpt=(b"250 ok", b"450 4.2.1 later"))
-    client.lost("gone")
-    assert [outcome.possibly_delivered for outcome in client.outcomes] == [True, False]
-    assert results(client) == [Result.DEFERRED] * 2
 
 
 @pytest.mark.parametrize(
