@@ -12,8 +12,9 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from mqcd.config.load import Loaded
@@ -83,22 +84,27 @@ class _Shards:
 
     def run(self) -> int:
         """Bind, drop privileges, fork. Raises ConfigError, OSError."""
-        boxes = Mailboxes.make(max(self._numbers) + 1)
-        shared = tokens_file(), rates_file()
-        by_shard = asyncio.run(self._bind())
-        parts = [
-            Part(shard, shard, sockets=by_shard[shard] if shard < self._of else ()) for shard in self._numbers
-        ]
-        self._drop_privileges()
-        # A shard that cannot start is out of service; what holds for all of them ends the server.
-        check_tls_files(self._settings.deliver, self._conf)
-        check_filters(self._settings.submit, self._conf)
-        tune_interpreter()
-        freeze_program()
-        front = Part(FRONT, FRONT, sockets=by_shard[FRONT])
-        return Supervisor(
-            [*parts, front], boxes, lambda part: self._serve(part, boxes, *shared), self._front
-        ).run()
+        with ExitStack() as opened:
+            boxes = Mailboxes.make(max(self._numbers) + 1)
+            opened.callback(boxes.close)
+            by_shard = asyncio.run(self._bind())
+            for bound in chain.from_iterable(chain.from_iterable(by_shard.values())):
+                opened.enter_context(bound)
+            parts = [
+                Part(shard, shard, sockets=by_shard[shard] if shard < self._of else ())
+                for shard in self._numbers
+            ]
+            self._drop_privileges()
+            # A shard that cannot start is out of service; what holds for all of them ends the server.
+            check_tls_files(self._settings.deliver, self._conf)
+            check_filters(self._settings.submit, self._conf)
+            tune_interpreter()
+            freeze_program()
+            shared = tokens_file(), rates_file()
+            front = Part(FRONT, FRONT, sockets=by_shard[FRONT])
+            return Supervisor(
+                [*parts, front], boxes, lambda part: self._serve(part, boxes, *shared), self._front
+            ).run()
 
     async def _bind(self) -> dict[int, list[list[socket.socket]]]:
         """By shard and listener; the front's is the one of the pages."""
