@@ -34,6 +34,8 @@ PROMPT_MS = 3000
 TRIAL_MS = 10_000
 """A destination does not answer if attempts are under way and none has ended for this long."""
 
+_OPEN = Condition.OPEN
+
 
 @dataclass(slots=True, eq=False)
 class Lane:
@@ -41,6 +43,8 @@ class Lane:
 
     hop: Hop
     condition: Condition = Condition.NEW
+    suspended: bool = False
+    """Whether no server of the destination accepted a connection at the last try; follows the condition."""
     standing: Standing = Standing.OUT
     queue: JobQueue = field(default_factory=JobQueue)
     window: Window = field(default_factory=Window)
@@ -73,17 +77,14 @@ class Lane:
         """The hop's key."""
         return self.hop.key
 
-    @property
-    def suspended(self) -> bool:
-        """Whether no server of the destination accepted a connection at the last try."""
-        return self.condition in SUSPENDED
-
     def on(self, event: Event) -> None:
         """Change the condition. Raises IllegalTransition."""
         following = CONDITIONS[self.condition].get(event)
         if following is None:
             raise IllegalTransition(f"{event.name} in condition {self.condition.name}")
-        self.condition = following
+        if following is not self.condition:
+            self.condition = following
+            self.suspended = following in SUSPENDED
 
     def move(self, move: Move) -> None:
         """Change the standing. Raises IllegalTransition."""
@@ -94,7 +95,7 @@ class Lane:
 
     def answers(self, now: int) -> bool:
         """Whether its recent transactions ended in reasonable time, and attempts under way still may."""
-        if self.condition is not Condition.OPEN or self.pace.recent > PROMPT_MS:
+        if self.condition is not _OPEN or self.pace.recent > PROMPT_MS:
             return False
         return self.connections == self.idle or now - max(self.moved, self.begun) <= TRIAL_MS
 

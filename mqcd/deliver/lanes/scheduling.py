@@ -43,6 +43,8 @@ SLOW_MS = 5000
 """A lane whose head of line waited longer than this is slow."""
 MAX_EMPTY_LANES = 1000
 
+_OPEN, _PASS = Condition.OPEN, Event.PASS
+
 
 class LaneTable:
     """All lanes, and the count of what is in flight."""
@@ -206,7 +208,8 @@ class LaneTable:
                 blocked.append(lane)
             elif (job := self._take(lane, now)) is not None:
                 started.append(Start(lane=lane, job=job, reuse=self.slots.start(lane, now)))
-                self._push(lane)
+                if lane.queue.jobs:
+                    self._turns.push(lane)
         for lane in blocked:
             self._turns.push(lane)
         self.slots.crowded = full and bool(self._turns)
@@ -257,7 +260,8 @@ class LaneTable:
         if lane.suspended or self.slots.others_wait(lane):
             return False
         self.slots.rest(lane)
-        self._push(lane)
+        if lane.queue.jobs:
+            self._turns.push(lane)
         return True
 
     def review(self, now: int) -> None:
@@ -282,12 +286,12 @@ class LaneTable:
     def went_through(self, lane: Lane, now: int, took: int = 0, feedback: Feedback = Feedback.GOOD) -> None:
         """A transaction ran to its end, in `took` ms: the destination is open."""
         lane.breaks = 0
-        if lane.condition is not Condition.OPEN:
+        if lane.condition is not _OPEN:
             if lane.suspended:
                 lane.suspension = Suspension()
                 self._passing.revived(lane)
             lane.share = Share(0, lane.share.rest, lane.share.until)
-        lane.on(Event.PASS)
+        lane.on(_PASS)
         lane.moved = now
         quick = lane.pace.measure(took, now)
         window = lane.window.after(

@@ -22,6 +22,10 @@ from mqcd.deliver.lanes.lane import Lane
 from mqcd.deliver.lanes.states import Event, Move, Standing
 from mqcd.deliver.lanes.turns import Turns
 
+# As globals, see `turns`.
+_START, _HOLD, _RELEASE = Event.START, Move.HOLD, Move.RELEASE
+_HELD, _IN_LINE = Standing.HELD, Standing.IN_LINE
+
 
 def divide(most: int) -> tuple[int, int]:
     """How many of `most` connections those in doubt may have in all, and how many with those of them that are
@@ -76,7 +80,7 @@ class Slots:
 
     def start(self, lane: Lane, now: int) -> bool:
         """A lane has work for a connection; whether that is an idle one. If not it has one more."""
-        lane.on(Event.START)
+        lane.on(_START)
         if lane.connections == lane.idle:
             lane.begun = now
         if not lane.idle:
@@ -88,7 +92,8 @@ class Slots:
     def rest(self, lane: Lane) -> None:
         """Mark a connection of a lane idle."""
         # The lane's own mail may use this connection, even while lanes are held back.
-        self.release(lane)
+        if lane.standing is _HELD:
+            self.release(lane)
         lane.idle += 1
         self.idle += 1
 
@@ -116,7 +121,7 @@ class Slots:
         if new and self.doubted < self._new_most:
             return False
         (self._held_new if new else self._held)[lane] = None
-        lane.move(Move.HOLD)
+        lane.move(_HOLD)
         return True
 
     def released(self) -> Iterator[Lane]:
@@ -137,9 +142,9 @@ class Slots:
 
     def release(self, lane: Lane) -> bool:
         """Release a held lane; returns whether it was held."""
-        if lane.standing is not Standing.HELD:
+        if lane.standing is not _HELD:
             return False
-        lane.move(Move.RELEASE)
+        lane.move(_RELEASE)
         self._held.pop(lane, None)
         self._held_new.pop(lane, None)
         return True
@@ -151,9 +156,9 @@ class Slots:
 
     def others_wait(self, lane: Lane) -> bool:
         """Whether other lanes wait for a connection that this one could give up."""
-        if self.crowded and self._turns.in_line > (lane.standing is Standing.IN_LINE):
+        if self.crowded and self._turns.in_line > (lane.standing is _IN_LINE):
             return True
-        return lane.doubted and len(self._held) + len(self._held_new) > (lane.standing is Standing.HELD)
+        return lane.doubted and len(self._held) + len(self._held_new) > (lane.standing is _HELD)
 
     @property
     def overdrawn(self) -> int:
