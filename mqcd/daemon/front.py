@@ -149,7 +149,8 @@ class Front:
             return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
         limit = retry.selection.limit
         batch, matched, changed = None, 0, 0
-        retry = replace(retry, batch=secrets.token_hex(8).upper())
+        retry = replace(retry, batch=secrets.token_hex(8).upper(), uid=request.uid)
+        silent: dict[int, Asked] = {}
         async with self._turn:
             for shard, path in self._paths.items():
                 left = None if limit is None else limit - matched
@@ -157,11 +158,16 @@ class Front:
                 body = json.dumps(part.fields()).encode()
                 status, said = await ask(path, "POST", request.path, body, _ACT_S)
                 if status != HTTPStatus.OK:
-                    return _unavailable({shard: (status, said)})
+                    silent[shard] = status, said
+                    continue
                 done = json.loads(said)
                 batch = batch or done["batch"]
                 matched += done["matched"]
                 changed += done["changed"]
+        if silent:
+            answer = _unavailable(silent)
+            others = f"in the other shards {matched} recipients match, and {changed} become due\n"
+            return replace(answer, body=answer.body + others.encode())
         return _json({"batch": batch, "matched": matched, "changed": changed})
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ class Retry:
     reason: str = ""
     batch: str = ""
     """What the log calls it by; "" = a new name."""
+    uid: int | None = None
+    """The user who asked the front process of several shards."""
 
     def fields(self) -> dict[str, object]:
         """As a JSON object; what does not restrict is left out."""
@@ -63,6 +66,7 @@ class Retry:
             "dry_run": self.dry_run or None,
             "reason": self.reason or None,
             "batch": self.batch or None,
+            "uid": self.uid,
         }
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -94,6 +98,7 @@ _KINDS: Mapping[str, type] = {
     "dry_run": bool,
     "reason": str,
     "batch": str,
+    "uid": int,
 }
 
 
@@ -115,7 +120,13 @@ def _retry(fields: Mapping[str, Any]) -> Retry:
     )
     reason = printable(fields.get("reason", ""))[:MOST_REASON]
     batch = printable(fields.get("batch", ""))[:MOST_REASON]
-    return Retry(selection=selection, dry_run=fields.get("dry_run", False), reason=reason, batch=batch)
+    return Retry(
+        selection=selection,
+        dry_run=fields.get("dry_run", False),
+        reason=reason,
+        batch=batch,
+        uid=fields.get("uid"),
+    )
 
 
 def ask_retry(control: Path, retry: Retry) -> Mapping[str, object]:
@@ -164,6 +175,8 @@ class Retrying:
         # Before its mail is due: claims would pass it over until the next probe's time.
         self._deliverer.probe(found.domains)
         done = await self._store.expedite(retry.selection)
-        fields = {name: str(value) for name, value in retry.fields().items() if name != "batch"}
-        self._log_event("retry", batch=batch, uid=uid, matched=done.matched, changed=done.changed, **fields)
+        fields = {name: str(value) for name, value in retry.fields().items() if name not in ("batch", "uid")}
+        # The front process is of the server's own user, and says who asked it.
+        asker = retry.uid if retry.uid is not None and uid == os.geteuid() else uid
+        self._log_event("retry", batch=batch, uid=asker, matched=done.matched, changed=done.changed, **fields)
         return {"batch": batch, "matched": done.matched, "changed": done.changed}

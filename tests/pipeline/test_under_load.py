@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from contextlib import ExitStack
 from functools import partial
 
@@ -13,6 +15,7 @@ from tests.e2e.kit import mail
 from tests.e2e.kit.load import Load
 from tests.e2e.kit.plan import Plan, Values, relay
 from tests.e2e.kit.ports import free_port
+from tests.e2e.kit.server import Server, children
 from tests.e2e.kit.waiting import poll
 from tests.pipeline.asking import ask
 
@@ -25,13 +28,24 @@ ENDS = ("delivered", "bounced", "expired", "removed", "queued", "quarantined")
 SMALL: Values = {"segmentsize": "256K", "segments": 6, "seal_age": "300ms", "evacuate_age": "1s"}
 
 
+def kill(server: Server) -> None:
+    """The server and, of several shards, all its processes."""
+    others = children(server.pid) if server.plan.processes > 1 else []
+    for pid in others:
+        os.kill(pid, signal.SIGKILL)
+    server.kill()
+
+
+@pytest.mark.parametrize("shards", [1, 3])
 def test_the_ledger_balances_after_kills_and_names_a_cut_line(
-    spark: SparkSession, make_server: MakeServer, make_receiver: MakeReceiver
+    spark: SparkSession, make_server: MakeServer, make_receiver: MakeReceiver, shards: int
 ) -> None:
     receiver = make_receiver("slow-*=450 4.2.1 later", "dead-*=550 5.1.1 no such user")
+    settings: Values = {"retry_delays": "30m", "shards": shards}
     server = make_server(
-        Plan(relays=relay(receiver.port), smtp_port=free_port(), journal=SMALL, queue={"retry_delays": "30m"})
+        Plan(relays=relay(receiver.port), smtp_port=free_port(), journal=SMALL, queue=settings)
     ).start()
+    server.faults_expected = lambda line: "has ended" in str(line)
     pipeline = partial(ask, server.conf, server.var)
     kinds = ("load.test", "dead.test", "slow.test")
     loads = [Load(server.port, 1, mail.message, domain=domain) for domain in kinds]
@@ -41,7 +55,7 @@ def test_the_ledger_balances_after_kills_and_names_a_cut_line(
         for _ in range(KILLS):
             for load in loads:
                 load.more(15)
-            server.kill()
+            kill(server)
             server.start()
         for load in loads:
             load.more(15)

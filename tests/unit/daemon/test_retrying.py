@@ -156,3 +156,17 @@ async def test_nonsense_gets_400(tmp_path: Path) -> None:
         status, text = await asyncio.to_thread(house.control.post, "/v1/retry", {"domian": "x"}, 30)
         assert (status, text) == (400, "no such field: domian\n")
         assert (await house.get("/v1/retry"))[0] == 405
+
+
+@pytest.mark.parametrize(("peer", "logged"), [(os.geteuid(), 4711), (4712, 4712)])
+async def test_the_front_process_names_who_asked_it(peer: int, logged: int) -> None:
+    logged_fields: list[Mapping[str, str | int]] = []
+
+    def log_event(event: str, **fields: str | int) -> None:
+        logged_fields.append(fields)
+
+    store, deliverer = cast(QueueStore, GrowingStore()), cast(Deliverer, NoDeliverer())
+    retrying = Retrying(store, deliverer, FakeClock(), log_event)
+    body = json.dumps(Retry(selection=Selection(), uid=4711).fields()).encode()
+    await retrying.page(Request(method="POST", path="/v1/retry", body=body, uid=peer))
+    assert [fields["uid"] for fields in logged_fields] == [logged]
