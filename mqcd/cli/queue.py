@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcd.cli.options import Command, Place, as_json, json_line, pass_place, takes_place
+from mqcd.cli.options import DURATION, Command, Place, as_json, json_line, pass_place, takes_place
 from mqcd.cli.upkeep import drop_to_owner, need_access
 
 if TYPE_CHECKING:
@@ -20,16 +20,6 @@ if TYPE_CHECKING:
     from mqcd.queue.reading.shards import Snapshots
 
 AREAS = ("incoming", "deferred", "bounces", "held")
-
-
-def _duration(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
-    """A time as in the configuration, 1h30m, in milliseconds."""
-    from mqcd.config.fields import BadValue, Duration
-
-    try:
-        return Duration().parse(text) if text is not None else None
-    except BadValue as error:
-        raise click.BadParameter(str(error)) from error
 
 
 def _spid(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
@@ -60,7 +50,7 @@ def selects(command: Command) -> Command:
         click.option(
             "--older",
             metavar="DURATION",
-            callback=_duration,
+            type=DURATION,
             help="Only mail accepted longer ago, such as 1h30m.",
         ),
         click.option("--limit", metavar="N", type=click.IntRange(min=0), help="Largest number."),

@@ -175,25 +175,6 @@ def test_a_sync_of_all_asks_by_the_descriptor_that_watched(tmp_path: Path) -> No
         disk.sync_filesystem(tmp_path, -1)
 
 
-async def test_each_step_is_durable_before_the_next(rig: Rig) -> None:
-    await rig.post.send("a@example.org")
-    await rig.enrolled()
-    rig.disk.calls.clear()
-    await rig.evacuate()
-    steps = rig.disk.order("datasync", "rename", "sync_dir")
-    commit = steps.index(("datasync", "MANIFEST"))
-    spid = rig.listed()[0].spid
-    message, cluster = f"{spid:016X}.msg", Path(rig.clusters()[0]).name
-    silo = spool_path(rig.spool, spid).parent.name
-    for earlier, later in [
-        (("datasync", f"{spid:016X}.tmp"), ("rename", message)),
-        (("rename", message), ("sync_dir", silo)),
-        (("datasync", cluster.replace(".mqc", ".tmp")), ("rename", cluster)),
-    ]:
-        assert steps.index(earlier) < steps.index(later) < commit
-    assert ("sync_dir", "incoming") in steps[steps.index(("rename", cluster)) : commit]
-
-
 # ---------------------------------------------------------------- failures
 
 
