@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import click
 
-from mqcd.cli.options import Place, as_json, pass_place, takes_place
+from mqcd.cli.options import Place, as_json, at_place
 from mqcd.cli.upkeep import drop_to_owner
 
 
@@ -14,8 +14,7 @@ from mqcd.cli.upkeep import drop_to_owner
 @click.argument("asked", metavar="ADDRESS|DOMAIN|SPID")
 @click.option("--sender", metavar="ADDRESS", default="", help="Sender of the mail; some rules look at it.")
 @as_json
-@takes_place()
-@pass_place
+@at_place
 def explain(place: Place, asked: str, sender: str, as_json: bool) -> int:
     """Show where mail for an address, a domain or the message SPID goes, and what it waits for."""
     import asyncio

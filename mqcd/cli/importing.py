@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqcd.cli.options import Command, Place, as_json, json_line, pass_place, takes_place
+from mqcd.cli.options import Command, Place, as_json, at_place, json_line, takes_place
 from mqcd.cli.progress import waiting
 from mqcd.cli.upkeep import (
     drop_to_owner,
@@ -47,8 +47,7 @@ def bring_in() -> None:
 @click.option("--spool", metavar="DIR", type=click.Path(path_type=Path), help="Its spool.  [DIR/spool]")
 @_dry_run
 @as_json
-@takes_place()
-@pass_place
+@at_place
 def mailismus(place: Place, directory: Path, spool: Path | None, dry_run: bool, as_json: bool) -> int:
     """Import a queue of Mailismus; DIR is its %DIRVAR%, which is not changed."""
 
@@ -73,8 +72,7 @@ def mailismus(place: Place, directory: Path, spool: Path | None, dry_run: bool, 
 @_directory
 @_dry_run
 @as_json
-@takes_place()
-@pass_place
+@at_place
 def eml(place: Place, directory: Path, dry_run: bool, as_json: bool) -> int:
     """Import the .eml files below DIR by its index.jsonl, else by their headers."""
 

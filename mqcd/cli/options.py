@@ -83,6 +83,11 @@ def takes_place(*, env: bool = False) -> Callable[[Command], Command]:
     return decorate
 
 
+def at_place(command: Callable[..., Any]) -> Callable[..., Any]:
+    """-c and --var on a command, whose first argument is the `Place` that they name."""
+    return takes_place()(pass_place(command))
+
+
 class ConfigValue(_ParamType):
     """A value written as in the configuration."""
 

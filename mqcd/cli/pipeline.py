@@ -15,11 +15,10 @@ from mqcd.cli.options import (
     DELAYS,
     DURATION,
     SIZE,
-    Command,
     Place,
     as_json,
+    at_place,
     json_line,
-    pass_place,
     takes_place,
 )
 from mqcd.cli.upkeep import drop_to_owner
@@ -43,16 +42,12 @@ def pipeline() -> None:
     """Make tables of the event log with Spark; needs mqcd[pipeline] and Java."""
 
 
-def on_spark(command: Command) -> Command:
-    """The flags that say where Spark runs."""
-    flags: tuple[Callable[[Command], Command], ...] = (
-        click.option("--master", metavar="URL", help="Where Spark runs.  [local[*]]"),
-        click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, callback=_settings,
-                     help="Spark setting; repeatable."),
-    )  # fmt: skip
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
+def on_spark(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A command at a place, with --json and the flags that say where Spark runs."""
+    master = click.option("--master", metavar="URL", help="Where Spark runs.  [local[*]]")
+    chosen = click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, callback=_settings,
+                          help="Spark setting; repeatable.")  # fmt: skip
+    return master(chosen(as_json(at_place(command))))
 
 
 def _settings(_context: click.Context, _parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
@@ -67,9 +62,6 @@ def _counted(counts: dict[str, int]) -> str:
 
 @pipeline.command("run")
 @on_spark
-@as_json
-@takes_place()
-@pass_place
 def run(place: Place, master: str | None, settings: dict[str, str], as_json: bool) -> None:
     """Add new event files to the tables."""
     loaded, store = _tables(place)
@@ -119,9 +111,6 @@ def _show_run(batch: int, counts: dict[str, int], *, as_json: bool) -> None:
     help="Most octets of compressed event files in a batch; --maxfiles overrides it.",
 )
 @on_spark
-@as_json
-@takes_place()
-@pass_place
 def stream(
     place: Place, /, once: bool, every: int, maxfiles: int | None, maxsize: int, as_json: bool, **where: Any
 ) -> None:
@@ -173,9 +162,6 @@ def _ending() -> Iterator[threading.Event]:
 
 @pipeline.command("ledger")
 @on_spark
-@as_json
-@takes_place()
-@pass_place
 def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: bool) -> int:
     """Account for every recipient ever accepted."""
     from mqcd.cli.account import show
@@ -215,9 +201,6 @@ def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: 
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), required=True,
               help="CSV file, replaced if it exists.")  # fmt: skip
 @on_spark
-@as_json
-@takes_place()
-@pass_place
 def export(
     place: Place, table: str, out: Path, master: str | None, settings: dict[str, str], as_json: bool
 ) -> None:
@@ -241,9 +224,6 @@ def export(
 @click.option("--days", metavar="N", type=click.IntRange(1, 3650), default=_DAYS, show_default=True,
               help="Days, back from the newest event.")  # fmt: skip
 @on_spark
-@as_json
-@takes_place()
-@pass_place
 def report(
     place: Place, out: Path, days: int, master: str | None, settings: dict[str, str], as_json: bool
 ) -> None:
@@ -290,9 +270,6 @@ def report(
               help="Days of outages, back from the newest event.  [30]")  # fmt: skip
 @click.option("--most", metavar="N", type=click.IntRange(min=1), help="Suppressions to propose.  [50000]")
 @on_spark
-@as_json
-@takes_place()
-@pass_place
 def advise(
     place: Place,
     /,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcd.cli.options import DURATION, Command, Place, as_json, json_line, pass_place, takes_place
+from mqcd.cli.options import DURATION, Command, Place, as_json, at_place, json_line, takes_place
 from mqcd.cli.upkeep import drop_to_owner, need_access
 
 if TYPE_CHECKING:
@@ -69,8 +69,7 @@ def queue() -> None:
 @queue.command("ls", short_help="List waiting recipients.")
 @selects
 @as_json
-@takes_place()
-@pass_place
+@at_place
 def ls(place: Place, /, as_json: bool, **chosen: Any) -> int:
     """List waiting recipients: as a table on a terminal, in a pipe one line each, with tabs between columns.
 
@@ -101,8 +100,7 @@ def ls(place: Place, /, as_json: bool, **chosen: Any) -> int:
 @click.option("--by", type=click.Choice(("area", "domain", "reply", "age")), default="area",
               help="Unit of a row; all but area read every record.")  # fmt: skip
 @as_json
-@takes_place()
-@pass_place
+@at_place
 def stat(place: Place, by: str, as_json: bool) -> int:
     """Count waiting mail in each area, or its ages by recipient domain, last reply or age."""
     if by != "area":
@@ -144,8 +142,7 @@ def _stat_by(place: Place, by: str, as_json: bool) -> int:
 @click.option("--dry-run", is_flag=True, help="Only count.")
 @click.option("--reason", metavar="TEXT", default="", help="Reason, for the server's log.")
 @as_json
-@takes_place()
-@pass_place
+@at_place
 def retry(place: Place, /, dry_run: bool, reason: str, as_json: bool, **chosen: Any) -> None:
     """Make the running server try waiting mail now: all of it, or a selection.
 
@@ -170,8 +167,7 @@ def retry(place: Place, /, dry_run: bool, reason: str, as_json: bool, **chosen: 
 
 @queue.command("cat", short_help="Print the content of a message.")
 @click.argument("spid", callback=_spid)
-@takes_place()
-@pass_place
+@at_place
 def cat(place: Place, spid: int) -> None:
     """Print a message's content, octet for octet."""
     with _snapshot(place) as snapshot:
@@ -187,8 +183,7 @@ def cat(place: Place, spid: int) -> None:
               help="Read a damaged queue; finished mail may be included.")  # fmt: skip
 @selects
 @as_json
-@takes_place()
-@pass_place
+@at_place
 def export(place: Place, /, target: Path, without_manifest: bool, as_json: bool, **chosen: Any) -> int:
     """Copy messages into a directory: an .eml file for each, and index.jsonl for them all."""
     from mqcd.cli.progress import waiting

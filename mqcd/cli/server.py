@@ -6,12 +6,11 @@ from pathlib import Path
 
 import click
 
-from mqcd.cli.options import Place, pass_place, takes_place
+from mqcd.cli.options import Place, at_place, takes_place
 
 
 @click.command(short_help="Run the server.")
-@takes_place()
-@pass_place
+@at_place
 def run(place: Place) -> int:
     """Run the server. SIGTERM stops it, SIGHUP reloads its configuration."""
     from mqcd.daemon.start import run as run_server
@@ -20,8 +19,7 @@ def run(place: Place) -> int:
 
 
 @click.command(short_help="Check the configuration and print the settings in effect.")
-@takes_place()
-@pass_place
+@at_place
 def check(place: Place) -> int:
     """Print the settings in effect, or every error in the configuration."""
     from mqcd.config.problems import BadConfiguration

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mqcd.cli.options import Place, as_json, json_line, pass_place, takes_place
+from mqcd.cli.options import Place, as_json, at_place, json_line
 
 
 @click.command(short_help="Watch a running server.")
@@ -19,8 +19,7 @@ from mqcd.cli.options import Place, as_json, json_line, pass_place, takes_place
 )
 @click.option("--once", is_flag=True, help="Print one picture, then end.")
 @as_json
-@takes_place()
-@pass_place
+@at_place
 def top(place: Place, url: str | None, interval: float, once: bool, as_json: bool) -> int:
     """Watch a running server: rates, areas, the worst destinations, the engine. q quits.
 

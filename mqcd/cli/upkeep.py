@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from mqcd.cli.options import Place, as_json, json_line, pass_place, takes_place
+from mqcd.cli.options import Place, as_json, at_place, json_line
 from mqcd.cli.progress import waiting
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ _SHOWN = 20
 @click.command(short_help="Check the queue's files against each other.")
 @click.option("--repair", is_flag=True, help="Repair what can be repaired; no server may run.")
 @as_json
-@takes_place()
-@pass_place
+@at_place
 def fsck(place: Place, repair: bool, as_json: bool) -> int:
     """Check the files of the queue against each other, with or without a running server."""
     from mqcd.core.errors import StoreDamaged
