@@ -150,10 +150,16 @@ def kill_all(server: Server) -> None:
     server.start()
 
 
+def kill_one_after_the_other(server: Server) -> None:
+    for kill in (kill_one, kill_the_front, kill_a_helper, kill_one):
+        kill(server)
+        poll(lambda: len(server.shards()) == SHARDS or None, "all server processes")
+
+
 @pytest.mark.crash
 @pytest.mark.parametrize(
     "kill",
-    [kill_one, kill_a_helper, kill_the_front, kill_the_supervisor, kill_all],
+    [kill_one, kill_a_helper, kill_the_front, kill_one_after_the_other, kill_the_supervisor, kill_all],
     ids=lambda kill: kill.__name__,
 )
 def test_nothing_is_lost_whoever_is_killed(
