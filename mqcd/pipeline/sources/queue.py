@@ -121,11 +121,11 @@ class QueueReader(DataSourceReader):
                     return self._select(spid=parse_spid(text)) if text == text.upper() else False
                 except DecodeError:
                     return False
-            case LessThan(attribute=("received",), value=datetime() as at):
+            case (
+                LessThan(attribute=("received",), value=datetime() as at)
+                | LessThanOrEqual(attribute=("received",), value=datetime() as at)
+            ):
                 # Spark compares in microseconds, records have ms: it looks again.
-                self._received(_ms(at) + 1)
-                return False
-            case LessThanOrEqual(attribute=("received",), value=datetime() as at):
                 self._received(_ms(at) + 1)
                 return False
             case LessThan(attribute=("due",), value=at) | LessThanOrEqual(attribute=("due",), value=at):
