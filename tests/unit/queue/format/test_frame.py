@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -159,16 +158,6 @@ def test_a_body_cut_anywhere_is_refused(name: str) -> None:
     for length in range(len(body)):
         with pytest.raises(DecodeError):
             read(memoryview(body[:length]))
-
-
-@given(st.sampled_from(Kind), st.binary(max_size=120), st.integers(0, 5))
-def test_arbitrary_bodies_raise_only_decode_errors(kind: Kind, data: bytes, count: int) -> None:
-    body = memoryview(data)
-    with suppress(DecodeError):
-        _, offset = transitions.submissions(kind, body)
-        list(transitions.entries(kind, body, offset, count))
-    with suppress(DecodeError):
-        frame.read_begun(body, count)
 
 
 def test_a_report_frame_is_submissions_and_then_entries() -> None:

@@ -60,11 +60,6 @@ async def test_damage_to_a_header_does_not_lose_its_segments_mail(rig: Rig, octe
     assert [each.address for each in await again.post.claim_all()] == ["a@example.org"]
 
 
-@given(st.binary(max_size=100))
-def test_arbitrary_octets_are_no_header(data: bytes) -> None:
-    assert segment_header.unpack(data) is None
-
-
 def test_a_slot_of_zeros_was_never_used() -> None:
     assert segment_header.unpack(bytes(segment_header.HEADER_SIZE)) is None
 

@@ -93,12 +93,6 @@ def test_a_whole_state_amounts_to_its_edits(given_edits: list[Edit]) -> None:
     assert again == state
 
 
-@given(st.binary(max_size=80))
-def test_arbitrary_octets_raise_only_decode_errors(data: bytes) -> None:
-    with suppress(DecodeError):
-        manifests.decode(data)
-
-
 _json = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5)),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner)),
