@@ -171,10 +171,7 @@ class _Shards:
         try:
             check_place(below, own)
             code = run_server(load(), load, self._conf, role)
-        except BadConfiguration as error:
-            log.error("%s", error)
-            return 1
-        except (StoreUnavailable, OSError) as error:
+        except (BadConfiguration, StoreUnavailable, OSError) as error:
             log.error("the server cannot start: %s", error)
         if code == 0 or part.state is State.RUNNING:
             return code

@@ -112,16 +112,18 @@ async def stay_silent(address: str, port: int) -> asyncio.Server:
     return await asyncio.get_running_loop().create_server(asyncio.Protocol, address, port)
 
 
-class _Session:
+class Session:
     """One connection of the source."""
 
     async def open(self, port: int) -> None:
+        """Connect and greet."""
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", port)
         await self._reply(b"220")
         self._writer.write(b"EHLO source.bench.example\r\n")
         await self._reply(b"250")
 
-    async def send(self, mail: Mail) -> None:
+    async def send(self, mail: Mail) -> bytes:
+        """Send one message; gives the reply to its content."""
         commands = [b"MAIL FROM:<sender@example.org>"]
         commands += [b"RCPT TO:<%b>" % each.encode() for each in mail.recipients]
         self._writer.write(b"\r\n".join([*commands, b"DATA", b""]))
@@ -129,19 +131,21 @@ class _Session:
             await self._reply(b"250")
         await self._reply(b"354")
         self._writer.write(_content(mail.octets))
-        await self._reply(b"250")
+        return await self._reply(b"250")
 
     async def close(self) -> None:
+        """Take leave."""
         self._writer.write(b"QUIT\r\n")
         await self._reply(b"221")
         self._writer.close()
 
-    async def _reply(self, code: bytes) -> None:
+    async def _reply(self, code: bytes) -> bytes:
         line = await self._reader.readline()
         while line[3:4] == b"-":
             line = await self._reader.readline()
         if not line.startswith(code):
             raise SystemExit(f"expected {code!r}, the server said {line!r}")
+        return line
 
 
 def _content(octets: int) -> bytes:
@@ -160,7 +164,7 @@ async def send(port: int, mails: Iterable[Mail], sessions: int, rate: float = 0)
     source = enumerate(mails)
 
     async def work() -> None:
-        session = _Session()
+        session = Session()
         await session.open(port)
         for number, mail in source:
             if rate and (early := began + number / rate - time.monotonic()) > 0:

@@ -416,6 +416,21 @@ def test_a_shard_that_cannot_start_is_out_of_service(make_server: MakeServer, re
     assert server.stop() == 0
 
 
+def test_a_shard_that_finds_a_wrong_configuration_is_out_of_service(
+    make_server: MakeServer, receiver: Receiver
+) -> None:
+    server = make_server(plan(receiver.port)).start()
+    server.faults_expected = lambda line: out_of_service(line) or "has ended" in str(line)
+    right = server.conf.read_text()
+    server.conf.write_text("<mailserver>")
+    kill_one(server)
+    server.lines.first(lambda line: "out of service" in str(line), "that a shard is out of service")
+    assert greetings(server, 20) == [220] * 20
+    server.conf.write_text(right)
+    poll(lambda: len(server.shards()) == SHARDS or None, "all server processes")
+    assert server.stop() == 0
+
+
 def test_a_server_of_which_no_shard_can_start_ends(make_server: MakeServer, receiver: Receiver) -> None:
     server = make_server(plan(receiver.port))
     server.faults_expected = lambda line: True
