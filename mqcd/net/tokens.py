@@ -32,13 +32,18 @@ class SharedTokens:
         self._fd = fd
         self._monotonic = monotonic
         self._held: set[int] = set()
+        self._start = os.getpid()
         self._left: dict[int, int] = {}
         """Tokens that were given back, and when."""
 
     def take(self, name: str, most: int) -> int | None:
         """One of `most` tokens of this name; None while other processes, or this one, hold all."""
         first = zlib.crc32(name.encode()) * _ROOM
-        for token in range(first, first + min(most, _ROOM)):
+        most = min(most, _ROOM)
+        # Not always from the first on: that is a system call for each one which another process holds.
+        self._start += 1
+        for number in range(self._start, self._start + most):
+            token = first + number % most
             if token not in self._held and not self._is_left(token) and self._lock(token):
                 self._held.add(token)
                 return token
