@@ -90,7 +90,6 @@ class Sink:
         self._on_refused = on_refused
         self._connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -101,14 +100,6 @@ class Sink:
             raise RuntimeError("the sink is closed")
         port: int = self._server.sockets[0].getsockname()[1]
         return port
-
-    async def wait_messages(self, count: int) -> None:
-        """Return once `count` messages have been taken since the start."""
-        if self.counters.messages >= count:
-            return
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append((count, waiter))
-        await waiter
 
     async def close(self) -> None:
         """Stop listening and cut all connections. May be called twice."""
@@ -148,24 +139,11 @@ class Sink:
         counters.messages += 1
         counters.recipients += len(message.recipients)
         counters.octets += len(message.content)
-        if self._waiters:
-            self._wake()
         return True
 
     def refuse(self, refused: Refused) -> None:
         self.counters.refused += 1
         self._on_refused(refused)
-
-    def _wake(self) -> None:
-        waiting = []
-        for count, waiter in self._waiters:
-            if waiter.done():
-                continue
-            if self.counters.messages >= count:
-                waiter.set_result(None)
-            else:
-                waiting.append((count, waiter))
-        self._waiters = waiting
 
 
 async def start(

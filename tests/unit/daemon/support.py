@@ -130,6 +130,12 @@ class Running:
             await self.observer.news.wait()
 
 
+async def arrived(sink: Sink, count: int) -> None:
+    """Return once the sink has so many messages."""
+    while sink.counters.messages < count:
+        await asyncio.sleep(0)
+
+
 def submit(port: int, sender: str, recipients: Sequence[str]) -> None:
     """One small message by smtplib."""
     with smtplib.SMTP("127.0.0.1", port, local_hostname="client.example", timeout=30) as client:

@@ -18,7 +18,7 @@ from mqcd.daemon.advised import LOOK_MS, Adviser
 from mqcd.daemon.derived import schedule_of, suppressions_of
 from mqcd.eventlog.pseudonyms import Pseudonyms
 from tests.fakes.clock import START_MS, FakeClock
-from tests.unit.daemon.support import running, settings_of, write_conf
+from tests.unit.daemon.support import arrived, running, settings_of, write_conf
 
 DAY = 86_400_000
 FAR = 4_000_000_000_000
@@ -180,7 +180,7 @@ async def test_mail_for_who_is_suppressed_bounces_without_an_attempt(tmp_path: P
     advice = f"<advice><rootpath>{tmp_path}/advice</rootpath></advice>"
     async with running(tmp_path, ops_more=advice, submit="<suppression>bounce</suppression>") as house:
         await house.send(GONE, "other@example.com")
-        await house.sink.wait_messages(2)
+        await arrived(house.sink, 2)
         sent = sorted(each.recipients for each in house.arrived)
         assert sent == [("me@here.example",), ("other@example.com",)]
         report = next(each for each in house.arrived if each.sender == "")

@@ -16,7 +16,7 @@ from mqcd.core.events import Verb
 from mqcd.daemon import Server
 from mqcd.net.clock import SystemClock
 from mqcd.ops.log.log import Log
-from tests.unit.daemon.support import Running, fetch, running, settings_of, write_conf
+from tests.unit.daemon.support import Running, arrived, fetch, running, settings_of, write_conf
 
 
 def bare_server(directory: Path, **changes: str) -> Server:
@@ -29,7 +29,7 @@ def bare_server(directory: Path, **changes: str) -> Server:
 async def test_mail_goes_in_and_out_and_is_told_of(tmp_path: Path) -> None:
     async with running(tmp_path) as house:
         await house.send("ann@example.com", "bob@example.com")
-        await house.sink.wait_messages(1)
+        await arrived(house.sink, 1)
         (message,) = house.arrived
         assert message.recipients == ("ann@example.com", "bob@example.com")
         assert message.content.startswith(b"Received: from client.example ")
@@ -74,7 +74,7 @@ async def test_each_end_is_a_line_of_an_audit_log(tmp_path: Path) -> None:
         report="<report><audit>%DIRLOG%/audit/failed.log</audit></report>",
     ) as house:
         await house.send("ann@no.example", "bob@example.com")
-        await house.sink.wait_messages(2)
+        await arrived(house.sink, 2)
     (year,) = [each for each in audit.iterdir() if each.is_dir()]
     delivered = (year / "delivered.log").read_text().splitlines()
     assert sorted(re.findall(r" recipient=(\S+)", "\n".join(delivered))) == [
@@ -126,7 +126,7 @@ async def test_nothing_is_let_in_before_the_queue_is_open(tmp_path: Path) -> Non
         await house.server.open()
         assert (await house.get("/readyz")) == (200, "ok\n")
         await house.send("ann@example.com")
-        await house.sink.wait_messages(1)
+        await arrived(house.sink, 1)
 
 
 async def test_it_is_not_ready_from_the_beginning_of_a_stop(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ async def test_a_reload_lets_other_clients_in(tmp_path: Path) -> None:
         applied, waits = await reload(house, tmp_path, sink=sink)
         assert (applied, waits) == (("mta/submit/listeners/listener[smtp]/server/relay_clients",), ())
         await house.send("ann@example.com")
-        await house.sink.wait_messages(1)
+        await arrived(house.sink, 1)
 
 
 async def test_a_reload_changes_the_relay_the_delays_and_the_log(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ async def test_a_reload_changes_the_relay_the_delays_and_the_log(tmp_path: Path)
         relays = [f"mta/deliver/relays/relay[127.0.0.1:{each.sink.port}]" for each in (house, other)]
         assert told == (("mta/queue/retry_delays", *relays, "ops/log@level"), ())
         await house.send("ann@example.com")
-        await other.sink.wait_messages(1)
+        await arrived(other.sink, 1)
         assert house.arrived == []
         assert "event=accepted" not in house.log.getvalue()
 

@@ -144,7 +144,6 @@ async def test_many_pipelined_messages_on_one_connection() -> None:
     desk = Desk()
     async with desk.sink() as sink, client_of(sink) as client:
         client.writer.write(COMMANDS[0] + b"".join(COMMANDS[1:]) * 2000 + b"QUIT\r\n")
-        await sink.wait_messages(2000)
         answer = await client.reader.read()
         assert answer.count(b"250 2.0.0 Taken\r\n") == 2000
         assert answer.endswith(b"221 2.0.0 Bye\r\n")
@@ -301,21 +300,6 @@ async def test_a_client_that_reads_nothing_does_not_fill_the_memory() -> None:
         # The sink stopped reading, and goes on as the replies are read: all of them come.
         reply = b"250 2.0.0 Ok\r\n"
         assert await client.reader.readexactly(500_000 * len(reply)) == reply * 500_000
-
-
-async def test_wait_messages_returns_at_once_when_they_are_there() -> None:
-    desk = Desk()
-    async with desk.sink() as sink, client_of(sink) as client:
-        await sink.wait_messages(0)
-        two = asyncio.create_task(sink.wait_messages(2))
-        given_up = asyncio.create_task(sink.wait_messages(1))
-        await client.reply()
-        given_up.cancel()
-        await client.send_mail()
-        assert not two.done()
-        await client.send_mail()
-        await two
-        assert sink.counters.messages == 2
 
 
 async def test_a_closed_sink_has_no_port_and_closes_twice() -> None:
