@@ -32,9 +32,9 @@ Cell = tuple[str, str]
 _NOTHING: Cell = ("", "")
 
 
-def show_recipients(batches: Iterable[Sequence[Item]], now: int, console: Console | None = None) -> int:
+def show_recipients(batches: Iterable[Sequence[Item]], now: int) -> int:
     """Print recipients as they come; gives how many there were."""
-    console = console or Console(highlight=False)
+    console = Console(highlight=False)
     paint = bool(console.color_system) and not console.no_color
     width = max(console.width - _LEFT - 1, 20)
     count = 0
@@ -94,7 +94,7 @@ def _cell(cell: Cell, width: int, paint: bool) -> str:
     return f"\x1b[{_CODES[style]}m{padded}\x1b[0m" if paint and text and style else padded
 
 
-def show_stats(stats: Mapping[Area, AreaStats], now: int, console: Console | None = None) -> None:
+def show_stats(stats: Mapping[Area, AreaStats], now: int) -> None:
     """Print what each area holds, and the sum."""
     held = stats.values()
     table = Table(box=SIMPLE_HEAD, padding=(0, 2), show_edge=False, show_footer=True)
@@ -105,4 +105,4 @@ def show_stats(stats: Mapping[Area, AreaStats], now: int, console: Console | Non
     for area, each in stats.items():
         oldest = ago(each.oldest, now) if each.oldest is not None else "-"
         table.add_row(Text(area.value, style=STYLES[area]), str(each.recipients), size(each.octets), oldest)
-    (console or Console(highlight=False)).print(table)
+    Console(highlight=False).print(table)

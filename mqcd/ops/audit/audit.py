@@ -11,7 +11,6 @@ Settings read: audit, audit_rot and audit_maxfile of `deliver` and `report`; `re
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -20,7 +19,7 @@ from mqcd.config.settings import AuditSettings
 from mqcd.core.model import Bounced, Delivered, Expired, Recipient
 from mqcd.core.null_observer import NullObserver
 from mqcd.core.spid import format_spid
-from mqcd.ops.audit.file import AuditFile, Write
+from mqcd.ops.audit.file import AuditFile
 from mqcd.ops.audit.line import delivery, failed_report, failure
 from mqcd.ops.audit.rotation import Names
 from mqcd.ops.log.writer import Writer
@@ -39,10 +38,10 @@ Line = tuple[int, bytes]
 class AuditLog:
     """One of the two, with its thread."""
 
-    def __init__(self, path: Path, settings: AuditSettings, *, write: Write = os.write) -> None:
+    def __init__(self, path: Path, settings: AuditSettings) -> None:
         """`path` is the template that the settings give."""
         self._path = path
-        self._file = AuditFile(Names(path, settings.audit_rot), settings.audit_maxfile, write=write)
+        self._file = AuditFile(Names(path, settings.audit_rot), settings.audit_maxfile)
         self._writer: Writer[Line] = Writer("audit log", self._append, limit=WAITING, gather=GATHER_SECONDS)
         self._failing = False
 

@@ -62,11 +62,11 @@ class Axis:
     count: int
 
 
-def linear(most: float, label: Callable[[int], str] = number) -> Scale:
+def linear(most: float) -> Scale:
     """From 0 to a round number."""
     step = _round_step(max(most, 1) / 4)
     top = math.ceil(max(most, 1) / step) * step
-    ticks = [(index * step, label(round(index * step))) for index in range(round(top / step) + 1)]
+    ticks = [(index * step, number(round(index * step))) for index in range(round(top / step) + 1)]
     return Scale(place=lambda value: value / top, ticks=ticks)
 
 

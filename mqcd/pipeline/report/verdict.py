@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from mqcd.pipeline.report.figures import Figures
 from mqcd.pipeline.report.words import number, plural
 
+_NAMED = 5
+"""Recipients that the verdict names."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
@@ -55,9 +58,9 @@ def _off(missing: list[str], excess: list[str]) -> list[str]:
     return said
 
 
-def _some(ids: list[str], most: int = 5) -> str:
-    more = f" and {plural(len(ids) - most, 'other')}" if len(ids) > most else ""
-    return ", ".join(ids[:most]) + more
+def _some(ids: list[str]) -> str:
+    more = f" and {plural(len(ids) - _NAMED, 'other')}" if len(ids) > _NAMED else ""
+    return ", ".join(ids[:_NAMED]) + more
 
 
 def _notes(figures: Figures) -> list[str]:
