@@ -21,6 +21,9 @@ from tests.bench.peers.scenarios import Scenario
 
 _START_S = 60.0
 _SETTLE_S = 0.5
+_IDLE_S = 10.0
+_WARM = 100
+"""Messages."""
 _IN_ONE = 50
 """Recipients of each message that is made to stand by."""
 
@@ -166,8 +169,25 @@ def stand_by(server: Running, recipients: int, patience: float) -> int:
     return messages * _IN_ONE
 
 
+def warm_up(server: Running, patience: float) -> None:
+    """Relay some mail, and wait until what that sets off (a journal's first segments, caches) is done."""
+    server.sink.say(f"begin {_WARM} 0")
+    options = ["-d", "-s", "10", "-m", str(_WARM), "-l", "4096"]
+    _wait([_source(options, "s0@recipients.example", server.plan.port)], patience)
+    if not server.sink.answer():
+        raise Failed("did not relay its first messages in time")
+    end, before = time.monotonic() + _IDLE_S, server.group.seconds()
+    while time.monotonic() < end:
+        time.sleep(_SETTLE_S)
+        now = server.group.seconds()
+        if now - before < _SETTLE_S / 10:
+            return
+        before = now
+
+
 def measure(server: Running, scenario: Scenario, limits: Limits) -> dict[str, float]:
     """One load, timed and checked."""
+    warm_up(server, limits.patience)
     standing = stand_by(server, limits.standing, limits.patience) if scenario.standing else 0
     counts = scenario.counts(limits.messages)
     wanted = scenario.recipients if scenario.recipients > 1 else sum(counts)
@@ -225,6 +245,7 @@ def count_syncs(peer: Peer, base: Path, scenario: Scenario, limits: Limits) -> f
     counts = scenario.counts(limits.messages)
     try:
         with running(peer, directory, limits.patience) as server:
+            warm_up(server, limits.patience)
             server.sink.say(f"begin {sum(counts)} 0")
             with server.group.syncs(base / f"{peer.name}.strace") as count:
                 load(server, scenario, limits.messages, limits.patience)
