@@ -21,12 +21,14 @@ from mqcd.daemon.retrying import parse_retry
 from mqcd.daemon.shards import control_path
 from mqcd.ops.http.pages import JSON, LINES
 from mqcd.ops.http.server import Action, Answer, Page, Request
-from mqcd.ops.metrics.merge import merge
+from mqcd.ops.metrics.merge import Merger
+from mqcd.ops.metrics.metrics import OPENMETRICS
 from mqcd.top.data import MOST_DESTINATIONS
 
 log = logging.getLogger("mqcd.daemon")
 
 _EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
+_OPENMETRICS = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
 _ASK_S = 5.0
 """How long a shard may take to answer a page."""
 _ACT_S = 600.0
@@ -65,6 +67,8 @@ class Front:
         """`control`: the server's control socket, beside which each shard has its own."""
         self._paths = {shard: control_path(control, shard) for shard in shards}
         self._turn = asyncio.Lock()
+        self._merger = Merger()
+        self._merging = asyncio.Lock()
 
     def for_ops(self) -> Mapping[str, Page]:
         """By path."""
@@ -85,12 +89,15 @@ class Front:
         asked = [ask(path, "GET", target, b"", _ASK_S) for path in self._paths.values()]
         return dict(zip(self._paths, await asyncio.gather(*asked), strict=True))
 
-    async def _metrics(self, _: Request) -> Answer:
+    async def _metrics(self, request: Request) -> Answer:
         answers = await self._all("/metrics")
         good = {shard: body.decode() for shard, (status, body) in answers.items() if status == HTTPStatus.OK}
         if not good:
             return _unavailable(answers)
-        return Answer(body=await asyncio.to_thread(merge, good), content_type=_EXPOSITION)
+        newer = OPENMETRICS in request.accept
+        async with self._merging:
+            body = await asyncio.to_thread(self._merger.merge, good, open_metrics=newer)
+        return Answer(body=body, content_type=_OPENMETRICS if newer else _EXPOSITION)
 
     async def _state(self, request: Request) -> Answer:
         answers = await self._all(request.path)

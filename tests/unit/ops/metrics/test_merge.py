@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from mqcd.ops.metrics.merge import merge
+from mqcd.ops.metrics.merge import Merger
 
 ONE = """\
 # HELP mqcd_syncs_total Syncs.
@@ -32,10 +32,13 @@ mqcd_commit_seconds_sum 4.5
 
 
 def figures(*expositions: str) -> dict[tuple[str, str], float]:
-    merged = merge(dict(enumerate(expositions))).decode()
+    return sums(Merger().merge(dict(enumerate(expositions))))
+
+
+def sums(merged: bytes) -> dict[tuple[str, str], float]:
     return {
         (sample.name, ",".join(sample.labels.values())): sample.value
-        for family in text_string_to_metric_families(merged)
+        for family in text_string_to_metric_families(merged.decode())
         for sample in family.samples
     }
 
@@ -67,3 +70,33 @@ def test_a_label_of_one_alone_is_kept() -> None:
     other = ONE.replace('area="incoming"', 'area="deferred"')
     found = figures(ONE, other)
     assert found["mqcd_queue_recipients", "incoming"] == found["mqcd_queue_recipients", "deferred"] == 5
+
+
+def started(at: int, text: str = ONE) -> str:
+    return f"{text}# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {at}.0\n"
+
+
+def test_counters_stay_when_a_process_is_started_again() -> None:
+    merger = Merger()
+    merger.merge({0: started(1), 1: started(2)})
+    fresh = started(3, ONE.replace("total 3.0", "total 1.0").replace('{le="1.0"} 2.0', '{le="1.0"} 0.0'))
+    found = sums(merger.merge({0: started(1), 1: fresh}))
+    assert found["mqcd_syncs_total", ""] == 3 + 3 + 1
+    assert found["mqcd_commit_seconds_bucket", "1.0"] == 2 + 2 + 0
+    assert found["mqcd_queue_recipients", "incoming"] == 10
+    again = sums(merger.merge({0: started(1), 1: fresh}))
+    assert again == found
+
+
+def test_counters_of_a_process_that_does_not_answer_stay() -> None:
+    merger = Merger()
+    merger.merge({0: started(1), 1: started(2)})
+    found = sums(merger.merge({0: started(1)}))
+    assert found["mqcd_syncs_total", ""] == 6
+    assert found["mqcd_queue_recipients", "incoming"] == 5
+
+
+def test_openmetrics_has_the_same_figures() -> None:
+    merged = Merger().merge({0: ONE, 1: ONE}, open_metrics=True)
+    assert merged.endswith(b"# EOF\n")
+    assert b"mqcd_syncs_total 6.0\n" in merged
