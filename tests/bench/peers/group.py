@@ -79,9 +79,12 @@ class Group:
         """Stop the server in good order; what is left after a time is killed."""
         process.terminate()
         end = time.monotonic() + _STOP_S
+        asked = False
         while self.pids() and time.monotonic() < end:
-            # A zombie of ours would count.
-            process.poll()
+            if process.poll() is not None and not asked:
+                # The first process may have been a script that leaves the server behind.
+                asked = True
+                self._signal(signal.SIGTERM)
             time.sleep(0.02)
         (self._directory / "cgroup.kill").write_text("1")
         process.wait()
@@ -92,6 +95,11 @@ class Group:
             with contextlib.suppress(OSError):
                 self._directory.rmdir()
             time.sleep(0.02)
+
+    def _signal(self, number: int) -> None:
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     @contextlib.contextmanager
     def peak(self) -> Iterator[list[int]]:
