@@ -199,28 +199,30 @@ def bars(source: str) -> str:
     parts: list[str] = []
     rows = [line.split(" | ") for line in source.splitlines() if not line.startswith("#")]
     height = len(rows) * (BAR_HEIGHT + 8) + 44
-    for tick in range(5):
-        x = BAR_LEFT + tick * UNIT
+    ticks = max(5, *(int(float(high)) + 1 for _, _, high in rows))
+    unit = UNIT * 4 / (ticks - 1)
+    for tick in range(ticks):
+        x = BAR_LEFT + tick * unit
         parts += [
-            f'<path class="grid" d="M{x} 12V{height - 28}"/>',
+            f'<path class="grid" d="M{x:g} 12V{height - 28}"/>',
             text(x, height - 12, f"{tick} times" if tick > 1 else str(tick), "note"),
         ]
     for index, (label, low, high) in enumerate(rows):
         y = 16 + index * (BAR_HEIGHT + 8)
-        width = float(low) * UNIT
+        width = float(low) * unit
         parts += [
             text(BAR_LEFT - 10, y + 17, label, "", "end"),
             rect(BAR_LEFT, y, width, BAR_HEIGHT, "bar"),
-            rect(BAR_LEFT + width, y, (float(high) - float(low)) * UNIT, BAR_HEIGHT, "more"),
+            rect(BAR_LEFT + width, y, (float(high) - float(low)) * unit, BAR_HEIGHT, "more"),
             text(
-                BAR_LEFT + float(high) * UNIT + 8,
+                BAR_LEFT + float(high) * unit + 8,
                 y + 17,
                 low if low == high else f"{low} to {high}",
                 "note",
                 "start",
             ),
         ]
-    parts.append(f'<path class="one" d="M{BAR_LEFT + UNIT} 8V{height - 26}"/>')
+    parts.append(f'<path class="one" d="M{BAR_LEFT + unit:g} 8V{height - 26}"/>')
     return svg(BARS_WIDTH, height, parts)
 
 

@@ -119,7 +119,7 @@ class Exim(Peer):
     """Delivers each message at once, in a process of its own."""
 
     name = "exim"
-    promise = "content and envelope files synced"
+    promise = "content and envelope synced"
 
     def install(self) -> None:
         """Exim, and libnss-wrapper: it looks up a user of its own by name."""
@@ -201,7 +201,7 @@ class OpenSmtpd(Peer):
     """Its paths and users are built in, so it runs in a mount namespace of its own."""
 
     name = "opensmtpd"
-    promise = "content and envelope files written"
+    promise = "files written, not synced"
 
     def install(self) -> None:
         """Only unpacked."""
