@@ -46,3 +46,7 @@ class Passing:
     def count(self, connections: int) -> None:
         """See `submit.capacity.Passing`."""
         self.balance.count(connections)
+
+    def elsewhere(self) -> bool:
+        """See `submit.capacity.Passing`."""
+        return self.balance.elsewhere()

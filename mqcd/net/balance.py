@@ -70,6 +70,7 @@ class Balance:
         self._outboxes = boxes.outboxes
         self._refusing = refusing
         self._take: Callable[[int, socket.socket], None] | None = None
+        self._closed = False
 
     def listen(self, take: Callable[[int, socket.socket], None]) -> None:
         """Call `take` with a listener's number and a connection for each that is passed to this process."""
@@ -78,7 +79,8 @@ class Balance:
         self.count(0)
 
     def close(self) -> None:
-        """Take no more."""
+        """Take no more, for good."""
+        self._closed = True
         self._numbers[self._process] = OUT
         if self._take is not None:
             asyncio.get_running_loop().remove_reader(self._inbox)
@@ -86,7 +88,12 @@ class Balance:
 
     def count(self, connections: int) -> None:
         """Report the number of open connections."""
-        self._numbers[self._process] = OUT if self._refusing() else connections
+        self._numbers[self._process] = OUT if self._closed or self._refusing() else connections
+
+    def elsewhere(self) -> bool:
+        """Whether this process was out of service at the last count, and another is in service."""
+        numbers = self._numbers
+        return numbers[self._process] == OUT and any(numbers[other] != OUT for other in self._others)
 
     def passes(self, listener: int, connection: socket.socket, connections: int) -> bool:
         """Pass a new connection on if another process has fewer; returns whether it was passed."""

@@ -24,6 +24,9 @@ class Passing(Protocol):
     def count(self, connections: int) -> None:
         """Report the number of connections open here."""
 
+    def elsewhere(self) -> bool:
+        """Whether mail is not taken here, but by another process."""
+
 
 class Capacity:
     """The connections of all doors together."""

@@ -56,6 +56,7 @@ _LOOKUP_SOON_MS = 30_000
 
 _TIMEOUT = Reply(code=421, status="4.4.2", text="Timeout, closing")
 _STOPPING = Reply(code=421, status="4.3.2", text="Server is stopping, try again later")
+_ELSEWHERE = Reply(code=421, status="4.3.2", text="No storage for mail here, connect again")
 _TOO_MANY = Reply(code=421, status="4.7.0", text="Too many connections from your address")
 _FULL = Reply(code=421, status="4.3.2", text="Too many connections, try again later")
 
@@ -286,12 +287,19 @@ class Door:
         while True:
             await self._clock.sleep(_LOOK_MS)
             if self._passing is not None:
-                # Whether the queue takes mail may have changed.
-                self._passing.count(self._capacity.taken)
+                self._send_elsewhere(self._passing)
             timeout = self.settings.server.timeout
             now = self._clock.monotonic()
             for session in list(self._sessions):
                 session.check_deadline(now, timeout, _TIMEOUT)
+
+    def _send_elsewhere(self, passing: Passing) -> None:
+        """End all sessions once no mail is taken here at two looks in a row: another process takes it."""
+        before = passing.elsewhere()
+        passing.count(self._capacity.taken)
+        if before and passing.elsewhere():
+            for session in list(self._sessions):
+                session.interrupt(_ELSEWHERE)
 
     async def _keep_looking_up(self) -> None:
         while True:

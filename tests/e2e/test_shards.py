@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import select
 import signal
 import smtplib
 import subprocess
@@ -440,6 +441,11 @@ def test_a_server_of_which_no_shard_can_start_ends(make_server: MakeServer, rece
     assert server.ended() == 1
 
 
+def is_open(client: smtplib.SMTP) -> bool:
+    """Whether the server has left a client that waits alone."""
+    return client.sock is not None and not select.select([client.sock], [], [], 0)[0]
+
+
 def test_a_full_disk_of_one_shard(make_server: MakeServer, receiver: Receiver, make_small: MakeSmall) -> None:
     server = make_server(plan(receiver.port))
     disk = server.var.parent / "disk"
@@ -450,9 +456,18 @@ def test_a_full_disk_of_one_shard(make_server: MakeServer, receiver: Receiver, m
     server.start()
     with Load(server.port, 6, content) as load:
         load.more(60)
-    small.fill()
-    poll(lambda: server.page("/readyz")[0] == 503 or None, "that a shard takes no mail")
-    assert "shard 1" in server.page("/readyz")[1]
+    with ExitStack() as stack:
+        kept = [smtplib.SMTP("127.0.0.1", server.port, timeout=30) for _ in range(12)]
+        for client in kept:
+            stack.callback(client.close)
+        small.fill()
+        poll(lambda: server.page("/readyz")[0] == 503 or None, "that a shard takes no mail")
+        assert "shard 1" in server.page("/readyz")[1]
+        poll(lambda: not all(map(is_open, kept)) or None, "421 for the clients of that shard")
+        left = [client for client in kept if is_open(client)]
+        assert 4 <= len(left) < 12
+        for client in left:
+            assert client.noop()[0] == 250
     for number in range(20):
         mail.send(server.port, mail.message(f"full-{number}"), f"full-{number}@load.test")
     small.empty()

@@ -103,3 +103,28 @@ def test_a_process_that_ends_is_out(boxes: Mailboxes) -> None:
     numbers = memoryview(boxes.page).cast("I")
     assert numbers[1] == OUT
     numbers.release()
+
+
+async def test_a_process_that_has_closed_gets_nothing(boxes: Mailboxes) -> None:
+    first, second, _ = running(boxes, 40, 1, 40)
+    second.listen(lambda listener, each: each.close())
+    second.close()
+    second.count(1)
+    ours, theirs = connection()
+    assert not first.passes(0, ours, 40)
+    ours.close()
+    theirs.close()
+
+
+def test_mail_is_taken_elsewhere_while_another_is_in_service(boxes: Mailboxes) -> None:
+    _, second = running(boxes, 0, 0)
+    why = ["the disk is full"]
+    full = Balance(boxes, 0, lambda: why[0])
+    full.count(3)
+    assert full.elsewhere()
+    boxes.set_out(1)
+    assert not full.elsewhere()
+    second.count(1)
+    why[0] = ""
+    full.count(3)
+    assert not full.elsewhere()
