@@ -48,7 +48,7 @@ class ClusterState:
     size: int
     """Octets of the file."""
     cursor: int
-    """Octet of the first record that still has its home here."""
+    """Octet of the first record whose location is still here."""
     left: int
     """Records from the cursor on."""
     octets: int
@@ -114,18 +114,12 @@ class ManifestState:
 
     def whole(self) -> Edit:
         """The edit that makes this state from nothing."""
+        scalars: dict[str, Any] = {name: getattr(self, name) for name in _SCALARS}
+        if self.silos == SILOS:
+            # A queue with the usual number is one that older programs read.
+            scalars["silos"] = None
         return Edit(
-            writer=self.writer,
-            epoch=self.epoch,
-            first_live=self.first_live,
-            last_segment=self.last_segment,
-            last_size=self.last_size,
-            exported=self.exported,
-            sequence=self.sequence,
-            spid=self.spid,
-            clock=self.clock,
-            # Without it: a queue with the usual number is one that older programs read.
-            silos=self.silos if self.silos != SILOS else None,
+            **scalars,
             totals={str(verb): count for verb, count in self.totals.items()},
             add=tuple(self.clusters.values()),
             imports=self.imports,
@@ -162,19 +156,9 @@ def encode(edit: Edit, *, first: bool = False) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
-_SCALARS = (
-    "writer",
-    "epoch",
-    "first_live",
-    "last_segment",
-    "last_size",
-    "exported",
-    "sequence",
-    "spid",
-    "clock",
-    "silos",
-)
 _EDIT_FIELDS = frozenset(item.name for item in fields(Edit))
+_SCALARS = tuple(item.name for item in fields(Edit) if item.name not in ("totals", "add", "end", "imports"))
+"""Fields of an edit that replace the field of the same name in the state."""
 
 
 class _Torn(DecodeError):
