@@ -73,7 +73,11 @@ class _Rush:
 
 
 class ClusterIndex:
-    """All clusters of a shard."""
+    """All clusters of a shard.
+
+    `look` and `read` run in threads and may write only `_rest`; they read `clusters`, `_latest` and
+    `_rushes`, which change on the event loop alone. `add` corrects what a thread has read too early.
+    """
 
     def __init__(self, disk: Disk, root: Path) -> None:
         self._disk = disk
@@ -92,10 +96,14 @@ class ClusterIndex:
 
     def add(self, state: ClusterState) -> None:
         """A cluster exists now, or has a new state."""
-        # A thread may have read it before due times were brought forward.
-        latest = self._latest.get(state.name, state.due)
-        if state.due > latest:
-            state = replace(state, due=latest)
+        # A thread may have read it before due times were brought forward, or lines were expedited.
+        due = min(
+            self._latest.get(state.name, state.due),
+            *(rush.due for rush in self._rushes.get(state.name, ()) if rush.end > state.cursor),
+            state.due,
+        )
+        if state.due > due:
+            state = replace(state, due=due)
         self.clusters[state.name] = state
         if not state.left:
             for queue in self._queues.values():
@@ -267,7 +275,7 @@ class ClusterIndex:
         """A cluster cannot be read: offer it no more in this run. Its records stay counted."""
         state = self.clusters[name]
         if state.area is Area.DEFERRED:
-            self._due = [frame_entry for frame_entry in self._due if frame_entry[1] != name]
+            self._due = [item for item in self._due if item[1] != name]
             heapify(self._due)
         for queue in self._queues.values():
             queue.pop(name, None)

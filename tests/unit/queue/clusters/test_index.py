@@ -43,6 +43,27 @@ async def test_a_read_does_not_undo_a_due_time_brought_forward(rig: Rig) -> None
     assert index.next_due() == now + 1000
 
 
+async def test_a_read_does_not_undo_an_expedite(rig: Rig) -> None:
+    name = await put_off(rig)
+    index, now = rig.shard.cluster_index, rig.clock.now()
+    taken = index.read(name, 1, now + HOUR, 1 << 16)
+    assert len(taken.lines) == 1
+    index.expedite(name, None, now, taken.state.size)
+    index.advance(taken.state)
+    assert index.first_due(now) == name
+    index.advance(index.read(name, 1, now, 1 << 16).state)
+    assert not index.clusters[name].left
+
+
+async def test_an_expedite_ends_where_its_lines_end(rig: Rig) -> None:
+    name = await put_off(rig)
+    index, now = rig.shard.cluster_index, rig.clock.now()
+    taken = index.read(name, 1, now + HOUR, 1 << 16)
+    index.expedite(name, None, now, taken.state.cursor)
+    index.advance(taken.state)
+    assert index.next_due() == now + HOUR + 1
+
+
 async def test_a_cancelled_claim_waits_for_its_thread(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     await put_off(rig)
     index = rig.shard.cluster_index
