@@ -175,12 +175,19 @@ smtp limit max-mails 1000000
 smtp limit max-rcpt 1000000
 mta max-deferred 1000000
 mta limit max-conn-per-host 100
-mta limit conn-delay-source 0
+mta limit max-conn-per-route 100
+mta limit max-conn-per-source 100
+mta limit max-conn-per-connector 100
+mta limit max-conn-per-relay 100
+mta limit max-conn-per-domain 100
 mta limit conn-delay-host 0
-mta limit conn-delay-domain 0
-mta limit conn-delay-relay 0
-mta limit conn-delay-connector 0
 mta limit conn-delay-route 0
+mta limit conn-delay-source 0
+mta limit conn-delay-connector 0
+mta limit conn-delay-relay 0
+mta limit conn-delay-domain 0
+mta limit reconn-delay-route 0
+mta limit session-transaction-delay 0
 listen on 127.0.0.1 port {port} hostname opensmtpd.bench.example
 action "onward" relay host smtp+notls://127.0.0.1:{sink}
 match from any for any action "onward"
