@@ -31,7 +31,7 @@ def review(place: Place, listing: bool, cancelled: str | None, as_json: bool) ->
     desk = Desk(settings.ops.advice.rootpath, SystemClock().now())
     if cancelled is not None:
         piece = desk.cancel(cancelled)
-        fields = _told("cancelled", piece)
+        fields = _fields("cancelled", piece)
         words = f"cancelled, and not proposed again before {_day(fields)}: {_subject(fields)}"
         click.echo(json_line(fields) if as_json else words, nl=not as_json)
     elif listing:
@@ -49,7 +49,7 @@ def _list(desk: Desk, as_json: bool) -> None:
     shown: list[tuple[str, Piece]] = []
     for kind, piece in desk.pieces():
         if as_json:
-            click.echo(json_line(_told(kind, piece)), nl=False)
+            click.echo(json_line(_fields(kind, piece)), nl=False)
         elif seen.get(piece.id) != piece:
             shown.append((kind, piece))
         seen[piece.id] = piece
@@ -75,7 +75,7 @@ def _show_by_site(pieces: list[tuple[str, Piece]], most: int) -> None:
         )
         click.echo(printable(f"{site}: {saved}"))
         for kind, piece in each:
-            click.echo(f"  {kind:<9} {_in_words(_told(kind, piece))}")
+            click.echo(f"  {kind:<9} {_in_words(_fields(kind, piece))}")
 
 
 def _site(piece: Piece) -> str:
@@ -102,7 +102,7 @@ def propose(opened: Opened, most: int | None, as_json: bool) -> None:
         proposal = desk.propose(found.advice)
     if as_json:
         for piece in proposal.pieces():
-            click.echo(json_line(_told(PROPOSED, piece)), nl=False)
+            click.echo(json_line(_fields(PROPOSED, piece)), nl=False)
         for alone in found.unadvised:
             click.echo(
                 json_line({"state": "unadvised", "subject": alone.subject, "why": alone.why}), nl=False
@@ -154,7 +154,7 @@ def what_if(opened: Opened, delays: tuple[int, ...], days: int, as_json: bool) -
             click.echo(line)
 
 
-def _told(kind: str, piece: Piece) -> dict[str, object]:
+def _fields(kind: str, piece: Piece) -> dict[str, object]:
     """A piece of advice as one object."""
     from mqcd.config.advice import attributes
 

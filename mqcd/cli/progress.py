@@ -42,14 +42,14 @@ class _Bar:
         self._shown: Progress | None = None
         self._what, self._total = "", 0
         self._task: TaskID | None = None
-        self._told = "", 0, 0
+        self._state = "", 0, 0
         """What was said last."""
         self._timer: threading.Timer | None = None
         self._lock = threading.Lock()
 
     def report(self, what: str, done: int, total: int) -> None:
         with self._lock:
-            self._told = what, done, total
+            self._state = what, done, total
             if self._shown is None and not self._is_time():
                 return
             self._show()
@@ -71,7 +71,7 @@ class _Bar:
                 self._show()
 
     def _show(self) -> None:
-        what, done, total = self._told
+        what, done, total = self._state
         if self._shown is None:
             self._shown = _show()
         if self._task is None or (what != self._what and not (total == self._total > 1 and done)):

@@ -98,7 +98,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def in_thread(work: Callable[[], Result], name: str) -> Result:
+async def in_daemon_thread(work: Callable[[], Result], name: str) -> Result:
     """Return or raise what `work` does, from a thread that the end of the process does not wait for."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
@@ -229,7 +229,7 @@ class Process:
         """Threads and callbacks have no task whose end could be watched."""
         loop = asyncio.get_running_loop()
 
-        def in_thread(failure: threading.ExceptHookArgs) -> None:
+        def failed_in_thread(failure: threading.ExceptHookArgs) -> None:
             name = failure.thread.name if failure.thread is not None else "unknown"
             loop.call_soon_threadsafe(server.guard.fail, f"thread {name} has failed", failure.exc_value)
 
@@ -240,7 +240,7 @@ class Process:
             else:
                 loop.default_exception_handler(context)
 
-        threading.excepthook = in_thread
+        threading.excepthook = failed_in_thread
         loop.set_exception_handler(in_callback)
 
     def _listen_to_signals(self) -> None:
@@ -278,7 +278,7 @@ class Process:
         while self._reloads_asked and not self._stop.is_set():
             self._reloads_asked = 1
             try:
-                loaded = await in_thread(self._load_all, "configuration")
+                loaded = await in_daemon_thread(self._load_all, "configuration")
             except BadConfiguration as error:
                 for line in str(error).split("\n"):
                     log.error("%s", line)

@@ -9,6 +9,14 @@ All recipients of one message that wait go into one report, which leaves at once
 here for a minute, and go into the next: one message cannot make us send more than a report a minute, however
 its recipients fail. A stop gives them back, and the next start reports at once.
 
+A claimed bounce is in one of three states:
+
+| state | where | left by |
+|---|---|---|
+| held | `_held`, by message | `_ready` chooses its message; a stop, which parks it |
+| held and gathered | `_held`, and its message in `_gathering` | the time in `_gathering`, or too many held |
+| being reported | taken from `_held` by `_report_all` | the settle; back to `_held` when that fails |
+
 Settings read: generate_ndr, queuecache, and what `making` reads.
 """
 
@@ -114,11 +122,12 @@ class ReportTask:
                 continue
             for bounce in claimed:
                 self._held.setdefault(bounce.spid, []).append(bounce)
-            more = failed or len(claimed) == room
-            failed = not await self._report_all(self._ready(0 < len(claimed) == room))
+            more_wait = 0 < len(claimed) == room
+            again = failed or len(claimed) == room
+            failed = not await self._report_all(self._ready(more_wait))
             if failed:
                 await self._pause(RETRY_MS)
-            elif not more:
+            elif not again:
                 return
 
     def _ready(self, more: bool) -> list[int]:

@@ -1,7 +1,7 @@
 """One message to some of its recipients over a link that is ready: between store and SMTP client.
 
-Guarantees: the store knows that the attempt has begun before the final dot goes out; verdicts go to the
-settler, one settle for the transaction. Content is read when the server asks for it, never more than one
+Guarantees: the store knows that the attempt has begun before the final dot goes out; verdicts go to
+`Settling`, one settle for the transaction. Content is read when the server asks for it, never more than one
 chunk at a time, and the store's sync runs while the server thinks about the envelope.
 """
 

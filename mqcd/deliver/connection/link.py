@@ -46,7 +46,7 @@ PATIENCE: Mapping[Phase, int] = {
 GONE = ("4.4.2", "4.5.0")
 """Statuses for a server that closed the connection, or does not speak SMTP."""
 BLOCK_PATIENCE = 3
-"""The same for the content, from DATA's reply to its end."""
+"""Patience for the content, from DATA's reply to its end, in multiples of `timeout`."""
 
 
 WHOLE = 15

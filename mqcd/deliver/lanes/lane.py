@@ -1,6 +1,6 @@
 """Records of the lane table and its decisions. Pure.
 
-A `Lane` and its jobs belong to the table alone; agents hand them back and do not write to them. Its two
+A `Lane` and its jobs belong to the table alone; workers hand them back and do not write to them. Its two
 states change in `on` and `move` alone, by the tables in `states`.
 """
 

@@ -13,8 +13,8 @@
 * When the active set is full, lanes that hold more than their share and make no progress give back the rest,
   and get no more in until they have used up half of their share. A new lane has a quarter of the active set.
 
-Decisions are returned (`Start`, `Give`); agents perform them and report the result to the table. Times are
-ms; `now` is monotonic here, parking times are handed out relative (`after`).
+Decisions are returned (`Start`, `Give`); pool and workers perform them and report the result to the table.
+Times are ms; `now` is monotonic here, parking times are handed out relative (`after`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LaneTable:
         self.slots = Slots(self._turns, bounds.maxconnections)
         self._count = 0
         self.active = 0
-        """Recipients claimed and neither settled nor parked; the agent keeps it."""
+        """Recipients claimed and neither settled nor parked; the deliverer keeps it."""
         self.rebind(bounds, 0)
 
     def rebind(self, bounds: Bounds, now: int) -> None:

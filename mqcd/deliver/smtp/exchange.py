@@ -1,4 +1,4 @@
-"""The values that the SMTP client takes and returns, shared with the agents around it. Pure."""
+"""The values that the SMTP client takes and returns, shared with the connection around it. Pure."""
 
 from __future__ import annotations
 

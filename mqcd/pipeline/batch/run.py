@@ -1,7 +1,7 @@
 """Event files that are in no table yet go into all tables, at once or not at all.
 
-store = Store(ROOT)
-run(spark, store, EVENTS_DIRECTORY, now=clock.now())
+`run` is the whole of it, for programs and notebooks. The command `pipeline run` takes the store's lock
+itself, since other work follows under it, and calls `take_new`; so does the stream for each of its batches.
 """
 
 from __future__ import annotations

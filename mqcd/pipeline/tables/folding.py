@@ -57,7 +57,13 @@ def _kind(name: str) -> pa.DataType:
 
 _newest = [column for sequence, names in _NEWEST.items() for column in (sequence, *names)]
 STATE = pa.schema([(name, _kind(name)) for name in (*KEY, *_COUNTS, *_LEAST, *_GREATEST, *_newest)])
-"""The columns that are folded."""
+"""The columns that are folded.
+
+A new column of a recipient: a number of events goes into `_COUNTS`; the least or greatest value over all
+events into `_LEAST` or `_GREATEST`, with its value of one event in `of_events`; a field of the newest event
+that has it into `_NEWEST`, by the event's name for it. What follows from other columns goes into `RECIPIENT`
+and `_derived`.
+"""
 RECIPIENT = pa.schema(
     [
         *STATE,
@@ -181,9 +187,9 @@ def _derived(rows: pa.Table) -> pa.Table:
     accepted, ended = (rows[name].cast(_NUMBER) for name in ("accepted", "ended"))
     since = pc.coalesce(accepted, pc.multiply(made, 1000))
     # A report that fails is not reported (RFC 5321, 4.5.5).
-    selected = pc.or_(pc.greater(rows["reports"], 0), pc.fill_null(pc.equal(rows["sender"], ""), False))
+    reported = pc.or_(pc.greater(rows["reports"], 0), pc.fill_null(pc.equal(rows["sender"], ""), False))
     ends = pc.or_(pc.or_(failed, delivered), removed)
-    waits = pc.or_(pc.invert(ends), pc.and_(failed, pc.invert(selected)))
+    waits = pc.or_(pc.invert(ends), pc.and_(failed, pc.invert(reported)))
     crashed, doubted = (
         pc.fill_null(pc.greater(rows["delivered_sequence"], rows[name]), False)
         for name in ("unknown_sequence", "doubt_sequence")
