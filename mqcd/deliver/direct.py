@@ -63,6 +63,8 @@ class Direct:
         """The message is durable."""
         if self._terms.stopping:
             self._recorder.park(start.job.recipients, 0)
+            # It ends: the stop would wait its whole grace for a connection without a job.
+            worker.rest_again()
         elif not worker.hand(start.job):
             self._table.put_back(start.lane, start.job)
             self._changed()

@@ -162,6 +162,32 @@ async def test_a_stop_before_it_is_used_parks_the_mail() -> None:
         assert len(kit.dialer.messages) == 1
 
 
+async def test_mail_durable_during_a_stop_does_not_delay_it() -> None:
+    async with Kit() as kit:
+        door = await warmed(kit)
+        door.hold = True
+        await kit.submit("held@example.com")
+        stop = asyncio.ensure_future(kit.deliverer.stop(60_000))
+        await kit.clock.run_for(1)
+        door.reserved[0].use(CONTENT)
+        await kit.clock.run_for(1000)
+        assert stop.done()
+        await kit.clock.run_for(60_000)
+        await stop
+
+
+async def test_a_released_connection_that_nothing_uses_expires() -> None:
+    async with Kit() as kit:
+        door = await warmed(kit)
+        door.hold = True
+        await kit.submit("held@example.com")
+        await kit.clock.run_for(60_000)
+        door.reserved[0].release()
+        assert kit.deliverer.lanes()[0].idle == 1
+        await kit.clock.run_for(60_000)
+        assert kit.deliverer.lanes()[0].connections == 0
+
+
 async def test_an_error_of_our_own_leaves_mail_to_the_ordinary_way(caplog: pytest.LogCaptureFixture) -> None:
     def fails(address: str) -> Reply | None:
         raise RuntimeError("by the test")
