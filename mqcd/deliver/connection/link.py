@@ -3,59 +3,27 @@
 Guarantees: a broken or slow peer never raises here once the link stands; `SmtpClient.lost` is called, and its
 state and outcomes have the result. Settings read: deliver/client timeout, mindatarate, sendQUIT, waitQUIT.
 
-Time limits: each reply has `PATIENCE` times `timeout` for its phase, from when the one before it came; with
-`timeout` at its default these are the limits of RFC 5321, 4.5.3.2. A reply that arrives octet by octet gains
-no time. While content goes out, and until its end is answered, the limit is longer by the time that the
-content takes at `mindatarate`; without that each chunk has a limit of its own.
-
-All that comes before mail has `WHOLE` times `timeout` in all. So has a transaction up to the final dot, with
-`timeout` / `PER_TIMEOUT` for each recipient, and the time that the content takes at `mindatarate`, or at
-`LEAST_RATE` without it; the replies to the dot have their own limit and the same for recipients.
-So a peer that answers each time just before a limit holds a connection for minutes, not hours.
+Time limits are those of `limits`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
 
 from mqcd.config.settings import ClientSettings, TlsPolicy
 from mqcd.core.errors import ConnectFailed
 from mqcd.core.model import Phase
 from mqcd.core.ports import Clock, Connection, Dialer, TlsTerms
+from mqcd.deliver.connection.limits import Limits
 from mqcd.deliver.smtp.client import SmtpClient
 from mqcd.deliver.smtp.exchange import Options
 from mqcd.deliver.smtp.states import WAITING, State
 
 CHUNK = 64 * 1024
 """Octets of content read and sent at a time."""
-PATIENCE: Mapping[Phase, int] = {
-    Phase.CONNECT: 1,
-    Phase.GREETING: 5,
-    Phase.EHLO: 5,
-    Phase.TLS: 1,
-    Phase.AUTH: 5,
-    Phase.MAIL: 5,
-    Phase.RCPT: 5,
-    Phase.DATA: 2,
-    # Giving up there makes duplicates.
-    Phase.DOT: 10,
-}
-"""How many times `timeout` each phase may wait for a reply."""
 GONE = ("4.4.2", "4.5.0")
 """Statuses for a server that closed the connection, or does not speak SMTP."""
-BLOCK_PATIENCE = 3
-"""Patience for the content, from DATA's reply to its end, in multiples of `timeout`."""
-
-
-WHOLE = 15
-"""Multiple of `timeout` that the handshake may take in all; likewise a transaction, besides recipients and
-content."""
-PER_TIMEOUT = 10
-"""Recipients for which a transaction may take one `timeout` more."""
-LEAST_RATE = 8000
-"""Assumed rate of content, bits per second, where `mindatarate` is not set."""
 
 
 class Link:
@@ -89,12 +57,7 @@ class Link:
         self._connection: Connection | None = None
         self._dialling: asyncio.Task[None] | None = None
         self._timed_out = False
-        self._patience_ms = 0
-        self._end = 0
-        """Deadline of everything under way, monotonic ms; 0 = none."""
-        self._end_ms = 0
-        """Length of that limit, ms."""
-        self._recipients = 0
+        self._limits = Limits(settings)
         self._replies = 0
         self._sending = False
         self._options = options
@@ -105,8 +68,7 @@ class Link:
         """Connect, from `source` ("" = any). Raises ConnectFailed, also when that takes too long."""
         started = self._clock.monotonic()
         self._dialling = asyncio.current_task()
-        self._ends_in(self._settings.timeout * WHOLE)
-        self._patience(PATIENCE[Phase.CONNECT])
+        self.deadline = self._limits.opening(started)
         try:
             connection = await dialer.dial(self.address, port, source)
         except asyncio.CancelledError:
@@ -137,7 +99,7 @@ class Link:
 
     async def _start_tls(self) -> None:
         connection, options = self._open(), self._options
-        self._patience(PATIENCE[Phase.TLS])
+        self.deadline = self._limits.reply(Phase.TLS, self._clock.monotonic())
         terms = TlsTerms(
             verify=options.checked or options.tls is TlsPolicy.VERIFY,
             trust=options.trust,
@@ -179,11 +141,11 @@ class Link:
         first, self.content_begun = not self._sending, True
         self._sending = not last
         self._open().write(self.smtp.content(chunk, last))
+        now = self._clock.monotonic()
         if last:
-            self._ends_in(self._for_recipients(PATIENCE[Phase.DOT]) + self._transfer_ms(size))
-            self._patience(PATIENCE[Phase.DOT], size)
+            self.deadline = self._limits.end_of_content(size, now)
         elif first or not self._settings.mindatarate:
-            self._patience(BLOCK_PATIENCE, size)
+            self.deadline = self._limits.chunk(size, now)
 
     async def drain(self) -> None:
         """Wait until more may be sent; `SmtpClient.lost` is called when the connection broke."""
@@ -208,21 +170,20 @@ class Link:
 
     def start(self, recipients: int, size: int) -> None:
         """Send the beginning of a transaction with a content of `size` octets."""
-        self._recipients = recipients
-        self._ends_in(self._for_recipients(WHOLE) + self._transfer_ms(size, LEAST_RATE))
+        self._limits.transaction(recipients, size, self._clock.monotonic())
         self._sending = self.content_begun = False
         self.send()
         self.await_reply()
 
     def rest(self) -> None:
         """Nothing is under way."""
-        self.deadline = self._end = 0
+        self.deadline = self._limits.rest()
 
     def await_reply(self) -> None:
         """Start the time limit of the next reply; that of a content under way stays."""
         self._replies = self.smtp.replies
         if not self._sending:
-            self._patience(PATIENCE[self.smtp.phase])
+            self.deadline = self._limits.reply(self.smtp.phase, self._clock.monotonic())
 
     @property
     def sends_quit(self) -> bool:
@@ -232,11 +193,10 @@ class Link:
     async def quit(self) -> None:
         """End with QUIT, as the settings say, and close."""
         smtp = self.smtp
-        self._end = 0
         if smtp.state is State.READY and self.sends_quit:
             smtp.quit()
             self.send()
-        self._patience(1)
+        self.deadline = self._limits.quit(self._clock.monotonic())
         while smtp.state is State.QUIT and self._settings.wait_quit:
             await self.receive()
         self.close()
@@ -269,30 +229,8 @@ class Link:
         """The phase reached."""
         return Phase.CONNECT if self._connection is None else self.smtp.phase
 
-    def _patience(self, times: int, size: int = 0) -> None:
-        self._patience_ms = self._settings.timeout * times + self._transfer_ms(size)
-        self.deadline = self._clock.monotonic() + self._patience_ms
-        if 0 < self._end < self.deadline:
-            self.deadline = self._end
-
-    def _ends_in(self, ms: int) -> None:
-        self._end_ms = ms
-        self._end = self._clock.monotonic() + ms
-
-    def _for_recipients(self, times: int) -> int:
-        timeout = self._settings.timeout
-        return timeout * times + timeout * self._recipients // PER_TIMEOUT
-
-    def _transfer_ms(self, size: int, least: int = 0) -> int:
-        rate = self._settings.mindatarate or least
-        return size * 8000 // rate if rate else 0
-
     def _reason(self, text: str) -> str:
-        if not self._timed_out:
-            return text
-        if 0 < self._end <= self._clock.monotonic():
-            return f"not done within {self._end_ms / 1000:g} s"
-        return f"no reply within {self._patience_ms / 1000:g} s"
+        return self._limits.reason(self._clock.monotonic()) if self._timed_out else text
 
     def _open(self) -> Connection:
         if self._connection is None:
