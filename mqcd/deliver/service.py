@@ -144,6 +144,8 @@ class Deliverer:
         self._alarm.close()
         self._recorder.park(self._table.empty() + self._placing.stop(), 0)
         await self._pool.end(grace_ms)
+        # Untried mail of connections that had gone stale.
+        self._recorder.park(self._table.empty(), 0)
         settled = asyncio.ensure_future(self._recorder.done())
         timer = asyncio.ensure_future(self._clock.sleep(SETTLE_GRACE_MS))
         await asyncio.wait([settled, timer], return_when=asyncio.FIRST_COMPLETED)

@@ -176,6 +176,21 @@ async def test_mail_durable_during_a_stop_does_not_delay_it() -> None:
         await stop
 
 
+async def test_mail_put_back_during_a_stop_is_parked() -> None:
+    async with Kit() as kit:
+        await warmed(kit)
+        peer = kit.dialer.peers[0]
+        peer.replies = {"MAIL": None}
+        [recipient] = await kit.submit("to@example.com")
+        await kit.clock.run_for(10)
+        stop = asyncio.ensure_future(kit.deliverer.stop(60_000))
+        await kit.clock.run_for(10)
+        peer._connection.hang_up()
+        await kit.clock.run_for(60_000)
+        await stop
+        assert not kit.store.in_flight(recipient)
+
+
 async def test_a_released_connection_that_nothing_uses_expires() -> None:
     async with Kit() as kit:
         door = await warmed(kit)
