@@ -33,7 +33,8 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class JobQueue:
-    """The waiting jobs of a lane. Each limit on a job counts its recipients while they wait."""
+    """The waiting jobs of a lane. Each limit on a job counts its recipients while they wait: `Limit.held` is
+    changed here alone."""
 
     jobs: deque[Job] = field(default_factory=deque)
     waiting: int = 0
@@ -142,6 +143,24 @@ class JobQueue:
             if any(recipient.key == key for recipient in job.recipients):
                 return position
         return None
+
+    def bind(self, limits: tuple[Limit, ...]) -> None:
+        """Have other limits of the lane and of its zone count what waits."""
+        waiting = self.waiting + self.aside
+        for limit in self.limits:
+            limit.held -= waiting
+        self.limits = limits
+        for limit in limits:
+            limit.held += waiting
+
+    def bind_senders(self, limit_of: Callable[[Recipient], Limit | None]) -> None:
+        """Have other limits of the senders count what waits; no job stands aside."""
+        for job in self.jobs:
+            if job.limit is not None:
+                job.limit.held -= len(job.recipients)
+            job.limit = limit_of(job.recipients[0])
+            if job.limit is not None:
+                job.limit.held += len(job.recipients)
 
     def count(self, job: Job, recipients: int) -> None:
         """Adjust the count of waiting recipients of a job."""

@@ -37,9 +37,9 @@ class Limit:
         self.rate = rate
         self.burst = _burst(rate)
         self.held = 0
-        """Recipients that wait for it inside; the table keeps it."""
+        """Recipients that wait for it inside; only `JobQueue` changes it."""
         self.wakes = 0
-        """When jobs that wait for it are looked at again, 0 = none waits; the table keeps it."""
+        """When jobs that wait for it are looked at again, 0 = none waits; only `Throttle` changes it."""
         # A recipient costs `rate.per`, a millisecond gives `rate.count`: integers, hence exact.
         self._level = self.burst * rate.per
         self._at = 0

@@ -1,8 +1,9 @@
 """Holds back lanes and jobs without tokens until their next token. Pure.
 
-A lane without tokens of its own sleeps, so does a whole zone; a job whose sender has none steps aside,
-out of its lane, since the next job may have another sender. Nothing is polled: each waits for an alarm
-at the time of its next token. The table asks `take` for a lane's next job, and `due` when time has passed.
+A lane without tokens of its own sleeps (`Lane.asleep`), or its whole zone does (`Zone.asleep`); a job whose
+sender has none steps aside, out of its lane, since the next job may have another sender. Nothing is polled:
+each waits for an alarm at the time of its next token. The table asks `take` for a lane's next job, and `due`
+when time has passed.
 """
 
 from __future__ import annotations
@@ -41,17 +42,11 @@ class Throttle:
         self.release()
         self._alarms.clear()
         for limit in (*self._rates.zones.values(), *self._rates.senders.values()):
-            limit.held = limit.wakes = 0
+            limit.wakes = 0
         for lane in lanes:
             lane.asleep = 0
-            lane.queue.limits = ()
-            if lane.limit is not None:
-                lane.limit.held = 0
             self.limit_lane(lane, now)
-            for job in lane.queue.jobs:
-                job.limit = self._rates.of_sender(job.recipients[0].envelope.sender)
-                if job.limit is not None:
-                    job.limit.held += len(job.recipients)
+            lane.queue.bind_senders(self.of_sender)
             if lane.suspended:
                 self.alarm(lane.suspension.until, lane)
             if lane.queue.jobs:
@@ -101,11 +96,7 @@ class Throttle:
         elif lane.limit.rate != policy.rate:
             lane.limit.change(policy.rate, now)
         limits = (lane.limit, self._rates.zones.get(policy.zone))
-        for limit in lane.queue.limits:
-            limit.held -= lane.queue.waiting + lane.queue.aside
-        lane.queue.limits = tuple(limit for limit in limits if limit is not None)
-        for limit in lane.queue.limits:
-            limit.held += lane.queue.waiting + lane.queue.aside
+        lane.queue.bind(tuple(limit for limit in limits if limit is not None))
 
     def of_sender(self, recipient: Recipient) -> Limit | None:
         """The limit of a recipient's sender."""

@@ -1,4 +1,16 @@
-"""The table `recipients`: what came in is folded with what was known of the same recipients."""
+"""The table `recipients`: what came in is folded with what was known of the same recipients.
+
+A day has three kinds of files (`store.layout`), by what is known of the recipients in them:
+
+| kind | recipients | a batch writes it anew |
+|---|---|---|
+| open | may still have events | always |
+| aged | the same, accepted long ago | when it has events of that day |
+| done | have ended | when it has further events of one of them (`_revise`) |
+
+The workers that fold (`workers.merging`) write each row to the file of its kind, and return the days of
+recipients that only have a part of their life here (`strangers`): the other part may lie in a done file.
+"""
 
 from __future__ import annotations
 
