@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 from mqcd.core.errors import DecodeError
@@ -21,7 +22,7 @@ from mqcd.core.model import Area, Recipient
 from mqcd.core.spid import format_spid
 from mqcd.queue.memory.ready import is_old
 from mqcd.queue.memory.shard_state import Shard
-from mqcd.queue.requests.load import PASSED_AT_ONCE, RETRY_MS, Loader, Passing, Skip, may_claim
+from mqcd.queue.requests.load import RETRY_MS, Loader, Passing, Skip, may_claim
 from mqcd.queue.wal.entry_states import Event, State
 from mqcd.queue.wal.segments import JournalEntry
 
@@ -31,6 +32,17 @@ ASKED_AT_ONCE = 50
 """Old recipients of suspended domains whose records one claim reads to see whether they are overdue."""
 
 Overdue = Callable[[Recipient], bool]
+_NEVER = 0
+"""Accepted by then: no recipient."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Expiry:
+    """Which recipients of suspended domains a claim hands out nevertheless, to be expired."""
+
+    overdue: Overdue
+    received_by: int | None
+    """Recipients accepted later than this are not overdue, ms; None = any may be."""
 
 
 class Claims:
@@ -55,7 +67,7 @@ class Claims:
             if not may_claim(self._shard):
                 return ()
             self._due_first = not self._due_first
-            claim = _Claim(self._shard, now, skip, overdue, received_by)
+            claim = _Claim(self._shard, now, skip, _Expiry(overdue, received_by) if overdue else None)
             return await claim.run(claim.mail(room, self._due_first))
 
     async def bounces(self, room: int) -> Sequence[Recipient]:
@@ -63,7 +75,7 @@ class Claims:
         async with self._turn:
             if not may_claim(self._shard):
                 return ()
-            claim = _Claim(self._shard, self._shard.clock.now(), {}, None, None)
+            claim = _Claim(self._shard, self._shard.clock.now(), {}, None)
             return await claim.run(claim.bounces(room))
 
     def next_due(self) -> int | None:
@@ -80,16 +92,13 @@ class Claims:
 class _Claim:
     """One claim."""
 
-    def __init__(
-        self, shard: Shard, now: int, skip: Skip, overdue: Overdue | None, received_by: int | None
-    ) -> None:
+    def __init__(self, shard: Shard, now: int, skip: Skip, expiry: _Expiry | None) -> None:
         self._shard = shard
         self._now = now
         self._passing = Passing(shard, now, skip)
         self._loader = Loader(shard, now, self._passing)
-        self._overdue = overdue
-        self._received_by = received_by
-        """Recipients accepted later than this are not overdue, ms; None = any may be."""
+        self._expiry = expiry
+        """None = nothing expires: suspended domains are passed over whole."""
         self._found: list[JournalEntry] = []
         self._asks = ASKED_AT_ONCE
 
@@ -99,7 +108,7 @@ class _Claim:
             await search
             readable = []
             for entry in tuple(self._found):
-                recipient = entry.recipient or await self._read(entry)
+                recipient = entry.recipient or await self._read_or_put_off(entry)
                 if recipient is None:
                     self._found.remove(entry)
                     self._release(entry)
@@ -127,9 +136,9 @@ class _Claim:
         due: list[JournalEntry] = []
         try:
             # Each side has half of the passes too: many suspended recipients must not delay new mail.
-            self._passing.left -= PASSED_AT_ONCE // 2
+            self._passing.keep_half()
             await self._due(room // 2 + (room % 2 if due_first else 0), due)
-            self._passing.left += PASSED_AT_ONCE // 2
+            self._passing.return_half()
             await self._new(room - len(due), new)
             await self._due(room - len(new), due)
         finally:
@@ -157,7 +166,7 @@ class _Claim:
         while self._goes_on(found, room) and (name := index.first_due(self._now)) is not None:
             if not await self._loader.load(name, room - len(found), found):
                 break
-        received_by = self._received_by if self._overdue is not None else 0
+        received_by = self._expiry.received_by if self._expiry is not None else _NEVER
         await self._pop(lambda: waiting.pop_due(self._now, passing.skip, received_by), room, found)
 
     def _goes_on(self, found: list[JournalEntry], room: int) -> bool:
@@ -168,46 +177,45 @@ class _Claim:
         self, pop: Callable[[], JournalEntry | None], room: int, found: list[JournalEntry]
     ) -> None:
         """Claim entries in the order of `pop`; those of suspended domains only if they are overdue."""
-        passing = self._passing
+        passing, expiry = self._passing, self._expiry
         while len(found) < room and passing.left > 0 and (entry := pop()) is not None:
             suspended = passing.suspended(entry)
-            overdue = self._overdue if suspended and is_old(entry, self._received_by) else None
-            if suspended and overdue is None:
+            if suspended and (expiry is None or not is_old(entry, expiry.received_by)):
                 passing.over(entry)
                 continue
             entry.on(Event.CLAIM)
             found.append(entry)
-            recipient = entry.recipient or await self._read(entry)
+            recipient = entry.recipient or await self._read_or_put_off(entry)
             if recipient is None:
                 found.pop()
                 self._release(entry)
-            elif overdue is not None and not overdue(recipient):
+            elif suspended and expiry is not None and not expiry.overdue(recipient):
                 found.pop()
                 entry.on(Event.RELEASE)
                 passing.over(entry)
 
     async def _ask(self, room: int) -> None:
         """Claim overdue recipients of domains whose suspension was renewed."""
-        waiting = self._shard.waiting
-        while self._overdue is not None and self._asks > 0 and len(self._found) < room:
-            entry = waiting.pop_aged(self._received_by)
+        waiting, expiry = self._shard.waiting, self._expiry
+        while expiry is not None and self._asks > 0 and len(self._found) < room:
+            entry = waiting.pop_aged(expiry.received_by)
             if entry is None:
                 return
             self._asks -= 1
-            recipient = await self._read(entry)
+            recipient = await self._read_or_put_off(entry)
             # While the record was read, the entry may have been frozen by an evacuation.
             aside = entry.state is State.ASIDE
             if aside and recipient is None:
                 self._release(entry)
-            elif aside and recipient is not None and self._overdue(recipient):
+            elif aside and recipient is not None and expiry.overdue(recipient):
                 entry.due = 0
                 entry.on(Event.CLAIM)
                 self._found.append(entry)
             else:
                 entry.recipient, entry.raw = None, b""
 
-    async def _read(self, entry: JournalEntry) -> Recipient | None:
-        """The entry's recipient; None when it cannot be read now: it is due again later."""
+    async def _read_or_put_off(self, entry: JournalEntry) -> Recipient | None:
+        """The entry's recipient; None when it cannot be read now: then its due time is later."""
         try:
             return await self._shard.recipient(entry)
         except (OSError, DecodeError) as error:

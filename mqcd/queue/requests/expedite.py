@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from enum import Enum, auto
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area
@@ -31,6 +32,19 @@ MOST_DOMAINS = 10_000
 """Domains that are named; of more, it is only said that they are many."""
 _WAITING = (Area.INCOMING, Area.DEFERRED)
 _ALL = 1 << 62
+
+
+class _Means(Enum):
+    """How a selected entry becomes due."""
+
+    NONE = auto()
+    """It is due already."""
+    ENTRY = auto()
+    """By its own due time."""
+    BUCKET = auto()
+    """By the return of its domain's bucket."""
+    CLUSTER = auto()
+    """By the lines of the cluster that an evacuation is moving it to."""
 
 
 class Expediting:
@@ -69,32 +83,39 @@ class Expediting:
         return Expedited(matched=self._matched, changed=self._changed, domains=domains)
 
     async def _look_through(self, segment: Segment) -> None:
-        frozen = 0
+        moving = False
         async for part in slices(tuple(segment.entries.values())):
             for entry in part:
-                frozen += await self._look_at(entry)
-        if frozen and not self._dry_run:
+                means = await self._means(entry)
+                if means is None:
+                    continue
+                self._count(1, means is not _Means.NONE, {entry.domain})
+                moving |= means is _Means.CLUSTER
+                if not self._dry_run:
+                    self._make_due(entry, means)
+        if moving and not self._dry_run:
             self._shard.cluster_index.expedite_moved(segment, self._chosen, self._now)
 
-    async def _look_at(self, entry: JournalEntry) -> bool:
-        """Whether it is on its way to a cluster, where it is to be due."""
+    async def _means(self, entry: JournalEntry) -> _Means | None:
+        """How the entry becomes due; None when it is not selected. Changes nothing."""
         if not self._left or not await self._matches(entry):
-            return False
-        frozen = entry.state is State.FROZEN and self._selection.limit is None
-        if not frozen and not entry.resting:
-            return False
-        aside = entry.state is State.ASIDE
-        later = aside or entry.due > self._now
-        self._count(1, later, {entry.domain})
-        if self._dry_run or not later or frozen:
-            return later and frozen
-        if aside:
+            return None
+        # An entry may have been claimed or frozen while its record was read.
+        if entry.state is State.ASIDE:
+            return _Means.BUCKET
+        if entry.resting:
+            return _Means.ENTRY if entry.due > self._now else _Means.NONE
+        if entry.state is State.FROZEN and self._selection.limit is None:
+            return _Means.CLUSTER if entry.due > self._now else _Means.NONE
+        return None
+
+    def _make_due(self, entry: JournalEntry, means: _Means) -> None:
+        if means is _Means.BUCKET:
             # With all others of its domain, which wait for their destination alone.
             self._shard.waiting.recall(entry.domain, self._now)
-        else:
+        elif means is _Means.ENTRY:
             entry.due = self._now
             self._shard.waiting.add(entry)
-        return False
 
     async def _matches(self, entry: JournalEntry) -> bool:
         address = f"@{entry.domain}"

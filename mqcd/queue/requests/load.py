@@ -50,6 +50,14 @@ class Passing:
         self.latest = shard.latest_due()
         self.left = PASSED_AT_ONCE
 
+    def keep_half(self) -> None:
+        """Hold back half of what a whole claim may pass over, for the side that comes second."""
+        self.left -= PASSED_AT_ONCE // 2
+
+    def return_half(self) -> None:
+        """Make it available."""
+        self.left += PASSED_AT_ONCE // 2
+
     def suspended(self, entry: JournalEntry) -> bool:
         """Whether its domain takes no mail now."""
         return self.skip.get(entry.domain, 0) > self._now
