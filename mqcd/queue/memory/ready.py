@@ -1,9 +1,9 @@
 """Entries that wait to be claimed, in the order in which they may be. Pure bookkeeping.
 
-New mail in order of arrival, the rest by due time, bounces apart. Whom a claim has passed over stands aside,
-with all others of the same domain, until that domain's time has come: however many they are, a claim that
-passes them over again does so in one step. What stands anywhere is kept by segment, so that all that an
-evacuation has moved is let go of at once. Entries are left in place when an entry is claimed elsewhere or
+New mail in order of arrival, the rest by due time, bounces apart. An entry that a claim has passed over is
+*aside*: in its domain's bucket, until that domain's time has come. However many a bucket holds, a claim
+passes them over again in one step. Each structure is divided by segment, so that an evacuation drops all
+that it has moved at once. Entries are left in place when an entry is claimed elsewhere or
 ended, and passed over when they come up.
 """
 
@@ -97,10 +97,10 @@ class DueHeap:
     def bring_forward(self, latest: int) -> None:
         """What is due later than `latest` is due then."""
         for number, heap in self.parts.items():
-            frame_entries = [frame_entry for frame_entry in heap if _meant(frame_entry)]
-            for _, _, entry in frame_entries:
+            items = [item for item in heap if _meant(item)]
+            for _, _, entry in items:
                 entry.due = min(entry.due, latest)
-            self.parts[number] = [(entry.due, count, entry) for _, count, entry in frame_entries]
+            self.parts[number] = [(entry.due, count, entry) for _, count, entry in items]
             heapify(self.parts[number])
 
     def pop(self, now: int) -> JournalEntry | None:
@@ -109,27 +109,39 @@ class DueHeap:
         return heappop(first)[2] if first is not None and first[0][0] <= now else None
 
 
-def _meant(frame_entry: tuple[int, int, JournalEntry]) -> bool:
-    due, _, entry = frame_entry
+def _meant(item: tuple[int, int, JournalEntry]) -> bool:
+    due, _, entry = item
     return entry.state is State.WAITING and entry.due == due
 
 
-class _Pool:
-    """The entries of one domain that were passed over."""
+class _Bucket:
+    """The entries of one domain that were passed over.
+
+    They return at `until`, at most BACK_AT_ONCE together: each full group moves `until` by `every`. An entry
+    that an evacuation moves to a cluster gets the due time `last`, in groups of the same size, so that it
+    comes back no earlier than it would have from here.
+    """
 
     __slots__ = ("every", "last", "left", "oldest", "row", "sent", "until")
 
     def __init__(self, until: int, now: int) -> None:
         self.row = Row(_is_aside)
         self.oldest = 1 << 62
-        """Nobody here is older, ms."""
+        """When the oldest entry that was ever here was accepted, ms."""
         self.rest(until, now)
 
     def rest(self, until: int, now: int) -> None:
         """They are passed over until then."""
-        self.until = self.last = until
+        self.until = until
+        """When the next group returns, ms."""
         self.every = min(max((until - now) // 4, 1), BACK_EVERY_MS)
-        self.left = self.sent = BACK_AT_ONCE
+        """Time between two groups, ms."""
+        self.left = BACK_AT_ONCE
+        """How many of the group have not returned yet."""
+        self.last = until
+        """The due time of the entries that now leave for a cluster, ms; never before `until` when used."""
+        self.sent = BACK_AT_ONCE
+        """How many more may leave with that due time."""
 
     def push(self, entry: JournalEntry) -> None:
         """One more."""
@@ -168,10 +180,10 @@ class Waiting:
         self._mail = DueHeap()
         self._bounces = Row(_is_bounce)
         self._late_bounces = DueHeap()
-        self._pools: dict[str, _Pool] = {}
-        """By domain: who stands aside."""
+        self._buckets: dict[str, _Bucket] = {}
+        """By domain, the entries that stand aside."""
         self._returns: list[tuple[int, str]] = []
-        """When their times come."""
+        """A heap of (`until`, domain); an item whose bucket has another `until` is obsolete."""
         self._to_ask: deque[tuple[str, deque[JournalEntry]]] = deque()
         """By domain, entries whose suspension was renewed and that may be old enough to expire."""
         self._asking: set[str] = set()
@@ -191,21 +203,21 @@ class Waiting:
 
     def pass_over(self, entry: JournalEntry, until: int, now: int) -> None:
         """An entry that was popped stands aside: until then, or until the time of its domain."""
-        pool = self._pools.get(entry.domain)
-        if pool is None:
-            pool = self._pools[entry.domain] = _Pool(until, now)
+        bucket = self._buckets.get(entry.domain)
+        if bucket is None:
+            bucket = self._buckets[entry.domain] = _Bucket(until, now)
             heappush(self._returns, (until, entry.domain))
-        pool.push(entry)
+        bucket.push(entry)
 
     def leave(self, entry: JournalEntry, latest: int) -> None:
         """A waiting entry is about to leave the journal: its due time must stand by itself, and not
         lie behind `latest`."""
         if entry.state is State.ASIDE:
-            entry.due = min(self._pools[entry.domain].goes(), latest)
+            entry.due = min(self._buckets[entry.domain].goes(), latest)
 
     def drop(self, segment: int) -> None:
-        """Nobody who waits in a segment stands here any more."""
-        rows = (self._fresh, self._bounces, *(pool.row for pool in self._pools.values()))
+        """Forget the entries of a segment."""
+        rows = (self._fresh, self._bounces, *(bucket.row for bucket in self._buckets.values()))
         for row in rows:
             row.parts.pop(segment, None)
         for heap in (self._mail, self._late_bounces):
@@ -215,16 +227,16 @@ class Waiting:
         """What is due later than `latest` is due then."""
         self._mail.bring_forward(latest)
         self._late_bounces.bring_forward(latest)
-        for domain, pool in self._pools.items():
-            if pool.until > latest:
-                pool.until = pool.last = latest
+        for domain, bucket in self._buckets.items():
+            if bucket.until > latest:
+                bucket.until = bucket.last = latest
                 heappush(self._returns, (latest, domain))
 
     def recall(self, domain: str, now: int) -> None:
-        """Those of a domain who stand aside come back from `now` on, so many at a time as always."""
-        pool = self._pools.get(domain)
-        if pool is not None and pool.until > now:
-            pool.until = pool.last = now
+        """The entries of a domain's bucket return from `now` on, in groups of the usual size."""
+        bucket = self._buckets.get(domain)
+        if bucket is not None and bucket.until > now:
+            bucket.until = bucket.last = now
             heappush(self._returns, (now, domain))
 
     def pop_new(self) -> JournalEntry | None:
@@ -236,22 +248,22 @@ class Waiting:
     ) -> JournalEntry | None:
         """The first mail to become due, if it is due at `now`; those aside from their domain's time on.
 
-        Who stands aside and is to be skipped again stays there; `pop_aged` gives those accepted by
+        An entry that is aside and is to be skipped again stays there; `pop_aged` gives those accepted by
         `received_by` (None = all).
         """
         domain = self._returning(now, skip, received_by)
         due = self._mail.next_due()
-        if domain is None or (due is not None and due < self._pools[domain].until):
+        if domain is None or (due is not None and due < self._buckets[domain].until):
             return self._mail.pop(now)
-        pool = self._pools[domain]
-        before = pool.until
-        entry = pool.pop()
-        if pool.until != before:
-            heappush(self._returns, (pool.until, domain))
+        bucket = self._buckets[domain]
+        before = bucket.until
+        entry = bucket.pop()
+        if bucket.until != before:
+            heappush(self._returns, (bucket.until, domain))
         return entry
 
     def pop_aged(self, received_by: int | None) -> JournalEntry | None:
-        """One of those who stand aside for one more time, accepted by then; each comes once for each time.
+        """An entry of a renewed suspension that was accepted by then; each comes once for each renewal.
 
         It still stands aside, unless it is claimed.
         """
@@ -268,7 +280,7 @@ class Waiting:
 
     @property
     def to_ask(self) -> bool:
-        """Whether `pop_aged` may have somebody."""
+        """Whether `pop_aged` may return an entry."""
         return bool(self._to_ask)
 
     def pop_bounce(self, now: int) -> JournalEntry | None:
@@ -289,20 +301,15 @@ class Waiting:
         """Whether new mail waits."""
         return bool(self._fresh)
 
-    @property
-    def has_bounces(self) -> bool:
-        """Whether a bounce waits, due or not."""
-        return bool(self._bounces) or self._late_bounces.next_due() is not None
-
     def _next_return(self) -> int | None:
         """When the first domain's time comes."""
         while self._returns:
             until, domain = self._returns[0]
-            pool = self._pools.get(domain)
-            if pool is not None and pool.until == until:
-                if pool.row:
+            bucket = self._buckets.get(domain)
+            if bucket is not None and bucket.until == until:
+                if bucket.row:
                     return until
-                del self._pools[domain]
+                del self._buckets[domain]
             heappop(self._returns)
         return None
 
@@ -314,12 +321,12 @@ class Waiting:
             if until <= now:
                 return domain
             heappop(self._returns)
-            pool = self._pools[domain]
-            pool.rest(until, now)
+            bucket = self._buckets[domain]
+            bucket.rest(until, now)
             heappush(self._returns, (until, domain))
-            if domain not in self._asking and (received_by is None or pool.oldest <= received_by):
+            if domain not in self._asking and (received_by is None or bucket.oldest <= received_by):
                 self._asking.add(domain)
-                self._to_ask += [(domain, part.copy()) for part in pool.row.parts.values()]
+                self._to_ask += [(domain, part.copy()) for part in bucket.row.parts.values()]
         return None
 
 
