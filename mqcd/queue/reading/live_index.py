@@ -83,7 +83,7 @@ class SegmentIndex:
     def lines(self, disk: Disk) -> Iterator[list[tuple[int, bytes, bool]]]:
         """Ordinal, record line and whether an attempt had begun, of all, in parts.
 
-        Raises StoreBusy when the slot has been used anew since the segment was read.
+        Raises StoreBusy when the file has been reused since the segment was read.
         """
         fd = open_segment(disk, self.segment)
         try:
@@ -122,7 +122,7 @@ def open_segment(disk: Disk, segment: Segment) -> int:
 
 
 def check_same(disk: Disk, fd: int, segment: Segment) -> None:
-    """Raises StoreBusy when the slot has been used anew since the segment was read.
+    """Raises StoreBusy when the file has been reused since the segment was read.
 
     Call it after octets were read, for a segment's header is written before its frames.
     """

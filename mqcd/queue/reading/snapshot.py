@@ -4,7 +4,15 @@ A snapshot holds a pin while it is open: the server removes and reuses nothing t
 for a minute at most. A reader that is slower finds that the queue has moved on, and fails with StoreBusy.
 What is damaged is left out and counted, and so are the records of a cluster that the MANIFEST lists and that
 is not there. It writes nothing, and its memory does not grow with the queue: clusters and segments are read
-in parts, and of what lives in the journal it remembers where the lines are (see `census`).
+in parts, and of what lives in the journal it remembers where the lines are (`LiveIndex`).
+
+A server may change the files between the reads of the MANIFEST and of the journal, or later:
+
+| race | found by | answer |
+|---|---|---|
+| an evacuation is committed between the two reads | `takes_beyond` | read both again |
+| segments are freed before they are read | `_check_not_overtaken` | StoreBusy |
+| a segment's file is reused while it is read | `check_same` | StoreBusy |
 """
 
 from __future__ import annotations
@@ -99,9 +107,9 @@ class Snapshot:
         """
         state = self._read_manifest()
         for _ in range(_TRIES):
-            self._state, self._census = state, LiveIndex()
+            self._state, self._index = state, LiveIndex()
             self._read_checked()
-            if not self._census.takes_beyond(state):
+            if not self._index.takes_beyond(state):
                 return
             state = self._read_manifest()
             if not _evacuated_between(self._state, state):
@@ -119,7 +127,7 @@ class Snapshot:
         except (StoreDamaged, FileNotFoundError):
             self._check_not_overtaken([])
             raise
-        if not segments or self._census.damage or segments[0].number > self._state.first_live:
+        if not segments or self._index.damage or segments[0].number > self._state.first_live:
             self._check_not_overtaken(segments)
 
     def _read_journal(self) -> list[Segment]:
@@ -127,7 +135,7 @@ class Snapshot:
         directory = self._queue_root / "journal"
         segments = find_chain(self._disk, directory, state)
         for segment in segments:
-            self._census.read(self._disk, segment, last=segment is segments[-1])
+            self._index.read(self._disk, segment, last=segment is segments[-1])
         return segments
 
     def _check_not_overtaken(self, segments: list[Segment]) -> None:
@@ -135,7 +143,7 @@ class Snapshot:
         state = self._read_manifest()
         if state.first_live == self._state.first_live:
             return
-        if self._census.damage or not segments or segments[0].number >= state.first_live:
+        if self._index.damage or not segments or segments[0].number >= state.first_live:
             raise StoreBusy(MOVED_ON)
 
     def _take_pin(self) -> int:
@@ -169,22 +177,22 @@ class Snapshot:
     @property
     def damage(self) -> int:
         """Stretches of the journal that do not check."""
-        return len(self._census.damage)
+        return len(self._index.damage)
 
     def stretches(self) -> dict[str, int]:
         """By the place under which a start quarantines each: how many records it concerns, at most."""
-        return {place_of(f"segment-{each.segment}", each.start): each.records for each in self._census.damage}
+        return {place_of(f"segment-{each.segment}", each.start): each.records for each in self._index.damage}
 
     def first_segment(self) -> int:
         """The oldest segment of the journal that is part of this view; those before it have event files."""
-        return min(self._census.homes, default=self._state.first_live)
+        return min(self._index.homes, default=self._state.first_live)
 
     def events(self, text: EventText) -> Iterator[tuple[int, list[str]]]:
         """What the event files of the journal's segments hold, or will: lines, with their segment's number.
 
         Segments come in order, each in parts. Raises StoreBusy.
         """
-        for number, homes in self._census.homes.items():
+        for number, homes in self._index.homes.items():
             segment = homes.segment
             fd = open_segment(self._disk, segment)
             try:
@@ -240,7 +248,7 @@ class Snapshot:
             if wanted:
                 lines = [line for line in lines if line.startswith(wanted)]
             yield lines, repeat(False)
-        for homes in self._census.homes.values():
+        for homes in self._index.homes.values():
             for part in homes.lines(self._disk):
                 found = [(line, begun) for _, line, begun in part if line.startswith(wanted)]
                 yield [line.removesuffix(b"\n") for line, _ in found], [begun for _, begun in found]
@@ -252,7 +260,7 @@ class Snapshot:
                 before is not None and cluster.received >= before
             ):
                 continue
-            take = self._census.takes.get(name) or cluster
+            take = self._index.takes.get(name) or cluster
             if take.cursor >= cluster.size:
                 continue
             missing = take.left
@@ -292,11 +300,11 @@ class Snapshot:
     def stats(self) -> dict[Area, AreaStats]:
         totals = {area: [0, 0, 0] for area in Area}
         for name, cluster in self._state.clusters.items():
-            take = self._census.takes.get(name)
+            take = self._index.takes.get(name)
             left, octets = (take.left, take.octets) if take else (cluster.left, cluster.octets)
             if left:
                 _add(totals[cluster.area], left, octets, cluster.received)
-        for homes in self._census.homes.values():
+        for homes in self._index.homes.values():
             for part in homes.lines(self._disk):
                 for _, line, _ in part:
                     glance = Glance(line)
@@ -352,16 +360,16 @@ class Snapshot:
             # At the first question only, for most readers want no contents.
             self._inside = {
                 int(line[:16], 16): (homes, ordinal)
-                for homes in self._census.homes.values()
+                for homes in self._index.homes.values()
                 for part in homes.lines(self._disk)
                 for ordinal, line, _ in part
-                if homes.content(ordinal).segment in self._census.homes
+                if homes.content(ordinal).segment in self._index.homes
             }
         home = self._inside.get(spid)
         return home[0].content(home[1]) if home is not None else None
 
     def _from_segment(self, content: Locator) -> Iterator[bytes]:
-        segment = self._census.homes[content.segment].segment
+        segment = self._index.homes[content.segment].segment
         fd = open_segment(self._disk, segment)
         try:
             for offset in range(content.offset, content.offset + content.length, _CHUNK):

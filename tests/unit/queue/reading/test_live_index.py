@@ -141,7 +141,7 @@ async def test_of_many_entries_little_is_remembered(rig: Rig) -> None:
     names = [f"r{n}@example.org" for n in range(400)]
     await rig.post.send(*names)
     snapshot = rig.snapshot()
-    [census] = snapshot._census.homes.values()
+    [census] = snapshot._index.homes.values()
     held = census._starts.buffer_info()[1] * census._starts.itemsize + len(census._begun)
     assert held == 5 * len(names)
     assert len(census._since) == 1
@@ -171,7 +171,7 @@ async def test_a_known_empty_load_starts_nothing_anew(rig: Rig, monkeypatch: pyt
     assert name not in state.clusters
     snapshot = rig.snapshot()
     try:
-        assert name in snapshot._census.takes
-        assert not snapshot._census.takes_beyond(state)
+        assert name in snapshot._index.takes
+        assert not snapshot._index.takes_beyond(state)
     finally:
         snapshot.close()
