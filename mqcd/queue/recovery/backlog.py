@@ -21,6 +21,7 @@ from mqcd.queue.disk.reserve import give_up, reserve_paths, wants_room
 from mqcd.queue.format.frame import Take
 from mqcd.queue.memory.ready import Waiting
 from mqcd.queue.memory.shard_state import Shard
+from mqcd.queue.memory.slices import slices
 from mqcd.queue.recovery.salvage import salvage
 from mqcd.queue.recovery.unknown_outcomes import note_unknown
 from mqcd.queue.wal.entry_states import State
@@ -30,8 +31,6 @@ from mqcd.queue.wal.segments import JournalEntry, Segment
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 1000
-"""Entries that are taken in before others have their turn on the event loop."""
 _MENDED_S = 5
 """How long, s, a start waits for a journal that has been given room: it tries a new segment after 1 s."""
 
@@ -58,11 +57,11 @@ async def bring_in(shard: Shard, backlog: Backlog) -> None:
     found = await loop.run_in_executor(shard.executor, _read, shard, backlog)
     replay = found.replay
     await _with_reserve(
-        shard, lambda: loop.run_in_executor(shard.executor, _put_aside, shard, backlog, replay.damage)
+        shard, lambda: loop.run_in_executor(shard.executor, _quarantine, shard, backlog, replay.damage)
     )
     shard.figures.quarantined += len(replay.damage)
-    cut_off = await _settle_in(shard, backlog, found.entries)
-    _write_clusters(shard, replay.takes)
+    cut_off = await _place_entries(shard, backlog, found.entries)
+    _place_clusters(shard, replay.takes)
     await _with_reserve(shard, lambda: salvage(shard, replay, cut_off))
     await _with_reserve(shard, lambda: note_unknown(shard, [entry for entry in cut_off if entry.begun]))
     totals = sum([segment.totals for segment in backlog.chain], shard.manifest.state.totals)
@@ -70,7 +69,7 @@ async def bring_in(shard: Shard, backlog: Backlog) -> None:
 
 
 def _read(shard: Shard, backlog: Backlog) -> _Found:
-    """Off the event loop: nobody else looks at these segments meanwhile.
+    """Runs in a thread: nothing else reads or changes these segments meanwhile.
 
     A newer program's clusters are refused before anything is written on what stands beside them.
     """
@@ -86,8 +85,8 @@ def _read(shard: Shard, backlog: Backlog) -> _Found:
     return _make_entries(backlog, replay)
 
 
-def _put_aside(shard: Shard, backlog: Backlog, damage: Sequence[Damage]) -> None:
-    """Off the event loop, too."""
+def _quarantine(shard: Shard, backlog: Backlog, damage: Sequence[Damage]) -> None:
+    """Copy damaged stretches to the quarantine. Runs in a thread."""
     files = {segment.number: segment.fd for segment in backlog.chain}
     for stretch in damage:
         data = shard.disk.pread(files[stretch.segment], stretch.end - stretch.start, stretch.start)
@@ -108,13 +107,15 @@ def _make_entries(backlog: Backlog, replay: LiveEntries) -> _Found:
     return _Found(replay, entries)
 
 
-async def _settle_in(shard: Shard, backlog: Backlog, entries: Sequence[JournalEntry]) -> list[JournalEntry]:
-    """Returns those whose attempt was cut off: their outcome is unknown."""
+async def _place_entries(
+    shard: Shard, backlog: Backlog, entries: Sequence[JournalEntry]
+) -> list[JournalEntry]:
+    """Put the entries into memory. Returns the ones whose attempt a crash cut off (outcome unknown)."""
     cut_off = []
     waiting = Waiting()
     latest = shard.latest_due()
-    for start in range(0, len(entries), _AT_ONCE):
-        for entry in entries[start : start + _AT_ONCE]:
+    async for part in slices(entries):
+        for entry in part:
             entry.due = min(entry.due, latest)
             shard.ring.entries += 1
             shard.accounts.add_entry(entry)
@@ -122,7 +123,6 @@ async def _settle_in(shard: Shard, backlog: Backlog, entries: Sequence[JournalEn
                 cut_off.append(entry)
             else:
                 waiting.add(entry)
-        await asyncio.sleep(0)
     # In the order of arrival: what has come meanwhile stands behind what was there.
     newest = backlog.chain[-1].number if backlog.chain else 0
     for segment in shard.ring:
@@ -150,8 +150,8 @@ async def _with_reserve(shard: Shard, work: Callable[[], Awaitable[None]]) -> No
         await work()
 
 
-def _write_clusters(shard: Shard, takes: dict[str, Take]) -> None:
-    """The clusters, each where the journal took it."""
+def _place_clusters(shard: Shard, takes: dict[str, Take]) -> None:
+    """Put the clusters into memory, each with the cursor that the journal says; nothing is written."""
     state = shard.manifest.state
     for cluster in state.clusters.values():
         take = takes.get(cluster.name)
