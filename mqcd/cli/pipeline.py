@@ -306,7 +306,7 @@ def advise(
 
 def _tables(place: Place) -> tuple[Loaded, Store]:
     """The configuration, and the tables that it names. Raises PipelineUnavailable."""
-    from mqcd.pipeline.spark.session import check_packages
+    from mqcd.pipeline.spark.requirements import check_packages
     from mqcd.pipeline.store.store import Store
 
     check_packages()

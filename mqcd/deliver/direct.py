@@ -1,8 +1,9 @@
 """New mail that goes straight to a connection that is free: no claim, no lane's queue, no begin of its own.
 
-A connection is reserved before the message is durable, and used when it is. Guarantees: no other new mail of
-its lane is overtaken, as a lane with idle connections has none; what rates, suspensions, advice or the active
-set hold back is not reserved for, and takes the ordinary way. A reserved connection ends used or released.
+A connection is reserved before the message is durable, and used when it is. Guarantees: no acknowledged new
+mail of its lane is overtaken, as a lane with idle connections has none waiting; what rates, suspensions,
+advice or the active set hold back is not reserved for, and takes the ordinary way. A reserved connection ends
+used or released.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ RECIPIENTS = 10
 
 def check() -> None:
     """Check that Spark can run. Raises PipelineUnavailable, whose text names what to install."""
-    from mqcd.pipeline.spark.session import check_packages, find_java
+    from mqcd.pipeline.spark.requirements import check_packages, find_java
 
     check_packages()
     find_java(os.environ)

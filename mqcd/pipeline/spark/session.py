@@ -1,10 +1,9 @@
-"""A Spark session that suits a small machine, or a clear word about what it lacks.
+"""A Spark session that suits a small machine, or a clear word about what it lacks (`requirements`).
 
-Looked for before Spark starts: the Python packages of the extra `pipeline`, and Java 17 or later under
-JAVA_HOME, else in PATH. Spark binds to loopback unless SPARK_LOCAL_IP says otherwise, runs `local[*]`
-unless a master is given, counts in UTC, and its Python workers are the interpreter that runs this, so that
-they find the same packages. A session that exists already (notebook) is used as it is; under spark-submit
-its own options come before all this.
+Spark binds to loopback unless SPARK_LOCAL_IP says otherwise, runs `local[*]` unless a master is given, counts
+in UTC, and its Python workers are the interpreter that runs this, so that they find the same packages. A
+session that exists already (notebook) is used as it is; under spark-submit its own options come before all
+this.
 
 Raises PipelineUnavailable, whose text names the package to install, and WorkFailed for what Spark throws.
 """
@@ -14,22 +13,18 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import re
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mqcd.core.errors import MqcdError
 from mqcd.disk.durable import describe
-from mqcd.pipeline.spark import gateway
+from mqcd.pipeline.spark import gateway, java
 from mqcd.pipeline.spark.class_archive import MACHINE, Archive
+from mqcd.pipeline.spark.requirements import check_packages, find_java
 from mqcd.queue.helper.pipe import environment
 
 if TYPE_CHECKING:
@@ -37,11 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-JAVA_PACKAGE = "default-jre-headless"
-"""Debian's name of a Java that Spark runs on."""
-_JAVA_LEAST = 17
-_NEEDS = {"pyspark": (4, 5), "pyarrow": (15, None), "pandas": (2, 3), "jinja2": (3, None)}
-"""Least major version, and the first that is too new: as in the extra `pipeline`."""
 _LOOPBACK = "127.0.0.1"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set in what spark-submit starts: its Java runs already."""
@@ -52,8 +42,6 @@ _MEMORY = "spark.driver.memory"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _FEW: Mapping[str, str] = {_PARTITIONS: "1", "spark.sql.files.minPartitionNum": "2"}
 """What little work gets by with."""
-_PATIENCE = 120
-"""Seconds for Java to end in, with what it keeps."""
 
 
 _JAVA = (
@@ -92,10 +80,6 @@ FIRST = (
 )  # fmt: skip
 """How the jars begin that most classes come from. Java looks into all 280, one after the other, in whatever
 order the disk has them: with these in front a small batch takes a twentieth less time."""
-
-
-class PipelineUnavailable(MqcdError):
-    """Spark cannot run here: a package or Java is missing. Fault: who set the machine up."""
 
 
 class WorkFailed(MqcdError):
@@ -162,7 +146,7 @@ def running(
     except BaseException as error:
         if archive is not None and archive.making:
             # Else it would write one that nobody waits for.
-            _kill_java()
+            java.kill()
             archive.abandon()
         if isinstance(error, PySparkException | Py4JError):
             raise WorkFailed(f"Spark gave up: {why(str(error))}") from error
@@ -170,7 +154,7 @@ def running(
     if archive is not None:
         if archive.making:
             keeping()
-        archive.close(_end_java)
+        archive.close(java.end)
 
 
 @contextmanager
@@ -287,33 +271,6 @@ def _archive(directory: Path, settings: Mapping[str, str]) -> Archive | None:
         return None
 
 
-def _end_java() -> int:
-    """Have the Java of a session that was stopped end now, not with this process; gives its exit code."""
-    from pyspark import SparkContext
-
-    gateway: Any = SparkContext._gateway
-    SparkContext._gateway = SparkContext._jvm = None
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    try:
-        code: int = gateway.proc.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        gateway.proc.kill()
-        code = gateway.proc.wait()
-    return code
-
-
-def _kill_java() -> None:
-    """End the Java that this process has started, if it did, whatever it does."""
-    from pyspark import SparkContext
-
-    gateway: Any = SparkContext._gateway
-    if gateway is not None:
-        gateway.proc.kill()
-        gateway.proc.wait()
-        SparkContext._gateway = SparkContext._jvm = None
-
-
 def _as_submitted(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
     """Where and how is what spark-submit said. Ours is what it left open, as far as Spark can be told yet."""
     given = spark.sparkContext.getConf()
@@ -331,54 +288,3 @@ def _register(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(EventsSource)
     spark.dataSource.register(QueueSource)
-
-
-def check_packages(versions: Mapping[str, str] | None = None) -> None:
-    """See that the extra is installed, in versions that go together. Raises PipelineUnavailable."""
-    for package, (least, beyond) in _NEEDS.items():
-        found = _version(package) if versions is None else versions.get(package)
-        if found is None:
-            raise PipelineUnavailable("mqcd pipeline needs the extra: pip install 'mqcd[pipeline]'")
-        major = int(found.split(".", 1)[0])
-        if major < least or (beyond is not None and major >= beyond):
-            raise PipelineUnavailable(
-                f"mqcd pipeline does not work with {package} {found}: pip install 'mqcd[pipeline]'"
-            )
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def find_java(environ: Mapping[str, str]) -> Path:
-    """The home of the Java to use: JAVA_HOME, else that of `java` in PATH. Raises PipelineUnavailable."""
-    install = f"install Java {_JAVA_LEAST} or later (Debian: apt-get install {JAVA_PACKAGE})"
-    home = environ.get("JAVA_HOME")
-    if home:
-        java = Path(home) / "bin" / "java"
-        if not java.is_file():
-            raise PipelineUnavailable(f"JAVA_HOME={home} holds no bin/java; correct it, or {install}")
-    else:
-        found = shutil.which("java", path=environ.get("PATH"))
-        if found is None:
-            raise PipelineUnavailable(f"mqcd pipeline needs Java: {install}, or set JAVA_HOME")
-        java = Path(found).resolve()
-    version = java_version(java)
-    if version < _JAVA_LEAST:
-        raise PipelineUnavailable(f"{java} is Java {version or 'of an unknown version'}: {install}")
-    return java.parent.parent
-
-
-@cache
-def java_version(java: Path) -> int:
-    """Its major version; 0 when it does not say."""
-    try:
-        asked = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    # Until 8 it called itself 1.8.
-    said = re.search(r'version "(?:1\.)?(\d+)', asked.stderr + asked.stdout)
-    return int(said[1]) if said else 0
