@@ -205,7 +205,7 @@ def export(
     place: Place, table: str, out: Path, master: str | None, settings: dict[str, str], as_json: bool
 ) -> None:
     """Write a table as one CSV file."""
-    with _spark(place, master, settings) as (spark, store, _settings, progress):
+    with _spark(place, master, settings) as (spark, store, _what, progress):
         from mqcd.pipeline import frames
         from mqcd.pipeline.export import export as write
 

@@ -83,7 +83,7 @@ class Deliverer:
         self._table = LaneTable(bounds_of(settings, most_connections, used))
         self._recorder = Recorder(store, clock, self._released, self._kick, self._suspects)
         self._settling = Settling(self._terms, store, self._recorder, notifier)
-        self._sweep = Sweep(clock, min(max(settings.client.timeout // 10, 10), 1000))
+        self._sweep = Sweep(clock, _tick_of(settings))
         self._connector = Connector(self._terms, resolver, dialer, observer, self._sweep)
         parts = (store, self._recorder, self._settling, self._connector, self._sweep)
         self._pool = Pool(self._terms, self._table, *parts, self._kick)
@@ -116,6 +116,7 @@ class Deliverer:
     def reload(self, settings: DeliverSettings, schedule: RetrySchedule) -> None:
         """Apply new settings and schedule from the next decision on; DNS servers stay as they are."""
         self._terms.settings, self._terms.schedule = settings, schedule
+        self._sweep.tick_ms = _tick_of(settings)
         self._table.rebind(bounds_of(settings, self._most_connections, self._used), self._clock.monotonic())
         self._placing.reroute()
         self._event.set()
@@ -295,3 +296,8 @@ class Deliverer:
     def _is_drained(self) -> bool:
         due = self._store.next_due()
         return not self._table.active and (due is None or due > self._clock.now())
+
+
+def _tick_of(settings: DeliverSettings) -> int:
+    """How late the end of a time limit may be noticed, ms."""
+    return min(max(settings.client.timeout // 10, 10), 1000)

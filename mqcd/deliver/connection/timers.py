@@ -27,7 +27,7 @@ class Sweep:
 
     def __init__(self, clock: Clock, tick_ms: int) -> None:
         self._clock = clock
-        self._tick = tick_ms
+        self.tick_ms = tick_ms
         self._guarded: set[Guarded] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -46,7 +46,7 @@ class Sweep:
 
     async def _run(self) -> None:
         while self._guarded:
-            await self._clock.sleep(self._tick)
+            await self._clock.sleep(self.tick_ms)
             now = self._clock.monotonic()
             for guarded in [each for each in self._guarded if 0 < each.deadline <= now]:
                 guarded.deadline = 0

@@ -562,6 +562,15 @@ async def test_a_reload_changes_routes_manners_and_delays() -> None:
         assert kit.dialer.peers[0].log[0] == "EHLO new.example.org"
 
 
+async def test_a_reload_changes_how_soon_a_timeout_is_noticed() -> None:
+    async with Kit(hosts={"192.0.2.1": lambda: Peer(replies={"EHLO": None})}) as kit:
+        client = replace(RELAYED.client, timeout=100)
+        kit.deliverer.reload(replace(RELAYED, client=client), SCHEDULE)
+        await kit.submit("to@example.com")
+        await kit.clock.run_for(600)
+        assert kit.observer.count(Verb.DEFERRED) == 1
+
+
 async def test_a_zones_mail_uses_its_addresses_name_and_delays() -> None:
     zone = ZoneSettings(
         name="bulk",
