@@ -102,12 +102,30 @@ async def recover(
 def _read_disk(
     options: Options, disk: Disk, clock: Clock, opened: list[Segment], manifests: list[Manifest]
 ) -> _Image:
-    """R1 and R2, off the event loop; the lists get what the caller closes, also after a failure."""
+    """R1 and R2, in a thread; the lists get what the caller closes, also after a failure."""
     now = clock.now()
+    journal = options.settings.rootpath / "journal"
+    state = _read_state(options, disk, now)
+    for path in irregular_files(disk, journal):
+        raise StoreDamaged(f"{path} is no regular file, and stands where one of the journal's belongs")
+    chain = find_chain(disk, journal, state)
+    unused = unused_files(disk, journal, chain)
+    opened += chain
+    _open_chain(disk, chain, state)
+    watch = _continue_behind(disk, chain, state, clock, now)
+    manifest = Manifest(disk, options.settings.rootpath / "MANIFEST", state)
+    manifests.append(manifest)
+    manifest.write_anew()
+    # Not before: an edit that was only found written may be gone after the next power cut.
+    _remove(disk, unused)
+    return _Image(manifest, chain, watch)
+
+
+def _read_state(options: Options, disk: Disk, now: int) -> ManifestState:
+    """R1: the MANIFEST's state, or that of a new queue; the roots and silos that belong to it."""
     settings = options.settings
     queue_root, spool_root = settings.rootpath, settings.spool.rootpath
-    path = queue_root / "MANIFEST"
-    state = manifest_log.read(disk, path)
+    state = manifest_log.read(disk, queue_root / "MANIFEST")
     new = state is None
     if new:
         check_vacant(disk, queue_root)
@@ -125,18 +143,24 @@ def _read_disk(
     Silos(spool_root, state.silos).make(disk)
     if settings.spool.hardlinks:
         check_links(disk, spool_root)
-    for path in irregular_files(disk, queue_root / "journal"):
-        raise StoreDamaged(f"{path} is no regular file, and stands where one of the journal's belongs")
-    chain = find_chain(disk, queue_root / "journal", state)
-    unused = unused_files(disk, queue_root / "journal", chain)
-    opened += chain
+    return state
+
+
+def _open_chain(disk: Disk, chain: list[Segment], state: ManifestState) -> None:
+    """R1: open the segments, sealed and exported as the MANIFEST says."""
     for segment in chain:
         segment.fd = disk.open(segment.path, os.O_RDWR)
         segment.on(Event.SEAL)
         if segment.number <= state.exported:
             segment.on(Event.EXPORT)
+
+
+def _continue_behind(
+    disk: Disk, chain: list[Segment], state: ManifestState, clock: Clock, now: int
+) -> ClockWatch:
+    """R2: set the state to go on behind all that was ever written: epoch, sequence, SPID and clock."""
     last_at = _find_end(disk, chain[-1], state) if chain else 0
-    # By a leap that nobody can foretell: octets of a mail must not check as a frame of ours.
+    # By a leap that cannot be foretold: octets of a mail must not check as a frame of ours.
     epoch = max([state.epoch, *(segment.epoch for segment in chain)])
     state.epoch = epoch + 1 + secrets.randbelow(_EPOCH_LEAP)
     # A header may have come to the disk without a frame: then no later segment names it as its forerunner.
@@ -151,12 +175,7 @@ def _read_disk(
     monotonic = clock.monotonic()
     watch = ClockWatch(state.clock, now, monotonic)
     state.clock = watch.believes(now, monotonic)
-    manifest = Manifest(disk, path, state)
-    manifests.append(manifest)
-    manifest.write_anew()
-    # Not before: an edit that was only found written may be gone after the next power cut.
-    _remove(disk, unused)
-    return _Image(manifest, chain, watch)
+    return watch
 
 
 def _remove(disk: Disk, paths: list[Path]) -> None:
