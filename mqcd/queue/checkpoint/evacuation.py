@@ -157,11 +157,11 @@ class Evacuator:
         body = b"".join(map(pack_entry, frame_entries))
         at = shard.clock.now()
         # A frame without entries is written, too: when it is durable, so are the verdicts before it.
-        self._writer.carried = shard.journal.append(Kind.CARRY, [body], len(frame_entries), at, placed)
+        durable = shard.journal.append(Kind.CARRY, [body], len(frame_entries), at, placed)
         try:
-            await asyncio.shield(self._writer.carried)
+            with self._writer.carrying(durable):
+                await asyncio.shield(durable)
         finally:
-            self._writer.carried = None
             for entry in carried:
                 if entry.state is State.CARRYING:
                     entry.on(Event.CARRIED)

@@ -1,15 +1,16 @@
 """What happens to claimed recipients: begin, settle, park, each one frame of the journal.
 
-Memory changes only in `placed`, which the journal calls when the frame is durable, in the order of the
-frames. Between append and `placed` an entry is SETTLING: nobody else touches it, and its old home
-stays live.
+Before the frame is appended, an entry is marked: `begun` by `begin`, SETTLING by `settle` and `park`. No
+other part may change a SETTLING entry, and its old record location stays live. All else in memory changes
+in `placed`, which the journal calls when the frame is durable, in the order of the frames.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, assert_never
 
 from mqcd.core.model import (
     Bounced,
@@ -65,8 +66,17 @@ class Writer:
     def __init__(self, shard: Shard, acceptance: Acceptance) -> None:
         self._shard = shard
         self._acceptance = acceptance
-        self.carried: asyncio.Future[None] | None = None
-        """While claimed entries are being carried to a newer segment: their verdicts wait for it."""
+        self._carry: asyncio.Future[None] | None = None
+        """A CARRY frame that is not durable yet."""
+
+    @contextmanager
+    def carrying(self, durable: asyncio.Future[None]) -> Generator[None]:
+        """While a CARRY frame is written, requests wait for it: it changes the record locations they name."""
+        self._carry = durable
+        try:
+            yield
+        finally:
+            self._carry = None
 
     def claimed(self, recipient: Recipient) -> JournalEntry:
         """The entry of a claimed recipient. Raises ValueError when it is not claimed."""
@@ -78,7 +88,7 @@ class Writer:
 
     def _when_carried(self, write: Callable[[], Awaitable[None]]) -> Awaitable[None]:
         """Call `write` at once, or when the carry under way is durable."""
-        carried = self.carried
+        carried = self._carry
         if carried is None:
             return write()
 
@@ -249,7 +259,7 @@ class Writer:
                 waits = True
             ordinal += 1
             if why is not None:
-                tell(shard.observer, at, before, why)
+                notify_verdict(shard.observer, at, before, why)
         if waits:
             shard.notify()
 
@@ -262,7 +272,7 @@ def _together(frames: list[asyncio.Future[None]]) -> asyncio.Future[Any]:
     return frames[0] if len(frames) == 1 else asyncio.gather(*frames)
 
 
-def tell(observer: Observer, at: int, recipient: Recipient, why: Verdict) -> None:
+def notify_verdict(observer: Observer, at: int, recipient: Recipient, why: Verdict) -> None:
     """Notify the observer of one verdict."""
     match why:
         case Delivered():
@@ -277,6 +287,8 @@ def tell(observer: Observer, at: int, recipient: Recipient, why: Verdict) -> Non
             observer.reported(at, recipient, why.report_spid)
         case Discarded():
             observer.discarded(at, recipient, why.reason)
+        case _:
+            assert_never(why)
 
 
 def _begin_settling(changes: Sequence[_Change]) -> None:

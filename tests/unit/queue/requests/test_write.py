@@ -24,13 +24,12 @@ async def test_of_two_requests_behind_a_carry_one_fails_whole(rig: Rig) -> None:
     one, other = await rig.post.claim_all()
     writer = rig.store._live.writer
     carried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    writer.carried = carried
-    parks = [
-        asyncio.ensure_future(rig.store.park([one], 0)),
-        asyncio.ensure_future(rig.store.park([other, one], 0)),
-    ]
-    await asyncio.sleep(0)
-    writer.carried = None
+    with writer.carrying(carried):
+        parks = [
+            asyncio.ensure_future(rig.store.park([one], 0)),
+            asyncio.ensure_future(rig.store.park([other, one], 0)),
+        ]
+        await asyncio.sleep(0)
     carried.set_result(None)
     first, second = await asyncio.gather(*parks, return_exceptions=True)
     assert first is None
