@@ -317,7 +317,7 @@ def key_of(line: bytes) -> tuple[int, int]:
 
 
 def file_of(line: bytes) -> int:
-    """The file number (see `names`) of the content of a line's recipient. Raises DecodeError."""
+    """The file number (see `filenames`) of the content of a line's recipient. Raises DecodeError."""
     try:
         spid, qid, area, _ = line.split(b"|", 3)
         return filenames.number(int(spid, 16), int(qid) if _AREA_OF_OCTETS[area][1] else 0)

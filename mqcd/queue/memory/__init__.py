@@ -1,5 +1,5 @@
 """A shard in memory: its entries, what waits, what is counted. Changed on the event loop only.
 
-Nothing changes here before the frame that records it is durable. Imports all rooms of files, and
-the helper's end.
+What a frame records changes here when the frame is durable; claims, freezing and due times that are brought
+forward are in memory alone. Imports all rooms of files, and the helper's end.
 """

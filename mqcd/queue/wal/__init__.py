@@ -1,4 +1,4 @@
 """The write-ahead log (the journal): segments, group commit, and reading both back.
 
-A frame is durable when its append returns. Imports manifest, format and disk.
+A frame is durable when the future that its append returned is done. Imports manifest, format and disk.
 """

@@ -95,11 +95,11 @@ class Journal:
         self._cause: OSError | None = None
         self._when_certain: list[Callable[[], None]] = []
         self.on_mended: Callable[[], None] = lambda: None
-        """Called when writing goes well again after it had been failing."""
+        """Called when writing goes well again after it had been failing. Set by `recovery.open`."""
         self.on_begun: Callable[[], None] = lambda: None
-        """Called when the first group of a segment is durable."""
+        """Called when the first group of a segment is durable. Set by `memory.shard_state`."""
         self.on_sealed: Callable[[Segment], None] = lambda _: None
-        """Called when a segment has been sealed."""
+        """Called when a segment has been sealed. Set by `checkpoint.checkpointer`."""
         self.broken = ""
         """Why memory may differ from the journal; "" while it does not. Only a restart ends it."""
         self._quiet = asyncio.Event()

@@ -40,5 +40,5 @@ TABLE: Mapping[Event, Mapping[State, State]] = {
     Event.EVACUATE: {State.EXPORTED: State.RETIRED},
     Event.CLOSE: dict.fromkeys(State, State.RETIRED),
 }
-SETTLED = frozenset((State.SEALED, State.EXPORTED))
+TO_EVACUATE = frozenset((State.SEALED, State.EXPORTED))
 """A segment in one of these waits to be evacuated."""

@@ -261,7 +261,7 @@ class Ring:
         """The segment to evacuate next, if it is sealed."""
         for segment in self.segments.values():
             if not segment.retired:
-                return segment if segment.state in segment_states.SETTLED else None
+                return segment if segment.state in segment_states.TO_EVACUATE else None
         return None
 
     @property

@@ -37,7 +37,7 @@ from mqcd.queue.memory.shard_state import Options, Shard
 from mqcd.queue.reading.snapshot import Snapshot
 from mqcd.queue.spool.silos import Silos
 from mqcd.queue.store import ClusterStore
-from mqcd.queue.wal.segment_states import SETTLED
+from mqcd.queue.wal.segment_states import TO_EVACUATE
 from mqcd.queue.wal.segments import Segment
 from tests.contract import schema
 from tests.contract.harness import SCHEDULE
@@ -294,7 +294,7 @@ class Rig:
         self.shard.journal.seal()
         await self.shard.journal.quiet()
         self.shard.journal.seal()
-        assert segment.state in SETTLED
+        assert segment.state in TO_EVACUATE
         return segment
 
     async def evacuate(self) -> None:
