@@ -1,1 +1,4 @@
-"""Spark data sources for what the server writes: `mqcd-events` and `mqc`."""
+"""Spark data sources for what the server writes: `mqcd-events` and `mqc`.
+
+Imports eventlog, queue and core.
+"""

@@ -1,1 +1,4 @@
-"""The tables, each a pure function of frames: nothing here reads, writes or gathers anything."""
+"""The tables, each a pure function of frames: nothing here reads, writes or gathers anything.
+
+Imports pipeline.sources and core.
+"""

@@ -1,4 +1,5 @@
-"""What a queue's roots need before anything is read: one owner, free space, a reserve file.
+"""What guards a queue's roots: the lock of their one owner, before anything is read; free space and the
+reserve file, all the time. (Calls that change files are in `mqcd.disk`.)
 
 Imports mqcd.disk and core.
 """
