@@ -42,7 +42,7 @@ from mqcd.daemon.pages import Pages
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.daemon.role import Passing, Role
 from mqcd.deliver.service import Deliverer
-from mqcd.net.control_socket import ControlSocket
+from mqcd.net.control_socket import AT_ONCE, ControlSocket
 from mqcd.net.dialer import SystemDialer
 from mqcd.net.resolver import DnsResolver
 from mqcd.ops.http.server import HttpServer
@@ -66,9 +66,6 @@ _REPORT_MS = 300
 """How long it then waits for reports to be recorded."""
 _AUDIT_SECONDS = 0.1
 """How long it then waits for the audit logs, if their disk is stuck."""
-
-_COMMANDS = 12
-"""Connections to the control socket at once."""
 
 _STOPPING = "stopping"
 _STARTING = Reply(code=451, status="4.3.2", text="Server is starting, try again in a moment")
@@ -136,7 +133,7 @@ class Server:
         self._pages = self._make_pages()
         self._http = HttpServer(self._pages.for_ops(), clock, ops_hosts(settings))
         self._socket = ControlSocket(settings.ops.control.path, settings.ops.control.group)
-        self._control = HttpServer(self._pages.for_commands(), clock, most=_COMMANDS)
+        self._control = HttpServer(self._pages.for_commands(), clock, most=AT_ONCE)
         self.ops_port = settings.ops.port
         """TCP port of the pages; the bound one once bound."""
 

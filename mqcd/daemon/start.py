@@ -37,7 +37,7 @@ from mqcd.daemon.tlsfiles import check_tls_files
 from mqcd.disk.durable import Disk
 from mqcd.net.balance import Mailboxes
 from mqcd.net.clock import SystemClock
-from mqcd.net.control_socket import ControlSocket
+from mqcd.net.control_socket import AT_ONCE, ControlSocket
 from mqcd.net.listening import bind
 from mqcd.net.tokens import SharedTokens
 from mqcd.net.tokens import make as tokens_file
@@ -49,9 +49,6 @@ from mqcd.ops.log.log import Log
 from mqcd.queue.roots import Roots, check_place, link_place, roots_of
 
 log = logging.getLogger("mqcd.daemon")
-
-_COMMANDS = 12
-"""Connections to the control socket at once."""
 
 
 def run(load: Load, conf: Path) -> int:
@@ -196,7 +193,7 @@ class _Shards:
         loop.add_reader(part.alive, ended.set)
         front = Front(settings.ops.control.path, self._numbers)
         pages = HttpServer(front.for_ops(), clock, ops_hosts(settings))
-        commands = HttpServer(front.for_commands(), clock, most=_COMMANDS)
+        commands = HttpServer(front.for_commands(), clock, most=AT_ONCE)
         control = ControlSocket(settings.ops.control.path, settings.ops.control.group)
         pages.adopt(part.sockets[0][0])
         try:

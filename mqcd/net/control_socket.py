@@ -28,6 +28,9 @@ PLACE = "ops/control@path"
 _DESCRIPTORS = Path("/proc/self/fd")
 _PRIVATE, _SHARED = 0o600, 0o660
 
+AT_ONCE = 12
+"""Connections of commands at once."""
+
 
 class ControlSocket:
     """Binds on `bind`, and unlinks on `close`."""
