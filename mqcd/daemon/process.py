@@ -33,6 +33,7 @@ from mqcd.daemon.filters import check_filters
 from mqcd.daemon.privileges import Identity, SystemIdentity, settle_in
 from mqcd.daemon.role import Role
 from mqcd.daemon.server import Server
+from mqcd.daemon.supervisor import stops
 from mqcd.daemon.tlsfiles import check_tls_files
 from mqcd.net.clock import SystemClock
 from mqcd.ops.audit.audit import directories as audit_directories
@@ -249,16 +250,17 @@ class Process:
             loop.add_signal_handler(number, self._told_to_stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._told_to_reload)
         if self._role is not None:
-            loop.add_reader(self._role.alive, self._on_orphaned)
+            loop.add_reader(self._role.alive, self._on_supervisor, self._role.alive)
 
-    def _on_orphaned(self) -> None:
-        """The supervisor is gone."""
-        if self._role is not None:
-            asyncio.get_running_loop().remove_reader(self._role.alive)
-        log.error("the supervisor has ended: stopping")
+    def _on_supervisor(self, alive: int) -> None:
+        """The supervisor stops, or is gone."""
+        asyncio.get_running_loop().remove_reader(alive)
+        in_order = stops(alive)
+        if not in_order:
+            log.error("the supervisor has ended: stopping")
         self._stop.set()
         if self._cutter is not None:
-            self._cutter.arm(1)
+            self._cutter.arm(int(not in_order))
 
     def _told_to_stop(self, number: signal.Signals) -> None:
         log.info("%s: %s", number.name, "already stopping" if self._stop.is_set() else "stopping")

@@ -23,7 +23,7 @@ class Role:
     used: UsedRates
     """What all have used of rates."""
     alive: int
-    """Descriptor at whose end the supervisor is gone."""
+    """Descriptor: `supervisor.Part.alive`."""
     ready: Callable[[], None]
     """Called once mail is accepted."""
 

@@ -39,7 +39,7 @@ class StandIn:
         self._clock = clock
 
     async def run(self, alive: int) -> int:
-        """Pass connections on for a while; gives the exit code. `alive` ends with the supervisor."""
+        """Pass connections on for a while; gives the exit code. `alive`: see `supervisor.Part`."""
         loop = asyncio.get_running_loop()
         stopped = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -9,7 +9,8 @@
 * The process of a shard that cannot start stands in for it (`stand_in`). The server goes on while another
   shard is in service.
 * SIGTERM and SIGINT stop all, SIGHUP has each read its configuration again.
-* When the supervisor is gone, each process stops in good order: it sees the end of a pipe.
+* Each process stops in good order when the supervisor stops or is gone: it sees a pipe that becomes readable
+  and stays so. A signal would be lost on a process that was forked just now.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Part:
     ready: int = -1
     """In the supervisor the end to read from, in the process the end to write to, when it is ready."""
     alive: int = -1
-    """In the process: at its end the supervisor is gone."""
+    """In the process: readable when the supervisor stops (`stops`) or is gone. Nothing is read from it."""
     since: int = 0
     again: int = 0
     """When to start it, in monotonic ms."""
@@ -104,6 +105,13 @@ class Part:
         self.state = state
         with suppress(OSError):
             os.write(self.ready, _SAID[state])
+
+
+def stops(alive: int) -> bool:
+    """In a process, of its readable `Part.alive`: whether the supervisor stops; False when it is gone."""
+    poll = select.poll()
+    poll.register(alive, select.POLLIN)
+    return any(event & select.POLLIN for _, event in poll.poll(0))
 
 
 class PlainLog(logging.Handler):
@@ -202,7 +210,8 @@ class Supervisor:
         if not said:
             return
         part.state = next(state for state, text in _SAID.items() if text == said)
-        if self._was_ready or any(each.state not in _SAID for each in self._parts):
+        starting = any(each.state not in _SAID for each in self._parts)
+        if starting or self._was_ready or self._stopping is not None:
             return
         self._was_ready = any(each.state is State.RUNNING for each in self._parts if each.shard != FRONT)
         if not self._was_ready:
@@ -220,7 +229,7 @@ class Supervisor:
         if part.shard != FRONT:
             self._boxes.set_out(part.process)
         if self._stopping is not None:
-            # A process that SIGTERM meets before it listens to signals has nothing to put in order.
+            # SIGTERM may have come to all processes, to this one before it had anything to put in order.
             self._code = self._code or int(code not in (0, -signal.SIGTERM))
             return
         why = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
@@ -240,7 +249,7 @@ class Supervisor:
     def _stop(self, code: int) -> None:
         self._stopping = self._clock.monotonic()
         self._code = code
-        self._send(signal.SIGTERM)
+        os.write(self._alive[1], b"s")
 
     def _send(self, number: signal.Signals) -> None:
         for part in self._parts:

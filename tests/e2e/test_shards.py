@@ -320,7 +320,7 @@ def test_a_shard_is_moved_while_stopped(make_server: MakeServer, make_receiver: 
     server.start()
     assert recipients(server) == sent
     assert server.control.post("/v1/retry", {}, 30)[0] == 200
-    assert {line["uid"] for line in server.seen("retry")} == {os.getuid()}
+    assert {line["uid"] for line in server.events("retry", 2)} == {os.getuid()}
     for recipient in load.acknowledged.all():
         later.to(recipient)
     with Load(server.port, 6, content) as load:
