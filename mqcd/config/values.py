@@ -55,6 +55,17 @@ class Mechanism(enum.Enum):
     EXTERNAL = "external"
 
 
+class AuthType(enum.Enum):
+    """How a client may log in at a listener (RFC 4954); the values are the words of `authtypes`."""
+
+    PLAIN = "plain"
+    LOGIN = "login"
+    CRAM_MD5 = "cram_md5"
+    SCRAM_SHA_256 = "scram_sha_256"
+    SCRAM_SHA_256_PLUS = "scram_sha_256_plus"
+    EXTERNAL = "external"
+
+
 class Suppressing(enum.Enum):
     """What becomes of mail for a recipient that advice suppresses."""
 

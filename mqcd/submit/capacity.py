@@ -6,13 +6,12 @@ clients have no limit per address. IPv6 clients count by /64, the block that one
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from collections import Counter
-from functools import lru_cache
 from typing import Protocol
 
 from mqcd.core.ports import Tokens
+from mqcd.submit.policy import client_network
 
 
 class Passing(Protocol):
@@ -60,7 +59,7 @@ class Peers:
 
     def add(self, client: str, most: int) -> bool:
         """One more, unless `most` are open; 0 = no limit. Returns whether it counts."""
-        network = _network(client)
+        network = client_network(client)
         if most and not self._has_room(network, most):
             return False
         self._count[network] += 1
@@ -68,7 +67,7 @@ class Peers:
 
     def remove(self, client: str) -> None:
         """One less."""
-        network = _network(client)
+        network = client_network(client)
         self._count[network] -= 1
         taken = self._taken.get(network)
         if taken and self._tokens is not None and len(taken) > self._count[network]:
@@ -85,10 +84,3 @@ class Peers:
             return False
         self._taken.setdefault(network, []).append(token)
         return True
-
-
-@lru_cache(maxsize=1024)
-def _network(client: str) -> str:
-    if ":" not in client:
-        return client
-    return str(ipaddress.ip_network(f"{client}/64", strict=False))

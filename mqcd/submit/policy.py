@@ -131,6 +131,14 @@ def _ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
         return None
 
 
+@lru_cache(maxsize=1024)
+def client_network(client: str) -> str:
+    """What counts as one client: an IPv4 address; of IPv6 a /64, the block that one client usually has."""
+    if ":" not in client:
+        return client
+    return str(ipaddress.ip_network(f"{client}/64", strict=False))
+
+
 def asks_to_relay(address: str) -> bool:
     """Whether the local part names another host to pass the mail on to."""
     local = split_address(address)[0]

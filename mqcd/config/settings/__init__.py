@@ -39,6 +39,7 @@ from mqcd.config.settings.queue import JournalSettings, QueueSettings, ShardSett
 from mqcd.config.settings.report import ReportSettings
 from mqcd.config.settings.submit import ListenerSettings, ServerSettings, SubmitSettings
 from mqcd.config.values import (
+    AuthType,
     BareNewline,
     HostPattern,
     HostPort,
@@ -59,6 +60,7 @@ __all__ = [
     "ApplicationSettings",
     "AuditSettings",
     "AuthSettings",
+    "AuthType",
     "BareNewline",
     "ClientSettings",
     "ControlSettings",
