@@ -5,6 +5,7 @@ A new store joins by one line in HARNESSES; every test then runs on it as well.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
@@ -21,10 +22,12 @@ from mqcd.ops.metrics.meters import Meters
 from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.store import ClusterStore
 from mqcd.queue.workers import Workers
+from mqcd.stores.backend import Backend
+from mqcd.stores.mapping import MappingStore
+from mqcd.stores.stored_queue import StoredQueue
 from tests.fakes.clock import FakeClock
 from tests.fakes.killed import copy_as_killed
 from tests.fakes.observer import RecordingObserver
-from tests.fakes.store import MemoryStore
 from tests.fakes.workers import InlineScanWorkers
 
 SECOND = 1000
@@ -61,30 +64,6 @@ class Harness(Protocol):
 
     async def stop(self) -> None:
         """Close what is open."""
-
-
-class MemoryHarness:
-    """The memory store: closing and opening it again is the only restart that it survives."""
-
-    restarts: ClassVar[tuple[Restart, ...]] = (Restart.REOPEN,)
-
-    def __init__(self, path: Path) -> None:
-        self.clock = FakeClock()
-        self.observer = RecordingObserver()
-        self.meters = Meters()
-        self._store = MemoryStore(self.clock, Fanout(self.observer, self.meters), schedule=SCHEDULE)
-
-    async def start(self) -> QueueStore:
-        await self._store.open()
-        await self._store.recovered()
-        return self._store
-
-    async def restart(self, how: Restart) -> QueueStore:
-        await self._store.close()
-        return await self.start()
-
-    async def stop(self) -> None:
-        await self._store.close()
 
 
 class ClusterHarness:
@@ -133,6 +112,63 @@ def cluster_options(root: Path, *, hardlinks: bool = False) -> Options:
         journal=JournalSettings(segmentsize=1 << 20, segments=8),
     )
     return Options(settings=settings, schedule=SCHEDULE, source=Source("test", 0), events=root / "events")
+
+
+class StoreHarness(ABC):
+    """A queue of `mqcd.stores`; each subclass makes its backend.
+
+    A kill leaves the backend as it is and opens another one over `killed`: what the moment left.
+    """
+
+    restarts: ClassVar[tuple[Restart, ...]] = (Restart.REOPEN, Restart.KILL)
+
+    def __init__(self, path: Path) -> None:
+        self.clock = FakeClock()
+        self.observer = RecordingObserver()
+        self.meters = Meters()
+        self.path = path
+        self._open: list[StoredQueue] = []
+
+    @abstractmethod
+    def backend(self) -> Backend:
+        """Over what is there now."""
+
+    @abstractmethod
+    def killed(self) -> None:
+        """From now on `backend` opens what a kill at this moment leaves."""
+
+    async def start(self) -> QueueStore:
+        observer = Fanout(self.observer, self.meters)
+        store = StoredQueue(self.backend(), self.clock, observer, SCHEDULE)
+        await store.open()
+        await store.recovered()
+        self._open.append(store)
+        return store
+
+    async def restart(self, how: Restart) -> QueueStore:
+        if how is Restart.REOPEN:
+            await self._open.pop().close()
+        else:
+            self.killed()
+        return await self.start()
+
+    async def stop(self) -> None:
+        while self._open:
+            await self._open.pop().close()
+
+
+class MemoryHarness(StoreHarness):
+    """Over a mapping."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._mapping: dict[str, bytes] = {}
+
+    def backend(self) -> Backend:
+        return MappingStore(self._mapping)
+
+    def killed(self) -> None:
+        self._mapping = dict(self._mapping)
 
 
 HARNESSES: Mapping[str, tuple[Callable[[Path], Harness], tuple[Restart, ...]]] = {

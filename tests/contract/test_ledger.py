@@ -54,7 +54,7 @@ LOOKS = 5
 """A store may move records between a look at them and one at its figures."""
 FINDING = (Phase.explicit, Phase.reuse, Phase.generate)
 """What touches disks is too slow for a search after the shortest sequence that fails."""
-PHASES = {"memory": (*FINDING, Phase.shrink), "cluster": FINDING, "cluster-links": FINDING}
+PHASES = {"memory": (*FINDING, Phase.shrink)}
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -377,7 +377,7 @@ def test_the_store_is_what_the_model_says(name: str) -> None:
             stateful_step_count=steps,
             deadline=None,
             derandomize=True,
-            phases=PHASES[name],
+            phases=PHASES.get(name, FINDING),
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -11,10 +11,10 @@ from email.parser import BytesParser
 import pytest
 
 from mqcd.config.settings import ReportSettings
-from mqcd.core.content import MemoryContent
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Body, Origin, Recipient, Settlement, Submission
+from mqcd.core.ports import Content
 from mqcd.report.task import FULL_AT_ONCE, GATHER_MS, HELD, LATER_MS, RETRY_MS, ReportTask
 from tests.contract.mail import BODY, Post, bounced
 from tests.fakes.clock import FakeClock
@@ -54,7 +54,7 @@ class FailingStore(MemoryStore):
         self._fail("park")
         return super().park(recipients, until)
 
-    async def content(self, recipient: Recipient) -> MemoryContent:
+    async def content(self, recipient: Recipient) -> Content:
         self._fail("content")
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)

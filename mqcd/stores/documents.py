@@ -1,0 +1,232 @@
+"""The messages of a queue as its store has them, and the one place where they are written.
+
+Changes that come while a write is under way are written together with the next one, in the order in which
+they came. A change is seen in `records` once it is durable; where the write fails nothing has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+
+from mqcd.core.errors import DecodeError, StoreDamaged, StoreUnavailable
+from mqcd.core.model import Recipient
+from mqcd.core.spid import SpidSource, format_spid
+from mqcd.queue.format import record
+from mqcd.stores.backend import Backend, Change, Marks, Stored, Write
+from mqcd.stores.waiting import Key
+
+SPIDS = "spids"
+"""The mark above all SPIDs that name a message, or have named one."""
+CLOCK = "clock"
+"""The mark of the wall time that was last believed, ms."""
+MOST_CHANGES = 500
+"""Changes of one write, about."""
+
+_LOST = StoreUnavailable("another node has taken the message")
+
+_BEGUN, _RESTS = b"+", b"-"
+"""The first octet of a value: whether an attempt has begun that has no verdict yet. A record line follows."""
+
+
+@dataclass(slots=True)
+class Message:
+    """One message."""
+
+    records: dict[int, Recipient]
+    """By qid."""
+    begun: set[int] = field(default_factory=set)
+    """Recipients with an attempt that has no verdict yet."""
+
+    @property
+    def due(self) -> int | None:
+        """When its next recipient is due; None when it has none left."""
+        return min((each.due for each in self.records.values()), default=None)
+
+
+@dataclass(slots=True, kw_only=True)
+class Edit:
+    """A change by one call."""
+
+    puts: Sequence[Recipient] = ()
+    begun: bool = False
+    """Whether `puts` have attempts that begin."""
+    drops: Sequence[Key] = ()
+    contents: Mapping[int, bytes | None] = field(default_factory=dict)
+    """Of new messages, by SPID; None where it was staged."""
+    ended: Callable[[bool], None]
+    """Called once it is durable (True) or has failed, before `done`. Lost messages are gone before that."""
+    done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    @property
+    def spids(self) -> Iterable[int]:
+        """The messages that it changes; one may come several times."""
+        return chain((each.spid for each in self.puts), (spid for spid, _ in self.drops))
+
+
+def encode(recipient: Recipient, begun: bool) -> bytes:
+    """The value of a recipient."""
+    return (_BEGUN if begun else _RESTS) + record.encode(recipient)
+
+
+def decode(stored: Stored) -> Message:
+    """Raises StoreDamaged for a value that cannot be read."""
+    message = Message({})
+    try:
+        for qid, value in stored.values.items():
+            recipient = record.decode(value[1:])
+            if recipient.key != (stored.spid, qid) or value[:1] not in (_BEGUN, _RESTS):
+                raise DecodeError("it is of another recipient")
+            message.records[qid] = recipient
+            if value.startswith(_BEGUN):
+                message.begun.add(qid)
+    except DecodeError as error:
+        raise StoreDamaged(f"message {format_spid(stored.spid)}: {error}") from error
+    return message
+
+
+class Documents:
+    """All messages of a queue."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        marks: Marks,
+        spids: SpidSource,
+        now: Callable[[], int],
+        lose: Callable[[Message], None],
+    ) -> None:
+        """`now` is the time by which SPIDs are reserved, ms. `lose` is called with each message that another
+        node has taken."""
+        self._backend = backend
+        self._marks = marks
+        self._spids = spids
+        self._now = now
+        self._lose = lose
+        self.messages: dict[int, Message] = {}
+        self._edits: list[Edit] = []
+        """What waits for the next write."""
+        self._writing: Sequence[Edit] = ()
+
+    def edit(self, edit: Edit) -> asyncio.Future[None]:
+        """Write a change, after those before it. Returns what is done once it is durable and seen."""
+        self._edits.append(edit)
+        if not self._writing:
+            self._write_next()
+        return edit.done
+
+    def drop(self, spids: Iterable[int]) -> None:
+        """Forget messages: another node has them."""
+        for spid in spids:
+            if (message := self.messages.pop(spid, None)) is not None:
+                self._lose(message)
+
+    async def idle(self) -> None:
+        """Return when no change waits."""
+        while self._writing:
+            await asyncio.wait([edit.done for edit in (*self._writing, *self._edits)])
+            await asyncio.sleep(0)
+
+    def _write_next(self) -> None:
+        while self._edits:
+            edits = self._writing = self._edits[:MOST_CHANGES]
+            del self._edits[:MOST_CHANGES]
+            after = self._after(edits)
+            writing = self._backend.write(self._as_write(edits, after))
+            if not writing.done():
+                writing.add_done_callback(partial(self._written, edits, after))
+                return
+            self._end(edits, after, writing)
+
+    def _written(
+        self, edits: Sequence[Edit], after: Mapping[int, Message], writing: asyncio.Future[Sequence[int]]
+    ) -> None:
+        self._end(edits, after, writing)
+        self._write_next()
+
+    def _end(
+        self, edits: Sequence[Edit], after: Mapping[int, Message], writing: asyncio.Future[Sequence[int]]
+    ) -> None:
+        self._writing = ()
+        error = asyncio.CancelledError() if writing.cancelled() else writing.exception()
+        lost: set[int] = set()
+        if error is None:
+            lost.update(writing.result())
+            self.drop(lost)
+            for spid, message in after.items():
+                if message.records and spid not in lost:
+                    self.messages[spid] = message
+                else:
+                    self.messages.pop(spid, None)
+        for edit in edits:
+            needed = edit.begun or edit.contents
+            failure = _LOST if needed and not lost.isdisjoint(edit.spids) else error
+            edit.ended(failure is None)
+            # Its caller may have gone.
+            if edit.done.done():
+                continue
+            if failure is None:
+                edit.done.set_result(None)
+            else:
+                edit.done.set_exception(failure)
+
+    def _after(self, edits: Sequence[Edit]) -> Mapping[int, Message]:
+        """The messages that these change, as they are then. O(recipients of each)."""
+        after: dict[int, Message] = {}
+        for edit in edits:
+            for spid in edit.spids:
+                if spid not in after:
+                    before = self.messages.get(spid)
+                    after[spid] = (
+                        Message(dict(before.records), set(before.begun))
+                        if before is not None
+                        else Message({})
+                    )
+            for each in edit.puts:
+                message = after[each.spid]
+                message.records[each.qid] = each
+                (message.begun.add if edit.begun else message.begun.discard)(each.qid)
+            for spid, qid in edit.drops:
+                del after[spid].records[qid]
+                after[spid].begun.discard(qid)
+        return after
+
+    def _as_write(self, edits: Sequence[Edit], after: Mapping[int, Message]) -> Write:
+        puts: dict[int, set[int]] = {spid: set() for spid in after}
+        drops: dict[int, set[int]] = {spid: set() for spid in after}
+        contents: dict[int, bytes | None] = {}
+        for edit in edits:
+            contents.update(edit.contents)
+            for each in edit.puts:
+                puts[each.spid].add(each.qid)
+            for spid, qid in edit.drops:
+                puts[spid].discard(qid)
+                drops[spid].add(qid)
+        changes = [
+            Change(
+                spid=spid,
+                puts={qid: encode(message.records[qid], qid in message.begun) for qid in puts[spid]},
+                drops=sorted(drops[spid]),
+                due=message.due,
+                values=partial(_values, message),
+                is_new=spid in contents,
+                content=contents.get(spid),
+            )
+            for spid, message in after.items()
+        ]
+        changes.sort(key=lambda change: (not change.is_new, change.due is None))
+        return Write(changes=changes, marks=self._new_marks(contents))
+
+    def _new_marks(self, spids: Iterable[int]) -> Marks:
+        if max(spids, default=0) < self._marks.get(SPIDS, 0):
+            return {}
+        now = self._now()
+        self._marks = {SPIDS: self._spids.ceiling(now), CLOCK: now}
+        return self._marks
+
+
+def _values(message: Message) -> Mapping[int, bytes]:
+    return {qid: encode(each, qid in message.begun) for qid, each in sorted(message.records.items())}

@@ -1,0 +1,256 @@
+"""`core.ports.QueueStore` over documents: the queue of every store but the clustered-file one.
+
+What is due, claimed and counted is kept in memory, about a kilobyte for each recipient; `backend` keeps the
+documents. The promises are the port's, as far as the backend's own go (`Promises`).
+
+Of a shared store it shows and delivers what belongs to this node; `taking` says how that changes. When this
+node's lease is lost, what it has in flight is outcome-unknown for the node that takes it.
+
+Failures: StoreUnavailable while it is closed and for what the backend cannot write; ValueError for a fault of
+the calling program: settling, parking or beginning what is not claimed, a SPID used twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+from mqcd.core.errors import ContentUnavailable, StoreUnavailable
+from mqcd.core.model import Area, AreaStats, Recipient, Settlement, Submission
+from mqcd.core.ports import Clock, Content, Expedited, FindConnection, Observer, Reservation
+from mqcd.core.schedule import RetrySchedule
+from mqcd.core.selection import Selection
+from mqcd.core.spid import format_spid
+from mqcd.core.transition import parked
+from mqcd.stores.backend import Backend
+from mqcd.stores.documents import Edit
+from mqcd.stores.figures import Figures
+from mqcd.stores.recording import (
+    Arrival,
+    Move,
+    arrive,
+    arrived,
+    check_arrival,
+    hand_over,
+    moves,
+    record,
+    settle_streamed,
+)
+from mqcd.stores.state import State, Surroundings
+from mqcd.stores.taking import load, share
+
+
+class StoredQueue:
+    """One queue."""
+
+    def __init__(self, backend: Backend, clock: Clock, observer: Observer, schedule: RetrySchedule) -> None:
+        self.promises = backend.promises
+        self._around = Surroundings(backend, clock, observer)
+        self._schedule = schedule
+        self._state: State | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._sharing: asyncio.Task[None] | None = None
+        self._find: FindConnection | None = None
+
+    @property
+    def _live(self) -> State:
+        if self._state is None:
+            raise StoreUnavailable("the queue is not open")
+        return self._state
+
+    @property
+    def _loaded(self) -> State:
+        if not self._live.loaded:
+            raise StoreUnavailable("the queue is still being read")
+        return self._live
+
+    # ------------------------------------------------------------ open and close
+
+    async def open(self) -> None:
+        """Take mail; what the last run left is read meanwhile, see `recovered`. Raises StoreBusy."""
+        if self._state is not None:
+            return
+        marks = await self._around.backend.open()
+        state = self._state = State(self._around, self._schedule, marks)
+        state.look_at_clock()
+        self._loading = asyncio.ensure_future(load(state))
+        if self._around.backend.lease_ms:
+            self._sharing = asyncio.ensure_future(self._share(state))
+
+    async def recovered(self) -> None:
+        """Return when what the last run left may be claimed. Raises StoreUnavailable, StoreDamaged."""
+        if self._loading is not None:
+            await asyncio.shield(self._loading)
+
+    async def _share(self, state: State) -> None:
+        await self.recovered()
+        await share(state)
+
+    async def close(self) -> None:
+        """End what is being written, and release the store."""
+        state, self._state = self._state, None
+        if state is None:
+            return
+        for task in (self._loading, self._sharing):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        await state.idle()
+        await self._around.backend.close()
+
+    def refusing(self) -> str:
+        """Why no mail is taken now; "" when it is."""
+        return "" if self._state is not None else "the queue is not open"
+
+    def stalled(self) -> str:
+        """Why no verdict can be recorded now; "" when they can be."""
+        return ""
+
+    def reload(self, schedule: RetrySchedule) -> None:
+        """Go by another schedule from now on."""
+        self._schedule = schedule
+        if self._state is not None:
+            self._state.schedule = schedule
+
+    # ------------------------------------------------------------ mail in
+
+    def reserve(self, several: bool) -> int:
+        """A SPID; see the port."""
+        state = self._live
+        state.look_at_clock()
+        spid = state.spids.next(state.believed(), several)
+        state.reserved.add(spid)
+        return spid
+
+    async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
+        """Take a message. Raises StoreUnavailable, ValueError, and what its content raises."""
+        arrival = await arrive(self._live, submission)
+        state = self._live
+        reserved = self._reserve_connection(state, arrival)
+        await (record(state, [], [arrival]) if reserved is None else hand_over(state, arrival, reserved))
+        return arrival.recipients
+
+    def _reserve_connection(self, state: State, arrival: Arrival) -> Reservation | None:
+        """A connection for a message that may be tried at once: older new mail goes first."""
+        if self._find is None or state.clock_watch.in_doubt or state.waiting.has_new or not state.loaded:
+            return None
+        return self._find(arrival.recipients)
+
+    def hand_over(self, find: FindConnection) -> None:
+        """Ask `find` for a connection for new messages."""
+        self._find = find
+
+    # ------------------------------------------------------------ claims
+
+    async def claim(
+        self,
+        room: int,
+        now: int,
+        skip: Mapping[str, int] | None = None,
+        overdue: Callable[[Recipient], bool] | None = None,
+        received_by: int | None = None,
+    ) -> Sequence[Recipient]:
+        """At most `room` due recipients; see the port."""
+        state = self._live
+        state.look_at_clock()
+        if not state.loaded:
+            return []
+        found = state.waiting.claim(room, now, skip or {}, overdue, received_by)
+        state.claimed.update(each.key for each in found)
+        return found
+
+    async def claim_bounces(self, room: int) -> Sequence[Recipient]:
+        """At most `room` bounces, the longest waiting first."""
+        state = self._live
+        found = state.waiting.claim_bounces(room) if state.loaded else []
+        state.claimed.update(each.key for each in found)
+        return found
+
+    def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:
+        """Note that an attempt starts."""
+        state = self._live
+        if len(state.kept(recipients)) < len(recipients):
+            raise StoreUnavailable("another node has taken the message")
+        records = state.claimed_records(recipients)
+
+        def end(durable: bool) -> None:
+            if durable:
+                self._around.observer.attempted(self._around.clock.now(), records, destination)
+
+        return state.documents.edit(Edit(puts=records, begun=True, ended=end))
+
+    def settle(
+        self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()
+    ) -> Awaitable[None]:
+        """Record verdicts, and take the messages that they give rise to."""
+        state = self._live
+        kept = {each.key for each in state.kept([each.recipient for each in settlements])}
+        if settlements and not kept:
+            return asyncio.sleep(0)
+        settlements = [each for each in settlements if each.recipient.key in kept]
+        made = moves(state, settlements)
+        whole = [(each, each.content) for each in submissions if isinstance(each.content, bytes)]
+        if len(whole) == len(submissions):
+            return record(state, made, [arrived(state, each, octets, len(octets)) for each, octets in whole])
+        for submission in submissions:
+            check_arrival(state, submission)
+        return state.in_background(settle_streamed(state, settlements, submissions))
+
+    def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
+        """Give claimed recipients back untried; an attempt that had begun is taken back."""
+        state = self._live
+        until = min(until, state.latest_due())
+        records = state.claimed_records(state.kept(recipients))
+        return record(state, [Move(each, parked(each, until), None) for each in records], [])
+
+    async def expedite(self, selection: Selection, dry_run: bool = False) -> Expedited:
+        """Make mail that waits due now; a restart forgets it."""
+        state = self._loaded
+        found = [each for each in state.waiting if selection.matches(each)][: selection.limit]
+        keys = {each.key for each in found}
+        changed = state.waiting.bring_forward(self._around.clock.now(), keys, dry_run=dry_run)
+        if not dry_run:
+            self._around.notify()
+        domains = frozenset(each.domain for each in found)
+        return Expedited(matched=len(found), changed=changed, domains=domains)
+
+    # ------------------------------------------------------------ looks
+
+    async def content(self, recipient: Recipient) -> Content:
+        """The message's octets. Raises ContentUnavailable."""
+        if recipient.spid not in self._loaded.documents.messages:
+            raise ContentUnavailable(f"no content of message {format_spid(recipient.spid)}: not in the queue")
+        return await self._around.backend.content(recipient.spid)
+
+    def scan(self, selection: Selection) -> AsyncIterator[Recipient]:
+        """The recipients that match at the moment of this call, by message and number."""
+        messages = self._live.documents.messages
+        records = (messages[spid].records for spid in sorted(messages))
+        found = [each for held in records for _, each in sorted(held.items()) if selection.matches(each)]
+        return _stream(found[: selection.limit])
+
+    def in_flight(self, recipient: Recipient) -> bool:
+        """Whether it is claimed at this moment."""
+        return recipient.key in self._live.claimed or recipient.key in self._live.ending
+
+    def stats(self) -> Mapping[Area, AreaStats]:
+        """What each area holds; nothing while it is not open."""
+        return (self._state.figures if self._state is not None else Figures()).stats()
+
+    def next_due(self) -> int | None:
+        """When the next unclaimed recipient can be claimed, ms; those passed over count from then."""
+        self._live.look_at_clock()
+        return self._live.waiting.next_due()
+
+    def may_expire(self) -> bool:
+        """Whether the wall clock can be believed."""
+        return self._state is None or self._state.look_at_clock()
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever something may have become claimable."""
+        self._around.watchers.append(callback)
+
+
+async def _stream(records: Sequence[Recipient]) -> AsyncIterator[Recipient]:
+    for each in records:
+        yield each
