@@ -18,6 +18,7 @@ from mqcd.cli.server import check, demo, run
 from mqcd.cli.sink import sink
 from mqcd.cli.top import top
 from mqcd.cli.upkeep import fsck
+from mqcd.cli.user import user
 from mqcd.core.errors import MqcdError
 
 
@@ -28,7 +29,7 @@ def cli() -> None:
     """A mail queue server: keeps mail safe on disk and delivers it."""
 
 
-for command in (run, check, conf, top, queue, explain, fsck, bring_in, sink, demo, pipeline):
+for command in (run, check, conf, top, queue, explain, user, fsck, bring_in, sink, demo, pipeline):
     cli.add_command(command)
 
 

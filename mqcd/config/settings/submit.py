@@ -3,9 +3,10 @@
 # `setting`, `block` and `many` are field specifiers: they are meant to be called in the class body.
 # ruff: noqa: RUF009
 import dataclasses
+import pathlib
 
 from mqcd.config.blocks import block, many, setting
-from mqcd.config.fields import PORT, YES_NO, Choice, Count, Duration, Line, Listed, Size
+from mqcd.config.fields import PORT, YES_NO, Choice, Count, Duration, FilePath, Line, Listed, Optional, Size
 from mqcd.config.names import HOST_NAME, NAME, PYTHON_CLASS, Domain, Host, Peers
 from mqcd.config.units import MIB, MINUTE
 from mqcd.config.values import BareNewline, HostPattern, Suppressing
@@ -52,6 +53,12 @@ class ServerSettings:
         "aiosmtpd handler (module:Class) that accepts, refuses or rewrites mail before it is queued",
         PYTHON_CLASS,
         at="filter@class",
+    )
+    users: pathlib.Path | None = setting(
+        None,
+        "file of the users that may log in (mqcd user); none = nobody logs in by password",
+        Optional(FilePath()),
+        at="users@file",
     )
     omitreceivedheader: bool = setting(False, "add no Received header", YES_NO)
     ext_pipelining: bool = setting(True, "offer PIPELINING (RFC 2920)", YES_NO, at="extPIPELINING")
