@@ -39,7 +39,8 @@ from mqcd.core.null_observer import NullObserver
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.reply import Refused
 from mqcd.core.spid import format_spid
-from mqcd.embed.queue import EmbeddedQueue
+from mqcd.embed.queue import Queue
+from mqcd.embed.wishes import SmtpRelay
 from mqcd.net.clock import SystemClock
 from mqcd.submit.body import HopCounter
 from mqcd.submit.dialogue import MAX_ENVELOPE
@@ -81,6 +82,7 @@ class QueueHandler:
         """
         name = hostname or socket.gethostname()
         var = Path(root).absolute()
+        self._root = var
         self._settings = (
             defaults(var=var, hostname=name)
             if config is None
@@ -95,9 +97,9 @@ class QueueHandler:
         self._received = received
         self._observer = observer or NullObserver()
         self._clock = clock or SystemClock()
-        self._queue: EmbeddedQueue | None = None
+        self._queue: Queue | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._opening: asyncio.Task[EmbeddedQueue] | None = None
+        self._opening: asyncio.Task[Queue] | None = None
         self._closed = False
         self._commits: set[asyncio.Task[None]] = set()
 
@@ -138,7 +140,7 @@ class QueueHandler:
         future: Future[None] = asyncio.run_coroutine_threadsafe(work, loop)
         future.result()
 
-    async def _opened(self) -> EmbeddedQueue:
+    async def _opened(self) -> Queue:
         loop = asyncio.get_running_loop()
         if self._closed:
             raise StoreUnavailable("the queue is closed")
@@ -155,8 +157,14 @@ class QueueHandler:
                 self._opening = None
             raise
 
-    async def _open(self) -> EmbeddedQueue:
-        queue = EmbeddedQueue(self._settings, self._clock, self._observer, deliver=self._deliver)
+    async def _open(self) -> Queue:
+        queue = Queue(
+            self._root,
+            SmtpRelay() if self._deliver else None,
+            settings=self._settings,
+            observer=self._observer,
+            clock=self._clock,
+        )
         await queue.open()
         return queue
 
@@ -214,7 +222,7 @@ class QueueHandler:
             queue = await self._opened()
             spid = queue.reserve(len(envelope.rcpt_tos) > 1)
             commit = asyncio.get_running_loop().create_task(
-                queue.enqueue(self._submission(server, session, envelope, content, spid))
+                queue.submit(self._submission(server, session, envelope, content, spid))
             )
             self._commits.add(commit)
             commit.add_done_callback(self._commits.discard)

@@ -1,97 +1,173 @@
-"""The queue of an embedding program: opened and closed on one event loop, with delivery where it is wanted.
+"""A queue for an asyncio program.
 
-Settings read: the blocks of queue, deliver, report and events.
+    async with Queue("/var/spool/mine", relay) as queue:
+        await queue.enqueue("me@example.org", ["you@example.net"], message)
+
+* `enqueue` returns once the message is durable; from then on the queue sees to it that it is relayed, tried
+  again, or reported as failed to its sender, also after a crash of the program.
+* Nothing runs before it is opened: no thread, no process, no file. Open and close it on one event loop.
+* A directory belongs to one queue at a time.
+
+Raises StoreUnavailable when nothing can be recorded (disk full, store gone), StoreBusy and StoreDamaged when
+it is opened, ValueError for bad addresses and contents.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
 
-from mqcd.config.settings import Settings
-from mqcd.core.model import Submission
-from mqcd.core.ports import Clock, Observer
-from mqcd.daemon.derived import options_of, own_names, schedule_of
-from mqcd.daemon.descriptors import divide, limit
-from mqcd.daemon.hashkey import hash_key
-from mqcd.deliver.service import Deliverer
-from mqcd.net.dialer import SystemDialer
-from mqcd.net.resolver import DnsResolver
-from mqcd.queue.store import ClusterStore
-from mqcd.report.task import ReportTask
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.messageid import message_id
+from mqcd.core.model import Area, AreaStats, Body, Envelope, Recipient, Submission
+from mqcd.core.null_observer import NullObserver
+from mqcd.core.ports import Clock, Observer, QueueStore
+from mqcd.core.selection import Selection
+from mqcd.core.spid import format_spid
+from mqcd.embed.backoff import five_attempts
+from mqcd.embed.message import Backoff, Draft, EnqueuePolicy, Relay, RelayPolicy, as_octets, checked
+from mqcd.embed.wishes import BounceFactory, Parts, SmtpRelay, Wishes
+from mqcd.net.clock import SystemClock
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    import email.message
 
-GRACE_MS = 8000
-"""How long a close waits for attempts under way."""
+    from mqcd.config.settings import Settings
+    from mqcd.stores.backend import Backend
 
 
-class EmbeddedQueue:
-    """A store, and delivery and reports if `deliver`; open from `open` to `close`, both on one loop."""
+class Queue:
+    """A durable queue; see the module."""
 
-    def __init__(self, settings: Settings, clock: Clock, observer: Observer, *, deliver: bool) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._observer = observer
-        self._deliver = deliver
-        options = options_of(settings, schedule_of(settings), hash_key(settings.ops.events))
-        self._store = ClusterStore(options, clock, observer)
-        self._delivery: tuple[Deliverer, ReportTask, asyncio.Task[None]] | None = None
+    def __init__(
+        self,
+        store: str | Path | Backend,
+        relay: Relay | SmtpRelay | None = None,
+        backoff: Backoff | None = None,
+        *,
+        bounce: BounceFactory | None = None,
+        reports: bool = True,
+        before_enqueue: Sequence[EnqueuePolicy] = (),
+        before_delivery: Sequence[RelayPolicy] = (),
+        at_once: int = 20,
+        hostname: str = "",
+        settings: Settings | None = None,
+        observer: Observer | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`store`: a directory for the clustered-file queue, or a store of `mqcd.stores`.
+
+        `relay`: None = mail waits, for another run. `backoff`: None = `five_attempts`, and for SmtpRelay the
+        retry schedule of `settings`. `bounce` makes the reports on failures, None = as RFC 3464 says;
+        without `reports` there are none. `at_once`: attempts of a `relay` that run at once. `before_delivery`
+        applies to a `relay` of the program's own. `settings`: of queue, deliver and report; None = defaults.
+        """
+        self._wishes = Wishes(
+            store=store,
+            relay=relay,
+            backoff=backoff or (None if isinstance(relay, SmtpRelay) or settings else five_attempts),
+            bounce=bounce,
+            reports=reports,
+            policies=before_delivery,
+            at_once=at_once,
+            hostname=hostname or socket.gethostname(),
+            settings=settings,
+        )
+        self._before_enqueue = before_enqueue
+        self._observer = observer or NullObserver()
+        self._clock = clock or SystemClock()
+        self._parts: Parts | None = None
+
+    # ------------------------------------------------------------ opening and closing
+
+    async def __aenter__(self) -> Queue:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
     async def open(self) -> None:
-        """Accept mail, recover what the last run left, then deliver.
+        """Take mail, recover what the last run left, then relay. Harmless when it is open."""
+        if self._parts is not None:
+            return
+        # Here, so that the import of this module is quick.
+        from mqcd.embed.assembly import Assembly
 
-        Raises StoreBusy, StoreDamaged and StoreUnavailable; nothing is open then.
-        """
-        await self._store.open()
-        try:
-            await self._store.recovered()
-            if self._deliver:
-                await self._start_delivery()
-        except BaseException:
-            await self._store.close()
-            raise
+        parts = Assembly(self._wishes, self._clock, self._observer)
+        await parts.open()
+        self._parts = parts
 
     async def close(self) -> None:
-        """Stop delivery, make all durable, and release the directory."""
-        if self._delivery is not None:
-            deliverer, reports, running = self._delivery
-            self._delivery = None
-            await deliverer.stop(GRACE_MS)
-            reports.stop()
-            await asyncio.wait([running])
-        await self._store.close()
+        """End the attempts under way, and release the store. Harmless when it is not open."""
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            await parts.close()
 
-    async def enqueue(self, submission: Submission) -> None:
-        """Durable on return. Raises StoreUnavailable and Refused."""
-        await self._store.enqueue(submission)
+    @property
+    def store(self) -> QueueStore:
+        """The open store, for what this class has no method for."""
+        if self._parts is None:
+            raise StoreUnavailable("the queue is not open")
+        return self._parts.store
+
+    # ------------------------------------------------------------ mail
+
+    async def enqueue(
+        self,
+        sender: str,
+        recipients: Sequence[str],
+        content: bytes | str | email.message.Message,
+    ) -> Sequence[str]:
+        """Take a message; durable on return. Returns its name, or those of the messages made of it.
+
+        Raises ValueError, StoreUnavailable, and `Refused` of a policy.
+        """
+        drafts = [checked(Draft(sender=sender, recipients=tuple(recipients), content=as_octets(content)))]
+        for policy in self._before_enqueue:
+            made: list[Draft] = []
+            for draft in drafts:
+                decided = await policy(draft)
+                made += [draft] if decided is None else map(checked, decided)
+            drafts = made
+        return [await self._take(draft) for draft in drafts]
+
+    async def _take(self, draft: Draft) -> str:
+        spid = self.reserve(len(draft.recipients) > 1)
+        envelope = Envelope(
+            spid=spid,
+            sender=draft.sender,
+            received=self._clock.now(),
+            body=Body.SEVEN if draft.content.isascii() else Body.EIGHT,
+            smtputf8=not all(map(str.isascii, (draft.sender, *draft.recipients))),
+            message_id=message_id(draft.content),
+        )
+        await self.submit(Submission(envelope=envelope, recipients=draft.recipients, content=draft.content))
+        return format_spid(spid)
 
     def reserve(self, several: bool) -> int:
-        """The SPID of the next message."""
-        return self._store.reserve(several)
+        """The SPID of the next message, for `submit`."""
+        return self.store.reserve(several)
 
-    async def _start_delivery(self) -> None:
-        settings = self._settings
-        reports = ReportTask(self._store, self._clock, settings.report)
-        shares = divide(limit(), settings.queue.journal.segments)
-        deliverer = Deliverer(
-            settings.deliver,
-            schedule_of(settings),
-            store=self._store,
-            clock=self._clock,
-            resolver=DnsResolver(settings.deliver.dns, self._clock, most=shares.lookups),
-            dialer=SystemDialer(),
-            observer=self._observer,
-            notifier=reports.maker,
-            own_names=own_names(settings),
-            most_connections=shares.outbound,
-        )
-        await deliverer.start()
-        running = asyncio.get_running_loop().create_task(reports.run(), name="mqcd reports")
-        running.add_done_callback(_log_failure)
-        self._delivery = deliverer, reports, running
+    async def submit(self, submission: Submission) -> None:
+        """Take a message with an envelope of the program's own; durable on return."""
+        await self.store.enqueue(submission)
 
+    # ------------------------------------------------------------ looks
 
-def _log_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.critical("reports are no longer made", exc_info=error)
+    def recipients(self, selection: Selection | None = None) -> AsyncIterator[Recipient]:
+        """The recipients in the queue that match, of one moment."""
+        return self.store.scan(selection or Selection())
+
+    def stats(self) -> Mapping[Area, AreaStats]:
+        """What each area holds."""
+        return self.store.stats()
+
+    async def retry(self, selection: Selection | None = None) -> int:
+        """Make mail that waits due now; returns how many recipients."""
+        return (await self.store.expedite(selection or Selection())).matched

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from mqcd.core.ports import Content
 
@@ -141,8 +141,8 @@ def finished() -> asyncio.Future[Sequence[int]]:
     return future
 
 
-def failed(error: Exception) -> asyncio.Future[Sequence[int]]:
+def failed(error: Exception) -> asyncio.Future[Any]:
     """A future that is done: of a write that could not be made."""
-    future: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     future.set_exception(error)
     return future

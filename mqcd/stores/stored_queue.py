@@ -22,7 +22,7 @@ from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
 from mqcd.core.spid import format_spid
 from mqcd.core.transition import parked
-from mqcd.stores.backend import Backend
+from mqcd.stores.backend import Backend, failed
 from mqcd.stores.documents import Edit
 from mqcd.stores.figures import Figures
 from mqcd.stores.recording import (
@@ -170,7 +170,7 @@ class StoredQueue:
         """Note that an attempt starts."""
         state = self._live
         if len(state.kept(recipients)) < len(recipients):
-            raise StoreUnavailable("another node has taken the message")
+            return failed(StoreUnavailable("another node has taken the message"))
         records = state.claimed_records(recipients)
 
         def end(durable: bool) -> None:
