@@ -157,9 +157,11 @@ class Documents:
             lost.update(writing.result())
             self.drop(lost)
             for spid, message in after.items():
-                if message.records and spid not in lost:
+                is_new = any(spid in edit.contents for edit in edits)
+                if message.records and spid not in lost and (is_new or spid in self.messages):
                     self.messages[spid] = message
                 else:
+                    # It is at its end, or another node has it by now.
                     self.messages.pop(spid, None)
         for edit in edits:
             needed = edit.begun or edit.contents

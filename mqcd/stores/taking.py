@@ -50,6 +50,9 @@ async def _take(state: State) -> None:
         any_taken = True
         begun: list[Recipient] = []
         for stored in taken:
+            if stored.spid in state.documents.messages:
+                # Written under a lease that ran out meanwhile, and still ours.
+                continue
             message = decode(stored)
             state.documents.messages[stored.spid] = message
             for recipient in message.records.values():

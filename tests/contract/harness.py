@@ -28,6 +28,7 @@ from mqcd.stores.stored_queue import StoredQueue
 from tests.fakes.clock import FakeClock
 from tests.fakes.killed import copy_as_killed
 from tests.fakes.observer import RecordingObserver
+from tests.fakes.shared_store import LEASE_MS, SharedStore, SharedWorld
 from tests.fakes.workers import InlineScanWorkers
 
 SECOND = 1000
@@ -171,8 +172,27 @@ class MemoryHarness(StoreHarness):
         self._mapping = dict(self._mapping)
 
 
+class SharedHarness(StoreHarness):
+    """A store that several nodes share. After a kill the next node comes when the lease has run out."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.world = SharedWorld()
+        self._stores: list[SharedStore] = []
+
+    def backend(self) -> Backend:
+        self._stores.append(SharedStore(self.world))
+        return self._stores[-1]
+
+    def killed(self) -> None:
+        for store in self._stores:
+            store.cut = True
+        self.world.now += LEASE_MS
+
+
 HARNESSES: Mapping[str, tuple[Callable[[Path], Harness], tuple[Restart, ...]]] = {
     "memory": (MemoryHarness, MemoryHarness.restarts),
+    "shared": (SharedHarness, SharedHarness.restarts),
     "cluster": (ClusterHarness, ClusterHarness.restarts),
     "cluster-links": (partial(ClusterHarness, hardlinks=True), (Restart.KILL,)),
     "cluster-scans": (partial(ClusterHarness, scan_processes=True), ()),

@@ -1,0 +1,147 @@
+"""A store that several nodes share, in memory: the rules of `stores.backend` in their simplest form.
+
+`SharedWorld` is the server: its data, and its own clock, which tests move. `SharedStore` is a node's way to
+it; while `cut` it reaches nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from mqcd.core.content import MemoryContent
+from mqcd.core.errors import ContentUnavailable, StoreBusy, StoreUnavailable
+from mqcd.stores.backend import Marks, Promises, Stored, Write, failed, finished
+
+LEASE_MS = 60_000
+NOBODY = -1
+
+
+@dataclass(slots=True)
+class Kept:
+    """A message."""
+
+    values: dict[int, bytes]
+    owner: int
+    """Session of the node that it belongs to."""
+
+
+@dataclass(slots=True)
+class SharedWorld:
+    """What the server holds."""
+
+    now: int = 0
+    """Its clock, ms."""
+    messages: dict[int, Kept] = field(default_factory=dict)
+    contents: dict[int, bytes] = field(default_factory=dict)
+    marks: dict[int, dict[str, int]] = field(default_factory=dict)
+    leases: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By session: its node number, and until when it lasts."""
+    sessions: int = 0
+    history: list[tuple[int, int, int]] = field(default_factory=list)
+    """Each change of an owner: time, SPID, session."""
+
+    def lives(self, session: int) -> bool:
+        """Whether a node's lease lasts."""
+        return session in self.leases and self.leases[session][1] > self.now
+
+    def own(self, spid: int, session: int) -> None:
+        self.messages[spid].owner = session
+        self.history.append((self.now, spid, session))
+
+
+class SharedStore:
+    """`backend.Backend` for one node."""
+
+    promises = Promises(synced=True, atomic=True, shared=True)
+    lease_ms = LEASE_MS
+
+    def __init__(self, world: SharedWorld) -> None:
+        self.node = 0
+        self.cut = False
+        self._world = world
+        self._session = NOBODY
+
+    def _reach(self) -> SharedWorld:
+        if self.cut:
+            raise StoreUnavailable("the network is cut")
+        return self._world
+
+    async def open(self) -> Marks:
+        world = self._reach()
+        used = {number for session, (number, _) in world.leases.items() if world.lives(session)}
+        free = next((number for number in range(256) if number not in used), None)
+        if free is None:
+            raise StoreBusy("256 nodes use this store")
+        world.sessions += 1
+        self._session, self.node = world.sessions, free
+        world.leases[self._session] = free, world.now + LEASE_MS
+        return world.marks.get(free, {})
+
+    async def close(self) -> None:
+        if not self.cut:
+            self._world.leases.pop(self._session, None)
+
+    async def take(self, most: int) -> Sequence[Stored]:
+        world = self._reach()
+        if not world.lives(self._session):
+            return ()
+        free = [spid for spid, kept in world.messages.items() if not world.lives(kept.owner)][:most]
+        for spid in free:
+            world.own(spid, self._session)
+        return [Stored(spid=spid, values=dict(world.messages[spid].values)) for spid in free]
+
+    async def renew(self) -> bool:
+        world = self._reach()
+        lasted = world.lives(self._session)
+        if not lasted:
+            # What it had may have been taken: it begins as another node.
+            world.leases.pop(self._session, None)
+            world.sessions += 1
+            self._session = world.sessions
+        world.leases[self._session] = self.node, world.now + LEASE_MS
+        return lasted
+
+    def write(self, write: Write) -> asyncio.Future[Sequence[int]]:
+        try:
+            world = self._reach()
+        except StoreUnavailable as error:
+            return failed(error)
+        lost: list[int] = []
+        world.marks.setdefault(self.node, {}).update(write.marks)
+        for change in write.changes:
+            kept = world.messages.get(change.spid)
+            owned = world.lives(self._session) if change.is_new else kept and kept.owner == self._session
+            if not owned:
+                lost.append(change.spid)
+                continue
+            if change.is_new:
+                kept = world.messages[change.spid] = Kept({}, NOBODY)
+                world.own(change.spid, self._session)
+                if change.content is not None:
+                    world.contents[change.spid] = change.content
+            if kept is not None:
+                kept.values.update(change.puts)
+                for qid in change.drops:
+                    kept.values.pop(qid, None)
+                if change.due is None:
+                    del world.messages[change.spid], world.contents[change.spid]
+        if not lost:
+            return finished()
+        done: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
+        done.set_result(lost)
+        return done
+
+    async def stage(self, spid: int, chunks: AsyncIterator[bytes]) -> int:
+        content = b"".join([chunk async for chunk in chunks])
+        self._reach().contents[spid] = content
+        return len(content)
+
+    async def unstage(self, spid: int) -> None:
+        self._reach().contents.pop(spid, None)
+
+    async def content(self, spid: int) -> MemoryContent:
+        if spid not in self._reach().contents:
+            raise ContentUnavailable("no such content")
+        return MemoryContent(self._world.contents[spid])
