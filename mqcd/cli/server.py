@@ -29,6 +29,7 @@ def check(place: Place) -> int:
     from mqcd.daemon.machine import misfits
     from mqcd.daemon.privileges import find_user
     from mqcd.daemon.tlsfiles import check_tls_files
+    from mqcd.daemon.users import check_users
 
     loaded = place.load()
     for warning in loaded.warnings:
@@ -38,6 +39,7 @@ def check(place: Place) -> int:
     hash_key(loaded.settings.ops.events, place.conf)
     check_tls_files(loaded.settings.deliver, place.conf)
     check_filters(loaded.settings.submit, place.conf)
+    check_users(loaded.settings.submit, place.conf)
     if wrong := tuple(loaded.remark(*each) for each in misfits(loaded.settings)):
         raise BadConfiguration(wrong)
     click.echo(as_xml(loaded.settings), nl=False)

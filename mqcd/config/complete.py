@@ -10,6 +10,7 @@ import pathlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 
+from mqcd.config.blocks import default_of
 from mqcd.config.faults import Faults
 from mqcd.config.settings import (
     DeliverSettings,
@@ -18,6 +19,7 @@ from mqcd.config.settings import (
     QueueSettings,
     RelaySettings,
     ReportSettings,
+    ServerSettings,
     Settings,
 )
 from mqcd.config.settings.queue import MOST_SHARDS
@@ -304,6 +306,20 @@ def _logins(settings: Settings) -> Remarks:
             yield f"{at}/password", "must be given where auth is enabled, as text or by its file"
 
 
+def _users(settings: Settings) -> Remarks:
+    for index, listener in enumerate(settings.submit.listeners, start=1):
+        server, at = listener.server, f"{_LISTENER}[{index}]/server"
+        usual = default_of(ServerSettings, "authtypes")
+        if server.users is not None:
+            if server.authtypes_mandatory and not server.authtypes:
+                yield f"{at}/authtypes", "names no mechanism, but a login is mandatory"
+            continue
+        if server.authtypes_mandatory or server.authtypes not in (usual, ()):
+            yield f"{at}/users@file", "must be given where authtypes is: `mqcd user` makes the file"
+        if server.senders:
+            yield f"{at}/users@file", "must be given where senders is: `mqcd user` makes the file"
+
+
 def _relay_tls(settings: Settings) -> Remarks:
     for index, relay in enumerate(settings.deliver.relays, start=1):
         ssl, at = relay.ssl, f"mta/deliver/relays/relay[{index}]/ssl"
@@ -327,7 +343,7 @@ def _senders(settings: Settings, faults: Faults) -> Remarks:
             yield f"{stem}[{index}]@match", f"{entry.match} is named twice: give it one rate"
 
 
-_CHECKS: tuple[Callable[[Settings], Remarks], ...] = (_roots, _shards, _journal, _logins, _relay_tls)
+_CHECKS: tuple[Callable[[Settings], Remarks], ...] = (_roots, _shards, _journal, _logins, _users, _relay_tls)
 _COMPARISONS: tuple[Callable[[Settings, Faults], Remarks], ...] = (
     _listener_names,
     _listener_ports,

@@ -37,7 +37,7 @@ def doubts(settings: Settings) -> Remarks:
         return
     for index, listener in enumerate(settings.submit.listeners, start=1):
         server, path = listener.server, f"{_LISTENER}[{index}]/server"
-        if not (server.relay_clients or server.relay_domains):
+        if not (server.relay_clients or server.relay_domains or server.users):
             text = "no client may send here: name clients, or accepted domains in relay_domains"
             yield f"{path}/relay_clients", text
         if share := _openness(server.relay_clients):

@@ -72,6 +72,11 @@ SENDER = Pattern(
     rf"<>|(?:[^\s<>@,;:|\x00-\x1f\x7f]{{1,64}}@)?{_NAME}",
     "a mail address, a domain, or <> for the null sender",
 )
+SENDER_RIGHT = Pattern(
+    "sender",
+    rf"\*|{SENDER.form}",
+    "a mail address, a domain, <> for the null sender, or * for any",
+)
 DOMAIN_PATTERN = Pattern("domain pattern", rf"\*|(?:\*\.)?{_NAME}", "a domain, or *.domain for all below it")
 HEADER = Pattern(
     "header",

@@ -23,10 +23,12 @@ _GATES = {
     "validate_recip": "which recipients are accepted",
     "sender_deny": "which senders are accepted",
     "sender_permit": "which senders are accepted",
-    "authtypes": "who may send, and how clients log in",
-    "authtypes_ssl": "when clients may log in",
     "blacklist": "which clients may connect",
     "greylist": "which clients may connect at once",
+}
+_LOGINS = {
+    "authtypes": "who may send, and how these peers log in",
+    "authtypes_ssl": "when these peers may log in",
 }
 _FILTER = "which messages are accepted"
 
@@ -41,7 +43,10 @@ _PEER_LIMITS = {
 NOT_YET_RESTRICTING = {
     **{f"{_SERVER}/{name}": what for name, what in _GATES.items()},
     f"{_SERVER}/filter@factory": f"{_FILTER} (class= names an aiosmtpd handler)",
-    **{f"{_PEERS}/{name}": what for name, what in {**_GATES, "filter": _FILTER, **_PEER_LIMITS}.items()},
+    **{
+        f"{_PEERS}/{name}": what
+        for name, what in {**_GATES, **_LOGINS, "filter": _FILTER, **_PEER_LIMITS}.items()
+    },
     "mta/submit/listeners/listener/ssl": "this listener to TLS",
     f"{_RELAY}/ssl@tspath": "which certificates are accepted (use client/trust and verify)",
     f"{_RELAY}/ssl@peercert": "which certificate is accepted (use verify)",
@@ -149,9 +154,9 @@ _HARMLESS: dict[str, Callable[[Node], bool]] = {
             ("validate_helo", _unqualified),
             ("validate_sender", _unqualified),
             ("validate_recip", _unqualified),
-            ("authtypes", _no_login),
         )
     },
+    f"{_PEERS}/authtypes": _no_login,
 }
 """Where an element's being harmless shows otherwise than by `_quiet`."""
 

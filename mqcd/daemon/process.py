@@ -35,6 +35,7 @@ from mqcd.daemon.role import Role
 from mqcd.daemon.server import Server
 from mqcd.daemon.supervisor import stops
 from mqcd.daemon.tlsfiles import check_tls_files
+from mqcd.daemon.users import check_users
 from mqcd.net.clock import SystemClock
 from mqcd.ops.audit.audit import directories as audit_directories
 from mqcd.ops.log.log import Log
@@ -211,6 +212,7 @@ class Process:
             settle_in(settings.application.user, directories, self._identity, also=others)
             check_tls_files(settings.deliver, self._conf)
             check_filters(settings.submit, self._conf)
+            check_users(settings.submit, self._conf)
             await server.listen()
             await server.open()
         except (MqcdError, OSError) as error:
@@ -293,10 +295,11 @@ class Process:
             self._reloads_asked -= 1
 
     def _load_all(self) -> Loaded:
-        """The configuration, its TLS files loaded and its filters made as a test. Raises BadConfiguration."""
+        """The configuration; its TLS files, filters and users are tried. Raises BadConfiguration."""
         loaded = self._load()
         check_tls_files(loaded.settings.deliver, self._conf)
         check_filters(loaded.settings.submit, self._conf)
+        check_users(loaded.settings.submit, self._conf)
         return loaded
 
     def _take_over(self, server: Server, loaded: Loaded) -> None:

@@ -53,6 +53,7 @@ from mqcd.queue.store import ClusterStore
 from mqcd.report.task import ReportTask
 from mqcd.submit.capacity import Capacity, Peers
 from mqcd.submit.door import Door
+from mqcd.submit.users.logins import Logins
 
 log = logging.getLogger("mqcd.daemon")
 
@@ -140,6 +141,7 @@ class Server:
     def _make_doors(self, observer: Observer, resolver: Resolver) -> Sequence[Door]:
         settings = self.settings
         capacity = Capacity(self.shares.inbound, self.shares.trusted)
+        self._logins = Logins()
         return [
             Door(
                 listener,
@@ -152,6 +154,7 @@ class Server:
                 capacity=capacity,
                 passing=Passing(self._balance, index) if self._balance is not None else None,
                 peers=Peers(listener.name, self._role.tokens if self._role is not None else None),
+                logins=self._logins,
             )
             for index, listener in enumerate(settings.submit.listeners)
         ]
@@ -172,8 +175,9 @@ class Server:
         )
 
     def _trusts(self, envelope: Envelope) -> bool:
-        """Whether the listener that took a message trusts its client; a removed listener trusts no client."""
-        return any(
+        """Whether a message came from a user, or from a client that the listener which took it trusts; a
+        removed listener trusts no client."""
+        return bool(envelope.user) or any(
             door.settings.name == envelope.listener and door.trusts(envelope.client) for door in self.doors
         )
 
@@ -296,6 +300,7 @@ class Server:
             if door.settings != listener:
                 door.reload(listener.server)
             door.assign(self.settings.deliver.zones)
+            door.look_at_users()
         return changes
 
     def _advised(self, advice: Advice) -> None:
@@ -326,6 +331,7 @@ class Server:
             "mail in and out",
             asyncio.gather(self.deliverer.stop(GRACE_MS), *(door.stop(GRACE_MS) for door in self.doors)),
         )
+        self._logins.close()
         self._reports.stop()
         await self._within(_REPORT_MS, "reports", self.guard.ended(_REPORTS))
         await self.guard.end(_REPORTS)

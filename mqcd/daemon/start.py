@@ -34,6 +34,7 @@ from mqcd.daemon.role import Role
 from mqcd.daemon.stand_in import STAND_IN_MS, StandIn
 from mqcd.daemon.supervisor import FRONT, Part, State, Supervisor, log_plainly
 from mqcd.daemon.tlsfiles import check_tls_files
+from mqcd.daemon.users import check_users
 from mqcd.disk.durable import Disk
 from mqcd.net.balance import Mailboxes
 from mqcd.net.clock import SystemClock
@@ -95,6 +96,7 @@ class _Shards:
             # A shard that cannot start is out of service; what holds for all of them ends the server.
             check_tls_files(self._settings.deliver, self._conf)
             check_filters(self._settings.submit, self._conf)
+            check_users(self._settings.submit, self._conf)
             tune_interpreter()
             freeze_program()
             shared = tokens_file(), rates_file()

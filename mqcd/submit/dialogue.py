@@ -17,22 +17,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from mqcd.core.address import parse_path
 from mqcd.core.display import printable
 from mqcd.core.errors import DecodeError, IllegalTransition
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
-from mqcd.submit.parameters import NO_PARAMETERS, MailParameters, parse_mail, parse_rcpt
+from mqcd.submit import replies
+from mqcd.submit.auth.login import Login, Turn
+from mqcd.submit.channel import PLAIN, Channel
+from mqcd.submit.parameters import NO_PARAMETERS, parse_mail, parse_rcpt
 from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.received import clean_helo
 from mqcd.submit.rules import Rules
 from mqcd.submit.states import TABLE, Event, State
-
-MAX_ENVELOPE = 2 * 1024 * 1024
-"""Octets of recipients and their parameters in one message, independent of maxrecips: the list must not fill
-memory, and must fit into one journal frame."""
+from mqcd.submit.transaction import MAX_ENVELOPE, Transaction
 
 MAX_REFUSED = 100
 """Permanently refused recipients per connection; a client that may relay gets a hundred times as many."""
@@ -43,49 +42,6 @@ _CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 # Of ASCII alone: a dotless i is no I, and spaces of other scripts separate nothing (RFC 5321, 2.4).
 _FROM = re.compile(r"FROM:[ \t]*(?=[^ \t])", re.IGNORECASE | re.ASCII)
 _TO = re.compile(r"TO:[ \t]*(?=[^ \t])", re.IGNORECASE | re.ASCII)
-
-
-def _ok(code: int, status: str, text: str) -> bytes:
-    return Reply(code=code, status=status, text=text).encode()
-
-
-_RESET = _ok(250, "2.0.0", "Ok")
-_SENDER_OK = _ok(250, "2.1.0", "Ok")
-_RECIPIENT_OK = _ok(250, "2.1.5", "Ok")
-_GO_AHEAD = _ok(354, "", "End data with <CR><LF>.<CR><LF>")
-_CANNOT_VERIFY = _ok(252, "2.0.0", "Cannot verify, but will take mail and try")
-_HELP = _ok(214, "2.0.0", "EHLO HELO MAIL RCPT DATA RSET NOOP VRFY QUIT HELP")
-
-_CONTROL_REPLY = Reply(code=500, status="5.5.2", text="Control character in command")
-_NOT_UTF8 = Reply(code=500, status="5.5.2", text="Command is neither ASCII nor UTF-8")
-_UNKNOWN = Reply(code=500, status="5.5.1", text="Command not recognised")
-_TOO_MANY_BAD = Reply(code=421, status="4.7.0", text="Too many bad commands, closing")
-_TOO_MANY_REFUSED = Reply(code=421, status="4.7.0", text="Too many refused recipients, closing")
-_TOO_MANY_MESSAGES = Reply(code=421, status="4.7.0", text="Too many messages over one connection, closing")
-_TOO_MANY_RECIPIENTS = Reply(code=452, status="4.5.3", text="Too many recipients, send the rest separately")
-_NEED_NAME = Reply(code=501, status="5.5.4", text="Say which host you are")
-_NO_RECIPIENT = Reply(code=554, status="5.5.1", text="No valid recipients")
-_NO_ARGUMENT = Reply(code=501, status="5.5.4", text="No argument is allowed here")
-_MAIL_SYNTAX = Reply(code=501, status="5.5.4", text="Syntax: MAIL FROM:<address>")
-_RCPT_SYNTAX = Reply(code=501, status="5.5.4", text="Syntax: RCPT TO:<address>")
-_BAD_SENDER = Reply(code=501, status="5.1.7", text="Bad sender address syntax")
-_BAD_RECIPIENT = Reply(code=501, status="5.1.3", text="Bad recipient address syntax")
-_NULL_RECIPIENT = Reply(code=501, status="5.1.3", text="The null address takes no mail")
-_NEEDS_UTF8 = Reply(code=553, status="5.6.7", text="Non-ASCII address needs SMTPUTF8")
-FAULT = Reply(code=451, status="4.3.0", text="Local error, try again later")
-TOO_LARGE = Reply(code=552, status="5.3.4", text="Message is larger than this server takes")
-
-
-@dataclass(slots=True)
-class Transaction:
-    """The message of the current transaction: mutable, since each RCPT adds to it."""
-
-    sender: str
-    parameters: MailParameters
-    recipients: list[str] = field(default_factory=list)
-    recipient_dsn: list[str] = field(default_factory=list)
-    octets: int = 0
-    """Of the recipients and their parameters."""
 
 
 class Dialogue:
@@ -99,9 +55,11 @@ class Dialogue:
         "_secret",
         "_trusted",
         "_turned_down",
+        "channel",
         "client",
         "esmtp",
         "helo",
+        "login",
         "messages",
         "session",
         "state",
@@ -125,6 +83,11 @@ class Dialogue:
         self.helo = ""
         """The client's name from EHLO or HELO, cleaned; "" before that."""
         self.esmtp = False
+        self.channel = PLAIN
+        """How the client is connected; see `secured`."""
+        access = rules.access
+        self.login = None if access is None else Login(access, client, trusted=rules.policy.trusts(client))
+        """The session's logins; None where nobody can log in."""
         self.messages = 0
         """Messages whose content was received, accepted or not."""
         self.state = State.START
@@ -133,16 +96,18 @@ class Dialogue:
 
     def command(self, line: bytes) -> bytes:
         """The reply to one command line (without its CRLF)."""
+        if self.state is State.LOGIN:
+            return self._respond(line)
         if _CONTROLS.search(line) is not None:
-            return self.bad(_CONTROL_REPLY)
+            return self.bad(replies.CONTROL_REPLY)
         verb, _, argument = line.partition(b" ")
         known = _COMMANDS.get(verb.upper())
-        if known is None:
+        if known is None or (known is _AUTH and self.login is None):
             return self._unknown(verb)
         try:
             text = argument.decode()
         except UnicodeDecodeError:
-            return self.bad(_NOT_UTF8)
+            return self.bad(replies.NOT_UTF8)
         event, act = known
         then = TABLE[self.state].get(event)
         if isinstance(then, State):
@@ -150,6 +115,22 @@ class Dialogue:
         if then is None:
             raise IllegalTransition(event, self.state)
         return self._out_of_order(then)
+
+    @property
+    def user(self) -> str:
+        """Who has logged in; "" = nobody."""
+        return "" if self.login is None else self.login.user
+
+    @property
+    def waits_for_check(self) -> bool:
+        """Whether the caller has to compare the password of `login`, and to call `checked`."""
+        return self.state is State.CHECKING
+
+    def secured(self, channel: Channel) -> None:
+        """TLS has begun."""
+        self.channel = channel
+        if self.login is not None:
+            self.login.channel = channel
 
     def _move(self, event: Event) -> None:
         """Change the state. Raises IllegalTransition."""
@@ -171,7 +152,7 @@ class Dialogue:
         self._secret = self._secret or verb.upper() == b"AUTH"
         if len(shown) > _MAX_VERB:
             shown = f"{shown[:_MAX_VERB]}..."
-        return self.bad(_UNKNOWN, command=printable(shown))
+        return self.bad(replies.UNKNOWN, command=printable(shown))
 
     def forget_hello(self) -> None:
         """Undo an accepted EHLO or HELO; the client has to greet again."""
@@ -211,10 +192,12 @@ class Dialogue:
         """Refuse a recipient and count it; the connection ends above the limit."""
         self._turned_down += reply.permanent
         if self._turned_down > MAX_REFUSED * (100 if self._may_relay() else 1):
-            return self._close(Reason.REFUSALS, _TOO_MANY_REFUSED, recipient)
+            return self._close(Reason.REFUSALS, replies.TOO_MANY_REFUSED, recipient)
         return self.refuse(reason, reply, recipient)
 
     def _may_relay(self) -> bool:
+        if self.login is not None and self.login.user:
+            return True
         if self._trusted is None:
             self._trusted = self._rules.policy.trusts(self.client)
         return self._trusted
@@ -224,7 +207,7 @@ class Dialogue:
         self._bad += 1
         limit = self._rules.settings.maxbadreqs
         if limit and self._bad > limit:
-            return self._close(Reason.BAD_COMMANDS, _TOO_MANY_BAD, command=command)
+            return self._close(Reason.BAD_COMMANDS, replies.TOO_MANY_BAD, command=command)
         return self.refuse(reason, reply, command=command)
 
     def _close(self, reason: Reason, reply: Reply, recipient: str = "", command: str = "") -> bytes:
@@ -240,11 +223,11 @@ class Dialogue:
 
     def _greet(self, argument: str, esmtp: bool) -> bytes:
         if not argument:
-            return self.bad(_NEED_NAME)
+            return self.bad(replies.NEED_NAME)
         self._move(Event.HELLO)
         self.helo = clean_helo(argument)
         self.esmtp = esmtp
-        return self._rules.ehlo if esmtp else self._rules.helo
+        return self._rules.ehlo(self.channel) if esmtp else self._rules.helo
 
     def _mail(self, argument: str) -> bytes:
         octets = self._take_mail(argument)
@@ -253,47 +236,49 @@ class Dialogue:
         return octets
 
     def _take_mail(self, argument: str) -> bytes:
-        closed = self._rules.gate.closed
-        if closed is not None:
-            return self.refuse(Reason.CLOSED, closed)
+        denied = self._rules.mail_denied(self.user)
+        if denied is not None:
+            return self.refuse(*denied)
         limit = self._rules.settings.maxmessages
         if limit and self.messages >= limit:
-            return self._close(Reason.MESSAGES, _TOO_MANY_MESSAGES)
+            return self._close(Reason.MESSAGES, replies.TOO_MANY_MESSAGES)
         syntax = _FROM.match(argument)
         if syntax is None:
-            return self.bad(_MAIL_SYNTAX)
+            return self.bad(replies.MAIL_SYNTAX)
         return self._begin(argument[syntax.end() :])
 
     def _begin(self, path: str) -> bytes:
         try:
             sender, rest = parse_path(path)
         except DecodeError:
-            return self.refuse(Reason.SENDER, _BAD_SENDER)
+            return self.refuse(Reason.SENDER, replies.BAD_SENDER)
         try:
             parameters = parse_mail(rest, self._rules.parameters) if rest else NO_PARAMETERS
         except DoorRefused as error:
             return self.bad(error.reply)
         if not sender.isascii() and not parameters.smtputf8:
-            return self.refuse(Reason.SENDER, _NEEDS_UTF8)
+            return self.refuse(Reason.SENDER, replies.NEEDS_UTF8)
         transaction = Transaction(self._rules.policy.complete(sender), parameters)
+        if self._rules.sender_denied(self.user, transaction.sender):
+            return self.refuse(Reason.SENDER, replies.NOT_YOURS)
         self._move(Event.MAIL)
         self.transaction = transaction
         limit = self._rules.settings.maxmsgsize
         if limit and parameters.size > limit:
-            octets = self.refuse(Reason.SIZE, TOO_LARGE)
+            octets = self.refuse(Reason.SIZE, replies.TOO_LARGE)
             self.drop()
             return octets
-        return _SENDER_OK
+        return replies.SENDER_OK
 
     def _rcpt(self, argument: str) -> bytes:
         transaction = self.begun
         syntax = _TO.match(argument)
         if syntax is None:
-            return self.bad(_RCPT_SYNTAX)
+            return self.bad(replies.RCPT_SYNTAX)
         try:
             path, rest = parse_path(argument[syntax.end() :])
         except DecodeError:
-            return self.turn_down(Reason.RECIPIENT, _BAD_RECIPIENT)
+            return self.turn_down(Reason.RECIPIENT, replies.BAD_RECIPIENT)
         try:
             dsn = parse_rcpt(rest, self._rules.parameters) if rest else ""
         except DoorRefused as error:
@@ -302,38 +287,27 @@ class Dialogue:
 
     def _add(self, transaction: Transaction, path: str, dsn: str) -> bytes:
         recipient = self._rules.policy.complete(path)
-        denied = self._denied(transaction, path, recipient)
+        utf8 = transaction.parameters.smtputf8
+        denied = self._rules.recipient_denied(path, recipient, utf8=utf8, may_relay=self._may_relay())
         if denied is not None:
             return self.turn_down(*denied, recipient)
         octets = len(recipient) + len(dsn)
         limit = self._rules.settings.maxrecips
         if (limit and len(transaction.recipients) >= limit) or transaction.octets + octets > MAX_ENVELOPE:
-            return self.refuse(Reason.RECIPIENTS, _TOO_MANY_RECIPIENTS, recipient)
+            return self.refuse(Reason.RECIPIENTS, replies.TOO_MANY_RECIPIENTS, recipient)
         transaction.octets += octets
         transaction.recipients.append(recipient)
         transaction.recipient_dsn.append(dsn)
-        return _RECIPIENT_OK
-
-    def _denied(self, transaction: Transaction, path: str, recipient: str) -> tuple[Reason, Reply] | None:
-        if not path:
-            return Reason.RECIPIENT, _NULL_RECIPIENT
-        if not path.isascii() and not transaction.parameters.smtputf8:
-            return Reason.RECIPIENT, _NEEDS_UTF8
-        denied = self._rules.policy.refusal(path, self._may_relay())
-        if denied is not None:
-            return Reason.RELAY, denied
-        suppressed = self._rules.gate.suppressed
-        listed = None if suppressed is None else suppressed(recipient)
-        return None if listed is None else (Reason.SUPPRESSED, listed)
+        return replies.RECIPIENT_OK
 
     def _data(self, argument: str) -> bytes:
         if argument:
-            return self.bad(_NO_ARGUMENT)
+            return self.bad(replies.NO_ARGUMENT)
         if not self.begun.recipients:
             # The client may have pipelined DATA behind recipients that were all refused.
-            return self.refuse(Reason.SEQUENCE, _NO_RECIPIENT)
+            return self.refuse(Reason.SEQUENCE, replies.NO_RECIPIENT)
         self._move(Event.DATA)
-        return _GO_AHEAD
+        return replies.GO_AHEAD
 
     def _out_of_order(self, reply: Reply) -> bytes:
         if self.state is State.REFUSED:
@@ -342,26 +316,66 @@ class Dialogue:
 
     def _rset(self, argument: str) -> bytes:
         if argument:
-            return self.bad(_NO_ARGUMENT)
+            return self.bad(replies.NO_ARGUMENT)
         self._move(Event.RSET)
-        return _RESET
+        return replies.RESET
+
+    def _auth(self, argument: str) -> bytes:
+        if self.login is None:
+            raise IllegalTransition(Event.AUTH, self.state)
+        turn = self.login.begin(argument)
+        if isinstance(turn, Reply):
+            # A client that does not wait for this reply sends its password as a command.
+            self._secret = True
+            return self.bad(turn, Reason.AUTH)
+        self._move(Event.AUTH)
+        return self._take_turn(turn)
+
+    def _respond(self, line: bytes) -> bytes:
+        if self.login is None:
+            raise IllegalTransition(Event.CHALLENGE, self.state)
+        return self._take_turn(self.login.take(line))
+
+    def bad_line(self, reply: Reply) -> bytes:
+        """A line that cannot be read."""
+        if self.state is State.LOGIN and self.login is not None:
+            return self._take_turn(self.login.take_bad_line())
+        return self.bad(reply)
+
+    def checked(self, good: bool | None) -> bytes:
+        """The reply once the password that state CHECKING waits for is compared; None = it could not be."""
+        if self.login is None:
+            raise IllegalTransition(Event.CHECK, self.state)
+        return self._take_turn(self.login.checked(good))
+
+    def _take_turn(self, turn: Turn) -> bytes:
+        if turn.event is Event.CLOSE and turn.reply is not None:
+            return self._close(Reason.AUTH, turn.reply)
+        self._move(turn.event)
+        if turn.reply is None:
+            return turn.octets
+        if turn.event is Event.IDENTIFIED:
+            return turn.reply.encode()
+        self._secret = True
+        return self.bad(turn.reply, Reason.AUTH) if turn.bad else self.refuse(Reason.AUTH, turn.reply)
 
     def _noop(self, argument: str) -> bytes:
-        return _RESET
+        return replies.RESET
 
     def _vrfy(self, argument: str) -> bytes:
-        return _CANNOT_VERIFY
+        return replies.CANNOT_VERIFY
 
     def _help(self, argument: str) -> bytes:
-        return _HELP
+        return replies.HELP
 
     def _quit(self, argument: str) -> bytes:
         if argument:
-            return self.bad(_NO_ARGUMENT)
+            return self.bad(replies.NO_ARGUMENT)
         self._move(Event.QUIT)
         return f"221 2.0.0 {self._rules.host} closing\r\n".encode()
 
 
+_AUTH = Event.AUTH, Dialogue._auth
 _COMMANDS: dict[bytes, tuple[Event, Callable[[Dialogue, str], bytes]]] = {
     b"EHLO": (Event.HELLO, Dialogue._ehlo),
     b"HELO": (Event.HELLO, Dialogue._helo),
@@ -369,6 +383,7 @@ _COMMANDS: dict[bytes, tuple[Event, Callable[[Dialogue, str], bytes]]] = {
     b"RCPT": (Event.RCPT, Dialogue._rcpt),
     b"DATA": (Event.DATA, Dialogue._data),
     b"RSET": (Event.RSET, Dialogue._rset),
+    b"AUTH": _AUTH,
     b"NOOP": (Event.OTHER, Dialogue._noop),
     b"VRFY": (Event.OTHER, Dialogue._vrfy),
     b"HELP": (Event.OTHER, Dialogue._help),

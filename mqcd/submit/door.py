@@ -17,7 +17,9 @@
   nothing. The start does not wait for DNS. A name that DNS does not answer for keeps its last addresses;
   before it has any, refusals are temporary. A door without a resolver never knows them.
 
-Settings read: interface, port, name, timeout, maxpeerconnections, relay_clients, and those of
+* The users of the listener's file are read at the start and, every two seconds, when the file has changed.
+
+Settings read: interface, port, name, timeout, maxpeerconnections, relay_clients, users, and those of
 `dialogue`, `intake`, `policy`.
 """
 
@@ -26,6 +28,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import secrets
 import socket
 import sys
 from collections.abc import Sequence
@@ -37,6 +40,8 @@ from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.ports import Clock, Observer, QueueStore, Refusal, Resolver
 from mqcd.core.reply import Reply
 from mqcd.net.listening import Acceptor, bind
+from mqcd.submit.auth.login import Access
+from mqcd.submit.auth.senders import Senders
 from mqcd.submit.capacity import Capacity, Passing, Peers
 from mqcd.submit.handlers import BadFilter, make_handler
 from mqcd.submit.intake import Intake
@@ -44,6 +49,9 @@ from mqcd.submit.policy import DoorRefused, Reason, host_names, relay_policy
 from mqcd.submit.received import DateCache
 from mqcd.submit.rules import Gate, Rules, Suppressed
 from mqcd.submit.session import Session, client_address
+from mqcd.submit.users.directory import Directory
+from mqcd.submit.users.lines import BadUsers
+from mqcd.submit.users.logins import Logins
 from mqcd.submit.zoning import Zoning
 
 log = logging.getLogger(__name__)
@@ -53,6 +61,9 @@ _LOOK_MS = 1000
 """Interval between deadline checks; a session may last that much longer."""
 _LOOKUP_MS = 600_000
 _LOOKUP_SOON_MS = 30_000
+
+_USERS_MS = 2000
+"""Interval between looks at the file of users."""
 
 _TIMEOUT = Reply(code=421, status="4.4.2", text="Timeout, closing")
 _STOPPING = Reply(code=421, status="4.3.2", text="Server is stopping, try again later")
@@ -77,17 +88,20 @@ class Door:
         capacity: Capacity | None = None,
         passing: Passing | None = None,
         peers: Peers | None = None,
+        logins: Logins | None = None,
     ) -> None:
         """`inline_max`: octets up to which content goes to the store whole. `resolver` looks up the host
         names in relay_clients. `zones`: those whose headers choose the zone of a message. `capacity`: the
         connections of all doors; None = no limit. `passing` may take a new
-        connection elsewhere. `peers` counts connections by client, None = here alone."""
+        connection elsewhere. `peers` counts connections by client, None = here alone. `logins`: what all
+        doors share for them, None = this door has its own."""
         self.settings = settings
         self._clock = clock
         self._observer = observer
         self._resolver = resolver
         self._resolved: dict[str, tuple[str, ...]] = {}
         self._gate = Gate()
+        self.logins = logins or Logins()
         self.intake = Intake(
             store=store,
             clock=clock,
@@ -107,6 +121,7 @@ class Door:
         self._peers = peers or Peers()
         self._deadlines: asyncio.Task[None] | None = None
         self._lookups: asyncio.Task[None] | None = None
+        self._user_looks: asyncio.Task[None] | None = None
         self._stopping = False
         self._empty = asyncio.Event()
         self.port = settings.port
@@ -132,15 +147,19 @@ class Door:
         self.port = self._acceptor.port
 
     async def start(self) -> None:
-        """Listen, after `bind` or with it. Raises OSError, and BadFilter where the filter cannot be made."""
+        """Listen, after `bind` or with it. Raises OSError; BadFilter and BadUsers where the filter cannot be
+        made or the users cannot be read."""
         loop = asyncio.get_running_loop()
         self._take_filter(self.settings.server.filter)
+        if (users := self._users) is not None:
+            await asyncio.to_thread(users.load)
         if self._acceptor is None:
             await self.bind()
         if self._acceptor is not None and not self._stopping:
             self._acceptor.listen(_BACKLOG)
         self._deadlines = loop.create_task(self._watch_deadlines())
         self._lookups = loop.create_task(self._keep_looking_up())
+        self._user_looks = loop.create_task(self._keep_users())
 
     async def stop(self, grace: int = 8000) -> None:
         """Accept no client, finish commits, reply 421 to all other sessions. Returns when all sessions have
@@ -158,7 +177,7 @@ class Door:
             session.cut()
         if self._sessions:
             await self._empty.wait()
-        chores = [chore for chore in (self._deadlines, self._lookups) if chore is not None]
+        chores = [chore for chore in (self._deadlines, self._lookups, self._user_looks) if chore is not None]
         for chore in chores:
             chore.cancel()
         await asyncio.gather(*chores, return_exceptions=True)
@@ -173,11 +192,23 @@ class Door:
             except BadFilter as error:
                 log.error("the old filter stays: %s", error)
                 server = replace(server, filter=self.settings.server.filter)
+        if server.users != self.settings.server.users and server.users is not None:
+            try:
+                self.logins.directory(server.users).load()
+            except BadUsers as error:
+                log.error("the old users stay: %s", error)
+                server = replace(server, users=self.settings.server.users)
         self.settings = replace(self.settings, server=server)
         self.intake.rules = self._rules()
         if self._lookups is not None and not self._stopping:
             self._lookups.cancel()
             self._lookups = asyncio.get_running_loop().create_task(self._keep_looking_up())
+
+    def look_at_users(self) -> None:
+        """Read the file of users again, soon, if it has changed."""
+        if self._user_looks is not None and not self._stopping:
+            self._user_looks.cancel()
+            self._user_looks = asyncio.get_running_loop().create_task(self._keep_users())
 
     def assign(self, zones: Sequence[ZoneSettings]) -> None:
         """Choose zones for new messages by the headers that these zones name."""
@@ -278,7 +309,28 @@ class Door:
 
     def _rules(self) -> Rules:
         server = self.settings.server
-        return Rules(server, relay_policy(server, self._resolved), self._gate)
+        policy = relay_policy(server, self._resolved)
+        users = self._users
+        if users is None:
+            return Rules(server, policy, self._gate)
+        access = Access(
+            types=server.authtypes,
+            tls_types=server.authtypes_ssl,
+            mandatory=server.authtypes_mandatory,
+            compat=server.authtypes_compat,
+            book=users,
+            failures=self.logins.failures,
+            senders=Senders(server.senders, {policy.own_domain, *policy.domains}),
+            host=server.announcehost or "localhost",
+            now=self._clock.monotonic,
+            nonce=secrets.token_urlsafe,
+        )
+        return Rules(server, policy, self._gate, access)
+
+    @property
+    def _users(self) -> Directory | None:
+        path = self.settings.server.users
+        return None if path is None else self.logins.directory(path)
 
     def _take_filter(self, name: str) -> None:
         self.intake.handler = make_handler(name) if name else None
@@ -305,6 +357,12 @@ class Door:
         while True:
             await self._look_up()
             await self._clock.sleep(_LOOKUP_SOON_MS if self.intake.rules.policy.uncertain else _LOOKUP_MS)
+
+    async def _keep_users(self) -> None:
+        while True:
+            if (users := self._users) is not None:
+                await asyncio.to_thread(users.look)
+            await self._clock.sleep(_USERS_MS)
 
     async def _look_up(self) -> None:
         """Update the policy with the current addresses of the host names in relay_clients."""

@@ -14,6 +14,9 @@ Differences from aiosmtpd, all on the side of losing and leaking nothing:
 * A hook that has not returned after HOOK_MS is cancelled with its session.
 * Content whose lines end in LF alone is given CRLF: `email` writes it so.
 
+`session.authenticated` and `session.auth_data` (a LoginPassword whose password is empty) say who has logged
+in; the password itself is never given to a hook.
+
 A message whose `rcpt_tos` is empty after `handle_DATA` has replied 2yz is discarded, and logged.
 """
 
@@ -25,17 +28,19 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from aiosmtpd.smtp import MISSING, Envelope, Session
+from aiosmtpd.smtp import MISSING, Envelope, LoginPassword, Session
 
 from mqcd.core.address import check_address, parse_path
 from mqcd.core.errors import DecodeError
 from mqcd.core.ports import Clock
 from mqcd.core.reply import Reply, join_lines, parse_line
-from mqcd.submit.dialogue import FAULT, MAX_ENVELOPE, Dialogue, Transaction
+from mqcd.submit.dialogue import Dialogue
 from mqcd.submit.handlers import Handler
 from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.received import clean_helo
+from mqcd.submit.replies import FAULT
 from mqcd.submit.states import State
+from mqcd.submit.transaction import MAX_ENVELOPE, Transaction
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +92,11 @@ class Filter:
 
     async def command(self, line: bytes) -> bytes:
         """The reply to one command line; like `Dialogue.command`."""
+        response = self._dialogue.state is State.LOGIN
         reply = self._dialogue.command(line)
+        if response:
+            # A response may be the word of a command.
+            return reply
         verb, _, argument = line.decode().partition(" ") if reply[:1] == b"2" else ("", "", "")
         step = _STEPS.get(verb.upper())
         if step is None:
@@ -143,9 +152,14 @@ class Filter:
         hook = self._handler.hooks.get(verb)
         if hook is None:
             return MISSING
+        session = self._server.session
+        if self._dialogue.user and not session.authenticated:
+            session.authenticated = True
+            login: Any = LoginPassword(self._dialogue.user.encode(), b"")
+            session.auth_data = login
         self._called, self._since = verb, self._clock.monotonic()
         try:
-            return await hook(self._server, self._server.session, self._server.envelope, *arguments)
+            return await hook(self._server, session, self._server.envelope, *arguments)
         finally:
             self._called = ""
 

@@ -28,12 +28,14 @@ from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.reply import Refused, Reply
 from mqcd.core.spid import format_spid
 from mqcd.submit.body import BodyReader, HopCounter
-from mqcd.submit.dialogue import FAULT, TOO_LARGE, Dialogue, Transaction
+from mqcd.submit.dialogue import Dialogue
 from mqcd.submit.filtering import Filter
 from mqcd.submit.handlers import Handler
 from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.received import DateCache, protocol, received_header
+from mqcd.submit.replies import FAULT, TOO_LARGE
 from mqcd.submit.rules import Rules
+from mqcd.submit.transaction import Transaction
 from mqcd.submit.wire import Interrupted, Wire
 from mqcd.submit.zoning import MAX_SECTION, Zoning
 
@@ -202,7 +204,9 @@ async def _accept(intake: Intake, dialogue: Dialogue, stream: Stream, filtering:
     zone = ""
     if intake.zoning:
         head = content if isinstance(content, bytes) else await stream.head(MAX_SECTION)
-        zone = intake.zoning.choose(head, sender=transaction.sender, listener=intake.listener)
+        zone = intake.zoning.choose(
+            head, sender=transaction.sender, listener=intake.listener, user=dialogue.user
+        )
     now = intake.clock.now()
     spid = intake.store.reserve(len(transaction.recipients) > 1)
     header = _header(intake, dialogue, transaction, spid, now)
@@ -222,6 +226,8 @@ async def _accept(intake: Intake, dialogue: Dialogue, stream: Stream, filtering:
         zone=zone,
         listener=intake.listener,
         client=dialogue.client,
+        user=dialogue.user,
+        tls=dialogue.channel.tls,
         dsn=transaction.parameters.dsn,
         session=dialogue.session,
         message_id=name,
@@ -244,7 +250,12 @@ def _header(intake: Intake, dialogue: Dialogue, transaction: Transaction, spid: 
         helo=dialogue.helo,
         client=dialogue.client,
         host=intake.rules.host,
-        protocol=protocol(dialogue.esmtp, transaction.parameters.smtputf8),
+        protocol=protocol(
+            dialogue.esmtp,
+            transaction.parameters.smtputf8,
+            tls=bool(dialogue.channel.tls),
+            user=bool(dialogue.user),
+        ),
         spid=spid,
         recipient=recipients[0] if len(recipients) == 1 else "",
         date=intake.dates.text(now),

@@ -1,9 +1,9 @@
 """The ESMTP parameters of MAIL and RCPT: parsed and checked. Pure.
 
-SIZE (RFC 1870), BODY (RFC 6152), SMTPUTF8 (RFC 6531), and DSN's RET, ENVID, NOTIFY, ORCPT (RFC 3461),
-which are kept in one normal form for the report that may come of them. A parameter that is not known,
-or belongs to an extension that is switched off, is refused with 555; one given twice, or with a value
-that its RFC does not know, with 501 (RFC 5321, 4.1.1.11).
+SIZE (RFC 1870), BODY (RFC 6152), SMTPUTF8 (RFC 6531), AUTH (RFC 4954, 5: taken, and not passed on), and
+DSN's RET, ENVID, NOTIFY, ORCPT (RFC 3461), which are kept in one normal form for the report that may come of
+them. A parameter that is not known, or belongs to an extension that is switched off, is refused with 555; one
+given twice, or with a value that its RFC does not know, with 501 (RFC 5321, 4.1.1.11).
 
 Settings read: extSIZE, ext8BITMIME, by way of `offered`.
 """
@@ -106,6 +106,12 @@ def _smtputf8(value: str) -> str:
     return value
 
 
+def _auth(value: str) -> str:
+    if (value != "<>" and not (value and _XTEXT.fullmatch(value))) or len(value) > _MAX_ORCPT:
+        raise _malformed("AUTH takes <> or a mailbox in xtext")
+    return value
+
+
 def _ret(value: str) -> str:
     if value.upper() not in ("FULL", "HDRS"):
         raise _malformed("RET takes FULL or HDRS")
@@ -138,6 +144,7 @@ _MAIL: dict[str, Callable[[str], str]] = {
     "SIZE": _size,
     "BODY": _body,
     "SMTPUTF8": _smtputf8,
+    "AUTH": _auth,
     "RET": _ret,
     "ENVID": _envid,
 }

@@ -66,6 +66,8 @@ class Reason(StrEnum):
     """The listener's filter refused it."""
     STORE = "store"
     """The queue could not take it."""
+    AUTH = "auth"
+    """A login that failed, or a message without the login that it needs."""
     CLOSED = "closed"
     """The door is closed to new mail, or the server is stopping."""
     FAULT = "fault"

@@ -16,18 +16,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine
+from contextlib import suppress
 from typing import Any, Protocol, cast
 
 from mqcd.config.settings import BareNewline
 from mqcd.core.errors import ConnectFailed
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
-from mqcd.submit.dialogue import FAULT, Dialogue
+from mqcd.submit.auth.exchange import MAX_LINE as MAX_RESPONSE
+from mqcd.submit.dialogue import Dialogue
 from mqcd.submit.filtering import Filter, Server
 from mqcd.submit.intake import Intake, take_message
 from mqcd.submit.policy import Reason
+from mqcd.submit.replies import FAULT
 from mqcd.submit.states import State
-from mqcd.submit.wire import BadLine, Interrupted, Wire
+from mqcd.submit.users.checking import LoginsBusy
+from mqcd.submit.users.logins import Logins
+from mqcd.submit.wire import MAX_LINE, BadLine, Interrupted, Wire
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +50,7 @@ class Host(Protocol):
     """What a session needs of its door."""
 
     intake: Intake
+    logins: Logins
 
     def enter(self, session: Session) -> None:
         """Its connection is there."""
@@ -190,10 +196,13 @@ class Session(asyncio.Protocol):
             elif wire.at_end:
                 self._end()
             return False
+        if dialogue.waits_for_check:
+            self._start(self._check_password())
+            return False
         try:
-            line = wire.next_line()
+            line = wire.next_line(MAX_RESPONSE if dialogue.state is State.LOGIN else MAX_LINE)
         except BadLine as error:
-            self._out.append(dialogue.bad(Reply(code=500, status="5.5.2", text=str(error))))
+            self._out.append(dialogue.bad_line(Reply(code=500, status="5.5.2", text=str(error))))
         else:
             if line is None:
                 if wire.at_end:
@@ -205,7 +214,8 @@ class Session(asyncio.Protocol):
             self._out.append(self._answer(line))
         self._after_command()
         # Most clients wait for each reply: without this check every command would cost a second turn.
-        return not self._ended and (wire.held > 0 or wire.at_end)
+        more = wire.held > 0 or wire.at_end or dialogue.waits_for_check
+        return more and not self._ended
 
     def _after_command(self) -> None:
         state = self._dialogue.state
@@ -232,6 +242,16 @@ class Session(asyncio.Protocol):
         self._after_command()
         if reply.startswith(_CLOSING):
             self._end()
+
+    async def _check_password(self) -> None:
+        dialogue = self._dialogue
+        login = dialogue.login
+        good = None
+        if login is not None and login.checking is not None:
+            with suppress(LoginsBusy):
+                good = await self._host.logins.verify(self.client, login.hash, login.checking.password)
+        self._out.append(dialogue.checked(good))
+        self._after_command()
 
     async def _take_content(self) -> None:
         dialogue = self._dialogue

@@ -9,6 +9,7 @@ from mqcd.core.reply import Reply
 
 _HELLO_FIRST = Reply(code=503, status="5.5.1", text="Say EHLO first")
 _NESTED = Reply(code=503, status="5.5.1", text="A message is already begun, RSET or DATA")
+_IN_MESSAGE = Reply(code=503, status="5.5.1", text="AUTH is not for the middle of a message")
 _NO_MAIL = Reply(code=503, status="5.5.1", text="MAIL comes first")
 
 
@@ -31,18 +32,23 @@ class State(_Quick):
     """MAIL taken; recipients follow."""
     CONTENT = auto()
     """354 sent; the content follows, up to its end."""
+    LOGIN = auto()
+    """AUTH taken; a line is the response to a challenge."""
+    CHECKING = auto()
+    """A password is compared with its hash; the client waits."""
     CLOSED = auto()
     """The last reply is given."""
 
 
 class Event(_Quick):
-    """What changes a state: a command that is taken, or one of the last four."""
+    """What changes a state: a command that is taken, or one of those behind QUIT."""
 
     HELLO = auto()
     MAIL = auto()
     RCPT = auto()
     DATA = auto()
     RSET = auto()
+    AUTH = auto()
     OTHER = auto()
     """NOOP, VRFY, HELP."""
     QUIT = auto()
@@ -52,6 +58,14 @@ class Event(_Quick):
     """EHLO or HELO is refused after all."""
     SENT = auto()
     """The content was replied to."""
+    CHALLENGE = auto()
+    """A login goes on with a challenge."""
+    CHECK = auto()
+    """A login has come to its password."""
+    IDENTIFIED = auto()
+    """A login was good."""
+    DENIED = auto()
+    """A login was not."""
     CLOSE = auto()
     """A limit on the client is exceeded."""
 
@@ -63,6 +77,7 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.RCPT: _NO_MAIL,
         Event.DATA: _NO_MAIL,
         Event.RSET: State.START,
+        Event.AUTH: _HELLO_FIRST,
         Event.OTHER: State.START,
         Event.QUIT: State.CLOSED,
         Event.DROP: State.START,
@@ -74,6 +89,7 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.RCPT: _NO_MAIL,
         Event.DATA: _NO_MAIL,
         Event.RSET: State.READY,
+        Event.AUTH: State.LOGIN,
         Event.OTHER: State.READY,
         Event.FORGET: State.START,
         Event.QUIT: State.CLOSED,
@@ -86,6 +102,7 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.RCPT: _NO_MAIL,
         Event.DATA: _NO_MAIL,
         Event.RSET: State.READY,
+        Event.AUTH: State.LOGIN,
         Event.OTHER: State.REFUSED,
         Event.QUIT: State.CLOSED,
         Event.DROP: State.REFUSED,
@@ -97,9 +114,22 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.RCPT: State.ENVELOPE,
         Event.DATA: State.CONTENT,
         Event.RSET: State.READY,
+        Event.AUTH: _IN_MESSAGE,
         Event.OTHER: State.ENVELOPE,
         Event.QUIT: State.CLOSED,
         Event.DROP: State.REFUSED,
+        Event.CLOSE: State.CLOSED,
+    },
+    State.LOGIN: {
+        Event.CHALLENGE: State.LOGIN,
+        Event.CHECK: State.CHECKING,
+        Event.IDENTIFIED: State.READY,
+        Event.DENIED: State.READY,
+        Event.CLOSE: State.CLOSED,
+    },
+    State.CHECKING: {
+        Event.IDENTIFIED: State.READY,
+        Event.DENIED: State.READY,
         Event.CLOSE: State.CLOSED,
     },
     State.CONTENT: {Event.SENT: State.READY},

@@ -124,8 +124,8 @@ class Wire:
             self._error = error
         self._wake()
 
-    def next_line(self) -> bytes | None:
-        """The next command line, None when it has not come whole. Raises BadLine."""
+    def next_line(self, most: int = MAX_LINE) -> bytes | None:
+        """The next line of at most `most` octets, None when it has not come whole. Raises BadLine."""
         end = self._current.find(b"\n", self._position)
         if end < 0 and self._chunks:
             self._current = self._current[self._position :] + b"".join(self._chunks)
@@ -133,13 +133,13 @@ class Wire:
             self._chunks.clear()
             end = self._current.find(b"\n")
         if end < 0:
-            self._drop_overlong()
+            self._drop_overlong(most)
             return None
         start = self._position
         self._position = end + 1
         self._consumed(self._position - start)
         self.owing_since = 0
-        if self._overlong or end + 1 - start > MAX_LINE:
+        if self._overlong or end + 1 - start > most:
             self._overlong = False
             raise BadLine("Line too long")
         if end > start and self._current[end - 1] == 13:
@@ -212,10 +212,10 @@ class Wire:
             self._paused = False
             self._transport.resume_reading()
 
-    def _drop_overlong(self) -> None:
+    def _drop_overlong(self, most: int) -> None:
         """Forget the beginning of a line that is already too long; its end is still to come."""
         waiting = len(self._current) - self._position
-        if waiting > MAX_LINE:
+        if waiting > most:
             self._overlong = True
             self._current = b""
             self._position = 0

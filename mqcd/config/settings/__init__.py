@@ -37,7 +37,7 @@ from mqcd.config.settings.ops import (
 )
 from mqcd.config.settings.queue import JournalSettings, QueueSettings, ShardSettings, SpoolSettings
 from mqcd.config.settings.report import ReportSettings
-from mqcd.config.settings.submit import ListenerSettings, ServerSettings, SubmitSettings
+from mqcd.config.settings.submit import ListenerSettings, SenderRightSettings, ServerSettings, SubmitSettings
 from mqcd.config.values import (
     AuthType,
     BareNewline,
@@ -86,6 +86,7 @@ __all__ = [
     "ReportSettings",
     "Rotation",
     "Secret",
+    "SenderRightSettings",
     "SenderSettings",
     "ServerSettings",
     "Settings",

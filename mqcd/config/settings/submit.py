@@ -7,9 +7,29 @@ import pathlib
 
 from mqcd.config.blocks import block, many, setting
 from mqcd.config.fields import PORT, YES_NO, Choice, Count, Duration, FilePath, Line, Listed, Optional, Size
-from mqcd.config.names import HOST_NAME, NAME, PYTHON_CLASS, Domain, Host, Peers
+from mqcd.config.names import HOST_NAME, LOGIN, NAME, PYTHON_CLASS, SENDER_RIGHT, Domain, Host, Peers
 from mqcd.config.units import MIB, MINUTE
-from mqcd.config.values import BareNewline, HostPattern, Suppressing
+from mqcd.config.values import AuthType, BareNewline, HostPattern, Suppressing
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class SenderRightSettings:
+    """Which senders some users may send with."""
+
+    user: tuple[str, ...] = setting(
+        (),
+        "users that have logged in, * = each; must be given",
+        Listed(LOGIN, least=1),
+        at="@user",
+        required=True,
+    )
+    addresses: tuple[str, ...] = setting(
+        (),
+        "senders that they may use, each user@domain or a domain, * = any; must be given",
+        Listed(SENDER_RIGHT, least=1),
+        at="@addresses",
+        required=True,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +80,23 @@ class ServerSettings:
         Optional(FilePath()),
         at="users@file",
     )
+    authtypes: tuple[AuthType, ...] = setting(
+        (AuthType.PLAIN, AuthType.LOGIN, AuthType.SCRAM_SHA_256, AuthType.SCRAM_SHA_256_PLUS),
+        "mechanisms by which users may log in, where there is a file of users",
+        Listed(Choice(AuthType)),
+    )
+    authtypes_mandatory: bool = setting(
+        False, "accept mail only from clients that have logged in", YES_NO, at="authtypes@mandatory"
+    )
+    authtypes_compat: bool = setting(
+        False, "list the mechanisms in the old form AUTH= too", YES_NO, at="authtypes@compat"
+    )
+    authtypes_ssl: tuple[AuthType, ...] = setting(
+        tuple(AuthType),
+        "mechanisms that are offered over TLS alone; none = all without TLS too",
+        Listed(Choice(AuthType)),
+    )
+    senders: tuple[SenderRightSettings, ...] = many(SenderRightSettings, "sender")
     omitreceivedheader: bool = setting(False, "add no Received header", YES_NO)
     ext_pipelining: bool = setting(True, "offer PIPELINING (RFC 2920)", YES_NO, at="extPIPELINING")
     ext_size: bool = setting(True, "offer SIZE (RFC 1870)", YES_NO, at="extSIZE")

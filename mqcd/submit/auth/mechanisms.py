@@ -142,8 +142,6 @@ class Entry:
     """Whether it needs a channel binding, so TLS."""
     certificate: bool = False
     """Whether it needs a client certificate."""
-    users: bool = True
-    """Whether it needs a file of users."""
 
 
 MECHANISMS: Mapping[str, Entry] = {
@@ -151,7 +149,7 @@ MECHANISMS: Mapping[str, Entry] = {
         type=AuthType.SCRAM_SHA_256_PLUS, start=partial(Scram, plus=True), binds=True
     ),
     "SCRAM-SHA-256": Entry(type=AuthType.SCRAM_SHA_256, start=partial(Scram, plus=False)),
-    "EXTERNAL": Entry(type=AuthType.EXTERNAL, start=External, certificate=True, users=False),
+    "EXTERNAL": Entry(type=AuthType.EXTERNAL, start=External, certificate=True),
     "CRAM-MD5": Entry(type=AuthType.CRAM_MD5, start=CramMd5, server_first=True),
     "PLAIN": Entry(type=AuthType.PLAIN, start=Plain),
     "LOGIN": Entry(type=AuthType.LOGIN, start=LoginMechanism),

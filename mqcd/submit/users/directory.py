@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Directory:
-    """The users of one file. `load` and `look` may run in any thread, one at a time."""
+    """The users of one file. `load` and `look` may run in any thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -29,6 +30,7 @@ class Directory:
         self._version: Version | None = None
         self._key = secrets.token_bytes(32)
         self._nobody = ""
+        self._lock = threading.Lock()
 
     def load(self) -> None:
         """Read the file for the first time. Raises BadUsers."""
@@ -38,16 +40,17 @@ class Directory:
 
     def look(self) -> None:
         """Read the file again if it has changed; an error is logged, and the old users stay."""
-        version = version_of(self.path)
-        if version == self._version:
-            return
-        try:
-            self.load()
-        except BadUsers as error:
-            self._version = version
-            log.error("the old users stay: %s", error)
-        else:
-            log.info("%d users read from %s", len(self._users), self.path)
+        with self._lock:
+            version = version_of(self.path)
+            if version == self._version:
+                return
+            try:
+                self.load()
+            except BadUsers as error:
+                self._version = version
+                log.error("the old users stay: %s", error)
+            else:
+                log.info("%d users read from %s", len(self._users), self.path)
 
     def __contains__(self, name: str) -> bool:
         return name in self._users

@@ -13,6 +13,7 @@ from mqcd.config.settings import (
     ListenerSettings,
     RelaySettings,
     RemoteNetSettings,
+    SenderRightSettings,
     SenderSettings,
     Settings,
     ShardSettings,
@@ -47,6 +48,7 @@ ALL: set[type[Any]] = {
     ZoneSettings,
     ZoneMatchSettings,
     DestinationSettings,
+    SenderRightSettings,
     SenderSettings,
     ShardSettings,
 }
