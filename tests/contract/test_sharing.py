@@ -22,7 +22,10 @@ from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.shared_store import LEASE_MS, SharedStore, SharedWorld
 
-NODES, STEPS = 3, 400
+NODES, STEPS = 3, 1500
+WEIGHTS = (12, 20, 20, 32, 4, 10, 1)
+"""How often each step of a history comes."""
+SPANS = (POLL_MS, LEASE_MS // 2, LEASE_MS + 10 * POLL_MS)
 Key = tuple[int, int]
 
 
@@ -35,6 +38,7 @@ class Node:
         self.store = SharedStore(world)
         self.queue = StoredQueue(self.store, self.clock, self.observer, SCHEDULE)
         self.post = Post(self.queue, self.clock)
+        self.claimed: list[Recipient] = []
         self.begun: dict[Key, Recipient] = {}
         self.accepted: set[Key] = set()
 
@@ -49,8 +53,12 @@ class Node:
             return
         self.accepted |= {each.key for each in taken}
 
-    async def attempt(self) -> None:
-        claimed = await self.queue.claim(2, self.clock.now())
+    async def claim(self) -> None:
+        self.claimed += await self.queue.claim(2, self.clock.now())
+
+    async def begin(self) -> None:
+        """The attempts of what was claimed, perhaps long ago."""
+        claimed, self.claimed = self.claimed, []
         if not claimed:
             return
         try:
@@ -64,7 +72,7 @@ class Node:
         try:
             await self.queue.park(claimed, 0)
         except StoreUnavailable:
-            return
+            self.claimed += claimed
 
     async def settle(self, good: bool) -> None:
         if not self.begun:
@@ -97,10 +105,10 @@ class History:
         self.accepted |= node.accepted
         self.observers.append(node.observer)
 
-    def count(self, verb: Verb) -> dict[Key, int]:
+    def count(self, *verbs: Verb) -> dict[Key, int]:
         found: dict[Key, int] = {}
         for observer in self.observers:
-            for heard in observer.of(verb):
+            for heard in observer.of(*verbs):
                 if heard.recipient is not None:
                     found[heard.recipient.key] = found.get(heard.recipient.key, 0) + 1
         return found
@@ -121,22 +129,24 @@ class Cluster:
 
     async def step(self) -> None:
         """Something happens to a node, or time passes."""
-        at, step = self.chance.randrange(NODES), self.chance.random()
+        at = self.chance.randrange(NODES)
         node = self.nodes[at]
-        if step < 0.25:
-            await node.enqueue(f"d{self.chance.randrange(4)}.example")
-        elif step < 0.55:
-            await node.attempt()
-        elif step < 0.85:
-            await node.settle(self.chance.random() < 0.7)
-        elif step < 0.93:
-            ms = self.chance.choice([POLL_MS, LEASE_MS // 2, 2 * LEASE_MS])
-            await pass_time(self.world, ms, *self.nodes)
-        elif step < 0.97:
-            node.store.cut = not node.store.cut
-        else:
-            self.kill(node)
-            self.nodes[at] = await self.fresh()
+        match self.chance.choices(("enqueue", "claim", "begin", "settle", "time", "cut", "kill"), WEIGHTS)[0]:
+            case "enqueue":
+                await node.enqueue(f"d{self.chance.randrange(4)}.example")
+            case "claim":
+                await node.claim()
+            case "begin":
+                await node.begin()
+            case "settle":
+                await node.settle(self.chance.random() < 0.8)
+            case "time":
+                await pass_time(self.world, self.chance.choice(SPANS), *self.nodes)
+            case "cut":
+                node.store.cut = not node.store.cut
+            case "kill":
+                self.kill(node)
+                self.nodes[at] = await self.fresh()
 
     def kill(self, node: Node) -> None:
         node.store.cut = True
@@ -157,8 +167,11 @@ async def test_nodes_share_a_queue(seed: int) -> None:
     left = set(await last.post.scan())
     await last.queue.close()
 
-    accepted, seen = cluster.history.accepted, cluster.history.count(Verb.DELIVERED)
-    unknown = cluster.history.count(Verb.OUTCOME_UNKNOWN)
+    history = cluster.history
+    accepted, seen = history.accepted, history.count(Verb.DELIVERED)
+    unknown = history.count(Verb.OUTCOME_UNKNOWN)
+    ends = history.count(Verb.DELIVERED, Verb.DEFERRED, Verb.OUTCOME_UNKNOWN)
+    assert history.count(Verb.ATTEMPTED) == ends
     assert accepted - set(seen) <= left
     assert {key for key, times in seen.items() if times > 1 + unknown.get(key, 0)} == set()
     assert {key for key in left if key in seen and key not in unknown} == set()
@@ -197,7 +210,8 @@ async def test_a_verdict_after_the_lease_counts_for_nothing() -> None:
     await first.start()
     await second.start()
     await first.enqueue("example.org")
-    await first.attempt()
+    await first.claim()
+    await first.begin()
     first.store.cut = True
     await pass_time(world, 2 * LEASE_MS, second)
     assert second.observer.count(Verb.OUTCOME_UNKNOWN) == 2
@@ -206,7 +220,8 @@ async def test_a_verdict_after_the_lease_counts_for_nothing() -> None:
     assert first.observer.count(Verb.DELIVERED) == 0
     assert await first.post.scan() == {}
     assert len(await second.post.scan()) == 2
-    await second.attempt()
+    await second.claim()
+    await second.begin()
     await second.settle(good=True)
     assert second.observer.count(Verb.DELIVERED) == 1
     for node in (first, second):
