@@ -9,8 +9,8 @@ Failures and replies: bare CR, NUL, or bare LF where it is not normalised, 554 5
 maxhops 554 5.4.6; StoreUnavailable 451 4.3.1; Refused: its own reply; anything else 451 4.3.0, and the log
 has it.
 
-Settings read: maxmsgsize, maxhops, bare_newline, omitreceivedheader, announcehost, inline_max, and zones that
-go by headers.
+Settings read: maxmsgsize, maxhops, bare_newline, omitreceivedheader, submission, announcehost, inline_max,
+and zones that go by headers.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.reply import Refused, Reply
 from mqcd.core.spid import format_spid
 from mqcd.submit.body import BodyReader, HopCounter
+from mqcd.submit.completing import missing_fields
 from mqcd.submit.dialogue import Dialogue
 from mqcd.submit.filtering import Filter
 from mqcd.submit.handlers import Handler
@@ -202,20 +203,26 @@ async def _accept(intake: Intake, dialogue: Dialogue, stream: Stream, filtering:
     else:
         content = await stream.begin(max(intake.inline_max - _HEADER_ROOM, 0))
     zone = ""
-    if intake.zoning:
+    head = b""
+    if intake.zoning or intake.rules.settings.submission:
         head = content if isinstance(content, bytes) else await stream.head(MAX_SECTION)
+    if intake.zoning:
         zone = intake.zoning.choose(
             head, sender=transaction.sender, listener=intake.listener, user=dialogue.user
         )
     now = intake.clock.now()
     spid = intake.store.reserve(len(transaction.recipients) > 1)
     header = _header(intake, dialogue, transaction, spid, now)
+    added = b""
+    if intake.rules.settings.submission:
+        made = f"{now}.{format_spid(spid)}@{intake.rules.host}"
+        added = missing_fields(head, date=intake.dates.text(now), message_id=made)
     if isinstance(content, bytes):
-        name = message_id(content)
-        content = header + content
+        name = message_id(content) or message_id(added)
+        content = header + added + content
     else:
-        name = message_id(stream.first)
-        stream.prepend(header)
+        name = message_id(stream.first) or message_id(added)
+        stream.prepend(header + added)
         content = stream
     envelope = Envelope(
         spid=spid,

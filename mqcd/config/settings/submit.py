@@ -97,6 +97,9 @@ class ServerSettings:
         Listed(Choice(AuthType)),
     )
     senders: tuple[SenderRightSettings, ...] = many(SenderRightSettings, "sender")
+    submission: bool = setting(
+        False, "mail of users' programs: add Date and Message-ID where they are missing (RFC 6409)", YES_NO
+    )
     omitreceivedheader: bool = setting(False, "add no Received header", YES_NO)
     ext_pipelining: bool = setting(True, "offer PIPELINING (RFC 2920)", YES_NO, at="extPIPELINING")
     ext_size: bool = setting(True, "offer SIZE (RFC 1870)", YES_NO, at="extSIZE")
