@@ -26,6 +26,8 @@ class Plan:
     """Own queue root and spool root of each shard; "" = none."""
     journal: Values = dataclasses.field(default_factory=dict)
     door: Values = dataclasses.field(default_factory=dict)
+    door_elements: str = ""
+    """XML that stands among them: elements with attributes."""
     deliver: Values = dataclasses.field(default_factory=dict)
     client: Values = dataclasses.field(default_factory=dict)
     client_elements: str = ""
@@ -83,7 +85,7 @@ class Plan:
 <submit><listeners>
 <listener name="in" interface="127.0.0.1" port="{self.smtp_port}">
 <server>
-{_elements(door)}</server>
+{_elements(door)}{self.door_elements}</server>
 </listener>
 </listeners></submit>
 <deliver>
