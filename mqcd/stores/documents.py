@@ -1,5 +1,8 @@
 """The messages of a queue as its store has them, and the one place where they are written.
 
+A message's values are its recipients, by QID, and its events that are in no event file yet, from `FIRST_SLOT`
+on. Its document stays until both are gone.
+
 Changes that come while a write is under way are written together with the next one, in the order in which
 they came. A change is seen in `records` once it is durable; where the write fails nothing has changed.
 """
@@ -17,19 +20,29 @@ from mqcd.core.model import Recipient
 from mqcd.core.spid import SpidSource, format_spid
 from mqcd.queue.format import record
 from mqcd.stores.backend import Backend, Change, Marks, Stored, Write
+from mqcd.stores.events import Line
 from mqcd.stores.waiting import Key
 
 SPIDS = "spids"
 """The mark above all SPIDs that name a message, or have named one."""
 CLOCK = "clock"
 """The mark of the wall time that was last believed, ms."""
+EVENTS = "events"
+"""The mark above all numbers that events have had."""
+NUMBERS_AHEAD = 1_000_000
+"""Numbers of events that are reserved at a time."""
+FIRST_SLOT = 1 << 30
+"""Values from this number on are events. No message has as many recipients."""
+NEVER = 1 << 53
+"""Due time of a message without recipients, ms."""
 MOST_CHANGES = 500
 """Changes of one write, about."""
 
 _LOST = StoreUnavailable("another node has taken the message")
 
-_BEGUN, _RESTS = b"+", b"-"
-"""The first octet of a value: whether an attempt has begun that has no verdict yet. A record line follows."""
+_BEGUN, _RESTS, _EVENT = b"+", b"-", b"!"
+"""The first octet of a value: a recipient with an attempt that has no verdict yet, another recipient (of both
+the record line follows), or an event."""
 
 
 @dataclass(slots=True)
@@ -40,11 +53,27 @@ class Message:
     """By qid."""
     begun: set[int] = field(default_factory=set)
     """Recipients with an attempt that has no verdict yet."""
+    events: dict[int, bytes] = field(default_factory=dict)
+    """Lines that are in no event file yet, by slot."""
 
     @property
     def due(self) -> int | None:
-        """When its next recipient is due; None when it has none left."""
-        return min((each.due for each in self.records.values()), default=None)
+        """When its next recipient is due; None when its document ends."""
+        return min((each.due for each in self.records.values()), default=NEVER if self.events else None)
+
+    def copy(self) -> Message:
+        """One that can be changed without this one."""
+        return Message(dict(self.records), set(self.begun), dict(self.events))
+
+    def value(self, number: int) -> bytes:
+        """What is stored under this QID or slot."""
+        if number >= FIRST_SLOT:
+            return _EVENT + self.events[number]
+        return encode(self.records[number], number in self.begun)
+
+    def values(self) -> Mapping[int, bytes]:
+        """All of them."""
+        return {number: self.value(number) for number in (*sorted(self.records), *sorted(self.events))}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,6 +84,9 @@ class Edit:
     begun: bool = False
     """Whether `puts` have attempts that begin."""
     drops: Sequence[Key] = ()
+    events: Sequence[Line] = ()
+    exported: Sequence[Key] = ()
+    """Events, by SPID and slot, that are in an event file now."""
     contents: Mapping[int, bytes | None] = field(default_factory=dict)
     """Of new messages, by SPID; None where it was staged."""
     ended: Callable[[bool], None]
@@ -64,7 +96,8 @@ class Edit:
     @property
     def spids(self) -> Iterable[int]:
         """The messages that it changes; one may come several times."""
-        return chain((each.spid for each in self.puts), (spid for spid, _ in self.drops))
+        others = chain(self.drops, self.events, self.exported)
+        return chain((each.spid for each in self.puts), (spid for spid, _ in others))
 
 
 def encode(recipient: Recipient, begun: bool) -> bytes:
@@ -77,6 +110,9 @@ def decode(stored: Stored) -> Message:
     message = Message({})
     try:
         for qid, value in stored.values.items():
+            if qid >= FIRST_SLOT:
+                message.events[qid] = value[1:]
+                continue
             recipient = record.decode(value[1:])
             if recipient.key != (stored.spid, qid) or value[:1] not in (_BEGUN, _RESTS):
                 raise DecodeError("it is of another recipient")
@@ -98,15 +134,19 @@ class Documents:
         spids: SpidSource,
         now: Callable[[], int],
         lose: Callable[[Message], None],
+        sequence: Callable[[], int],
     ) -> None:
         """`now` is the time by which SPIDs are reserved, ms. `lose` is called with each message that another
-        node has taken."""
+        node has taken. `sequence` gives the highest number of an event."""
         self._backend = backend
         self._marks = marks
         self._spids = spids
         self._now = now
         self._lose = lose
+        self._sequence = sequence
         self.messages: dict[int, Message] = {}
+        self.unexported: dict[Key, bytes] = {}
+        """Events that are in no event file yet, by SPID and slot, as they came."""
         self._edits: list[Edit] = []
         """What waits for the next write."""
         self._writing: Sequence[Edit] = ()
@@ -118,10 +158,18 @@ class Documents:
             self._write_next()
         return edit.done
 
+    def add(self, spid: int, message: Message) -> None:
+        """The message as it is now."""
+        self.messages[spid] = message
+        for slot, line in message.events.items():
+            self.unexported.setdefault((spid, slot), line)
+
     def drop(self, spids: Iterable[int]) -> None:
         """Forget messages: another node has them."""
         for spid in spids:
             if (message := self.messages.pop(spid, None)) is not None:
+                for slot in message.events:
+                    self.unexported.pop((spid, slot), None)
                 self._lose(message)
 
     async def idle(self) -> None:
@@ -158,11 +206,14 @@ class Documents:
             self.drop(lost)
             for spid, message in after.items():
                 is_new = any(spid in edit.contents for edit in edits)
-                if message.records and spid not in lost and (is_new or spid in self.messages):
-                    self.messages[spid] = message
+                if message.due is not None and spid not in lost and (is_new or spid in self.messages):
+                    self.add(spid, message)
                 else:
                     # It is at its end, or another node has it by now.
                     self.messages.pop(spid, None)
+            for edit in edits:
+                for key in edit.exported:
+                    self.unexported.pop(key, None)
         for edit in edits:
             needed = edit.begun or edit.contents
             failure = _LOST if needed and not lost.isdisjoint(edit.spids) else error
@@ -182,11 +233,7 @@ class Documents:
             for spid in edit.spids:
                 if spid not in after:
                     before = self.messages.get(spid)
-                    after[spid] = (
-                        Message(dict(before.records), set(before.begun))
-                        if before is not None
-                        else Message({})
-                    )
+                    after[spid] = before.copy() if before is not None else Message({})
             for each in edit.puts:
                 message = after[each.spid]
                 message.records[each.qid] = each
@@ -194,41 +241,48 @@ class Documents:
             for spid, qid in edit.drops:
                 del after[spid].records[qid]
                 after[spid].begun.discard(qid)
+            for spid, line in edit.events:
+                events = after[spid].events
+                events[max(events, default=FIRST_SLOT - 1) + 1] = line
+            for spid, slot in edit.exported:
+                after[spid].events.pop(slot, None)
         return after
 
     def _as_write(self, edits: Sequence[Edit], after: Mapping[int, Message]) -> Write:
-        puts: dict[int, set[int]] = {spid: set() for spid in after}
-        drops: dict[int, set[int]] = {spid: set() for spid in after}
+        touched: dict[int, set[int]] = {spid: set() for spid in after}
         contents: dict[int, bytes | None] = {}
         for edit in edits:
             contents.update(edit.contents)
             for each in edit.puts:
-                puts[each.spid].add(each.qid)
-            for spid, qid in edit.drops:
-                puts[spid].discard(qid)
-                drops[spid].add(qid)
-        changes = [
-            Change(
-                spid=spid,
-                puts={qid: encode(message.records[qid], qid in message.begun) for qid in puts[spid]},
-                drops=sorted(drops[spid]),
-                due=message.due,
-                values=partial(_values, message),
-                is_new=spid in contents,
-                content=contents.get(spid),
-            )
-            for spid, message in after.items()
-        ]
+                touched[each.spid].add(each.qid)
+            for spid, number in chain(edit.drops, edit.exported):
+                touched[spid].add(number)
+        for spid, message in after.items():
+            before = self.messages.get(spid)
+            touched[spid].update(message.events.keys() - (before.events.keys() if before is not None else ()))
+        changes = [self._change(spid, message, touched[spid], contents) for spid, message in after.items()]
         changes.sort(key=lambda change: (not change.is_new, change.due is None))
         return Write(changes=changes, marks=self._new_marks(contents))
 
+    @staticmethod
+    def _change(
+        spid: int, message: Message, touched: set[int], contents: Mapping[int, bytes | None]
+    ) -> Change:
+        there = message.records.keys() | message.events.keys()
+        return Change(
+            spid=spid,
+            puts={number: message.value(number) for number in sorted(touched & there)},
+            drops=sorted(touched - there),
+            due=message.due,
+            values=message.values,
+            is_new=spid in contents,
+            content=contents.get(spid),
+        )
+
     def _new_marks(self, spids: Iterable[int]) -> Marks:
-        if max(spids, default=0) < self._marks.get(SPIDS, 0):
+        sequence = self._sequence()
+        if max(spids, default=0) < self._marks.get(SPIDS, 0) and sequence < self._marks.get(EVENTS, 1):
             return {}
         now = self._now()
-        self._marks = {SPIDS: self._spids.ceiling(now), CLOCK: now}
+        self._marks = {SPIDS: self._spids.ceiling(now), CLOCK: now, EVENTS: sequence + NUMBERS_AHEAD}
         return self._marks
-
-
-def _values(message: Message) -> Mapping[int, bytes]:
-    return {qid: encode(each, qid in message.begun) for qid, each in sorted(message.records.items())}

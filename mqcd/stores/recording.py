@@ -23,6 +23,7 @@ from mqcd.core.ports import Observer, Reservation
 from mqcd.core.spid import format_spid, is_several
 from mqcd.core.transition import after, not_later
 from mqcd.stores.documents import Edit
+from mqcd.stores.events import Line
 from mqcd.stores.state import State
 
 
@@ -112,8 +113,15 @@ def hand_over(state: State, arrival: Arrival, reserved: Reservation) -> asyncio.
         observer.attempted(now, arrival.recipients, reserved.destination)
         reserved.use(arrival.content)
 
+    events: list[Line] = []
+    if state.lines is not None:
+        at = state.around.clock.now()
+        events += state.lines.accepted(at, arrival.recipients)
+        events += state.lines.attempted(at, arrival.recipients, reserved.destination)
     contents = {arrival.spid: arrival.content}
-    return state.documents.edit(Edit(puts=arrival.recipients, begun=True, contents=contents, ended=end))
+    return state.documents.edit(
+        Edit(puts=arrival.recipients, begun=True, contents=contents, events=events, ended=end)
+    )
 
 
 def _refuse(state: State, arrival: Arrival) -> None:
@@ -165,9 +173,23 @@ def record(state: State, moves: Sequence[Move], arrivals: Sequence[Arrival]) -> 
         puts=[*news, *(each for arrival in arrivals for each in arrival.recipients)],
         drops=[move.old.key for move in moves if move.new is None],
         contents={arrival.spid: arrival.content for arrival in arrivals},
+        events=_events(state, moves, arrivals),
         ended=partial(_recorded, state, moves, arrivals),
     )
     return state.documents.edit(edit)
+
+
+def _events(state: State, moves: Sequence[Move], arrivals: Sequence[Arrival]) -> Sequence[Line]:
+    if state.lines is None:
+        return ()
+    at = state.around.clock.now()
+    events: list[Line] = []
+    for arrival in arrivals:
+        events += state.lines.accepted(at, arrival.recipients)
+    for move in moves:
+        if move.verdict is not None:
+            events.append(state.lines.ended(at, move.old, move.new, move.verdict))
+    return events
 
 
 def _recorded(state: State, moves: Sequence[Move], arrivals: Sequence[Arrival], durable: bool) -> None:

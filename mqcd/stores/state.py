@@ -11,8 +11,10 @@ from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.spid import Reserved, SpidSource, format_spid
+from mqcd.eventlog.files import Source
 from mqcd.stores.backend import Backend, Marks
-from mqcd.stores.documents import CLOCK, SPIDS, Documents, Message
+from mqcd.stores.documents import CLOCK, EVENTS, SPIDS, Documents, Message
+from mqcd.stores.events import EventLines
 from mqcd.stores.figures import Figures
 from mqcd.stores.waiting import Key, Waiting
 
@@ -24,6 +26,8 @@ class Surroundings:
     backend: Backend
     clock: Clock
     observer: Observer
+    source: Source | None = None
+    """The writer of events; None = they are not kept."""
     watchers: list[Callable[[], None]] = field(default_factory=list)
 
     def notify(self) -> None:
@@ -41,7 +45,11 @@ class State:
         clock = around.clock
         self.spids = SpidSource(around.backend.node, marks.get(SPIDS, 0))
         self.reserved = Reserved()
-        self.documents = Documents(around.backend, marks, self.spids, self.believed, self.lose)
+        self.lines = EventLines(around.source, marks.get(EVENTS, 0)) if around.source is not None else None
+        """Makes events; None = they are not kept."""
+        self.documents = Documents(
+            around.backend, marks, self.spids, self.believed, self.lose, self._sequence
+        )
         self.clock_watch = ClockWatch(marks.get(CLOCK, 0), clock.now(), clock.monotonic())
         self.waiting = Waiting()
         self.figures = Figures()
@@ -53,6 +61,9 @@ class State:
         self.loaded = False
         """Whether what the last run left has been read."""
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def _sequence(self) -> int:
+        return self.lines.sequence if self.lines is not None else 0
 
     # ------------------------------------------------------------ time
 

@@ -22,8 +22,11 @@ from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
 from mqcd.core.spid import format_spid
 from mqcd.core.transition import parked
+from mqcd.disk.durable import Disk
 from mqcd.stores.backend import Backend, failed
 from mqcd.stores.documents import Edit
+from mqcd.stores.events import Line
+from mqcd.stores.exporting import EventFiles, Exporter
 from mqcd.stores.figures import Figures
 from mqcd.stores.recording import (
     Arrival,
@@ -43,13 +46,27 @@ from mqcd.stores.taking import load, share
 class StoredQueue:
     """One queue."""
 
-    def __init__(self, backend: Backend, clock: Clock, observer: Observer, schedule: RetrySchedule) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        clock: Clock,
+        observer: Observer,
+        schedule: RetrySchedule,
+        events: EventFiles | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        """`events`: where the event log goes; None = there is none. `disk` is what it is written through."""
         self.promises = backend.promises
-        self._around = Surroundings(backend, clock, observer)
+        self._events = events
+        self._disk = disk or Disk()
+        source = events.source if events is not None else None
+        self._around = Surroundings(backend, clock, observer, source)
         self._schedule = schedule
         self._state: State | None = None
         self._loading: asyncio.Task[None] | None = None
         self._sharing: asyncio.Task[None] | None = None
+        self._exporter: Exporter | None = None
+        self._exporting: asyncio.Task[None] | None = None
         self._find: FindConnection | None = None
 
     @property
@@ -73,9 +90,22 @@ class StoredQueue:
         marks = await self._around.backend.open()
         state = self._state = State(self._around, self._schedule, marks)
         state.look_at_clock()
+        if self._events is not None:
+            await self._start_exporter(state, self._events)
         self._loading = asyncio.ensure_future(load(state))
         if self._around.backend.lease_ms:
             self._sharing = asyncio.ensure_future(self._share(state))
+
+    async def _start_exporter(self, state: State, events: EventFiles) -> None:
+        exporter = Exporter(state.documents, events, self._around.clock, self._disk)
+        try:
+            await exporter.start()
+        except BaseException:
+            self._state = None
+            await self._around.backend.close()
+            raise
+        self._exporter = exporter
+        self._exporting = asyncio.ensure_future(exporter.run())
 
     async def recovered(self) -> None:
         """Return when what the last run left may be claimed. Raises StoreUnavailable, StoreDamaged."""
@@ -91,11 +121,13 @@ class StoredQueue:
         state, self._state = self._state, None
         if state is None:
             return
-        for task in (self._loading, self._sharing):
+        for task in (self._loading, self._sharing, self._exporting):
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
         await state.idle()
+        if self._exporter is not None:
+            await self._exporter.close()
         await self._around.backend.close()
 
     def refusing(self) -> str:
@@ -177,7 +209,10 @@ class StoredQueue:
             if durable:
                 self._around.observer.attempted(self._around.clock.now(), records, destination)
 
-        return state.documents.edit(Edit(puts=records, begun=True, ended=end))
+        events: Sequence[Line] = ()
+        if state.lines is not None:
+            events = state.lines.attempted(self._around.clock.now(), records, destination)
+        return state.documents.edit(Edit(puts=records, begun=True, events=events, ended=end))
 
     def settle(
         self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()

@@ -54,7 +54,7 @@ async def _take(state: State) -> None:
                 # Written under a lease that ran out meanwhile, and still ours.
                 continue
             message = decode(stored)
-            state.documents.messages[stored.spid] = message
+            state.documents.add(stored.spid, message)
             for recipient in message.records.values():
                 state.figures.replace(None, recipient)
                 if recipient.qid in message.begun:
@@ -79,4 +79,5 @@ def _end_unknown(state: State, begun: Sequence[Recipient]) -> Awaitable[None]:
                 state.replace(old, new)
                 state.around.observer.outcome_unknown(now, old)
 
-    return state.documents.edit(Edit(puts=ended, ended=end))
+    events = [state.lines.unknown(now, each) for each in ended] if state.lines is not None else ()
+    return state.documents.edit(Edit(puts=ended, events=events, ended=end))

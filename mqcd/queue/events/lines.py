@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -76,19 +77,12 @@ class EventText:
         accepted, offset = submissions(header.kind, body)
         for part in accepted:
             lines = part.lines.splitlines(keepends=True)
-            known, destination = _memo(part.memo, self._names)
-            of_message = f',"recipients":{len(lines)}{known}'
-            for line in lines:
-                of_record = _common(line, self._names)
-                rest = f"{of_record.recipient}{of_record.zone}{of_record.tls}{of_message}"
-                made.append(self._line(Verb.ACCEPTED, sequence, time, rest))
-                sequence += 1
+            destination = self.accepted(sequence, header.at, lines, part.memo, made)
+            sequence += len(lines)
             if part.attempted:
-                where = _where(destination)
-                for line in lines:
-                    spid, qid = record.key_of(line)
-                    made.append(self._line(Verb.ATTEMPTED, sequence, time, _attempt(spid, qid, 1, where)))
-                    sequence += 1
+                keys = [(*record.key_of(line), 1) for line in lines]
+                self.attempted(sequence, header.at, keys, destination, made)
+                sequence += len(lines)
         left = header.sequence + header.entries - sequence
         for _, entry in entries(header.kind, body, offset, left):
             verb = VERB_OF.get(entry.mark)
@@ -97,12 +91,41 @@ class EventText:
             sequence += 1
 
     def _begun(self, header: Header, body: memoryview, made: list[str]) -> None:
-        time = self._written(header.at)
         destination, begun = read_begun(body, header.entries)
-        where = _where(destination)
-        for sequence, entry in enumerate(begun, header.sequence):
-            rest = _attempt(entry.spid, entry.qid, entry.attempt, where)
-            made.append(self._line(Verb.ATTEMPTED, sequence, time, rest))
+        keys = [(entry.spid, entry.qid, entry.attempt) for entry in begun]
+        self.attempted(header.sequence, header.at, keys, destination, made)
+
+    # ------------------------------------------------------------ one change
+
+    def accepted(self, sequence: int, at: int, lines: Sequence[bytes], memo: bytes, made: list[str]) -> str:
+        """Add the events of a new message, from `sequence` on. Returns the destination in the memo."""
+        time = self._written(at)
+        known, destination = _memo(memo, self._names)
+        of_message = f',"recipients":{len(lines)}{known}'
+        for line in lines:
+            of_record = _common(line, self._names)
+            rest = f"{of_record.recipient}{of_record.zone}{of_record.tls}{of_message}"
+            made.append(self._line(Verb.ACCEPTED, sequence, time, rest))
+            sequence += 1
+        return destination
+
+    def attempted(
+        self,
+        sequence: int,
+        at: int,
+        attempts: Iterable[tuple[int, int, int]],
+        destination: str,
+        made: list[str],
+    ) -> None:
+        """Add the events of attempts that begin: of each its SPID, QID and number."""
+        time, where = self._written(at), _where(destination)
+        for spid, qid, number in attempts:
+            made.append(self._line(Verb.ATTEMPTED, sequence, time, _attempt(spid, qid, number, where)))
+            sequence += 1
+
+    def ended(self, sequence: int, at: int, entry: Entry) -> str:
+        """The event of a verdict, or of an unknown outcome."""
+        return self._line(VERB_OF[entry.mark], sequence, self._written(at), _verdict(entry, at, self._names))
 
 
 def _attempt(spid: int, qid: int, attempt: int, where: str) -> str:
