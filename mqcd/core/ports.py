@@ -321,6 +321,8 @@ class Refusal:
     """Names the session in the log."""
     command: str = ""
     """The word that was no command, cut and printable; "" for other refusals."""
+    user: str = ""
+    """Who has logged in, or is a user and could not; never a name that is no user's: it may be a password."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

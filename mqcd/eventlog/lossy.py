@@ -87,13 +87,16 @@ class LossyEvents(NullObserver):
         if self._may_come(Verb.REFUSED):
             reply, names = refusal.reply, self._names
             sender, recipient, text = refusal.sender, refusal.recipient, reply.text
+            user = refusal.user
             if names is not None:
                 text = names.text(text, sender, recipient)
                 sender, recipient = names.address(sender), names.address(recipient)
+                user = names.address(user)
             fields: dict[str, Value] = {
                 "reason": refusal.reason,
                 "listener": refusal.listener,
                 "client": refusal.client,
+                "user": user,
                 "sender": sender,
                 "recipient": recipient,
                 "domain": domain_of(refusal.recipient),

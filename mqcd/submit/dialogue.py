@@ -171,8 +171,11 @@ class Dialogue:
         self.messages += 1
         self._move(Event.SENT)
 
-    def refuse(self, reason: Reason, reply: Reply, recipient: str = "", command: str = "") -> bytes:
-        """Report a refusal; gives the reply's octets. `command` is what was not recognised."""
+    def refuse(
+        self, reason: Reason, reply: Reply, recipient: str = "", command: str = "", claimed: str = ""
+    ) -> bytes:
+        """Report a refusal; gives the reply's octets. `command` is what was not recognised, `claimed` the
+        user that a login failed for."""
         sender = self.transaction.sender if self.transaction is not None else ""
         self._refused(
             Refusal(
@@ -184,6 +187,7 @@ class Dialogue:
                 recipient=recipient,
                 session=self.session,
                 command=command,
+                user=self.user or claimed,
             )
         )
         return reply.encode()
@@ -350,14 +354,20 @@ class Dialogue:
 
     def _take_turn(self, turn: Turn) -> bytes:
         if turn.event is Event.CLOSE and turn.reply is not None:
-            return self._close(Reason.AUTH, turn.reply)
+            octets = self.refuse(Reason.AUTH, turn.reply, claimed=turn.claimed)
+            self._move(Event.CLOSE)
+            return octets
         self._move(turn.event)
         if turn.reply is None:
             return turn.octets
         if turn.event is Event.IDENTIFIED:
             return turn.reply.encode()
         self._secret = True
-        return self.bad(turn.reply, Reason.AUTH) if turn.bad else self.refuse(Reason.AUTH, turn.reply)
+        return (
+            self.bad(turn.reply, Reason.AUTH)
+            if turn.bad
+            else self.refuse(Reason.AUTH, turn.reply, claimed=turn.claimed)
+        )
 
     def _noop(self, argument: str) -> bytes:
         return replies.RESET

@@ -208,6 +208,7 @@ def _refused(at: int, refusal: Refusal) -> Row:
         "session": refusal.session,
         "listener": refusal.listener,
         "client": refusal.client,
+        "user": refusal.user,
         "sender": refusal.sender,
         "recipient": refusal.recipient,
         "command": refusal.command,

@@ -109,6 +109,8 @@ class Turn:
     """The reply to CHALLENGE."""
     bad: bool = False
     """Whether the line counts as a bad command."""
+    claimed: str = ""
+    """The user that the login failed for; "" also for a name that is no user's."""
 
 
 class Login:
@@ -191,7 +193,7 @@ class Login:
                 return Turn(Event.CHALLENGE, octets=challenge_line(step))
             case Check():
                 if self._blocked(step.user):
-                    return Turn(Event.DENIED, _USER_BLOCKED)
+                    return self._refused(Event.DENIED, _USER_BLOCKED, step.user)
                 self.checking = step
                 return Turn(Event.CHECK)
             case Success():
@@ -211,7 +213,7 @@ class Login:
             # Removed while the password was compared.
             return self._denied(user)
         if self._blocked(user):
-            return Turn(Event.DENIED, _USER_BLOCKED)
+            return self._refused(Event.DENIED, _USER_BLOCKED, user)
         self._access.failures.succeeded(self._client, user)
         self.user = user
         return Turn(Event.IDENTIFIED, _OK)
@@ -221,5 +223,8 @@ class Login:
         access.failures.failed(self._client, user, access.now(), trusted=self._trusted)
         self._failed += 1
         if self._failed >= MOST_IN_SESSION:
-            return Turn(Event.CLOSE, _TOO_MANY)
-        return Turn(Event.DENIED, _WRONG)
+            return self._refused(Event.CLOSE, _TOO_MANY, user)
+        return self._refused(Event.DENIED, _WRONG, user)
+
+    def _refused(self, event: Event, reply: Reply, user: str) -> Turn:
+        return Turn(event, reply, claimed=user if user in self._access.book else "")

@@ -250,6 +250,13 @@ def test_refusals_carry_no_secret() -> None:
     assert desk.refusals[0].reason == Reason.AUTH
 
 
+def test_a_refusal_names_users_and_no_other_names() -> None:
+    desk = Desk()
+    # A password typed as the name must not be logged.
+    desk.say(EHLO, BAD, "AUTH PLAIN " + encoded("\0hunter2\0x"), GOOD, "MAIL FROM:<tim@example.com>")
+    assert [refusal.user for refusal in desk.refusals] == ["user", "", "user"]
+
+
 def right(user: str, *addresses: str) -> SenderRightSettings:
     return SenderRightSettings(user=(user,), addresses=addresses)
 
