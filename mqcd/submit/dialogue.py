@@ -353,21 +353,15 @@ class Dialogue:
         return self._take_turn(self.login.checked(good))
 
     def _take_turn(self, turn: Turn) -> bytes:
-        if turn.event is Event.CLOSE and turn.reply is not None:
-            octets = self.refuse(Reason.AUTH, turn.reply, claimed=turn.claimed)
-            self._move(Event.CLOSE)
-            return octets
         self._move(turn.event)
         if turn.reply is None:
             return turn.octets
         if turn.event is Event.IDENTIFIED:
             return turn.reply.encode()
         self._secret = True
-        return (
-            self.bad(turn.reply, Reason.AUTH)
-            if turn.bad
-            else self.refuse(Reason.AUTH, turn.reply, claimed=turn.claimed)
-        )
+        if turn.bad:
+            return self.bad(turn.reply, Reason.AUTH)
+        return self.refuse(Reason.AUTH, turn.reply, claimed=turn.claimed)
 
     def _noop(self, argument: str) -> bytes:
         return replies.RESET

@@ -38,6 +38,7 @@ REFUSAL = Refusal(
     recipient="bob@Else.example",
     session="smtp-1",
     command="GET",
+    user="ann@here.example",
 )
 ATTEMPT = Attempt(
     destination="mx.else.example",
@@ -131,6 +132,7 @@ async def test_what_they_say(tmp_path: Path) -> None:
             "reason": "relay",
             "listener": "smtp",
             "client": "192.0.2.9",
+            "user": "ann@here.example",
             "sender": "ann@here.example",
             "recipient": "bob@Else.example",
             "domain": "else.example",
@@ -168,6 +170,7 @@ async def test_with_a_key_nobody_is_named(tmp_path: Path) -> None:
         bench.log.refused(0, REFUSAL)
     [event] = events(tmp_path)
     bob, ann = (Pseudonyms(key).address(each) for each in (REFUSAL.recipient, REFUSAL.sender))
+    assert event["user"] == ann
     assert (event["sender"], event["recipient"], event["reply"]) == (ann, bob, f"Not <{bob}>")
     assert event["domain"] == "else.example"
 
