@@ -173,7 +173,8 @@ class Login:
         """Whether the password that was to be checked fits; None = it could not be checked now."""
         check, self.checking = self.checking, None
         if check is None or good is None:
-            return Turn(Event.DENIED, _BUSY)
+            # Counted: or one connection of a flood would ask again as fast as it is answered.
+            return Turn(Event.DENIED, _BUSY, bad=True)
         return self._identified(check.user) if good else self._denied(check.user)
 
     def _context(self) -> Context:

@@ -20,7 +20,7 @@ THREADS = 2
 MOST = 64
 """Checks that run or wait: about a second's."""
 MOST_OF_CLIENT = 8
-_NICE = 10
+_NICE = 5
 
 
 class LoginsBusy(MqcdError):

@@ -61,6 +61,14 @@ def test_a_listener_that_lets_nobody_send_is_a_warning() -> None:
     assert warned(document("mta/queue/read_only", "Y"), word) == []
 
 
+@pytest.mark.parametrize(("plain", "warnings"), [("", 1), ("<authtypes_ssl>-</authtypes_ssl>", 0),
+                                                 ("<authtypes_ssl>plain</authtypes_ssl>", 0),
+                                                 ("<authtypes>plain</authtypes>", 1)])  # fmt: skip
+def test_users_that_cannot_log_in_are_a_warning(plain: str, warnings: int) -> None:
+    text = document("mta/submit/listeners/listener/server", f'<users file="users"/>{plain}')
+    assert warned(text, "nobody can log in") == [f"{SERVER}/users@file"] * warnings
+
+
 def test_a_file_for_mailismus_is_warned_of_other_defaults() -> None:
     ours = "<relay_clients>192.0.2.1</relay_clients>"
     theirs = f"<validate_sender>N</validate_sender><maxrecips>5</maxrecips><transcript>x</transcript>{ours}"

@@ -235,11 +235,13 @@ def test_a_user_that_is_guessed_at_is_blocked_for_strangers() -> None:
 
 
 def test_a_check_that_cannot_be_made_is_temporary() -> None:
-    desk = Desk()
+    desk = Desk(maxbadreqs=1)
     desk.dialogue.command(EHLO.encode())
     desk.dialogue.command(GOOD.encode())
     assert desk.dialogue.checked(None).startswith(b"454 4.7.0 ")
     assert desk.dialogue.user == ""
+    desk.dialogue.command(GOOD.encode())
+    assert desk.dialogue.checked(None).startswith(b"421 ")
 
 
 def test_refusals_carry_no_secret() -> None:
