@@ -23,6 +23,7 @@ from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.store import ClusterStore
 from mqcd.queue.workers import Workers
 from mqcd.stores.backend import Backend
+from mqcd.stores.files import FilesStore
 from mqcd.stores.mapping import MappingStore
 from mqcd.stores.stored_queue import StoredQueue
 from tests.fakes.clock import FakeClock
@@ -172,6 +173,26 @@ class MemoryHarness(StoreHarness):
         self._mapping = dict(self._mapping)
 
 
+class FilesHarness(StoreHarness):
+    """Messages as pairs of files. A kill is a copy of them."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._copies = 0
+
+    @property
+    def _root(self) -> Path:
+        return self.path / f"run{self._copies}"
+
+    def backend(self) -> Backend:
+        return FilesStore(self._root / "env", self._root / "meta")
+
+    def killed(self) -> None:
+        old = self._root
+        self._copies += 1
+        copy_as_killed(old, self._root)
+
+
 class SharedHarness(StoreHarness):
     """A store that several nodes share. After a kill the next node comes when the lease has run out."""
 
@@ -192,6 +213,7 @@ class SharedHarness(StoreHarness):
 
 HARNESSES: Mapping[str, tuple[Callable[[Path], Harness], tuple[Restart, ...]]] = {
     "memory": (MemoryHarness, MemoryHarness.restarts),
+    "files": (FilesHarness, FilesHarness.restarts),
     "shared": (SharedHarness, SharedHarness.restarts),
     "cluster": (ClusterHarness, ClusterHarness.restarts),
     "cluster-links": (partial(ClusterHarness, hardlinks=True), (Restart.KILL,)),

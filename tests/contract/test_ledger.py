@@ -48,7 +48,13 @@ Result = TypeVar("Result")
 
 DOMAINS = ("one.example", "two.example", "three.example")
 WAITS = st.sampled_from([0, 1, MINUTE, 20 * MINUTE, 5 * HOUR])
-EXAMPLES = {"memory": (60, 50), "shared": (30, 50), "cluster": (4, 40), "cluster-links": (2, 40)}
+EXAMPLES = {
+    "memory": (60, 50),
+    "shared": (30, 50),
+    "files": (4, 40),
+    "cluster": (4, 40),
+    "cluster-links": (2, 40),
+}
 """How many sequences, and how many steps in each; what touches disks gets fewer."""
 LOOKS = 5
 """A store may move records between a look at them and one at its figures."""

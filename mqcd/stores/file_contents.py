@@ -1,0 +1,89 @@
+"""Contents in files of their own: how stores on a file system write and read them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar, TypeVarTuple
+
+from mqcd.core.errors import ContentUnavailable, StoreUnavailable
+from mqcd.disk.durable import Disk, describe
+from mqcd.disk.uncancellable import in_thread
+
+Args = TypeVarTuple("Args")
+Result = TypeVar("Result")
+
+
+class Threads:
+    """The threads of a store: what they do raises StoreUnavailable where the disk fails."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self.executor = ThreadPoolExecutor(most, name)
+
+    async def run(self, work: Callable[[*Args], Result], *args: *Args) -> Result:
+        """Return what `work` does; a cancellation takes effect once it has returned."""
+        try:
+            return await in_thread(self.executor, work, *args)
+        except OSError as error:
+            raise StoreUnavailable(describe(error)) from error
+
+    def close(self) -> None:
+        """Nothing is under way any more."""
+        self.executor.shutdown()
+
+
+async def write_chunks(disk: Disk, threads: Threads, path: Path, chunks: AsyncIterator[bytes]) -> int:
+    """Write a new file, durable but for its name; returns its octets.
+
+    Raises StoreUnavailable, and what the iterator raises; then there is no file.
+    """
+    fd = await threads.run(disk.create, path)
+    size = 0
+    try:
+        try:
+            async for chunk in chunks:
+                size += await threads.run(disk.pwritev, fd, [chunk], size)
+            await threads.run(disk.datasync, fd)
+        finally:
+            disk.close(fd)
+    except BaseException:
+        await threads.run(disk.unlink, path)
+        raise
+    return size
+
+
+class FileContent:
+    """An open file; it stays readable when its name is gone."""
+
+    def __init__(self, disk: Disk, executor: Executor, path: Path) -> None:
+        """Raises ContentUnavailable."""
+        self._disk = disk
+        self._executor = executor
+        self._path = path
+        self._next = 0
+        try:
+            self._fd = disk.open(path, os.O_RDONLY)
+            self.size = disk.size(self._fd)
+        except OSError as error:
+            raise ContentUnavailable(describe(error)) from error
+
+    async def read(self, octets: int) -> bytes:
+        """The next octets; b"" at the end."""
+        if self._fd < 0:
+            raise ValueError("read from a closed content")
+        try:
+            data = await in_thread(self._executor, self._disk.pread, self._fd, octets, self._next)
+        except OSError as error:
+            raise ContentUnavailable(describe(error)) from error
+        self._next += len(data)
+        if not data and self._next < self.size:
+            raise ContentUnavailable(f"{self._path}: it was cut off at {self._next} of {self.size} octets")
+        return data
+
+    def close(self) -> None:
+        """Close the file."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self._disk.close(fd)

@@ -1,0 +1,197 @@
+"""Messages as pairs of files: `<uuid>.env` is the content, `<uuid>.meta` its recipients and their state.
+
+A file is written in the scratch directory, synced, and renamed; the directory is synced after that. A content
+is in place before its meta file is, and outlives it: so a `.meta` has its `.env`, and an `.env` alone is left
+over. The UUID (version 8, RFC 9562) holds the SPID.
+
+Promises: synced. A write of several messages may be kept in part. One process has the directories at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from mqcd.core.errors import ConfigError, StoreBusy, StoreDamaged
+from mqcd.disk.durable import Disk
+from mqcd.stores import values
+from mqcd.stores.backend import Change, Exclusive, Marks, Promises, Stored, Write
+from mqcd.stores.file_contents import FileContent, Threads, write_chunks
+
+ENV, META = ".env", ".meta"
+_MARKS = "queue.marks"
+_LOCK = "queue.lock"
+_THREADS = 8
+"""Files that are synced at once."""
+
+
+def uuid_of(spid: int) -> str:
+    """The hexadecimal UUID of a message: 8 and 8 are its version and its variant."""
+    digits = f"{spid:016x}"
+    return f"{digits[:12]}8{digits[12:15]}8{digits[15]}{'0' * 14}"
+
+
+def spid_in(name: str) -> int | None:
+    """The SPID in the name of a message's file; None for any other name."""
+    stem = name.partition(".")[0]
+    digits = f"{stem[:12]}{stem[13:16]}{stem[17:18]}"
+    try:
+        spid = int(digits, 16)
+    except ValueError:
+        return None
+    return spid if len(digits) == 16 and uuid_of(spid) == stem else None
+
+
+class FilesStore(Exclusive):
+    """`backend.Backend` in directories.
+
+    `env_dir`, `meta_dir`: of contents and of recipients, may be the same. `tmp_dir`: the scratch directory,
+    on the same file system; None = `scratch` in `env_dir`. They are made if they are missing.
+    """
+
+    promises = Promises(synced=True, atomic=False, shared=False)
+
+    def __init__(
+        self,
+        env_dir: Path,
+        meta_dir: Path | None = None,
+        tmp_dir: Path | None = None,
+        *,
+        disk: Disk | None = None,
+    ) -> None:
+        self._env = Path(env_dir)
+        self._meta = Path(meta_dir or env_dir)
+        self._tmp = Path(tmp_dir or self._env / "scratch")
+        self._disk = disk or Disk()
+        self._threads = Threads(1, "mqcd-files")
+        self._locks: list[int] = []
+        self._left: list[int] = []
+        """Messages that were not taken yet."""
+
+    # ------------------------------------------------------------ open and close
+
+    async def open(self) -> Marks:
+        """Raises ConfigError for directories on several file systems, StoreBusy, StoreDamaged."""
+        self._threads = Threads(_THREADS, "mqcd-files")
+        try:
+            return await self._threads.run(self._open)
+        except BaseException:
+            await self.close()
+            raise
+
+    def _open(self) -> Marks:
+        disk = self._disk
+        for directory in (self._env, self._meta, self._tmp):
+            disk.mkdir(directory)
+        for directory in dict.fromkeys((self._env, self._meta)):
+            self._lock(directory)
+        self._check_rename()
+        for name in disk.names(self._tmp):
+            disk.unlink(self._tmp / name)
+        spids = [spid_in(name) for name in disk.names(self._meta) if name.endswith(META)]
+        self._left = sorted(spid for spid in spids if spid is not None)
+        there = set(self._left)
+        for name in disk.names(self._env):
+            if name.endswith(ENV) and (spid := spid_in(name)) is not None and spid not in there:
+                disk.unlink(self._env / name)
+        path = self._meta / _MARKS
+        return values.unpack_marks(disk.read_file(path)) if disk.exists(path) else {}
+
+    def _lock(self, directory: Path) -> None:
+        path = directory / _LOCK
+        fd = self._disk.open(path, os.O_RDWR | os.O_CREAT)
+        self._locks.append(fd)
+        if not self._disk.lock(fd, exclusive=True):
+            raise StoreBusy(f"{directory} belongs to another store or process")
+
+    def _check_rename(self) -> None:
+        """A rename from one file system to another is none."""
+        probe = self._tmp / "probe"
+        for directory in dict.fromkeys((self._env, self._meta)):
+            self._disk.write_temp(probe, [b""], sync=False)
+            try:
+                self._disk.rename(probe, directory / "probe")
+            except OSError as error:
+                raise ConfigError(
+                    f"{self._tmp} and {directory} are on different file systems; set tmp_dir to one of theirs"
+                ) from error
+            self._disk.unlink(directory / "probe")
+
+    async def close(self) -> None:
+        """Release the directories."""
+        locks, self._locks = self._locks, []
+        for fd in locks:
+            self._disk.close(fd)
+        self._threads.close()
+
+    # ------------------------------------------------------------ documents
+
+    async def take(self, most: int) -> Sequence[Stored]:
+        """Messages by SPID."""
+        spids, self._left = self._left[:most], self._left[most:]
+        return await self._threads.run(lambda: [self._read(spid) for spid in spids])
+
+    def _read(self, spid: int) -> Stored:
+        path = self._meta / f"{uuid_of(spid)}{META}"
+        try:
+            return Stored(spid=spid, values=values.unpack(self._disk.read_file(path)))
+        except StoreDamaged as error:
+            raise StoreDamaged(f"{path}: {error}") from error
+
+    def write(self, write: Write) -> asyncio.Future[Sequence[int]]:
+        """Files that do not depend on one another are synced at once."""
+        return asyncio.ensure_future(self._write(write))
+
+    async def _write(self, write: Write) -> Sequence[int]:
+        run, disk = self._threads.run, self._disk
+        if write.marks:
+            await run(disk.replace_file, self._meta / _MARKS, [values.pack_marks(write.marks)])
+        new = [change for change in write.changes if change.is_new]
+        kept = [change for change in write.changes if change.due is not None]
+        ended = [change for change in write.changes if change.due is None]
+        if new:
+            await asyncio.gather(*(run(self._place_content, change) for change in new))
+            await run(disk.sync_dir, self._env)
+        if kept:
+            await asyncio.gather(*(run(self._place_meta, change) for change in kept))
+            await run(disk.sync_dir, self._meta)
+        if ended:
+            await run(self._remove, [uuid_of(change.spid) for change in ended])
+        return ()
+
+    def _place_content(self, change: Change) -> None:
+        name = f"{uuid_of(change.spid)}{ENV}"
+        if change.content is not None:
+            self._disk.write_temp(self._tmp / name, [change.content])
+        # A write that failed may come again.
+        if change.content is not None or self._disk.exists(self._tmp / name):
+            self._disk.rename(self._tmp / name, self._env / name)
+
+    def _place_meta(self, change: Change) -> None:
+        name = f"{uuid_of(change.spid)}{META}"
+        self._disk.write_temp(self._tmp / name, [values.pack(change.values())])
+        self._disk.rename(self._tmp / name, self._meta / name)
+
+    def _remove(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._disk.unlink(self._meta / f"{name}{META}")
+        self._disk.sync_dir(self._meta)
+        for name in names:
+            self._disk.unlink(self._env / f"{name}{ENV}")
+
+    # ------------------------------------------------------------ contents
+
+    async def stage(self, spid: int, chunks: AsyncIterator[bytes]) -> int:
+        """Written in the scratch directory."""
+        return await write_chunks(self._disk, self._threads, self._tmp / f"{uuid_of(spid)}{ENV}", chunks)
+
+    async def unstage(self, spid: int) -> None:
+        """Remove it."""
+        await self._threads.run(self._disk.unlink, self._tmp / f"{uuid_of(spid)}{ENV}")
+
+    async def content(self, spid: int) -> FileContent:
+        """The file, open."""
+        path = self._env / f"{uuid_of(spid)}{ENV}"
+        return await self._threads.run(FileContent, self._disk, self._threads.executor, path)

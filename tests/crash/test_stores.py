@@ -1,0 +1,210 @@
+"""The power goes before any call of a store of files: what was acknowledged is there, whole, and no more than
+once; what had not ended is tried again.
+
+One story with each kind of change is cut off at every call, with the baselines and some deviations of what
+the disk keeps.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from mqcd.core.model import (
+    Bounced,
+    Deferred,
+    Delivered,
+    Discarded,
+    Recipient,
+    Reported,
+    Settlement,
+    Submission,
+    Verdict,
+)
+from mqcd.core.null_observer import NullObserver
+from mqcd.core.selection import Selection
+from mqcd.disk.durable import Disk
+from mqcd.stores.backend import Backend
+from mqcd.stores.files import FilesStore
+from mqcd.stores.stored_queue import StoredQueue
+from tests.contract.harness import HOUR, SCHEDULE
+from tests.contract.mail import Post, bounced, chunks, deferred, delivered, read_all
+from tests.crash.matrix import crash_points, some_cuts
+from tests.crash.memory import MemoryDisk, Trace
+from tests.crash.oracle import World
+from tests.fakes.clock import FakeClock
+
+pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(300)]
+
+TOP = Path("/mail")
+DEVIATIONS = 3
+"""Of each call, so many cuts besides the baselines."""
+Make = Callable[[Disk], Backend]
+
+STORES: Mapping[str, Make] = {
+    "files": lambda disk: FilesStore(TOP / "env", TOP / "meta", disk=disk),
+    "files, one directory": lambda disk: FilesStore(TOP / "mail", disk=disk),
+}
+
+
+class Witness(NullObserver):
+    """Marks in the trace what the world outside is told."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        self._disk = disk
+
+    def _mark(self, word: str, recipient: Recipient) -> None:
+        self._disk.mark(word, recipient.spid, recipient.qid)
+
+    def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
+        for each in recipients:
+            self._mark("A", each)
+
+    def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
+        for each in recipients:
+            self._mark("T", each)
+
+    def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
+        self._mark("D", recipient)
+
+    def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
+        self._mark("F", recipient)
+
+    def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
+        self._mark("B", recipient)
+
+    def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
+        self._mark("R", recipient)
+
+    def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
+        self._mark("X", recipient)
+
+
+ENDS = frozenset("DRX")
+END_ASKED, CHANGE_ASKED = "e", "f"
+"""The store has been asked to end it, or to change it."""
+
+
+async def settle(
+    disk: MemoryDisk, queue: StoredQueue, verdicts: Mapping[Recipient, Verdict], *reports: Submission
+) -> None:
+    for each, verdict in verdicts.items():
+        ends = isinstance(verdict, Delivered | Reported | Discarded)
+        disk.mark(END_ASKED if ends else CHANGE_ASKED, each.spid, each.qid)
+    settlements = [Settlement(recipient=each, verdict=verdict) for each, verdict in verdicts.items()]
+    await queue.settle(settlements, reports)
+
+
+def body(address: str) -> bytes:
+    return f"Subject: for {address}\r\n\r\n".encode() + address.encode() * 300
+
+
+async def opened(disk: MemoryDisk, make: Make, clock: FakeClock) -> tuple[StoredQueue, Post]:
+    disk.mkdir(TOP)
+    queue = StoredQueue(make(disk), clock, Witness(disk), SCHEDULE)
+    await queue.open()
+    await queue.recovered()
+    return queue, Post(queue, clock)
+
+
+async def story(disk: MemoryDisk, make: Make) -> None:
+    """Each kind of change, and a restart."""
+    clock = FakeClock()
+    queue, post = await opened(disk, make, clock)
+    for address in ("a@x.example", "b@x.example", "c@y.example"):
+        await post.send(address, content=body(address))
+    await post.store.enqueue(post.submission("d@x.example", content=chunks(body("d@x.example"), 1000)))
+    several = await post.send("e@x.example", "f@y.example", "g@z.example", content=body("e@x.example"))
+    claimed = {each.address: each for each in await post.claim_all()}
+    await queue.begin(list(claimed.values()), "mx.example.org")
+    ends = {claimed["a@x.example"]: delivered(), claimed["e@x.example"]: delivered()}
+    await settle(disk, queue, ends)
+    others: dict[Recipient, Verdict] = {
+        claimed["b@x.example"]: deferred(clock.now() + HOUR),
+        claimed["c@y.example"]: bounced(),
+        claimed["f@y.example"]: bounced(),
+    }
+    await settle(disk, queue, others)
+    disk.mark(CHANGE_ASKED, claimed["d@x.example"].spid, 1)
+    await queue.park([claimed["d@x.example"]], 0)
+    first, second = sorted(await post.claim_bounces(), key=lambda each: each.spid)
+    report = post.submission("sender@example.com", sender="", content=body("sender@example.com"))
+    await settle(disk, queue, {first: Reported(report_spid=report.envelope.spid)}, report)
+    await settle(disk, queue, {second: Discarded(reason="setting")})
+    await queue.close()
+    assert len(several) == 3
+
+    queue, post = await opened(disk, make, clock)
+    for each in await post.claim_all(clock.now() + 2 * HOUR):
+        await queue.begin([each], "mx.example.org")
+        await settle(disk, queue, {each: delivered()})
+    await queue.close()
+
+
+async def judged(disk: MemoryDisk, make: Make, world: World) -> list[str]:
+    """What is wrong with what a start finds there."""
+    queue, post = await opened(disk, make, FakeClock())
+    there = await post.scan(Selection())
+    wrong = []
+    for key, told in world.told.items():
+        ended = bool(ENDS & set(told))
+        if told.startswith("A") and not told.endswith(END_ASKED) and not ended and key not in there:
+            wrong.append(f"{key} is lost after {told}")
+        if ended and key in there:
+            wrong.append(f"{key} is back after {told}")
+    for key, each in there.items():
+        first = "e@x.example" if each.address[0] in "fg" else each.address
+        if await read_all(await queue.content(each)) != body(first):
+            wrong.append(f"{key} has another content")
+        told = world.told.get(key, "")
+        if told.endswith("T") and not each.unknowns:
+            wrong.append(f"{key} has an attempt that is forgotten")
+    await queue.close()
+    return wrong
+
+
+@pytest.mark.parametrize("name", STORES)
+async def test_crashes_of_a_store(name: str) -> None:
+    make, disk, chance = STORES[name], MemoryDisk(), random.Random(1000)
+    disk.trace = Trace(disk.state.clone())
+    await story(disk, make)
+    known: set[bytes] = set()
+    wrong: list[str] = []
+    points = 0
+    for prefix, state, world in crash_points(disk.trace):
+        for cut in some_cuts(prefix, state.undecided(), DEVIATIONS, chance):
+            points += 1
+            image = state.image(cut.choice(state.undecided()))
+            key = image.key() + repr(sorted(world.told.items())).encode()
+            if key in known:
+                continue
+            known.add(key)
+            found = await judged(MemoryDisk(image.state()), make, world)
+            after = disk.trace.ops[prefix - 1].site if prefix else ""
+            wrong += [f"prefix {prefix} after {after}, {cut.baseline.value}: {each}" for each in found]
+    assert wrong[:5] == []
+    assert points > 1000
+
+
+def forgetful(operation: str) -> type[MemoryDisk]:
+    """A disk that does not sync where this is asked."""
+    return type("Forgetful", (MemoryDisk,), {operation: lambda self, *_: None})
+
+
+@pytest.mark.parametrize("operation", ["sync_dir", "datasync"])
+async def test_a_missing_sync_is_found(operation: str) -> None:
+    make, disk, chance = STORES["files"], forgetful(operation)(), random.Random(1000)
+    disk.trace = Trace(disk.state.clone())
+    await story(disk, make)
+    for prefix, state, world in crash_points(disk.trace):
+        for cut in some_cuts(prefix, state.undecided(), DEVIATIONS, chance):
+            try:
+                image = state.image(cut.choice(state.undecided()))
+                if await judged(MemoryDisk(image.state()), make, world):
+                    return
+            except Exception:
+                return
+    pytest.fail("no crash shows it")
