@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 from pathlib import Path
@@ -117,6 +118,20 @@ def test_a_change_that_fails_leaves_the_file(path: Path) -> None:
         users.clear()
         raise KeyError
     assert len(read_users(path).users) == 2
+
+
+class FullDisk(Disk):
+    """Nothing becomes durable."""
+
+    def datasync(self, fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_leaves_the_old_file_alone(path: Path) -> None:
+    with contextlib.suppress(OSError), changing(path, FullDisk()) as users:
+        users.clear()
+    assert path.read_text() == TEXT
+    assert os.listdir(path.parent) == ["users"]
 
 
 def test_a_directory_takes_a_change_up(path: Path) -> None:
