@@ -12,10 +12,10 @@ import click
 from mqcd.cli.options import Command, Place, as_json, at_place, json_line, takes_place
 from mqcd.cli.progress import waiting
 from mqcd.cli.upkeep import (
+    cluster_at,
     drop_to_owner,
     interruptible,
     need_access,
-    options_at,
     problem_fields,
     problem_line,
     until_decided,
@@ -101,7 +101,7 @@ def _bring(
     from mqcd.ops.fanout import Fanout
     from mqcd.queue.admin.transfer.job import Import
 
-    options = options_at(place)
+    options = cluster_at(place, f"import {kind}")
     settings = options.settings
     name = None if dry_run else place.load().settings.application.user
     owner = drop_to_owner(

@@ -165,10 +165,10 @@ def _ending() -> Iterator[threading.Event]:
 def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: bool) -> int:
     """Account for every recipient ever accepted."""
     from mqcd.cli.account import show
-    from mqcd.cli.upkeep import options_at
+    from mqcd.cli.upkeep import cluster_at
     from mqcd.net.clock import SystemClock
 
-    options = options_at(place)
+    options = cluster_at(place, "pipeline ledger")
     loaded, _ = _tables(place)
     from mqcd.disk.durable import Disk
     from mqcd.queue.reading.snapshot import require_queue

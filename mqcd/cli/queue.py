@@ -15,6 +15,7 @@ from mqcd.cli.options import DURATION, Command, Place, as_json, at_place, json_l
 from mqcd.cli.upkeep import drop_to_owner, need_access
 
 if TYPE_CHECKING:
+    from mqcd.config.settings import QueueSettings
     from mqcd.core.selection import Selection
     from mqcd.queue.admin.transfer.guess import Guess
     from mqcd.queue.reading.shards import Snapshots
@@ -192,7 +193,7 @@ def export(place: Place, /, target: Path, without_manifest: bool, as_json: bool,
     from mqcd.queue.admin.transfer.export import export as export_to
 
     clock = SystemClock()
-    settings = place.load().settings.queue
+    settings = _cluster(place, "queue export")
     place.give_way()
     need_access(target, drop_to_owner(settings.rootpath), os.R_OK | os.W_OK)
     roots = settings.rootpath, settings.spool.rootpath
@@ -242,7 +243,7 @@ def _snapshot(place: Place) -> Iterator[Snapshots]:
     from mqcd.disk.durable import Disk
     from mqcd.queue.reading.shards import Snapshots
 
-    settings = place.load().settings.queue
+    settings = _cluster(place, "this command")
     place.give_way()
     drop_to_owner(settings.rootpath)
     snapshot = Snapshots(Disk(), settings.rootpath, settings.spool.rootpath)
@@ -254,6 +255,15 @@ def _snapshot(place: Place) -> Iterator[Snapshots]:
         _report_damaged(snapshot.damaged_lines + snapshot.missing)
     finally:
         snapshot.close()
+
+
+def _cluster(place: Place, what: str) -> QueueSettings:
+    """The settings of a clustered-file queue. Raises ConfigError."""
+    from mqcd.daemon.storing import need_cluster
+
+    settings = place.load().settings
+    need_cluster(settings, what)
+    return settings.queue
 
 
 def _report_damaged(count: int) -> None:

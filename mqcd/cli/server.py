@@ -28,6 +28,7 @@ def check(place: Place) -> int:
     from mqcd.daemon.hashkey import hash_key
     from mqcd.daemon.machine import misfits
     from mqcd.daemon.privileges import find_user
+    from mqcd.daemon.storing import STORE, check_store
     from mqcd.daemon.tlsfiles import check_tls_files
     from mqcd.daemon.users import check_users
 
@@ -40,6 +41,8 @@ def check(place: Place) -> int:
     check_tls_files(loaded.settings.deliver, place.conf)
     check_filters(loaded.settings.submit, place.conf)
     check_users(loaded.settings.submit, place.conf)
+    for text in check_store(loaded.settings, place.conf):
+        click.echo(f"warning: {loaded.remark(STORE, text)}", err=True)
     if wrong := tuple(loaded.remark(*each) for each in misfits(loaded.settings)):
         raise BadConfiguration(wrong)
     click.echo(as_xml(loaded.settings), nl=False)

@@ -35,7 +35,7 @@ def fsck(place: Place, repair: bool, as_json: bool) -> int:
     from mqcd.queue.admin.findings import plain, together
     from mqcd.queue.admin.fsck.survey import survey
 
-    options = options_at(place)
+    options = cluster_at(place, "fsck")
     place.give_way()
     drop_to_owner(options.settings.rootpath)
     refused: StoreDamaged | None = None
@@ -64,6 +64,14 @@ def options_at(place: Place) -> Options:
 
     settings = place.load().settings
     return options_of(settings, schedule_of(settings), hash_key(settings.ops.events, place.conf))
+
+
+def cluster_at(place: Place, what: str) -> Options:
+    """The same for a command `what` that needs the clustered-file queue. Raises ConfigError."""
+    from mqcd.daemon.storing import need_cluster
+
+    need_cluster(place.load().settings, what)
+    return options_at(place)
 
 
 def shards_of(options: Options) -> list[Options]:

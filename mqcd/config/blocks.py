@@ -1,10 +1,12 @@
 """The shape of a configuration file: rows, blocks and lists of blocks, derived from the settings classes.
 
 A field of a settings class that is made by `setting` is a row, one by `block` a block, one by `many` a
-list of blocks. In the file a class's own rows come first, then inherited rows, then its blocks.
+list of blocks, one by `free` the elements of a block whose names are not known here. In the file a class's
+own rows come first, then inherited rows, then its blocks.
 """
 
 import dataclasses
+import pathlib
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -45,12 +47,25 @@ class Block:
     attribute: str = ""
     """The field that holds the result in the settings of the block around it."""
     entries: "tuple[Row | Block | Many, ...]"
+    free: str = ""
+    """The field that holds the elements of other names, as `Given`; "" = there may be none."""
 
     @property
     def alternatives(self) -> "list[Many]":
         """The lists that may stand in an element in place of its value."""
         elements = {entry.element for entry in self.entries if isinstance(entry, Row)} - {""}
         return [entry for entry in self.entries if isinstance(entry, Many) and entry.name in elements]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Given:
+    """An element of which another part knows the meaning."""
+
+    name: str
+    text: str
+    """Blanks at its ends removed, tokens replaced."""
+    path: pathlib.Path
+    """The text as a path, made absolute."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,10 +104,17 @@ def many(
     return dataclasses.field(default=default, metadata={"item": item, "name": name, "at": at})
 
 
+def free() -> tuple[Given, ...]:
+    """A dataclass field for the elements of a block that have other names than its fields."""
+    return dataclasses.field(default=(), metadata={"free": True})
+
+
 def shape(fills: type[Any], name: str, attribute: str = "") -> Block:
     """The block that fills a settings class."""
     fields = dataclasses.fields(fills)
     inherited = {field.name for base in fills.__mro__[1:-1] for field in dataclasses.fields(base)}
+    others = [field.name for field in fields if "free" in field.metadata]
+    fields = tuple(field for field in fields if "free" not in field.metadata)
     rows = [field for field in fields if "kind" in field.metadata]
     rows.sort(key=lambda field: field.name in inherited)
     groups = groupby(
@@ -103,7 +125,7 @@ def shape(fills: type[Any], name: str, attribute: str = "") -> Block:
     for within, members in groups:
         blocks = tuple(_block(field) for field in members)
         entries += [Block(name=within, fills=None, entries=blocks)] if within else blocks
-    return Block(name=name, fills=fills, attribute=attribute, entries=tuple(entries))
+    return Block(name=name, fills=fills, attribute=attribute, entries=tuple(entries), free="".join(others))
 
 
 def _row(field: "dataclasses.Field[Any]") -> Row:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from mqcd.config.blocks import default_of
 from mqcd.config.faults import Faults
 from mqcd.config.settings import (
+    CLUSTER,
     DeliverSettings,
     ListenerSettings,
     Mechanism,
@@ -33,6 +34,7 @@ _ALL_IPV4 = str(ipaddress.IPv4Address(0))
 _LISTENER = "mta/submit/listeners/listener"
 _RELAY = "mta/deliver/relays/relay"
 _SHARD = "mta/queue/shards/shard"
+_STORE = "mta/queue/store"
 
 Remarks = Iterator[tuple[str, str]]
 
@@ -172,6 +174,25 @@ def _roots_of_shards(queue: QueueSettings) -> dict[str, pathlib.Path]:
         roots[f"{at}@rootpath"] = place.rootpath or queue.rootpath / below
         roots[f"{at}@spool"] = place.spool or queue.spool.rootpath / below
     return roots
+
+
+def _store(settings: Settings) -> Remarks:
+    """What only the clustered-file queue has."""
+    queue = settings.queue
+    if queue.store.kind == CLUSTER:
+        for given in queue.store.given:
+            yield (
+                f"{_STORE}/{given.name}",
+                "the clustered-file queue is set in mta/queue itself",
+            )
+        return
+    if queue.shards > 1 or queue.places:
+        yield (
+            "mta/queue/shards",
+            f"only the clustered-file queue has shards, not {queue.store.kind}",
+        )
+    if queue.read_only:
+        yield "mta/queue/read_only", f"only the clustered-file queue can be, not {queue.store.kind}"
 
 
 def _shards(settings: Settings) -> Remarks:
@@ -343,7 +364,15 @@ def _senders(settings: Settings, faults: Faults) -> Remarks:
             yield f"{stem}[{index}]@match", f"{entry.match} is named twice: give it one rate"
 
 
-_CHECKS: tuple[Callable[[Settings], Remarks], ...] = (_roots, _shards, _journal, _logins, _users, _relay_tls)
+_CHECKS: tuple[Callable[[Settings], Remarks], ...] = (
+    _roots,
+    _store,
+    _shards,
+    _journal,
+    _logins,
+    _users,
+    _relay_tls,
+)
 _COMPARISONS: tuple[Callable[[Settings, Faults], Remarks], ...] = (
     _listener_names,
     _listener_ports,

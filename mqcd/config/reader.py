@@ -7,11 +7,12 @@ uses the settings. A value left out, and an empty one, is the default.
 import dataclasses
 import difflib
 import pathlib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mqcd.config import pending
-from mqcd.config.blocks import Block, Many, Row, default_of, join
+from mqcd.config.blocks import Block, Given, Many, Row, default_of, join
 from mqcd.config.document import Node
 from mqcd.config.fields import NONE, BadValue
 from mqcd.config.places import PLACES, Place
@@ -22,6 +23,8 @@ from mqcd.config.tokens import Tokens
 
 _LONGEST_NAME = 80
 """Characters of an unknown name that others are compared with: the comparison is quadratic."""
+_PASSWORD = re.compile(r"://[^/?#@]*:[^/?#@]*@")
+"""In a URL."""
 
 
 class TooManyErrors(Exception):
@@ -111,7 +114,27 @@ class Reader:
             else:
                 child = found.get(entry.name)
                 values[entry.attribute] = self._block(entry, child, at.into(entry.name))
+        if block.free:
+            names = {_element(entry) for entry in block.entries}
+            values[block.free] = tuple(
+                self._free(child, at.into(name)) for name, child in found.items() if name not in names
+            )
         return values
+
+    def _free(self, node: Node, at: At) -> Given:
+        """An element that another part gives a meaning."""
+        self._attributes(node, (), at)
+        for child in node.children:
+            self._foreign(child, at, ())
+        if _PASSWORD.search(node.text):
+            self.error(at, "holds a password: put it into a file of its own, and name that")
+        slip = self._tokens.unknown(node.text)
+        if slip is not None:
+            known = [f"%{name}%" for name in self._tokens.values]
+            self.error(at, f"unknown token {slip}" + _suggest(slip, known))
+        text = self._tokens.expand(node.text)
+        self.given.add(at.shown)
+        return Given(name=node.name, text=text, path=self._tokens.absolute(pathlib.Path(text)))
 
     def _many(self, around: Block, many: Many, node: Node | None, at: At) -> tuple[Any, ...]:
         """The blocks of a list. Left out or empty: the default; `-`: none."""
@@ -151,7 +174,7 @@ class Reader:
             here = at.into(child.name)
             if child.name in repeated:
                 continue
-            if child.name not in names:
+            if child.name not in names and not block.free:
                 self._foreign(child, at, names | repeated)
             elif child.name in found:
                 self.error(here, f"given again on line {child.line}: keep one of the two")

@@ -54,6 +54,7 @@ def _block(block: Block, values: Any, indent: str, glosses: bool) -> Iterator[st
 
 
 def _inside(block: Block, values: Any, indent: str, glosses: bool) -> Iterator[str]:
+    yield from _free(block, values, indent)
     lists = {each.name: each for each in block.alternatives}
     empty = [each for each in lists.values() if not getattr(values, each.attribute)]
     for entry in block.entries:
@@ -71,6 +72,11 @@ def _inside(block: Block, values: Any, indent: str, glosses: bool) -> Iterator[s
                     yield from _example(lists[entry.element], indent, "or ")
             if entry is rows[-1]:
                 yield indent + _element(rows, values)
+
+
+def _free(block: Block, values: Any, indent: str) -> Iterator[str]:
+    for given in getattr(values, block.free) if block.free else ():
+        yield f"{indent}<{given.name}>{html.escape(given.text, quote=False)}</{given.name}>"
 
 
 def _named(row: Row, rows: Sequence[Row]) -> str:

@@ -73,6 +73,10 @@ def _with_server(listener: ListenerSettings, servers: dict[str, Any]) -> Listene
 
 def _differences(block: Block, path: str, old: Any, new: Any) -> Iterator[str]:
     """Paths of what differs in the settings of the block at `path`."""
+    if block.free:
+        given = [{each.name: each for each in getattr(values, block.free)} for values in (old, new)]
+        names = dict.fromkeys([*given[0], *given[1]])
+        yield from (join(path, name) for name in names if given[0].get(name) != given[1].get(name))
     for entry in block.entries:
         if isinstance(entry, Block) and entry.fills is None:
             yield from _differences(entry, join(path, entry.name), old, new)

@@ -15,7 +15,7 @@ from itertools import islice
 from urllib.parse import urlencode
 
 from mqcd.config.advice import Advice, SuppressionList, read_advice
-from mqcd.config.settings import OpsSettings, Settings
+from mqcd.config.settings import CLUSTER, OpsSettings, Settings
 from mqcd.core.address import check_address, domain_of, normal_domain
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Recipient
@@ -123,6 +123,9 @@ async def _states(
 
 def _read(settings: Settings, selection: Selection) -> list[Waiting]:
     queue = settings.queue
+    if queue.store.kind != CLUSTER:
+        # What waits in another store is known to its server.
+        return []
     try:
         snapshot = Snapshots(Disk(), queue.rootpath, queue.spool.rootpath)
     except StoreUnavailable:

@@ -13,12 +13,12 @@ from mqcd.daemon.explaining import Explanations, explain_live
 from mqcd.daemon.observers import Observers
 from mqcd.daemon.retrying import LogEvent, Retrying
 from mqcd.daemon.rows import destination_rows, lane_rows, stuck_rows
+from mqcd.daemon.storing import Described, ServedStore
 from mqcd.deliver.service import Deliverer
 from mqcd.ops.http.pages import explain_page, pages, rows_page
 from mqcd.ops.http.server import Action, Answer, Page, Request
 from mqcd.ops.metrics.lag import LoopLag
 from mqcd.ops.metrics.metrics import DeliveryFigures, Metrics
-from mqcd.queue.read_only import ReadOnlyStore
 from mqcd.queue.store import ClusterStore
 from mqcd.submit.door import Door
 
@@ -27,7 +27,8 @@ from mqcd.submit.door import Door
 class Pages:
     """What the pages show and act on."""
 
-    store: ClusterStore | ReadOnlyStore
+    store: ServedStore
+    described: Described
     deliverer: Deliverer
     doors: Sequence[Door]
     adviser: Adviser
@@ -49,6 +50,7 @@ class Pages:
             self.store,
             breakdown=self.observers.breakdown,
             engine=self.store.engine if isinstance(self.store, ClusterStore) else None,
+            store_labels=self.described.labels,
             delivery=self._delivery,
             advice=self.adviser.counts,
             listeners=lambda: {door.settings.name: door.sessions for door in self.doors},

@@ -25,7 +25,7 @@ from typing import Any, TextIO, TypeVar, cast
 
 from mqcd.config.load import Loaded
 from mqcd.config.problems import BadConfiguration
-from mqcd.config.settings import Settings
+from mqcd.config.settings import CLUSTER, Settings
 from mqcd.core.errors import MqcdError
 from mqcd.daemon.cutter import Cutter
 from mqcd.daemon.descriptors import divide, raise_limit
@@ -40,6 +40,7 @@ from mqcd.net.clock import SystemClock
 from mqcd.ops.audit.audit import directories as audit_directories
 from mqcd.ops.log.log import Log
 from mqcd.queue.workers import ready_pool
+from mqcd.stores.choose import directories as directories_of
 
 log = logging.getLogger("mqcd.daemon")
 
@@ -201,7 +202,10 @@ class Process:
 
     async def _start(self, server: Server, settings: Settings) -> int:
         queue = settings.queue
-        directories = [queue.rootpath, queue.spool.rootpath, settings.ops.events.rootpath]
+        roots = [queue.rootpath, queue.spool.rootpath]
+        if queue.store.kind != CLUSTER:
+            roots = list(directories_of(queue.store))
+        directories = [*roots, settings.ops.events.rootpath]
         # The error of the bind names the cause better than the owner of its directory, as /run may well be.
         others = [*audit_directories(settings.deliver, settings.report), settings.ops.control.path.parent]
         if queue.read_only:

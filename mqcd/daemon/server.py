@@ -41,6 +41,7 @@ from mqcd.daemon.observers import Observers
 from mqcd.daemon.pages import Pages
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.daemon.role import Passing, Role
+from mqcd.daemon.storing import make_store
 from mqcd.deliver.service import Deliverer
 from mqcd.net.control_socket import AT_ONCE, ControlSocket
 from mqcd.net.dialer import SystemDialer
@@ -48,8 +49,6 @@ from mqcd.net.resolver import DnsResolver
 from mqcd.ops.http.server import HttpServer
 from mqcd.ops.log.log import Log
 from mqcd.ops.metrics.lag import LoopLag
-from mqcd.queue.read_only import ReadOnlyStore
-from mqcd.queue.store import ClusterStore
 from mqcd.report.task import ReportTask
 from mqcd.submit.capacity import Capacity, Peers
 from mqcd.submit.door import Door
@@ -108,9 +107,7 @@ class Server:
         options = options_of(settings, schedule, self._key, role.shard if role is not None else 0)
         self._observers = Observers(settings, options, clock, log_to, observers)
         observer = self._observers.all
-        self.store: ClusterStore | ReadOnlyStore = (
-            ReadOnlyStore(options) if settings.queue.read_only else ClusterStore(options, clock, observer)
-        )
+        self.store, self._described = make_store(settings, options, clock, observer, conf)
         resolver = DnsResolver(settings.deliver.dns, clock, most=self.shares.lookups)
         self._balance = role.balance(self.store.refusing) if role is not None else None
         self.doors = self._make_doors(observer, resolver)
@@ -162,6 +159,7 @@ class Server:
     def _make_pages(self) -> Pages:
         return Pages(
             store=self.store,
+            described=self._described,
             deliverer=self.deliverer,
             doors=self.doors,
             adviser=self._adviser,
@@ -246,6 +244,8 @@ class Server:
 
         Raises ConfigError, StoreBusy, StoreDamaged, StoreUnavailable.
         """
+        for warning in self._described.warnings:
+            log.warning("%s", warning)
         await self.store.open()
         if self._role is not None or not self.settings.queue.read_only:
             await self._listen_to_commands()
@@ -263,8 +263,8 @@ class Server:
             self._role.ready()
         self._state = "starting: mail is taken, and what the last run left is being read"
         await self.store.recovered()
-        if isinstance(self.store, ClusterStore):
-            # Another server may write to a read-only queue: its ledger cannot balance here.
+        if not (self.settings.queue.read_only or self._described.promises.shared):
+            # Other servers write to a queue that is read-only or shared: its ledger cannot balance here.
             self._pages.metrics.open_ledger()
         self._opened = True
         await self.deliverer.start()

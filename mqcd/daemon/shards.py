@@ -12,10 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mqcd.config.settings import (
-    AuditSettings,
-    Settings,
-)
+from mqcd.config.settings import CLUSTER, AuditSettings, Settings
 from mqcd.config.units import MIB
 from mqcd.queue.roots import Roots, existing, roots_of
 
@@ -26,12 +23,16 @@ _LEAST_MEMORY = MIB
 
 def count(settings: Settings) -> int:
     """How many shards take mail."""
+    if settings.queue.store.kind != CLUSTER:
+        return 1
     return settings.queue.shards or min(len(os.sched_getaffinity(0)), MOST_BY_ITSELF)
 
 
 def numbers(settings: Settings) -> Sequence[int]:
     """The shards to run: shards that take mail, then other existing ones. Raises OSError."""
     wanted = count(settings)
+    if settings.queue.store.kind != CLUSTER:
+        return [0]
     there = existing(settings.queue.rootpath, settings.queue.spool.rootpath)
     return [*range(wanted), *(each.shard for each in there if each.shard >= wanted)]
 

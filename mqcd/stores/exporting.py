@@ -49,7 +49,8 @@ class Exporter:
 
     def __init__(self, documents: Documents, files: EventFiles, clock: Clock, disk: Disk) -> None:
         self._documents = documents
-        self._files = files
+        self.files = files
+        """May be replaced, but not by ones of another source."""
         self._clock = clock
         self._disk = disk
         self._executor = ThreadPoolExecutor(1, "mqcd-events")
@@ -68,7 +69,7 @@ class Exporter:
         self._written = set(lines)
 
     def _newest(self) -> tuple[int, Sequence[bytes]]:
-        directory, source = self._files.directory, self._files.source
+        directory, source = self.files.directory, self.files.source
         self._disk.mkdir(directory)
         found = (parse(name) for name in self._disk.names(directory))
         numbers = [
@@ -102,7 +103,7 @@ class Exporter:
     def _write(self, lines: Sequence[bytes]) -> None:
         """In the thread: the next file. It counts as written also for a caller that was cancelled."""
         number = max(self._number + 1, self._clock.now() // 1000)
-        path = events_path(self._files.directory, self._files.source, number)
+        path = events_path(self.files.directory, self.files.source, number)
         self._disk.replace_file(path, [_packed(sorted(lines, key=_number_of))])
         self._number, self._written = number, set(lines)
 
@@ -122,13 +123,13 @@ class Exporter:
 
     async def _retain(self) -> None:
         """Remove old files."""
-        now, retention = self._clock.now(), self._files.retention
+        now, retention = self._clock.now(), self.files.retention
         if not (retention.maxage or retention.maxsize) or now - self._retained < _RETAIN_MS:
             return
         self._retained = now
         task = Retain(
-            directory=self._files.directory,
-            source=self._files.source,
+            directory=self.files.directory,
+            source=self.files.source,
             first_live=self._number,
             before=now - retention.maxage if retention.maxage else 0,
             maxsize=retention.maxsize,

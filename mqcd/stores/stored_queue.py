@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient, Settlement, Submission
@@ -23,6 +24,7 @@ from mqcd.core.selection import Selection
 from mqcd.core.spid import format_spid
 from mqcd.core.transition import parked
 from mqcd.disk.durable import Disk
+from mqcd.eventlog.retention import Retention
 from mqcd.stores.backend import Backend, failed
 from mqcd.stores.documents import Edit
 from mqcd.stores.events import Line
@@ -138,8 +140,12 @@ class StoredQueue:
         """Why no verdict can be recorded now; "" when they can be."""
         return ""
 
-    def reload(self, schedule: RetrySchedule) -> None:
-        """Go by another schedule from now on."""
+    def reload(self, schedule: RetrySchedule, retention: Retention | None = None) -> None:
+        """Go by another schedule from now on, and keep event files for another time."""
+        if retention is not None and self._events is not None:
+            self._events = replace(self._events, retention=retention)
+        if self._exporter is not None and self._events is not None:
+            self._exporter.files = self._events
         self._schedule = schedule
         if self._state is not None:
             self._state.schedule = schedule

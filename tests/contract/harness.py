@@ -30,6 +30,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.killed import copy_as_killed
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.shared_store import LEASE_MS, SharedStore, SharedWorld
+from tests.fakes.sqlite_store import SqliteStore
 from tests.fakes.workers import InlineScanWorkers
 
 SECOND = 1000
@@ -211,10 +212,27 @@ class SharedHarness(StoreHarness):
         self.world.now += LEASE_MS
 
 
+class SqliteHarness(StoreHarness):
+    """The example of docs/stores.md."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._copies = 0
+
+    def backend(self) -> Backend:
+        return SqliteStore(rootpath=self.path / f"run{self._copies}")
+
+    def killed(self) -> None:
+        old = self.path / f"run{self._copies}"
+        self._copies += 1
+        copy_as_killed(old, self.path / f"run{self._copies}")
+
+
 HARNESSES: Mapping[str, tuple[Callable[[Path], Harness], tuple[Restart, ...]]] = {
     "memory": (MemoryHarness, MemoryHarness.restarts),
     "files": (FilesHarness, FilesHarness.restarts),
     "shared": (SharedHarness, SharedHarness.restarts),
+    "sqlite": (SqliteHarness, SqliteHarness.restarts),
     "cluster": (ClusterHarness, ClusterHarness.restarts),
     "cluster-links": (partial(ClusterHarness, hardlinks=True), (Restart.KILL,)),
     "cluster-scans": (partial(ClusterHarness, scan_processes=True), ()),

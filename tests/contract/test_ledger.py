@@ -52,6 +52,7 @@ EXAMPLES = {
     "memory": (60, 50),
     "shared": (30, 50),
     "files": (4, 40),
+    "sqlite": (3, 40),
     "cluster": (4, 40),
     "cluster-links": (2, 40),
 }

@@ -35,7 +35,14 @@ from mqcd.config.settings.ops import (
     MetricsSettings,
     OpsSettings,
 )
-from mqcd.config.settings.queue import JournalSettings, QueueSettings, ShardSettings, SpoolSettings
+from mqcd.config.settings.queue import (
+    CLUSTER,
+    JournalSettings,
+    QueueSettings,
+    ShardSettings,
+    SpoolSettings,
+    StoreSettings,
+)
 from mqcd.config.settings.report import ReportSettings
 from mqcd.config.settings.submit import ListenerSettings, SenderRightSettings, ServerSettings, SubmitSettings
 from mqcd.config.values import (
@@ -56,6 +63,7 @@ from mqcd.config.values import (
 )
 
 __all__ = [
+    "CLUSTER",
     "AdviceSettings",
     "ApplicationSettings",
     "AuditSettings",
@@ -94,6 +102,7 @@ __all__ = [
     "Source",
     "SpoolSettings",
     "SslSettings",
+    "StoreSettings",
     "SubmitSettings",
     "Suppressing",
     "TlsPolicy",

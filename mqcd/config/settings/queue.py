@@ -5,7 +5,7 @@
 import dataclasses
 import pathlib
 
-from mqcd.config.blocks import block, many, setting
+from mqcd.config.blocks import Given, block, free, many, setting
 from mqcd.config.fields import (
     DELAY,
     YES_NO,
@@ -13,6 +13,7 @@ from mqcd.config.fields import (
     Count,
     Duration,
     FilePath,
+    Line,
     Listed,
     Optional,
     Percent,
@@ -80,6 +81,22 @@ class ShardSettings:
 
 
 MOST_SHARDS = 64
+CLUSTER = "cluster"
+"""The class of the clustered-file queue."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class StoreSettings:
+    """Where mail lies, if not in the clustered-file queue."""
+
+    kind: str = setting(
+        CLUSTER,
+        "cluster, memory, files, symlinks, leveldb, redis, s3, postgres, or module:Class of your own",
+        Line(),
+        at="@class",
+    )
+    given: tuple[Given, ...] = free()
+    """Its settings."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,5 +148,6 @@ class QueueSettings:
     )
     places: tuple[ShardSettings, ...] = many(ShardSettings, "shard", at="shards")
     """Of each shard, the first one's first, where `shards` is a list."""
+    store: StoreSettings = block(StoreSettings())
     spool: SpoolSettings = block(SpoolSettings())
     journal: JournalSettings = block(JournalSettings())

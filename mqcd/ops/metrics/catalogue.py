@@ -142,6 +142,11 @@ CATALOGUE = (
         "Recipients accepted since the start that neither ended nor are in the queue. Must be 0.",
     ),
     _gauge("mqcd_loop_lag_seconds", "Worst delay of the event loop in the last ten seconds."),
+    _gauge(
+        "mqcd_store_info",
+        "Always 1; the labels are the store's class and, yes or no, what it promises.",
+        *("class", "synced", "atomic", "shared"),
+    ),
     _gauge("mqcd_build_info", "Always 1; the label is the running version.", "version"),
 )
 

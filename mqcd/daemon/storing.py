@@ -1,0 +1,102 @@
+"""The queue that a server runs on: the clustered-file queue, or the store that the configuration names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from mqcd.config.problems import BadConfiguration, Remark
+from mqcd.config.settings import CLUSTER, Settings, StoreSettings
+from mqcd.core.errors import ConfigError
+from mqcd.core.ports import Clock, Observer, QueueStore
+from mqcd.core.schedule import RetrySchedule
+from mqcd.daemon.places import line_of
+from mqcd.eventlog.retention import Retention
+from mqcd.queue.memory.shard_state import Options
+from mqcd.queue.read_only import ReadOnlyStore
+from mqcd.queue.store import ClusterStore
+from mqcd.stores.backend import Backend, Promises
+from mqcd.stores.choose import BadStore, make_backend
+from mqcd.stores.exporting import EventFiles
+from mqcd.stores.stored_queue import StoredQueue
+
+STORE = "mta/queue/store"
+_CLUSTER = Promises(synced=True, atomic=True, shared=False)
+
+
+class ServedStore(QueueStore, Protocol):
+    """What a server needs of its queue beside the port."""
+
+    def refusing(self) -> str:
+        """Why no mail is taken now; "" when it is."""
+
+    def stalled(self) -> str:
+        """Why no verdict can be recorded now; "" when they can be."""
+
+    def reload(self, schedule: RetrySchedule, retention: Retention) -> None:
+        """Go by other settings from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A store as it is shown."""
+
+    kind: str
+    promises: Promises
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Values of the labels of `mqcd_store_info`."""
+        kept = self.promises
+        return (self.kind, *("yes" if each else "no" for each in (kept.synced, kept.atomic, kept.shared)))
+
+    @property
+    def warnings(self) -> list[str]:
+        """What it does not promise."""
+        texts = []
+        if not self.promises.synced:
+            texts.append("mail is not synced before it is accepted: a power failure may lose it")
+        if not self.promises.atomic:
+            texts.append("a crash may leave a report twice: not all changes of one write are kept together")
+        return [f"the store {self.kind}: {text}" for text in texts]
+
+
+def make_store(
+    settings: Settings, options: Options, clock: Clock, observer: Observer, conf: Path | None
+) -> tuple[ServedStore, Described]:
+    """The queue, not open yet. Raises BadConfiguration."""
+    store = settings.queue.store
+    if store.kind != CLUSTER:
+        backend = backend_of(store, conf)
+        events = EventFiles(directory=options.events, source=options.source, retention=options.retention)
+        queue = StoredQueue(backend, clock, observer, options.schedule, events)
+        return queue, Described(store.kind, backend.promises)
+    described = Described(CLUSTER, _CLUSTER)
+    if settings.queue.read_only:
+        return ReadOnlyStore(options), described
+    return ClusterStore(options, clock, observer), described
+
+
+def backend_of(store: StoreSettings, conf: Path | None = None) -> Backend:
+    """The store itself; `conf` is the file for errors to name. Raises BadConfiguration."""
+    try:
+        return make_backend(store)
+    except BadStore as error:
+        path = f"{STORE}/{error.name}" if error.name else f"{STORE}@class"
+        line = line_of(conf, path) if conf else 0
+        remark = Remark(file=str(conf or ""), line=line, path=path, text=str(error))
+        raise BadConfiguration((remark,)) from error
+
+
+def check_store(settings: Settings, conf: Path | None = None) -> list[str]:
+    """Make the store without opening it; returns what it does not promise. Raises BadConfiguration."""
+    store = settings.queue.store
+    return [] if store.kind == CLUSTER else Described(store.kind, backend_of(store, conf).promises).warnings
+
+
+def need_cluster(settings: Settings, what: str) -> None:
+    """Raises ConfigError where `what` is for the clustered-file queue and the store is another."""
+    kind = settings.queue.store.kind
+    if kind != CLUSTER:
+        raise ConfigError(f"{what} is for the clustered-file queue; this configuration's store is {kind}")

@@ -1,0 +1,76 @@
+"""The server on other stores than the clustered-file queue."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from tests.e2e.conftest import MakeReceiver, MakeServer
+from tests.e2e.kit import mail
+from tests.e2e.kit.plan import Plan, relay
+
+STORES = {
+    "memory": '<store class="memory"/>',
+    "sqlite": '<store class="tests.fakes.sqlite_store:SqliteStore"><rootpath>%DIRVAR%/db</rootpath></store>',
+}
+INFO = {
+    "memory": "mqcd_store_info{no,memory,no,no}",
+    "sqlite": "mqcd_store_info{yes,tests.fakes.sqlite_store:SqliteStore,no,yes}",
+}
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_mail_goes_through(kind: str, make_server: MakeServer, make_receiver: MakeReceiver) -> None:
+    receiver = make_receiver()
+    server = make_server(Plan(relays=relay(receiver.port), store=STORES[kind])).start()
+    content = mail.message("through")
+    mail.send(server.port, content, "a@example.test")
+    assert mail.sent_part(receiver.to("a@example.test").content) == content
+    server.metric("mqcd_recipients_delivered_total", 1)
+    server.metric("mqcd_ledger_imbalance_recipients", 0)
+    assert [name for name in server.metrics() if name.startswith("mqcd_store_info")] == [INFO[kind]]
+    assert server.stop() == 0
+    assert not (server.var / "queue").exists()
+
+
+@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("kind", [kind for kind in STORES if kind != "memory"])
+def test_mail_survives_a_restart(
+    kind: str, kill: bool, make_server: MakeServer, make_receiver: MakeReceiver
+) -> None:
+    receiver = make_receiver()
+    receiver.close()
+    server = make_server(Plan(relays=relay(receiver.port), store=STORES[kind])).start()
+    content = mail.message("kept")
+    mail.send(server.port, content, ["a@example.test", "b@example.test"])
+    if kill:
+        server.kill()
+    else:
+        assert server.stop() == 0
+    receiver.follow()
+    server.start()
+    for recipient in ("a@example.test", "b@example.test"):
+        assert mail.sent_part(receiver.to(recipient).content) == content
+    server.metric("mqcd_ledger_imbalance_recipients", 0)
+    assert server.stop() == 0
+
+
+def test_the_log_says_what_a_store_does_not_promise(make_server: MakeServer) -> None:
+    server = make_server(Plan(store=STORES["memory"])).start()
+    warned = [line for line in server.lines.all() if line.get("level") == "warning"]
+    assert sum("store memory" in str(line) for line in warned) == 2
+    assert server.stop() == 0
+
+
+def test_events_of_another_store_are_exported(make_server: MakeServer, make_receiver: MakeReceiver) -> None:
+    receiver = make_receiver()
+    server = make_server(Plan(relays=relay(receiver.port), store=STORES["sqlite"])).start()
+    mail.send(server.port, mail.message("seen"), "a@example.test")
+    server.metric("mqcd_recipients_delivered_total", 1)
+    assert server.stop() == 0
+    files = sorted((server.var / "events").glob("node-0-[0-9]*.jsonl.gz"))
+    lines = b"".join(gzip.decompress(file.read_bytes()) for file in files).splitlines()
+    verbs = [json.loads(line)["event"] for line in lines]
+    assert verbs == ["accepted", "attempted", "delivered"]
