@@ -13,10 +13,12 @@ from tests.e2e.kit.plan import Plan, relay
 
 STORES = {
     "memory": '<store class="memory"/>',
+    "files": '<store class="files"><env_dir>%DIRVAR%/mail</env_dir></store>',
     "sqlite": '<store class="tests.fakes.sqlite_store:SqliteStore"><rootpath>%DIRVAR%/db</rootpath></store>',
 }
 INFO = {
     "memory": "mqcd_store_info{no,memory,no,no}",
+    "files": "mqcd_store_info{no,files,no,yes}",
     "sqlite": "mqcd_store_info{yes,tests.fakes.sqlite_store:SqliteStore,no,yes}",
 }
 
