@@ -97,7 +97,7 @@ class SystemIdentity:
             os.close(fd)
 
 
-def settle_in(
+def take_identity(
     name: str | None, directories: Sequence[Path], identity: Identity, *, also: Sequence[Path] = ()
 ) -> None:
     """Make the directories and become the user `name`, if root is to. Raises ConfigError.
@@ -138,7 +138,7 @@ def become_owner(
     except FileNotFoundError:
         if name is None:
             return None
-        settle_in(name, directories, identity)
+        take_identity(name, directories, identity)
         return find_user(name)
     except OSError as error:
         raise ConfigError(f"{root}: {error.strerror}") from error

@@ -30,7 +30,7 @@ from mqcd.core.errors import MqcdError
 from mqcd.daemon.cutter import Cutter
 from mqcd.daemon.descriptors import divide, raise_limit
 from mqcd.daemon.filters import check_filters
-from mqcd.daemon.privileges import Identity, SystemIdentity, settle_in
+from mqcd.daemon.privileges import Identity, SystemIdentity, take_identity
 from mqcd.daemon.role import Role
 from mqcd.daemon.server import Server
 from mqcd.daemon.supervisor import stops
@@ -213,7 +213,7 @@ class Process:
             directories, others = [], []
         try:
             await server.bind()
-            settle_in(settings.application.user, directories, self._identity, also=others)
+            take_identity(settings.application.user, directories, self._identity, also=others)
             check_tls_files(settings.deliver, self._conf)
             check_filters(settings.submit, self._conf)
             check_users(settings.submit, self._conf)

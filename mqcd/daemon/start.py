@@ -28,7 +28,7 @@ from mqcd.daemon.descriptors import raise_limit
 from mqcd.daemon.filters import check_filters
 from mqcd.daemon.front import Front
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
-from mqcd.daemon.privileges import SystemIdentity, settle_in
+from mqcd.daemon.privileges import SystemIdentity, take_identity
 from mqcd.daemon.process import Load, freeze_program, run_loop, run_server, tune_interpreter
 from mqcd.daemon.role import Role
 from mqcd.daemon.stand_in import STAND_IN_MS, StandIn
@@ -135,7 +135,7 @@ class _Shards:
                 check_place(*self._places(shard))
                 others += [own.queue.rootpath, own.queue.spool.rootpath]
             others += audit_directories(own.deliver, own.report)
-        settle_in(settings.application.user, directories, SystemIdentity(), also=others)
+        take_identity(settings.application.user, directories, SystemIdentity(), also=others)
 
     def _places(self, shard: int) -> tuple[Roots, Roots]:
         """Where a shard lies by itself, and where the settings say."""

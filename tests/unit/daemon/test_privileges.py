@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import ConfigError
-from mqcd.daemon.privileges import SystemIdentity, become_owner, settle_in
+from mqcd.daemon.privileges import SystemIdentity, become_owner, take_identity
 
 ME = pwd.getpwuid(os.geteuid())
 NOBODY = pwd.getpwnam("nobody")
@@ -39,7 +39,7 @@ class Root:
 def test_root_gives_away_only_what_it_made(tmp_path: Path) -> None:
     (tmp_path / "var").mkdir()
     system = Root()
-    settle_in(NOBODY.pw_name, [tmp_path / "var" / "queue", tmp_path / "var" / "a" / "b"], system)
+    take_identity(NOBODY.pw_name, [tmp_path / "var" / "queue", tmp_path / "var" / "a" / "b"], system)
     assert system.did == [
         (NOBODY.pw_name, "queue"),
         (NOBODY.pw_name, "b"),
@@ -53,7 +53,7 @@ def test_without_a_user_root_stays_root_and_is_warned(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     system = Root()
-    settle_in(None, [tmp_path / "queue"], system)
+    take_identity(None, [tmp_path / "queue"], system)
     assert system.did == []
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "application/user" in caplog.text
@@ -62,45 +62,45 @@ def test_without_a_user_root_stays_root_and_is_warned(
 
 def test_who_is_not_root_stays_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     system = Root(euid=ME.pw_uid + 4711)
-    settle_in(ME.pw_name, [tmp_path], system)
+    take_identity(ME.pw_name, [tmp_path], system)
     assert system.did == []
     assert "only root can become it" in caplog.text
 
 
 def test_who_is_not_root_needs_no_user(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    settle_in(None, [tmp_path], Root(euid=4711))
+    take_identity(None, [tmp_path], Root(euid=4711))
     assert caplog.text == ""
 
 
 def test_an_unknown_user_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match='there is no user "nobody-of-that-name"'):
-        settle_in("nobody-of-that-name", [tmp_path / "queue"], Root())
+        take_identity("nobody-of-that-name", [tmp_path / "queue"], Root())
     assert not (tmp_path / "queue").exists()
 
 
 def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"/file"):
-        settle_in(None, [tmp_path / "file" / "queue"], Root())
+        take_identity(None, [tmp_path / "file" / "queue"], Root())
 
 
 def test_a_file_in_place_of_a_directory_is_called_one(tmp_path: Path) -> None:
     (tmp_path / "events").write_text("")
     with pytest.raises(ConfigError, match="events: not a directory; move away what has its name"):
-        settle_in(None, [tmp_path / "events"], Root())
+        take_identity(None, [tmp_path / "events"], Root())
 
 
 def test_directories_that_may_be_missing_stop_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     system = Root()
     name = NOBODY.pw_name
-    settle_in(name, [tmp_path], system, also=[tmp_path / "file" / "audit", tmp_path / "logs" / "audit"])
+    take_identity(name, [tmp_path], system, also=[tmp_path / "file" / "audit", tmp_path / "logs" / "audit"])
     assert system.did == [(name, "audit"), (name, "logs"), ("become", name)]
 
 
 def test_root_makes_nothing_below_the_users_directories(tmp_path: Path) -> None:
     system = Root(owner=NOBODY.pw_uid)
-    settle_in(NOBODY.pw_name, [tmp_path / "queue"], system, also=[tmp_path / "logs" / "audit"])
+    take_identity(NOBODY.pw_name, [tmp_path / "queue"], system, also=[tmp_path / "logs" / "audit"])
     assert system.did == [("become", NOBODY.pw_name)]
     assert (tmp_path / "queue").is_dir()
 
@@ -109,7 +109,7 @@ def test_a_dangling_link_of_the_users_is_nothing_for_root(tmp_path: Path) -> Non
     (tmp_path / "queue").symlink_to(tmp_path / "elsewhere")
     system = Root(owner=NOBODY.pw_uid)
     with pytest.raises(ConfigError):
-        settle_in(NOBODY.pw_name, [tmp_path / "queue"], system)
+        take_identity(NOBODY.pw_name, [tmp_path / "queue"], system)
     assert system.did == [("become", NOBODY.pw_name)]
     assert not (tmp_path / "elsewhere").exists()
 
