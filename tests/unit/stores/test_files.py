@@ -112,7 +112,7 @@ async def test_a_missing_content_is_unavailable(tmp_path: Path) -> None:
     await queue.close()
 
 
-@pytest.mark.parametrize("operation", ["create", "pwritev", "datasync", "rename", "sync_dir"])
+@pytest.mark.parametrize("operation", ["open", "pwritev", "datasync", "rename", "sync_dir"])
 async def test_a_disk_that_fails_refuses_mail(tmp_path: Path, operation: str) -> None:
     disk = FaultyDisk()
     queue, post = await opened(tmp_path, disk)
