@@ -98,8 +98,9 @@ class Backend(Protocol):
         Where it is shared: those that belong to no node, or to one whose lease has run out.
         """
 
-    async def renew(self) -> bool:
-        """Renew the lease; False when it had run out and another node may have taken messages.
+    async def renew(self) -> Marks | None:
+        """Renew the lease. None, unless it had run out: then another node may have taken messages, and maybe
+        `node`. This one begins again with none, and with the marks that are returned.
 
         Not called where the store is not shared.
         """
@@ -129,9 +130,9 @@ class Exclusive:
     node = 0
     lease_ms = 0
 
-    async def renew(self) -> bool:
+    async def renew(self) -> Marks | None:
         """There is no lease."""
-        return True
+        return None
 
 
 def finished() -> asyncio.Future[Sequence[int]]:

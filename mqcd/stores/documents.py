@@ -172,6 +172,10 @@ class Documents:
                     self.unexported.pop((spid, slot), None)
                 self._lose(message)
 
+    def begin_again(self, marks: Marks, spids: SpidSource) -> None:
+        """As another node, perhaps."""
+        self._marks, self._spids = marks, spids
+
     async def idle(self) -> None:
         """Return when no change waits."""
         while self._writing:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import (
     Bounced,
     Deferred,
@@ -20,7 +21,7 @@ from mqcd.core.model import (
     Verdict,
 )
 from mqcd.core.ports import Observer, Reservation
-from mqcd.core.spid import format_spid, is_several
+from mqcd.core.spid import format_spid, is_several, shard_of
 from mqcd.core.transition import after, not_later
 from mqcd.stores.documents import Edit
 from mqcd.stores.events import Line
@@ -84,7 +85,8 @@ def arrived(state: State, submission: Submission, content: bytes | None, size: i
 
 
 def check_arrival(state: State, submission: Submission) -> None:
-    """Raises ValueError for one that contradicts itself or its SPID, or whose SPID is not reserved."""
+    """Raises ValueError for one that contradicts itself or its SPID, or whose SPID is not reserved;
+    StoreUnavailable for a SPID of before this node's lease ran out."""
     count = len(submission.recipients)
     if not count:
         raise ValueError("a message needs a recipient")
@@ -93,6 +95,8 @@ def check_arrival(state: State, submission: Submission) -> None:
     if is_several(submission.envelope.spid) is not (count > 1):
         spid = format_spid(submission.envelope.spid)
         raise ValueError(f"SPID {spid} was reserved for another number of recipients than {count}")
+    if shard_of(submission.envelope.spid) != state.around.backend.node:
+        raise StoreUnavailable("the lease has run out meanwhile, try again")
     state.reserved.check([submission.envelope.spid])
 
 

@@ -58,12 +58,21 @@ class State:
         """In flight, and the end of that is being written."""
         self.lost: set[Key] = set()
         """They were in flight when another node took them. Their verdicts count for nothing here."""
+        self.closing = False
         self.loaded = False
         """Whether what the last run left has been read."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _sequence(self) -> int:
         return self.lines.sequence if self.lines is not None else 0
+
+    def begin_again(self, marks: Marks) -> None:
+        """Its lease has run out: none of the messages is its own, and it may be another node now."""
+        self.documents.drop(list(self.documents.messages))
+        self.spids = SpidSource(self.around.backend.node, marks.get(SPIDS, 0))
+        if self.lines is not None:
+            self.lines.sequence = max(self.lines.sequence, marks.get(EVENTS, 0))
+        self.documents.begin_again(marks, self.spids)
 
     # ------------------------------------------------------------ time
 

@@ -123,6 +123,7 @@ class StoredQueue:
         state, self._state = self._state, None
         if state is None:
             return
+        state.closing = True
         for task in (self._loading, self._sharing, self._exporting):
             if task is not None:
                 task.cancel()

@@ -27,16 +27,18 @@ async def load(state: State) -> None:
 
 
 async def share(state: State) -> None:
-    """Keep this node's lease, and take what other nodes have left; without end."""
+    """Keep this node's lease, and take what other nodes have left, until the queue is closed."""
     clock, backend = state.around.clock, state.around.backend
     renewed = clock.monotonic()
-    while True:
+    # A client library may lose the cancellation of a call that has just been answered.
+    while not state.closing:
         await clock.sleep(POLL_MS)
         try:
             if clock.monotonic() - renewed >= backend.lease_ms // 3:
-                if not await backend.renew():
+                marks = await backend.renew()
+                if marks is not None:
                     log.warning("the lease has run out: other nodes may have taken this node's mail")
-                    state.documents.drop(list(state.documents.messages))
+                    state.begin_again(marks)
                 renewed = clock.monotonic()
             await _take(state)
         except StoreUnavailable as error:

@@ -25,10 +25,12 @@ from mqcd.queue.workers import Workers
 from mqcd.stores.backend import Backend
 from mqcd.stores.files import FilesStore
 from mqcd.stores.mapping import MappingStore
+from mqcd.stores.redis import RedisStore
 from mqcd.stores.stored_queue import StoredQueue
 from tests.fakes.clock import FakeClock
 from tests.fakes.killed import copy_as_killed
 from tests.fakes.observer import RecordingObserver
+from tests.fakes.redis_server import RedisServer
 from tests.fakes.shared_store import LEASE_MS, SharedStore, SharedWorld
 from tests.fakes.sqlite_store import SqliteStore
 from tests.fakes.workers import InlineScanWorkers
@@ -194,6 +196,28 @@ class FilesHarness(StoreHarness):
         copy_as_killed(old, self._root)
 
 
+class RedisHarness(StoreHarness):
+    """Redis. After a kill of node and server, the next node comes when the lease has run out."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.server = RedisServer(path / "redis")
+
+    def backend(self) -> Backend:
+        return RedisStore(self.server.url)
+
+    def killed(self) -> None:
+        self.server.kill()
+        self.server.start()
+        with self.server.client() as client:
+            for session, entry in client.hgetall("mqcd:nodes").items():
+                client.hset("mqcd:nodes", session, entry.split()[0] + b" 0")
+
+    async def stop(self) -> None:
+        await super().stop()
+        self.server.stop()
+
+
 class SharedHarness(StoreHarness):
     """A store that several nodes share. After a kill the next node comes when the lease has run out."""
 
@@ -231,6 +255,7 @@ class SqliteHarness(StoreHarness):
 HARNESSES: Mapping[str, tuple[Callable[[Path], Harness], tuple[Restart, ...]]] = {
     "memory": (MemoryHarness, MemoryHarness.restarts),
     "files": (FilesHarness, FilesHarness.restarts),
+    "redis": (RedisHarness, RedisHarness.restarts),
     "shared": (SharedHarness, SharedHarness.restarts),
     "sqlite": (SqliteHarness, SqliteHarness.restarts),
     "cluster": (ClusterHarness, ClusterHarness.restarts),

@@ -53,6 +53,7 @@ EXAMPLES = {
     "shared": (30, 50),
     "files": (4, 40),
     "sqlite": (3, 40),
+    "redis": (2, 40),
     "cluster": (4, 40),
     "cluster-links": (2, 40),
 }

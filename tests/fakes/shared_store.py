@@ -69,7 +69,10 @@ class SharedStore:
         return self._world
 
     async def open(self) -> Marks:
-        world = self._reach()
+        self._begin(self._reach())
+        return self._world.marks.get(self.node, {})
+
+    def _begin(self, world: SharedWorld) -> None:
         used = {number for session, (number, _) in world.leases.items() if world.lives(session)}
         free = next((number for number in range(256) if number not in used), None)
         if free is None:
@@ -77,7 +80,6 @@ class SharedStore:
         world.sessions += 1
         self._session, self.node = world.sessions, free
         world.leases[self._session] = free, world.now + LEASE_MS
-        return world.marks.get(free, {})
 
     async def close(self) -> None:
         if not self.cut:
@@ -92,16 +94,14 @@ class SharedStore:
             world.own(spid, self._session)
         return [Stored(spid=spid, values=dict(world.messages[spid].values)) for spid in free]
 
-    async def renew(self) -> bool:
+    async def renew(self) -> Marks | None:
         world = self._reach()
-        lasted = world.lives(self._session)
-        if not lasted:
-            # What it had may have been taken: it begins as another node.
-            world.leases.pop(self._session, None)
-            world.sessions += 1
-            self._session = world.sessions
-        world.leases[self._session] = self.node, world.now + LEASE_MS
-        return lasted
+        if world.lives(self._session):
+            world.leases[self._session] = self.node, world.now + LEASE_MS
+            return None
+        world.leases.pop(self._session, None)
+        self._begin(world)
+        return world.marks.get(self.node, {})
 
     def write(self, write: Write) -> asyncio.Future[Sequence[int]]:
         try:

@@ -1,0 +1,296 @@
+"""Messages in Redis, shared by several servers.
+
+Keys, each behind `prefix`: `message:<SPID>` is a hash of the recipients' values (`r:<qid>`), `owner` and
+`timestamp` (due, in seconds); `content:<SPID>` a list of chunks; `session:<n>` a sorted set of a node's
+messages by due time; `nodes` says how long each session's lease lasts, by the server's clock; `marks:<node>`
+are marks.
+
+A write, a take and the giving out of leases are one script each: atomic, and fenced by the session. Staged
+content expires in a day unless its message comes.
+
+Promises: synced where the server has an append-only file that it syncs always (`appendonly yes`,
+`appendfsync always`); a start looks. Not for Redis Cluster: a write has keys of many messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mqcd.core.content import MemoryContent
+from mqcd.core.errors import ConfigError, ContentUnavailable, StoreBusy, StoreUnavailable
+from mqcd.core.ports import Content
+from mqcd.core.spid import format_spid, parse_spid
+from mqcd.stores.backend import Change, Marks, Promises, Stored, Write
+from mqcd.stores.redis_scripts import OPEN, RENEW, TAKE, WRITE
+
+if TYPE_CHECKING:
+    import redis.asyncio
+
+log = logging.getLogger(__name__)
+
+CHUNK = 1 << 18
+"""Octets of a chunk of content."""
+_AT_ONCE = 4
+"""Content of so many chunks is read as one; longer ones stay for LINGER_S after their end, to be read on."""
+LINGER_S = 600
+_STAGED_S = 86_400
+_TIMEOUT_S = 30.0
+
+
+class RedisStore:
+    """`backend.Backend` in Redis.
+
+    `url`: redis://host:port/db, rediss:// for TLS, or unix://path. `password_file`: a file with the password.
+    `prefix` of all keys. `lease`: seconds after which the mail of a node that is gone is taken over.
+    """
+
+    promises = Promises(synced=True, atomic=True, shared=True)
+
+    def __init__(
+        self,
+        url: str = "redis://127.0.0.1:6379/0",
+        prefix: str = "mqcd:",
+        lease: int = 60,
+        password_file: str = "",
+    ) -> None:
+        try:
+            import redis.asyncio
+            import redis.exceptions
+        except ImportError as error:
+            raise ConfigError("the store redis needs its client: pip install 'mqcd[redis]'") from error
+        self._errors = redis.exceptions.RedisError
+        self._url = url
+        self._prefix = prefix
+        self.lease_ms = lease * 1000
+        self._password_file = password_file
+        self.node = 0
+        self._session = 0
+        self._redis: redis.asyncio.Redis | None = None
+
+    # ------------------------------------------------------------ the connection
+
+    def _connect(self) -> redis.asyncio.Redis:
+        import redis.asyncio
+        import redis.asyncio.retry
+        import redis.backoff
+
+        password = None
+        if self._password_file:
+            password = Path(self._password_file).read_text().strip()
+        return redis.asyncio.Redis.from_url(
+            self._url,
+            password=password,
+            socket_timeout=_TIMEOUT_S,
+            socket_connect_timeout=_TIMEOUT_S,
+            # A write that failed comes again by itself.
+            retry=redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0),
+        )
+
+    async def _call(self, *words: Any) -> Any:
+        if self._redis is None:
+            raise StoreUnavailable("the store redis is not open")
+        try:
+            return await self._redis.execute_command(*words)  # type: ignore[no-untyped-call]
+        except (self._errors, OSError) as error:
+            raise StoreUnavailable(f"redis: {error}") from error
+
+    async def _script(self, script: str, *arguments: Any) -> Any:
+        return await self._call("EVAL", script, 0, self._prefix, self.lease_ms, *arguments)
+
+    def _key(self, kind: str, spid: int) -> str:
+        return f"{self._prefix}{kind}:{format_spid(spid)}"
+
+    async def open(self) -> Marks:
+        """Begin a session. Raises StoreBusy when 256 nodes use the store."""
+        try:
+            self._redis = self._connect()
+            await self._look_at_promises()
+            return await self._begin()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _begin(self) -> Marks:
+        session, node, *marks = await self._script(OPEN)
+        if node < 0:
+            raise StoreBusy(f"256 nodes use {self._prefix}")
+        self._session, self.node = session, node
+        return {name.decode(): int(value) for name, value in _pairs(marks)}
+
+    async def _look_at_promises(self) -> None:
+        """Whether the server syncs what it acknowledges."""
+        try:
+            found = await self._call("CONFIG", "GET", "append*")
+        except StoreUnavailable as error:
+            if "unknown command" not in str(error) and "NOPERM" not in str(error):
+                raise
+            found = []
+        settings = found if isinstance(found, dict) else dict(_pairs(found))
+        words = {_text(name): _text(value) for name, value in settings.items()}
+        synced = words.get("appendonly") == "yes" and words.get("appendfsync") == "always"
+        self.promises = replace(self.promises, synced=synced)
+        if not synced:
+            log.warning("redis may lose accepted mail: it has not appendonly yes and appendfsync always")
+
+    async def close(self) -> None:
+        """End the session: other nodes take its messages at once."""
+        client, session = self._redis, self._session
+        if client is None:
+            return
+        try:
+            if session:
+                await self._call("HSET", f"{self._prefix}nodes", session, f"{self.node} 0")
+        except StoreUnavailable as error:
+            log.warning("its mail is taken over when the lease has run out: %s", error)
+        self._redis, self._session = None, 0
+        await client.aclose()
+
+    async def renew(self) -> Marks | None:
+        """See the port."""
+        if await self._script(RENEW, self._session, self.node):
+            return None
+        return await self._begin()
+
+    # ------------------------------------------------------------ documents
+
+    async def take(self, most: int) -> Sequence[Stored]:
+        """Messages of sessions whose lease has run out, the earliest due first."""
+        found = await self._script(TAKE, self._session, most)
+        return [
+            Stored(
+                spid=parse_spid(name.decode()),
+                values={int(field[2:]): value for field, value in _pairs(fields) if field.startswith(b"r:")},
+            )
+            for name, fields in found
+        ]
+
+    def write(self, write: Write) -> asyncio.Future[Sequence[int]]:
+        """One script."""
+        return asyncio.ensure_future(self._write(write))
+
+    async def _write(self, write: Write) -> Sequence[int]:
+        for change in write.changes:
+            if change.content is not None:
+                await self._push(change.spid, _pieces(change.content))
+        arguments: list[Any] = [self._session, self.node, len(write.marks)]
+        for mark in write.marks.items():
+            arguments += mark
+        for change in write.changes:
+            arguments += _arguments(change)
+        lost = await self._script(WRITE, LINGER_S, _AT_ONCE, *arguments)
+        return [parse_spid(name.decode()) for name in lost]
+
+    # ------------------------------------------------------------ contents
+
+    async def _push(self, spid: int, pieces: Iterable[bytes]) -> None:
+        """Store a content, anew."""
+        key = self._key("content", spid)
+        await self._call("DEL", key)
+        for piece in pieces:
+            await self._call("RPUSH", key, piece)
+        await self._call("EXPIRE", key, _STAGED_S)
+
+    async def stage(self, spid: int, chunks: AsyncIterator[bytes]) -> int:
+        """A list that expires in a day."""
+        key = self._key("content", spid)
+        await self._call("DEL", key)
+        size, rest = 0, b""
+        try:
+            async for chunk in chunks:
+                size += len(chunk)
+                *whole, rest = _pieces(rest + chunk)
+                for piece in whole:
+                    await self._call("RPUSH", key, piece)
+            await self._call("RPUSH", key, rest)
+            await self._call("EXPIRE", key, _STAGED_S)
+        except BaseException:
+            await self.unstage(spid)
+            raise
+        return size
+
+    async def unstage(self, spid: int) -> None:
+        """See the port."""
+        if not await self._call("EXISTS", self._key("message", spid)):
+            await self._call("DEL", self._key("content", spid))
+
+    async def content(self, spid: int) -> Content:
+        """Short content at once, long by chunks."""
+        key = self._key("content", spid)
+        count = await self._call("LLEN", key)
+        if not count:
+            raise ContentUnavailable(f"no content of message {format_spid(spid)}")
+        if count <= _AT_ONCE:
+            return MemoryContent(b"".join(await self._call("LRANGE", key, 0, -1)))
+        last = await self._call("LINDEX", key, -1)
+        if last is None:
+            raise ContentUnavailable(f"no content of message {format_spid(spid)}")
+        return _Chunks(self, key, (count - 1) * CHUNK + len(last))
+
+    async def chunk(self, key: str, number: int) -> bytes:
+        """One chunk. Raises ContentUnavailable."""
+        try:
+            found = await self._call("LINDEX", key, number)
+        except ContentUnavailable:
+            raise
+        except StoreUnavailable as error:
+            raise ContentUnavailable(str(error)) from error
+        if found is None:
+            raise ContentUnavailable(f"{key}: its content is gone")
+        return bytes(found)
+
+
+class _Chunks:
+    """An open handle on a long content."""
+
+    def __init__(self, store: RedisStore, key: str, size: int) -> None:
+        self.size = size
+        self._store: RedisStore | None = store
+        self._key = key
+        self._at = 0
+        self._chunk = b""
+
+    async def read(self, octets: int) -> bytes:
+        """The next octets, of one chunk; b"" at the end."""
+        if self._store is None:
+            raise ValueError("this content is closed")
+        if self._at >= self.size:
+            return b""
+        number, offset = divmod(self._at, CHUNK)
+        if not offset or not self._chunk:
+            self._chunk = await self._store.chunk(self._key, number)
+        data = self._chunk[offset : offset + octets]
+        if not data:
+            raise ContentUnavailable(f"{self._key}: its content is cut off")
+        self._at += len(data)
+        return data
+
+    def close(self) -> None:
+        """Release it."""
+        self._store, self._chunk = None, b""
+
+
+def _arguments(change: Change) -> list[Any]:
+    """A change as WRITE reads it."""
+    words: list[Any] = [format_spid(change.spid), int(change.is_new)]
+    words += ["" if change.due is None else change.due, len(change.puts)]
+    for qid, value in change.puts.items():
+        words += [f"r:{qid}", value]
+    return [*words, len(change.drops), *(f"r:{qid}" for qid in change.drops)]
+
+
+def _pieces(content: bytes) -> list[bytes]:
+    """At least one: a content without octets is content."""
+    return [content[at : at + CHUNK] for at in range(0, len(content), CHUNK)] or [b""]
+
+
+def _pairs(items: Sequence[Any]) -> Iterable[tuple[Any, Any]]:
+    return zip(items[::2], items[1::2], strict=True)
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,231 @@
+"""The Redis store against a real server: what it keeps through kills, and how nodes share it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mqcd.core.errors import ContentUnavailable, StoreUnavailable
+from mqcd.core.events import Verb
+from mqcd.net.clock import SystemClock
+from mqcd.stores.redis import CHUNK, RedisStore
+from mqcd.stores.stored_queue import StoredQueue
+from mqcd.stores.taking import POLL_MS
+from tests.contract.harness import SCHEDULE
+from tests.contract.mail import BODY, Post, chunks, delivered, read_all
+from tests.fakes.clock import FakeClock
+from tests.fakes.observer import RecordingObserver
+from tests.fakes.redis_server import RedisServer
+
+LONG = bytes(range(256)) * 8000
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    running = RedisServer(tmp_path / "redis")
+    yield running
+    running.stop()
+
+
+class Node:
+    """One server on the store."""
+
+    def __init__(self, server: RedisServer, lease: int = 60) -> None:
+        self.clock = FakeClock()
+        self.observer = RecordingObserver()
+        self.store = RedisStore(server.url, lease=lease)
+        self.queue = StoredQueue(self.store, self.clock, self.observer, SCHEDULE)
+        self.post = Post(self.queue, self.clock)
+
+    async def start(self) -> Post:
+        await self.queue.open()
+        await self.queue.recovered()
+        return self.post
+
+    async def until_it_has(self, count: int) -> None:
+        """It looks for mail of others until it has so many recipients."""
+        async with asyncio.timeout(20):
+            while len(await self.post.scan()) < count:
+                await self.clock.run_for(POLL_MS)
+
+
+def expire(server: RedisServer) -> None:
+    """The leases of all nodes have run out."""
+    with server.client() as client:
+        for session, entry in client.hgetall("mqcd:nodes").items():
+            client.hset("mqcd:nodes", session, entry.split()[0] + b" 0")
+
+
+async def test_keys_are_what_the_documentation_says(server: RedisServer) -> None:
+    node = Node(server)
+    post = await node.start()
+    [recipient] = await post.send("a@example.org")
+    name = f"{recipient.spid:016X}"
+    with server.client() as client:
+        message = client.hgetall(f"mqcd:message:{name}")
+        assert set(message) == {b"r:1", b"owner", b"timestamp"}
+        assert client.lrange(f"mqcd:content:{name}", 0, -1) == [BODY]
+        assert client.ttl(f"mqcd:content:{name}") == -1
+        await post.settle(delivered(), *await post.claim_all())
+        assert {key.decode().split(":")[1] for key in client.scan_iter()} == {"marks", "nodes", "sessions"}
+    await node.queue.close()
+
+
+async def test_a_node_that_is_gone_loses_its_mail_to_another(server: RedisServer) -> None:
+    first, second = Node(server), Node(server)
+    post = await first.start()
+    await second.start()
+    assert (first.store.node, second.store.node) == (0, 1)
+    sent = await post.send("a@example.org", "b@example.org")
+    [begun] = await first.queue.claim(1, first.clock.now())
+    await first.queue.begin([begun], "mx.example.org")
+    await second.clock.run_for(3 * POLL_MS)
+    assert await second.post.scan() == {}
+    expire(server)
+    # The second one finds its own lease gone, and begins again as another node.
+    await second.clock.run_for(60_000)
+    await second.until_it_has(len(sent))
+    assert second.observer.count(Verb.OUTCOME_UNKNOWN) == 1
+    await first.post.settle(delivered(), begun)
+    assert first.observer.count(Verb.DELIVERED) == 0
+    with pytest.raises(StoreUnavailable):
+        await first.post.send("c@example.org")
+    for node in (first, second):
+        await node.queue.close()
+
+
+async def test_a_server_that_is_gone_refuses_and_comes_back(server: RedisServer) -> None:
+    node = Node(server)
+    post = await node.start()
+    await post.send("a@example.org")
+    server.kill()
+    with pytest.raises(StoreUnavailable, match="redis"):
+        await post.send("b@example.org")
+    claimed = await post.claim_all()
+    with pytest.raises(StoreUnavailable):
+        await post.settle(delivered(), *claimed)
+    server.start()
+    await post.settle(delivered(), *claimed)
+    assert await post.scan() == {}
+    await node.queue.close()
+
+
+async def test_an_unsynced_server_is_no_promise(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path / "redis", "--appendonly", "no")
+    node = Node(server)
+    await node.start()
+    assert not node.store.promises.synced
+    await node.queue.close()
+    server.stop()
+
+
+async def test_no_password_in_errors(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path / "redis", "--appendonly", "yes", "--appendfsync", "always")
+    with server.client() as client:
+        client.config_set("requirepass", "hunter2secret")
+    secret = tmp_path / "secret"
+    secret.write_text("wrong-hunter3\n")
+    with pytest.raises(StoreUnavailable) as raised:
+        await RedisStore(server.url, password_file=str(secret)).open()
+    assert "hunter" not in str(raised.value)
+    secret.write_text("hunter2secret\n")
+    store = RedisStore(server.url, password_file=str(secret))
+    await store.open()
+    await store.close()
+    server.stop()
+
+
+async def test_long_content_stays_for_its_readers(server: RedisServer) -> None:
+    node = Node(server)
+    post = await node.start()
+    await node.queue.enqueue(post.submission("a@example.org", content=chunks(LONG)))
+    [claimed] = await post.claim_all()
+    content = await node.queue.content(claimed)
+    head = await content.read(CHUNK + 5)
+    await post.settle(delivered(), claimed)
+    assert head + await read_all(content) == LONG
+    with server.client() as client:
+        [key] = client.keys("mqcd:content:*")
+        assert 0 < client.ttl(key) <= 600
+        client.delete(key)
+    await node.queue.close()
+
+
+async def test_content_that_is_gone_is_unavailable(server: RedisServer) -> None:
+    node = Node(server)
+    post = await node.start()
+    [recipient] = await node.queue.enqueue(post.submission("a@example.org", content=chunks(LONG)))
+    content = await node.queue.content(recipient)
+    with server.client() as client:
+        client.delete(*client.keys("mqcd:content:*"))
+    with pytest.raises(ContentUnavailable):
+        await read_all(content)
+    with pytest.raises(ContentUnavailable):
+        await node.queue.content(recipient)
+    await node.queue.close()
+
+
+LOOP = """
+import asyncio, sys
+from mqcd.core.null_observer import NullObserver
+from mqcd.core.schedule import RetrySchedule
+from mqcd.net.clock import SystemClock
+from mqcd.stores.redis import RedisStore
+from mqcd.stores.stored_queue import StoredQueue
+from tests.contract.mail import Post, delivered
+
+async def main():
+    schedule = RetrySchedule(delays=(60_000,), maxtime=10**9, maxtime_reports=10**9)
+    queue = StoredQueue(RedisStore(sys.argv[1]), SystemClock(), NullObserver(), schedule)
+    await queue.open()
+    await queue.recovered()
+    post = Post(queue, SystemClock())
+    for number in range(10_000):
+        [sent] = await post.send(f"r{number}@example.org")
+        print("taken", f"{sent.spid}", flush=True)
+        if number % 3 == 0:
+            [claimed] = await queue.claim(1, post.clock.now())
+            print("asked", f"{claimed.spid}", flush=True)
+            await post.settle(delivered(), claimed)
+            print("ended", f"{claimed.spid}", flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("whom", ["the node", "the server"])
+async def test_a_kill_loses_nothing(server: RedisServer, whom: str) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", LOOP, server.url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=Path(__file__).parents[3],
+    )
+    said: dict[str, set[int]] = {"taken": set(), "asked": set(), "ended": set()}
+    assert child.stdout is not None
+    for number, line in enumerate(child.stdout):
+        word, spid = line.split()
+        said[word].add(int(spid))
+        if number == 300:
+            if whom == "the server":
+                server.kill()
+            child.send_signal(signal.SIGKILL)
+    child.stdout.close()
+    child.wait()
+    if whom == "the server":
+        server.start()
+    expire(server)
+    queue = StoredQueue(RedisStore(server.url), SystemClock(), RecordingObserver(), SCHEDULE)
+    await queue.open()
+    await queue.recovered()
+    left = {spid for spid, _ in await Post(queue, FakeClock()).scan()}
+    assert said["taken"] - said["asked"] <= left
+    assert not left & said["ended"]
+    await queue.close()
