@@ -257,6 +257,43 @@ def _snapshot(place: Place) -> Iterator[Snapshots]:
         snapshot.close()
 
 
+@queue.command("migrate", short_help="Move all mail to another store.")
+@click.option("--from", "source", metavar="FILE", type=click.Path(path_type=Path), required=True,
+              help="Configuration of the server that has the mail.")  # fmt: skip
+@click.option("--to", "target", metavar="FILE", type=click.Path(path_type=Path), required=True,
+              help="Configuration of the server that is to have it.")  # fmt: skip
+@as_json
+@at_place
+def migrate(place: Place, source: Path, target: Path, as_json: bool) -> int:
+    """Move all mail from the store of one configuration to that of another; no server may run on either.
+
+    May be killed and run again; servers are started when it has ended.
+    """
+    from dataclasses import replace
+
+    from mqcd.cli.progress import waiting
+    from mqcd.cli.upkeep import drop_to_owner, interruptible
+    from mqcd.core.spid import format_spid
+    from mqcd.daemon.migrating import Configured
+    from mqcd.daemon.migrating import migrate as move
+    from mqcd.net.clock import SystemClock
+
+    ends = [Configured(replace(place, conf=each).load().settings, each) for each in (source, target)]
+    root, user = ends[0].settings.queue.rootpath, ends[1].settings.application.user
+    drop_to_owner(root, user)
+    clock = SystemClock()
+    with waiting(clock) as progress:
+        done = interruptible(move(ends[0], ends[1], clock, progress))
+    for spid, why in done.skipped.items():
+        click.echo(f"{format_spid(spid)}: {why}", err=True)
+    counts = {"found": done.found, "moved": done.moved, "skipped": len(done.skipped)}
+    if as_json:
+        click.echo(json_line(counts), nl=False)
+    else:
+        click.echo(", ".join(f"{number} {name}" for name, number in counts.items()))
+    return 1 if done.skipped else 0
+
+
 def _cluster(place: Place, what: str) -> QueueSettings:
     """The settings of a clustered-file queue. Raises ConfigError."""
     from mqcd.daemon.storing import need_cluster

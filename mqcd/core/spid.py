@@ -114,6 +114,10 @@ class SpidSource:
         """The greatest SPID handed out, or the floor."""
         return self._last
 
+    def pass_over(self, spid: int) -> None:
+        """Hand out none up to this one: it names a message of another store that is now here."""
+        self._last = max(self._last, spid)
+
     def ceiling(self, now_ms: int) -> int:
         """Up to where SPIDs may be reserved at `now_ms`, which is above all that were handed out.
 

@@ -68,14 +68,21 @@ def make_store(
     """The queue, not open yet. Raises BadConfiguration."""
     store = settings.queue.store
     if store.kind != CLUSTER:
-        backend = backend_of(store, conf)
-        events = EventFiles(directory=options.events, source=options.source, retention=options.retention)
-        queue = StoredQueue(backend, clock, observer, options.schedule, events)
-        return queue, Described(store.kind, backend.promises)
+        queue = make_stored(store, options, clock, observer, conf)
+        return queue, Described(store.kind, queue.promises)
     described = Described(CLUSTER, _CLUSTER)
     if settings.queue.read_only:
         return ReadOnlyStore(options), described
     return ClusterStore(options, clock, observer), described
+
+
+def make_stored(
+    store: StoreSettings, options: Options, clock: Clock, observer: Observer, conf: Path | None
+) -> StoredQueue:
+    """The queue over a store of documents. Raises BadConfiguration."""
+    backend = backend_of(store, conf)
+    events = EventFiles(directory=options.events, source=options.source, retention=options.retention)
+    return StoredQueue(backend, clock, observer, options.schedule, events)
 
 
 def backend_of(store: StoreSettings, conf: Path | None = None) -> Backend:

@@ -45,7 +45,11 @@ class State:
         clock = around.clock
         self.spids = SpidSource(around.backend.node, marks.get(SPIDS, 0))
         self.reserved = Reserved()
-        self.lines = EventLines(around.source, marks.get(EVENTS, 0)) if around.source is not None else None
+        # A new store does not repeat the numbers that another store of this node has used.
+        first = clock.now() * 1000
+        self.lines = (
+            EventLines(around.source, marks.get(EVENTS, first)) if around.source is not None else None
+        )
         """Makes events; None = they are not kept."""
         self.documents = Documents(
             around.backend, marks, self.spids, self.believed, self.lose, self._sequence

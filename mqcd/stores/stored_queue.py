@@ -30,6 +30,7 @@ from mqcd.stores.documents import Edit
 from mqcd.stores.events import Line
 from mqcd.stores.exporting import EventFiles, Exporter
 from mqcd.stores.figures import Figures
+from mqcd.stores.moving import admit, release
 from mqcd.stores.recording import (
     Arrival,
     Move,
@@ -168,6 +169,14 @@ class StoredQueue:
         reserved = self._reserve_connection(state, arrival)
         await (record(state, [], [arrival]) if reserved is None else hand_over(state, arrival, reserved))
         return arrival.recipients
+
+    async def admit(self, recipients: Sequence[Recipient], content: AsyncIterator[bytes]) -> None:
+        """Take a message of another store as it is. Raises StoreUnavailable, what its content raises."""
+        await admit(self._loaded, recipients, content)
+
+    def release(self, recipients: Sequence[Recipient], reason: str) -> Awaitable[None]:
+        """Let recipients that wait leave the queue: another store has them."""
+        return release(self._loaded, recipients, reason)
 
     def _reserve_connection(self, state: State, arrival: Arrival) -> Reservation | None:
         """A connection for a message that may be tried at once: older new mail goes first."""

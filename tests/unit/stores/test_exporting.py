@@ -22,7 +22,7 @@ from mqcd.stores.mapping import MappingStore
 from mqcd.stores.stored_queue import StoredQueue
 from tests.contract.harness import HOUR, SCHEDULE
 from tests.contract.mail import Post, bounced, deferred, delivered
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.disk import FaultyDisk
 from tests.fakes.observer import RecordingObserver
 
@@ -99,7 +99,8 @@ async def test_each_transition_is_exported_once(kit: Kit) -> None:
     await kit.queue.close()
     events = kit.events()
     assert [each["event"] for each in events] == EACH
-    assert [each["id"] for each in events] == [f"node/0/{number}" for number in range(1, len(EACH) + 1)]
+    first = START_MS * 1000 + 1
+    assert [each["id"] for each in events] == [f"node/0/{first + number}" for number in range(len(EACH))]
     assert events[0].items() >= {"recipient": A, "recipients": 3, "sender": "sender@example.com"}.items()
     assert events[6].items() >= {"code": 250, "attempt": 1, "destination": "example.org"}.items()
     assert {each["qid"] for each in events} == {1, 2, 3}

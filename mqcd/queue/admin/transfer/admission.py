@@ -21,7 +21,7 @@ from pathlib import Path
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
-from mqcd.core.model import Area, Attempt, Body, Bounced, Phase, Recipient
+from mqcd.core.model import Area, Attempt, Body, Bounced, Discarded, Phase, Recipient
 from mqcd.core.progress import Progress
 from mqcd.core.reply import Reply
 from mqcd.core.spid import SpidSource
@@ -105,7 +105,7 @@ class _Admission:
         self._clusters: list[ClusterState] = []
         self._keys = bytearray()
         self._imported = 0
-        self._events = _Events(owned, state.sequence, self._now)
+        self._events = ImportEvents(owned, state.sequence, self._now)
         self._committing = False
 
     def run(self, letters: Sequence[Letter], progress: Progress, decide: Callable[[], None]) -> int:
@@ -147,13 +147,14 @@ class _Admission:
                 self._disk.unlink(path)
 
     def _take(self, letter: Letter) -> None:
-        spid = self._spids.next(self._now, letter.several or len(letter.recipients) > 1)
+        spid = letter.spid or self._spids.next(self._now, letter.several or len(letter.recipients) > 1)
+        self._spids.pass_over(spid)
         manifest = self._owned.manifest
         if spid > manifest.state.spid:
             # Of an import that is cut off files stay: no other message may get their names.
             manifest.commit(Edit(spid=self._spids.ceiling(self._now)))
         size, eight = self._copy(letter, spid)
-        body = Body.EIGHT if eight else letter.envelope.body
+        body = Body.EIGHT if eight and not letter.spid else letter.envelope.body
         envelope = replace(letter.envelope, spid=spid, body=body)
         shared = record.encode_envelope(envelope)
         lines = []
@@ -185,7 +186,7 @@ class _Admission:
         size, eight = 0, False
         fd = self._disk.create(temp)
         try:
-            for chunk in with_crlf(letter.content()):
+            for chunk in letter.content() if letter.spid else with_crlf(letter.content()):
                 size += self._disk.pwritev(fd, [chunk], size)
                 eight = eight or not chunk.isascii()
         finally:
@@ -208,8 +209,8 @@ class _Admission:
         self._disk.replace_file(path, [self._keys])
 
 
-class _Events:
-    """The event file of an import, made of the frames that its segment would have held."""
+class ImportEvents:
+    """The event file of an import or a departure, made of the frames that its segment would have held."""
 
     def __init__(self, owned: Owned, sequence: int, at: int) -> None:
         self._owned = owned
@@ -246,6 +247,11 @@ class _Events:
         for line in self._text.lines(header, memoryview(body)):
             self._gzip.write(line.encode())
         self.sequence += count
+
+    def discarded(self, raw: bytes, reason: str) -> None:
+        """A recipient leaves."""
+        note = verdict.encode(Discarded(reason=reason))
+        self._append(Kind.SETTLE, pack_entry(Entry(Mark.DISCARDED, 0, 0, 0, IN_SPOOL, raw, note)), 1)
 
     def write(self, path: Path) -> None:
         """Make the file durable under the name given."""

@@ -32,6 +32,8 @@ class Letter:
     """For each recipient 24 hex digits that say which it is: what was brought once is not brought again."""
     several: bool
     """It had several recipients when it was accepted."""
+    spid: int = 0
+    """The one that it keeps, with size and content as they are; 0 = it gets one."""
     content: Callable[[], Iterator[bytes]]
     """Gives its octets in chunks, each time anew. Raises OSError."""
 
