@@ -46,7 +46,7 @@ class RedisStore:
     """`backend.Backend` in Redis.
 
     `url`: redis://host:port/db, rediss:// for TLS, or unix://path. `password_file`: a file with the password.
-    `prefix` of all keys. `lease`: seconds after which the mail of a node that is gone is taken over.
+    `prefix` of all keys. `lease_ms`: after this time the mail of a node that is gone is taken over.
     """
 
     promises = Promises(synced=True, atomic=True, shared=True)
@@ -55,8 +55,8 @@ class RedisStore:
         self,
         url: str = "redis://127.0.0.1:6379/0",
         prefix: str = "mqcd:",
-        lease: int = 60,
-        password_file: str = "",
+        lease_ms: int = 60_000,
+        password_file: Path | None = None,
     ) -> None:
         try:
             import redis.asyncio
@@ -66,7 +66,7 @@ class RedisStore:
         self._errors = redis.exceptions.RedisError
         self._url = url
         self._prefix = prefix
-        self.lease_ms = lease * 1000
+        self.lease_ms = lease_ms
         self._password_file = password_file
         self.node = 0
         self._session = 0
@@ -80,8 +80,8 @@ class RedisStore:
         import redis.backoff
 
         password = None
-        if self._password_file:
-            password = Path(self._password_file).read_text().strip()
+        if self._password_file is not None:
+            password = self._password_file.read_text().strip()
         return redis.asyncio.Redis.from_url(
             self._url,
             password=password,

@@ -5,6 +5,7 @@ A new store joins by one line in HARNESSES; every test then runs on it as well.
 
 from __future__ import annotations
 
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -25,11 +26,13 @@ from mqcd.queue.workers import Workers
 from mqcd.stores.backend import Backend
 from mqcd.stores.files import FilesStore
 from mqcd.stores.mapping import MappingStore
+from mqcd.stores.postgres import PostgresStore
 from mqcd.stores.redis import RedisStore
 from mqcd.stores.stored_queue import StoredQueue
 from tests.fakes.clock import FakeClock
 from tests.fakes.killed import copy_as_killed
 from tests.fakes.observer import RecordingObserver
+from tests.fakes.postgres_server import end_leases, shared_server
 from tests.fakes.redis_server import RedisServer
 from tests.fakes.shared_store import LEASE_MS, SharedStore, SharedWorld
 from tests.fakes.sqlite_store import SqliteStore
@@ -218,6 +221,25 @@ class RedisHarness(StoreHarness):
         self.server.stop()
 
 
+class PostgresHarness(StoreHarness):
+    """PostgreSQL, a schema each. After a kill the next node comes when the lease has run out."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._schema = f"s{uuid.uuid4().hex}"
+
+    def backend(self) -> Backend:
+        return PostgresStore(shared_server().url, self._schema)
+
+    def killed(self) -> None:
+        """The database is as it is."""
+
+    async def restart(self, how: Restart) -> QueueStore:
+        if how is Restart.KILL:
+            await end_leases(shared_server().url, self._schema)
+        return await super().restart(how)
+
+
 class SharedHarness(StoreHarness):
     """A store that several nodes share. After a kill the next node comes when the lease has run out."""
 
@@ -256,6 +278,7 @@ HARNESSES: Mapping[str, tuple[Callable[[Path], Harness], tuple[Restart, ...]]] =
     "memory": (MemoryHarness, MemoryHarness.restarts),
     "files": (FilesHarness, FilesHarness.restarts),
     "redis": (RedisHarness, RedisHarness.restarts),
+    "postgres": (PostgresHarness, PostgresHarness.restarts),
     "shared": (SharedHarness, SharedHarness.restarts),
     "sqlite": (SqliteHarness, SqliteHarness.restarts),
     "cluster": (ClusterHarness, ClusterHarness.restarts),

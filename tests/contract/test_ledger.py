@@ -54,6 +54,7 @@ EXAMPLES = {
     "files": (4, 40),
     "sqlite": (3, 40),
     "redis": (2, 40),
+    "postgres": (2, 40),
     "cluster": (4, 40),
     "cluster-links": (2, 40),
 }

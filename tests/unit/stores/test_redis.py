@@ -36,10 +36,10 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 class Node:
     """One server on the store."""
 
-    def __init__(self, server: RedisServer, lease: int = 60) -> None:
+    def __init__(self, server: RedisServer) -> None:
         self.clock = FakeClock()
         self.observer = RecordingObserver()
-        self.store = RedisStore(server.url, lease=lease)
+        self.store = RedisStore(server.url)
         self.queue = StoredQueue(self.store, self.clock, self.observer, SCHEDULE)
         self.post = Post(self.queue, self.clock)
 
@@ -132,10 +132,10 @@ async def test_no_password_in_errors(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("wrong-hunter3\n")
     with pytest.raises(StoreUnavailable) as raised:
-        await RedisStore(server.url, password_file=str(secret)).open()
+        await RedisStore(server.url, password_file=secret).open()
     assert "hunter" not in str(raised.value)
     secret.write_text("hunter2secret\n")
-    store = RedisStore(server.url, password_file=str(secret))
+    store = RedisStore(server.url, password_file=secret)
     await store.open()
     await store.close()
     server.stop()

@@ -1,0 +1,237 @@
+"""The PostgreSQL store against a real server: what it keeps through kills, and how nodes share it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import asyncpg  # type: ignore[import-untyped]
+import pytest
+
+from mqcd.core.errors import ConfigError, ContentUnavailable, StoreDamaged, StoreUnavailable
+from mqcd.core.events import Verb
+from mqcd.net.clock import SystemClock
+from mqcd.stores.postgres import CHUNK, PostgresStore
+from mqcd.stores.stored_queue import StoredQueue
+from mqcd.stores.taking import POLL_MS
+from tests.contract.harness import SCHEDULE
+from tests.contract.mail import BODY, Post, chunks, delivered, read_all
+from tests.fakes.clock import FakeClock
+from tests.fakes.observer import RecordingObserver
+from tests.fakes.postgres_server import PostgresServer, end_leases, shared_server
+
+LONG = bytes(range(256)) * 8000
+
+
+@pytest.fixture
+def schema() -> str:
+    return f"s{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    """One that may be killed."""
+    server = PostgresServer()
+    yield server
+    server.stop()
+
+
+class Node:
+    """One server on the store."""
+
+    def __init__(self, url: str, schema: str = "mqcd") -> None:
+        self.clock = FakeClock()
+        self.observer = RecordingObserver()
+        self.store = PostgresStore(url, schema)
+        self.queue = StoredQueue(self.store, self.clock, self.observer, SCHEDULE)
+        self.post = Post(self.queue, self.clock)
+
+    async def start(self) -> Post:
+        await self.queue.open()
+        await self.queue.recovered()
+        return self.post
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """It looks for mail of others until that holds."""
+        async with asyncio.timeout(20):
+            while not condition():
+                await self.clock.run_for(POLL_MS)
+
+
+async def rows(url: str, query: str) -> list[tuple[object, ...]]:
+    connection = await asyncpg.connect(url)
+    try:
+        return [tuple(row) for row in await connection.fetch(query)]
+    finally:
+        await connection.close()
+
+
+async def test_tables_are_empty_when_the_queue_is(schema: str) -> None:
+    url = shared_server().url
+    node = Node(url, schema)
+    post = await node.start()
+    [recipient] = await post.send("a@example.org")
+    assert await rows(url, f"SELECT chunk, expires FROM {schema}.contents") == [(BODY, None)]
+    assert await rows(url, f"SELECT spid FROM {schema}.messages") == [(recipient.spid,)]
+    await post.settle(delivered(), *await post.claim_all())
+    for table in ("messages", "recipients", "contents"):
+        assert await rows(url, f"SELECT * FROM {schema}.{table}") == []
+    await node.queue.close()
+
+
+async def test_a_node_that_is_gone_loses_its_mail_to_another(schema: str) -> None:
+    url = shared_server().url
+    first, second = Node(url, schema), Node(url, schema)
+    post = await first.start()
+    await second.start()
+    assert (first.store.node, second.store.node) == (0, 1)
+    sent = await post.send("a@example.org", "b@example.org")
+    [begun] = await first.queue.claim(1, first.clock.now())
+    await first.queue.begin([begun], "mx.example.org")
+    await end_leases(url, schema)
+    # The second one finds its own lease gone, and begins again as another node.
+    await second.clock.run_for(60_000)
+    await second.until(lambda: second.observer.count(Verb.OUTCOME_UNKNOWN) > 0)
+    assert set(await second.post.scan()) == {each.key for each in sent}
+    await first.post.settle(delivered(), begun)
+    assert first.observer.count(Verb.DELIVERED) == 0
+    with pytest.raises(StoreUnavailable):
+        await first.post.send("c@example.org")
+    for node in (first, second):
+        await node.queue.close()
+
+
+async def test_a_server_that_is_killed_refuses_and_comes_back(own_server: PostgresServer) -> None:
+    node = Node(own_server.url)
+    post = await node.start()
+    [kept] = await post.send("a@example.org")
+    own_server.kill()
+    with pytest.raises(StoreUnavailable, match="postgres"):
+        await post.send("b@example.org")
+    claimed = await post.claim_all()
+    with pytest.raises(StoreUnavailable):
+        await post.settle(delivered(), *claimed)
+    own_server.start()
+    assert await post.read(kept) == BODY
+    await post.settle(delivered(), *claimed)
+    assert await post.scan() == {}
+    await node.queue.close()
+
+
+async def test_a_role_that_does_not_sync_is_no_promise(schema: str) -> None:
+    node = Node(f"{shared_server().url}&options=-csynchronous_commit%3Doff", schema)
+    await node.start()
+    assert not node.store.promises.synced
+    await node.queue.close()
+
+
+async def test_another_layout_is_refused(schema: str) -> None:
+    url = shared_server().url
+    node = Node(url, schema)
+    await node.start()
+    await node.queue.close()
+    await rows(url, f"UPDATE {schema}.layout SET version = 9")
+    with pytest.raises(StoreDamaged, match="layout 9"):
+        await PostgresStore(url, schema).open()
+
+
+@pytest.mark.parametrize("name", ["", "a;b", "a b", "ü"])
+def test_a_schema_is_a_plain_name(name: str) -> None:
+    with pytest.raises(ConfigError, match="schema"):
+        PostgresStore("postgresql:///", name)
+
+
+async def test_long_content_stays_for_its_readers(schema: str) -> None:
+    url = shared_server().url
+    node = Node(url, schema)
+    post = await node.start()
+    await node.queue.enqueue(post.submission("a@example.org", content=chunks(LONG)))
+    [claimed] = await post.claim_all()
+    content = await node.queue.content(claimed)
+    head = await content.read(CHUNK + 5)
+    await post.settle(delivered(), claimed)
+    assert head + await read_all(content) == LONG
+    await rows(url, f"UPDATE {schema}.contents SET expires = '-infinity'")
+    await node.store.renew()
+    assert await rows(url, f"SELECT number FROM {schema}.contents") == []
+    await node.queue.close()
+
+
+async def test_content_that_is_gone_is_unavailable(schema: str) -> None:
+    url = shared_server().url
+    node = Node(url, schema)
+    post = await node.start()
+    [recipient] = await node.queue.enqueue(post.submission("a@example.org", content=chunks(LONG)))
+    content = await node.queue.content(recipient)
+    await rows(url, f"DELETE FROM {schema}.contents")
+    with pytest.raises(ContentUnavailable):
+        await read_all(content)
+    with pytest.raises(ContentUnavailable):
+        await node.queue.content(recipient)
+    await node.queue.close()
+
+
+LOOP = """
+import asyncio, sys
+from mqcd.core.null_observer import NullObserver
+from mqcd.core.schedule import RetrySchedule
+from mqcd.net.clock import SystemClock
+from mqcd.stores.postgres import PostgresStore
+from mqcd.stores.stored_queue import StoredQueue
+from tests.contract.mail import Post, delivered
+
+async def main():
+    schedule = RetrySchedule(delays=(60_000,), maxtime=10**9, maxtime_reports=10**9)
+    queue = StoredQueue(PostgresStore(sys.argv[1]), SystemClock(), NullObserver(), schedule)
+    await queue.open()
+    await queue.recovered()
+    post = Post(queue, SystemClock())
+    for number in range(10_000):
+        [sent] = await post.send(f"r{number}@example.org")
+        print("taken", sent.spid, flush=True)
+        if number % 3 == 0:
+            [claimed] = await queue.claim(1, post.clock.now())
+            print("asked", claimed.spid, flush=True)
+            await post.settle(delivered(), claimed)
+            print("ended", claimed.spid, flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("whom", ["the node", "the server"])
+async def test_a_kill_loses_nothing(own_server: PostgresServer, whom: str) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", LOOP, own_server.url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=Path(__file__).parents[3],
+    )
+    said: dict[str, set[int]] = {"taken": set(), "asked": set(), "ended": set()}
+    assert child.stdout is not None
+    for number, line in enumerate(child.stdout):
+        word, spid = line.split()
+        said[word].add(int(spid))
+        if number == 300:
+            if whom == "the server":
+                own_server.kill()
+            child.send_signal(signal.SIGKILL)
+    child.stdout.close()
+    child.wait()
+    if whom == "the server":
+        own_server.start()
+    await end_leases(own_server.url, "mqcd")
+    store = PostgresStore(own_server.url)
+    queue = StoredQueue(store, SystemClock(), RecordingObserver(), SCHEDULE)
+    await queue.open()
+    await queue.recovered()
+    left = {spid for spid, _ in await Post(queue, FakeClock()).scan()}
+    assert said["taken"] - said["asked"] <= left
+    assert not left & said["ended"]
+    await queue.close()
