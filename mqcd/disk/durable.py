@@ -219,6 +219,11 @@ class Disk:
         self.rename(temp, path)
         self.sync_dir(path.parent)
 
+    def make_symlink(self, target: Path, path: Path) -> None:
+        """Make a symbolic link, not durable yet; an existing name is not an error."""
+        with contextlib.suppress(FileExistsError):
+            path.symlink_to(target)
+
     def unlink(self, path: Path) -> None:
         """Remove a name; a missing name is not an error."""
         path.unlink(missing_ok=True)

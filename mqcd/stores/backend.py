@@ -20,6 +20,9 @@ from typing import Any, Protocol
 
 from mqcd.core.ports import Content
 
+BEGUN = b"+"
+"""How the value of a recipient begins that has an attempt without a verdict; others begin differently."""
+
 Marks = Mapping[str, int]
 """Numbers that a queue remembers beside its messages, by name."""
 

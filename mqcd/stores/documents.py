@@ -19,7 +19,7 @@ from mqcd.core.errors import DecodeError, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.core.spid import SpidSource, format_spid
 from mqcd.queue.format import record
-from mqcd.stores.backend import Backend, Change, Marks, Stored, Write
+from mqcd.stores.backend import BEGUN, Backend, Change, Marks, Stored, Write
 from mqcd.stores.events import Line
 from mqcd.stores.waiting import Key
 
@@ -40,9 +40,8 @@ MOST_CHANGES = 500
 
 _LOST = StoreUnavailable("another node has taken the message")
 
-_BEGUN, _RESTS, _EVENT = b"+", b"-", b"!"
-"""The first octet of a value: a recipient with an attempt that has no verdict yet, another recipient (of both
-the record line follows), or an event."""
+_RESTS, _EVENT = b"-", b"!"
+"""The first octet of a value: BEGUN or this of a recipient, of both the record line follows; or an event."""
 
 
 @dataclass(slots=True)
@@ -102,7 +101,7 @@ class Edit:
 
 def encode(recipient: Recipient, begun: bool) -> bytes:
     """The value of a recipient."""
-    return (_BEGUN if begun else _RESTS) + record.encode(recipient)
+    return (BEGUN if begun else _RESTS) + record.encode(recipient)
 
 
 def decode(stored: Stored) -> Message:
@@ -114,10 +113,10 @@ def decode(stored: Stored) -> Message:
                 message.events[qid] = value[1:]
                 continue
             recipient = record.decode(value[1:])
-            if recipient.key != (stored.spid, qid) or value[:1] not in (_BEGUN, _RESTS):
+            if recipient.key != (stored.spid, qid) or value[:1] not in (BEGUN, _RESTS):
                 raise DecodeError("it is of another recipient")
             message.records[qid] = recipient
-            if value.startswith(_BEGUN):
+            if value.startswith(BEGUN):
                 message.begun.add(qid)
     except DecodeError as error:
         raise StoreDamaged(f"message {format_spid(stored.spid)}: {error}") from error

@@ -8,12 +8,24 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
-from mqcd.core.errors import ContentUnavailable, StoreUnavailable
+from mqcd.core.errors import ContentUnavailable, StoreBusy, StoreUnavailable
 from mqcd.disk.durable import Disk, describe
 from mqcd.disk.uncancellable import in_thread
 
 Args = TypeVarTuple("Args")
 Result = TypeVar("Result")
+
+
+_LOCK = "queue.lock"
+
+
+def lock_directory(disk: Disk, directory: Path) -> int:
+    """The lock of a store on its directory, until the descriptor is closed. Raises StoreBusy."""
+    fd = disk.open(directory / _LOCK, os.O_RDWR | os.O_CREAT)
+    if not disk.lock(fd, exclusive=True):
+        disk.close(fd)
+        raise StoreBusy(f"{directory} belongs to another store or process")
+    return fd
 
 
 class Threads:

@@ -10,19 +10,17 @@ Promises: synced. A write of several messages may be kept in part. One process h
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from mqcd.core.errors import ConfigError, StoreBusy, StoreDamaged
+from mqcd.core.errors import ConfigError, StoreDamaged
 from mqcd.disk.durable import Disk
 from mqcd.stores import values
 from mqcd.stores.backend import Change, Exclusive, Marks, Promises, Stored, Write
-from mqcd.stores.file_contents import FileContent, Threads, write_chunks
+from mqcd.stores.file_contents import FileContent, Threads, lock_directory, write_chunks
 
 ENV, META = ".env", ".meta"
 _MARKS = "queue.marks"
-_LOCK = "queue.lock"
 _THREADS = 8
 """Files that are synced at once."""
 
@@ -86,7 +84,7 @@ class FilesStore(Exclusive):
         for directory in (self._env, self._meta, self._tmp):
             disk.mkdir(directory)
         for directory in dict.fromkeys((self._env, self._meta)):
-            self._lock(directory)
+            self._locks.append(lock_directory(disk, directory))
         self._check_rename()
         for name in disk.names(self._tmp):
             disk.unlink(self._tmp / name)
@@ -98,13 +96,6 @@ class FilesStore(Exclusive):
                 disk.unlink(self._env / name)
         path = self._meta / _MARKS
         return values.unpack_marks(disk.read_file(path)) if disk.exists(path) else {}
-
-    def _lock(self, directory: Path) -> None:
-        path = directory / _LOCK
-        fd = self._disk.open(path, os.O_RDWR | os.O_CREAT)
-        self._locks.append(fd)
-        if not self._disk.lock(fd, exclusive=True):
-            raise StoreBusy(f"{directory} belongs to another store or process")
 
     def _check_rename(self) -> None:
         """A rename from one file system to another is none."""

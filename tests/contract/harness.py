@@ -29,6 +29,7 @@ from mqcd.stores.mapping import MappingStore
 from mqcd.stores.postgres import PostgresStore
 from mqcd.stores.redis import RedisStore
 from mqcd.stores.stored_queue import StoredQueue
+from mqcd.stores.symlinks import SymlinksStore
 from tests.fakes.clock import FakeClock
 from tests.fakes.killed import copy_as_killed
 from tests.fakes.observer import RecordingObserver
@@ -199,6 +200,13 @@ class FilesHarness(StoreHarness):
         copy_as_killed(old, self._root)
 
 
+class SymlinksHarness(FilesHarness):
+    """Messages as directories."""
+
+    def backend(self) -> Backend:
+        return SymlinksStore(self._root)
+
+
 class RedisHarness(StoreHarness):
     """Redis. After a kill of node and server, the next node comes when the lease has run out."""
 
@@ -277,6 +285,7 @@ class SqliteHarness(StoreHarness):
 HARNESSES: Mapping[str, tuple[Callable[[Path], Harness], tuple[Restart, ...]]] = {
     "memory": (MemoryHarness, MemoryHarness.restarts),
     "files": (FilesHarness, FilesHarness.restarts),
+    "symlinks": (SymlinksHarness, SymlinksHarness.restarts),
     "redis": (RedisHarness, RedisHarness.restarts),
     "postgres": (PostgresHarness, PostgresHarness.restarts),
     "shared": (SharedHarness, SharedHarness.restarts),

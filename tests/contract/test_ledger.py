@@ -52,6 +52,7 @@ EXAMPLES = {
     "memory": (60, 50),
     "shared": (30, 50),
     "files": (4, 40),
+    "symlinks": (4, 40),
     "sqlite": (3, 40),
     "redis": (2, 40),
     "postgres": (2, 40),

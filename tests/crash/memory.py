@@ -135,6 +135,13 @@ class MemoryDisk(Disk):
             self._change(Op("link", entries=((parent, target.name, node),)))
             return True
 
+    def make_symlink(self, target: Path, path: Path) -> None:
+        """A name like any other: nothing follows it."""
+        with self._lock:
+            if self.state.find(path) is None:
+                parent, node = self._parent(path), self.state.next_node
+                self._change(Op("create", node, entries=((parent, path.name, node),)))
+
     def unlink(self, path: Path) -> None:
         with self._lock:
             self._walkable(path)

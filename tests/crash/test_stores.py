@@ -30,6 +30,7 @@ from mqcd.disk.durable import Disk
 from mqcd.stores.backend import Backend
 from mqcd.stores.files import FilesStore
 from mqcd.stores.stored_queue import StoredQueue
+from mqcd.stores.symlinks import SymlinksStore
 from tests.contract.harness import HOUR, SCHEDULE
 from tests.contract.mail import Post, bounced, chunks, deferred, delivered, read_all
 from tests.crash.matrix import crash_points, some_cuts
@@ -42,10 +43,13 @@ pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(300)]
 TOP = Path("/mail")
 DEVIATIONS = 3
 """Of each call, so many cuts besides the baselines."""
+AGAIN = 0.2
+"""Of the calls of a start, so many are cut off in their turn."""
 Make = Callable[[Disk], Backend]
 
 STORES: Mapping[str, Make] = {
     "files": lambda disk: FilesStore(TOP / "env", TOP / "meta", disk=disk),
+    "symlinks": lambda disk: SymlinksStore(TOP / "mail", disk=disk),
     "files, one directory": lambda disk: FilesStore(TOP / "mail", disk=disk),
 }
 
@@ -98,6 +102,12 @@ async def settle(
     await queue.settle(settlements, reports)
 
 
+async def begin(disk: MemoryDisk, queue: StoredQueue, recipients: Sequence[Recipient]) -> None:
+    for each in recipients:
+        disk.mark(CHANGE_ASKED, each.spid, each.qid)
+    await queue.begin(recipients, "mx.example.org")
+
+
 def body(address: str) -> bytes:
     return f"Subject: for {address}\r\n\r\n".encode() + address.encode() * 300
 
@@ -119,15 +129,14 @@ async def story(disk: MemoryDisk, make: Make) -> None:
     await post.store.enqueue(post.submission("d@x.example", content=chunks(body("d@x.example"), 1000)))
     several = await post.send("e@x.example", "f@y.example", "g@z.example", content=body("e@x.example"))
     claimed = {each.address: each for each in await post.claim_all()}
-    await queue.begin(list(claimed.values()), "mx.example.org")
-    ends = {claimed["a@x.example"]: delivered(), claimed["e@x.example"]: delivered()}
-    await settle(disk, queue, ends)
+    await begin(disk, queue, list(claimed.values()))
     others: dict[Recipient, Verdict] = {
         claimed["b@x.example"]: deferred(clock.now() + HOUR),
         claimed["c@y.example"]: bounced(),
         claimed["f@y.example"]: bounced(),
     }
     await settle(disk, queue, others)
+    await settle(disk, queue, {claimed[each]: delivered() for each in ("a@x.example", "e@x.example")})
     disk.mark(CHANGE_ASKED, claimed["d@x.example"].spid, 1)
     await queue.park([claimed["d@x.example"]], 0)
     first, second = sorted(await post.claim_bounces(), key=lambda each: each.spid)
@@ -138,9 +147,14 @@ async def story(disk: MemoryDisk, make: Make) -> None:
     assert len(several) == 3
 
     queue, post = await opened(disk, make, clock)
-    for each in await post.claim_all(clock.now() + 2 * HOUR):
-        await queue.begin([each], "mx.example.org")
-        await settle(disk, queue, {each: delivered()})
+    left = await post.claim_all(clock.now() + 2 * HOUR)
+    alone = [each for each in left if each.spid != several[0].spid]
+    together = [each for each in left if each.spid == several[0].spid]
+    for some in ([each] for each in alone):
+        await begin(disk, queue, some)
+        await settle(disk, queue, dict.fromkeys(some, delivered()))
+    await begin(disk, queue, together)
+    await settle(disk, queue, dict.fromkeys(together, delivered()))
     await queue.close()
 
 
@@ -160,8 +174,13 @@ async def judged(disk: MemoryDisk, make: Make, world: World) -> list[str]:
         if await read_all(await queue.content(each)) != body(first):
             wrong.append(f"{key} has another content")
         told = world.told.get(key, "")
-        if told.endswith("T") and not each.unknowns:
+        if told.removesuffix(END_ASKED).endswith("T") and not each.unknowns:
             wrong.append(f"{key} has an attempt that is forgotten")
+        if told.endswith(("F", "B")) and each.unknowns:
+            wrong.append(f"{key} has a verdict that is forgotten")
+    several = [key for key, each in there.items() if each.address[0] in "efg"]
+    if several and len(several) < 3 and not any(key in world.told for key in several):
+        wrong.append(f"{several} are part of a message that was not accepted")
     await queue.close()
     return wrong
 
@@ -187,6 +206,30 @@ async def test_crashes_of_a_store(name: str) -> None:
             wrong += [f"prefix {prefix} after {after}, {cut.baseline.value}: {each}" for each in found]
     assert wrong[:5] == []
     assert points > 1000
+
+
+@pytest.mark.parametrize("name", STORES)
+async def test_crashes_of_a_start_after_a_crash(name: str) -> None:
+    make, disk, chance = STORES[name], MemoryDisk(), random.Random(2000)
+    disk.trace = Trace(disk.state.clone())
+    await story(disk, make)
+    wrong: list[str] = []
+    points = 0
+    for prefix, state, world in crash_points(disk.trace):
+        cuts = list(some_cuts(prefix, state.undecided(), 1, chance))
+        again = MemoryDisk(state.image(chance.choice(cuts).choice(state.undecided())).state())
+        again.trace = Trace(again.state.clone())
+        await judged(again, make, world)
+        for second, between, _ in crash_points(again.trace):
+            if chance.random() > AGAIN:
+                continue
+            cuts = list(some_cuts(second, between.undecided(), 1, chance))
+            image = between.image(chance.choice(cuts).choice(between.undecided()))
+            points += 1
+            found = await judged(MemoryDisk(image.state()), make, world)
+            wrong += [f"prefix {prefix}, then {second}: {each}" for each in found]
+    assert wrong[:5] == []
+    assert points > 100
 
 
 def forgetful(operation: str) -> type[MemoryDisk]:

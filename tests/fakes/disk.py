@@ -175,6 +175,10 @@ class FaultyDisk(Disk):
         self._meet("link", target)
         return super().link(source, target)
 
+    def make_symlink(self, target: Path, path: Path) -> None:
+        self._meet("make_symlink", path)
+        super().make_symlink(target, path)
+
     def unlink(self, path: Path) -> None:
         self._meet("unlink", path)
         super().unlink(path)

@@ -19,7 +19,7 @@ def _copy(source: str, target: str) -> None:
 def copy_as_killed(source: Path, target: Path) -> None:
     """Copy a tree; files that go meanwhile are left out."""
     try:
-        shutil.copytree(source, target, copy_function=_copy)
+        shutil.copytree(source, target, symlinks=True, copy_function=_copy)
     except shutil.Error as error:
         # A directory that goes meanwhile is told only at the end, when all else has been copied.
         if not all("No such file" in str(why) for _, _, why in error.args[0]):
