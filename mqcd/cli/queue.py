@@ -15,8 +15,9 @@ from mqcd.cli.options import DURATION, Command, Place, as_json, at_place, json_l
 from mqcd.cli.upkeep import drop_to_owner, need_access
 
 if TYPE_CHECKING:
-    from mqcd.config.settings import QueueSettings
+    from mqcd.config.settings import Settings
     from mqcd.core.selection import Selection
+    from mqcd.daemon.view import View
     from mqcd.queue.admin.transfer.guess import Guess
     from mqcd.queue.reading.shards import Snapshots
 
@@ -107,7 +108,7 @@ def stat(place: Place, by: str, as_json: bool) -> int:
     if by != "area":
         return _stat_by(place, by, as_json)
     with _snapshot(place) as snapshot:
-        stats, seen = snapshot.stats(), snapshot.seen
+        stats, seen = snapshot.stats(), getattr(snapshot, "seen", None)
     if as_json:
         from mqcd.cli.records import stat_lines
 
@@ -119,7 +120,7 @@ def stat(place: Place, by: str, as_json: bool) -> int:
 
         clock = SystemClock()
         show_stats(stats, clock.now())
-        if text := doubt(seen, clock):
+        if seen is not None and (text := doubt(seen, clock)):
             click.echo(text)
     return 0
 
@@ -191,17 +192,23 @@ def export(place: Place, /, target: Path, without_manifest: bool, as_json: bool,
     from mqcd.disk.durable import Disk
     from mqcd.net.clock import SystemClock
     from mqcd.queue.admin.transfer.export import export as export_to
+    from mqcd.queue.admin.transfer.export import export_view
 
     clock = SystemClock()
-    settings = _cluster(place, "queue export")
-    place.give_way()
-    need_access(target, drop_to_owner(settings.rootpath), os.R_OK | os.W_OK)
-    roots = settings.rootpath, settings.spool.rootpath
     selection = _selection(clock.now(), **chosen)
-    guessed = _guess(roots) if without_manifest else None
-    state = guessed.state if guessed is not None else None
+    settings = place.load().settings
+    place.give_way()
+    guessed = None
     with waiting(clock) as progress:
-        done = export_to(Disk(), roots, selection, target, progress, state=state)
+        if _is_cluster(settings):
+            queue = settings.queue
+            need_access(target, drop_to_owner(queue.rootpath), os.R_OK | os.W_OK)
+            roots = queue.rootpath, queue.spool.rootpath
+            guessed = _guess(roots) if without_manifest else None
+            state = guessed.state if guessed is not None else None
+            done = export_to(Disk(), roots, selection, target, progress, state=state)
+        else:
+            done = export_view(Disk(), lambda: view_at(settings, place), selection, target, progress)
     if guessed is not None and guessed.lost:
         done.damaged += 1
     for spid, text in done.failed.items():
@@ -239,14 +246,18 @@ def _guess(roots: tuple[Path, Path]) -> Guess:
 
 
 @contextmanager
-def _snapshot(place: Place) -> Iterator[Snapshots]:
+def _snapshot(place: Place) -> Iterator[Snapshots | View]:
     from mqcd.disk.durable import Disk
     from mqcd.queue.reading.shards import Snapshots
 
-    settings = _cluster(place, "this command")
+    settings = place.load().settings
     place.give_way()
-    drop_to_owner(settings.rootpath)
-    snapshot = Snapshots(Disk(), settings.rootpath, settings.spool.rootpath)
+    snapshot: Snapshots | View
+    if _is_cluster(settings):
+        drop_to_owner(settings.queue.rootpath)
+        snapshot = Snapshots(Disk(), settings.queue.rootpath, settings.queue.spool.rootpath)
+    else:
+        snapshot = view_at(settings, place)
     try:
         if snapshot.damage:
             text = "stretches of the journal are damaged and left out; `mqcd fsck` lists them"
@@ -294,13 +305,20 @@ def migrate(place: Place, source: Path, target: Path, as_json: bool) -> int:
     return 1 if done.skipped else 0
 
 
-def _cluster(place: Place, what: str) -> QueueSettings:
-    """The settings of a clustered-file queue. Raises ConfigError."""
-    from mqcd.daemon.storing import need_cluster
+def _is_cluster(settings: Settings) -> bool:
+    from mqcd.config.settings import CLUSTER
 
-    settings = place.load().settings
-    need_cluster(settings, what)
-    return settings.queue
+    return settings.queue.store.kind == CLUSTER
+
+
+def view_at(settings: Settings, place: Place) -> View:
+    """The queue in another store. Root becomes the user that the server becomes. Raises ConfigError."""
+    from mqcd.daemon.privileges import SystemIdentity, take_identity
+    from mqcd.daemon.view import view_of
+
+    if settings.application.user is not None and os.geteuid() == 0:
+        take_identity(settings.application.user, [], SystemIdentity())
+    return view_of(settings, place.conf)
 
 
 def _report_damaged(count: int) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -26,6 +27,9 @@ from mqcd.core.model import Area
 from mqcd.core.selection import Selection
 from mqcd.queue.format import record
 from mqcd.queue.reading.shards import Snapshots
+
+if TYPE_CHECKING:
+    from mqcd.daemon.view import View
 
 _MINUTE = 60_000
 _AGES = ("5m", "15m", "1h", "4h", "12h", "1d", "3d", "older")
@@ -85,7 +89,7 @@ class Shape:
         return iter(sorted(self.rows.items(), key=lambda item: (-item[1].total, item[0])))
 
 
-def shape_of(snapshot: Snapshots, by: str, now: int) -> Shape:
+def shape_of(snapshot: Snapshots | View, by: str, now: int) -> Shape:
     """Count all recipients. `by`: domain, reply or age. Raises StoreBusy."""
     shape = Shape(by, _AREAS if by == "age" else _AGES)
     if by == "age":

@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from mqcd.config.settings import CLUSTER
 from mqcd.core.ports import Clock
 from mqcd.daemon.advised import Adviser
 from mqcd.daemon.derived import suppressions_of
 from mqcd.daemon.explaining import Explanations, explain_live
+from mqcd.daemon.looking import CONTENT, RECORDS, Looking
 from mqcd.daemon.observers import Observers
 from mqcd.daemon.retrying import LogEvent, Retrying
 from mqcd.daemon.rows import destination_rows, lane_rows, stuck_rows
@@ -67,7 +69,14 @@ class Pages:
     def for_commands(self) -> Mapping[str, Page | Action]:
         """By path, the ops listener's included. Addresses and their routes are not shown over TCP."""
         retrying = Retrying(self.store, self.deliverer, self.clock, self.log_event)
+        looking = Looking(self.store)
+        inside = {
+            RECORDS: Action(self._when_open(looking.records)),
+            CONTENT: Action(self._when_open(looking.content)),
+        }
         return {
+            # Commands read the files of the clustered-file queue themselves.
+            **(inside if self.described.kind != CLUSTER else {}),
             **self.for_ops(),
             "/v1/explain": self._when_open(explain_page(self._explain)),
             "/v1/lanes": self._when_open(rows_page(lambda: lane_rows(self.deliverer.lanes()))),

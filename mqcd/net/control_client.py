@@ -36,10 +36,20 @@ class Control:
         """Ask for a change: status and body. Raises NoAnswer, NoAccess."""
         return self._ask("POST", path, json.dumps(fields).encode(), seconds)
 
+    def post_for_octets(self, path: str, fields: Mapping[str, object], seconds: float) -> tuple[int, bytes]:
+        """The same where the body is no text."""
+        return self._ask_for_octets("POST", path, json.dumps(fields).encode(), seconds)
+
     def _ask(self, method: str, path: str, body: bytes | None, seconds: float) -> tuple[int, str]:
+        status, octets = self._ask_for_octets(method, path, body, seconds)
+        return status, octets.decode("utf-8", "replace")
+
+    def _ask_for_octets(
+        self, method: str, path: str, body: bytes | None, seconds: float
+    ) -> tuple[int, bytes]:
         connection = _Connection(self.path, seconds)
         try:
-            return ask(connection, method, path, body)
+            return _asked(connection, method, path, body)
         except PermissionError as error:
             text = f"{self.path}: {error.strerror}: only the server's user and group may connect"
             raise NoAccess(text) from error
@@ -55,9 +65,16 @@ def ask(
     connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None = None
 ) -> tuple[int, str]:
     """Status and body. Raises OSError, HTTPException."""
+    status, octets = _asked(connection, method, path, body)
+    return status, octets.decode("utf-8", "replace")
+
+
+def _asked(
+    connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None
+) -> tuple[int, bytes]:
     connection.request(method, path, body)
     answer = connection.getresponse()
-    return answer.status, answer.read().decode("utf-8", "replace")
+    return answer.status, answer.read()
 
 
 def why(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
@@ -76,3 +77,38 @@ def test_events_of_another_store_are_exported(make_server: MakeServer, make_rece
     lines = b"".join(gzip.decompress(file.read_bytes()) for file in files).splitlines()
     verbs = [json.loads(line)["event"] for line in lines]
     assert verbs == ["accepted", "attempted", "delivered"]
+
+
+@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize("kind", STORES)
+def test_commands_look_into_the_queue(
+    kind: str, running: bool, tmp_path: Path, make_server: MakeServer, make_receiver: MakeReceiver
+) -> None:
+    receiver = make_receiver()
+    receiver.close()
+    plan = Plan(relays=relay(receiver.port), store=STORES[kind], queue={"retry_delays": "1h"})
+    server = make_server(plan).start()
+    content = mail.message("seen", lines=200_000)
+    mail.send(server.port, content, ["a@example.test", "b@other.test"])
+    server.metric("mqcd_destinations_suspended", 1)
+    if not running:
+        assert server.stop() == 0
+    if kind == "memory" and not running:
+        with pytest.raises(AssertionError, match="memory"):
+            server.queue_ls()
+        return
+    listed = server.queue_ls()
+    assert [each["recipient"] for each in listed] == ["a@example.test", "b@other.test"]
+    assert len(server.queue_ls("--domain", "other.test")) == len(server.queue_ls("--limit", "1")) == 1
+    spid = listed[0]["spid"]
+    assert mail.sent_part(server.command("queue", "cat", spid).replace("\n", "\r\n").encode()) == content
+    counted = [json.loads(line) for line in server.command("queue", "stat", "--json").splitlines()]
+    assert sum(each["recipients"] for each in counted) == 2
+    assert "other.test" in server.command("queue", "stat", "--by", "domain")
+    to = tmp_path / "copy"
+    done = json.loads(server.command("queue", "export", "--to", str(to), "--json"))
+    assert (done["messages"], done["recipients"], done["failed"]) == (1, 2, 0)
+    assert mail.sent_part((to / f"{spid}.eml").read_bytes()) == content
+    if running:
+        assert json.loads(server.command("queue", "retry", "--json", "--dry-run"))["matched"] == 2
+        assert server.stop() == 0

@@ -132,9 +132,7 @@ def test_check_warns_of_what_a_store_does_not_promise(
     assert '<store class="memory">' in found.out
 
 
-@pytest.mark.parametrize(
-    "words", [["fsck"], ["import", "eml", "."], ["queue", "ls"], ["queue", "cat", "0" * 16]]
-)
+@pytest.mark.parametrize("words", [["fsck"], ["import", "eml", "."]])
 def test_commands_on_files_say_which_store_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from mqcd.core.errors import DecodeError, MqcdError, StoreUnavailable
 from mqcd.core.model import Recipient
@@ -27,7 +28,26 @@ from mqcd.queue.format.record import parse
 from mqcd.queue.manifest.log import ManifestState
 from mqcd.queue.reading.shards import Snapshots
 
-Look = Callable[[], "closing[Snapshots]"]
+Made = TypeVar("Made")
+
+
+class Looked(Protocol):
+    """A view of a queue, such as `Snapshots`."""
+
+    @property
+    def left_out(self) -> int:
+        """Records that are damaged or missing."""
+
+    def project(self, selection: Selection, make: Callable[[str, bool], Made]) -> Iterator[list[Made]]:
+        """What `make` makes of the text of each record."""
+
+    def content(self, spid: int, recipient: Recipient | None = None) -> Iterator[bytes]:
+        """A message's octets."""
+
+    def close(self) -> None: ...
+
+
+Look = Callable[[], Looked]
 """Gives a view of the queue as it is at that moment."""
 _LINES = 500
 """Index lines that are written at once."""
@@ -63,12 +83,20 @@ def export(
 
     About `part` recipients are copied at a time. `state` stands for a MANIFEST that cannot be read.
     """
+    return export_view(disk, lambda: Snapshots(disk, *roots, state), selection, target, progress, part)
+
+
+def export_view(
+    disk: Disk,
+    look: Look,
+    selection: Selection,
+    target: Path,
+    progress: Progress = no_progress,
+    part: int = _PART,
+) -> Exported:
+    """The same of any queue that `look` gives views of."""
     done = Exported()
-
-    def look() -> closing[Snapshots]:
-        return closing(Snapshots(disk, *roots, state))
-
-    with look() as snapshot:
+    with closing(look()) as snapshot:
         if disk.names(target):
             raise StoreUnavailable(f"{target} is not empty: name a new directory")
         spids = array("Q")
@@ -119,7 +147,7 @@ def _parts(spids: array[int], size: int) -> Iterator[_Part]:
 
 def _part_gone_from_failed(look: Look, done: Exported) -> None:
     """What is no longer in the queue has not failed."""
-    with look() as snapshot:
+    with closing(look()) as snapshot:
         left = {spid for found in snapshot.project(Selection(), _spid) for spid in found} & done.failed.keys()
     done.gone += len(done.failed) - len(left)
     done.failed = {spid: text for spid, text in done.failed.items() if spid in left}
@@ -152,7 +180,7 @@ class _Export:
                 at = before = 0
                 messages = sum(part.messages for part in parts)
                 for part in parts:
-                    with self._look() as snapshot:
+                    with closing(self._look()) as snapshot:
                         for count, lines in self._lines(snapshot, part):
                             self._progress("exporting", before + count, messages)
                             at += self._disk.pwritev(fd, [line.encode() for line in lines], at)
@@ -163,7 +191,7 @@ class _Export:
         self._disk.rename(temp, path)
         self._disk.sync_dir(self._target)
 
-    def _records(self, snapshot: Snapshots, part: _Part) -> dict[str, list[str]]:
+    def _records(self, snapshot: Looked, part: _Part) -> dict[str, list[str]]:
         """Texts of the part's records by SPID."""
         first, last = format_spid(part.first), format_spid(part.last)
         records: dict[str, list[str]] = defaultdict(list)
@@ -176,7 +204,7 @@ class _Export:
                 records[text[:16]].append(text)
         return records
 
-    def _lines(self, snapshot: Snapshots, part: _Part) -> Iterator[tuple[int, list[str]]]:
+    def _lines(self, snapshot: Looked, part: _Part) -> Iterator[tuple[int, list[str]]]:
         """How many messages have been seen to, and the next lines of the index."""
         lines: list[str] = []
         records = self._records(snapshot, part)
@@ -202,7 +230,7 @@ class _Export:
         # Where the MANIFEST is guessed, some may be there twice: the one with more attempts is later.
         return list({each.qid: each for each in found}.values())
 
-    def _copy(self, snapshot: Snapshots, recipient: Recipient, path: Path) -> bool:
+    def _copy(self, snapshot: Looked, recipient: Recipient, path: Path) -> bool:
         """Copy a recipient's content; False when it cannot be had whole."""
         fd = self._disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         written = 0
