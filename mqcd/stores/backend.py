@@ -64,6 +64,8 @@ class Change:
     is_new: bool = False
     content: bytes | None = None
     """Of a new message; None when it was staged."""
+    zone: str = ""
+    """Of a new message: the egress zone that a header chose, "" = none did."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -272,6 +272,7 @@ class Documents:
         spid: int, message: Message, touched: set[int], contents: Mapping[int, bytes | None]
     ) -> Change:
         there = message.records.keys() | message.events.keys()
+        zones = [each.envelope.zone for each in message.records.values()] if spid in contents else []
         return Change(
             spid=spid,
             puts={number: message.value(number) for number in sorted(touched & there)},
@@ -280,6 +281,7 @@ class Documents:
             values=message.values,
             is_new=spid in contents,
             content=contents.get(spid),
+            zone=zones[0] if zones else "",
         )
 
     def _new_marks(self, spids: Iterable[int]) -> Marks:

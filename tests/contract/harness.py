@@ -25,6 +25,7 @@ from mqcd.queue.store import ClusterStore
 from mqcd.queue.workers import Workers
 from mqcd.stores.backend import Backend
 from mqcd.stores.files import FilesStore
+from mqcd.stores.leveldb import LeveldbStore
 from mqcd.stores.mapping import MappingStore
 from mqcd.stores.postgres import PostgresStore
 from mqcd.stores.redis import RedisStore
@@ -248,6 +249,13 @@ class PostgresHarness(StoreHarness):
         return await super().restart(how)
 
 
+class LeveldbHarness(FilesHarness):
+    """LevelDB. A kill is a copy of its files."""
+
+    def backend(self) -> Backend:
+        return LeveldbStore(self._root)
+
+
 class SharedHarness(StoreHarness):
     """A store that several nodes share. After a kill the next node comes when the lease has run out."""
 
@@ -288,6 +296,7 @@ HARNESSES: Mapping[str, tuple[Callable[[Path], Harness], tuple[Restart, ...]]] =
     "symlinks": (SymlinksHarness, SymlinksHarness.restarts),
     "redis": (RedisHarness, RedisHarness.restarts),
     "postgres": (PostgresHarness, PostgresHarness.restarts),
+    "leveldb": (LeveldbHarness, LeveldbHarness.restarts),
     "shared": (SharedHarness, SharedHarness.restarts),
     "sqlite": (SqliteHarness, SqliteHarness.restarts),
     "cluster": (ClusterHarness, ClusterHarness.restarts),

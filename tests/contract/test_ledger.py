@@ -55,6 +55,7 @@ EXAMPLES = {
     "symlinks": (4, 40),
     "sqlite": (3, 40),
     "redis": (2, 40),
+    "leveldb": (4, 40),
     "postgres": (2, 40),
     "cluster": (4, 40),
     "cluster-links": (2, 40),

@@ -17,6 +17,7 @@ from tests.contract.mail import BODY, Post, chunks, delivered
 from tests.fakes.clock import FakeClock
 from tests.fakes.disk import FaultyDisk
 from tests.fakes.observer import RecordingObserver
+from tests.unit.stores.kills import check, killed
 
 
 async def opened(path: Path, disk: Disk | None = None) -> tuple[StoredQueue, Post]:
@@ -146,3 +147,7 @@ async def test_an_end_that_fails_may_come_again(tmp_path: Path, operation: str) 
     queue, post = await opened(tmp_path)
     assert await post.scan() == {}
     await queue.close()
+
+
+async def test_a_kill_loses_nothing(tmp_path: Path) -> None:
+    await check(killed("files", str(tmp_path)), FilesStore(tmp_path))

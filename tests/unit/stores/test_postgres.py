@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]
 import pytest
 
 from mqcd.core.errors import ConfigError, ContentUnavailable, StoreDamaged, StoreUnavailable
 from mqcd.core.events import Verb
-from mqcd.net.clock import SystemClock
 from mqcd.stores.postgres import CHUNK, PostgresStore
 from mqcd.stores.stored_queue import StoredQueue
 from mqcd.stores.taking import POLL_MS
@@ -24,6 +19,7 @@ from tests.contract.mail import BODY, Post, chunks, delivered, read_all
 from tests.fakes.clock import FakeClock
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.postgres_server import PostgresServer, end_leases, shared_server
+from tests.unit.stores.kills import check, killed
 
 LONG = bytes(range(256)) * 8000
 
@@ -176,62 +172,14 @@ async def test_content_that_is_gone_is_unavailable(schema: str) -> None:
     await node.queue.close()
 
 
-LOOP = """
-import asyncio, sys
-from mqcd.core.null_observer import NullObserver
-from mqcd.core.schedule import RetrySchedule
-from mqcd.net.clock import SystemClock
-from mqcd.stores.postgres import PostgresStore
-from mqcd.stores.stored_queue import StoredQueue
-from tests.contract.mail import Post, delivered
-
-async def main():
-    schedule = RetrySchedule(delays=(60_000,), maxtime=10**9, maxtime_reports=10**9)
-    queue = StoredQueue(PostgresStore(sys.argv[1]), SystemClock(), NullObserver(), schedule)
-    await queue.open()
-    await queue.recovered()
-    post = Post(queue, SystemClock())
-    for number in range(10_000):
-        [sent] = await post.send(f"r{number}@example.org")
-        print("taken", sent.spid, flush=True)
-        if number % 3 == 0:
-            [claimed] = await queue.claim(1, post.clock.now())
-            print("asked", claimed.spid, flush=True)
-            await post.settle(delivered(), claimed)
-            print("ended", claimed.spid, flush=True)
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("whom", ["the node", "the server"])
-async def test_a_kill_loses_nothing(own_server: PostgresServer, whom: str) -> None:
-    child = subprocess.Popen(
-        [sys.executable, "-c", LOOP, own_server.url],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=Path(__file__).parents[3],
-    )
-    said: dict[str, set[int]] = {"taken": set(), "asked": set(), "ended": set()}
-    assert child.stdout is not None
-    for number, line in enumerate(child.stdout):
-        word, spid = line.split()
-        said[word].add(int(spid))
-        if number == 300:
-            if whom == "the server":
-                own_server.kill()
-            child.send_signal(signal.SIGKILL)
-    child.stdout.close()
-    child.wait()
-    if whom == "the server":
-        own_server.start()
+async def test_a_kill_of_the_node_loses_nothing(own_server: PostgresServer) -> None:
+    said = killed("postgres", own_server.url)
     await end_leases(own_server.url, "mqcd")
-    store = PostgresStore(own_server.url)
-    queue = StoredQueue(store, SystemClock(), RecordingObserver(), SCHEDULE)
-    await queue.open()
-    await queue.recovered()
-    left = {spid for spid, _ in await Post(queue, FakeClock()).scan()}
-    assert said["taken"] - said["asked"] <= left
-    assert not left & said["ended"]
-    await queue.close()
+    await check(said, PostgresStore(own_server.url))
+
+
+async def test_a_kill_of_the_server_loses_nothing(own_server: PostgresServer) -> None:
+    said = killed("postgres", own_server.url, own_server.kill)
+    own_server.start()
+    await end_leases(own_server.url, "mqcd")
+    await check(said, PostgresStore(own_server.url))

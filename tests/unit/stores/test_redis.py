@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +10,6 @@ import pytest
 
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
-from mqcd.net.clock import SystemClock
 from mqcd.stores.redis import CHUNK, RedisStore
 from mqcd.stores.stored_queue import StoredQueue
 from mqcd.stores.taking import POLL_MS
@@ -22,6 +18,7 @@ from tests.contract.mail import BODY, Post, chunks, delivered, read_all
 from tests.fakes.clock import FakeClock
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.redis_server import RedisServer
+from tests.unit.stores.kills import check, killed
 
 LONG = bytes(range(256)) * 8000
 
@@ -171,61 +168,14 @@ async def test_content_that_is_gone_is_unavailable(server: RedisServer) -> None:
     await node.queue.close()
 
 
-LOOP = """
-import asyncio, sys
-from mqcd.core.null_observer import NullObserver
-from mqcd.core.schedule import RetrySchedule
-from mqcd.net.clock import SystemClock
-from mqcd.stores.redis import RedisStore
-from mqcd.stores.stored_queue import StoredQueue
-from tests.contract.mail import Post, delivered
-
-async def main():
-    schedule = RetrySchedule(delays=(60_000,), maxtime=10**9, maxtime_reports=10**9)
-    queue = StoredQueue(RedisStore(sys.argv[1]), SystemClock(), NullObserver(), schedule)
-    await queue.open()
-    await queue.recovered()
-    post = Post(queue, SystemClock())
-    for number in range(10_000):
-        [sent] = await post.send(f"r{number}@example.org")
-        print("taken", f"{sent.spid}", flush=True)
-        if number % 3 == 0:
-            [claimed] = await queue.claim(1, post.clock.now())
-            print("asked", f"{claimed.spid}", flush=True)
-            await post.settle(delivered(), claimed)
-            print("ended", f"{claimed.spid}", flush=True)
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("whom", ["the node", "the server"])
-async def test_a_kill_loses_nothing(server: RedisServer, whom: str) -> None:
-    child = subprocess.Popen(
-        [sys.executable, "-c", LOOP, server.url],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=Path(__file__).parents[3],
-    )
-    said: dict[str, set[int]] = {"taken": set(), "asked": set(), "ended": set()}
-    assert child.stdout is not None
-    for number, line in enumerate(child.stdout):
-        word, spid = line.split()
-        said[word].add(int(spid))
-        if number == 300:
-            if whom == "the server":
-                server.kill()
-            child.send_signal(signal.SIGKILL)
-    child.stdout.close()
-    child.wait()
-    if whom == "the server":
-        server.start()
+async def test_a_kill_of_the_node_loses_nothing(server: RedisServer) -> None:
+    said = killed("redis", server.url)
     expire(server)
-    queue = StoredQueue(RedisStore(server.url), SystemClock(), RecordingObserver(), SCHEDULE)
-    await queue.open()
-    await queue.recovered()
-    left = {spid for spid, _ in await Post(queue, FakeClock()).scan()}
-    assert said["taken"] - said["asked"] <= left
-    assert not left & said["ended"]
-    await queue.close()
+    await check(said, RedisStore(server.url))
+
+
+async def test_a_kill_of_the_server_loses_nothing(server: RedisServer) -> None:
+    said = killed("redis", server.url, server.kill)
+    server.start()
+    expire(server)
+    await check(said, RedisStore(server.url))

@@ -1,0 +1,274 @@
+"""Messages in LevelDB, in one directory.
+
+Keys, as text: `message <SPID> <number>` is a chunk of the content (64 KB, numbers from 000001 on);
+`message <SPID> #` says that the message is there, with the time of its acceptance; `message <SPID> *` are its
+due time and zone; `delivery-zone <ZONE> <SPID> <qid>` is a recipient, so that a start walks them by zone and
+age. All keys of a message go with its last recipient. `mark <name>` is a number.
+
+A write is one batch, synced: whole or not at all. Content comes before its message; chunks of a message that
+never came are collected by the next start.
+
+Promises: synced. One process has the directory at a time: LevelDB's own lock says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any
+
+from mqcd.core.content import MemoryContent
+from mqcd.core.errors import ConfigError, ContentUnavailable, StoreBusy, StoreDamaged, StoreUnavailable
+from mqcd.core.ports import Content
+from mqcd.core.spid import format_spid, parse_spid, time_of
+from mqcd.stores.backend import Change, Exclusive, Marks, Promises, Stored, Write
+from mqcd.stores.file_contents import Threads
+
+CHUNK = 1 << 16
+"""Octets of a chunk of content."""
+_AT_ONCE = 16
+"""Content of so many chunks is read as one; longer ones are read from a snapshot."""
+_MARK, _MESSAGE, _ZONE = b"mark ", b"message ", b"delivery-zone "
+_THERE, _META = b"#", b"*"
+_NO_ZONE = "default"
+"""Stands for mail that no header sends to a zone."""
+
+
+def _message(spid: int, last: bytes = b"") -> bytes:
+    return b"%b%b %b" % (_MESSAGE, format_spid(spid).encode(), last)
+
+
+def _chunk(spid: int, number: int) -> bytes:
+    return _message(spid, b"%06d" % (number + 1))
+
+
+def _recipient(zone: bytes, spid: int, qid: int) -> bytes:
+    return b"%b%b %b %010d" % (_ZONE, zone, format_spid(spid).encode(), qid)
+
+
+class LeveldbStore(Exclusive):
+    """`backend.Backend` in LevelDB. `rootpath`: its directory, which is made if it is missing."""
+
+    promises = Promises(synced=True, atomic=True, shared=False)
+
+    def __init__(self, rootpath: Path) -> None:
+        try:
+            import plyvel  # type: ignore[import-not-found, import-untyped, unused-ignore]
+        except ImportError as error:
+            raise ConfigError("the store leveldb needs its library: pip install 'mqcd[leveldb]'") from error
+        self._plyvel = plyvel
+        self._path = rootpath
+        self._db: Any = None
+        self._threads = Threads(1, "mqcd-leveldb")
+        self._left: Iterator[Stored] = iter(())
+        """Messages that were not taken yet."""
+
+    async def _run(self, work: Any, *arguments: Any) -> Any:
+        """Do it in the thread. Raises StoreUnavailable, StoreDamaged."""
+        if self._db is None:
+            raise StoreUnavailable("the store leveldb is not open")
+        try:
+            return await self._threads.run(work, *arguments)
+        except self._plyvel.CorruptionError as error:
+            raise StoreDamaged(f"{self._path}: {error}") from error
+        except self._plyvel.Error as error:
+            raise StoreUnavailable(f"{self._path}: {error}") from error
+
+    # ------------------------------------------------------------ open and close
+
+    async def open(self) -> Marks:
+        """Collect what never became a message. Raises StoreBusy, StoreDamaged."""
+        self._threads = Threads(1, "mqcd-leveldb")
+        try:
+            return await self._threads.run(self._open)
+        except BaseException:
+            await self.close()
+            raise
+
+    def _open(self) -> Marks:
+        self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._db = self._plyvel.DB(str(self._path), create_if_missing=True)
+        except self._plyvel.CorruptionError as error:
+            raise StoreDamaged(f"{self._path}: {error}") from error
+        except self._plyvel.Error as error:
+            if "lock" in str(error).lower():
+                raise StoreBusy(f"{self._path} belongs to another process") from error
+            raise StoreUnavailable(f"{self._path}: {error}") from error
+        known = {spid for spid, last in self._keys() if last == _THERE}
+        with self._db.write_batch(sync=True) as batch:
+            for spid, last in self._keys():
+                if spid not in known:
+                    batch.delete(_message(spid, last))
+        self._left = self._messages()
+        marks = self._db.iterator(prefix=_MARK)
+        return {name.removeprefix(_MARK).decode(): int(number) for name, number in marks}
+
+    def _keys(self) -> Iterator[tuple[int, bytes]]:
+        """SPID and last word of all keys of messages."""
+        for key in self._db.iterator(prefix=_MESSAGE, include_value=False):
+            name, _, last = key.removeprefix(_MESSAGE).partition(b" ")
+            yield parse_spid(name.decode()), last
+
+    async def close(self) -> None:
+        """Release the directory."""
+        self._left = iter(())
+        db, self._db = self._db, None
+        if db is not None:
+            await self._threads.run(db.close)
+        self._threads.close()
+
+    # ------------------------------------------------------------ documents
+
+    async def take(self, most: int) -> Sequence[Stored]:
+        """Messages by zone and SPID."""
+        taken: Sequence[Stored] = await self._run(self._take, most)
+        return taken
+
+    def _take(self, most: int) -> Sequence[Stored]:
+        return list(islice(self._left, most))
+
+    def _messages(self) -> Iterator[Stored]:
+        """As they were at the start: what comes later is known."""
+        with self._db.snapshot() as snapshot:
+            found = snapshot.iterator(prefix=_ZONE)
+            for head, group in groupby(found, key=lambda item: item[0].rpartition(b" ")[0]):
+                spid = parse_spid(head.rpartition(b" ")[2].decode())
+                yield Stored(spid=spid, values={int(key.rpartition(b" ")[2]): value for key, value in group})
+
+    def write(self, write: Write) -> asyncio.Future[Sequence[int]]:
+        """One batch."""
+        return asyncio.ensure_future(self._write(write))
+
+    async def _write(self, write: Write) -> Sequence[int]:
+        await self._run(self._write_batch, write)
+        return ()
+
+    def _write_batch(self, write: Write) -> None:
+        with self._db.write_batch(sync=True, transaction=True) as batch:
+            for name, number in write.marks.items():
+                batch.put(_MARK + name.encode(), b"%d" % number)
+            for change in write.changes:
+                self._add(batch, change)
+
+    def _add(self, batch: Any, change: Change) -> None:
+        spid = change.spid
+        zone = (change.zone or _NO_ZONE).encode() if change.is_new else self._zone(spid)
+        for qid in change.drops:
+            batch.delete(_recipient(zone, spid, qid))
+        if change.due is None:
+            for key in self._db.iterator(prefix=_message(spid), include_value=False):
+                batch.delete(key)
+            return
+        for qid, value in change.puts.items():
+            batch.put(_recipient(zone, spid, qid), value)
+        if change.content is not None:
+            for number, piece in enumerate(_pieces(change.content)):
+                batch.put(_chunk(spid, number), piece)
+        if change.is_new:
+            batch.put(_message(spid, _THERE), b"%d" % time_of(spid))
+        batch.put(_message(spid, _META), b"%d %b" % (change.due, zone))
+
+    def _zone(self, spid: int) -> bytes:
+        meta: bytes | None = self._db.get(_message(spid, _META))
+        # A write that failed may come again after its message has ended.
+        return meta.partition(b" ")[2] if meta is not None else _NO_ZONE.encode()
+
+    # ------------------------------------------------------------ contents
+
+    async def stage(self, spid: int, chunks: AsyncIterator[bytes]) -> int:
+        """Chunks of a message that comes later. The batch that brings it syncs them, too."""
+        size, number, rest = 0, 0, b""
+        try:
+            async for chunk in chunks:
+                size += len(chunk)
+                *whole, rest = _pieces(rest + chunk)
+                for piece in whole:
+                    await self._run(self._db.put, _chunk(spid, number), piece)
+                    number += 1
+            await self._run(self._db.put, _chunk(spid, number), rest)
+        except BaseException:
+            await self.unstage(spid)
+            raise
+        return size
+
+    async def unstage(self, spid: int) -> None:
+        """See the port."""
+        await self._run(self._unstage, spid)
+
+    def _unstage(self, spid: int) -> None:
+        if self._db.get(_message(spid, _THERE)) is None:
+            for key in self._db.iterator(prefix=_message(spid), include_value=False):
+                self._db.delete(key)
+
+    async def content(self, spid: int) -> Content:
+        """Short content at once, long from a snapshot: it stays readable when its keys are gone."""
+        content: Content = await self._run(self._content, spid)
+        return content
+
+    def _content(self, spid: int) -> Content:
+        snapshot = self._db.snapshot()
+        # Digits come behind "#" and "*".
+        chunks = snapshot.iterator(start=_chunk(spid, 0), stop=_message(spid, b":"), include_key=False)
+        lengths = [len(piece) for piece in chunks]
+        if not lengths:
+            raise ContentUnavailable(f"no content of message {format_spid(spid)}")
+        handle = _Chunks(self, snapshot, spid, sum(lengths))
+        if len(lengths) > _AT_ONCE:
+            return handle
+        whole = b"".join([handle.chunk(number) for number in range(len(lengths))])
+        handle.close()
+        return MemoryContent(whole)
+
+    async def read(self, handle: _Chunks, number: int) -> bytes:
+        """A chunk of an open handle. Raises ContentUnavailable."""
+        try:
+            found: bytes = await self._run(handle.chunk, number)
+        except StoreUnavailable as error:
+            raise ContentUnavailable(str(error)) from error
+        return found
+
+
+class _Chunks:
+    """An open handle on a long content."""
+
+    def __init__(self, store: LeveldbStore, snapshot: Any, spid: int, size: int) -> None:
+        self.size = size
+        self._store = store
+        self._snapshot = snapshot
+        self._spid = spid
+        self._at = 0
+        self._chunk = b""
+
+    def chunk(self, number: int) -> bytes:
+        """In the thread. Raises ContentUnavailable."""
+        found = self._snapshot.get(_chunk(self._spid, number))
+        if found is None:
+            raise ContentUnavailable(f"message {format_spid(self._spid)}: its content is cut off")
+        return bytes(found)
+
+    async def read(self, octets: int) -> bytes:
+        """The next octets, of one chunk; b"" at the end."""
+        if self._snapshot is None:
+            raise ValueError("this content is closed")
+        if self._at >= self.size:
+            return b""
+        number, offset = divmod(self._at, CHUNK)
+        if not offset or not self._chunk:
+            self._chunk = await self._store.read(self, number)
+        data = self._chunk[offset : offset + octets]
+        self._at += len(data)
+        return data
+
+    def close(self) -> None:
+        """Release the snapshot."""
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None:
+            snapshot.close()
+
+
+def _pieces(content: bytes) -> list[bytes]:
+    """At least one: a content without octets is content."""
+    return [content[at : at + CHUNK] for at in range(0, len(content), CHUNK)] or [b""]
