@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import io
-import logging
 import os
 import pwd
 import signal
-import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,20 +20,7 @@ from mqcd.daemon.start import run
 from tests.e2e.kit.waiting import poll
 from tests.unit.daemon.support import write_conf
 
-
-@pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    """What a process changes for itself, put back."""
-    root, umask = logging.getLogger(), os.umask(0o022)
-    handlers, level, hook = list(root.handlers), root.level, threading.excepthook
-    interval, young = sys.getswitchinterval(), gc.get_threshold()
-    yield
-    sys.setswitchinterval(interval)
-    gc.set_threshold(*young)
-    os.umask(umask)
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    threading.excepthook = hook
+pytestmark = pytest.mark.usefixtures("process_as_before")
 
 
 def loader(conf: Path) -> Loaded:

@@ -13,6 +13,8 @@ from mqcd.stores.choose import BadStore, directories, make_backend, missing, tar
 from mqcd.stores.mapping import MappingStore
 from tests.fakes.settable_store import SettableStore
 
+pytestmark = pytest.mark.usefixtures("process_as_before")
+
 FAKE = "tests.fakes.settable_store:SettableStore"
 ROOT = Given(name="rootpath", text="mail", path=Path("/var/mail"))
 
