@@ -23,8 +23,8 @@ from mqcd.config.tokens import Tokens
 
 _LONGEST_NAME = 80
 """Characters of an unknown name that others are compared with: the comparison is quadratic."""
-_PASSWORD = re.compile(r"://[^/?#@]*:[^/?#@]*@")
-"""In a URL."""
+_PASSWORD = re.compile(r"://[^/?#@]*:[^/?#@]*@|\bpassword=", re.IGNORECASE)
+"""In a URL, or in words for a connection."""
 
 
 class TooManyErrors(Exception):

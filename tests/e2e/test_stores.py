@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,15 +13,19 @@ import pytest
 from tests.e2e.conftest import MakeReceiver, MakeServer
 from tests.e2e.kit import mail
 from tests.e2e.kit.plan import Plan, relay
+from tests.fakes.postgres_server import shared_server
+from tests.fakes.redis_server import RedisServer
 
 STORES = {
     "memory": '<store class="memory"/>',
     "files": '<store class="files"><env_dir>%DIRVAR%/mail</env_dir></store>',
+    "symlinks": '<store class="symlinks"><rootpath>%DIRVAR%/links</rootpath></store>',
     "sqlite": '<store class="tests.fakes.sqlite_store:SqliteStore"><rootpath>%DIRVAR%/db</rootpath></store>',
 }
 INFO = {
     "memory": "mqcd_store_info{no,memory,no,no}",
     "files": "mqcd_store_info{no,files,no,yes}",
+    "symlinks": "mqcd_store_info{no,symlinks,no,yes}",
     "sqlite": "mqcd_store_info{yes,tests.fakes.sqlite_store:SqliteStore,no,yes}",
 }
 
@@ -57,6 +63,41 @@ def test_mail_survives_a_restart(
     for recipient in ("a@example.test", "b@example.test"):
         assert mail.sent_part(receiver.to(recipient).content) == content
     server.metric("mqcd_ledger_imbalance_recipients", 0)
+    assert server.stop() == 0
+
+
+@pytest.fixture(params=["redis", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The element of a store in a real database."""
+    lease = "<lease_ms>2s</lease_ms>"
+    if request.param == "redis":
+        redis = RedisServer(tmp_path / "redis")
+        yield f'<store class="redis"><url>{redis.url}</url>{lease}</store>'
+        redis.stop()
+    else:
+        schema = f"s{uuid.uuid4().hex}"
+        url = f"<url>{shared_server().url}</url><schema>{schema}</schema>"
+        yield f'<store class="postgres">{url}{lease}</store>'
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_mail_in_a_database_survives_a_restart(
+    database: str, kill: bool, make_server: MakeServer, make_receiver: MakeReceiver
+) -> None:
+    receiver = make_receiver()
+    receiver.close()
+    server = make_server(Plan(relays=relay(receiver.port), store=database)).start()
+    content = mail.message("kept")
+    mail.send(server.port, content, ["a@example.test", "b@example.test"])
+    assert len(server.queue_ls()) == 2
+    if kill:
+        server.kill()
+    else:
+        assert server.stop() == 0
+    receiver.follow()
+    server.start()
+    for recipient in ("a@example.test", "b@example.test"):
+        assert mail.sent_part(receiver.to(recipient).content) == content
     assert server.stop() == 0
 
 

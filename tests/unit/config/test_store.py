@@ -58,6 +58,7 @@ def test_another_store_has_one_shard() -> None:
         (document('<store class="files"><a b="1"/></store>'), "mta/queue/store/a@b"),
         (document('<store class="files"><a>%DIRVRA%/a</a></store>'), "mta/queue/store/a"),
         (document('<store class="redis"><url>redis://a:b@c/0</url></store>'), "mta/queue/store/url"),
+        (document('<store class="postgres"><url>x://h/d?password=b</url></store>'), "mta/queue/store/url"),
     ],
 )
 def test_what_a_store_cannot_be(xml: str, path: str) -> None:

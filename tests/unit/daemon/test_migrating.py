@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from itertools import permutations
 from pathlib import Path
@@ -25,13 +26,16 @@ from mqcd.queue.admin.fsck.survey import survey
 from tests.contract.mail import Post, bounced, deferred, delivered
 from tests.fakes.clock import FakeClock
 from tests.fakes.killed import copy_as_killed
+from tests.fakes.postgres_server import shared_server
+from tests.fakes.redis_server import RedisServer
 
 STORES = {
     "cluster": '<store class="cluster"/>',
     "files": '<store class="files"><env_dir>%DIRVAR%/mail</env_dir></store>',
+    "symlinks": '<store class="symlinks"><rootpath>%DIRVAR%/links</rootpath></store>',
     "sqlite": '<store class="tests.fakes.sqlite_store:SqliteStore"><rootpath>%DIRVAR%/db</rootpath></store>',
 }
-PAIRS = [*permutations(STORES, 2), ("files", "files"), ("cluster", "cluster")]
+PAIRS = [*permutations(("cluster", "files", "sqlite"), 2), ("files", "files"), ("cluster", "cluster")]
 LARGE = b"Subject: large\r\n\r\n" + b"0123456789abcdef\r\n" * 40_000
 Mail = Mapping[tuple[int, int], tuple[Recipient, bytes]]
 
@@ -39,7 +43,7 @@ Mail = Mapping[tuple[int, int], tuple[Recipient, bytes]]
 class Place:
     """A configuration and the directory of its mail."""
 
-    def __init__(self, path: Path, kind: str, clock: FakeClock) -> None:
+    def __init__(self, path: Path, kind: str, clock: FakeClock, store: str = "") -> None:
         self.path = path
         self.kind = kind
         self.clock = clock
@@ -47,7 +51,7 @@ class Place:
         self.conf.parent.mkdir(parents=True, exist_ok=True)
         self.conf.write_text(
             "<mailserver><application><announcehost>mx.test</announcehost></application><mta><queue>"
-            f"<shards>1</shards><minfree>1M</minfree>{STORES[kind]}"
+            f"<shards>1</shards><minfree>1M</minfree>{store or STORES[kind]}"
             "<journal><segmentsize>1M</segmentsize><segments>4</segments></journal>"
             "</queue></mta></mailserver>"
         )
@@ -156,6 +160,27 @@ async def test_a_kill_at_any_step_loses_and_doubles_nothing(
         assert await right.mail() == before
         assert await left.mail() == {}
         shutil.rmtree(left.path.parent)
+
+
+async def test_mail_goes_through_databases(tmp_path: Path, clock: FakeClock) -> None:
+    redis = RedisServer(tmp_path / "redis")
+    postgres, schema = shared_server(), f"s{uuid.uuid4().hex}"
+    stores = {
+        "redis": f'<store class="redis"><url>{redis.url}</url></store>',
+        "postgres": f'<store class="postgres"><url>{postgres.url}</url><schema>{schema}</schema></store>',
+    }
+    place = Place(tmp_path / "cluster", "cluster", clock)
+    await place.fill()
+    before = await place.mail()
+    try:
+        for kind, store in (*stores.items(), ("files", ""), ("redis", stores["redis"]), ("symlinks", "")):
+            target = Place(tmp_path / f"{kind}2", kind, clock, store)
+            assert (await moved(place, target)).moved == 3
+            assert await target.mail() == before
+            assert await place.mail() == {}
+            place = target
+    finally:
+        redis.stop()
 
 
 async def test_new_mail_has_other_spids(tmp_path: Path, clock: FakeClock) -> None:
