@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
@@ -13,6 +14,7 @@ from mqcd.disk.durable import Disk, describe
 from mqcd.disk.uncancellable import in_thread
 
 Args = TypeVarTuple("Args")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -40,6 +42,13 @@ class Threads:
             return await in_thread(self.executor, work, *args)
         except OSError as error:
             raise StoreUnavailable(describe(error)) from error
+
+    async def each(self, work: Callable[[Item], None], items: Iterable[Item]) -> None:
+        """Do work for each; returns when none of it is under way, also where one fails."""
+        runs = [self.run(work, item) for item in items]
+        for ended in await asyncio.gather(*runs, return_exceptions=True):
+            if isinstance(ended, BaseException):
+                raise ended
 
     def close(self) -> None:
         """Nothing is under way any more."""

@@ -143,10 +143,10 @@ class FilesStore(Exclusive):
         kept = [change for change in write.changes if change.due is not None]
         ended = [change for change in write.changes if change.due is None]
         if new:
-            await asyncio.gather(*(run(self._place_content, change) for change in new))
+            await self._threads.each(self._place_content, new)
             await run(disk.sync_dir, self._env)
         if kept:
-            await asyncio.gather(*(run(self._place_meta, change) for change in kept))
+            await self._threads.each(self._place_meta, kept)
             await run(disk.sync_dir, self._meta)
         if ended:
             await run(self._remove, [uuid_of(change.spid) for change in ended])

@@ -271,7 +271,12 @@ class StoredQueue:
         """The message's octets. Raises ContentUnavailable."""
         if recipient.spid not in self._loaded.documents.messages:
             raise ContentUnavailable(f"no content of message {format_spid(recipient.spid)}: not in the queue")
-        return await self._around.backend.content(recipient.spid)
+        content = await self._around.backend.content(recipient.spid)
+        if content.size != recipient.size:
+            content.close()
+            text = f"content of message {format_spid(recipient.spid)}: "
+            raise ContentUnavailable(f"{text}{content.size} octets, not {recipient.size}")
+        return content
 
     def scan(self, selection: Selection) -> AsyncIterator[Recipient]:
         """The recipients that match at the moment of this call, by message and number."""

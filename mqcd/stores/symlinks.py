@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from mqcd.core.errors import StoreDamaged
 from mqcd.disk.durable import Disk
@@ -40,7 +40,6 @@ _THREADS = 8
 """Files that are synced at once."""
 _GONE = b"-\n"
 """What a `change` has for a recipient that ends. No value is as short."""
-Item = TypeVar("Item")
 
 
 class Dest(NamedTuple):
@@ -205,31 +204,22 @@ class SymlinksStore(Exclusive):
             await run(self._disk.replace_file, self._root / _MARKS, [values.pack_marks(write.marks)])
         new = [change for change in write.changes if change.is_new and change.due is not None]
         if new:
-            await self._each(self._prepare, new)
+            await self._threads.each(self._prepare, new)
             await run(self._disk.sync_dir, self._data)
-            await self._each(self._accept, new)
+            await self._threads.each(self._accept, new)
         others = [change for change in write.changes if not change.is_new]
         for is_end in (False, True):
             await self._change([_touched(each) for each in others if (each.due is None) is is_end])
         return ()
 
-    async def _each(self, work: Callable[[Item], None], items: Iterable[Item]) -> None:
-        """Returns when none of it is under way, also where one fails."""
-        done = await asyncio.gather(
-            *(self._threads.run(work, item) for item in items), return_exceptions=True
-        )
-        for each in done:
-            if isinstance(each, BaseException):
-                raise each
-
     async def _change(self, touched: Sequence[Touched]) -> None:
         several = [each for each in touched if len(each.values) > 1]
-        await self._each(self._intend, several)
-        await self._each(self._put, touched)
+        await self._threads.each(self._intend, several)
+        await self._threads.each(self._put, touched)
         ending = [each for each in touched if None in each.values.values()]
         if ending:
             await self._threads.run(self._end, ending)
-        await self._each(self._forget, several)
+        await self._threads.each(self._forget, several)
 
     # ------------------------------------------------------------ new messages
 

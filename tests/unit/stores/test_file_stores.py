@@ -1,0 +1,67 @@
+"""What the stores of files have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from mqcd.core.errors import ContentUnavailable, StoreUnavailable
+from mqcd.core.null_observer import NullObserver
+from mqcd.disk.durable import Disk
+from mqcd.stores.backend import Backend
+from mqcd.stores.files import FilesStore, uuid_of
+from mqcd.stores.stored_queue import StoredQueue
+from mqcd.stores.symlinks import SymlinksStore
+from tests.contract.harness import HOUR, SCHEDULE
+from tests.contract.mail import BODY, Post, deferred
+from tests.fakes.clock import FakeClock
+from tests.fakes.disk import FaultyDisk
+
+STORES: Mapping[str, Callable[[Path, Disk], Backend]] = {
+    "files": lambda path, disk: FilesStore(path, disk=disk),
+    "symlinks": lambda path, disk: SymlinksStore(path, disk=disk),
+}
+
+
+async def opened(name: str, path: Path, disk: Disk) -> tuple[StoredQueue, Post]:
+    clock = FakeClock()
+    queue = StoredQueue(STORES[name](path, disk), clock, NullObserver(), SCHEDULE)
+    await queue.open()
+    await queue.recovered()
+    return queue, Post(queue, clock)
+
+
+@pytest.mark.parametrize("name", STORES)
+async def test_a_write_that_fails_ends_with_its_last_file(tmp_path: Path, name: str) -> None:
+    disk = FaultyDisk()
+    queue, post = await opened(name, tmp_path, disk)
+    [first] = await post.send("a@example.org")
+    await post.send("b@example.org")
+    claimed = await post.claim_all()
+    other = next(uuid_of(each.spid)[:18] for each in claimed if each.spid != first.spid)
+    gate = disk.block("rename", f"*{other}*")
+    disk.fail("rename", f"*{uuid_of(first.spid)[:18]}*")
+    settling = asyncio.ensure_future(post.settle(deferred(post.clock.now() + HOUR), *claimed))
+    await asyncio.to_thread(gate.reached.wait)
+    while disk.armed:
+        await asyncio.sleep(0)
+    done, _ = await asyncio.wait([settling], timeout=0.1)
+    gate.release()
+    with pytest.raises(StoreUnavailable):
+        await settling
+    assert not done, "a file that is still being written could replace that of a later write"
+    await queue.close()
+
+
+@pytest.mark.parametrize("name", STORES)
+async def test_content_of_another_length_is_unavailable(tmp_path: Path, name: str) -> None:
+    queue, post = await opened(name, tmp_path, Disk())
+    [recipient] = await post.send("a@example.org")
+    [path] = [each for each in tmp_path.rglob("*") if each.is_file() and each.read_bytes() == BODY]
+    path.write_bytes(BODY[:-1])
+    with pytest.raises(ContentUnavailable):
+        await queue.content(recipient)
+    await queue.close()
