@@ -244,9 +244,9 @@ class Server:
 
         Raises ConfigError, StoreBusy, StoreDamaged, StoreUnavailable.
         """
+        await self.store.open()
         for warning in self._described.warnings:
             log.warning("%s", warning)
-        await self.store.open()
         if self._role is not None or not self.settings.queue.read_only:
             await self._listen_to_commands()
         await self._adviser.look()

@@ -43,9 +43,14 @@ class Described:
     """A store as it is shown."""
 
     kind: str
-    promises: Promises
+    queue: StoredQueue | None = None
+    """None = the clustered-file queue."""
 
     @property
+    def promises(self) -> Promises:
+        """What it promises; some stores know it once they are open."""
+        return self.queue.promises if self.queue is not None else _CLUSTER
+
     def labels(self) -> tuple[str, ...]:
         """Values of the labels of `mqcd_store_info`."""
         kept = self.promises
@@ -54,12 +59,16 @@ class Described:
     @property
     def warnings(self) -> list[str]:
         """What it does not promise."""
-        texts = []
-        if not self.promises.synced:
-            texts.append("mail is not synced before it is accepted: a power failure may lose it")
-        if not self.promises.atomic:
-            texts.append("a crash may leave a report twice: not all changes of one write are kept together")
-        return [f"the store {self.kind}: {text}" for text in texts]
+        return _warnings(self.kind, self.promises)
+
+
+def _warnings(kind: str, promises: Promises) -> list[str]:
+    texts = []
+    if not promises.synced:
+        texts.append("mail is not synced before it is accepted: a power failure may lose it")
+    if not promises.atomic:
+        texts.append("a crash may leave a report twice: not all changes of one write are kept together")
+    return [f"the store {kind}: {text}" for text in texts]
 
 
 def make_store(
@@ -69,8 +78,8 @@ def make_store(
     store = settings.queue.store
     if store.kind != CLUSTER:
         queue = make_stored(store, options, clock, observer, conf)
-        return queue, Described(store.kind, queue.promises)
-    described = Described(CLUSTER, _CLUSTER)
+        return queue, Described(store.kind, queue)
+    described = Described(CLUSTER)
     if settings.queue.read_only:
         return ReadOnlyStore(options), described
     return ClusterStore(options, clock, observer), described
@@ -99,7 +108,7 @@ def backend_of(store: StoreSettings, conf: Path | None = None) -> Backend:
 def check_store(settings: Settings, conf: Path | None = None) -> list[str]:
     """Make the store without opening it; returns what it does not promise. Raises BadConfiguration."""
     store = settings.queue.store
-    return [] if store.kind == CLUSTER else Described(store.kind, backend_of(store, conf).promises).warnings
+    return [] if store.kind == CLUSTER else _warnings(store.kind, backend_of(store, conf).promises)
 
 
 def need_cluster(settings: Settings, what: str) -> None:

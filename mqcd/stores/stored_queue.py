@@ -25,7 +25,7 @@ from mqcd.core.spid import format_spid
 from mqcd.core.transition import parked
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.retention import Retention
-from mqcd.stores.backend import Backend, failed
+from mqcd.stores.backend import Backend, Promises, failed
 from mqcd.stores.documents import Edit
 from mqcd.stores.events import Line
 from mqcd.stores.exporting import EventFiles, Exporter
@@ -59,7 +59,6 @@ class StoredQueue:
         disk: Disk | None = None,
     ) -> None:
         """`events`: where the event log goes; None = there is none. `disk` is what it is written through."""
-        self.promises = backend.promises
         self._events = events
         self._disk = disk or Disk()
         source = events.source if events is not None else None
@@ -71,6 +70,11 @@ class StoredQueue:
         self._exporter: Exporter | None = None
         self._exporting: asyncio.Task[None] | None = None
         self._find: FindConnection | None = None
+
+    @property
+    def promises(self) -> Promises:
+        """The store's own. What a server of its own is set to is known once it is open."""
+        return self._around.backend.promises
 
     @property
     def _live(self) -> State:

@@ -153,3 +153,13 @@ def test_commands_look_into_the_queue(
     if running:
         assert json.loads(server.command("queue", "retry", "--json", "--dry-run"))["matched"] == 2
         assert server.stop() == 0
+
+
+def test_what_a_database_is_set_to_counts(tmp_path: Path, make_server: MakeServer) -> None:
+    redis = RedisServer(tmp_path / "redis", "--appendonly", "no")
+    server = make_server(Plan(store=f'<store class="redis"><url>{redis.url}</url></store>')).start()
+    warned = [str(line) for line in server.lines.all() if line.get("level") == "warning"]
+    assert sum("store redis" in line for line in warned) == 1
+    assert "mqcd_store_info{yes,redis,yes,no}" in server.metrics()
+    assert server.stop() == 0
+    redis.stop()

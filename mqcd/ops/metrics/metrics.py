@@ -74,14 +74,14 @@ class Metrics(Collector):
         *,
         breakdown: Breakdown | None = None,
         engine: Callable[[], EngineFigures] | None = None,
-        store_labels: tuple[str, ...] = (),
+        store_labels: Callable[[], tuple[str, ...]] | None = None,
         delivery: Callable[[Container[str]], DeliveryFigures] | None = None,
         listeners: Callable[[], Mapping[str, int]] | None = None,
         advice: Callable[[], Mapping[str, int]] | None = None,
         loop_lag_ms: Callable[[], int] | None = None,
         omissions: Callable[[], Omissions] | None = None,
     ) -> None:
-        """`store_labels` describe the store, none = it is not shown; `delivery` gives the figures of some
+        """`store_labels` describe the store; `delivery` gives the figures of some
         destinations apart, `listeners` their open connections, `advice` how many pieces of each kind are in
         effect."""
         self._clock = clock
@@ -123,8 +123,8 @@ class Metrics(Collector):
         values: dict[str, Value] = {"mqcd_build_info": {__version__: 1}}
         values |= _of_events(self._meters)
         values |= self._of_areas()
-        if self._store_labels:
-            values["mqcd_store_info"] = {self._store_labels: 1}
+        if self._store_labels is not None:
+            values["mqcd_store_info"] = {self._store_labels(): 1}
         quarantined = 0
         if self._engine is not None:
             figures = self._engine()

@@ -85,7 +85,7 @@ class Bench:
             self.store,
             breakdown=self.breakdown,
             engine=lambda: ENGINE,
-            store_labels=("cluster", "yes", "yes", "no"),
+            store_labels=lambda: ("cluster", "yes", "yes", "no"),
             delivery=self._delivery,
             listeners=lambda: {"mx": 7},
             advice=lambda: {"suppress": 3, "shape": 1},
