@@ -20,12 +20,14 @@ STORES = {
     "memory": '<store class="memory"/>',
     "files": '<store class="files"><env_dir>%DIRVAR%/mail</env_dir></store>',
     "symlinks": '<store class="symlinks"><rootpath>%DIRVAR%/links</rootpath></store>',
+    "leveldb": '<store class="leveldb"><rootpath>%DIRVAR%/ldb</rootpath></store>',
     "sqlite": '<store class="tests.fakes.sqlite_store:SqliteStore"><rootpath>%DIRVAR%/db</rootpath></store>',
 }
 INFO = {
     "memory": "mqcd_store_info{no,memory,no,no}",
     "files": "mqcd_store_info{no,files,no,yes}",
     "symlinks": "mqcd_store_info{no,symlinks,no,yes}",
+    "leveldb": "mqcd_store_info{yes,leveldb,no,yes}",
     "sqlite": "mqcd_store_info{yes,tests.fakes.sqlite_store:SqliteStore,no,yes}",
 }
 

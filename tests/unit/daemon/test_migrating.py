@@ -33,6 +33,7 @@ STORES = {
     "cluster": '<store class="cluster"/>',
     "files": '<store class="files"><env_dir>%DIRVAR%/mail</env_dir></store>',
     "symlinks": '<store class="symlinks"><rootpath>%DIRVAR%/links</rootpath></store>',
+    "leveldb": '<store class="leveldb"><rootpath>%DIRVAR%/ldb</rootpath></store>',
     "sqlite": '<store class="tests.fakes.sqlite_store:SqliteStore"><rootpath>%DIRVAR%/db</rootpath></store>',
 }
 PAIRS = [*permutations(("cluster", "files", "sqlite"), 2), ("files", "files"), ("cluster", "cluster")]
@@ -173,7 +174,7 @@ async def test_mail_goes_through_databases(tmp_path: Path, clock: FakeClock) -> 
     await place.fill()
     before = await place.mail()
     try:
-        for kind, store in (*stores.items(), ("files", ""), ("redis", stores["redis"]), ("symlinks", "")):
+        for kind, store in (*stores.items(), ("symlinks", ""), ("redis", stores["redis"]), ("leveldb", "")):
             target = Place(tmp_path / f"{kind}2", kind, clock, store)
             assert (await moved(place, target)).moved == 3
             assert await target.mail() == before
