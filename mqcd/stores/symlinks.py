@@ -72,12 +72,17 @@ def dest_of(name: str) -> Dest | None:
 
 
 class SymlinksStore(Exclusive):
-    """`backend.Backend` in directories below `rootpath`, which is made if it is missing."""
+    """`backend.Backend` in directories below `rootpath`, which is made if it is missing.
+
+    A new message with more recipients than `one_sync_above` is made durable with all else that its file
+    system holds, in one call, not file by file.
+    """
 
     promises = Promises(synced=True, atomic=False, shared=False)
 
-    def __init__(self, rootpath: Path, *, disk: Disk | None = None) -> None:
+    def __init__(self, rootpath: Path, *, one_sync_above: int = 100, disk: Disk | None = None) -> None:
         self._root = Path(rootpath)
+        self._one_sync_above = one_sync_above
         self._data, self._queue, self._inflight, self._cleanup = (
             self._root / name for name in ("data", "queue", "inflight", "cleanup")
         )
@@ -231,14 +236,23 @@ class SymlinksStore(Exclusive):
             # A write that failed comes again.
             disk.rename(mail / CONTENTS, mail / STAGED)
             disk.sync_dir(mail)
-        for number, value in change.puts.items():
-            directory = self._directory(Dest(change.spid, number))
-            disk.make_dir(directory)
-            disk.write_temp(directory / METADATA, [value])
-            disk.sync_dir(directory)
+        if len(change.puts) > self._one_sync_above:
+            with disk.watching(self._data) as watch:
+                self._write_values(change, sync=False)
+                disk.sync_filesystem(self._data, watch)
+        else:
+            self._write_values(change, sync=True)
         if change.content is not None:
             disk.write_temp(mail / STAGED, [change.content])
         disk.sync_dir(mail)
+
+    def _write_values(self, change: Change, *, sync: bool) -> None:
+        for number, value in change.puts.items():
+            directory = self._directory(Dest(change.spid, number))
+            self._disk.make_dir(directory)
+            self._disk.write_temp(directory / METADATA, [value], sync=sync)
+            if sync:
+                self._disk.sync_dir(directory)
 
     def _accept(self, change: Change) -> None:
         mail = self._mail(change.spid)

@@ -51,6 +51,7 @@ Make = Callable[[Disk], Backend]
 STORES: Mapping[str, Make] = {
     "files": lambda disk: FilesStore(TOP / "env", TOP / "meta", disk=disk),
     "symlinks": lambda disk: SymlinksStore(TOP / "mail", disk=disk),
+    "symlinks, one sync": lambda disk: SymlinksStore(TOP / "mail", one_sync_above=0, disk=disk),
     "files, one directory": lambda disk: FilesStore(TOP / "mail", disk=disk),
 }
 
@@ -250,7 +251,8 @@ MUTANTS = [
     *((name, operation, "") for name in ("files", "symlinks") for operation in ("sync_dir", "datasync")),
     *(("symlinks", "sync_dir", by) for by in ("_accept", "_replace", "_forget", "_end")),
     ("symlinks", "sync_dir", "_remove_ended"),
-    ("symlinks", "sync_dir", "_prepare"),
+    ("symlinks", "sync_dir", "_write_values"),
+    ("symlinks, one sync", "sync_filesystem", ""),
 ]
 """Store, what is left out, and in which of its functions."""
 

@@ -183,6 +183,16 @@ async def test_a_damaged_file_is_named(tmp_path: Path, file: str) -> None:
         await opened(tmp_path)
 
 
+async def test_a_message_with_many_recipients_has_one_sync(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    queue, post = await opened(tmp_path, disk)
+    disk.calls.clear()
+    await post.send(*(f"r{number}@example.org" for number in range(101)))
+    assert disk.count("sync_filesystem") == 1
+    assert disk.count("datasync", "*/data/*") == 1
+    await queue.close()
+
+
 OPERATIONS = ["make_dir", "open", "pwritev", "datasync", "rename", "sync_dir", "make_symlink"]
 
 
