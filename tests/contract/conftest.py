@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mqcd.core.ports import QueueStore
-from tests.contract.harness import HARNESSES, ONLY_IN, Harness, Restart
+from tests.contract.harness import HARNESSES, ONLY_IN, WITH_SERVERS, Harness, Restart
 from tests.contract.mail import Post
+
+
+def marked(store: str, *others: object) -> Any:
+    """A parameter; what needs a server is no quick test."""
+    marks = [pytest.mark.slow] if store in WITH_SERVERS else []
+    return pytest.param(store, marks=marks) if not others else pytest.param(*others, marks=marks)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "harness" in metafunc.fixturenames:
         module = metafunc.module.__name__.rpartition(".")[2]
         stores = [name for name in HARNESSES if module in ONLY_IN.get(name, (module,))]
-        metafunc.parametrize("harness", stores, indirect=True)
+        metafunc.parametrize("harness", map(marked, stores), indirect=True)
 
 
 @pytest.fixture
@@ -39,7 +46,7 @@ def post(store: QueueStore, harness: Harness) -> Post:
 _RESTARTS = {f"{name}-{how.value}": (name, how) for name, (_, ways) in HARNESSES.items() for how in ways}
 
 
-@pytest.fixture(params=_RESTARTS)
+@pytest.fixture(params=[marked(name, each) for each, (name, _) in _RESTARTS.items()])
 async def restarting(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[tuple[Harness, Restart]]:

@@ -29,8 +29,10 @@ from mqcd.stores.leveldb import LeveldbStore
 from mqcd.stores.mapping import MappingStore
 from mqcd.stores.postgres import PostgresStore
 from mqcd.stores.redis import RedisStore
+from mqcd.stores.s3 import S3Store
 from mqcd.stores.stored_queue import StoredQueue
 from mqcd.stores.symlinks import SymlinksStore
+from tests.fakes import s3_server
 from tests.fakes.clock import FakeClock
 from tests.fakes.killed import copy_as_killed
 from tests.fakes.observer import RecordingObserver
@@ -256,6 +258,26 @@ class LeveldbHarness(FilesHarness):
         return LeveldbStore(self._root)
 
 
+class S3Harness(StoreHarness):
+    """An object store. After a kill the next node comes when the lease has run out."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._prefix = f"{uuid.uuid4().hex}/"
+
+    def backend(self) -> Backend:
+        server = s3_server.shared_server()
+        return S3Store(s3_server.BUCKET, self._prefix, server.url, "us-east-1")
+
+    def killed(self) -> None:
+        """The store is as it is."""
+
+    async def restart(self, how: Restart) -> QueueStore:
+        if how is Restart.KILL:
+            await s3_server.end_leases(self._prefix)
+        return await super().restart(how)
+
+
 class SharedHarness(StoreHarness):
     """A store that several nodes share. After a kill the next node comes when the lease has run out."""
 
@@ -297,6 +319,7 @@ HARNESSES: Mapping[str, tuple[Callable[[Path], Harness], tuple[Restart, ...]]] =
     "redis": (RedisHarness, RedisHarness.restarts),
     "postgres": (PostgresHarness, PostgresHarness.restarts),
     "leveldb": (LeveldbHarness, LeveldbHarness.restarts),
+    "s3": (S3Harness, S3Harness.restarts),
     "shared": (SharedHarness, SharedHarness.restarts),
     "sqlite": (SqliteHarness, SqliteHarness.restarts),
     "cluster": (ClusterHarness, ClusterHarness.restarts),
@@ -304,6 +327,8 @@ HARNESSES: Mapping[str, tuple[Callable[[Path], Harness], tuple[Restart, ...]]] =
     "cluster-scans": (partial(ClusterHarness, scan_processes=True), ()),
 }
 """Every store: how to make its harness, given an empty directory, and its restarts."""
+WITH_SERVERS = ("redis", "postgres", "s3")
+"""Stores that need a server, which the tests start."""
 ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "cluster-links": ("test_content", "test_enqueue"),
     "cluster-scans": ("test_look",),

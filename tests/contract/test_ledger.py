@@ -40,6 +40,7 @@ from mqcd.core.ports import QueueStore
 from mqcd.core.selection import Selection
 from mqcd.core.transition import after, not_later, parked, unknown
 from mqcd.ops.metrics.ledger import Ledger
+from tests.contract.conftest import marked
 from tests.contract.harness import HARNESSES, HOUR, MINUTE, SCHEDULE, Harness, Restart
 from tests.contract.mail import Post, bounced, chunks, deferred, delivered, expired
 
@@ -55,6 +56,7 @@ EXAMPLES = {
     "symlinks": (4, 40),
     "sqlite": (3, 40),
     "redis": (2, 40),
+    "s3": (2, 40),
     "leveldb": (4, 40),
     "postgres": (2, 40),
     "cluster": (4, 40),
@@ -377,7 +379,7 @@ class LedgerMachine(RuleBasedStateMachine):
         } == dict(self._ended)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", map(marked, EXAMPLES))
 def test_the_store_is_what_the_model_says(name: str) -> None:
     make, restarts = HARNESSES[name]
     examples, steps = EXAMPLES[name]

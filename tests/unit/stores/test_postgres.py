@@ -21,6 +21,7 @@ from tests.fakes.observer import RecordingObserver
 from tests.fakes.postgres_server import PostgresServer, end_leases, shared_server
 from tests.unit.stores.kills import check, killed
 
+pytestmark = pytest.mark.slow
 LONG = bytes(range(256)) * 8000
 
 

@@ -20,6 +20,7 @@ from tests.fakes.observer import RecordingObserver
 from tests.fakes.redis_server import RedisServer
 from tests.unit.stores.kills import check, killed
 
+pytestmark = pytest.mark.slow
 LONG = bytes(range(256)) * 8000
 
 

@@ -1,0 +1,199 @@
+"""The object store against moto's server: its objects, how nodes share it, and what it finds left over."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from aiobotocore.session import get_session  # type: ignore[import-untyped]
+
+from mqcd.core.errors import ContentUnavailable, StoreUnavailable
+from mqcd.core.events import Verb
+from mqcd.stores.s3 import S3Store
+from mqcd.stores.stored_queue import StoredQueue
+from mqcd.stores.taking import POLL_MS
+from tests.contract.harness import SCHEDULE
+from tests.contract.mail import BODY, Post, chunks, delivered, read_all
+from tests.fakes import s3_server
+from tests.fakes.clock import FakeClock
+from tests.fakes.observer import RecordingObserver
+
+pytestmark = pytest.mark.slow
+LONG = bytes(range(256)) * (9 << 12)
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"{uuid.uuid4().hex}/"
+
+
+@asynccontextmanager
+async def client() -> AsyncIterator[Any]:
+    url = s3_server.shared_server().url
+    async with get_session().create_client("s3", endpoint_url=url, region_name="us-east-1") as made:
+        yield made
+
+
+async def names(prefix: str) -> set[str]:
+    async with client() as s3:
+        found = await s3.list_objects_v2(Bucket=s3_server.BUCKET, Prefix=prefix)
+    return {each["Key"].removeprefix(prefix) for each in found.get("Contents", ())}
+
+
+class Node:
+    """One server on the store."""
+
+    def __init__(self, prefix: str, store: type[S3Store] = S3Store) -> None:
+        url = s3_server.shared_server().url
+        self.clock = FakeClock()
+        self.observer = RecordingObserver()
+        self.store = store(s3_server.BUCKET, prefix, url, "us-east-1")
+        self.queue = StoredQueue(self.store, self.clock, self.observer, SCHEDULE)
+        self.post = Post(self.queue, self.clock)
+
+    async def start(self) -> Post:
+        await self.queue.open()
+        await self.queue.recovered()
+        return self.post
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """It looks for mail of others until that holds."""
+        async with asyncio.timeout(60):
+            while not condition():
+                await self.clock.run_for(POLL_MS)
+
+
+async def test_objects_are_what_the_documentation_says(prefix: str) -> None:
+    node = Node(prefix)
+    post = await node.start()
+    [recipient] = await post.send("a@example.org")
+    name = f"{recipient.spid:016X}"
+    assert await names(prefix) == {f"message/{name}", f"content/{name}", "node/000", "marks/000"}
+    async with client() as s3:
+        found = await s3.get_object(Bucket=s3_server.BUCKET, Key=f"{prefix}content/{name}")
+        assert await found["Body"].read() == BODY
+    await post.settle(delivered(), *await post.claim_all())
+    await node.queue.close()
+    assert await names(prefix) == {"marks/000"}
+
+
+async def test_a_node_that_is_gone_loses_its_mail_to_another(prefix: str) -> None:
+    first, second = Node(prefix), Node(prefix)
+    post = await first.start()
+    await second.start()
+    assert (first.store.node, second.store.node) == (0, 1)
+    sent = await post.send("a@example.org", "b@example.org")
+    [begun] = await first.queue.claim(1, first.clock.now())
+    await first.queue.begin([begun], "mx.example.org")
+    await s3_server.end_leases(prefix)
+    # The second one finds its own lease gone, and begins again as another node.
+    await second.clock.run_for(60_000)
+    await second.until(lambda: second.observer.count(Verb.OUTCOME_UNKNOWN) > 0)
+    assert set(await second.post.scan()) == {each.key for each in sent}
+    await first.post.settle(delivered(), begun)
+    assert first.observer.count(Verb.DELIVERED) == 0
+    assert await first.post.scan() == {}
+    for node in (first, second):
+        await node.queue.close()
+
+
+class Lossy(S3Store):
+    """The answer to a change of a message is lost once."""
+
+    lose = False
+
+    async def _put(self, kind: str, name: str, body: bytes, **condition: str) -> str | None:
+        done = await super()._put(kind, name, body, **condition)
+        if kind == "message" and self.lose:
+            self.lose = False
+            raise StoreUnavailable("the answer is lost")
+        return done
+
+    async def _delete(self, kind: str, name: str, **condition: str) -> bool:
+        done = await super()._delete(kind, name, **condition)
+        if kind == "message" and self.lose:
+            self.lose = False
+            raise StoreUnavailable("the answer is lost")
+        return done
+
+
+async def test_a_lost_answer_does_not_lose_the_message(prefix: str) -> None:
+    node = Node(prefix, Lossy)
+    assert isinstance(node.store, Lossy)
+    post = await node.start()
+    submission = post.submission("a@example.org")
+    node.store.lose = True
+    with pytest.raises(StoreUnavailable):
+        await node.queue.enqueue(submission)
+    await node.queue.enqueue(submission)
+    claimed = await post.claim_all()
+    node.store.lose = True
+    with pytest.raises(StoreUnavailable):
+        await node.queue.begin(claimed, "mx.example.org")
+    await node.queue.begin(claimed, "mx.example.org")
+    node.store.lose = True
+    with pytest.raises(StoreUnavailable):
+        await post.settle(delivered(), *claimed)
+    await post.settle(delivered(), *claimed)
+    assert node.observer.count(Verb.DELIVERED) == 1
+    await node.queue.close()
+    assert await names(prefix) == {"marks/000"}
+
+
+class Careless(S3Store):
+    """Its server knows no conditions."""
+
+    async def _put(self, kind: str, name: str, body: bytes, **condition: str) -> str | None:
+        return await super()._put(kind, name, body)
+
+
+async def test_a_store_without_conditions_is_not_shared(prefix: str) -> None:
+    node = Node(prefix, Careless)
+    post = await node.start()
+    assert (node.store.promises.shared, node.store.lease_ms) == (False, 0)
+    [kept] = await post.send("a@example.org")
+    await node.queue.close()
+    node = Node(prefix, Careless)
+    post = await node.start()
+    assert set(await post.scan()) == {kept.key}
+    await node.queue.close()
+
+
+class Tomorrow(S3Store):
+    """Its server's clock is a day ahead when it lists."""
+
+    async def _list(self, kind: str) -> tuple[list[dict[str, Any]], float]:
+        found, at = await super()._list(kind)
+        return found, at + (timedelta(days=2).total_seconds() if kind == "content" else 0)
+
+
+async def test_contents_without_a_message_are_removed_a_day_later(prefix: str) -> None:
+    async with client() as s3:
+        await s3.put_object(Bucket=s3_server.BUCKET, Key=f"{prefix}content/{7:016X}", Body=b"half")
+    node = Node(prefix)
+    await node.start()
+    await node.queue.close()
+    assert await names(prefix) == {f"content/{7:016X}"}
+    node = Node(prefix, Tomorrow)
+    await node.start()
+    await node.queue.close()
+    assert await names(prefix) == set()
+
+
+async def test_long_content_goes_in_parts(prefix: str) -> None:
+    node = Node(prefix)
+    post = await node.start()
+    await node.queue.enqueue(post.submission("a@example.org", content=chunks(LONG, 1 << 20)))
+    [claimed] = await post.claim_all()
+    assert await read_all(await node.queue.content(claimed), 1 << 16) == LONG
+    async with client() as s3:
+        await s3.delete_object(Bucket=s3_server.BUCKET, Key=f"{prefix}content/{claimed.spid:016X}")
+    with pytest.raises(ContentUnavailable):
+        await node.queue.content(claimed)
+    await post.settle(delivered(), claimed)
+    await node.queue.close()
