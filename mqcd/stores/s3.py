@@ -18,22 +18,20 @@ import asyncio
 import logging
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from dataclasses import replace
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from mqcd.core.content import MemoryContent
-from mqcd.core.errors import ConfigError, ContentUnavailable, StoreBusy, StoreDamaged, StoreUnavailable
+from mqcd.core.errors import ContentUnavailable, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.ports import Content
 from mqcd.core.spid import format_spid, parse_spid
 from mqcd.stores import values
 from mqcd.stores.backend import Change, Marks, Promises, Stored, Write
+from mqcd.stores.s3_objects import Objects, Streamed, Upload
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 16
-"""Requests under way."""
 _PART = 8 << 20
 """Octets of a part of a long upload."""
 _IN_MEMORY = 1 << 20
@@ -61,27 +59,16 @@ class S3Store:
         region: str = "",
         profile: str = "",
         lease_ms: int = 60_000,
+        *,
+        objects: Objects | None = None,
     ) -> None:
-        try:
-            import aiobotocore.session  # type: ignore[import-untyped]
-            import botocore.exceptions  # type: ignore[import-untyped]
-        except ImportError as error:
-            raise ConfigError("the store s3 needs its client: pip install 'mqcd[s3]'") from error
-        self._make_session = aiobotocore.session.AioSession
-        self._refused: type[Exception] = botocore.exceptions.ClientError
-        self._errors = (
-            botocore.exceptions.BotoCoreError,
-            botocore.exceptions.HTTPClientError,
-            OSError,
-            TimeoutError,
-        )
-        self._bucket, self._prefix = bucket, prefix
+        self._objects = objects or Objects(bucket, prefix)
+        self._prefix = prefix
         self._endpoint, self._region, self._profile = endpoint, region, profile
         self.lease_ms = lease_ms
         self.node = 0
         self._session = ""
         self._lease_tag = ""
-        self._client: Any = None
         self._closing = AsyncExitStack()
         self._tags: dict[int, str] = {}
         """The versions of this node's messages, as it wrote or took them."""
@@ -89,86 +76,14 @@ class S3Store:
         """Messages that a scan saw and that were not taken yet."""
         self._lived: frozenset[str] = frozenset()
         self._scanned = float("-inf")
-        self._permits = asyncio.Semaphore(_AT_ONCE)
-
-    # ------------------------------------------------------------ requests
-
-    @asynccontextmanager
-    async def _asking(self) -> AsyncIterator[Any]:
-        """The client. Raises StoreUnavailable; `_refused` passes."""
-        if self._client is None:
-            raise StoreUnavailable("the store s3 is not open")
-        try:
-            async with self._permits:
-                yield self._client
-        except self._errors as error:
-            raise StoreUnavailable(f"s3: {error or type(error).__name__}") from error
-
-    def _at(self, kind: str, name: str) -> dict[str, str]:
-        return {"Bucket": self._bucket, "Key": f"{self._prefix}{kind}/{name}"}
-
-    async def _put(self, kind: str, name: str, body: bytes, **condition: str) -> str | None:
-        """The tag of what was written; None when the condition does not hold."""
-        try:
-            async with self._asking() as client:
-                done = await client.put_object(**self._at(kind, name), Body=body, **condition)
-        except self._refused as error:
-            if _code(error) in ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "404"):
-                return None
-            raise StoreUnavailable(f"s3: {error}") from error
-        return str(done["ETag"])
-
-    async def _get(self, kind: str, name: str) -> tuple[bytes, str] | None:
-        """Octets and tag; None when there is none."""
-        try:
-            async with self._asking() as client:
-                found = await client.get_object(**self._at(kind, name))
-                async with found["Body"] as stream:
-                    return await stream.read(), str(found["ETag"])
-        except self._refused as error:
-            if _code(error) in ("NoSuchKey", "404"):
-                return None
-            raise StoreUnavailable(f"s3: {error}") from error
-
-    async def _delete(self, kind: str, name: str, **condition: str) -> bool:
-        """False when the condition does not hold."""
-        try:
-            async with self._asking() as client:
-                await client.delete_object(**self._at(kind, name), **condition)
-        except self._refused as error:
-            if _code(error) in ("PreconditionFailed", "ConditionalRequestConflict"):
-                return False
-            if _code(error) in ("NoSuchKey", "404"):
-                return True
-            raise StoreUnavailable(f"s3: {error}") from error
-        return True
-
-    async def _list(self, kind: str) -> tuple[list[dict[str, Any]], float]:
-        """All objects of a kind, and the server's time."""
-        found: list[dict[str, Any]] = []
-        at = 0.0
-        try:
-            async with self._asking() as client:
-                pages = client.get_paginator("list_objects_v2")
-                prefix = f"{self._prefix}{kind}/"
-                async for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
-                    date = page["ResponseMetadata"]["HTTPHeaders"]["date"]
-                    at = parsedate_to_datetime(date).timestamp()
-                    found += [
-                        {**each, "name": each["Key"].removeprefix(prefix)}
-                        for each in page.get("Contents", ())
-                    ]
-        except self._refused as error:
-            raise StoreUnavailable(f"s3: {error}") from error
-        return found, at
 
     # ------------------------------------------------------------ the session
 
     async def open(self) -> Marks:
         """Begin a session. Raises StoreBusy when 256 nodes use the store."""
-        session = self._make_session(**({"profile": self._profile} if self._profile else {}))
+        session = self._objects.make_session(**({"profile": self._profile} if self._profile else {}))
         try:
-            self._client = await self._closing.enter_async_context(
+            self._objects.client = await self._closing.enter_async_context(
                 session.create_client(
                     "s3", endpoint_url=self._endpoint or None, region_name=self._region or None
                 )
@@ -184,9 +99,9 @@ class S3Store:
     async def _look_at_promises(self) -> None:
         """Whether the store honours conditions."""
         name = uuid.uuid4().hex
-        await self._put("probe", name, b"1")
-        shared = await self._put("probe", name, b"2", IfNoneMatch="*") is None
-        await self._delete("probe", name)
+        await self._objects.put("probe", name, b"1")
+        shared = await self._objects.put("probe", name, b"2", IfNoneMatch="*") is None
+        await self._objects.delete("probe", name)
         self.promises = replace(self.promises, shared=shared)
         if not shared:
             self.lease_ms = 0
@@ -194,25 +109,27 @@ class S3Store:
 
     async def _living(self) -> dict[str, dict[str, Any]]:
         """Nodes whose lease lasts, by number. A lease begins when its object was written."""
-        nodes, at = await self._list("node")
+        nodes, at = await self._objects.list("node")
         lease = self.lease_ms / 1000
         return {each["name"]: each for each in nodes if each["LastModified"].timestamp() + lease > at}
 
     async def _begin(self) -> Marks:
         session = uuid.uuid4().hex
-        there = {each["name"]: each["ETag"] for each in (await self._list("node"))[0]}
+        there = {each["name"]: each["ETag"] for each in (await self._objects.list("node"))[0]}
         living = await self._living() if self.lease_ms else {}
         for number in range(_NODES):
             name = f"{number:03d}"
             if name in living:
                 continue
             condition = {"IfMatch": there[name]} if name in there else {"IfNoneMatch": "*"}
-            tag = await self._put("node", name, session.encode(), **(condition if self.lease_ms else {}))
+            tag = await self._objects.put(
+                "node", name, session.encode(), **(condition if self.lease_ms else {})
+            )
             if tag is not None:
                 self.node, self._session, self._lease_tag = number, f"{name}-{session}", tag
                 self._tags, self._found = {}, []
                 self._lived, self._scanned = frozenset(), float("-inf")
-                found = await self._get("marks", name)
+                found = await self._objects.get("marks", name)
                 return values.unpack_marks(found[0]) if found is not None else {}
         raise StoreBusy(f"{_NODES} nodes use {self._prefix}")
 
@@ -221,7 +138,7 @@ class S3Store:
         name, session = self._session.split("-")
         tag = None
         if name in await self._living():
-            tag = await self._put("node", name, session.encode(), IfMatch=self._lease_tag)
+            tag = await self._objects.put("node", name, session.encode(), IfMatch=self._lease_tag)
         if tag is None:
             return await self._begin()
         self._lease_tag = tag
@@ -229,23 +146,23 @@ class S3Store:
 
     async def close(self) -> None:
         """End the session: other nodes take its messages at once."""
-        if self._client is None:
+        if self._objects.client is None:
             return
         try:
             if self._session:
-                await self._delete("node", self._session.partition("-")[0], IfMatch=self._lease_tag)
+                await self._objects.delete("node", self._session.partition("-")[0], IfMatch=self._lease_tag)
         except StoreUnavailable as error:
             log.warning("its mail is taken over when the lease has run out: %s", error)
-        self._client, self._session = None, ""
+        self._objects.client, self._session = None, ""
         await self._closing.aclose()
 
     async def _remove_leftovers(self) -> None:
         """Contents of messages that never came. They are older than any write that may be under way."""
-        contents, at = await self._list("content")
-        messages = {each["name"] for each in (await self._list("message"))[0]}
+        contents, at = await self._objects.list("content")
+        messages = {each["name"] for each in (await self._objects.list("message"))[0]}
         for each in contents:
             if each["name"] not in messages and each["LastModified"].timestamp() + 86_400 < at:
-                await self._delete("content", each["name"])
+                await self._objects.delete("content", each["name"])
 
     # ------------------------------------------------------------ documents
 
@@ -267,7 +184,7 @@ class S3Store:
         if numbers >= self._lived and now < self._scanned + _SCAN_S:
             self._lived = numbers
             return
-        messages, _ = await self._list("message")
+        messages, _ = await self._objects.list("message")
         spids = [parse_spid(each["name"]) for each in messages]
         self._found = [spid for spid in spids if spid not in self._tags]
         self._lived, self._scanned = numbers, now
@@ -275,14 +192,14 @@ class S3Store:
     async def _take(self, spid: int) -> Stored | None:
         """The message, if its node is gone."""
         name = format_spid(spid)
-        found = await self._get("message", name)
+        found = await self._objects.get("message", name)
         if found is None:
             return None
         owner, body = _parts(name, found[0])
         if owner != self._session:
             if self.lease_ms and await self._lives(owner):
                 return None
-            tag = await self._put("message", name, self._packed(body), IfMatch=found[1])
+            tag = await self._objects.put("message", name, self._packed(body), IfMatch=found[1])
             if tag is None:
                 return None
             found = found[0], tag
@@ -293,7 +210,7 @@ class S3Store:
         name, _, session = owner.partition("-")
         if name not in await self._living():
             return False
-        found = await self._get("node", name)
+        found = await self._objects.get("node", name)
         return found is not None and found[0].decode() == session
 
     def _packed(self, body: bytes) -> bytes:
@@ -305,7 +222,7 @@ class S3Store:
 
     async def _write(self, write: Write) -> Sequence[int]:
         if write.marks:
-            await self._put("marks", f"{self.node:03d}", values.pack_marks(write.marks))
+            await self._objects.put("marks", f"{self.node:03d}", values.pack_marks(write.marks))
         lost: list[int] = []
         new = [change for change in write.changes if change.is_new]
         old = [change for change in write.changes if not change.is_new and change.due is not None]
@@ -319,12 +236,12 @@ class S3Store:
         """False for a message of another node."""
         name = format_spid(change.spid)
         if change.content is not None:
-            await self._put("content", name, change.content)
+            await self._objects.put("content", name, change.content)
         for _ in range(2):
             if await self._change(change, name):
                 return True
             # Also when an answer was lost: then it is what this node has written.
-            found = await self._get("message", name)
+            found = await self._objects.get("message", name)
             if found is None:
                 return change.due is None and not change.is_new
             if _parts(name, found[0])[0] != self._session:
@@ -340,14 +257,14 @@ class S3Store:
             condition = {}
         if change.due is not None:
             body = self._packed(values.pack(change.values()))
-            tag = await self._put("message", name, body, **condition)
+            tag = await self._objects.put("message", name, body, **condition)
             if tag is not None:
                 self._tags[change.spid] = tag
             return tag is not None
-        if not await self._delete("message", name, **condition):
+        if not await self._objects.delete("message", name, **condition):
             return False
         self._tags.pop(change.spid, None)
-        await self._delete("content", name)
+        await self._objects.delete("content", name)
         return True
 
     # ------------------------------------------------------------ contents
@@ -355,114 +272,45 @@ class S3Store:
     async def stage(self, spid: int, chunks: AsyncIterator[bytes]) -> int:
         """One object, or parts of one. It is removed a day later if its message does not come."""
         name = format_spid(spid)
-        size, rest, upload = 0, b"", _Upload(self._client, self._at("content", name))
+        size, rest, upload = 0, b"", Upload(self._objects.client, self._objects.at("content", name))
         try:
             async for chunk in chunks:
                 size += len(chunk)
                 rest += chunk
                 if len(rest) >= _PART:
-                    async with self._asking():
+                    async with self._objects.asking():
                         await upload.part(rest)
                     rest = b""
             if not upload.parts:
-                await self._put("content", name, rest)
+                await self._objects.put("content", name, rest)
             else:
-                async with self._asking():
+                async with self._objects.asking():
                     await upload.end(rest)
-        except self._refused as error:
-            await self._abort(upload)
+        except self._objects.refused as error:
+            await self._objects.abort(upload)
             raise StoreUnavailable(f"s3: {error}") from error
         except BaseException:
-            await self._abort(upload)
+            await self._objects.abort(upload)
             raise
         return size
-
-    async def _abort(self, upload: _Upload) -> None:
-        try:
-            async with self._asking():
-                await upload.abort()
-        except (StoreUnavailable, self._refused) as error:
-            log.warning("an upload is left unfinished: %s", error)
 
     async def unstage(self, spid: int) -> None:
         """See the port."""
         if spid not in self._tags:
-            await self._delete("content", format_spid(spid))
+            await self._objects.delete("content", format_spid(spid))
 
     async def content(self, spid: int) -> Content:
         """Short content at once, long as a stream: a GET that has begun goes on when its object is gone."""
         name = format_spid(spid)
         try:
-            async with self._asking() as client:
-                found = await client.get_object(**self._at("content", name))
+            async with self._objects.asking() as client:
+                found = await client.get_object(**self._objects.at("content", name))
                 if found["ContentLength"] > _IN_MEMORY:
-                    return _Streamed(found["Body"], found["ContentLength"], self._errors)
+                    return Streamed(found["Body"], found["ContentLength"], self._objects.errors)
                 async with found["Body"] as stream:
                     return MemoryContent(await stream.read())
-        except (self._refused, StoreUnavailable) as error:
+        except (self._objects.refused, StoreUnavailable) as error:
             raise ContentUnavailable(f"no content of message {name}: {error}") from error
-
-
-class _Upload:
-    """A content in parts."""
-
-    def __init__(self, client: Any, at: dict[str, str]) -> None:
-        self._client = client
-        self._at = at
-        self._id = ""
-        self.parts: list[dict[str, Any]] = []
-
-    async def part(self, octets: bytes) -> None:
-        """The next one."""
-        if not self._id:
-            self._id = (await self._client.create_multipart_upload(**self._at))["UploadId"]
-        number = len(self.parts) + 1
-        done = await self._client.upload_part(**self._at, UploadId=self._id, PartNumber=number, Body=octets)
-        self.parts.append({"ETag": done["ETag"], "PartNumber": number})
-
-    async def end(self, octets: bytes) -> None:
-        """The last one."""
-        if octets:
-            await self.part(octets)
-        await self._client.complete_multipart_upload(
-            **self._at, UploadId=self._id, MultipartUpload={"Parts": self.parts}
-        )
-
-    async def abort(self) -> None:
-        """Nothing of it is kept."""
-        if self._id:
-            await self._client.abort_multipart_upload(**self._at, UploadId=self._id)
-
-
-class _Streamed:
-    """An open handle on a long content."""
-
-    def __init__(self, stream: Any, size: int, errors: tuple[type[BaseException], ...]) -> None:
-        self.size = size
-        self._stream = stream
-        self._errors = errors
-        self._left = size
-
-    async def read(self, octets: int) -> bytes:
-        """The next octets; b"" at the end."""
-        if self._stream is None:
-            raise ValueError("this content is closed")
-        if not self._left:
-            return b""
-        try:
-            data: bytes = await self._stream.read(octets)
-        except self._errors as error:
-            raise ContentUnavailable(f"s3: {error}") from error
-        if not data:
-            raise ContentUnavailable(f"s3: content cut off, {self._left} octets are missing")
-        self._left -= len(data)
-        return data
-
-    def close(self) -> None:
-        """End the request."""
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            stream.close()
 
 
 def _parts(name: str, body: bytes) -> tuple[str, bytes]:
@@ -471,7 +319,3 @@ def _parts(name: str, body: bytes) -> tuple[str, bytes]:
     if not line_feed:
         raise StoreDamaged(f"message/{name}: this object is no message")
     return owner.decode("ascii", "replace"), rest
-
-
-def _code(error: Any) -> str:
-    return str(error.response.get("Error", {}).get("Code", ""))

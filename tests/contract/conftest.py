@@ -23,7 +23,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "harness" in metafunc.fixturenames:
         module = metafunc.module.__name__.rpartition(".")[2]
         stores = [name for name in HARNESSES if module in ONLY_IN.get(name, (module,))]
-        metafunc.parametrize("harness", map(marked, stores), indirect=True)
+        metafunc.parametrize("harness", list(map(marked, stores)), indirect=True)
 
 
 @pytest.fixture

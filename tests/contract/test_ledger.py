@@ -379,7 +379,7 @@ class LedgerMachine(RuleBasedStateMachine):
         } == dict(self._ended)
 
 
-@pytest.mark.parametrize("name", map(marked, EXAMPLES))
+@pytest.mark.parametrize("name", list(map(marked, EXAMPLES)))
 def test_the_store_is_what_the_model_says(name: str) -> None:
     make, restarts = HARNESSES[name]
     examples, steps = EXAMPLES[name]

@@ -15,6 +15,7 @@ from aiobotocore.session import get_session  # type: ignore[import-untyped]
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.stores.s3 import S3Store
+from mqcd.stores.s3_objects import Objects
 from mqcd.stores.stored_queue import StoredQueue
 from mqcd.stores.taking import POLL_MS
 from tests.contract.harness import SCHEDULE
@@ -48,11 +49,12 @@ async def names(prefix: str) -> set[str]:
 class Node:
     """One server on the store."""
 
-    def __init__(self, prefix: str, store: type[S3Store] = S3Store) -> None:
+    def __init__(self, prefix: str, objects: type[Objects] = Objects) -> None:
         url = s3_server.shared_server().url
         self.clock = FakeClock()
         self.observer = RecordingObserver()
-        self.store = store(s3_server.BUCKET, prefix, url, "us-east-1")
+        self.objects = objects(s3_server.BUCKET, prefix)
+        self.store = S3Store(s3_server.BUCKET, prefix, url, "us-east-1", objects=self.objects)
         self.queue = StoredQueue(self.store, self.clock, self.observer, SCHEDULE)
         self.post = Post(self.queue, self.clock)
 
@@ -102,20 +104,20 @@ async def test_a_node_that_is_gone_loses_its_mail_to_another(prefix: str) -> Non
         await node.queue.close()
 
 
-class Lossy(S3Store):
+class Lossy(Objects):
     """The answer to a change of a message is lost once."""
 
     lose = False
 
-    async def _put(self, kind: str, name: str, body: bytes, **condition: str) -> str | None:
-        done = await super()._put(kind, name, body, **condition)
+    async def put(self, kind: str, name: str, body: bytes, **condition: str) -> str | None:
+        done = await super().put(kind, name, body, **condition)
         if kind == "message" and self.lose:
             self.lose = False
             raise StoreUnavailable("the answer is lost")
         return done
 
-    async def _delete(self, kind: str, name: str, **condition: str) -> bool:
-        done = await super()._delete(kind, name, **condition)
+    async def delete(self, kind: str, name: str, **condition: str) -> bool:
+        done = await super().delete(kind, name, **condition)
         if kind == "message" and self.lose:
             self.lose = False
             raise StoreUnavailable("the answer is lost")
@@ -124,19 +126,19 @@ class Lossy(S3Store):
 
 async def test_a_lost_answer_does_not_lose_the_message(prefix: str) -> None:
     node = Node(prefix, Lossy)
-    assert isinstance(node.store, Lossy)
+    assert isinstance(node.objects, Lossy)
     post = await node.start()
     submission = post.submission("a@example.org")
-    node.store.lose = True
+    node.objects.lose = True
     with pytest.raises(StoreUnavailable):
         await node.queue.enqueue(submission)
     await node.queue.enqueue(submission)
     claimed = await post.claim_all()
-    node.store.lose = True
+    node.objects.lose = True
     with pytest.raises(StoreUnavailable):
         await node.queue.begin(claimed, "mx.example.org")
     await node.queue.begin(claimed, "mx.example.org")
-    node.store.lose = True
+    node.objects.lose = True
     with pytest.raises(StoreUnavailable):
         await post.settle(delivered(), *claimed)
     await post.settle(delivered(), *claimed)
@@ -145,11 +147,11 @@ async def test_a_lost_answer_does_not_lose_the_message(prefix: str) -> None:
     assert await names(prefix) == {"marks/000"}
 
 
-class Careless(S3Store):
+class Careless(Objects):
     """Its server knows no conditions."""
 
-    async def _put(self, kind: str, name: str, body: bytes, **condition: str) -> str | None:
-        return await super()._put(kind, name, body)
+    async def put(self, kind: str, name: str, body: bytes, **condition: str) -> str | None:
+        return await super().put(kind, name, body)
 
 
 async def test_a_store_without_conditions_is_not_shared(prefix: str) -> None:
@@ -164,11 +166,11 @@ async def test_a_store_without_conditions_is_not_shared(prefix: str) -> None:
     await node.queue.close()
 
 
-class Tomorrow(S3Store):
+class Tomorrow(Objects):
     """Its server's clock is a day ahead when it lists."""
 
-    async def _list(self, kind: str) -> tuple[list[dict[str, Any]], float]:
-        found, at = await super()._list(kind)
+    async def list(self, kind: str) -> tuple[list[dict[str, Any]], float]:
+        found, at = await super().list(kind)
         return found, at + (timedelta(days=2).total_seconds() if kind == "content" else 0)
 
 

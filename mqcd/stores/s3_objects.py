@@ -1,0 +1,182 @@
+"""Objects of one bucket under one prefix: the requests of the S3 store, and what their failures mean."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from mqcd.core.errors import ConfigError, ContentUnavailable, StoreUnavailable
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 16
+"""Requests under way."""
+
+
+class Objects:
+    """Usable while `client` is set. `kind` and `name` make the key."""
+
+    def __init__(self, bucket: str, prefix: str) -> None:
+        try:
+            import aiobotocore.session  # type: ignore[import-untyped]
+            import botocore.exceptions  # type: ignore[import-untyped]
+        except ImportError as error:
+            raise ConfigError("the store s3 needs its client: pip install 'mqcd[s3]'") from error
+        self.make_session = aiobotocore.session.AioSession
+        self.refused: type[Exception] = botocore.exceptions.ClientError
+        self.errors = (
+            botocore.exceptions.BotoCoreError,
+            botocore.exceptions.HTTPClientError,
+            OSError,
+            TimeoutError,
+        )
+        self.client: Any = None
+        self._bucket, self._prefix = bucket, prefix
+        self._permits = asyncio.Semaphore(_AT_ONCE)
+
+    @asynccontextmanager
+    async def asking(self) -> AsyncIterator[Any]:
+        """The client. Raises StoreUnavailable; `_refused` passes."""
+        if self.client is None:
+            raise StoreUnavailable("the store s3 is not open")
+        try:
+            async with self._permits:
+                yield self.client
+        except self.errors as error:
+            raise StoreUnavailable(f"s3: {error or type(error).__name__}") from error
+
+    def at(self, kind: str, name: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": f"{self._prefix}{kind}/{name}"}
+
+    async def put(self, kind: str, name: str, body: bytes, **condition: str) -> str | None:
+        """The tag of what was written; None when the condition does not hold."""
+        try:
+            async with self.asking() as client:
+                done = await client.put_object(**self.at(kind, name), Body=body, **condition)
+        except self.refused as error:
+            if _code(error) in ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "404"):
+                return None
+            raise StoreUnavailable(f"s3: {error}") from error
+        return str(done["ETag"])
+
+    async def get(self, kind: str, name: str) -> tuple[bytes, str] | None:
+        """Octets and tag; None when there is none."""
+        try:
+            async with self.asking() as client:
+                found = await client.get_object(**self.at(kind, name))
+                async with found["Body"] as stream:
+                    return await stream.read(), str(found["ETag"])
+        except self.refused as error:
+            if _code(error) in ("NoSuchKey", "404"):
+                return None
+            raise StoreUnavailable(f"s3: {error}") from error
+
+    async def delete(self, kind: str, name: str, **condition: str) -> bool:
+        """False when the condition does not hold."""
+        try:
+            async with self.asking() as client:
+                await client.delete_object(**self.at(kind, name), **condition)
+        except self.refused as error:
+            if _code(error) in ("PreconditionFailed", "ConditionalRequestConflict"):
+                return False
+            if _code(error) in ("NoSuchKey", "404"):
+                return True
+            raise StoreUnavailable(f"s3: {error}") from error
+        return True
+
+    async def list(self, kind: str) -> tuple[list[dict[str, Any]], float]:
+        """All objects of a kind, and the server's time."""
+        found: list[dict[str, Any]] = []
+        at = 0.0
+        try:
+            async with self.asking() as client:
+                pages = client.get_paginator("list_objects_v2")
+                prefix = f"{self._prefix}{kind}/"
+                async for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
+                    date = page["ResponseMetadata"]["HTTPHeaders"]["date"]
+                    at = parsedate_to_datetime(date).timestamp()
+                    found += [
+                        {**each, "name": each["Key"].removeprefix(prefix)}
+                        for each in page.get("Contents", ())
+                    ]
+        except self.refused as error:
+            raise StoreUnavailable(f"s3: {error}") from error
+        return found, at
+
+    async def abort(self, upload: Upload) -> None:
+        """Keep nothing of an upload."""
+        try:
+            async with self.asking():
+                await upload.abort()
+        except (StoreUnavailable, self.refused) as error:
+            log.warning("an upload is left unfinished: %s", error)
+
+
+class Upload:
+    """A content in parts."""
+
+    def __init__(self, client: Any, at: dict[str, str]) -> None:
+        self._client = client
+        self._at = at
+        self._id = ""
+        self.parts: list[dict[str, Any]] = []
+
+    async def part(self, octets: bytes) -> None:
+        """The next one."""
+        if not self._id:
+            self._id = (await self._client.create_multipart_upload(**self._at))["UploadId"]
+        number = len(self.parts) + 1
+        done = await self._client.upload_part(**self._at, UploadId=self._id, PartNumber=number, Body=octets)
+        self.parts.append({"ETag": done["ETag"], "PartNumber": number})
+
+    async def end(self, octets: bytes) -> None:
+        """The last one."""
+        if octets:
+            await self.part(octets)
+        await self._client.complete_multipart_upload(
+            **self._at, UploadId=self._id, MultipartUpload={"Parts": self.parts}
+        )
+
+    async def abort(self) -> None:
+        """Nothing of it is kept."""
+        if self._id:
+            await self._client.abort_multipart_upload(**self._at, UploadId=self._id)
+
+
+class Streamed:
+    """An open handle on a long content."""
+
+    def __init__(self, stream: Any, size: int, errors: tuple[type[BaseException], ...]) -> None:
+        self.size = size
+        self._stream = stream
+        self._errors = errors
+        self._left = size
+
+    async def read(self, octets: int) -> bytes:
+        """The next octets; b"" at the end."""
+        if self._stream is None:
+            raise ValueError("this content is closed")
+        if not self._left:
+            return b""
+        try:
+            data: bytes = await self._stream.read(octets)
+        except self._errors as error:
+            raise ContentUnavailable(f"s3: {error}") from error
+        if not data:
+            raise ContentUnavailable(f"s3: content cut off, {self._left} octets are missing")
+        self._left -= len(data)
+        return data
+
+    def close(self) -> None:
+        """End the request."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+
+def _code(error: Any) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
