@@ -13,8 +13,10 @@ the calling program: settling, parking or beginning what is not claimed, a SPID 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient, Settlement, Submission
@@ -44,6 +46,8 @@ from mqcd.stores.recording import (
 )
 from mqcd.stores.state import State, Surroundings
 from mqcd.stores.taking import load, share
+
+log = logging.getLogger(__name__)
 
 
 class StoredQueue:
@@ -102,6 +106,7 @@ class StoredQueue:
         self._loading = asyncio.ensure_future(load(state))
         if self._around.backend.lease_ms:
             self._sharing = asyncio.ensure_future(self._share(state))
+            self._sharing.add_done_callback(partial(_log_failure, "mail of other nodes is not taken over"))
 
     async def _start_exporter(self, state: State, events: EventFiles) -> None:
         exporter = Exporter(state.documents, events, self._around.clock, self._disk)
@@ -113,6 +118,7 @@ class StoredQueue:
             raise
         self._exporter = exporter
         self._exporting = asyncio.ensure_future(exporter.run())
+        self._exporting.add_done_callback(partial(_log_failure, "events are not exported"))
 
     async def recovered(self) -> None:
         """Return when what the last run left may be claimed. Raises StoreUnavailable, StoreDamaged."""
@@ -309,6 +315,12 @@ class StoredQueue:
     def watch(self, callback: Callable[[], None]) -> None:
         """Call `callback` whenever something may have become claimable."""
         self._around.watchers.append(callback)
+
+
+def _log_failure(what: str, task: asyncio.Task[None]) -> None:
+    """A task that lasts as long as the queue has ended before it."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.critical("%s any more, because of a fault; restart the server", what, exc_info=error)
 
 
 async def _stream(records: Sequence[Recipient]) -> AsyncIterator[Recipient]:
