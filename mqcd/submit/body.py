@@ -1,6 +1,6 @@
-"""Message content between 354 and the final dot: line ends, forbidden octets, Received fields. Pure.
+"""Message content as it comes: line ends, forbidden octets, Received fields. Pure.
 
-The end and its doubled dots are `mqcd.core.transparency`'s: only CRLF.CRLF ends the data.
+After DATA the end and its doubled dots are `mqcd.core.transparency`'s: only CRLF.CRLF ends the data.
 
 * A bare LF ends a line: it becomes CRLF (`bare_newline` = normalize), and the line behind it is a line like
   any other, of which a first dot is taken off. A lone dot between other line ends is therefore no end here,
@@ -28,37 +28,56 @@ _RECEIVED = b"\r\nreceived:"
 _MAX_FIELD_NAME = len(_RECEIVED)
 
 
-class BodyReader(Unstuffer):
-    """Turns wire octets into content, chunk by chunk, and checks line ends."""
+class LineEnds:
+    """Checks the line ends of content that comes in pieces; none ends between a CR and what follows it."""
 
     __slots__ = ("_ends", "_normalize", "fault")
 
     def __init__(self, *, normalize: bool = True) -> None:
         """`normalize`: a bare LF becomes CRLF; else it is a fault."""
-        super().__init__()
         self._ends = io.IncrementalNewlineDecoder(None, translate=False)
         self._normalize = normalize
         self.fault = ""
         """The first fault of the content; "" = none so far."""
 
-    def _plain(self, work: bytes, dots: bool = True) -> bytes:
+    def are_good(self, work: bytes) -> bool:
+        """Whether all so far were CRLF; where not, `work` goes through `mend`."""
         # It is made for text, but distinguishes line ends in a quarter of the time that any count of octets
-        # takes. No pair is ever cut, so each chunk is the last for it.
+        # takes. No pair is ever cut, so each piece is the last for it.
         self._ends.decode(work.decode("latin-1"), final=True)
-        if self._ends.newlines not in _GOOD_ENDS:
-            work = self._mend(work)
-            dots = True
         if not self.fault and b"\0" in work:
             self.fault = _NUL
-        return super()._plain(work, dots)
+        return self._ends.newlines in _GOOD_ENDS
 
-    def _mend(self, work: bytes) -> bytes:
+    def mend(self, work: bytes) -> bytes:
         """`work` with CRLF line ends; some so far were bare."""
         if "\r" in (self._ends.newlines or ()):
             self.fault = self.fault or _BARE_CR
         elif not self._normalize:
             self.fault = self.fault or _BARE_LF
         return work.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+
+
+class BodyReader(Unstuffer):
+    """Turns the octets behind DATA into content, chunk by chunk, and checks line ends."""
+
+    __slots__ = ("_ends",)
+
+    def __init__(self, *, normalize: bool = True) -> None:
+        """`normalize`: a bare LF becomes CRLF; else it is a fault."""
+        super().__init__()
+        self._ends = LineEnds(normalize=normalize)
+
+    @property
+    def fault(self) -> str:
+        """The first fault of the content; "" = none so far."""
+        return self._ends.fault
+
+    def _plain(self, work: bytes, dots: bool = True) -> bytes:
+        if not self._ends.are_good(work):
+            work = self._ends.mend(work)
+            dots = True
+        return super()._plain(work, dots)
 
 
 class HopCounter:

@@ -5,10 +5,9 @@
 takes one line and returns the reply's octets. In state CONTENT the caller reads the content, replies to it
 and calls `sent`; in state CLOSED it closes the connection.
 
-`refused` is called with each refusal and its reason. Bad commands (not known, malformed, out of order) count
-towards maxbadreqs; refused addresses do not, nor do commands that a pipelining client sent before it could
-know that its MAIL was refused (RFC 2920, 3.1): that is state REFUSED. Recipients that are refused for good
-count by themselves: more than MAX_REFUSED over one connection end it, since only guessing has so many.
+With BDAT a message comes in chunks (RFC 3030): `chunk` is the one that state CONTENT stands for, and
+`chunk_taken` gives the reply to one that is not the last. A BDAT that is refused leaves its octets in `skip`:
+the caller reads and drops them before it sends the reply. What is refused and counted: `conversation`.
 
 Settings read: maxmsgsize, maxrecips, maxmessages, maxbadreqs, and those of `rules`.
 """
@@ -24,8 +23,10 @@ from mqcd.core.errors import DecodeError, IllegalTransition
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
 from mqcd.submit import replies
-from mqcd.submit.auth.login import Login, Turn
+from mqcd.submit.auth.login import Turn
 from mqcd.submit.channel import PLAIN, Channel
+from mqcd.submit.chunking import Chunk, parse_bdat
+from mqcd.submit.conversation import Conversation
 from mqcd.submit.parameters import NO_PARAMETERS, parse_mail, parse_rcpt
 from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.received import clean_helo
@@ -33,8 +34,6 @@ from mqcd.submit.rules import Rules
 from mqcd.submit.states import TABLE, Event, State
 from mqcd.submit.transaction import MAX_ENVELOPE, Transaction
 
-MAX_REFUSED = 100
-"""Permanently refused recipients per connection; a client that may relay gets a hundred times as many."""
 _MAX_VERB = 20
 """Characters of a word that is no command, for the log."""
 
@@ -44,55 +43,27 @@ _FROM = re.compile(r"FROM:[ \t]*(?=[^ \t])", re.IGNORECASE | re.ASCII)
 _TO = re.compile(r"TO:[ \t]*(?=[^ \t])", re.IGNORECASE | re.ASCII)
 
 
-class Dialogue:
+class Dialogue(Conversation):
     """One session with one client."""
 
-    __slots__ = (
-        "_bad",
-        "_listener",
-        "_refused",
-        "_rules",
-        "_secret",
-        "_trusted",
-        "_turned_down",
-        "channel",
-        "client",
-        "esmtp",
-        "helo",
-        "login",
-        "messages",
-        "session",
-        "state",
-        "transaction",
-    )
+    __slots__ = ("_secret", "channel", "chunk", "esmtp", "helo", "messages", "skip")
 
     def __init__(
         self, rules: Rules, listener: str, client: str, refused: Callable[[Refusal], None], session: str = ""
     ) -> None:
-        self._rules = rules
-        self.session = session
-        """The session's name in the log."""
-        self._listener = listener
-        self.client = client
-        """IP address of the client."""
-        self._refused = refused
-        self._trusted: bool | None = None
-        self._bad = 0
-        self._turned_down = 0
+        super().__init__(rules, listener, client, refused, session)
         self._secret = False
         self.helo = ""
         """The client's name from EHLO or HELO, cleaned; "" before that."""
         self.esmtp = False
         self.channel = PLAIN
         """How the client is connected; see `secured`."""
-        access = rules.access
-        self.login = None if access is None else Login(access, client, trusted=rules.policy.trusts(client))
-        """The session's logins; None where nobody can log in."""
+        self.chunk: Chunk | None = None
+        """What state CONTENT is about: a chunk; None = content up to its final dot."""
+        self.skip = 0
+        """Octets behind a BDAT that was refused."""
         self.messages = 0
         """Messages whose content was received, accepted or not."""
-        self.state = State.START
-        self.transaction: Transaction | None = None
-        """The message being announced."""
 
     def command(self, line: bytes) -> bytes:
         """The reply to one command line (without its CRLF)."""
@@ -109,17 +80,14 @@ class Dialogue:
         except UnicodeDecodeError:
             return self.bad(replies.NOT_UTF8)
         event, act = known
+        if event is Event.CHUNK:
+            return self._bdat(text.strip(" \t"))
         then = TABLE[self.state].get(event)
         if isinstance(then, State):
             return act(self, text.strip(" \t"))
         if then is None:
             raise IllegalTransition(event, self.state)
         return self._out_of_order(then)
-
-    @property
-    def user(self) -> str:
-        """Who has logged in; "" = nobody."""
-        return "" if self.login is None else self.login.user
 
     @property
     def waits_for_check(self) -> bool:
@@ -131,19 +99,6 @@ class Dialogue:
         self.channel = channel
         if self.login is not None:
             self.login.channel = channel
-
-    def _move(self, event: Event) -> None:
-        """Change the state. Raises IllegalTransition."""
-        then = TABLE[self.state].get(event)
-        if not isinstance(then, State):
-            raise IllegalTransition(event, self.state)
-        self.state = then
-        if then is not State.ENVELOPE and then is not State.CONTENT:
-            self.transaction = None
-
-    def drop(self) -> None:
-        """Abandon the current message; pipelined commands for it are refused."""
-        self._move(Event.DROP)
 
     def _unknown(self, verb: bytes) -> bytes:
         """An unknown command word. Only the word is logged, because secrets may follow it."""
@@ -160,64 +115,20 @@ class Dialogue:
         self.helo = ""
 
     @property
-    def begun(self) -> Transaction:
-        """The current message. Raises IllegalTransition where there is none."""
-        if self.transaction is None:
-            raise IllegalTransition(Event.RCPT, self.state)
-        return self.transaction
+    def takes_chunk(self) -> bool:
+        """Whether the caller has to read a chunk, which may be empty."""
+        return self.state is State.CONTENT and self.chunk is not None
+
+    def chunk_taken(self) -> bytes:
+        """The reply to a chunk that is not the last."""
+        octets = self.chunk.octets if self.chunk is not None else 0
+        self._move(Event.MORE)
+        return b"250 2.0.0 %d octets\r\n" % octets
 
     def sent(self) -> None:
-        """The content was replied to: the next message may begin."""
+        """The content was replied to: the next message may begin; chunks that still follow are refused."""
         self.messages += 1
-        self._move(Event.SENT)
-
-    def refuse(
-        self, reason: Reason, reply: Reply, recipient: str = "", command: str = "", claimed: str = ""
-    ) -> bytes:
-        """Report a refusal; gives the reply's octets. `command` is what was not recognised, `claimed` the
-        user that a login failed for."""
-        sender = self.transaction.sender if self.transaction is not None else ""
-        self._refused(
-            Refusal(
-                reason=reason,
-                reply=reply,
-                listener=self._listener,
-                client=self.client,
-                sender=sender,
-                recipient=recipient,
-                session=self.session,
-                command=command,
-                user=self.user or claimed,
-            )
-        )
-        return reply.encode()
-
-    def turn_down(self, reason: Reason, reply: Reply, recipient: str = "") -> bytes:
-        """Refuse a recipient and count it; the connection ends above the limit."""
-        self._turned_down += reply.permanent
-        if self._turned_down > MAX_REFUSED * (100 if self._may_relay() else 1):
-            return self._close(Reason.REFUSALS, replies.TOO_MANY_REFUSED, recipient)
-        return self.refuse(reason, reply, recipient)
-
-    def _may_relay(self) -> bool:
-        if self.login is not None and self.login.user:
-            return True
-        if self._trusted is None:
-            self._trusted = self._rules.policy.trusts(self.client)
-        return self._trusted
-
-    def bad(self, reply: Reply, reason: Reason = Reason.SYNTAX, command: str = "") -> bytes:
-        """Refuse a bad command and count it; the connection ends above the limit."""
-        self._bad += 1
-        limit = self._rules.settings.maxbadreqs
-        if limit and self._bad > limit:
-            return self._close(Reason.BAD_COMMANDS, replies.TOO_MANY_BAD, command=command)
-        return self.refuse(reason, reply, command=command)
-
-    def _close(self, reason: Reason, reply: Reply, recipient: str = "", command: str = "") -> bytes:
-        octets = self.refuse(reason, reply, recipient, command)
-        self._move(Event.CLOSE)
-        return octets
+        self._move(Event.SENT if self.chunk is None or self.chunk.last else Event.DROP)
 
     def _ehlo(self, argument: str) -> bytes:
         return self._greet(argument, True)
@@ -311,7 +222,39 @@ class Dialogue:
             # The client may have pipelined DATA behind recipients that were all refused.
             return self.refuse(Reason.SEQUENCE, replies.NO_RECIPIENT)
         self._move(Event.DATA)
+        self.chunk = None
         return replies.GO_AHEAD
+
+    def _bdat(self, argument: str) -> bytes:
+        """b"" where the chunk is to be read."""
+        try:
+            chunk = parse_bdat(argument)
+        except DecodeError:
+            # What follows may be a chunk, which must not be read as commands.
+            return self._close(Reason.SYNTAX, replies.BDAT_SYNTAX)
+        octets = self._take_chunk(chunk)
+        if octets and self.state is not State.CLOSED:
+            self.skip = chunk.octets
+        return octets
+
+    def _take_chunk(self, chunk: Chunk) -> bytes:
+        if not self._rules.settings.ext_chunking:
+            return self.bad(replies.UNKNOWN, command="BDAT")
+        then = TABLE[self.state].get(Event.CHUNK)
+        if isinstance(then, Reply):
+            return self._out_of_order(then)
+        transaction = self.begun
+        if not transaction.recipients:
+            return self.refuse(Reason.SEQUENCE, replies.NO_RECIPIENT)
+        transaction.announced += chunk.octets
+        limit = self._rules.settings.maxmsgsize
+        if limit and transaction.announced > limit:
+            octets = self.refuse(Reason.SIZE, replies.TOO_LARGE)
+            self.drop()
+            return octets
+        self._move(Event.CHUNK)
+        self.chunk = chunk
+        return b""
 
     def _out_of_order(self, reply: Reply) -> bytes:
         if self.state is State.REFUSED:
@@ -386,6 +329,7 @@ _COMMANDS: dict[bytes, tuple[Event, Callable[[Dialogue, str], bytes]]] = {
     b"MAIL": (Event.MAIL, Dialogue._mail),
     b"RCPT": (Event.RCPT, Dialogue._rcpt),
     b"DATA": (Event.DATA, Dialogue._data),
+    b"BDAT": (Event.CHUNK, Dialogue._bdat),
     b"RSET": (Event.RSET, Dialogue._rset),
     b"AUTH": _AUTH,
     b"NOOP": (Event.OTHER, Dialogue._noop),

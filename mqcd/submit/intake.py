@@ -1,15 +1,15 @@
-"""From 354 to the reply to the final dot: one message's content into the store.
+"""From 354 to the reply to the final dot, or from the first BDAT to the last: one message into the store.
 
 A message whose content is at most `inline_max` octets goes to the store whole. A larger one goes as a
 `Stream` that the store reads at its own pace: while it does not, the socket is not read. 250 is the
-reply only once `enqueue` has returned. After any error the content is read up to its real end before the
-reply, so that the session stays in step; only a disconnect or a stop ends that.
+reply only once `enqueue` has returned. After any error the content, or its present chunk, is read to its
+end before the reply, so that the session stays in step; only a disconnect or a stop ends that.
 
 Failures and replies: bare CR, NUL, or bare LF where it is not normalised, 554 5.6.0; maxmsgsize 552 5.3.4;
 maxhops 554 5.4.6; StoreUnavailable 451 4.3.1; Refused: its own reply; anything else 451 4.3.0, and the log
 has it.
 
-Settings read: maxmsgsize, maxhops, bare_newline, omitreceivedheader, submission, announcehost, inline_max,
+Settings read: maxmsgsize, maxhops, omitreceivedheader, submission, announcehost, inline_max,
 and zones that go by headers.
 """
 
@@ -20,14 +20,13 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from mqcd.config.settings import BareNewline
 from mqcd.core.errors import ConnectFailed, StoreUnavailable
 from mqcd.core.messageid import message_id
 from mqcd.core.model import Envelope, Submission
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.reply import Refused, Reply
 from mqcd.core.spid import format_spid
-from mqcd.submit.body import BodyReader, HopCounter
+from mqcd.submit.body import HopCounter
 from mqcd.submit.completing import missing_fields
 from mqcd.submit.dialogue import Dialogue
 from mqcd.submit.filtering import Filter
@@ -36,8 +35,9 @@ from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.received import DateCache, protocol, received_header
 from mqcd.submit.replies import FAULT, TOO_LARGE
 from mqcd.submit.rules import Rules
+from mqcd.submit.sources import Abandoned, Source
 from mqcd.submit.transaction import Transaction
-from mqcd.submit.wire import Interrupted, Wire
+from mqcd.submit.wire import Interrupted
 from mqcd.submit.zoning import MAX_SECTION, Zoning
 
 log = logging.getLogger(__name__)
@@ -72,31 +72,28 @@ class Intake:
 class Stream(AsyncIterator[bytes]):
     """The content of one message as it comes, checked against limits on the way.
 
-    Raises DoorRefused for what the message may not be, ConnectFailed when the client leaves, Interrupted
-    when the session is ended; each is the end of the iteration.
+    Raises DoorRefused for what the message may not be, and what its source raises; each is the end of the
+    iteration.
     """
 
-    __slots__ = ("_body", "_hops", "_limit", "_maxhops", "_ready", "_wire", "refused")
+    __slots__ = ("_body", "_hops", "_limit", "_maxhops", "_ready", "_source")
 
-    def __init__(self, wire: Wire, maxmsgsize: int, maxhops: int, *, normalize: bool = True) -> None:
-        self._wire = wire
+    def __init__(self, source: Source, maxmsgsize: int, maxhops: int) -> None:
+        self._source = source
+        self._body = source.reader
         self._limit = maxmsgsize
         self._maxhops = maxhops
-        self._body = BodyReader(normalize=normalize)
         self._hops = HopCounter()
         self._ready: list[bytes] = []
-        self.refused: DoorRefused | None = None
-        """Why the message is refused; known at its end at the latest."""
 
     async def begin(self, octets: int) -> bytes | None:
         """The whole content if it has no more than `octets`; else None, and it is to be iterated.
 
-        Raises like the iteration; a message refused here has been read to its end.
+        Raises like the iteration.
         """
         parts: list[bytes] = []
         while not self._body.done and self._body.size <= octets:
             parts.append(await self._next())
-        self._check()
         if self._body.done and self._body.size <= octets:
             return b"".join(parts)
         self._ready = parts
@@ -107,7 +104,6 @@ class Stream(AsyncIterator[bytes]):
         head = b"".join(self._ready)
         while b"\r\n\r\n" not in head and len(head) <= octets and not self._body.done:
             head += await self._next()
-            self._check()
         self._ready = [head]
         return head
 
@@ -122,19 +118,12 @@ class Stream(AsyncIterator[bytes]):
         """Put `header` before the content to iterate."""
         self._ready.insert(0, header)
 
-    async def drain(self) -> None:
-        """Read and discard everything up to the message's end."""
-        self._ready.clear()
-        while not self._body.done:
-            await self._next()
-
     async def __anext__(self) -> bytes:
         parts, self._ready = self._ready, []
         octets = sum(map(len, parts))
         slow = bool(parts)
         while not (self._body.done or slow or octets >= STEP):
             part = await self._next()
-            self._check()
             parts.append(part)
             octets += len(part)
             # Only fast clients are gathered from: many slow ones would fill the memory.
@@ -144,13 +133,14 @@ class Stream(AsyncIterator[bytes]):
         return b"".join(parts)
 
     async def _next(self) -> bytes:
-        body = self._body
-        part = body.feed(await self._wire.take())
-        if body.done and body.rest:
-            self._wire.unread(body.rest)
-        if self.refused is None:
-            self.refused = self._judge(part)
-        return part
+        """The next content: b"" at the end alone."""
+        while True:
+            part = await self._source.next()
+            refused = self._judge(part)
+            if refused is not None:
+                raise refused
+            if part or self._body.done:
+                return part
 
     def _judge(self, part: bytes) -> DoorRefused | None:
         if self._body.fault:
@@ -162,29 +152,24 @@ class Stream(AsyncIterator[bytes]):
             return DoorRefused(Reason.LOOP, _LOOP)
         return None
 
-    def _check(self) -> None:
-        if self.refused is not None:
-            raise self.refused
-
 
 async def take_message(
-    intake: Intake, dialogue: Dialogue, wire: Wire, filtering: Filter | None = None
+    intake: Intake, dialogue: Dialogue, source: Source, filtering: Filter | None = None
 ) -> bytes:
-    """Read the content that follows 354 and give it to the store; the reply's octets.
+    """Read one message's content and give it to the store; the reply's octets.
 
-    Raises ConnectFailed when the client leaves and Interrupted when the session is ended: nothing is
+    Raises ConnectFailed when the client leaves, Interrupted when the session is ended, Abandoned: nothing is
     kept of the message then. Any other failure is a reply.
     """
     settings = intake.rules.settings
-    normalize = settings.bare_newline is BareNewline.NORMALIZE
-    stream = Stream(wire, settings.maxmsgsize, settings.maxhops, normalize=normalize)
+    stream = Stream(source, settings.maxmsgsize, settings.maxhops)
     try:
         return await _accept(intake, dialogue, stream, filtering)
-    except (ConnectFailed, Interrupted):
+    except (ConnectFailed, Interrupted, Abandoned):
         raise
     except Exception as error:
         refused = _explain(error, dialogue.session)
-        await stream.drain()
+        await source.finish()
         dialogue.refuse(refused.reason, refused.reply)
         return refused.octets
 

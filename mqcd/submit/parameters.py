@@ -5,7 +5,7 @@ DSN's RET, ENVID, NOTIFY, ORCPT (RFC 3461), which are kept in one normal form fo
 them. A parameter that is not known, or belongs to an extension that is switched off, is refused with 555; one
 given twice, or with a value that its RFC does not know, with 501 (RFC 5321, 4.1.1.11).
 
-Settings read: extSIZE, ext8BITMIME, by way of `offered`.
+Settings read: the switches of extensions, by way of `offered`.
 """
 
 from __future__ import annotations

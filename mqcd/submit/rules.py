@@ -1,11 +1,11 @@
 """Rules shared by all sessions of one door: settings, policy, and whether new mail is accepted. Pure.
 
-Settings read: maxmsgsize, extPIPELINING, extSIZE, ext8BITMIME, announcehost, smtpgreet.
+Settings read: maxmsgsize, the switches of extensions, announcehost, smtpgreet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from mqcd.config.settings import ServerSettings
 from mqcd.core.reply import Reply
@@ -46,12 +46,16 @@ class Rules:
         self.greeting = f"220 {self.host} {settings.smtpgreet or 'ESMTP mqcd'}\r\n".encode()
         self.helo = f"250 {self.host}\r\n".encode()
         self._ehlo: dict[Channel, bytes] = {}
-        self.parameters = (
-            DSN_PARAMETERS
-            | ({"AUTH"} if access is not None else set())
-            | ({"SIZE"} if settings.ext_size else set())
-            | ({"BODY", "SMTPUTF8"} if settings.ext_8bitmime else set())
+        # RFC 6531, 3.1: a server that offers SMTPUTF8 has to offer 8BITMIME.
+        self._utf8 = settings.ext_8bitmime and settings.ext_smtputf8
+        offers: tuple[tuple[bool, Set[str]], ...] = (
+            (settings.ext_dsn, DSN_PARAMETERS),
+            (access is not None, {"AUTH"}),
+            (settings.ext_size, {"SIZE"}),
+            (settings.ext_8bitmime, {"BODY"}),
+            (self._utf8, {"SMTPUTF8"}),
         )
+        self.parameters = frozenset(each for switched_on, names in offers if switched_on for each in names)
 
     def ehlo(self, channel: Channel) -> bytes:
         """The reply to EHLO of a client that is connected so."""
@@ -101,9 +105,9 @@ class Rules:
             (settings.ext_pipelining, "PIPELINING"),
             (settings.ext_size, f"SIZE {settings.maxmsgsize}"),
             (settings.ext_8bitmime, "8BITMIME"),
-            # RFC 6531, 3.1: a server that offers SMTPUTF8 has to offer 8BITMIME.
-            (settings.ext_8bitmime, "SMTPUTF8"),
-            (True, "DSN"),
+            (self._utf8, "SMTPUTF8"),
+            (settings.ext_dsn, "DSN"),
+            (settings.ext_chunking, "CHUNKING"),
             (True, "ENHANCEDSTATUSCODES"),
         )
         logins = [] if self.access is None else self.access.keywords(channel)

@@ -3,7 +3,7 @@
 * Received lines are answered as they arrive, in one write. `Door` checks the deadlines of all sessions at
   intervals.
 * A message's content has a task, and so has each command where the listener has a filter; the next command
-  waits for it.
+  waits for it. A message that comes in chunks (BDAT) has one task, which answers the commands between them.
 * End-of-file and a lost connection end only the reading: what was sent is answered, and what is being
   committed is committed.
 * A client that does not read its replies is not read from until it does.
@@ -24,11 +24,13 @@ from mqcd.core.errors import ConnectFailed
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
 from mqcd.submit.auth.exchange import MAX_LINE as MAX_RESPONSE
+from mqcd.submit.chunking import Chunk
 from mqcd.submit.dialogue import Dialogue
 from mqcd.submit.filtering import Filter, Server
 from mqcd.submit.intake import Intake, take_message
 from mqcd.submit.policy import Reason
 from mqcd.submit.replies import FAULT
+from mqcd.submit.sources import Abandoned, Chunked, Dotted, Source
 from mqcd.submit.states import State
 from mqcd.submit.users.checking import LoginsBusy
 from mqcd.submit.users.logins import Logins
@@ -41,6 +43,8 @@ SESSION_MS = 3_600_000
 _CLOSING = b"421"
 _TURN = 64
 """Commands answered in a row before other sessions have a turn."""
+_COMMAND_MS = 100
+"""What a command between two chunks costs of the time that the message has: it brings no octets."""
 _TOO_EARLY = Reply(code=421, status="4.5.0", text="Content sent ahead of 354, closing")
 _OVER = Reply(code=421, status="4.4.2", text="This session has lasted long enough, closing")
 _FAULT_CLOSING = Reply(code=421, status="4.3.0", text="Local error, closing")
@@ -130,6 +134,7 @@ class Session(asyncio.Protocol):
         """It reads again."""
         self._replies_unread = False
         self.wire.owing_since = 0
+        self.wire.wake()
         self._pump()
 
     def check_deadline(self, now: int, timeout: int, reply: Reply) -> None:
@@ -190,38 +195,48 @@ class Session(asyncio.Protocol):
         """Answer one command, if there is one; False when there is nothing left to do before more comes."""
         dialogue = self._dialogue
         wire = self.wire
-        if dialogue.state is State.CONTENT:
-            if wire.held:
-                self._start(self._take_content())
-            elif wire.at_end:
-                self._end()
-            return False
-        if dialogue.waits_for_check:
-            self._start(self._check_password())
+        if dialogue.waits_for_check or dialogue.state is State.CONTENT:
+            self._proceed()
             return False
         try:
             line = wire.next_line(MAX_RESPONSE if dialogue.state is State.LOGIN else MAX_LINE)
         except BadLine as error:
-            self._out.append(dialogue.bad_line(Reply(code=500, status="5.5.2", text=str(error))))
+            self._out.append(dialogue.bad_line(_unreadable(error)))
         else:
             if line is None:
                 if wire.at_end:
                     self._end()
                 return False
             if self._filter is not None:
-                self._start(self._filter_command(self._filter, line))
+                self._start(self._obey(line))
                 return False
-            self._out.append(self._answer(line))
+            reply = self._answer(line)
+            if dialogue.skip:
+                self._start(self._reply_after_chunk(reply))
+                return False
+            self._out.append(reply)
         self._after_command()
+        return not self._ended and self._has_more()
+
+    def _proceed(self) -> None:
+        """Do what is not answering a command, once there is something to do it with."""
+        if self._dialogue.waits_for_check:
+            self._start(self._check_password())
+        elif self.wire.held or self._dialogue.takes_chunk:
+            self._start(self._take_content())
+        elif self.wire.at_end:
+            self._end()
+
+    def _has_more(self) -> bool:
         # Most clients wait for each reply: without this check every command would cost a second turn.
-        more = wire.held > 0 or wire.at_end or dialogue.waits_for_check
-        return more and not self._ended
+        dialogue, wire = self._dialogue, self.wire
+        return wire.held > 0 or wire.at_end or dialogue.waits_for_check or dialogue.takes_chunk
 
     def _after_command(self) -> None:
         state = self._dialogue.state
         if state is State.CLOSED:
             self._end()
-        elif state is State.CONTENT and self.wire.held:
+        elif state is State.CONTENT and self.wire.held and not self._dialogue.takes_chunk:
             # What lies behind DATA already is content that would be read as commands, had DATA been
             # refused, or commands that would be read as content (RFC 2920, 3.1: DATA ends a group).
             self._out.pop()
@@ -236,12 +251,25 @@ class Session(asyncio.Protocol):
             dialogue.drop()
             return dialogue.refuse(Reason.FAULT, FAULT)
 
-    async def _filter_command(self, filtering: Filter, line: bytes) -> None:
-        reply = await filtering.command(line)
+    async def _obey(self, line: bytes) -> None:
+        """Answer one command inside a task."""
+        filtering = self._filter
+        reply = self._answer(line) if filtering is None else await filtering.command(line)
+        if self._dialogue.skip:
+            await self._reply_after_chunk(reply)
+            return
         self._out.append(reply)
         self._after_command()
-        if reply.startswith(_CLOSING):
+        if filtering is not None and reply.startswith(_CLOSING):
             self._end()
+
+    async def _reply_after_chunk(self, reply: bytes) -> None:
+        """Drop the chunk behind a BDAT that was refused, then reply (RFC 3030, 2)."""
+        dialogue, wire = self._dialogue, self.wire
+        wire.begin()
+        while dialogue.skip:
+            dialogue.skip -= len(await wire.take_some(dialogue.skip))
+        self._out.append(reply)
 
     async def _check_password(self) -> None:
         dialogue = self._dialogue
@@ -254,15 +282,49 @@ class Session(asyncio.Protocol):
         self._after_command()
 
     async def _take_content(self) -> None:
-        dialogue = self._dialogue
-        self.wire.begin()
-        reply = await take_message(self._host.intake, dialogue, self.wire, self._filter)
+        dialogue, wire = self._dialogue, self.wire
+        wire.begin()
+        intake = self._host.intake
+        normalize = intake.rules.settings.bare_newline is BareNewline.NORMALIZE
+        source: Source = Dotted(wire, normalize=normalize)
+        if dialogue.chunk is not None:
+            source = Chunked(wire, dialogue.chunk, self._next_chunk, normalize=normalize)
+        try:
+            reply = await take_message(intake, dialogue, source, self._filter)
+        except Abandoned:
+            return
         self._out.append(reply)
         dialogue.sent()
         if self._filter is not None:
             self._filter.sent()
             if reply.startswith(_CLOSING):
                 self._end()
+
+    async def _next_chunk(self) -> Chunk:
+        """Reply to a chunk; answer commands up to the next. Raises Abandoned when one ends the message."""
+        dialogue = self._dialogue
+        self._out.append(dialogue.chunk_taken())
+        while dialogue.state is State.CHUNKS and not self._ended:
+            # Other sessions have a turn.
+            await asyncio.sleep(0)
+            try:
+                line = await self._next_line()
+            except BadLine as error:
+                self._out.append(dialogue.bad_line(_unreadable(error)))
+            else:
+                await self._obey(line)
+        if not dialogue.takes_chunk or dialogue.chunk is None:
+            raise Abandoned
+        return dialogue.chunk
+
+    async def _next_line(self) -> bytes:
+        self.wire.spend(_COMMAND_MS)
+        self.wire.check()
+        while self._replies_unread or (line := self.wire.next_line()) is None:
+            self._write()
+            await self.wire.wait()
+            self.wire.check()
+        return line
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = self._loop.create_task(self._run(work))
@@ -311,6 +373,10 @@ class Session(asyncio.Protocol):
     def _leave(self) -> None:
         if self._gone and self._task is None:
             self._host.leave(self)
+
+
+def _unreadable(error: BadLine) -> Reply:
+    return Reply(code=500, status="5.5.2", text=str(error))
 
 
 def client_address(peername: object) -> str:

@@ -10,6 +10,7 @@ from mqcd.core.reply import Reply
 _HELLO_FIRST = Reply(code=503, status="5.5.1", text="Say EHLO first")
 _NESTED = Reply(code=503, status="5.5.1", text="A message is already begun, RSET or DATA")
 _IN_MESSAGE = Reply(code=503, status="5.5.1", text="AUTH is not for the middle of a message")
+_MIXED = Reply(code=503, status="5.5.1", text="A message in chunks goes on with BDAT")
 _NO_MAIL = Reply(code=503, status="5.5.1", text="MAIL comes first")
 
 
@@ -31,7 +32,9 @@ class State(_Quick):
     ENVELOPE = auto()
     """MAIL taken; recipients follow."""
     CONTENT = auto()
-    """354 sent; the content follows, up to its end."""
+    """354 sent, or a chunk announced; the content follows, up to its end."""
+    CHUNKS = auto()
+    """A chunk that is not the last was taken; BDAT follows."""
     LOGIN = auto()
     """AUTH taken; a line is the response to a challenge."""
     CHECKING = auto()
@@ -47,6 +50,8 @@ class Event(_Quick):
     MAIL = auto()
     RCPT = auto()
     DATA = auto()
+    CHUNK = auto()
+    """BDAT."""
     RSET = auto()
     AUTH = auto()
     OTHER = auto()
@@ -56,6 +61,8 @@ class Event(_Quick):
     """MAIL is refused, or the message begun is given up."""
     FORGET = auto()
     """EHLO or HELO is refused after all."""
+    MORE = auto()
+    """A chunk that is not the last is in."""
     SENT = auto()
     """The content was replied to."""
     CHALLENGE = auto()
@@ -76,6 +83,7 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.MAIL: _HELLO_FIRST,
         Event.RCPT: _NO_MAIL,
         Event.DATA: _NO_MAIL,
+        Event.CHUNK: _NO_MAIL,
         Event.RSET: State.START,
         Event.AUTH: _HELLO_FIRST,
         Event.OTHER: State.START,
@@ -88,6 +96,7 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.MAIL: State.ENVELOPE,
         Event.RCPT: _NO_MAIL,
         Event.DATA: _NO_MAIL,
+        Event.CHUNK: _NO_MAIL,
         Event.RSET: State.READY,
         Event.AUTH: State.LOGIN,
         Event.OTHER: State.READY,
@@ -101,6 +110,7 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.MAIL: State.ENVELOPE,
         Event.RCPT: _NO_MAIL,
         Event.DATA: _NO_MAIL,
+        Event.CHUNK: _NO_MAIL,
         Event.RSET: State.READY,
         Event.AUTH: State.LOGIN,
         Event.OTHER: State.REFUSED,
@@ -113,9 +123,23 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.MAIL: _NESTED,
         Event.RCPT: State.ENVELOPE,
         Event.DATA: State.CONTENT,
+        Event.CHUNK: State.CONTENT,
         Event.RSET: State.READY,
         Event.AUTH: _IN_MESSAGE,
         Event.OTHER: State.ENVELOPE,
+        Event.QUIT: State.CLOSED,
+        Event.DROP: State.REFUSED,
+        Event.CLOSE: State.CLOSED,
+    },
+    State.CHUNKS: {
+        Event.HELLO: State.READY,
+        Event.MAIL: _NESTED,
+        Event.RCPT: _MIXED,
+        Event.DATA: _MIXED,
+        Event.CHUNK: State.CONTENT,
+        Event.RSET: State.READY,
+        Event.AUTH: _IN_MESSAGE,
+        Event.OTHER: State.CHUNKS,
         Event.QUIT: State.CLOSED,
         Event.DROP: State.REFUSED,
         Event.CLOSE: State.CLOSED,
@@ -132,7 +156,7 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.DENIED: State.READY,
         Event.CLOSE: State.CLOSED,
     },
-    State.CONTENT: {Event.SENT: State.READY},
+    State.CONTENT: {Event.MORE: State.CHUNKS, Event.SENT: State.READY, Event.DROP: State.REFUSED},
     State.CLOSED: {},
 }
 """For each state and event the state that follows, or the reply to a command that is out of order."""

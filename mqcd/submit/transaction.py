@@ -21,3 +21,5 @@ class Transaction:
     recipient_dsn: list[str] = field(default_factory=list)
     octets: int = 0
     """Of the recipients and their parameters."""
+    announced: int = 0
+    """Octets of its chunks so far (BDAT)."""

@@ -111,18 +111,18 @@ class Wire:
         if self.held > HIGH_WATER and not self._paused:
             self._paused = True
             self._transport.pause_reading()
-        self._wake()
+        self.wake()
 
     def feed_eof(self) -> None:
         """The client will send no more; what it sent can still be read."""
         self.at_end = True
-        self._wake()
+        self.wake()
 
     def fail(self, error: Exception) -> None:
         """End all reads, now and later, with `error`. The first error stays."""
         if self._error is None:
             self._error = error
-        self._wake()
+        self.wake()
 
     def next_line(self, most: int = MAX_LINE) -> bytes | None:
         """The next line of at most `most` octets, None when it has not come whole. Raises BadLine."""
@@ -151,7 +151,7 @@ class Wire:
     async def take(self) -> bytes:
         """All received octets, at least one. Raises ConnectFailed when the client has disconnected."""
         while not self.held:
-            await self._wait()
+            await self.wait()
         self.check()
         if self._position < len(self._current):
             self._chunks.insert(0, self._current[self._position :])
@@ -159,6 +159,23 @@ class Wire:
         self._chunks.clear()
         self._current = b""
         self._position = 0
+        self._consumed(len(data))
+        self._taken += len(data)
+        self.owing_since = 0
+        return data
+
+    async def take_some(self, most: int) -> bytes:
+        """At least one of the received octets, at most `most`. Raises ConnectFailed like `take`."""
+        while not self.held:
+            await self.wait()
+        self.check()
+        if self._position == len(self._current):
+            self._current = b"".join(self._chunks)
+            self._position = 0
+            self._chunks.clear()
+        start = self._position
+        data = self._current[start : start + most]
+        self._position = start + len(data)
         self._consumed(len(data))
         self._taken += len(data)
         self.owing_since = 0
@@ -189,7 +206,12 @@ class Wire:
         if not self.owing_since:
             self.owing_since = self._clock.monotonic() or 1
 
-    async def _wait(self) -> None:
+    def spend(self, time: int) -> None:
+        """Count `time` ms as waited for this message."""
+        self._waited += time
+
+    async def wait(self) -> None:
+        """Wait until something happens. Raises ConnectFailed when the client sends no more."""
         self.check()
         if self.at_end:
             raise ConnectFailed("the client closed the connection")
@@ -202,7 +224,8 @@ class Wire:
             if self.owing_since:
                 self._waited += self._clock.monotonic() - self.owing_since
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """End a `wait`."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

@@ -104,6 +104,13 @@ class ServerSettings:
     ext_pipelining: bool = setting(True, "offer PIPELINING (RFC 2920)", YES_NO, at="extPIPELINING")
     ext_size: bool = setting(True, "offer SIZE (RFC 1870)", YES_NO, at="extSIZE")
     ext_8bitmime: bool = setting(True, "offer 8BITMIME (RFC 6152)", YES_NO, at="ext8BITMIME")
+    ext_smtputf8: bool = setting(
+        True, "offer SMTPUTF8 (RFC 6531), where 8BITMIME is offered too", YES_NO, at="extSMTPUTF8"
+    )
+    ext_dsn: bool = setting(True, "offer DSN (RFC 3461)", YES_NO, at="extDSN")
+    ext_chunking: bool = setting(
+        True, "offer CHUNKING, contents by BDAT (RFC 3030)", YES_NO, at="extCHUNKING"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

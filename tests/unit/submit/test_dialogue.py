@@ -10,7 +10,8 @@ from mqcd.core.errors import IllegalTransition
 from mqcd.core.model import Body
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
-from mqcd.submit.dialogue import MAX_REFUSED, Dialogue
+from mqcd.submit.conversation import MAX_REFUSED
+from mqcd.submit.dialogue import Dialogue
 from mqcd.submit.policy import Reason, relay_policy
 from mqcd.submit.rules import Gate, Rules
 from mqcd.submit.states import TABLE, Event, State
@@ -45,7 +46,7 @@ class Desk:
         return [refusal.reason for refusal in self.refusals]
 
 
-INWARD = {Event.SENT, Event.FORGET, Event.CHALLENGE, Event.CHECK, Event.IDENTIFIED, Event.DENIED}
+INWARD = {Event.SENT, Event.MORE, Event.FORGET, Event.CHALLENGE, Event.CHECK, Event.IDENTIFIED, Event.DENIED}
 """Events that only some states have."""
 
 
@@ -89,10 +90,30 @@ def test_ehlo_offers_what_the_settings_say() -> None:
         "250-8BITMIME",
         "250-SMTPUTF8",
         "250-DSN",
+        "250-CHUNKING",
         "250 ENHANCEDSTATUSCODES",
     ]
-    off = Desk(ext_pipelining=False, ext_size=False, ext_8bitmime=False).say(EHLO)
-    assert off == "250-mx.example.org\r\n250-DSN\r\n250 ENHANCEDSTATUSCODES\r\n"
+
+
+@pytest.mark.parametrize(
+    ("switch", "keyword"),
+    [
+        ("ext_pipelining", "PIPELINING"),
+        ("ext_size", "SIZE"),
+        ("ext_8bitmime", "8BITMIME"),
+        ("ext_smtputf8", "SMTPUTF8"),
+        ("ext_dsn", "DSN"),
+        ("ext_chunking", "CHUNKING"),
+    ],
+)
+def test_each_extension_has_a_switch(switch: str, keyword: str) -> None:
+    off: dict[str, Any] = {switch: False}
+    assert keyword in Desk().say(EHLO)
+    assert keyword not in Desk(**off).say(EHLO)
+
+
+def test_smtputf8_needs_8bitmime() -> None:
+    assert "SMTPUTF8" not in Desk(ext_8bitmime=False).say(EHLO)
 
 
 def test_the_greeting_is_the_operators() -> None:
@@ -294,6 +315,8 @@ def test_a_refusal_names_everything() -> None:
         ({"ext_size": False}, "SIZE=1"),
         ({"ext_8bitmime": False}, "BODY=7BIT"),
         ({"ext_8bitmime": False}, "SMTPUTF8"),
+        ({"ext_smtputf8": False}, "SMTPUTF8"),
+        ({"ext_dsn": False}, "RET=FULL"),
     ],
 )
 def test_parameters_of_extensions_that_are_off(settings: dict[str, Any], parameter: str) -> None:

@@ -41,6 +41,13 @@ COMMANDS = st.sampled_from(
         b"RCPT TO:<@example.com:a@evil.example>\r\n",
         b'RCPT TO:<"a\\"@b"@example.com>\r\n',
         b"DATA\r\n",
+        b"BDAT 0\r\n",
+        b"BDAT 0 LAST\r\n",
+        b"BDAT 4\r\na\r\n.",
+        b"BDAT 3 last\r\nb\r\n",
+        b"BDAT 20 LAST\r\n",
+        b"BDAT 4000\r\n",
+        b"BDAT x\r\n",
         b"RSET\r\n",
         b"NOOP\r\n",
         b"VRFY a\r\n",
@@ -96,7 +103,7 @@ async def converse(pieces: list[bytes], cuts: list[int], inline_max: int) -> Non
         session.data_received(wire[start:end])
         await turns(6)
     session.eof_received()
-    await turns(6)
+    await turns(60)
     assert transport.closed
     session.connection_lost(None)
     assert house.door.sessions == 0
