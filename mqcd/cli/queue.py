@@ -17,6 +17,7 @@ from mqcd.cli.upkeep import drop_to_owner, need_access
 if TYPE_CHECKING:
     from mqcd.config.settings import Settings
     from mqcd.core.selection import Selection
+    from mqcd.core.where import Where
     from mqcd.daemon.view import View
     from mqcd.queue.admin.transfer.guess import Guess
     from mqcd.queue.reading.shards import Snapshots
@@ -55,6 +56,7 @@ def selects(command: Command) -> Command:
             type=DURATION,
             help="Only mail accepted longer ago, such as 1h30m.",
         ),
+        click.option("--where", metavar="EXPR", help="Only what this says: 'age > 2h and not area = held'."),
         click.option("--limit", metavar="N", type=click.IntRange(min=0), help="Largest number."),
     )
     for flag in reversed(flags):
@@ -70,19 +72,22 @@ def queue() -> None:
 
 @queue.command("ls", short_help="List waiting recipients.")
 @selects
+@click.option("--sort", "order", type=click.Choice(("age",)), help="Oldest first.")
 @as_json
 @at_place
-def ls(place: Place, /, as_json: bool, **chosen: Any) -> int:
+def ls(place: Place, /, order: str | None, as_json: bool, **chosen: Any) -> int:
     """List waiting recipients: as a table on a terminal, in a pipe one line each, with tabs between columns.
 
     Addresses and domains may be shell patterns: --sender '*@here.example'.
     """
+    from mqcd.cli.oldest import Oldest
     from mqcd.net.clock import SystemClock
 
     now = SystemClock().now()
     selection = _selection(now, **chosen)
     count = 0
-    with _snapshot(place) as snapshot:
+    with _snapshot(place) as queued:
+        snapshot = Oldest(queued) if order else queued
         if as_json or not _for_people():
             from mqcd.cli.records import recipient_columns, recipient_line
 
@@ -95,7 +100,7 @@ def ls(place: Place, /, as_json: bool, **chosen: Any) -> int:
             count = show_recipients(snapshot.batches(selection), now)
     if not count:
         click.echo("nothing waits" if selection.everything else "nothing matches", err=True)
-    return 1 if snapshot.left_out else 0
+    return 1 if queued.left_out else 0
 
 
 @queue.command("stat", short_help="Count waiting mail by area, domain, reply or age.")
@@ -344,5 +349,16 @@ def _selection(now: int, **chosen: Any) -> Selection:
         recipient=chosen["recipient"],
         domain=normal_domain(chosen["domain"]),
         received_before=now - older if older is not None else None,
+        where=_where(chosen["where"], now),
         limit=chosen["limit"],
     )
+
+
+def _where(text: str | None, now: int) -> Where | None:
+    from mqcd.core.errors import DecodeError
+    from mqcd.core.where import parse_where
+
+    try:
+        return parse_where(text, now) if text is not None else None
+    except DecodeError as error:
+        raise click.BadParameter(str(error), param_hint="'--where'") from error

@@ -24,7 +24,7 @@ from mqcd.config.settings import (
     Settings,
 )
 from mqcd.config.settings.queue import MOST_SHARDS
-from mqcd.config.units import SECOND
+from mqcd.core.units import SECOND
 
 PRODUCT = "mqcd"
 SLAVE_CONNECTIONS = 500

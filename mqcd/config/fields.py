@@ -14,9 +14,9 @@ import pathlib
 import re
 from typing import Generic, TypeVar
 
-from mqcd.config.units import DAY, GIB, HOUR, KIB, MIB, MINUTE, SECOND, YEAR
 from mqcd.config.values import Rate
 from mqcd.core.errors import ConfigError
+from mqcd.core.units import DAY, OCTETS, TIMES, YEAR, duration_of, size_of
 
 Value = TypeVar("Value")
 EnumValue = TypeVar("EnumValue", bound=enum.Enum)
@@ -65,15 +65,11 @@ class Kind(abc.ABC, Generic[Value]):
         return BadValue(f"{shown(text)} does not fit: expected {self.expected}")
 
 
-OCTETS = {"G": GIB, "M": MIB, "K": KIB}
-TIMES = {"w": 7 * DAY, "d": DAY, "h": HOUR, "m": MINUTE, "s": SECOND, "ms": 1}
 WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 
 # ASCII, or case folding would take the Kelvin sign for a K. 19 digits hold the largest value.
 _FLAGS = re.IGNORECASE | re.ASCII
 _NUMBER = re.compile(r"([0-9]{1,19})([KMG]?)", _FLAGS)
-_SIZE = re.compile(r"([0-9]{1,19})([KMG]?)B?", _FLAGS)
-_DURATION = re.compile("".join(f"(?:([0-9]{{1,19}}){unit})?" for unit in TIMES), _FLAGS)
 
 
 def _units(value: int, units: dict[str, int]) -> tuple[int, str]:
@@ -108,11 +104,8 @@ class Size(Kind[int]):
         return f"a whole number of octets, or of K, M or G (256K is 262144){bounds}"
 
     def parse(self, text: str) -> int:
-        form = _SIZE.fullmatch(text)
-        if form is None:
-            raise self.refuse(text)
-        value = int(form[1]) * OCTETS.get(form[2].upper(), 1)
-        if not self.least <= value <= self.most:
+        value = size_of(text)
+        if value is None or not self.least <= value <= self.most:
             raise self.refuse(text)
         return value
 
@@ -141,16 +134,8 @@ class Duration(Kind[int]):
         )
 
     def parse(self, text: str) -> int:
-        form = _DURATION.fullmatch(text)
-        if re.fullmatch("[0-9]{1,19}", text):
-            value = int(text)
-        elif text and form is not None:
-            value = sum(
-                int(count or 0) * factor for count, factor in zip(form.groups(), TIMES.values(), strict=True)
-            )
-        else:
-            raise self.refuse(text)
-        if not self.least <= value <= self.most:
+        value = duration_of(text)
+        if value is None or not self.least <= value <= self.most:
             raise self.refuse(text)
         return value
 

@@ -1,20 +1,16 @@
 """A selection of recipient records, as `queue ls` and its siblings take it. Pure.
 
-An address or domain with `*` or `?` in it is a shell pattern (`*@here.example`): `[ab]` then stands for one
-of several characters, and `[[]` for a bracket. Any other text compares as a whole, with the brackets of an
-address literal as they are. Case never matters.
+Addresses and domains may be shell patterns (`*@here.example`), see `pattern`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from fnmatch import translate
-from functools import lru_cache
 
 from mqcd.core.address import domain_of
 from mqcd.core.model import Area, Recipient
+from mqcd.core.pattern import fits
+from mqcd.core.where import Where
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +27,7 @@ class Selection:
     """Accepted before this time, ms."""
     unknowns: int = 0
     """Crashes have hidden at least so many outcomes of its attempts."""
+    where: Where | None = None
     limit: int | None = None
     """At most this many."""
 
@@ -42,12 +39,16 @@ class Selection:
     def matches(self, recipient: Recipient) -> bool:
         """Whether `recipient` is selected; `limit` is left to the reader."""
         envelope = recipient.envelope
-        return recipient.unknowns >= self.unknowns and self.admits(
-            recipient.area, envelope.spid, envelope.sender, recipient.address, envelope.received
+        return (
+            recipient.unknowns >= self.unknowns
+            and self.admits(
+                recipient.area, envelope.spid, envelope.sender, recipient.address, envelope.received
+            )
+            and (self.where is None or self.where.matches(recipient))
         )
 
     def admits(self, area: Area, spid: int, sender: str, address: str, received: int) -> bool:
-        """The same without a `Recipient`; the caller checks `unknowns`."""
+        """The same without a `Recipient`; the caller checks `unknowns` and `where`."""
         return (
             (self.area is None or area is self.area)
             and (self.spid is None or spid == self.spid)
@@ -56,17 +57,3 @@ class Selection:
             and (not self.domain or fits(self.domain, domain_of(address)))
             and (self.received_before is None or received < self.received_before)
         )
-
-
-def fits(wanted: str, text: str) -> bool:
-    """Whether a text is the wanted one, or matches it as a shell pattern."""
-    return _matcher(wanted)(text.lower())
-
-
-@lru_cache(maxsize=64)
-def _matcher(wanted: str) -> Callable[[str], bool]:
-    lowered = wanted.lower()
-    if not {"*", "?"} & {*lowered}:
-        return lowered.__eq__
-    pattern = re.compile(translate(lowered))
-    return lambda text: pattern.match(text) is not None

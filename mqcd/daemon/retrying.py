@@ -23,6 +23,7 @@ from mqcd.core.model import Area
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.selection import Selection
 from mqcd.core.spid import format_spid, parse_spid
+from mqcd.core.where import parse_where
 from mqcd.deliver.service import Deliverer
 from mqcd.net.control_client import Control, NoAccess, NoAnswer
 from mqcd.ops.http.pages import JSON
@@ -62,6 +63,8 @@ class Retry:
             "recipient": chosen.recipient or None,
             "domain": chosen.domain or None,
             "received_before": chosen.received_before,
+            "where": str(chosen.where) if chosen.where is not None else None,
+            "now": chosen.where.now if chosen.where is not None else None,
             "limit": chosen.limit,
             "dry_run": self.dry_run or None,
             "reason": self.reason or None,
@@ -94,6 +97,8 @@ _KINDS: Mapping[str, type] = {
     "recipient": str,
     "domain": str,
     "received_before": int,
+    "where": str,
+    "now": int,
     "limit": int,
     "dry_run": bool,
     "reason": str,
@@ -109,6 +114,12 @@ def _retry(fields: Mapping[str, Any]) -> Retry:
         area = Area(fields["area"]) if "area" in fields else None
     except ValueError as error:
         raise DecodeError(f"area: {error}") from error
+    if ("where" in fields) is not ("now" in fields):
+        raise DecodeError("where and now: expected both, now in ms since 1970")
+    try:
+        where = parse_where(fields["where"], fields["now"]) if "where" in fields else None
+    except DecodeError as error:
+        raise DecodeError(f"where: {error}") from error
     selection = Selection(
         area=area,
         spid=parse_spid(fields["spid"]) if "spid" in fields else None,
@@ -116,6 +127,7 @@ def _retry(fields: Mapping[str, Any]) -> Retry:
         recipient=fields.get("recipient", ""),
         domain=fields.get("domain", ""),
         received_before=fields.get("received_before"),
+        where=where,
         limit=limit,
     )
     reason = printable(fields.get("reason", ""))[:MOST_REASON]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mqcd.config.settings import CLUSTER, AuditSettings, Settings
-from mqcd.config.units import MIB
+from mqcd.core.units import MIB
 from mqcd.queue.roots import Roots, existing, roots_of
 
 MOST_BY_ITSELF = 4

@@ -22,7 +22,8 @@ from mqcd.core.model import (
 from mqcd.core.ports import Content, QueueStore
 from mqcd.core.reply import Reply
 from mqcd.core.selection import Selection
-from tests.fakes.clock import FakeClock
+from mqcd.core.where import parse_where
+from tests.fakes.clock import START_MS, FakeClock
 
 BODY = b"Subject: hello\r\n\r\nA body.\r\n"
 ATTEMPT = Attempt(destination="example.org", phase=Phase.DOT, remote_host="mx.example.org")
@@ -42,6 +43,11 @@ def bounced(text: str = "no such user") -> Bounced:
 
 def expired() -> Expired:
     return Expired(reply=Reply(code=450, status="4.4.1", text="nobody there"), attempt=ATTEMPT)
+
+
+def where(text: str) -> Selection:
+    """What a condition selects, reckoned from the time when the fake clock starts."""
+    return Selection(where=parse_where(text, START_MS))
 
 
 async def chunks(octets: bytes, size: int = 65536) -> AsyncIterator[bytes]:

@@ -8,7 +8,7 @@ from mqcd.core.model import Area
 from mqcd.core.ports import QueueStore
 from mqcd.core.selection import Selection
 from tests.contract.harness import HOUR, Harness, Restart
-from tests.contract.mail import Post, bounced, deferred
+from tests.contract.mail import Post, bounced, deferred, where
 
 
 async def put_off(post: Post, *addresses: str, sender: str = "sender@example.com") -> None:
@@ -40,6 +40,13 @@ async def test_all_that_waits_is_due_now(store: QueueStore, post: Post) -> None:
         (Selection(area=Area.DEFERRED), {"a@x.example", "b@x.example", "c@z.example"}),
         (Selection(area=Area.BOUNCES), set()),
         (Selection(received_before=1), set()),
+        (where("domain = x.example and not recipient ~ b*"), {"a@x.example"}),
+        (where("sender ~ list@* or recipient = b@x.example"), {"b@x.example", "c@z.example"}),
+        (
+            where("class = mailbox and due > 30m and code < 500"),
+            {"a@x.example", "b@x.example", "c@z.example"},
+        ),
+        (where("age > 1h or area = bounces"), set()),
     ],
 )
 async def test_only_what_is_selected(post: Post, selection: Selection, expected: set[str]) -> None:
@@ -94,6 +101,16 @@ async def test_it_is_tried_later_after_a_restart_at_worst(restarting: tuple[Harn
     assert await claimed(post) <= {"a@x.example"}
     harness.clock.advance(HOUR)
     assert len(await post.scan()) == 2
+
+
+async def test_after_a_restart_a_condition_selects(restarting: tuple[Harness, Restart]) -> None:
+    harness, how = restarting
+    post = Post(await harness.start(), harness.clock)
+    await put_off(post, *[f"{name}{n}@{name}.example" for n in range(9) for name in ("x", "y")])
+    post = Post(await harness.restart(how), harness.clock)
+    found = await post.store.expedite(where("recipient ~ x* and not domain = y.example and attempts = 1"))
+    assert found.matched == 9
+    assert await claimed(post) == {f"x{n}@x.example" for n in range(9)}
 
 
 async def test_after_a_restart_those_selected_are_claimed(restarting: tuple[Harness, Restart]) -> None:

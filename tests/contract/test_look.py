@@ -8,7 +8,7 @@ from mqcd.core.model import Area, AreaStats
 from mqcd.core.ports import QueueStore
 from mqcd.core.selection import Selection
 from tests.contract.harness import HOUR, MINUTE, Harness
-from tests.contract.mail import BODY, Post, bounced, deferred, delivered
+from tests.contract.mail import BODY, Post, bounced, deferred, delivered, where
 
 EMPTY = AreaStats()
 
@@ -79,6 +79,10 @@ async def test_a_scan_gives_everything_in_flight_or_not(post: Post) -> None:
         (Selection(sender="SENDER@example.com", domain="x.example"), {"one@x.example", "three@x.example"}),
         (Selection(recipient="Two@Y.example"), {"two@y.example"}),
         (Selection(domain="Y.EXAMPLE"), {"two@y.example"}),
+        (where("domain = y.example or sender = <>"), {"two@y.example", "four@x.example"}),
+        (where("area = deferred and attempts = 1 and due > 30m"), {"two@y.example"}),
+        (where("not area in (incoming, deferred)"), {"three@x.example"}),
+        (where("age < 1s and class != mailbox and not sender = <>"), {"one@x.example", "three@x.example"}),
     ],
 )
 async def test_a_scan_selects(post: Post, selection: Selection, expected: set[str]) -> None:

@@ -56,6 +56,9 @@ def test_mail_goes_out_after_an_outage(
     line = server.event("retry", batch=done["batch"])
     assert line["reason"] == "it is back"
     assert len(server.queue_ls("--domain", "other.test")) == 1
+    assert server.queue_ls("--where", "domain = dead.test or attempts > 9 or age > 1h") == []
+    [row] = server.queue_ls("--sort", "age", "--where", "domain in (other.test) and not size > 1M")
+    assert row["recipient"] == "o@other.test"
 
     other.follow()
     assert retry(server)["matched"] == 1

@@ -8,8 +8,8 @@ import pathlib
 from mqcd.config.blocks import many, setting
 from mqcd.config.fields import YES_NO, Choice, Count, Duration, FilePath, Line, Listed, Optional
 from mqcd.config.names import HOST_NAME, NetworkKind, SecretKind
-from mqcd.config.units import MINUTE
 from mqcd.config.values import Mechanism, Network, Secret
+from mqcd.core.units import MINUTE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

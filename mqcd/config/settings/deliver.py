@@ -20,8 +20,8 @@ from mqcd.config.names import (
 )
 from mqcd.config.settings.client import AuthSettings, ClientSettings, SslSettings
 from mqcd.config.settings.logs import AuditSettings
-from mqcd.config.units import HOUR, SECOND
 from mqcd.config.values import HostPort, Network, Rate, Source, TlsPolicy
+from mqcd.core.units import HOUR, SECOND
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

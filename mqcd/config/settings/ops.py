@@ -9,7 +9,7 @@ from mqcd.config.blocks import block, setting
 from mqcd.config.fields import PORT, Count, Duration, FilePath, Listed, Optional, Size
 from mqcd.config.names import GROUP, HOST_NAME, NAME, Address
 from mqcd.config.settings.logs import LogSettings
-from mqcd.config.units import DAY, GIB
+from mqcd.core.units import DAY, GIB
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

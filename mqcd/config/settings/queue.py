@@ -19,7 +19,7 @@ from mqcd.config.fields import (
     Percent,
     Size,
 )
-from mqcd.config.units import DAY, GIB, HOUR, KIB, MIB, MINUTE, SECOND, YEAR
+from mqcd.core.units import DAY, GIB, HOUR, KIB, MIB, MINUTE, SECOND, YEAR
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,7 @@ from mqcd.config.blocks import setting
 from mqcd.config.fields import YES_NO, Count, Duration, Line, Listed, Optional, Size, Text
 from mqcd.config.names import HOST_NAME, MAIL_ADDRESS, REDIRECT
 from mqcd.config.settings.logs import AuditSettings
-from mqcd.config.units import HOUR, KIB
+from mqcd.core.units import HOUR, KIB
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,8 +8,8 @@ import pathlib
 from mqcd.config.blocks import block, many, setting
 from mqcd.config.fields import PORT, YES_NO, Choice, Count, Duration, FilePath, Line, Listed, Optional, Size
 from mqcd.config.names import HOST_NAME, LOGIN, NAME, PYTHON_CLASS, SENDER_RIGHT, Domain, Host, Peers
-from mqcd.config.units import MIB, MINUTE
 from mqcd.config.values import AuthType, BareNewline, HostPattern, Suppressing
+from mqcd.core.units import MIB, MINUTE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from mqcd.config.settings import Rotation
-from mqcd.config.units import HOUR
+from mqcd.core.units import HOUR
 
 _TOKEN = re.compile("%(?:DT|[YMD])%")
 _LAST_HOUR = int(datetime(9999, 12, 31, 23, tzinfo=UTC).timestamp()) * 1000 // HOUR

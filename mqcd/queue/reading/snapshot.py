@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, repeat
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -254,10 +255,13 @@ class Snapshot:
                 yield [line.removesuffix(b"\n") for line, _ in found], [begun for _, begun in found]
 
     def _cluster_lines(self, selection: Selection) -> Iterator[list[bytes]]:
-        before = selection.received_before
+        before, where = selection.received_before, selection.where
+        likely = where.on_some(("area",), attrgetter) if where is not None else None
         for name, cluster in self._state.clusters.items():
-            if selection.area not in (None, cluster.area) or (
-                before is not None and cluster.received >= before
+            if (
+                selection.area not in (None, cluster.area)
+                or (before is not None and cluster.received >= before)
+                or (likely is not None and not likely(cluster))
             ):
                 continue
             take = self._index.takes.get(name) or cluster

@@ -9,9 +9,11 @@ taken into the journal as claims have room; the others wait there for their own 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from enum import Enum, auto
+from operator import attrgetter
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area
@@ -32,6 +34,14 @@ MOST_DOMAINS = 10_000
 """Domains that are named; of more, it is only said that they are many."""
 _WAITING = (Area.INCOMING, Area.DEFERRED)
 _ALL = 1 << 62
+_GLANCED = frozenset({"spid", "domain", "area", "age", "size"})
+"""What of a condition an entry answers. Its due time may not be the record's."""
+
+
+def _glance(path: str) -> Callable[[JournalEntry], object]:
+    """Reads from an entry what a recipient has at a path."""
+    name = path.rpartition(".")[2]
+    return attrgetter(name) if name != "address" else lambda entry: f"@{entry.domain}"
 
 
 class _Means(Enum):
@@ -55,7 +65,9 @@ class Expediting:
         self._selection = selection
         self._chosen = chooser(selection)
         # What an entry says without its record being read.
-        self._glanced = replace(selection, sender=None, recipient="", unknowns=0)
+        self._glanced = replace(selection, sender=None, recipient="", unknowns=0, where=None)
+        where = selection.where
+        self._likely = where.on_some(_GLANCED, _glance) if where is not None else None
         self._dry_run = dry_run
         self._now = shard.clock.now()
         self._left = _ALL if selection.limit is None else selection.limit
@@ -122,6 +134,8 @@ class Expediting:
         if entry.area not in _WAITING or not self._glanced.admits(
             entry.area, entry.spid, "", address, entry.received
         ):
+            return False
+        if self._likely is not None and not self._likely(entry):
             return False
         if self._glanced == self._selection or self._chosen is None:
             return True

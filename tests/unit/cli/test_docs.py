@@ -12,6 +12,7 @@ import click
 from mqcd.cli.main import cli
 from mqcd.cli.upkeep import _as_fields
 from mqcd.core.model import Envelope, Recipient
+from mqcd.core.where_fields import FIELDS
 from mqcd.queue.admin.findings import Findings, Kind
 from mqcd.queue.admin.transfer import index
 
@@ -72,6 +73,15 @@ def test_what_fsck_tells_is_told() -> None:
     names = set(re.findall(r"^\| `([a-z]+)`", section("Check and repair", "runbook.md"), re.MULTILINE))
     notes = {Kind.ORPHAN, Kind.STRAY, Kind.QUARANTINE, Kind.BLANK}
     assert names - {"kind"} == {*_as_fields(Findings()), *(kind.value for kind in set(Kind) - notes)}
+
+
+def test_fields_of_conditions_are_told_with_their_operators() -> None:
+    rows = re.findall(
+        r"^\| ((?:`[a-z-]+` ?)+)\|([^|]*)\|[^|]*\|[^|]*\|$", section("Conditions"), re.MULTILINE
+    )
+    shown = {name: re.findall("`(.+?)`", ops) for names, ops in rows for name in re.findall("`(.+?)`", names)}
+    fields = FIELDS.items()
+    assert shown == {name: list(field.kind.ops) if field is not None else [] for name, field in fields}
 
 
 def test_what_an_index_holds_is_told() -> None:

@@ -162,6 +162,44 @@ async def test_flags_take_shell_patterns(house: House, capfd: pytest.CaptureFixt
     assert listed(capfd, house, "--recipient", "[bd]ob@no.example") == []
 
 
+async def test_a_condition_chooses(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    assert listed(capfd, house, "--where", "age > 2h or sender = ''") == ["Dee", "ann"]
+    assert listed(capfd, house, "--where", "area = bounces and class = address") == ["bob"]
+    assert listed(capfd, house, "--where", "not domain ~ *.example", "--sender", "me@*") == ["cho"]
+    assert main([*house.words, "ls", "--where", "area = held"]) == 0
+    assert capfd.readouterr().err == "nothing matches\n"
+
+
+async def test_a_condition_that_is_wrong_is_bad_usage(
+    house: House, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for command in (["ls"], ["retry"], ["export", "--to", "there"]):
+        assert main([*house.words, *command, "--where", "age > 2h and domain ="]) == 2
+        assert "column 22: expected a value after =" in capfd.readouterr().err
+
+
+async def test_an_export_takes_a_condition(
+    house: House, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["export", "--json", "--to", str(tmp_path / "out"), "--where", "recipient in (bob@no.example)"]
+    assert main([*house.words, *words]) == 0
+    [counts] = rows(capfd)
+    assert (counts["messages"], counts["recipients"]) == (1, 1)
+
+
+async def test_the_oldest_come_first(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    await house.put("old@example.org", age=9 * HOUR)
+    await house.put("mid@example.org", age=HOUR)
+
+    def sorted_by_age(*flags: str) -> list[str]:
+        assert main([*house.words, "ls", "--json", "--sort", "age", *flags]) == 0
+        return [row["recipient"][:3] for row in rows(capfd)]
+
+    assert sorted_by_age() == ["old", "ann", "mid", "bob", "cho", "Dee"]
+    assert sorted_by_age("--limit", "2") == ["old", "ann"]
+    assert sorted_by_age("--where", "age < 2h", "--limit", "1") == ["mid"]
+
+
 async def test_literals_need_no_escape(house: House, capfd: pytest.CaptureFixture[str]) -> None:
     await house.put("eve@[192.0.2.1]")
     assert listed(capfd, house, "--recipient", "eve@[192.0.2.1]") == ["eve"]

@@ -42,7 +42,7 @@ from mqcd.config.names import (
     SourceKind,
 )
 from mqcd.config.settings import HostPort, LogFormat, Rate, Source
-from mqcd.config.units import DAY, HOUR, KIB, MINUTE, SECOND
+from mqcd.core.units import DAY, HOUR, KIB, MINUTE, SECOND
 
 NUMBERS = st.integers(0, LARGEST)
 WORDS = st.from_regex(r"[a-z][a-z0-9]{0,10}", fullmatch=True)

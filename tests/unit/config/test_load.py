@@ -29,8 +29,8 @@ from mqcd.config.settings import (
     ZoneSettings,
 )
 from mqcd.config.show import as_xml
-from mqcd.config.units import HOUR, MINUTE
 from mqcd.core.errors import MqcdError
+from mqcd.core.units import HOUR, MINUTE
 from tests.unit.config.samples import CONF, HOST, VAR, document, errors, loaded, without_indexes
 
 EMPTY = "<mailserver/>"

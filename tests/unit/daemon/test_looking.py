@@ -41,6 +41,8 @@ async def test_records_say_what_is_in_flight(post: Post) -> None:
     assert answer.body.splitlines(keepends=True) == [b"+" + record.encode(one), b"-" + record.encode(other)]
     answer = await Looking(post.store).records(asked(RECORDS, body=b'{"domain":"two.example"}'))
     assert answer.body == b"-" + record.encode(other)
+    answer = await Looking(post.store).records(asked(RECORDS, body=b'{"where":"domain ~ one.*","now":1}'))
+    assert answer.body == b"+" + record.encode(one)
 
 
 async def test_content_comes_from_an_offset(post: Post) -> None:

@@ -20,6 +20,7 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Area
 from mqcd.core.ports import Expedited, QueueStore
 from mqcd.core.selection import Selection
+from mqcd.core.where import parse_where
 from mqcd.daemon.retrying import MOST_REASON, Retry, Retrying, parse_retry
 from mqcd.deliver.service import Deliverer
 from mqcd.ops.http.server import Request
@@ -105,6 +106,7 @@ async def test_without_a_server_it_is_an_error(tmp_path: Path, capfd: pytest.Cap
                 recipient="a@*",
                 domain="b.example",
                 received_before=5,
+                where=parse_where("age > 2h and not (sender = 'a b' or area = held)", 7),
                 limit=7,
             ),
             dry_run=True,
@@ -133,6 +135,10 @@ def test_a_reason_is_cut_and_printable() -> None:
         b'{"area":"nowhere"}',
         b'{"spid":"12"}',
         b'{"sender":null}',
+        b'{"where":"area = held"}',
+        b'{"now":5}',
+        b'{"where":"area = there","now":5}',
+        b'{"where":"area = held","now":"5"}',
         b"[" * 50_000,
     ],
 )
