@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import chain, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,13 +93,26 @@ class RedisStore:
             retry=redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0),
         )
 
-    async def _call(self, *words: Any) -> Any:
+    @asynccontextmanager
+    async def _asking(self) -> AsyncIterator[redis.asyncio.Redis]:
+        """The client. Raises StoreUnavailable."""
         if self._redis is None:
             raise StoreUnavailable("the store redis is not open")
         try:
-            return await self._redis.execute_command(*words)  # type: ignore[no-untyped-call]
+            yield self._redis
         except (self._errors, OSError) as error:
             raise StoreUnavailable(f"redis: {error}") from error
+
+    async def _call(self, *words: Any) -> Any:
+        async with self._asking() as client:
+            return await client.execute_command(*words)  # type: ignore[no-untyped-call]
+
+    async def _calls(self, commands: Iterable[Sequence[Any]]) -> None:
+        """Several commands in one round trip: then the server syncs its file once for many of them."""
+        async with self._asking() as client, client.pipeline(transaction=False) as pipeline:
+            for words in commands:
+                pipeline.execute_command(*words)
+            await pipeline.execute()
 
     async def _script(self, script: str, *arguments: Any) -> Any:
         return await self._call("EVAL", script, 0, self._prefix, self.lease_ms, *arguments)
@@ -174,9 +189,9 @@ class RedisStore:
         return asyncio.ensure_future(self._write(write))
 
     async def _write(self, write: Write) -> Sequence[int]:
-        for change in write.changes:
-            if change.content is not None:
-                await self._push(change.spid, _pieces(change.content))
+        contents = [(each.spid, each.content) for each in write.changes if each.content is not None]
+        if contents:
+            await self._calls(chain.from_iterable(starmap(self._pushes, contents)))
         arguments: list[Any] = [self._session, self.node, len(write.marks)]
         for mark in write.marks.items():
             arguments += mark
@@ -187,13 +202,12 @@ class RedisStore:
 
     # ------------------------------------------------------------ contents
 
-    async def _push(self, spid: int, pieces: Iterable[bytes]) -> None:
-        """Store a content, anew."""
+    def _pushes(self, spid: int, content: bytes) -> Iterator[Sequence[Any]]:
+        """The commands that store a content, anew."""
         key = self._key("content", spid)
-        await self._call("DEL", key)
-        for piece in pieces:
-            await self._call("RPUSH", key, piece)
-        await self._call("EXPIRE", key, _STAGED_S)
+        yield "DEL", key
+        yield from (("RPUSH", key, piece) for piece in _pieces(content))
+        yield "EXPIRE", key, _STAGED_S
 
     async def stage(self, spid: int, chunks: AsyncIterator[bytes]) -> int:
         """A list that expires in a day."""
