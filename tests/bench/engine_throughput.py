@@ -29,7 +29,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mqcd.core.model import Recipient
-from mqcd.queue.store import ClusterStore
+from mqcd.core.ports import QueueStore
 from tests.bench import kit
 
 PRODUCERS = 64
@@ -43,7 +43,7 @@ UNTRIED = 100
 
 
 async def produce(
-    made: ClusterStore, count: int, octets: int, waits: list[float], room: asyncio.Semaphore
+    made: QueueStore, count: int, octets: int, waits: list[float], room: asyncio.Semaphore
 ) -> list[int]:
     """One producer; returns what was acknowledged."""
     taken = []
@@ -57,7 +57,7 @@ async def produce(
     return taken
 
 
-async def work(made: ClusterStore, todo: asyncio.Queue[Recipient], room: asyncio.Semaphore) -> None:
+async def work(made: QueueStore, todo: asyncio.Queue[Recipient], room: asyncio.Semaphore) -> None:
     """One delivery agent whose next hop costs nothing."""
     while True:
         recipient = await todo.get()
@@ -67,7 +67,7 @@ async def work(made: ClusterStore, todo: asyncio.Queue[Recipient], room: asyncio
         todo.task_done()
 
 
-async def dispatch(made: ClusterStore, count: int, todo: asyncio.Queue[Recipient]) -> None:
+async def dispatch(made: QueueStore, count: int, todo: asyncio.Queue[Recipient]) -> None:
     """Claim until `count` have been handed out."""
     change = kit.Change(made)
     while count:

@@ -39,6 +39,7 @@ from mqcd.core.model import (
     Submission,
     Verdict,
 )
+from mqcd.core.ports import QueueStore
 from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
@@ -55,6 +56,7 @@ from mqcd.queue.store import ClusterStore
 ROOT = Path(__file__).resolve().parents[2]
 MINUTE, HOUR = 60_000, 3_600_000
 DELAYS = (15 * MINUTE, 30 * MINUTE, 2 * HOUR, 4 * HOUR)
+SCHEDULE = RetrySchedule(delays=DELAYS, maxtime=72 * HOUR, maxtime_reports=24 * HOUR, jitter=0.1)
 Result = TypeVar("Result")
 
 _ATTEMPT = Attempt(
@@ -109,6 +111,16 @@ class CountingDisk(Disk):
             with self._turn:
                 time.sleep(self._added)
 
+    def sync_dir(self, path: Path) -> None:
+        """Sync a directory."""
+        self.syncs += 1
+        super().sync_dir(path)
+
+    def sync_filesystem(self, path: Path, watch: int | None = None) -> None:
+        """Sync a whole file system."""
+        self.syncs += 1
+        super().sync_filesystem(path, watch)
+
 
 def options(root: Path, *, memory: int = 64 << 20, **journal: int) -> Options:
     """A shard below `root` with default settings but for the journal's."""
@@ -118,8 +130,7 @@ def options(root: Path, *, memory: int = 64 << 20, **journal: int) -> Options:
         spool=SpoolSettings(rootpath=root / "spool"),
         journal=JournalSettings(**journal),
     )
-    schedule = RetrySchedule(delays=DELAYS, maxtime=72 * HOUR, maxtime_reports=24 * HOUR, jitter=0.1)
-    return Options(settings=settings, schedule=schedule, source=Source("bench", 0), events=root / "events")
+    return Options(settings=settings, schedule=SCHEDULE, source=Source("bench", 0), events=root / "events")
 
 
 def store(opts: Options, disk: Disk | None = None) -> ClusterStore:
@@ -127,7 +138,7 @@ def store(opts: Options, disk: Disk | None = None) -> ClusterStore:
     return ClusterStore(opts, SystemClock(), NobodyHears(), disk)
 
 
-def message(made: ClusterStore, octets: int, recipients: int = 1) -> Submission:
+def message(made: QueueStore, octets: int, recipients: int = 1) -> Submission:
     """A message as the door would hand it on: each record takes about 250 octets once deferred."""
     now = time.time_ns() // 1_000_000
     spid = made.reserve(recipients > 1)
@@ -169,7 +180,7 @@ def retry_time(chance: random.Random, now: int) -> int:
 class Change:
     """Waits until the store says that something may have become claimable."""
 
-    def __init__(self, made: ClusterStore) -> None:
+    def __init__(self, made: QueueStore) -> None:
         self._event = asyncio.Event()
         made.watch(self._event.set)
 
