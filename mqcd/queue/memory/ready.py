@@ -122,9 +122,12 @@ class _Bucket:
     comes back no earlier than it would have from here.
     """
 
-    __slots__ = ("every", "last", "left", "oldest", "row", "sent", "until")
+    __slots__ = ("_domain", "_returns", "every", "last", "left", "oldest", "row", "sent", "until")
 
-    def __init__(self, until: int, now: int) -> None:
+    def __init__(self, domain: str, returns: list[tuple[int, str]], until: int, now: int) -> None:
+        """`returns`: the heap that is to know `until`."""
+        self._domain = domain
+        self._returns = returns
         self.row = Row(_is_aside)
         self.oldest = 1 << 62
         """When the oldest entry that was ever here was accepted, ms."""
@@ -132,8 +135,7 @@ class _Bucket:
 
     def rest(self, until: int, now: int) -> None:
         """They are passed over until then."""
-        self.until = until
-        """When the next group returns, ms."""
+        self._return_at(until)
         self.every = min(max((until - now) // 4, 1), BACK_EVERY_MS)
         """Time between two groups, ms."""
         self.left = BACK_AT_ONCE
@@ -142,6 +144,17 @@ class _Bucket:
         """The due time of the entries that now leave for a cluster, ms; never before `until` when used."""
         self.sent = BACK_AT_ONCE
         """How many more may leave with that due time."""
+
+    def hasten(self, until: int) -> None:
+        """They return from then on, which is earlier than before, in the groups that they had."""
+        self._return_at(until)
+        self.last = until
+
+    def _return_at(self, until: int) -> None:
+        """Nothing else sets `until`: an item of the heap has to have it, or the domain never returns."""
+        self.until = until
+        """When the next group returns, ms."""
+        heappush(self._returns, (until, self._domain))
 
     def push(self, entry: JournalEntry) -> None:
         """One more."""
@@ -159,7 +172,7 @@ class _Bucket:
             self.left -= 1
             if not self.left:
                 self.left = BACK_AT_ONCE
-                self.until += self.every
+                self._return_at(self.until + self.every)
         return entry
 
     def goes(self) -> int:
@@ -205,8 +218,7 @@ class Waiting:
         """An entry that was popped stands aside: until then, or until the time of its domain."""
         bucket = self._buckets.get(entry.domain)
         if bucket is None:
-            bucket = self._buckets[entry.domain] = _Bucket(until, now)
-            heappush(self._returns, (until, entry.domain))
+            bucket = self._buckets[entry.domain] = _Bucket(entry.domain, self._returns, until, now)
         bucket.push(entry)
 
     def leave(self, entry: JournalEntry, latest: int) -> None:
@@ -227,17 +239,15 @@ class Waiting:
         """What is due later than `latest` is due then."""
         self._mail.bring_forward(latest)
         self._late_bounces.bring_forward(latest)
-        for domain, bucket in self._buckets.items():
+        for bucket in self._buckets.values():
             if bucket.until > latest:
-                bucket.until = bucket.last = latest
-                heappush(self._returns, (latest, domain))
+                bucket.hasten(latest)
 
     def recall(self, domain: str, now: int) -> None:
         """The entries of a domain's bucket return from `now` on, in groups of the usual size."""
         bucket = self._buckets.get(domain)
         if bucket is not None and bucket.until > now:
-            bucket.until = bucket.last = now
-            heappush(self._returns, (now, domain))
+            bucket.hasten(now)
 
     def pop_new(self) -> JournalEntry | None:
         """The oldest new mail."""
@@ -255,12 +265,7 @@ class Waiting:
         due = self._mail.next_due()
         if domain is None or (due is not None and due < self._buckets[domain].until):
             return self._mail.pop(now)
-        bucket = self._buckets[domain]
-        before = bucket.until
-        entry = bucket.pop()
-        if bucket.until != before:
-            heappush(self._returns, (bucket.until, domain))
-        return entry
+        return self._buckets[domain].pop()
 
     def pop_aged(self, received_by: int | None) -> JournalEntry | None:
         """An entry of a renewed suspension that was accepted by then; each comes once for each renewal.
@@ -323,7 +328,6 @@ class Waiting:
             heappop(self._returns)
             bucket = self._buckets[domain]
             bucket.rest(until, now)
-            heappush(self._returns, (until, domain))
             if domain not in self._asking and (received_by is None or bucket.oldest <= received_by):
                 self._asking.add(domain)
                 self._to_ask += [(domain, part.copy()) for part in bucket.row.parts.values()]
