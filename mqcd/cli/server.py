@@ -26,11 +26,11 @@ def check(place: Place) -> int:
     from mqcd.config.show import as_xml
     from mqcd.daemon.filters import check_filters
     from mqcd.daemon.hashkey import hash_key
+    from mqcd.daemon.listed import check_listed
     from mqcd.daemon.machine import misfits
     from mqcd.daemon.privileges import find_user
     from mqcd.daemon.storing import STORE, check_store
     from mqcd.daemon.tlsfiles import check_tls_files
-    from mqcd.daemon.users import check_users
 
     loaded = place.load()
     for warning in loaded.warnings:
@@ -40,7 +40,7 @@ def check(place: Place) -> int:
     hash_key(loaded.settings.ops.events, place.conf)
     check_tls_files(loaded.settings.deliver, place.conf)
     check_filters(loaded.settings.submit, place.conf)
-    check_users(loaded.settings.submit, place.conf)
+    check_listed(loaded.settings.submit, place.conf)
     for text in check_store(loaded.settings, place.conf):
         click.echo(f"warning: {loaded.remark(STORE, text)}", err=True)
     if wrong := tuple(loaded.remark(*each) for each in misfits(loaded.settings)):

@@ -9,14 +9,17 @@ import ipaddress
 import pathlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 from mqcd.config.blocks import default_of
 from mqcd.config.faults import Faults
+from mqcd.config.overriding import given as given_in
 from mqcd.config.settings import (
     CLUSTER,
     DeliverSettings,
     ListenerSettings,
     Mechanism,
+    NetworkSettings,
     QueueSettings,
     RelaySettings,
     ReportSettings,
@@ -81,11 +84,24 @@ def _listed(queue: QueueSettings, given: Collection[str]) -> QueueSettings:
 def _listener(listener: ListenerSettings, host: str) -> ListenerSettings:
     server = listener.server
     announced = server.announcehost or host
-    # Mailismus's greeting begins with %H%; here the host name always comes first (RFC 5321, 4.2).
-    greeting = server.smtpgreet.removeprefix("%H%").strip()
-    greeting = greeting.replace("%H%", announced).replace("%PRODNAME%", PRODUCT)
-    server = dataclasses.replace(server, announcehost=announced, smtpgreet=greeting)
+    networks = tuple(_network(each, announced) for each in server.remotenets)
+    greeting = _greeting(server.smtpgreet, announced)
+    server = dataclasses.replace(server, announcehost=announced, smtpgreet=greeting, remotenets=networks)
     return dataclasses.replace(listener, server=server)
+
+
+def _network(network: NetworkSettings, host: str) -> NetworkSettings:
+    own = given_in(network, NetworkSettings)
+    if "smtpgreet" not in own:
+        return network
+    changed: dict[str, Any] = {"smtpgreet": _greeting(own["smtpgreet"], own.get("announcehost", host))}
+    return dataclasses.replace(network, **changed)
+
+
+def _greeting(text: str, host: str) -> str:
+    """Mailismus's greeting begins with %H%; here the host name always comes first (RFC 5321, 4.2)."""
+    greeting = text.removeprefix("%H%").strip()
+    return greeting.replace("%H%", host).replace("%PRODNAME%", PRODUCT)
 
 
 def _deliver(deliver: DeliverSettings, host: str, given: Collection[str]) -> DeliverSettings:

@@ -9,7 +9,7 @@ import ipaddress
 import re
 from typing import TypeVar
 
-from mqcd.config.fields import BadValue, Kind
+from mqcd.config.fields import BadValue, Kind, Listed
 from mqcd.config.values import HostPattern, HostPort, Network, Secret, Source
 from mqcd.core.address import normal_domain
 
@@ -77,6 +77,11 @@ SENDER_RIGHT = Pattern(
     rf"\*|{SENDER.form}",
     "a mail address, a domain, <> for the null sender, or * for any",
 )
+SENDER_LIST = Pattern(
+    "sender",
+    rf"<>|(?:[^\s<>@,;:|\x00-\x1f\x7f]{{1,64}}@|\.)?{_NAME}",
+    "a mail address, a domain, .domain for all below it, or <> for the null sender",
+)
 DOMAIN_PATTERN = Pattern("domain pattern", rf"\*|(?:\*\.)?{_NAME}", "a domain, or *.domain for all below it")
 HEADER = Pattern(
     "header",
@@ -90,6 +95,16 @@ PYTHON_CLASS = Pattern(
     "module:Class, a class as Python imports it",
 )
 REDIRECT = Pattern("mail address", rf"\.|{MAIL_ADDRESS.form}", "a mail address, or a dot for none")
+
+
+@dataclasses.dataclass(frozen=True)
+class SenderList(Listed[str]):
+    """Senders to compare with; "." is none, as Mailismus writes it."""
+
+    kind: Kind[str] = SENDER_LIST
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        return () if text == "." else super().parse(text)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,36 +17,14 @@ _PEERS = f"{_SERVER}/remotenets/remotenet"
 _CLIENT = "mta/deliver/client"
 _RELAY = "mta/deliver/relays/relay"
 
-_GATES = {
-    "validate_helo": "which HELO names are accepted",
-    "validate_sender": "which senders are accepted",
-    "validate_recip": "which recipients are accepted",
-    "sender_deny": "which senders are accepted",
-    "sender_permit": "which senders are accepted",
-    "blacklist": "which clients may connect",
-    "greylist": "which clients may connect at once",
-}
-_LOGINS = {
-    "authtypes": "who may send, and how these peers log in",
-    "authtypes_ssl": "when these peers may log in",
-}
 _FILTER = "which messages are accepted"
 
-_PEER_LIMITS = {
-    "maxpeerconnections": "how many connections these peers may open",
-    "maxmsgsize": "how large a message of these peers may be",
-    "maxrecips": "how many recipients a message of these peers may have",
-    "maxmessages": "how many messages these peers may send over one connection",
-    "maxbadreqs": "how many bad commands these peers may send",
-}
-
 NOT_YET_RESTRICTING = {
-    **{f"{_SERVER}/{name}": what for name, what in _GATES.items()},
+    f"{_SERVER}/greylist": "which clients may connect at once",
     f"{_SERVER}/filter@factory": f"{_FILTER} (class= names an aiosmtpd handler)",
-    **{
-        f"{_PEERS}/{name}": what
-        for name, what in {**_GATES, **_LOGINS, "filter": _FILTER, **_PEER_LIMITS}.items()
-    },
+    f"{_PEERS}/filter@factory": f"{_FILTER} (class= names an aiosmtpd handler)",
+    f"{_SERVER}/blacklist/dnslists": "which clients may connect (a filter may ask such lists)",
+    f"{_PEERS}/blacklist/dnslists": "which clients may connect (a filter may ask such lists)",
     "mta/submit/listeners/listener/ssl": "this listener to TLS",
     f"{_RELAY}/ssl@tspath": "which certificates are accepted (use client/trust and verify)",
     f"{_RELAY}/ssl@peercert": "which certificate is accepted (use verify)",
@@ -70,12 +48,13 @@ NO_EFFECT = {
     "pop3server": _NO_PART,
     "pop3download": _NO_PART,
     "mta/submit/listeners/listener/ssl": "STARTTLS is not offered yet",
-    f"{_SERVER}/remotenets": "settings for single networks have no effect yet",
     "mta/queue/deferred_maxignore": "new and due mail always take turns",
     f"{_SERVER}/transcript": _LATER,
-    f"{_SERVER}/delay_greet": _LATER,
-    f"{_SERVER}/delay_badrecip": _LATER,
-    f"{_SERVER}/delay_badreq": _LATER,
+    f"{_PEERS}/transcript": _LATER,
+    f"{_SERVER}/validate_sender@direction": "domains are looked up forward",
+    f"{_SERVER}/validate_recip@direction": "domains are looked up forward",
+    f"{_PEERS}/validate_sender@direction": "domains are looked up forward",
+    f"{_PEERS}/validate_recip@direction": "domains are looked up forward",
     f"{_SERVER}/delay_close": _NO_PART,
     f"{_SERVER}/extSTARTTLS": "STARTTLS is not offered yet",
     f"{_SERVER}/niobuffers": "mqcd sizes its buffers itself",
@@ -135,28 +114,8 @@ def _optional_tls(node: Node) -> bool:
     return latent and asks_nothing(node.attributes.get("mandatory", "N"))
 
 
-def _unqualified(node: Node) -> bool:
-    """Whether a check is off, or left to its default, which is off here; its attributes do not count."""
-    return asks_nothing(node.text)
-
-
-def _no_login(node: Node) -> bool:
-    """Whether `authtypes` names no mechanism and does not ask for a login either."""
-    return asks_nothing(node.text) and asks_nothing(node.attributes.get("mandatory", "N"))
-
-
 _HARMLESS: dict[str, Callable[[Node], bool]] = {
     "mta/submit/listeners/listener/ssl": _optional_tls,
-    **{
-        f"{around}/{name}": harmless
-        for around in (_SERVER, _PEERS)
-        for name, harmless in (
-            ("validate_helo", _unqualified),
-            ("validate_sender", _unqualified),
-            ("validate_recip", _unqualified),
-        )
-    },
-    f"{_PEERS}/authtypes": _no_login,
 }
 """Where an element's being harmless shows otherwise than by `_quiet`."""
 

@@ -258,8 +258,9 @@ class Reader:
         listed = [child for child in holder.children if child.name in lists]
         if listed or all(row.xml_attribute for row in rows):
             self._stray_text(holder, at)
+        off = pending.asks_nothing(holder.attributes.get("enabled", "Y"))
         for child in holder.children:
-            if child not in listed:
+            if child not in listed and not (off and pending.is_known(at.into(child.name).bare)):
                 self._foreign(child, at, lists)
 
     def _given(self, place: Place, at: At, text: str) -> Any:

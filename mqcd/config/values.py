@@ -86,6 +86,16 @@ class BareNewline(enum.Enum):
     """An error, in commands and in content."""
 
 
+class Direction(enum.Enum):
+    """Which way a client's name in HELO is looked up."""
+
+    FORWARD = "forward"
+    """The name must have an address."""
+    REVERSE = "reverse"
+    """The client's address must have a name of which it is an address."""
+    BOTH = "both"
+
+
 class TlsPolicy(enum.Enum):
     """What a next hop's TLS has to be."""
 

@@ -221,6 +221,9 @@ class Resolver(Protocol):
     async def addresses(self, host: str) -> Sequence[str]:
         """IPv6 and IPv4 addresses of a host, in the order to try them; never empty."""
 
+    async def names(self, address: str) -> Sequence[str]:
+        """The host names of an IP address, as its owner has them (PTR); never empty."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TlsTerms:

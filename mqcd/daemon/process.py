@@ -30,12 +30,12 @@ from mqcd.core.errors import MqcdError
 from mqcd.daemon.cutter import Cutter
 from mqcd.daemon.descriptors import divide, raise_limit
 from mqcd.daemon.filters import check_filters
+from mqcd.daemon.listed import check_listed
 from mqcd.daemon.privileges import Identity, SystemIdentity, take_identity
 from mqcd.daemon.role import Role
 from mqcd.daemon.server import Server
 from mqcd.daemon.supervisor import stops
 from mqcd.daemon.tlsfiles import check_tls_files
-from mqcd.daemon.users import check_users
 from mqcd.net.clock import SystemClock
 from mqcd.ops.audit.audit import directories as audit_directories
 from mqcd.ops.log.log import Log
@@ -216,7 +216,7 @@ class Process:
             take_identity(settings.application.user, directories, self._identity, also=others)
             check_tls_files(settings.deliver, self._conf)
             check_filters(settings.submit, self._conf)
-            check_users(settings.submit, self._conf)
+            check_listed(settings.submit, self._conf)
             await server.listen()
             await server.open()
         except (MqcdError, OSError) as error:
@@ -303,7 +303,7 @@ class Process:
         loaded = self._load()
         check_tls_files(loaded.settings.deliver, self._conf)
         check_filters(loaded.settings.submit, self._conf)
-        check_users(loaded.settings.submit, self._conf)
+        check_listed(loaded.settings.submit, self._conf)
         return loaded
 
     def _take_over(self, server: Server, loaded: Loaded) -> None:

@@ -300,7 +300,7 @@ class Server:
             if door.settings != listener:
                 door.reload(listener.server)
             door.assign(self.settings.deliver.zones)
-            door.look_at_users()
+            door.look_at_files()
         return changes
 
     def _advised(self, advice: Advice) -> None:

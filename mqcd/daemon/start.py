@@ -27,6 +27,7 @@ from mqcd.daemon.derived import ops_hosts
 from mqcd.daemon.descriptors import raise_limit
 from mqcd.daemon.filters import check_filters
 from mqcd.daemon.front import Front
+from mqcd.daemon.listed import check_listed
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.daemon.privileges import SystemIdentity, take_identity
 from mqcd.daemon.process import Load, freeze_program, run_loop, run_server, tune_interpreter
@@ -34,7 +35,6 @@ from mqcd.daemon.role import Role
 from mqcd.daemon.stand_in import STAND_IN_MS, StandIn
 from mqcd.daemon.supervisor import FRONT, Part, State, Supervisor, log_plainly
 from mqcd.daemon.tlsfiles import check_tls_files
-from mqcd.daemon.users import check_users
 from mqcd.disk.durable import Disk
 from mqcd.net.balance import Mailboxes
 from mqcd.net.clock import SystemClock
@@ -96,7 +96,7 @@ class _Shards:
             # A shard that cannot start is out of service; what holds for all of them ends the server.
             check_tls_files(self._settings.deliver, self._conf)
             check_filters(self._settings.submit, self._conf)
-            check_users(self._settings.submit, self._conf)
+            check_listed(self._settings.submit, self._conf)
             tune_interpreter()
             freeze_program()
             shared = tokens_file(), rates_file()

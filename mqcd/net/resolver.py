@@ -94,6 +94,13 @@ class DnsResolver:
                 raise type(answer)(str(answer))
         raise NameNotFound(f"{host} has no address")
 
+    async def names(self, address: str) -> Sequence[str]:
+        """The names of an IP address (RFC 1035, 3.5; RFC 3596, 2.5). Raises NameNotFound, ResolveFailed."""
+        names = await self._records(ipaddress.ip_address(address).reverse_pointer, "PTR")
+        if not names:
+            raise NameNotFound(f"{address} has no name")
+        return [name.rstrip(".").lower() for name in names]
+
     async def _records(self, name: str, kind: str) -> tuple[str, ...]:
         answer = await self._answer(name, kind)
         if isinstance(answer, MqcdError):

@@ -6,18 +6,19 @@ addresses do not, nor do commands that a pipelining client sent before it could 
 refused (RFC 2920, 3.1): that is state REFUSED. Recipients that are refused for good count by themselves:
 more than MAX_REFUSED over one connection end it, since only guessing has so many.
 
-Settings read: maxbadreqs.
+Settings read: maxbadreqs, delay_badreq, delay_badrecip.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mqcd.core.errors import IllegalTransition
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
 from mqcd.submit import replies
 from mqcd.submit.auth.login import Login
+from mqcd.submit.checks.names import Lookup, Verdict
 from mqcd.submit.policy import Reason
 from mqcd.submit.rules import Rules
 from mqcd.submit.states import TABLE, Event, State
@@ -34,12 +35,14 @@ class Conversation:
     __slots__ = (
         "_bad",
         "_listener",
+        "_questions",
         "_refused",
         "_rules",
         "_trusted",
         "_turned_down",
         "client",
         "login",
+        "pause",
         "session",
         "state",
         "transaction",
@@ -58,6 +61,9 @@ class Conversation:
         self._trusted: bool | None = None
         self._bad = 0
         self._turned_down = 0
+        self._questions: Sequence[Lookup] = ()
+        self.pause = 0
+        """Time, ms, that the reply to this command has to wait; the caller sets it to 0."""
         access = rules.access
         self.login = None if access is None else Login(access, client, trusted=rules.policy.trusts(client))
         """The session's logins; None where nobody can log in."""
@@ -90,6 +96,24 @@ class Conversation:
             raise IllegalTransition(Event.RCPT, self.state)
         return self.transaction
 
+    @property
+    def asks(self) -> bool:
+        """Whether the reply to the last command depends on questions; see `submit.desk`."""
+        return bool(self._questions)
+
+    def take_questions(self) -> Sequence[Lookup]:
+        """The questions on which the reply to the last command depends: the caller asks them, in their order,
+        and calls `retract` with the first refusal, if there is one."""
+        questions, self._questions = self._questions, ()
+        return questions
+
+    def _depends(self, verdict: Verdict) -> Reply | None:
+        """The reply of a check that refuses; its questions are noted otherwise."""
+        if isinstance(verdict, Reply):
+            return verdict
+        self._questions = verdict
+        return None
+
     def refuse(
         self, reason: Reason, reply: Reply, recipient: str = "", command: str = "", claimed: str = ""
     ) -> bytes:
@@ -114,6 +138,7 @@ class Conversation:
     def turn_down(self, reason: Reason, reply: Reply, recipient: str = "") -> bytes:
         """Refuse a recipient and count it; the connection ends above the limit."""
         self._turned_down += reply.permanent
+        self.pause = self._rules.settings.delay_badrecip
         if self._turned_down > MAX_REFUSED * (100 if self._may_relay() else 1):
             return self._close(Reason.REFUSALS, replies.TOO_MANY_REFUSED, recipient)
         return self.refuse(reason, reply, recipient)
@@ -128,6 +153,7 @@ class Conversation:
     def bad(self, reply: Reply, reason: Reason = Reason.SYNTAX, command: str = "") -> bytes:
         """Refuse a bad command and count it; the connection ends above the limit."""
         self._bad += 1
+        self.pause = self._rules.settings.delay_badreq
         limit = self._rules.settings.maxbadreqs
         if limit and self._bad > limit:
             return self._close(Reason.BAD_COMMANDS, replies.TOO_MANY_BAD, command=command)

@@ -94,6 +94,20 @@ class Dialogue(Conversation):
         """Whether the caller has to compare the password of `login`, and to call `checked`."""
         return self.state is State.CHECKING
 
+    def retract(self, reason: Reason, reply: Reply) -> bytes:
+        """Undo the last command, which was taken but for its questions; the reply that refuses it."""
+        transaction = self.transaction
+        if transaction is None:
+            self.forget_hello()
+            return self.bad(reply, reason)
+        if not transaction.recipients:
+            octets = self.refuse(reason, reply)
+            self.drop()
+            return octets
+        recipient, dsn = transaction.recipients.pop(), transaction.recipient_dsn.pop()
+        transaction.octets -= len(recipient) + len(dsn)
+        return self.turn_down(reason, reply, recipient)
+
     def secured(self, channel: Channel) -> None:
         """TLS has begun."""
         self.channel = channel
@@ -139,6 +153,8 @@ class Dialogue(Conversation):
     def _greet(self, argument: str, esmtp: bool) -> bytes:
         if not argument:
             return self.bad(replies.NEED_NAME)
+        if (denied := self._depends(self._rules.check_helo(argument, self.client))) is not None:
+            return self.bad(denied, Reason.HELO)
         self._move(Event.HELLO)
         self.helo = clean_helo(argument)
         self.esmtp = esmtp
@@ -174,12 +190,15 @@ class Dialogue(Conversation):
         if not sender.isascii() and not parameters.smtputf8:
             return self.refuse(Reason.SENDER, replies.NEEDS_UTF8)
         transaction = Transaction(self._rules.policy.complete(sender), parameters)
-        if self._rules.sender_denied(self.user, transaction.sender):
-            return self.refuse(Reason.SENDER, replies.NOT_YOURS)
+        if (refusal := self._rules.sender_denied(self.user, transaction.sender)) is not None:
+            return self.refuse(*refusal)
+        if (denied := self._depends(self._rules.check_sender(transaction.sender))) is not None:
+            return self.refuse(Reason.SENDER, denied)
         self._move(Event.MAIL)
         self.transaction = transaction
         limit = self._rules.settings.maxmsgsize
         if limit and parameters.size > limit:
+            self._questions = ()
             octets = self.refuse(Reason.SIZE, replies.TOO_LARGE)
             self.drop()
             return octets
@@ -210,6 +229,8 @@ class Dialogue(Conversation):
         limit = self._rules.settings.maxrecips
         if (limit and len(transaction.recipients) >= limit) or transaction.octets + octets > MAX_ENVELOPE:
             return self.refuse(Reason.RECIPIENTS, replies.TOO_MANY_RECIPIENTS, recipient)
+        if (bad := self._depends(self._rules.check_recipient(recipient))) is not None:
+            return self.turn_down(Reason.RECIPIENT, bad, recipient)
         transaction.octets += octets
         transaction.recipients.append(recipient)
         transaction.recipient_dsn.append(dsn)

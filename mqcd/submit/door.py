@@ -12,13 +12,6 @@
 * `suppress` refuses recipients by a list, in all sessions, from the next RCPT on.
 * `reload` takes over a new <server> block: sessions that begin later go by it, and messages of earlier
   ones by its limits on content. Name, interface and port stay.
-* Host names in relay_clients are looked up from the start on, at a reload, and again every ten minutes
-  (every 30 s while one could not be), by their addresses: the name that an address claims to have proves
-  nothing. The start does not wait for DNS. A name that DNS does not answer for keeps its last addresses;
-  before it has any, refusals are temporary. A door without a resolver never knows them.
-
-* The users of the listener's file are read at the start and, every two seconds, when the file has changed.
-
 Settings read: interface, port, name, timeout, maxpeerconnections, relay_clients, users, and those of
 `dialogue`, `intake`, `policy`.
 """
@@ -28,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import secrets
 import socket
 import sys
 from collections.abc import Sequence
@@ -36,21 +28,17 @@ from contextlib import suppress
 from dataclasses import replace
 
 from mqcd.config.settings import ListenerSettings, ServerSettings, ZoneSettings
-from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.ports import Clock, Observer, QueueStore, Refusal, Resolver
 from mqcd.core.reply import Reply
 from mqcd.net.listening import Acceptor, bind
-from mqcd.submit.auth.login import Access
-from mqcd.submit.auth.senders import Senders
 from mqcd.submit.capacity import Capacity, Passing, Peers
-from mqcd.submit.handlers import BadFilter, make_handler
+from mqcd.submit.desk import Desk
 from mqcd.submit.intake import Intake
-from mqcd.submit.policy import DoorRefused, Reason, host_names, relay_policy
+from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.received import DateCache
-from mqcd.submit.rules import Gate, Rules, Suppressed
+from mqcd.submit.rulemaking import Rulemaking
+from mqcd.submit.rules import CLIENT_LISTED, Suppressed
 from mqcd.submit.session import Session, client_address
-from mqcd.submit.users.directory import Directory
-from mqcd.submit.users.lines import BadUsers
 from mqcd.submit.users.logins import Logins
 from mqcd.submit.zoning import Zoning
 
@@ -59,12 +47,6 @@ log = logging.getLogger(__name__)
 _BACKLOG = 1024
 _LOOK_MS = 1000
 """Interval between deadline checks; a session may last that much longer."""
-_LOOKUP_MS = 600_000
-_LOOKUP_SOON_MS = 30_000
-
-_USERS_MS = 2000
-"""Interval between looks at the file of users."""
-
 _TIMEOUT = Reply(code=421, status="4.4.2", text="Timeout, closing")
 _STOPPING = Reply(code=421, status="4.3.2", text="Server is stopping, try again later")
 _ELSEWHERE = Reply(code=421, status="4.3.2", text="No storage for mail here, connect again")
@@ -98,17 +80,16 @@ class Door:
         self.settings = settings
         self._clock = clock
         self._observer = observer
-        self._resolver = resolver
-        self._resolved: dict[str, tuple[str, ...]] = {}
-        self._gate = Gate()
         self.logins = logins or Logins()
+        self._rulemaking = Rulemaking(settings.server, clock, resolver, self.logins)
         self.intake = Intake(
             store=store,
             clock=clock,
-            rules=self._rules(),
+            book=self._rulemaking.book,
             listener=settings.name,
             inline_max=inline_max,
             dates=DateCache(),
+            desk=Desk(clock, resolver),
             zoning=Zoning(zones),
         )
         self._capacity = capacity or Capacity(sys.maxsize)
@@ -120,8 +101,6 @@ class Door:
         self._sessions: set[Session] = set()
         self._peers = peers or Peers()
         self._deadlines: asyncio.Task[None] | None = None
-        self._lookups: asyncio.Task[None] | None = None
-        self._user_looks: asyncio.Task[None] | None = None
         self._stopping = False
         self._empty = asyncio.Event()
         self.port = settings.port
@@ -147,19 +126,17 @@ class Door:
         self.port = self._acceptor.port
 
     async def start(self) -> None:
-        """Listen, after `bind` or with it. Raises OSError; BadFilter and BadUsers where the filter cannot be
-        made or the users cannot be read."""
+        """Listen, after `bind` or with it. Raises OSError; BadFilter, BadList and BadUsers where the filter
+        cannot be made, the blacklist or the users cannot be read."""
         loop = asyncio.get_running_loop()
-        self._take_filter(self.settings.server.filter)
-        if (users := self._users) is not None:
-            await asyncio.to_thread(users.load)
+        await self._rulemaking.load()
+        self.intake.handlers = self._rulemaking.handlers
         if self._acceptor is None:
             await self.bind()
         if self._acceptor is not None and not self._stopping:
             self._acceptor.listen(_BACKLOG)
         self._deadlines = loop.create_task(self._watch_deadlines())
-        self._lookups = loop.create_task(self._keep_looking_up())
-        self._user_looks = loop.create_task(self._keep_users())
+        self._rulemaking.start()
 
     async def stop(self, grace: int = 8000) -> None:
         """Accept no client, finish commits, reply 421 to all other sessions. Returns when all sessions have
@@ -177,38 +154,25 @@ class Door:
             session.cut()
         if self._sessions:
             await self._empty.wait()
-        chores = [chore for chore in (self._deadlines, self._lookups, self._user_looks) if chore is not None]
-        for chore in chores:
-            chore.cancel()
-        await asyncio.gather(*chores, return_exceptions=True)
+        if self._deadlines is not None:
+            self._deadlines.cancel()
+            await asyncio.gather(self._deadlines, return_exceptions=True)
+        await self._rulemaking.stop()
 
     def reload(self, server: ServerSettings) -> None:
         """Apply a new <server> block at once; host names are looked up meanwhile. A filter that cannot be
         made is logged, and the old one stays.
         """
-        if server.filter != self.settings.server.filter:
-            try:
-                self._take_filter(server.filter)
-            except BadFilter as error:
-                log.error("the old filter stays: %s", error)
-                server = replace(server, filter=self.settings.server.filter)
-        if server.users != self.settings.server.users and server.users is not None:
-            try:
-                self.logins.directory(server.users).load()
-            except BadUsers as error:
-                log.error("the old users stay: %s", error)
-                server = replace(server, users=self.settings.server.users)
-        self.settings = replace(self.settings, server=server)
-        self.intake.rules = self._rules()
-        if self._lookups is not None and not self._stopping:
-            self._lookups.cancel()
-            self._lookups = asyncio.get_running_loop().create_task(self._keep_looking_up())
+        self._rulemaking.reload(server)
+        self.settings = replace(self.settings, server=self._rulemaking.server)
+        self.intake.book, self.intake.handlers = self._rulemaking.book, self._rulemaking.handlers
+        self.look_at_files()
 
-    def look_at_users(self) -> None:
-        """Read the file of users again, soon, if it has changed."""
-        if self._user_looks is not None and not self._stopping:
-            self._user_looks.cancel()
-            self._user_looks = asyncio.get_running_loop().create_task(self._keep_users())
+    def look_at_files(self) -> None:
+        """Read the files of users and the blacklist again, soon, where they have
+        changed, and look host names up again."""
+        if self._deadlines is not None and not self._stopping:
+            self._rulemaking.start()
 
     def assign(self, zones: Sequence[ZoneSettings]) -> None:
         """Choose zones for new messages by the headers that these zones name."""
@@ -218,26 +182,29 @@ class Door:
         """Answer MAIL with `reply` (4yz) from now on; messages under way go on."""
         if not 400 <= reply.code < 500:
             raise ValueError(f"a closed door says 4yz, not {reply}")
-        self._gate.closed = reply
+        self._rulemaking.gate.closed = reply
 
     def open_door(self) -> None:
         """Accept new mail again."""
-        self._gate.closed = None
+        self._rulemaking.gate.closed = None
 
     def suppress(self, suppressed: Suppressed | None) -> None:
         """Refuse these recipients from now on; None = none."""
-        self._gate.suppressed = suppressed
+        self._rulemaking.gate.suppressed = suppressed
 
     def trusts(self, client: str) -> bool:
         """Whether `relay_clients` lists the client with this IP address."""
-        return self.intake.rules.policy.trusts(client)
+        return self.intake.book.common.policy.trusts(client)
 
     def receive(self, client: str) -> Session:
         """A session for a new client, which counts from now on. Raises DoorRefused above a limit."""
         trusted = self.trusts(client)
-        limit = self.settings.server.maxpeerconnections
+        rules = self.intake.book.of(client)
+        limit = rules.settings.maxpeerconnections
         if self._stopping:
             raise DoorRefused(Reason.CLOSED, _STOPPING)
+        if rules.blacklist.clients.has(client):
+            raise DoorRefused(Reason.BLACKLIST, CLIENT_LISTED)
         if self._capacity.full(trusted):
             raise DoorRefused(Reason.CONNECTIONS, _FULL)
         if not self._peers.add(client, 0 if trusted else limit):
@@ -307,43 +274,14 @@ class Door:
             waiter.cancel()
         await asyncio.gather(*waiters, return_exceptions=True)
 
-    def _rules(self) -> Rules:
-        server = self.settings.server
-        policy = relay_policy(server, self._resolved)
-        users = self._users
-        if users is None:
-            return Rules(server, policy, self._gate)
-        access = Access(
-            types=server.authtypes,
-            tls_types=server.authtypes_ssl,
-            mandatory=server.authtypes_mandatory,
-            compat=server.authtypes_compat,
-            book=users,
-            failures=self.logins.failures,
-            senders=Senders(server.senders, {policy.own_domain, *policy.domains}),
-            host=server.announcehost or "localhost",
-            now=self._clock.monotonic,
-            nonce=secrets.token_urlsafe,
-        )
-        return Rules(server, policy, self._gate, access)
-
-    @property
-    def _users(self) -> Directory | None:
-        path = self.settings.server.users
-        return None if path is None else self.logins.directory(path)
-
-    def _take_filter(self, name: str) -> None:
-        self.intake.handler = make_handler(name) if name else None
-
     async def _watch_deadlines(self) -> None:
         while True:
             await self._clock.sleep(_LOOK_MS)
             if self._passing is not None:
                 self._send_elsewhere(self._passing)
-            timeout = self.settings.server.timeout
             now = self._clock.monotonic()
             for session in list(self._sessions):
-                session.check_deadline(now, timeout, _TIMEOUT)
+                session.check_deadline(now, _TIMEOUT)
 
     def _send_elsewhere(self, passing: Passing) -> None:
         """End all sessions once no mail is taken here at two looks in a row: another process takes it."""
@@ -352,31 +290,3 @@ class Door:
         if before and passing.elsewhere():
             for session in list(self._sessions):
                 session.interrupt(_ELSEWHERE)
-
-    async def _keep_looking_up(self) -> None:
-        while True:
-            await self._look_up()
-            await self._clock.sleep(_LOOKUP_SOON_MS if self.intake.rules.policy.uncertain else _LOOKUP_MS)
-
-    async def _keep_users(self) -> None:
-        while True:
-            if (users := self._users) is not None:
-                await asyncio.to_thread(users.look)
-            await self._clock.sleep(_USERS_MS)
-
-    async def _look_up(self) -> None:
-        """Update the policy with the current addresses of the host names in relay_clients."""
-        names = host_names(self.settings.server.relay_clients)
-        if self._resolver is None or not names:
-            return
-        await asyncio.gather(*(self._look_up_one(self._resolver, name) for name in names))
-        self.intake.rules.policy = relay_policy(self.settings.server, self._resolved)
-
-    async def _look_up_one(self, resolver: Resolver, name: str) -> None:
-        try:
-            self._resolved[name] = tuple(await resolver.addresses(name))
-        except NameNotFound:
-            self._resolved[name] = ()
-            log.warning("relay_clients: host %s does not exist; no client is let in by it", name)
-        except ResolveFailed as error:
-            log.warning("relay_clients: host %s keeps its last addresses, if any: %s", name, error)

@@ -34,6 +34,7 @@ from mqcd.core.address import check_address, parse_path
 from mqcd.core.errors import DecodeError
 from mqcd.core.ports import Clock
 from mqcd.core.reply import Reply, join_lines, parse_line
+from mqcd.submit.desk import Desk
 from mqcd.submit.dialogue import Dialogue
 from mqcd.submit.handlers import Handler
 from mqcd.submit.policy import DoorRefused, Reason
@@ -72,9 +73,12 @@ class Server:
 class Filter:
     """The hooks of one session."""
 
-    def __init__(self, handler: Handler, dialogue: Dialogue, server: Server, clock: Clock, name: str) -> None:
+    def __init__(
+        self, handler: Handler, dialogue: Dialogue, server: Server, clock: Clock, name: str, desk: Desk
+    ) -> None:
         """`name` names the session in the log."""
         self._clock = clock
+        self._desk = desk
         self._called = ""
         """The hook that is running; "" = none."""
         self._since = 0
@@ -94,6 +98,8 @@ class Filter:
         """The reply to one command line; like `Dialogue.command`."""
         response = self._dialogue.state is State.LOGIN
         reply = self._dialogue.command(line)
+        if self._dialogue.asks:
+            reply = await self._desk.settle(self._dialogue, reply)
         if response:
             # A response may be the word of a command.
             return reply

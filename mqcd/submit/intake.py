@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
 from mqcd.core.errors import ConnectFailed, StoreUnavailable
@@ -28,13 +28,14 @@ from mqcd.core.reply import Refused, Reply
 from mqcd.core.spid import format_spid
 from mqcd.submit.body import HopCounter
 from mqcd.submit.completing import missing_fields
+from mqcd.submit.desk import Desk
 from mqcd.submit.dialogue import Dialogue
 from mqcd.submit.filtering import Filter
 from mqcd.submit.handlers import Handler
 from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.received import DateCache, protocol, received_header
 from mqcd.submit.replies import FAULT, TOO_LARGE
-from mqcd.submit.rules import Rules
+from mqcd.submit.rules import Rulebook, Rules
 from mqcd.submit.sources import Abandoned, Source
 from mqcd.submit.transaction import Transaction
 from mqcd.submit.wire import Interrupted
@@ -59,12 +60,13 @@ class Intake:
 
     store: QueueStore
     clock: Clock
-    rules: Rules
+    book: Rulebook
     listener: str
     inline_max: int
     dates: DateCache
-    handler: Handler | None = None
-    """The filter that sees each message before it is committed."""
+    desk: Desk
+    handlers: Mapping[str, Handler] = field(default_factory=dict)
+    """The filters that see messages before they are committed, by their setting."""
     zoning: Zoning = field(default_factory=lambda: Zoning(()))
     """Which zone a message's header chooses."""
 
@@ -161,10 +163,11 @@ async def take_message(
     Raises ConnectFailed when the client leaves, Interrupted when the session is ended, Abandoned: nothing is
     kept of the message then. Any other failure is a reply.
     """
-    settings = intake.rules.settings
+    rules = intake.book.of(dialogue.client)
+    settings = rules.settings
     stream = Stream(source, settings.maxmsgsize, settings.maxhops)
     try:
-        return await _accept(intake, dialogue, stream, filtering)
+        return await _accept(intake, rules, dialogue, stream, filtering)
     except (ConnectFailed, Interrupted, Abandoned):
         raise
     except Exception as error:
@@ -174,7 +177,9 @@ async def take_message(
         return refused.octets
 
 
-async def _accept(intake: Intake, dialogue: Dialogue, stream: Stream, filtering: Filter | None) -> bytes:
+async def _accept(
+    intake: Intake, rules: Rules, dialogue: Dialogue, stream: Stream, filtering: Filter | None
+) -> bytes:
     """Commit the message, or discard it where the filter says so; the reply's octets."""
     content: bytes | AsyncIterator[bytes] | None
     transaction = dialogue.begun
@@ -189,7 +194,7 @@ async def _accept(intake: Intake, dialogue: Dialogue, stream: Stream, filtering:
         content = await stream.begin(max(intake.inline_max - _HEADER_ROOM, 0))
     zone = ""
     head = b""
-    if intake.zoning or intake.rules.settings.submission:
+    if intake.zoning or rules.settings.submission:
         head = content if isinstance(content, bytes) else await stream.head(MAX_SECTION)
     if intake.zoning:
         zone = intake.zoning.choose(
@@ -197,10 +202,10 @@ async def _accept(intake: Intake, dialogue: Dialogue, stream: Stream, filtering:
         )
     now = intake.clock.now()
     spid = intake.store.reserve(len(transaction.recipients) > 1)
-    header = _header(intake, dialogue, transaction, spid, now)
+    header = _header(intake, rules, dialogue, transaction, spid, now)
     added = b""
-    if intake.rules.settings.submission:
-        made = f"{now}.{format_spid(spid)}@{intake.rules.host}"
+    if rules.settings.submission:
+        made = f"{now}.{format_spid(spid)}@{rules.host}"
         added = missing_fields(head, date=intake.dates.text(now), message_id=made)
     if isinstance(content, bytes):
         name = message_id(content) or message_id(added)
@@ -234,14 +239,16 @@ async def _accept(intake: Intake, dialogue: Dialogue, stream: Stream, filtering:
     return replied or b"250 2.0.0 Ok: queued as %s\r\n" % format_spid(spid).encode()
 
 
-def _header(intake: Intake, dialogue: Dialogue, transaction: Transaction, spid: int, now: int) -> bytes:
-    if intake.rules.settings.omitreceivedheader:
+def _header(
+    intake: Intake, rules: Rules, dialogue: Dialogue, transaction: Transaction, spid: int, now: int
+) -> bytes:
+    if rules.settings.omitreceivedheader:
         return b""
     recipients = transaction.recipients
     return received_header(
         helo=dialogue.helo,
         client=dialogue.client,
-        host=intake.rules.host,
+        host=rules.host,
         protocol=protocol(
             dialogue.esmtp,
             transaction.parameters.smtputf8,

@@ -34,10 +34,14 @@ class Reason(StrEnum):
 
     RELAY = "relay"
     """A recipient that this client may not send to."""
+    HELO = "helo"
+    """A name in EHLO or HELO that validate_helo refuses."""
     SENDER = "sender"
-    """A reverse-path that is no address."""
+    """A reverse-path that is no address, or that a setting refuses."""
     RECIPIENT = "recipient"
-    """A forward-path that is no address."""
+    """A forward-path that is no address, or that validate_recip refuses."""
+    BLACKLIST = "blacklist"
+    """A client (disconnected) or sender that the blacklist names."""
     SYNTAX = "syntax"
     """A line that is no command, or a parameter that cannot be taken."""
     SEQUENCE = "sequence"
@@ -108,7 +112,7 @@ class RelayPolicy:
         """Whether the client with this IP address may send to any domain. False for no address."""
         if not self.networks:
             return False
-        address = _ip_address(client)
+        address = ip_address(client)
         return address is not None and any(address in network for network in self.networks)
 
     def refusal(self, recipient: str, trusted: bool) -> Reply | None:
@@ -126,7 +130,8 @@ class RelayPolicy:
 
 # Parsing an address costs more than looking it up in a few networks, and clients reconnect.
 @lru_cache(maxsize=1024)
-def _ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An IP address; None for another text."""
     try:
         return ipaddress.ip_address(text)
     except ValueError:
@@ -159,20 +164,27 @@ def relay_policy(settings: ServerSettings, resolved: Mapping[str, Sequence[str]]
     A name without addresses there lets no client in; one that is missing there is not known yet.
     `localhost` is loopback without asking (RFC 6761).
     """
+    return RelayPolicy(
+        networks=networks_of(settings.relay_clients, resolved),
+        domains=frozenset(normal_domain(domain) for domain in settings.relay_domains),
+        own_domain=own_domain(settings.announcehost),
+        uncertain=any(name not in resolved for name in host_names(settings.relay_clients)),
+    )
+
+
+def networks_of(
+    patterns: Sequence[HostPattern], resolved: Mapping[str, Sequence[str]]
+) -> tuple[Network, ...]:
+    """The networks that patterns mean; `resolved` as in `relay_policy`."""
     networks: list[Network] = []
-    for pattern in settings.relay_clients:
+    for pattern in patterns:
         if not isinstance(pattern, str):
             networks.append(pattern)
         elif pattern == "localhost":
             networks.extend(LOOPBACK)
         else:
             networks.extend(_networks_of(pattern, resolved))
-    return RelayPolicy(
-        networks=tuple(networks),
-        domains=frozenset(normal_domain(domain) for domain in settings.relay_domains),
-        own_domain=own_domain(settings.announcehost),
-        uncertain=any(name not in resolved for name in host_names(settings.relay_clients)),
-    )
+    return tuple(networks)
 
 
 def _networks_of(pattern: str, resolved: Mapping[str, Sequence[str]]) -> list[Network]:

@@ -1,19 +1,28 @@
-"""Rules shared by all sessions of one door: settings, policy, and whether new mail is accepted. Pure.
+"""Rules shared by all sessions of one door, or by those of a network: settings, policy, lists, and whether
+new mail is accepted. Pure.
 
-Settings read: maxmsgsize, the switches of extensions, announcehost, smtpgreet.
+Settings read: maxmsgsize, the switches of extensions, announcehost, smtpgreet, sender_deny, sender_permit,
+validate_helo, validate_sender, validate_recip, remotenets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
-from mqcd.config.settings import ServerSettings
+from mqcd.config.settings import HostPattern, Network, ServerSettings
+from mqcd.core.address import domain_of, split_address
 from mqcd.core.reply import Reply
 from mqcd.submit import replies
 from mqcd.submit.auth.login import REQUIRED, Access
 from mqcd.submit.channel import Channel
+from mqcd.submit.checks import names
+from mqcd.submit.checks.listed import NOBODY, SenderList
+from mqcd.submit.checks.names import Verdict, name_rules
 from mqcd.submit.parameters import DSN_PARAMETERS
-from mqcd.submit.policy import Reason, RelayPolicy
+from mqcd.submit.policy import Reason, RelayPolicy, ip_address, networks_of
+
+_DENIED = Reply(code=550, status="5.7.1", text="Mail from this sender is not taken here")
+CLIENT_LISTED = Reply(code=554, status="5.7.1", text="Mail from your address is not taken here")
 
 Suppressed = Callable[[str], Reply | None]
 """The reply that refuses a recipient on a list of addresses that take no mail; None to take it."""
@@ -42,6 +51,13 @@ class Rules:
         self.policy = policy
         self.gate = gate
         self.access = access
+        self.blacklist = NOBODY
+        """May be exchanged at any time."""
+        self._denied = SenderList(settings.sender_deny)
+        self._permitted = SenderList(settings.sender_permit)
+        self._helo = name_rules(settings, "helo")
+        self._sender = name_rules(settings, "sender")
+        self._recipient = name_rules(settings, "recip")
         self.host = settings.announcehost or "localhost"
         self.greeting = f"220 {self.host} {settings.smtpgreet or 'ESMTP mqcd'}\r\n".encode()
         self.helo = f"250 {self.host}\r\n".encode()
@@ -75,9 +91,36 @@ class Rules:
             return Reason.AUTH, REQUIRED
         return None
 
-    def sender_denied(self, user: str, sender: str) -> bool:
-        """Whether the user may not send with this reverse-path."""
-        return bool(user) and self.access is not None and not self.access.senders.allows(user, sender)
+    def sender_denied(self, user: str, sender: str) -> tuple[Reason, Reply] | None:
+        """Why this reverse-path is not taken from the user, or from a client without login.
+
+        Of `sender_deny` and `sender_permit` the one counts that names the sender more closely.
+        """
+        if user and self.access is not None and not self.access.senders.allows(user, sender):
+            return Reason.SENDER, replies.NOT_YOURS
+        if self.blacklist.senders.has(sender):
+            return Reason.BLACKLIST, _DENIED
+        if self._denied or self._permitted:
+            denied, permitted = self._denied.rank(sender), self._permitted.rank(sender)
+            if (denied and denied >= permitted) or (sender and self._permitted and not permitted):
+                return Reason.SENDER, _DENIED
+        return None
+
+    def check_helo(self, name: str, client: str) -> Verdict:
+        """Whether a name in HELO is good: what refuses it, or what DNS has to be asked first."""
+        if not self._helo.checked or self.policy.trusts(client):
+            return ()
+        return names.helo(self._helo, name, client)
+
+    def check_sender(self, sender: str) -> Verdict:
+        """The same for a reverse-path."""
+        return names.domain(self._sender, split_address(sender)[1], names.SENDER)
+
+    def check_recipient(self, recipient: str) -> Verdict:
+        """The same for a recipient; the domains of relay_domains need no DNS."""
+        if not self._recipient.checked or domain_of(recipient) in self.policy.domains:
+            return ()
+        return names.domain(self._recipient, split_address(recipient)[1], names.RECIPIENT)
 
     def recipient_denied(
         self, path: str, recipient: str, *, utf8: bool, may_relay: bool
@@ -112,3 +155,37 @@ class Rules:
         )
         logins = [] if self.access is None else self.access.keywords(channel)
         return [*(keyword for switched_on, keyword in keywords if switched_on), *logins]
+
+
+class Rulebook:
+    """The rules of a door: those of all its clients, and those of the networks in `remotenets`."""
+
+    __slots__ = ("_own", "_sorted", "common")
+
+    def __init__(self, common: Rules, own: Sequence[tuple[Sequence[HostPattern], Rules]] = ()) -> None:
+        """`own`: whose rules are others; host names among them count once `resolve` knows them."""
+        self.common = common
+        self._own = own
+        self._sorted: Sequence[tuple[Network, Rules]] = ()
+        self.resolve(common.policy, {})
+
+    def __iter__(self) -> Iterator[Rules]:
+        yield self.common
+        yield from (rules for _, rules in self._own)
+
+    def resolve(self, policy: RelayPolicy, resolved: Mapping[str, Sequence[str]]) -> None:
+        """Go by these addresses of host names; see `relay_policy`."""
+        for rules in self:
+            rules.policy = policy
+        networks = [(each, rules) for hosts, rules in self._own for each in networks_of(hosts, resolved)]
+        self._sorted = sorted(networks, key=lambda pair: -pair[0].prefixlen)
+
+    def of(self, client: str) -> Rules:
+        """The rules for the client with this IP address: of the networks that it is in, the smallest counts,
+        of equal ones the first."""
+        if not self._sorted:
+            return self.common
+        address = ip_address(client)
+        if address is None:
+            return self.common
+        return next((rules for network, rules in self._sorted if address in network), self.common)

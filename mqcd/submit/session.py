@@ -28,6 +28,7 @@ from mqcd.submit.chunking import Chunk
 from mqcd.submit.dialogue import Dialogue
 from mqcd.submit.filtering import Filter, Server
 from mqcd.submit.intake import Intake, take_message
+from mqcd.submit.pausing import Pause
 from mqcd.submit.policy import Reason
 from mqcd.submit.replies import FAULT
 from mqcd.submit.sources import Abandoned, Chunked, Dotted, Source
@@ -72,6 +73,7 @@ class Session(asyncio.Protocol):
     transport: asyncio.Transport
     wire: Wire
     _dialogue: Dialogue
+    _timeout: int
     _began: int
 
     def __init__(self, host: Host, name: str, client: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -85,6 +87,7 @@ class Session(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         """A message's content, or a command that the filter sees."""
         self._filter: Filter | None = None
+        self._pause = Pause(host.intake.clock)
         self._replies_unread = False
         self._ended = False
         self._gone = False
@@ -93,20 +96,26 @@ class Session(asyncio.Protocol):
         """Greet the client."""
         self.transport = cast("asyncio.Transport", transport)
         intake = self._host.intake
-        bare_lf = intake.rules.settings.bare_newline is BareNewline.NORMALIZE
+        rules = intake.book.of(self.client)
+        self._timeout = rules.settings.timeout
+        bare_lf = rules.settings.bare_newline is BareNewline.NORMALIZE
         self.wire = Wire(self._loop, self.transport, intake.clock, bare_lf=bare_lf)
         self._dialogue = Dialogue(
-            intake.rules, intake.listener, self.client, self._host.refused, self._extra["session"]
+            rules, intake.listener, self.client, self._host.refused, self._extra["session"]
         )
-        if intake.handler is not None:
-            server = Server(intake.rules.host, intake.handler.instance, self.transport)
-            self._filter = Filter(
-                intake.handler, self._dialogue, server, intake.clock, self._extra["session"]
-            )
+        handler = intake.handlers.get(rules.settings.filter)
+        if handler is not None:
+            server = Server(rules.host, handler.instance, self.transport)
+            name = self._extra["session"]
+            self._filter = Filter(handler, self._dialogue, server, intake.clock, name, intake.desk)
         self._host.enter(self)
-        self.transport.write(intake.rules.greeting)
+        self._began = intake.clock.monotonic()
+        self._out.append(rules.greeting)
+        if rules.settings.delay_greet:
+            self._start(self._pause.last(rules.settings.delay_greet))
+            return
+        self._write()
         self.wire.owe()
-        self._began = self.wire.owing_since
 
     def data_received(self, data: bytes) -> None:
         """Octets came."""
@@ -116,12 +125,14 @@ class Session(asyncio.Protocol):
     def eof_received(self) -> bool:
         """The client sends no more, but may still read: what it sent is answered first."""
         self.wire.feed_eof()
+        self._pause.end()
         self._pump()
         return True
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone. A commit under way goes on; its reply has no reader."""
         self._gone = self._ended = True
+        self._pause.end()
         self.wire.fail(ConnectFailed("the client closed the connection"))
         self._leave()
 
@@ -137,10 +148,10 @@ class Session(asyncio.Protocol):
         self.wire.wake()
         self._pump()
 
-    def check_deadline(self, now: int, timeout: int, reply: Reply) -> None:
+    def check_deadline(self, now: int, reply: Reply) -> None:
         """End the session when the client has taken too much of our time at `now` (monotonic).
 
-        That is `timeout` ms (0 = any) in which nothing came that we wait for; an hour, when no content is
+        That is `timeout` ms in which nothing came that we wait for; an hour, when no content is
         under way; or, waiting for one message's content, ten minutes and its size at 1 KB/s: octets that
         drip hold no session for ever. What we make the client wait for does not count. A client that does
         not even take the final reply loses its connection after `timeout` more.
@@ -148,7 +159,7 @@ class Session(asyncio.Protocol):
         if self._filter is not None and self._filter.hangs(now):
             self.cut()
             return
-        since = self.wire.owing_since
+        since, timeout = self.wire.owing_since, self._timeout
         silent = 0 < timeout <= now - since if since else False
         if self._replies_unread or self._ended:
             if silent or self._is_over(now):
@@ -171,6 +182,7 @@ class Session(asyncio.Protocol):
 
     def _interrupt(self, error: Interrupted) -> None:
         self.wire.fail(error)
+        self._pause.end()
         if self._task is None:
             self._end(error.reason, error.reply)
 
@@ -210,11 +222,15 @@ class Session(asyncio.Protocol):
             if self._filter is not None:
                 self._start(self._obey(line))
                 return False
-            reply = self._answer(line)
-            if dialogue.skip:
-                self._start(self._reply_after_chunk(reply))
-                return False
-            self._out.append(reply)
+            self._out.append(self._answer(line))
+        return self._goes_on()
+
+    def _goes_on(self) -> bool:
+        """What follows a command whose reply is the last of `_out`; whether there is more to do at once."""
+        dialogue = self._dialogue
+        if dialogue.skip or dialogue.asks or dialogue.pause:
+            self._start(self._finish(self._out.pop()))
+            return False
         self._after_command()
         return not self._ended and self._has_more()
 
@@ -255,21 +271,24 @@ class Session(asyncio.Protocol):
         """Answer one command inside a task."""
         filtering = self._filter
         reply = self._answer(line) if filtering is None else await filtering.command(line)
-        if self._dialogue.skip:
-            await self._reply_after_chunk(reply)
-            return
-        self._out.append(reply)
-        self._after_command()
+        await self._finish(reply)
         if filtering is not None and reply.startswith(_CLOSING):
             self._end()
 
-    async def _reply_after_chunk(self, reply: bytes) -> None:
-        """Drop the chunk behind a BDAT that was refused, then reply (RFC 3030, 2)."""
+    async def _finish(self, reply: bytes) -> None:
+        """What a reply waits for: the chunk behind a refused BDAT (RFC 3030, 2), questions, a delay."""
         dialogue, wire = self._dialogue, self.wire
-        wire.begin()
+        if dialogue.skip:
+            wire.begin()
         while dialogue.skip:
             dialogue.skip -= len(await wire.take_some(dialogue.skip))
+        if dialogue.asks:
+            reply = await self._host.intake.desk.settle(dialogue, reply)
+        pause, dialogue.pause = dialogue.pause, 0
+        if pause:
+            await self._pause.last(pause)
         self._out.append(reply)
+        self._after_command()
 
     async def _check_password(self) -> None:
         dialogue = self._dialogue
@@ -278,14 +297,13 @@ class Session(asyncio.Protocol):
         if login is not None and login.checking is not None:
             with suppress(LoginsBusy):
                 good = await self._host.logins.verify(self.client, login.hash, login.checking.password)
-        self._out.append(dialogue.checked(good))
-        self._after_command()
+        await self._finish(dialogue.checked(good))
 
     async def _take_content(self) -> None:
         dialogue, wire = self._dialogue, self.wire
         wire.begin()
         intake = self._host.intake
-        normalize = intake.rules.settings.bare_newline is BareNewline.NORMALIZE
+        normalize = intake.book.of(self.client).settings.bare_newline is BareNewline.NORMALIZE
         source: Source = Dotted(wire, normalize=normalize)
         if dialogue.chunk is not None:
             source = Chunked(wire, dialogue.chunk, self._next_chunk, normalize=normalize)
@@ -310,7 +328,7 @@ class Session(asyncio.Protocol):
             try:
                 line = await self._next_line()
             except BadLine as error:
-                self._out.append(dialogue.bad_line(_unreadable(error)))
+                await self._finish(dialogue.bad_line(_unreadable(error)))
             else:
                 await self._obey(line)
         if not dialogue.takes_chunk or dialogue.chunk is None:

@@ -10,7 +10,7 @@ from mqcd.core.ports import MxHost
 
 
 class FakeResolver:
-    """`mqcd.core.ports.Resolver` from two tables; IP addresses stand for themselves.
+    """`mqcd.core.ports.Resolver` from three tables; IP addresses stand for themselves.
 
     Names in `failing` give no answer (ResolveFailed); names in no table do not exist (NameNotFound).
     """
@@ -20,10 +20,12 @@ class FakeResolver:
         mx: Mapping[str, Sequence[tuple[int, str]]] | None = None,
         addresses: Mapping[str, Sequence[str]] | None = None,
         failing: Sequence[str] = (),
+        names: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.mx_records = dict(mx or {})
         self.address_records = dict(addresses or {})
         self.failing = set(failing)
+        self.names_of = dict(names or {})
         self.short = False
         """This machine has no descriptor left to ask with."""
         self.asked: Counter[str] = Counter()
@@ -46,6 +48,12 @@ class FakeResolver:
         if not found:
             raise NameNotFound(f"{host} has no address")
         return found
+
+    async def names(self, address: str) -> Sequence[str]:
+        self._ask(address)
+        if address not in self.names_of:
+            raise NameNotFound(f"{address} has no name")
+        return self.names_of[address]
 
     def _ask(self, name: str) -> None:
         self.asked[name] += 1

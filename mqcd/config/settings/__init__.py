@@ -44,10 +44,19 @@ from mqcd.config.settings.queue import (
     StoreSettings,
 )
 from mqcd.config.settings.report import ReportSettings
-from mqcd.config.settings.submit import ListenerSettings, SenderRightSettings, ServerSettings, SubmitSettings
+from mqcd.config.settings.submit import (
+    ListenerSettings,
+    NetworkSettings,
+    PeerSettings,
+    SenderRightSettings,
+    ServerNetworkSettings,
+    ServerSettings,
+    SubmitSettings,
+)
 from mqcd.config.values import (
     AuthType,
     BareNewline,
+    Direction,
     HostPattern,
     HostPort,
     LogFormat,
@@ -74,6 +83,7 @@ __all__ = [
     "ControlSettings",
     "DeliverSettings",
     "DestinationSettings",
+    "Direction",
     "DnsSettings",
     "EventsSettings",
     "HostPattern",
@@ -86,7 +96,9 @@ __all__ = [
     "Mechanism",
     "MetricsSettings",
     "Network",
+    "NetworkSettings",
     "OpsSettings",
+    "PeerSettings",
     "QueueSettings",
     "Rate",
     "RelaySettings",
@@ -96,6 +108,7 @@ __all__ = [
     "Secret",
     "SenderRightSettings",
     "SenderSettings",
+    "ServerNetworkSettings",
     "ServerSettings",
     "Settings",
     "ShardSettings",

@@ -7,9 +7,23 @@ import pathlib
 
 from mqcd.config.blocks import block, many, setting
 from mqcd.config.fields import PORT, YES_NO, Choice, Count, Duration, FilePath, Line, Listed, Optional, Size
-from mqcd.config.names import HOST_NAME, LOGIN, NAME, PYTHON_CLASS, SENDER_RIGHT, Domain, Host, Peers
-from mqcd.config.values import AuthType, BareNewline, HostPattern, Suppressing
+from mqcd.config.names import (
+    HOST_NAME,
+    LOGIN,
+    NAME,
+    PYTHON_CLASS,
+    SENDER_RIGHT,
+    Domain,
+    Host,
+    Peers,
+    SenderList,
+)
+from mqcd.config.overriding import overriding
+from mqcd.config.values import AuthType, BareNewline, Direction, HostPattern, Suppressing
 from mqcd.core.units import MIB, MINUTE
+
+_MOST_DELAY = MINUTE
+"""A delay must end well before clients give up: they wait five minutes for a greeting (RFC 5321, 4.5.3.2)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,24 +47,68 @@ class SenderRightSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class ServerSettings:
-    """How one listener speaks SMTP, and what it accepts."""
+class PeerSettings:
+    """How a listener serves a client: what may differ by the client's network."""
 
-    relay_clients: tuple[HostPattern, ...] = setting(
-        (),
-        "clients that may send to any domain: host names, addresses, networks; none = no client",
-        Listed(Peers()),
-    )
-    relay_domains: tuple[str, ...] = setting(
-        (), "recipient domains that any client may send to, lower case; none = no domain", Listed(Domain())
-    )
     announcehost: str = setting(
         "", "host name in greeting and Received header; empty = the application's", HOST_NAME
     )
     smtpgreet: str = setting(
         "", "text of the 220 greeting after the host name; empty = the server's own", Line()
     )
-    maxhops: int = setting(50, "Received headers from which a message counts as looping", Count(least=1))
+    validate_helo: bool = setting(False, "check names in HELO and EHLO by their form and by DNS", YES_NO)
+    validate_helo_syntaxonly: bool = setting(
+        False, "check the form alone, without DNS", YES_NO, at="validate_helo@syntaxonly"
+    )
+    validate_helo_dotted: bool = setting(
+        False, "it must have a dot in it, or be an address literal", YES_NO, at="validate_helo@dotted"
+    )
+    validate_helo_fqdn: bool = setting(
+        False, "it must be a name with a dot in it, not an address literal", YES_NO, at="validate_helo@fqdn"
+    )
+    validate_helo_direction: Direction = setting(
+        Direction.FORWARD,
+        "forward: it has an address; reverse: the client's address has a name that leads back to it; both",
+        Choice(Direction),
+        at="validate_helo@direction",
+    )
+    validate_helo_allowtimeout: bool = setting(
+        True, "let pass what DNS gives no answer for; N = 4xx", YES_NO, at="validate_helo@allowtimeout"
+    )
+    validate_sender: bool = setting(False, "check domains of senders by their form and by DNS", YES_NO)
+    validate_sender_syntaxonly: bool = setting(
+        False, "check the form alone, without DNS", YES_NO, at="validate_sender@syntaxonly"
+    )
+    validate_sender_dotted: bool = setting(
+        False, "it must have a dot in it, or be an address literal", YES_NO, at="validate_sender@dotted"
+    )
+    validate_sender_fqdn: bool = setting(
+        False, "it must be a name with a dot in it, not an address literal", YES_NO, at="validate_sender@fqdn"
+    )
+    validate_sender_allowtimeout: bool = setting(
+        True, "let pass what DNS gives no answer for; N = 4xx", YES_NO, at="validate_sender@allowtimeout"
+    )
+    validate_recip: bool = setting(False, "check domains of recipients by their form and by DNS", YES_NO)
+    validate_recip_syntaxonly: bool = setting(
+        False, "check the form alone, without DNS", YES_NO, at="validate_recip@syntaxonly"
+    )
+    validate_recip_dotted: bool = setting(
+        False, "it must have a dot in it, or be an address literal", YES_NO, at="validate_recip@dotted"
+    )
+    validate_recip_fqdn: bool = setting(
+        False, "it must be a name with a dot in it, not an address literal", YES_NO, at="validate_recip@fqdn"
+    )
+    validate_recip_allowtimeout: bool = setting(
+        True, "let pass what DNS gives no answer for; N = 4xx", YES_NO, at="validate_recip@allowtimeout"
+    )
+    sender_deny: tuple[str, ...] = setting(
+        (),
+        "senders that are refused: each user@domain, a domain, .domain (all below it), or <> (null sender)",
+        SenderList(),
+    )
+    sender_permit: tuple[str, ...] = setting(
+        (), "the only senders that are taken, besides the null sender; none = any", SenderList()
+    )
     maxpeerconnections: int = setting(
         50, "connections at once from one address (IPv6: /64) outside relay_clients; 0 = no limit", Count()
     )
@@ -63,22 +121,23 @@ class ServerSettings:
     timeout: int = setting(
         2 * MINUTE, "time without input after which a connection is closed", Duration(least=1)
     )
-    bare_newline: BareNewline = setting(
-        BareNewline.NORMALIZE,
-        "LF without CR from a client: normalize (it becomes CRLF) or reject",
-        Choice(BareNewline),
+    delay_greet: int = setting(0, "time before the greeting", Duration(most=_MOST_DELAY))
+    delay_badrecip: int = setting(
+        0, "time before the reply that refuses a recipient", Duration(most=_MOST_DELAY)
     )
+    delay_badreq: int = setting(0, "time before the reply to a bad command", Duration(most=_MOST_DELAY))
+    blacklist: pathlib.Path | None = setting(
+        None,
+        "file of clients and senders that are refused; none = no such file",
+        Optional(FilePath()),
+        at="blacklist@file",
+    )
+    blacklist_enabled: bool = setting(True, "go by that file", YES_NO, at="blacklist@enabled")
     filter: str = setting(
         "",
         "aiosmtpd handler (module:Class) that accepts, refuses or rewrites mail before it is queued",
         PYTHON_CLASS,
         at="filter@class",
-    )
-    users: pathlib.Path | None = setting(
-        None,
-        "file of the users that may log in (mqcd user); none = nobody logs in by password",
-        Optional(FilePath()),
-        at="users@file",
     )
     authtypes: tuple[AuthType, ...] = setting(
         (AuthType.PLAIN, AuthType.LOGIN, AuthType.SCRAM_SHA_256, AuthType.SCRAM_SHA_256_PLUS),
@@ -96,10 +155,6 @@ class ServerSettings:
         "mechanisms that are offered over TLS alone; none = all without TLS too",
         Listed(Choice(AuthType)),
     )
-    senders: tuple[SenderRightSettings, ...] = many(SenderRightSettings, "sender")
-    submission: bool = setting(
-        False, "mail of users' programs: add Date and Message-ID where they are missing (RFC 6409)", YES_NO
-    )
     omitreceivedheader: bool = setting(False, "add no Received header", YES_NO)
     ext_pipelining: bool = setting(True, "offer PIPELINING (RFC 2920)", YES_NO, at="extPIPELINING")
     ext_size: bool = setting(True, "offer SIZE (RFC 1870)", YES_NO, at="extSIZE")
@@ -110,6 +165,54 @@ class ServerSettings:
     ext_dsn: bool = setting(True, "offer DSN (RFC 3461)", YES_NO, at="extDSN")
     ext_chunking: bool = setting(
         True, "offer CHUNKING, contents by BDAT (RFC 3030)", YES_NO, at="extCHUNKING"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class NetworkSettings:
+    """How a listener serves the clients of some networks; what is left out is as for all clients."""
+
+    ip: tuple[HostPattern, ...] = setting(
+        (),
+        "the clients: addresses, networks, host names; must be given",
+        Listed(Peers()),
+        at="@ip",
+        required=True,
+    )
+
+
+ServerNetworkSettings = overriding(NetworkSettings, PeerSettings, "ServerNetworkSettings")
+"""With every field of PeerSettings, None where it is not given."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ServerSettings(PeerSettings):
+    """How one listener speaks SMTP, and what it accepts."""
+
+    relay_clients: tuple[HostPattern, ...] = setting(
+        (),
+        "clients that may send to any domain: host names, addresses, networks; none = no client",
+        Listed(Peers()),
+    )
+    relay_domains: tuple[str, ...] = setting(
+        (), "recipient domains that any client may send to, lower case; none = no domain", Listed(Domain())
+    )
+    maxhops: int = setting(50, "Received headers from which a message counts as looping", Count(least=1))
+    bare_newline: BareNewline = setting(
+        BareNewline.NORMALIZE,
+        "LF without CR from a client: normalize (it becomes CRLF) or reject",
+        Choice(BareNewline),
+    )
+    users: pathlib.Path | None = setting(
+        None,
+        "file of the users that may log in (mqcd user); none = nobody logs in by password",
+        Optional(FilePath()),
+        at="users@file",
+    )
+    senders: tuple[SenderRightSettings, ...] = many(SenderRightSettings, "sender")
+    remotenets: tuple[NetworkSettings, ...] = many(ServerNetworkSettings, "remotenet")
+    submission: bool = setting(
+        False, "mail of users' programs: add Date and Message-ID where they are missing (RFC 6409)", YES_NO
     )
 
 

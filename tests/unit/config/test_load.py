@@ -20,6 +20,7 @@ from mqcd.config.settings import (
     RelaySettings,
     RemoteNetSettings,
     Secret,
+    ServerNetworkSettings,
     ServerSettings,
     Settings,
     ShardSettings,
@@ -166,6 +167,7 @@ def test_values_of_every_kind() -> None:
 NAMED = {
     RelaySettings,
     RemoteNetSettings,
+    ServerNetworkSettings,
     AuthSettings,
     SslSettings,
     ZoneSettings,
@@ -180,10 +182,12 @@ def test_an_empty_element_has_its_default(place: Place) -> None:
     if place.row.required:
         assert [remark.path for remark in errors(document(place.path, ""))]
     elif place.fills in NAMED:
-        deliver = loaded(document(place.path, "")).settings.deliver
+        settings = loaded(document(place.path, "")).settings
+        deliver = settings.deliver
         items: tuple[Any, ...] = (
             *deliver.relays,
             *deliver.client.remotenets,
+            *settings.submit.listeners[0].server.remotenets,
             *deliver.zones,
             *deliver.destinations,
         )

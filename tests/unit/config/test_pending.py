@@ -79,7 +79,6 @@ def test_every_mailismus_block_loads_or_is_named_as_ignored() -> None:
         (8, "mta/submit/listeners/listener@interface"),
         (9, "mta/submit/listeners/listener/ssl"),
         (11, "mta/submit/listeners/listener/server/transcript"),
-        (18, "mta/submit/listeners/listener/server/remotenets"),
         (29, "mta/report/delay_start"),
         (31, "imap"),
         (32, "pop3server"),
@@ -125,9 +124,9 @@ def test_what_has_no_effect_is_one_warning(path: str) -> None:
         ("mta/submit/listeners/listener/ssl", ' latent="N"', True),
         ("mta/submit/listeners/listener/ssl", ' cert="key"', True),
         ("mta/submit/listeners/listener/ssl", ' latent="Y" mandatory="y"', True),
-        ("mta/submit/listeners/listener/server/remotenets/remotenet/authtypes", ' mandatory="Y"', True),
+        ("mta/submit/listeners/listener/server/remotenets/remotenet/authtypes", ' mandatory="Y"', False),
         ("mta/submit/listeners/listener/server/blacklist", "", False),
-        ("mta/submit/listeners/listener/server/blacklist", ' enabled="Y"', True),
+        ("mta/submit/listeners/listener/server/greylist", ' enabled="Y"', True),
         ("mta/submit/listeners/listener/server/validate_helo", ' fqdn="Y"', False),
     ],
 )
@@ -136,11 +135,12 @@ def test_attributes_decide_where_an_element_has_no_text(path: str, attributes: s
     assert found == ([path] if refused else [])
 
 
-def test_a_network_limit_inside_an_ignored_block_is_named() -> None:
-    around = "mta/submit/listeners/listener/server/remotenets"
-    inside = '<remotenet ip="192.0.2.0/24"><maxmsgsize>1M</maxmsgsize></remotenet>'
-    found = [without_indexes(error.path) for error in errors(document(around, inside))]
-    assert found == [f"{around}/remotenet/maxmsgsize"]
+@pytest.mark.parametrize(("enabled", "refused"), [("Y", True), ("N", False)])
+def test_lists_that_a_blacklist_may_ask_are_refused_where_it_is_on(enabled: str, refused: bool) -> None:
+    path = "mta/submit/listeners/listener/server/blacklist"
+    inside = "<dnslists>bl.example</dnslists>"
+    found = [without_indexes(error.path) for error in errors(document(path, inside, f' enabled="{enabled}"'))]
+    assert found == ([f"{path}/dnslists"] if refused else [])
 
 
 def test_a_default_that_is_spelled_out_is_no_remark() -> None:

@@ -15,6 +15,7 @@ from mqcd.config.settings import (
     RemoteNetSettings,
     SenderRightSettings,
     SenderSettings,
+    ServerNetworkSettings,
     Settings,
     ShardSettings,
     SslSettings,
@@ -50,6 +51,7 @@ ALL: set[type[Any]] = {
     DestinationSettings,
     SenderRightSettings,
     SenderSettings,
+    ServerNetworkSettings,
     ShardSettings,
 }
 

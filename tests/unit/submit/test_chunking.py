@@ -266,22 +266,22 @@ async def test_a_client_that_leaves_between_chunks_leaves_nothing() -> None:
 
 
 async def test_chatter_between_chunks_wears_out_patience() -> None:
-    talk = await Talk().begin(maxbadreqs=0)
+    talk = await Talk().begin(maxbadreqs=0, timeout=0)
     await talk.say(ENVELOPE + bdat(BODY, False))
     now = talk.house.clock.monotonic()
     talk.session.data_received(b"NOOP\r\n" * (MESSAGE_MS // 100))
     await turns(MESSAGE_MS // 100 + 5)
-    talk.session.check_deadline(now + 1000, 0, TIMEOUT)
+    talk.session.check_deadline(now + 1000, TIMEOUT)
     await turns(3)
     assert talk.transport.closed
     assert talk.house.reasons() == ["timeout"]
 
 
 async def test_chunks_outlive_the_hour_of_a_session() -> None:
-    talk = await Talk().begin()
+    talk = await Talk().begin(timeout=0)
     await talk.say(ENVELOPE + bdat(BODY, False))
     talk.session.wire.owing_since = SESSION_MS
-    talk.session.check_deadline(SESSION_MS + 1, 0, TIMEOUT)
+    talk.session.check_deadline(SESSION_MS + 1, TIMEOUT)
     assert await talk.say(bdat(BODY)) == ["250"]
 
 

@@ -539,6 +539,9 @@ class Names:
             raise self.answer
         return self.answer
 
+    async def names(self, address: str) -> Sequence[str]:
+        return [address]
+
 
 async def turned_away(house: House) -> str:
     """What a client reads that is not let in."""

@@ -99,7 +99,7 @@ async def test_a_changed_file_counts_at_once_on_request(users: Path) -> None:
     async with house_of(users) as house, visit(house) as client:
         with changing(users, Disk()) as found:
             found["bob"] = make_user("bob", "builder")
-        house.door.look_at_users()
+        house.door.look_at_files()
         await client.say("EHLO client.example")
         directory = house.door.logins.directory(users)
         while "bob" not in directory:

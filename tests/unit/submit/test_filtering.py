@@ -27,6 +27,11 @@ def house(name: str, **settings: Any) -> House:
     return House(server(filter=name if ":" in name else f"{FAKES}:{name}", **settings), inline_max=inline_max)
 
 
+def handler_of(house: House) -> Any:
+    [handler] = house.door.intake.handlers.values()
+    return handler.instance
+
+
 async def send(client: Client, *lines: str, content: bytes = b"Subject: a\r\n\r\nb\r\n.\r\n") -> str:
     """Say the lines up to DATA, send the content; the reply to it."""
     for line in (*(lines or (MAIL, RCPT)), "DATA"):
@@ -59,8 +64,7 @@ async def test_hooks_are_called_as_aiosmtpd_calls_them() -> None:
     theirs.close()
     async with open_house(house("Recording")) as ours:
         await talk(ours.door.port)
-        assert ours.door.intake.handler is not None
-        assert ours.door.intake.handler.instance.calls == expected.calls
+        assert handler_of(ours).calls == expected.calls
 
 
 @pytest.mark.parametrize("name", ["aiosmtpd.handlers:Sink", "aiosmtpd.handlers:Debugging"])
@@ -189,8 +193,7 @@ async def test_a_stop_waits_for_a_filter() -> None:
     async with open_house(house("Slow")) as ours, visit(ours) as client:
         await client.begin()
         client.writer.write(b"a\r\n.\r\n")
-        assert ours.door.intake.handler is not None
-        slow: Slow = ours.door.intake.handler.instance
+        slow: Slow = handler_of(ours)
         await slow.entered.wait()
         stopping = asyncio.ensure_future(ours.door.stop())
         await asyncio.sleep(0)
@@ -206,8 +209,7 @@ async def test_a_client_that_leaves_a_filter_ends_its_session() -> None:
         async with visit(ours) as client:
             await client.begin()
             client.writer.write(b"a\r\n.\r\n")
-            assert ours.door.intake.handler is not None
-            slow: Slow = ours.door.intake.handler.instance
+            slow: Slow = handler_of(ours)
             await slow.entered.wait()
         slow.go_on.set()
         await until_gone(ours)
@@ -220,8 +222,7 @@ async def test_a_hook_that_hangs_is_cancelled_with_its_session() -> None:
     async with open_house(ours), visit(ours) as client:
         await client.begin()
         client.writer.write(b"a\r\n.\r\n")
-        assert ours.door.intake.handler is not None
-        await ours.door.intake.handler.instance.entered.wait()
+        await handler_of(ours).entered.wait()
         await clock.run_for(HOOK_MS - 2000)
         assert ours.door.sessions == 1
         await clock.run_for(4000)

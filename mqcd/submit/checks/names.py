@@ -1,0 +1,161 @@
+"""Names that clients give, checked by their form, and what DNS has to be asked about them. Pure.
+
+`helo` and `domain` return a reply that refuses the name, or the questions to DNS on which it depends; none
+= the name is good. The form is that of RFC 5321, 4.1.2 and 4.1.3, but for underscores, which machines have in
+their names. A name of digits alone behind its last dot is an address without brackets, and no name.
+
+Settings read: validate_helo, validate_sender, validate_recip.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from mqcd.config.settings import Direction, PeerSettings
+from mqcd.core.address import literal_ip, normal_domain
+from mqcd.core.errors import DecodeError
+from mqcd.core.reply import Reply
+from mqcd.submit.policy import Reason
+
+_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_NAME = re.compile(rf"(?=.{{1,253}}$)(?:{_LABEL}\.)*(?![0-9]+$){_LABEL}", re.ASCII)
+
+HELO_FORM = Reply(code=501, status="5.5.4", text="This is no host name or address literal")
+HELO_DOTTED = Reply(code=504, status="5.5.2", text="Say your full host name")
+HELO_MISSING = Reply(code=550, status="5.7.1", text="Your host name has no address in DNS")
+HELO_REVERSE = Reply(code=550, status="5.7.25", text="Your address has no name in DNS that leads back to it")
+HELO_FAILED = Reply(code=450, status="4.7.1", text="Your host name cannot be looked up, try again later")
+SENDER_FORM = Reply(code=550, status="5.1.7", text="The sender's domain is not a full domain name")
+SENDER_MISSING = Reply(code=550, status="5.1.8", text="The sender's domain has no mail exchanger or address")
+SENDER_FAILED = Reply(
+    code=450, status="4.4.3", text="The sender's domain cannot be looked up, try again later"
+)
+RECIPIENT_FORM = Reply(code=550, status="5.1.3", text="The recipient's domain is not a full domain name")
+RECIPIENT_MISSING = Reply(
+    code=550, status="5.1.2", text="The recipient's domain has no mail exchanger or address"
+)
+RECIPIENT_FAILED = Reply(
+    code=450, status="4.4.3", text="The recipient's domain cannot be looked up, try again later"
+)
+
+
+class Want(Enum):
+    """What DNS must have of a name."""
+
+    HOST = auto()
+    """An address."""
+    MAIL = auto()
+    """A mail exchanger that is not the null MX (RFC 7505), or an address."""
+    CLIENT = auto()
+    """Of an IP address: a name of which it is an address."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lookup:
+    """A question to DNS on which the reply to a command depends."""
+
+    want: Want
+    name: str
+    reason: Reason
+    missing: Reply
+    """The reply if DNS does not have it."""
+    failed: Reply | None
+    """The reply if DNS gives no answer in time; None = the command is taken."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NameRules:
+    """How one kind of name is checked."""
+
+    checked: bool = False
+    syntaxonly: bool = False
+    dotted: bool = False
+    fqdn: bool = False
+    allowtimeout: bool = True
+    direction: Direction = Direction.FORWARD
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replies:
+    """The replies to the domains of senders, or of recipients."""
+
+    reason: Reason
+    form: Reply
+    missing: Reply
+    failed: Reply
+
+
+SENDER = Replies(reason=Reason.SENDER, form=SENDER_FORM, missing=SENDER_MISSING, failed=SENDER_FAILED)
+RECIPIENT = Replies(
+    reason=Reason.RECIPIENT, form=RECIPIENT_FORM, missing=RECIPIENT_MISSING, failed=RECIPIENT_FAILED
+)
+
+Verdict = Reply | Sequence[Lookup]
+
+
+def name_rules(settings: PeerSettings, kind: str) -> NameRules:
+    """Those of `validate_<kind>`: helo, sender or recip."""
+    stem = f"validate_{kind}"
+    parts = ("syntaxonly", "dotted", "fqdn", "allowtimeout")
+    given: dict[str, bool] = {part: getattr(settings, f"{stem}_{part}") for part in parts}
+    direction = settings.validate_helo_direction if kind == "helo" else Direction.FORWARD
+    return NameRules(checked=getattr(settings, stem), direction=direction, **given)
+
+
+def helo(rules: NameRules, name: str, client: str) -> Verdict:
+    """A name in HELO or EHLO of the client with this IP address."""
+    if not rules.checked:
+        return ()
+    form = _form(name)
+    if form is None:
+        return HELO_FORM
+    literal = name.startswith("[")
+    if _is_short(rules, name, literal):
+        return HELO_DOTTED
+    if rules.syntaxonly:
+        return ()
+    failed = None if rules.allowtimeout else HELO_FAILED
+    asked: list[Lookup] = []
+    if rules.direction is not Direction.REVERSE and not literal:
+        asked.append(
+            Lookup(want=Want.HOST, name=form, reason=Reason.HELO, missing=HELO_MISSING, failed=failed)
+        )
+    if rules.direction is not Direction.FORWARD and client:
+        asked.append(
+            Lookup(want=Want.CLIENT, name=client, reason=Reason.HELO, missing=HELO_REVERSE, failed=failed)
+        )
+    return asked
+
+
+def domain(rules: NameRules, name: str, say: Replies) -> Verdict:
+    """The domain of an address; "" = it has none."""
+    if not rules.checked or not name:
+        return ()
+    form, literal = _form(name), name.startswith("[")
+    if form is None or _is_short(rules, name, literal):
+        return say.form
+    if rules.syntaxonly or literal:
+        return ()
+    failed = None if rules.allowtimeout else say.failed
+    return [Lookup(want=Want.MAIL, name=form, reason=say.reason, missing=say.missing, failed=failed)]
+
+
+def _form(name: str) -> str | None:
+    """The name in the form in which it is looked up; None if it is no name."""
+    if name.startswith("["):
+        try:
+            return literal_ip(name) if name.endswith("]") else None
+        except DecodeError:
+            return None
+    known = normal_domain(name)
+    return known if _NAME.fullmatch(known) else None
+
+
+def _is_short(rules: NameRules, name: str, literal: bool) -> bool:
+    """Whether it is not as full as the rules ask."""
+    if literal:
+        return rules.fqdn
+    return (rules.dotted or rules.fqdn) and "." not in name.rstrip(".")
