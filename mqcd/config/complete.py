@@ -21,10 +21,12 @@ from mqcd.config.settings import (
     Mechanism,
     NetworkSettings,
     QueueSettings,
+    QuotaBy,
     RelaySettings,
     ReportSettings,
     ServerSettings,
     Settings,
+    TenantBy,
 )
 from mqcd.config.settings.queue import MOST_SHARDS
 from mqcd.core.units import SECOND
@@ -357,6 +359,26 @@ def _users(settings: Settings) -> Remarks:
             yield f"{at}/users@file", "must be given where senders is: `mqcd user` makes the file"
 
 
+def _quotas(settings: Settings) -> Remarks:
+    for index, listener in enumerate(settings.submit.listeners, start=1):
+        server, at = listener.server, f"{_LISTENER}[{index}]/server"
+        if server.tenant is TenantBy.HEADER and not server.tenant_header:
+            yield f"{at}/tenant@header", "must be given where a header names the tenant"
+        for number, quota in enumerate(server.quotas, start=1):
+            if quota.by in (QuotaBy.CLIENT, QuotaBy.NETWORK):
+                for each in quota.match:
+                    if not _is_network(each):
+                        yield f"{at}/quotas/quota[{number}]@match", f"{each} is no address or network"
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
 def _relay_tls(settings: Settings) -> Remarks:
     for index, relay in enumerate(settings.deliver.relays, start=1):
         ssl, at = relay.ssl, f"mta/deliver/relays/relay[{index}]/ssl"
@@ -387,6 +409,7 @@ _CHECKS: tuple[Callable[[Settings], Remarks], ...] = (
     _journal,
     _logins,
     _users,
+    _quotas,
     _relay_tls,
 )
 _COMPARISONS: tuple[Callable[[Settings, Faults], Remarks], ...] = (

@@ -86,6 +86,25 @@ class BareNewline(enum.Enum):
     """An error, in commands and in content."""
 
 
+class QuotaBy(enum.Enum):
+    """Whose mail a quota counts together."""
+
+    CLIENT = "client"
+    """An IPv4 address, or an IPv6 /64."""
+    NETWORK = "network"
+    """An IPv4 /24, or an IPv6 /48."""
+    USER = "user"
+    TENANT = "tenant"
+
+
+class TenantBy(enum.Enum):
+    """What names the tenant of a message."""
+
+    USER = "user"
+    HEADER = "header"
+    LISTENER = "listener"
+
+
 class Direction(enum.Enum):
     """Which way a client's name in HELO is looked up."""
 

@@ -21,7 +21,9 @@ class Role:
     tokens: Tokens
     """Connections that all shards share."""
     used: UsedRates
-    """What all have used of rates."""
+    """What all have used of the rates of delivery."""
+    quotas: UsedRates
+    """What all have used of the quotas of listeners."""
     alive: int
     """Descriptor: `supervisor.Part.alive`."""
     ready: Callable[[], None]

@@ -52,6 +52,7 @@ from mqcd.ops.metrics.lag import LoopLag
 from mqcd.report.task import ReportTask
 from mqcd.submit.capacity import Capacity, Peers
 from mqcd.submit.door import Door
+from mqcd.submit.quotas import SessionPlaces
 from mqcd.submit.users.logins import Logins
 
 log = logging.getLogger("mqcd.daemon")
@@ -152,6 +153,8 @@ class Server:
                 passing=Passing(self._balance, index) if self._balance is not None else None,
                 peers=Peers(listener.name, self._role.tokens if self._role is not None else None),
                 logins=self._logins,
+                places=SessionPlaces(self._role.tokens if self._role is not None else None),
+                rates=self._role.quotas if self._role is not None else None,
             )
             for index, listener in enumerate(settings.submit.listeners)
         ]

@@ -99,7 +99,7 @@ class _Shards:
             check_listed(self._settings.submit, self._conf)
             tune_interpreter()
             freeze_program()
-            shared = tokens_file(), rates_file()
+            shared = tokens_file(), rates_file(), rates_file()
             front = Part(FRONT, FRONT, sockets=by_shard[FRONT])
             return Supervisor(
                 [*parts, front], boxes, lambda part: self._serve(part, boxes, *shared), self._front
@@ -144,7 +144,7 @@ class _Shards:
 
     # ------------------------------------------------------------ in the new processes
 
-    def _serve(self, part: Part, boxes: Mailboxes, tokens: int, rates: int) -> int:
+    def _serve(self, part: Part, boxes: Mailboxes, tokens: int, rates: int, quotas: int) -> int:
         def load() -> Loaded:
             loaded = self._load()
             return replace(loaded, settings=shards.settings_of(loaded.settings, part.shard, self._of))
@@ -161,6 +161,7 @@ class _Shards:
             boxes=boxes,
             tokens=SharedTokens(tokens, len(self._numbers), SystemClock().monotonic),
             used=UsedRates(rates),
+            quotas=UsedRates(quotas),
             alive=part.alive,
             ready=take_mail,
         )

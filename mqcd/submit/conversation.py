@@ -43,6 +43,7 @@ class Conversation:
         "client",
         "login",
         "pause",
+        "places",
         "session",
         "state",
         "transaction",
@@ -62,6 +63,8 @@ class Conversation:
         self._bad = 0
         self._turned_down = 0
         self._questions: Sequence[Lookup] = ()
+        self.places: dict[str, int] = {}
+        """The places among the sessions of its parties that it holds; see `submit.quotas`."""
         self.pause = 0
         """Time, ms, that the reply to this command has to wait; the caller sets it to 0."""
         access = rules.access

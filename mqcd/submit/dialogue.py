@@ -170,6 +170,8 @@ class Dialogue(Conversation):
         denied = self._rules.mail_denied(self.user)
         if denied is not None:
             return self.refuse(*denied)
+        if (short := self._over_quota()) is not None:
+            return self.refuse(*short)
         limit = self._rules.settings.maxmessages
         if limit and self.messages >= limit:
             return self._close(Reason.MESSAGES, replies.TOO_MANY_MESSAGES)
@@ -204,6 +206,14 @@ class Dialogue(Conversation):
             return octets
         return replies.SENDER_OK
 
+    def _over_quota(self, recipients: int = 0) -> tuple[Reason, Reply] | None:
+        """Why the client may begin no message now, or why it may not have as many recipients."""
+        quotas = self._rules.quotas
+        if quotas is None:
+            return None
+        parties = quotas.parties(self.client, self.user)
+        return quotas.add(parties, recipients) if recipients else quotas.begin(parties, self.places)
+
     def _rcpt(self, argument: str) -> bytes:
         transaction = self.begun
         syntax = _TO.match(argument)
@@ -229,6 +239,8 @@ class Dialogue(Conversation):
         limit = self._rules.settings.maxrecips
         if (limit and len(transaction.recipients) >= limit) or transaction.octets + octets > MAX_ENVELOPE:
             return self.refuse(Reason.RECIPIENTS, replies.TOO_MANY_RECIPIENTS, recipient)
+        if (short := self._over_quota(len(transaction.recipients) + 1)) is not None:
+            return self.turn_down(*short, recipient)
         if (bad := self._depends(self._rules.check_recipient(recipient))) is not None:
             return self.turn_down(Reason.RECIPIENT, bad, recipient)
         transaction.octets += octets

@@ -28,13 +28,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from mqcd.config.settings import ListenerSettings, ServerSettings, ZoneSettings
-from mqcd.core.ports import Clock, Observer, QueueStore, Refusal, Resolver
+from mqcd.core.ports import Clock, Observer, QueueStore, Refusal, Resolver, UsedRates
 from mqcd.core.reply import Reply
 from mqcd.net.listening import Acceptor, bind
 from mqcd.submit.capacity import Capacity, Passing, Peers
 from mqcd.submit.desk import Desk
 from mqcd.submit.intake import Intake
 from mqcd.submit.policy import DoorRefused, Reason
+from mqcd.submit.quotas import SessionPlaces
 from mqcd.submit.received import DateCache
 from mqcd.submit.rulemaking import Rulemaking
 from mqcd.submit.rules import CLIENT_LISTED, Suppressed
@@ -71,17 +72,23 @@ class Door:
         passing: Passing | None = None,
         peers: Peers | None = None,
         logins: Logins | None = None,
+        places: SessionPlaces | None = None,
+        rates: UsedRates | None = None,
     ) -> None:
         """`inline_max`: octets up to which content goes to the store whole. `resolver` looks up the host
         names in relay_clients. `zones`: those whose headers choose the zone of a message. `capacity`: the
         connections of all doors; None = no limit. `passing` may take a new
         connection elsewhere. `peers` counts connections by client, None = here alone. `logins`: what all
-        doors share for them, None = this door has its own."""
+        doors share for them, None = this door has its own. `places` and `rates`
+        count what quotas limit, None = here alone."""
         self.settings = settings
         self._clock = clock
         self._observer = observer
         self.logins = logins or Logins()
-        self._rulemaking = Rulemaking(settings.server, clock, resolver, self.logins)
+        self._places = places or SessionPlaces()
+        self._rulemaking = Rulemaking(
+            settings, clock, resolver, self.logins, places=self._places, rates=rates
+        )
         self.intake = Intake(
             store=store,
             clock=clock,
@@ -222,6 +229,7 @@ class Door:
     def leave(self, session: Session) -> None:
         """The connection has closed, and no commit is under way for it."""
         self._sessions.discard(session)
+        self._places.leave(session.places)
         self._forget(session.client)
         if self._stopping and not self._sessions:
             self._empty.set()

@@ -33,13 +33,14 @@ from mqcd.submit.dialogue import Dialogue
 from mqcd.submit.filtering import Filter
 from mqcd.submit.handlers import Handler
 from mqcd.submit.policy import DoorRefused, Reason
+from mqcd.submit.quotas import Parties, Quotas
 from mqcd.submit.received import DateCache, protocol, received_header
 from mqcd.submit.replies import FAULT, TOO_LARGE
 from mqcd.submit.rules import Rulebook, Rules
 from mqcd.submit.sources import Abandoned, Source
 from mqcd.submit.transaction import Transaction
 from mqcd.submit.wire import Interrupted
-from mqcd.submit.zoning import MAX_SECTION, Zoning
+from mqcd.submit.zoning import MAX_SECTION, Zoning, fields_of
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +109,11 @@ class Stream(AsyncIterator[bytes]):
             head += await self._next()
         self._ready = [head]
         return head
+
+    @property
+    def size(self) -> int:
+        """Octets received so far."""
+        return self._body.size
 
     @property
     def first(self) -> bytes:
@@ -194,12 +200,14 @@ async def _accept(
         content = await stream.begin(max(intake.inline_max - _HEADER_ROOM, 0))
     zone = ""
     head = b""
-    if intake.zoning or rules.settings.submission:
+    quotas = rules.quotas
+    if intake.zoning or rules.settings.submission or (quotas is not None and quotas.header):
         head = content if isinstance(content, bytes) else await stream.head(MAX_SECTION)
     if intake.zoning:
         zone = intake.zoning.choose(
             head, sender=transaction.sender, listener=intake.listener, user=dialogue.user
         )
+    parties = None if quotas is None else _use_quotas(quotas, dialogue, head, content)
     now = intake.clock.now()
     spid = intake.store.reserve(len(transaction.recipients) > 1)
     header = _header(intake, rules, dialogue, transaction, spid, now)
@@ -236,7 +244,22 @@ async def _accept(
         recipient_dsn=tuple(transaction.recipient_dsn) if any(transaction.recipient_dsn) else (),
     )
     await intake.store.enqueue(submission)
+    if quotas is not None and parties is not None and content is stream:
+        quotas.use(parties, {"octets": stream.size})
     return replied or b"250 2.0.0 Ok: queued as %s\r\n" % format_spid(spid).encode()
+
+
+def _use_quotas(
+    quotas: Quotas, dialogue: Dialogue, head: bytes, content: bytes | AsyncIterator[bytes] | None
+) -> Parties:
+    """Count the message; octets that are still to come count once they are there. Raises DoorRefused."""
+    named = fields_of(head, frozenset({quotas.header})).get(quotas.header, ()) if quotas.header else ()
+    parties = quotas.parties(dialogue.client, dialogue.user, named)
+    octets = len(content) if isinstance(content, bytes) else 0
+    refused = quotas.take(parties, len(dialogue.begun.recipients), octets)
+    if refused is not None:
+        raise DoorRefused(*refused)
+    return parties
 
 
 def _header(

@@ -20,15 +20,18 @@ from itertools import chain
 from pathlib import Path
 
 from mqcd.config.overriding import given
-from mqcd.config.settings import NetworkSettings, ServerSettings
+from mqcd.config.settings import ListenerSettings, NetworkSettings, ServerSettings
 from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.ports import Clock, Resolver
+from mqcd.core.ports import UsedRates as UsedRatesPort
+from mqcd.net.used_rates import UsedRates, make
 from mqcd.submit.auth.login import Access
 from mqcd.submit.auth.senders import Senders
 from mqcd.submit.blacklists import BlacklistFile
 from mqcd.submit.checks.listed import BadList
 from mqcd.submit.handlers import BadFilter, Handler, make_handler
 from mqcd.submit.policy import RelayPolicy, host_names, relay_policy
+from mqcd.submit.quotas import Quotas, SessionPlaces
 from mqcd.submit.rules import Gate, Rulebook, Rules
 from mqcd.submit.users.directory import Directory
 from mqcd.submit.users.lines import BadUsers
@@ -46,9 +49,20 @@ class Rulemaking:
     """One door's. Its tasks run from `start` to `stop`."""
 
     def __init__(
-        self, server: ServerSettings, clock: Clock, resolver: Resolver | None, logins: Logins
+        self,
+        settings: ListenerSettings,
+        clock: Clock,
+        resolver: Resolver | None,
+        logins: Logins,
+        *,
+        places: SessionPlaces,
+        rates: UsedRatesPort | None,
     ) -> None:
-        self.server = server
+        """`rates`: what quotas are counted in, None = here alone."""
+        self.server = settings.server
+        self._listener = settings.name
+        self._places = places
+        self._rates = rates
         self.gate = Gate()
         self._clock = clock
         self._resolver = resolver
@@ -122,8 +136,15 @@ class Rulemaking:
         ]
         book = Rulebook(self._make_rules(server, policy), own)
         book.resolve(policy, self._resolved)
+        quotas = self._make_quotas() if server.quotas else None
+        for rules in book:
+            rules.quotas = quotas
         self._apply_blacklists(book)
         return book
+
+    def _make_quotas(self) -> Quotas:
+        self._rates = self._rates or UsedRates(make())
+        return Quotas(self.server, self._listener, self._rates, self._places, self._clock.monotonic)
 
     def _make_rules(self, server: ServerSettings, policy: RelayPolicy) -> Rules:
         if server.blacklist is not None:

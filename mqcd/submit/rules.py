@@ -20,6 +20,7 @@ from mqcd.submit.checks.listed import NOBODY, SenderList
 from mqcd.submit.checks.names import Verdict, name_rules
 from mqcd.submit.parameters import DSN_PARAMETERS
 from mqcd.submit.policy import Reason, RelayPolicy, ip_address, networks_of
+from mqcd.submit.quotas import Quotas
 
 _DENIED = Reply(code=550, status="5.7.1", text="Mail from this sender is not taken here")
 CLIENT_LISTED = Reply(code=554, status="5.7.1", text="Mail from your address is not taken here")
@@ -51,6 +52,8 @@ class Rules:
         self.policy = policy
         self.gate = gate
         self.access = access
+        self.quotas: Quotas | None = None
+        """None = there are none. May be exchanged at any time."""
         self.blacklist = NOBODY
         """May be exchanged at any time."""
         self._denied = SenderList(settings.sender_deny)

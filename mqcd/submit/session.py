@@ -122,6 +122,11 @@ class Session(asyncio.Protocol):
         self.wire.feed_data(data)
         self._pump()
 
+    @property
+    def places(self) -> dict[str, int]:
+        """The places among the sessions of its parties that it holds."""
+        return self._dialogue.places
+
     def eof_received(self) -> bool:
         """The client sends no more, but may still read: what it sent is answered first."""
         self.wire.feed_eof()

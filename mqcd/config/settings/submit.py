@@ -6,12 +6,26 @@ import dataclasses
 import pathlib
 
 from mqcd.config.blocks import block, many, setting
-from mqcd.config.fields import PORT, YES_NO, Choice, Count, Duration, FilePath, Line, Listed, Optional, Size
+from mqcd.config.fields import (
+    PORT,
+    YES_NO,
+    Choice,
+    Count,
+    Duration,
+    FilePath,
+    Line,
+    Listed,
+    Optional,
+    RateKind,
+    Size,
+)
 from mqcd.config.names import (
+    HEADER_NAME,
     HOST_NAME,
     LOGIN,
     NAME,
     PYTHON_CLASS,
+    QUOTA_MATCH,
     SENDER_RIGHT,
     Domain,
     Host,
@@ -19,7 +33,16 @@ from mqcd.config.names import (
     SenderList,
 )
 from mqcd.config.overriding import overriding
-from mqcd.config.values import AuthType, BareNewline, Direction, HostPattern, Suppressing
+from mqcd.config.values import (
+    AuthType,
+    BareNewline,
+    Direction,
+    HostPattern,
+    QuotaBy,
+    Rate,
+    Suppressing,
+    TenantBy,
+)
 from mqcd.core.units import MIB, MINUTE
 
 _MOST_DELAY = MINUTE
@@ -43,6 +66,37 @@ class SenderRightSettings:
         Listed(SENDER_RIGHT, least=1),
         at="@addresses",
         required=True,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class QuotaSettings:
+    """How much mail one client, network, user or tenant may send."""
+
+    by: QuotaBy = setting(
+        QuotaBy.CLIENT,
+        "who is counted: client, network, user or tenant; must be given",
+        Choice(QuotaBy),
+        at="@by",
+        required=True,
+    )
+    match: tuple[str, ...] = setting(
+        (),
+        "which of them: addresses and networks, or names (shell patterns) of users or tenants; none = each",
+        Listed(QUOTA_MATCH),
+        at="@match",
+    )
+    messages: Rate | None = setting(
+        None, "messages in a time; none = no limit", Optional(RateKind()), at="@messages"
+    )
+    recipients: Rate | None = setting(
+        None, "recipients in a time; none = no limit", Optional(RateKind()), at="@recipients"
+    )
+    octets: Rate | None = setting(
+        None, "octets in a time, such as 1G/d; none = no limit", Optional(RateKind()), at="@octets"
+    )
+    sessions: int = setting(
+        0, "sessions at once that have begun a message; 0 = no limit", Count(), at="@sessions"
     )
 
 
@@ -211,6 +265,16 @@ class ServerSettings(PeerSettings):
     )
     senders: tuple[SenderRightSettings, ...] = many(SenderRightSettings, "sender")
     remotenets: tuple[NetworkSettings, ...] = many(ServerNetworkSettings, "remotenet")
+    tenant: TenantBy = setting(
+        TenantBy.LISTENER, "what names the tenant of a message: user, header or listener", Choice(TenantBy)
+    )
+    tenant_header: str = setting(
+        "",
+        "the header field that names the tenant; must be given where a header does",
+        HEADER_NAME,
+        at="tenant@header",
+    )
+    quotas: tuple[QuotaSettings, ...] = many(QuotaSettings, "quota")
     submission: bool = setting(
         False, "mail of users' programs: add Date and Message-ID where they are missing (RFC 6409)", YES_NO
     )

@@ -18,6 +18,7 @@ _NEEDED = {
     "zone": ' name="bulk"',
     "destination": ' match="example.net"',
     "sender": ' match="example.net" rate="1/s"',
+    "quota": ' by="user"',
 }
 
 

@@ -17,6 +17,7 @@ from mqcd.config.settings import (
     ListenerSettings,
     LogFormat,
     LogLevel,
+    QuotaSettings,
     RelaySettings,
     RemoteNetSettings,
     Secret,
@@ -168,6 +169,7 @@ NAMED = {
     RelaySettings,
     RemoteNetSettings,
     ServerNetworkSettings,
+    QuotaSettings,
     AuthSettings,
     SslSettings,
     ZoneSettings,
@@ -188,6 +190,7 @@ def test_an_empty_element_has_its_default(place: Place) -> None:
             *deliver.relays,
             *deliver.client.remotenets,
             *settings.submit.listeners[0].server.remotenets,
+            *settings.submit.listeners[0].server.quotas,
             *deliver.zones,
             *deliver.destinations,
         )
@@ -552,3 +555,19 @@ def test_a_relay_that_is_our_own_listener_is_an_error(interface: str, host: str,
   <deliver><relays><relay address="{address}"/></relays></deliver></mta></mailserver>"""
     assert [error.path for error in errors(text)] == ["mta/deliver/relays/relay[1]@address"] * own
     assert errors(text.replace('port="2525"', 'port="25"')) == ()
+
+
+@pytest.mark.parametrize(
+    ("inner", "path"),
+    [
+        ('<quotas><quota by="client" match="ann" messages="1/h"/></quotas>', "quotas/quota@match"),
+        ('<quotas><quota by="user" match="ann" messages="1/h"/></quotas>', ""),
+        ('<quotas><quota by="network" match="192.0.2.0/24 | 2001:db8::1" octets="1G/d"/></quotas>', ""),
+        ("<tenant>header</tenant>", "tenant@header"),
+        ('<tenant header="X-Tenant">header</tenant>', ""),
+    ],
+)
+def test_quotas_that_cannot_be_are_errors(inner: str, path: str) -> None:
+    server = "mta/submit/listeners/listener/server"
+    found = [without_indexes(error.path) for error in errors(document(server, inner))]
+    assert found == ([f"{server}/{path}"] if path else [])

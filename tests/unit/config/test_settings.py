@@ -11,6 +11,7 @@ from mqcd.config.settings import (
     AuthSettings,
     DestinationSettings,
     ListenerSettings,
+    QuotaSettings,
     RelaySettings,
     RemoteNetSettings,
     SenderRightSettings,
@@ -51,6 +52,7 @@ ALL: set[type[Any]] = {
     DestinationSettings,
     SenderRightSettings,
     SenderSettings,
+    QuotaSettings,
     ServerNetworkSettings,
     ShardSettings,
 }
