@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from mqcd.cli.options import (
     json_line,
     takes_place,
 )
-from mqcd.cli.upkeep import drop_to_owner
+from mqcd.cli.upkeep import drop_to_owner, drop_to_server
 
 if TYPE_CHECKING:
     from mqcd.config.load import Loaded
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mqcd.core.progress import Progress
     from mqcd.pipeline.spark.session import SparkSession
     from mqcd.pipeline.store.store import Store
+    from mqcd.stores.moment import Moment
 
 NAMES = ("events", "damaged", "recipients", "ledger", "sites", "senders", "replies", "queue_age")
 _KEEPING = "all done; keeping Java's classes, once, so that it starts sooner from now on: some 20 s"
@@ -165,16 +166,18 @@ def _ending() -> Iterator[threading.Event]:
 def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: bool) -> int:
     """Account for every recipient ever accepted."""
     from mqcd.cli.account import show
-    from mqcd.cli.upkeep import cluster_at
+    from mqcd.cli.upkeep import options_at
     from mqcd.net.clock import SystemClock
 
-    options = cluster_at(place, "pipeline ledger")
+    options = options_at(place)
     loaded, _ = _tables(place)
     from mqcd.disk.durable import Disk
     from mqcd.queue.reading.snapshot import require_queue
 
-    # Reported before Spark starts.
-    require_queue(Disk(), loaded.settings.queue.rootpath)
+    moment = _moment(place)
+    if moment is None:
+        # Reported before Spark starts.
+        require_queue(Disk(), loaded.settings.queue.rootpath)
     with _spark(place, master, settings) as (spark, store, server, progress):
         from mqcd.pipeline.account.account import account, fields
 
@@ -188,6 +191,7 @@ def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: 
             progress=progress,
             now=now,
             due_before=now - patience if patience else 0,
+            moment=moment,
         )
     if as_json:
         click.echo(json_line(fields(sums)), nl=False)
@@ -245,6 +249,7 @@ def report(
             source=source,
             days=days,
             overdue_ms=server.deliver.watchdog,
+            moment=_moment(place),
         )
         figures = make(spark, store, subject, made=SystemClock().now(), progress=progress)
         size = write(figures, out)
@@ -304,14 +309,43 @@ def advise(
         advising.propose(opened, most, as_json)
 
 
+def _moment(place: Place) -> Callable[[], Moment] | None:
+    """What gives the contents of a queue in another store; None = it is a clustered-file queue.
+
+    Raises ConfigError for a store that cannot be made.
+    """
+    from mqcd.cli.upkeep import options_at
+    from mqcd.config.settings import CLUSTER
+    from mqcd.daemon.storing import check_store
+    from mqcd.daemon.view import view_of
+    from mqcd.stores.exporting import EventFiles
+
+    settings = place.load().settings
+    if settings.queue.store.kind == CLUSTER:
+        return None
+    check_store(settings, place.conf)
+    options = options_at(place)
+    files = EventFiles(directory=options.events, source=options.source, retention=options.retention)
+
+    def read() -> Moment:
+        with closing(view_of(settings, place.conf)) as view:
+            return view.moment(files)
+
+    return read
+
+
 def _tables(place: Place) -> tuple[Loaded, Store]:
     """The configuration, and the tables that it names. Raises PipelineUnavailable."""
+    from mqcd.config.settings import CLUSTER
     from mqcd.pipeline.spark.requirements import check_packages
     from mqcd.pipeline.store.store import Store
 
     check_packages()
     loaded = place.load()
-    drop_to_owner(loaded.settings.queue.rootpath)
+    if loaded.settings.queue.store.kind == CLUSTER:
+        drop_to_owner(loaded.settings.queue.rootpath)
+    else:
+        drop_to_server(loaded.settings)
     return loaded, Store(loaded.var / "pipeline")
 
 

@@ -318,11 +318,10 @@ def _is_cluster(settings: Settings) -> bool:
 
 def view_at(settings: Settings, place: Place) -> View:
     """The queue in another store. Root becomes the user that the server becomes. Raises ConfigError."""
-    from mqcd.daemon.privileges import SystemIdentity, take_identity
+    from mqcd.cli.upkeep import drop_to_server
     from mqcd.daemon.view import view_of
 
-    if settings.application.user is not None and os.geteuid() == 0:
-        take_identity(settings.application.user, [], SystemIdentity())
+    drop_to_server(settings)
     return view_of(settings, place.conf)
 
 

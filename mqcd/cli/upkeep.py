@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from mqcd.config.settings import Settings
     from mqcd.core.progress import Progress
     from mqcd.queue.admin.findings import Findings, Problem
     from mqcd.queue.memory.shard_state import Options
@@ -133,6 +134,16 @@ def drop_to_owner(root: Path, name: str | None = None, directories: Sequence[Pat
         return None
     click.echo(f"continuing as {user.pw_name}, the owner of {root}", err=True)
     return user.pw_name
+
+
+def drop_to_server(settings: Settings) -> None:
+    """Root becomes the user that the server becomes, if there is one. Raises ConfigError."""
+    import os
+
+    from mqcd.daemon.privileges import SystemIdentity, take_identity
+
+    if settings.application.user is not None and os.geteuid() == 0:
+        take_identity(settings.application.user, [], SystemIdentity())
 
 
 def need_access(path: Path, owner: str | None, mode: int) -> None:

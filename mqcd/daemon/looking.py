@@ -1,7 +1,8 @@
 """Pages by which commands look into a queue that no other process can read: any but the clustered-file queue.
 
 POST /v1/records, a selection as `retrying` has it, gives a line for each recipient: `+` if it is in flight,
-else `-`, then its record. POST /v1/content?spid=SPID&at=OFFSET gives the next octets of a message's content,
+else `-`, then its record. POST /v1/moment gives all of them, and the events that are in no event file, as
+`stores.moment` packs them. POST /v1/content?spid=SPID&at=OFFSET gives the next octets of a message's content,
 none at its end; it is for root and the server's user alone.
 """
 
@@ -12,25 +13,33 @@ from http import HTTPStatus
 from urllib.parse import parse_qs
 
 from mqcd.core.errors import ContentUnavailable, DecodeError, StoreUnavailable
-from mqcd.core.ports import Content, QueueStore
+from mqcd.core.ports import Content
 from mqcd.core.selection import Selection
 from mqcd.core.spid import parse_spid
 from mqcd.daemon.retrying import parse_retry
 from mqcd.ops.http.server import Answer, Request
 from mqcd.queue.format import record
+from mqcd.stores.moment import IN_FLIGHT, WAITS
+from mqcd.stores.stored_queue import StoredQueue
 
-RECORDS, CONTENT = "/v1/records", "/v1/content"
-IN_FLIGHT, WAITS = b"+", b"-"
+RECORDS, MOMENT, CONTENT = "/v1/records", "/v1/moment", "/v1/content"
 PIECE = 8 << 20
 """Octets of content that one answer holds at most."""
 _OCTETS = "application/octet-stream"
 
 
 class Looking:
-    """Both pages."""
+    """The pages."""
 
-    def __init__(self, store: QueueStore) -> None:
+    def __init__(self, store: StoredQueue) -> None:
         self._store = store
+
+    async def moment(self, _request: Request) -> Answer:
+        """All recipients, and the events that are in no file."""
+        try:
+            return Answer(body=self._store.moment().pack(), content_type=_OCTETS)
+        except StoreUnavailable as error:
+            return _refused(HTTPStatus.SERVICE_UNAVAILABLE, error)
 
     async def records(self, request: Request) -> Answer:
         """The recipients that are selected."""

@@ -6,12 +6,11 @@ from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from mqcd.config.settings import CLUSTER
 from mqcd.core.ports import Clock
 from mqcd.daemon.advised import Adviser
 from mqcd.daemon.derived import suppressions_of
 from mqcd.daemon.explaining import Explanations, explain_live
-from mqcd.daemon.looking import CONTENT, RECORDS, Looking
+from mqcd.daemon.looking import CONTENT, MOMENT, RECORDS, Looking
 from mqcd.daemon.observers import Observers
 from mqcd.daemon.retrying import LogEvent, Retrying
 from mqcd.daemon.rows import destination_rows, lane_rows, stuck_rows
@@ -22,6 +21,7 @@ from mqcd.ops.http.server import Action, Answer, Page, Request
 from mqcd.ops.metrics.lag import LoopLag
 from mqcd.ops.metrics.metrics import DeliveryFigures, Metrics
 from mqcd.queue.store import ClusterStore
+from mqcd.stores.stored_queue import StoredQueue
 from mqcd.submit.door import Door
 
 
@@ -69,14 +69,9 @@ class Pages:
     def for_commands(self) -> Mapping[str, Page | Action]:
         """By path, the ops listener's included. Addresses and their routes are not shown over TCP."""
         retrying = Retrying(self.store, self.deliverer, self.clock, self.log_event)
-        looking = Looking(self.store)
-        inside = {
-            RECORDS: Action(self._when_open(looking.records)),
-            CONTENT: Action(self._when_open(looking.content)),
-        }
         return {
             # Commands read the files of the clustered-file queue themselves.
-            **(inside if self.described.kind != CLUSTER else {}),
+            **(self._inside(self.described.queue) if self.described.queue is not None else {}),
             **self.for_ops(),
             "/v1/explain": self._when_open(explain_page(self._explain)),
             "/v1/lanes": self._when_open(rows_page(lambda: lane_rows(self.deliverer.lanes()))),
@@ -84,6 +79,11 @@ class Pages:
             "/v1/retry": Action(self._when_open(retrying.page)),
             "/v1/stuck": self._when_open(rows_page(lambda: stuck_rows(self.deliverer.stuck()))),
         }
+
+    def _inside(self, queue: StoredQueue) -> Mapping[str, Action]:
+        looking = Looking(queue)
+        found = {RECORDS: looking.records, MOMENT: looking.moment, CONTENT: looking.content}
+        return {path: Action(self._when_open(page)) for path, page in found.items()}
 
     def _when_open(self, page: Page) -> Page:
         """503 while the queue is not open: its figures would be false zeros."""

@@ -16,15 +16,18 @@ from mqcd.core.errors import ConfigError, ContentUnavailable, MqcdError
 from mqcd.core.model import Area, AreaStats, Recipient
 from mqcd.core.selection import Selection
 from mqcd.core.spid import format_spid
-from mqcd.daemon.looking import CONTENT, IN_FLIGHT, RECORDS
+from mqcd.daemon.looking import CONTENT, MOMENT, RECORDS
 from mqcd.daemon.retrying import Retry
 from mqcd.daemon.storing import backend_of
+from mqcd.disk.durable import Disk
 from mqcd.net.control_client import Control, NoAccess, NoAnswer
 from mqcd.queue.format import record
 from mqcd.queue.reading.snapshot import Item
 from mqcd.stores.backend import Backend
 from mqcd.stores.documents import decode
+from mqcd.stores.exporting import EventFiles, newest_file
 from mqcd.stores.figures import Figures
+from mqcd.stores.moment import IN_FLIGHT, WAITS, Moment, unpack
 
 _ASK_S = 600
 _TAKEN_AT_ONCE = 1000
@@ -41,6 +44,9 @@ class Reader(Protocol):
 
     def content(self, spid: int) -> Iterator[bytes]:
         """A message's octets."""
+
+    def moment(self, files: EventFiles) -> Moment:
+        """All of it, and the events that are in none of the files."""
 
     def close(self) -> None:
         """Let it go."""
@@ -74,6 +80,10 @@ class View:
     def content(self, spid: int, _recipient: Recipient | None = None) -> Iterator[bytes]:
         """A message's octets. Raises ContentUnavailable."""
         return self._reader.content(spid)
+
+    def moment(self, files: EventFiles) -> Moment:
+        """All of it, and the events that are in none of the files. Raises StoreUnavailable, OSError."""
+        return self._reader.moment(files)
 
     def close(self) -> None:
         self._reader.close()
@@ -111,6 +121,9 @@ class _ServerReader:
             yield piece
             at += len(piece)
 
+    def moment(self, _files: EventFiles) -> Moment:
+        return unpack(self._ask(MOMENT, {}))
+
     def _ask(self, path: str, fields: dict[str, object]) -> bytes:
         status, body = self._control.post_for_octets(path, fields, _ASK_S)
         if status == HTTPStatus.OK:
@@ -131,6 +144,7 @@ class _StoreReader:
         self._backend = backend
         self._runner = asyncio.Runner()
         self._items: list[Item] = []
+        self._events: list[bytes] = []
         try:
             self._runner.run(self._read())
         except BaseException:
@@ -140,17 +154,40 @@ class _StoreReader:
     async def _read(self) -> None:
         await self._backend.open()
         try:
-            while taken := await self._backend.take(_TAKEN_AT_ONCE):
-                for stored in taken:
-                    records = decode(stored).records
-                    self._items += [Item(each, False) for _, each in sorted(records.items())]
+            await self._take()
         except BaseException:
             await self._backend.close()
             raise
+
+    async def _take(self) -> None:
+        while taken := await self._backend.take(_TAKEN_AT_ONCE):
+            for stored in taken:
+                message = decode(stored)
+                self._items += [Item(each, False) for _, each in sorted(message.records.items())]
+                self._events += message.events.values()
         self._items.sort(key=lambda item: item.recipient.key)
 
     def items(self, selection: Selection) -> Sequence[Item]:
         return [each for each in self._items if selection.matches(each.recipient)][: selection.limit]
+
+    async def _outlast(self, lease_s: float) -> None:
+        """Take what a server has left that was killed a moment ago, when its lease runs out."""
+        end = asyncio.get_running_loop().time() + lease_s
+        while asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(min(1.0, lease_s / 3))
+            await self._backend.renew()
+            await self._take()
+
+    def moment(self, files: EventFiles) -> Moment:
+        self._runner.run(self._outlast(self._backend.lease_ms / 1000))
+        newest, written = newest_file(Disk(), files)
+        known = set(written)
+        return Moment(
+            records=[WAITS + record.encode(each.recipient) for each in self._items],
+            newest=newest,
+            events=[line for line in self._events if line not in known],
+            shared=self._backend.promises.shared,
+        )
 
     def content(self, spid: int) -> Iterator[bytes]:
         if not any(each.recipient.spid == spid for each in self._items):

@@ -207,6 +207,9 @@ class Documents:
         if error is None:
             lost.update(writing.result())
             self.drop(lost)
+            # First: an event of the same write may have taken the slot of one that is exported.
+            for key in chain.from_iterable(edit.exported for edit in edits):
+                self.unexported.pop(key, None)
             for spid, message in after.items():
                 is_new = any(spid in edit.contents for edit in edits)
                 if message.due is not None and spid not in lost and (is_new or spid in self.messages):
@@ -214,9 +217,6 @@ class Documents:
                 else:
                     # It is at its end, or another node has it by now.
                     self.messages.pop(spid, None)
-            for edit in edits:
-                for key in edit.exported:
-                    self.unexported.pop(key, None)
         for edit in edits:
             needed = edit.begun or edit.contents
             failure = _LOST if needed and not lost.isdisjoint(edit.spids) else error

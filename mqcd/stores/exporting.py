@@ -54,31 +54,23 @@ class Exporter:
         self._clock = clock
         self._disk = disk
         self._executor = ThreadPoolExecutor(1, "mqcd-events")
-        self._number = 0
-        """Of the newest file."""
-        self._written: set[bytes] = set()
-        """Events of the newest file, as far as they are still in the documents."""
+        self._newest: tuple[int, set[bytes]] = 0, set()
+        """The number of the newest file, and the events that are in a file and still in the documents."""
         self._retained = 0
 
     async def start(self) -> None:
         """Look at the files that there are. Raises StoreUnavailable."""
         try:
-            self._number, lines = await in_thread(self._executor, self._newest)
-        except (OSError, zlib.error) as error:
-            raise StoreUnavailable(f"the event files cannot be read: {error}") from error
-        self._written = set(lines)
+            await in_thread(self._executor, self._disk.mkdir, self.files.directory)
+            number, lines = await in_thread(self._executor, newest_file, self._disk, self.files)
+        except OSError as error:
+            raise StoreUnavailable(f"the event files cannot be read: {describe(error)}") from error
+        self._newest = number, set(lines)
 
-    def _newest(self) -> tuple[int, Sequence[bytes]]:
-        directory, source = self.files.directory, self.files.source
-        self._disk.mkdir(directory)
-        found = (parse(name) for name in self._disk.names(directory))
-        numbers = [
-            each.number for each in found if each is not None and each.of(source) and not each.best_effort
-        ]
-        if not numbers:
-            return 0, ()
-        packed = events_path(directory, source, max(numbers)).read_bytes()
-        return max(numbers), zlib.decompress(packed, _GZIP).splitlines(keepends=True)
+    def state(self) -> tuple[int, Sequence[bytes]]:
+        """The number of the newest event file, and the events that are in none."""
+        number, written = self._newest
+        return number, [line for line in self._documents.unexported.values() if line not in written]
 
     async def run(self) -> None:
         """Export every `EXPORT_MS`, without end."""
@@ -94,18 +86,18 @@ class Exporter:
     async def export(self) -> None:
         """Export what there is. Raises OSError, StoreUnavailable."""
         while unexported := dict(islice(self._documents.unexported.items(), MOST_AT_ONCE)):
-            fresh = [line for line in unexported.values() if line not in self._written]
+            fresh = [line for line in unexported.values() if line not in self._newest[1]]
             if fresh:
                 await in_thread(self._executor, self._write, fresh)
             await self._drop(list(unexported))
-            self._written.difference_update(unexported.values())
+            self._newest[1].difference_update(unexported.values())
 
     def _write(self, lines: Sequence[bytes]) -> None:
         """In the thread: the next file. It counts as written also for a caller that was cancelled."""
-        number = max(self._number + 1, self._clock.now() // 1000)
+        number = max(self._newest[0] + 1, self._clock.now() // 1000)
         path = events_path(self.files.directory, self.files.source, number)
         self._disk.replace_file(path, [_packed(sorted(lines, key=_number_of))])
-        self._number, self._written = number, set(lines)
+        self._newest = number, self._newest[1].union(lines)
 
     async def _drop(self, keys: Sequence[Key]) -> None:
         there = [key for key in keys if key in self._documents.unexported]
@@ -130,13 +122,31 @@ class Exporter:
         task = Retain(
             directory=self.files.directory,
             source=self.files.source,
-            first_live=self._number,
+            first_live=self._newest[0],
             before=now - retention.maxage if retention.maxage else 0,
             maxsize=retention.maxsize,
         )
         done = await in_thread(self._executor, retain, self._disk, task)
         for failure in done.failures:
             log.warning("an event file cannot be removed: %s", failure)
+
+
+def newest_file(disk: Disk, files: EventFiles) -> tuple[int, Sequence[bytes]]:
+    """The number of the newest event file of a source, and its events; 0 where there is none.
+
+    Raises OSError, StoreUnavailable.
+    """
+    found = (parse(name) for name in disk.names(files.directory))
+    numbers = [
+        each.number for each in found if each is not None and each.of(files.source) and not each.best_effort
+    ]
+    if not numbers:
+        return 0, ()
+    path = events_path(files.directory, files.source, max(numbers))
+    try:
+        return max(numbers), zlib.decompress(path.read_bytes(), _GZIP).splitlines(keepends=True)
+    except zlib.error as error:
+        raise StoreUnavailable(f"{path} cannot be read: {error}") from error
 
 
 def _packed(lines: Sequence[bytes]) -> bytes:

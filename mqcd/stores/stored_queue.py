@@ -27,11 +27,13 @@ from mqcd.core.spid import format_spid
 from mqcd.core.transition import parked
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.retention import Retention
+from mqcd.queue.format.record import encode
 from mqcd.stores.backend import Backend, Promises, failed
 from mqcd.stores.documents import Edit
 from mqcd.stores.events import Line
 from mqcd.stores.exporting import EventFiles, Exporter
 from mqcd.stores.figures import Figures
+from mqcd.stores.moment import IN_FLIGHT, WAITS, Moment
 from mqcd.stores.moving import admit, release
 from mqcd.stores.recording import (
     Arrival,
@@ -117,8 +119,13 @@ class StoredQueue:
             await self._around.backend.close()
             raise
         self._exporter = exporter
-        self._exporting = asyncio.ensure_future(exporter.run())
+        self._exporting = asyncio.ensure_future(self._export(exporter))
         self._exporting.add_done_callback(partial(_log_failure, "events are not exported"))
+
+    async def _export(self, exporter: Exporter) -> None:
+        # What is read later may be in the newest file, which a new one would make forgotten.
+        await self.recovered()
+        await exporter.run()
 
     async def recovered(self) -> None:
         """Return when what the last run left may be claimed. Raises StoreUnavailable, StoreDamaged."""
@@ -298,6 +305,17 @@ class StoredQueue:
     def in_flight(self, recipient: Recipient) -> bool:
         """Whether it is claimed at this moment."""
         return recipient.key in self._live.claimed or recipient.key in self._live.ending
+
+    def moment(self) -> Moment:
+        """All that this server has in the queue, and the events that are in no file. O(recipients)."""
+        state = self._loaded
+        records = [
+            (IN_FLIGHT if self.in_flight(each) else WAITS) + encode(each)
+            for _, message in sorted(state.documents.messages.items())
+            for _, each in sorted(message.records.items())
+        ]
+        newest, events = self._exporter.state() if self._exporter is not None else (0, ())
+        return Moment(records=records, newest=newest, events=events, shared=self.promises.shared)
 
     def stats(self) -> Mapping[Area, AreaStats]:
         """What each area holds; nothing while it is not open."""

@@ -9,7 +9,9 @@ those of this queue are left out: only their own queues know where their mail is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,13 +25,14 @@ from mqcd.pipeline import frames
 from mqcd.pipeline.account.recording import settle
 from mqcd.pipeline.batch.run import take_new
 from mqcd.pipeline.queue_state.overdue import Stuck, listed, overdue
-from mqcd.pipeline.queue_state.recorded import Recorded, record
+from mqcd.pipeline.queue_state.recorded import Recorded, record, record_moment
 from mqcd.pipeline.sources.decode import AHEAD, DOUBLED
 from mqcd.pipeline.sources.segments import closed_files, without
 from mqcd.pipeline.store.store import Commit, Store
 from mqcd.pipeline.tables.folding import ENDS, KEY, LIFE, STATE
 from mqcd.pipeline.tables.ledger import HOMES, off_balance, with_homes
 from mqcd.pipeline.tables.recipients import merge, of_events
+from mqcd.stores.moment import Moment
 
 _NAME = "mqcd pipeline ledger"
 LISTED = 1000
@@ -95,17 +98,20 @@ def account(
     progress: Progress,
     now: int,
     due_before: int = 0,
+    moment: Callable[[], Moment] | None = None,
 ) -> Account:
     """Bring the tables up to date, add everything up, and put what was found into the table `ledger`.
 
     Times are ms; who waits and was due before `due_before` is stuck. Nobody else writes meanwhile: events of
-    a time after the queue was read would make it uneven. A batch that is being made is waited for. Raises
-    what `run` and `record` raise.
+    a time after the queue was read would make it uneven. A batch that is being made is waited for. `moment`
+    gives what a queue holds that is in another store than the clustered-file queue; `roots` are nothing
+    then. Raises what `run`, `record` and `moment` raise.
     """
     progress("waiting for the tables", 0, 0)
     with store.writing(_NAME, patience=store.patience) as last, store.accounting() as own:
         progress("reading the queue", 0, 0)
-        recorded = record(*roots, source, own)
+        read = partial(record, *roots, source) if moment is None else partial(record_moment, moment(), source)
+        recorded = read(own)
         last = take_new(spark, store, last, events, now=now, admits=recorded.is_earlier, progress=progress)
         progress("adding up", 0, 0)
         return _add_up(spark, store, last, recorded, now, due_before)
@@ -116,7 +122,7 @@ def _add_up(
 ) -> Account:
     known = frames.read(spark, store, "recipients")
     fresh = _fresh_events(spark, last, recorded, now)
-    others = _others(known, fresh, recorded.node)
+    others = [] if recorded.shared else _others(known, fresh, recorded.node)
     elsewhere = known.where(F.col("node").isin(others))
     known = known.where(~F.col("node").isin(others))
     if fresh is not None:

@@ -1,15 +1,16 @@
 """What the queue itself says at one moment, put where Spark can read it.
 
-`record` reads a queue under one pin and writes, below a directory of its own: who lies in the queue, who
-lies in its quarantine, and the events of the journal's segments, of which some have no event file yet.
-So events and homes are of one moment, also while the server runs. Nothing is kept in memory.
+`record` reads a clustered-file queue under one pin and writes, below a directory of its own: who lies in the
+queue, who lies in its quarantine, and the events of the journal's segments, of which some have no event file
+yet. So events and homes are of one moment, also while the server runs. Nothing is kept in memory.
+`record_moment` does it for a queue in another store, which is in memory as its server gives it.
 """
 
 from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,13 +21,15 @@ import pyarrow.parquet as pq
 from mqcd.core.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source
-from mqcd.pipeline.sources.queue import HOMES, homes
+from mqcd.pipeline.sources.queue import HOMES, Row, homes, packed, row
 from mqcd.pipeline.sources.segments import EventFile
 from mqcd.queue.clusters.quarantine import QUARANTINE, places, stands_for
 from mqcd.queue.events.lines import EventText
+from mqcd.queue.format.record import verify
 from mqcd.queue.reading.shards import Snapshots
 from mqcd.queue.reading.snapshot import Snapshot
 from mqcd.queue.roots import roots_of
+from mqcd.stores.moment import IN_FLIGHT, Moment
 
 _IDENTITY = re.compile(rb"(?<![0-9A-F])([0-9A-F]{16})\|([1-9][0-9]{0,9})\|[idbh]l?w?\|")
 """How a record line begins."""
@@ -51,6 +54,8 @@ class Recorded:
     exported."""
     damaged: int
     """Records that cannot be read and do not say whose they are."""
+    shared: bool = False
+    """Whether all nodes have their mail in this queue."""
 
     def is_earlier(self, file: EventFile) -> bool:
         """Whether all of a file happened before this was recorded."""
@@ -94,6 +99,38 @@ def record(queue_root: Path, spool_root: Path, source: Source, target: Path) -> 
         firsts=firsts,
         damaged=damaged,
     )
+
+
+def record_moment(moment: Moment, source: Source, target: Path) -> Recorded:
+    """The same of a queue in another store, which has neither journal nor quarantine. Raises OSError."""
+    events = target / "events"
+    events.mkdir(parents=True)
+    series = f"{source.node}-{source.shard}-"
+    with pq.ParquetWriter(target / "homes.parquet", HOMES) as writer:
+        for batch in packed([_rows_of(moment.records)]):
+            writer.write_batch(batch)
+    first = moment.newest + 1
+    if moment.events:
+        with gzip.open(events / f"{series}{first:010d}.jsonl.gz", "wb", compresslevel=1) as file:
+            file.writelines(moment.events)
+    return Recorded(
+        homes=target / "homes.parquet",
+        quarantine=_no_quarantine(target),
+        events=events,
+        node=source.node,
+        firsts={series: first},
+        damaged=0,
+        shared=moment.shared,
+    )
+
+
+def _rows_of(records: Iterable[bytes]) -> Iterator[Row]:
+    return (row(verify(line[1:]), line.startswith(IN_FLIGHT)) for line in records)
+
+
+def _no_quarantine(target: Path) -> Path:
+    pq.write_table(_KEYS.empty_table(), target / "quarantine.parquet")
+    return target / "quarantine.parquet"
 
 
 def _quarantined(disk: Disk, directory: Path) -> list[str]:

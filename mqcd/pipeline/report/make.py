@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from mqcd.core.errors import StoreDamaged
+from mqcd.core.errors import ConfigError, StoreDamaged
 from mqcd.core.progress import Progress
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source
@@ -17,6 +18,7 @@ from mqcd.pipeline.report.figures import OVERDUE_MS, Figures
 from mqcd.pipeline.report.gather import gather
 from mqcd.pipeline.report.page import page
 from mqcd.pipeline.store.store import PipelineBusy, Store
+from mqcd.stores.moment import Moment
 
 DAYS = 30
 """As long as the server keeps event files unless configured otherwise."""
@@ -34,6 +36,8 @@ class Subject:
     days: int = DAYS
     overdue_ms: int = OVERDUE_MS
     """The server's `watchdog`: from when on a recipient is called stuck; 0 = never."""
+    moment: Callable[[], Moment] | None = None
+    """What a queue holds that is in another store; None = it lies in `roots`."""
 
 
 def make(spark: SparkSession, store: Store, subject: Subject, *, made: int, progress: Progress) -> Figures:
@@ -61,7 +65,7 @@ def _account(
 ) -> tuple[Account | None, str]:
     """The account, or why there is none; the tables are brought up to date either way."""
     try:
-        if not subject.roots[0].is_dir():
+        if subject.moment is None and not subject.roots[0].is_dir():
             run(spark, store, subject.events, now=made, patience=store.patience, progress=progress)
             return None, f"there is no queue in {subject.roots[0]}"
         try:
@@ -74,8 +78,9 @@ def _account(
                 progress=progress,
                 now=made,
                 due_before=made - subject.overdue_ms if subject.overdue_ms else 0,
+                moment=subject.moment,
             )
-        except (StoreDamaged, OSError) as error:
+        except (StoreDamaged, ConfigError, OSError) as error:
             # If it is not the queue, this fails as well.
             run(spark, store, subject.events, now=made, patience=store.patience, progress=progress)
             return None, f"the queue cannot be read: {error}"

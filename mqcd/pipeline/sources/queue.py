@@ -77,6 +77,8 @@ _AREAS = {area.value: area for area in Area}
 
 Due = tuple[int, int]
 """Least and greatest due time, ms."""
+Row = tuple[dict[str, object], int]
+"""A recipient as HOMES has it, and its due time, ms."""
 _ALWAYS: Due = (-(1 << 62), 1 << 62)
 
 
@@ -170,22 +172,27 @@ def homes(
     snapshot: Snapshot | Snapshots, selection: Selection, due: Due = _ALWAYS
 ) -> Iterator[pa.RecordBatch]:
     """The recipients of a snapshot as Arrow batches. Raises StoreBusy, OSError."""
+    yield from packed(snapshot.project(selection, row), due)
+    if snapshot.unread is not None:
+        raise snapshot.unread
+
+
+def packed(batches: Iterable[Iterable[Row]], due: Due = _ALWAYS) -> Iterator[pa.RecordBatch]:
+    """Rows as Arrow batches, of those that are due within these bounds."""
     least, greatest = due
     rows: list[dict[str, object]] = []
-    for batch in snapshot.project(selection, _row):
-        for row, at in batch:
+    for batch in batches:
+        for fields_of, at in batch:
             if least <= at <= greatest:
-                rows.append(row)
+                rows.append(fields_of)
         if len(rows) >= _ROWS:
             yield pa.RecordBatch.from_pylist(rows, schema=HOMES)
             rows = []
     if rows:
         yield pa.RecordBatch.from_pylist(rows, schema=HOMES)
-    if snapshot.unread is not None:
-        raise snapshot.unread
 
 
-def _row(text: str, begun: bool) -> tuple[dict[str, object], int]:
+def row(text: str, begun: bool) -> Row:
     """A row and its due time, ms. Raises DecodeError."""
     each: Fields = fields(text)
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mqcd.core.errors import StoreUnavailable
+from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Reported, Settlement
 from mqcd.core.schedule import RetrySchedule
 from mqcd.disk.durable import Disk
@@ -19,6 +19,7 @@ from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention
 from mqcd.stores.exporting import EXPORT_MS, EventFiles
 from mqcd.stores.mapping import MappingStore
+from mqcd.stores.moment import unpack
 from mqcd.stores.stored_queue import StoredQueue
 from tests.contract.harness import HOUR, SCHEDULE
 from tests.contract.mail import Post, bounced, deferred, delivered
@@ -187,3 +188,24 @@ async def test_old_event_files_are_removed(tmp_path: Path) -> None:
         kit.clock.advance(2 * HOUR)
     await kit.until(lambda: len(list(kit.path.iterdir())) == 1)
     await kit.queue.close()
+
+
+async def test_a_moment_has_the_events_that_no_file_has(kit: Kit) -> None:
+    post = await kit.start()
+    await post.send(A)
+    await kit.until(lambda: bool(kit.verbs()))
+    [recipient] = await post.claim_all()
+    await post.store.begin([recipient], "mx.example.org")
+    moment = kit.queue.moment()
+    [file] = kit.path.glob("*.jsonl.gz")
+    assert file.name == f"node-0-{moment.newest:010d}.jsonl.gz"
+    assert [json.loads(line)["event"] for line in moment.events] == ["attempted"]
+    assert [line[:1] for line in moment.records] == [b"+"]
+    assert unpack(moment.pack()) == moment
+    await kit.queue.close()
+
+
+@pytest.mark.parametrize("octets", [b"", b"no\n", b"#x alone\n", b"#1 both\n"])
+def test_other_octets_are_no_moment(octets: bytes) -> None:
+    with pytest.raises(DecodeError):
+        unpack(octets)
