@@ -75,6 +75,10 @@ class Envelope:
     """TLS version of the session it came in by; "" without."""
     dsn: str = ""
     """RET and ENVID as given with MAIL (RFC 3461), or ""."""
+    release: int = 0
+    """Not to be sent before this time, ms (RFC 4865); 0 = at once."""
+    priority: int = 0
+    """MT-PRIORITY (RFC 6710): -9 to 9, higher goes first."""
     session: str = field(default="", compare=False)
     """Names the session that it came in by, for log and event; the record does not keep it."""
     message_id: str = field(default="", compare=False)

@@ -35,7 +35,8 @@ class RetrySchedule:
     jitter: float = 0.0
     """Share of a delay that may be added, 0 to 1."""
     elsewhere: int = 0
-    """The longest delay of any other schedule that mail of the same queue may follow; 0 = there is none."""
+    """The longest delay of any other schedule that mail of the same queue may follow, or the longest time for
+    which a client may have mail held; 0 = there is none."""
     warning: int = 0
     """Age at which a delay report is sent; 0 = never."""
     warn_all: bool = False
@@ -120,9 +121,12 @@ class RetrySchedule:
 
 
 def _received(recipient: Recipient, now: int) -> int:
-    """When it was accepted, ms.
+    """When it was accepted, or released if that came later (RFC 4865), ms.
 
     Mail that says it will be came while the clock was ahead; its SPID has the better time.
     """
-    received = recipient.envelope.received
-    return min(received, time_of(recipient.spid)) if received > now else received
+    envelope = recipient.envelope
+    received = envelope.received
+    if received > now:
+        received = min(received, time_of(recipient.spid))
+    return envelope.release if received < envelope.release <= now else received

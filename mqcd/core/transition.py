@@ -70,6 +70,12 @@ def parked(recipient: Recipient, until: int) -> Recipient:
     return replace(recipient, area=Area.DEFERRED if waits else recipient.area, due=until)
 
 
+def arrived(recipient: Recipient, now: int) -> Recipient:
+    """The record of new mail: mail to be released later (RFC 4865) waits as if it had been given back."""
+    release = recipient.envelope.release
+    return parked(recipient, release) if release > now else recipient
+
+
 def unknown(recipient: Recipient, schedule: RetrySchedule, now: int) -> Recipient:
     """The record after a crash at `now` (ms) or before hid the outcome of an attempt that had begun.
 

@@ -18,7 +18,10 @@ from mqcd.queue.memory.shard_state import Options
 def schedule_of(settings: Settings, shapings: Sequence[Shaping] = ()) -> RetrySchedule:
     """The retry schedule that the settings state; `shapings` is advice, which has schedules, too."""
     queue, deliver = settings.queue, settings.deliver
+    servers = [listener.server for listener in settings.submit.listeners]
+    holds = [each.hold_max for each in servers if each.offers_hold]
     others = [
+        holds,
         *(zone.retry_delays for zone in deliver.zones),
         *(entry.retry_delays for entry in deliver.destinations),
         *(piece.retry_delays for piece in shapings),

@@ -23,6 +23,7 @@ from mqcd.core.model import (
 from mqcd.core.ports import Observer, Reservation
 from mqcd.core.spid import format_spid, is_several, shard_of
 from mqcd.core.transition import after, not_later
+from mqcd.core.transition import arrived as arrival_of
 from mqcd.stores.documents import Edit
 from mqcd.stores.events import Line
 from mqcd.stores.state import State
@@ -77,8 +78,9 @@ def arrived(state: State, submission: Submission, content: bytes | None, size: i
     if state.clock_watch.in_doubt:
         envelope = replace(envelope, received=max(envelope.received, state.believed()))
     dsns = submission.recipient_dsn or [""] * len(submission.recipients)
+    now = state.believed()
     recipients = [
-        Recipient(envelope=envelope, size=size, qid=qid, address=address, dsn=dsn)
+        arrival_of(Recipient(envelope=envelope, size=size, qid=qid, address=address, dsn=dsn), now)
         for qid, (address, dsn) in enumerate(zip(submission.recipients, dsns, strict=True), 1)
     ]
     return Arrival(recipients, content)

@@ -197,7 +197,13 @@ class StoredQueue:
 
     def _reserve_connection(self, state: State, arrival: Arrival) -> Reservation | None:
         """A connection for a message that may be tried at once: older new mail goes first."""
-        if self._find is None or state.clock_watch.in_doubt or state.waiting.has_new or not state.loaded:
+        if (
+            self._find is None
+            or arrival.recipients[0].due
+            or state.clock_watch.in_doubt
+            or state.waiting.has_new
+            or not state.loaded
+        ):
             return None
         return self._find(arrival.recipients)
 

@@ -33,6 +33,7 @@ from mqcd.submit.received import clean_helo
 from mqcd.submit.rules import Rules
 from mqcd.submit.states import TABLE, Event, State
 from mqcd.submit.transaction import MAX_ENVELOPE, Transaction
+from mqcd.submit.urgency import lowered
 
 _MAX_VERB = 20
 """Characters of a word that is no command, for the log."""
@@ -185,13 +186,18 @@ class Dialogue(Conversation):
             sender, rest = parse_path(path)
         except DecodeError:
             return self.refuse(Reason.SENDER, replies.BAD_SENDER)
+        urgency = self._rules.urgency
         try:
             parameters = parse_mail(rest, self._rules.parameters) if rest else NO_PARAMETERS
+            release = urgency.release(parameters)
         except DoorRefused as error:
             return self.bad(error.reply)
         if not sender.isascii() and not parameters.smtputf8:
             return self.refuse(Reason.SENDER, replies.NEEDS_UTF8)
-        transaction = Transaction(self._rules.policy.complete(sender), parameters)
+        priority = urgency.priority(self.user, parameters.priority)
+        transaction = Transaction(
+            self._rules.policy.complete(sender), parameters, release=release, priority=priority
+        )
         if (refusal := self._rules.sender_denied(self.user, transaction.sender)) is not None:
             return self.refuse(*refusal)
         if (denied := self._depends(self._rules.check_sender(transaction.sender))) is not None:
@@ -204,7 +210,7 @@ class Dialogue(Conversation):
             octets = self.refuse(Reason.SIZE, replies.TOO_LARGE)
             self.drop()
             return octets
-        return replies.SENDER_OK
+        return replies.SENDER_OK if priority == parameters.priority else lowered(priority)
 
     def _over_quota(self, recipients: int = 0) -> tuple[Reason, Reply] | None:
         """Why the client may begin no message now, or why it may not have as many recipients."""

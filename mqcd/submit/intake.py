@@ -234,6 +234,8 @@ async def _accept(
         user=dialogue.user,
         tls=dialogue.channel.tls,
         dsn=transaction.parameters.dsn,
+        release=transaction.release,
+        priority=transaction.priority,
         session=dialogue.session,
         message_id=name,
     )

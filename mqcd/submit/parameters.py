@@ -1,9 +1,10 @@
 """The ESMTP parameters of MAIL and RCPT: parsed and checked. Pure.
 
-SIZE (RFC 1870), BODY (RFC 6152), SMTPUTF8 (RFC 6531), AUTH (RFC 4954, 5: taken, and not passed on), and
-DSN's RET, ENVID, NOTIFY, ORCPT (RFC 3461), which are kept in one normal form for the report that may come of
-them. A parameter that is not known, or belongs to an extension that is switched off, is refused with 555; one
-given twice, or with a value that its RFC does not know, with 501 (RFC 5321, 4.1.1.11).
+SIZE (RFC 1870), BODY (RFC 6152), SMTPUTF8 (RFC 6531), AUTH (RFC 4954, 5: taken, and not passed on), HOLDFOR
+and HOLDUNTIL (RFC 4865), MT-PRIORITY (RFC 6710), and DSN's RET, ENVID, NOTIFY, ORCPT (RFC 3461), which are
+kept in one normal form for the report that may come of them. A parameter that is not known, or belongs to an
+extension that is switched off, is refused with 555; one given twice, or with a value that its RFC does not
+know, with 501 (RFC 5321, 4.1.1.11).
 
 Settings read: the switches of extensions, by way of `offered`.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from datetime import datetime
 
 from mqcd.core.model import Body
 from mqcd.core.reply import Reply
@@ -20,6 +22,11 @@ from mqcd.submit.policy import DoorRefused, Reason
 
 _KEYWORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-]*")
 _XTEXT = re.compile(r"(?:[!-*,-<>-~]|\+[0-9A-F]{2})*")
+# What xtext stands for in DSN's parameters is printable too (RFC 3461, 4.2 and 4.4).
+_PRINTABLE = re.compile(r"(?:[!-*,-<>-~]|\+(?:[2-6][0-9A-F]|7[0-9A-E]))*")
+_INTERVAL = re.compile(r"[1-9][0-9]{0,8}")
+_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)", re.A | re.I)
+_PRIORITY = re.compile(r"0|-?[1-9]")
 _ADDRESS_TYPE = re.compile(r"[A-Za-z0-9\-]+")
 _MAX_ENVID = 100
 _MAX_ORCPT = 500
@@ -38,6 +45,12 @@ class MailParameters:
     smtputf8: bool = False
     dsn: str = ""
     """RET and ENVID in normal form."""
+    holdfor: int = 0
+    """The time for which it is to be held, ms; 0 = none."""
+    holduntil: int = 0
+    """The time until which it is to be held, ms since the Unix epoch; 0 = none."""
+    priority: int = 0
+    """MT-PRIORITY: -9 to 9."""
 
 
 NO_PARAMETERS = MailParameters()
@@ -48,11 +61,16 @@ def parse_mail(text: str, offered: Collection[str]) -> MailParameters:
     if not text:
         return NO_PARAMETERS
     given = _split(text, offered, _MAIL)
+    if "HOLDFOR" in given and "HOLDUNTIL" in given:
+        raise _malformed("HOLDFOR and HOLDUNTIL exclude each other")
     return MailParameters(
         size=int(given.get("SIZE", "0")),
         body=Body(given.get("BODY", Body.SEVEN)),
         smtputf8="SMTPUTF8" in given,
         dsn=_join(given, ("RET", "ENVID")),
+        holdfor=int(given.get("HOLDFOR", "0")) * 1000,
+        holduntil=int(given.get("HOLDUNTIL", "0")),
+        priority=int(given.get("MT-PRIORITY", "0")),
     )
 
 
@@ -112,6 +130,29 @@ def _auth(value: str) -> str:
     return value
 
 
+def _holdfor(value: str) -> str:
+    if not _INTERVAL.fullmatch(value):
+        raise _malformed("HOLDFOR takes seconds, 1 to 999999999")
+    return value
+
+
+def _holduntil(value: str) -> str:
+    """The time in ms. One before 1970 has passed as well as any other."""
+    try:
+        at = datetime.fromisoformat(value.upper()) if _DATE_TIME.fullmatch(value) else None
+        if at is not None:
+            return str(max(int(at.timestamp() * 1000), 1))
+    except (ValueError, OverflowError):
+        pass
+    raise _malformed("HOLDUNTIL takes a date and time: 2030-12-31T23:59:59Z (RFC 3339)")
+
+
+def _priority(value: str) -> str:
+    if not _PRIORITY.fullmatch(value):
+        raise _malformed("MT-PRIORITY takes -9 to 9")
+    return value
+
+
 def _ret(value: str) -> str:
     if value.upper() not in ("FULL", "HDRS"):
         raise _malformed("RET takes FULL or HDRS")
@@ -119,7 +160,7 @@ def _ret(value: str) -> str:
 
 
 def _envid(value: str) -> str:
-    if not value or len(value) > _MAX_ENVID or not _XTEXT.fullmatch(value):
+    if not value or len(value) > _MAX_ENVID or not _PRINTABLE.fullmatch(value):
         raise _malformed(f"ENVID takes xtext of at most {_MAX_ENVID} octets")
     return value
 
@@ -134,7 +175,7 @@ def _notify(value: str) -> str:
 
 def _orcpt(value: str) -> str:
     kind, semicolon, address = value.partition(";")
-    good = semicolon and address and _ADDRESS_TYPE.fullmatch(kind) and _XTEXT.fullmatch(address)
+    good = semicolon and address and _ADDRESS_TYPE.fullmatch(kind) and _PRINTABLE.fullmatch(address)
     if not good or len(value) > _MAX_ORCPT:
         raise _malformed(f"ORCPT takes type;xtext of at most {_MAX_ORCPT} octets")
     return value
@@ -145,6 +186,9 @@ _MAIL: dict[str, Callable[[str], str]] = {
     "BODY": _body,
     "SMTPUTF8": _smtputf8,
     "AUTH": _auth,
+    "HOLDFOR": _holdfor,
+    "HOLDUNTIL": _holduntil,
+    "MT-PRIORITY": _priority,
     "RET": _ret,
     "ENVID": _envid,
 }

@@ -151,7 +151,7 @@ class Rulemaking:
             self._blacklists.setdefault(server.blacklist, BlacklistFile(server.blacklist))
         users = self._users
         if users is None:
-            return Rules(server, policy, self.gate)
+            return Rules(server, policy, self.gate, now=self._clock.now)
         access = Access(
             types=server.authtypes,
             tls_types=server.authtypes_ssl,
@@ -164,7 +164,7 @@ class Rulemaking:
             now=self._clock.monotonic,
             nonce=secrets.token_urlsafe,
         )
-        return Rules(server, policy, self.gate, access)
+        return Rules(server, policy, self.gate, access, self._clock.now)
 
     @property
     def _users(self) -> Directory | None:

@@ -21,6 +21,7 @@ from mqcd.submit.checks.names import Verdict, name_rules
 from mqcd.submit.parameters import DSN_PARAMETERS
 from mqcd.submit.policy import Reason, RelayPolicy, ip_address, networks_of
 from mqcd.submit.quotas import Quotas
+from mqcd.submit.urgency import Urgency
 
 _DENIED = Reply(code=550, status="5.7.1", text="Mail from this sender is not taken here")
 CLIENT_LISTED = Reply(code=554, status="5.7.1", text="Mail from your address is not taken here")
@@ -45,9 +46,14 @@ class Rules:
     """Rules of all sessions of one door, computed once. `policy` may be exchanged at any time."""
 
     def __init__(
-        self, settings: ServerSettings, policy: RelayPolicy, gate: Gate, access: Access | None = None
+        self,
+        settings: ServerSettings,
+        policy: RelayPolicy,
+        gate: Gate,
+        access: Access | None = None,
+        now: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`access`: logins; None = nobody can log in."""
+        """`access`: logins; None = nobody can log in. `now`: the wall time, ms."""
         self.settings = settings
         self.policy = policy
         self.gate = gate
@@ -64,6 +70,7 @@ class Rules:
         self.host = settings.announcehost or "localhost"
         self.greeting = f"220 {self.host} {settings.smtpgreet or 'ESMTP mqcd'}\r\n".encode()
         self.helo = f"250 {self.host}\r\n".encode()
+        self.urgency = Urgency(settings, now)
         self._ehlo: dict[Channel, bytes] = {}
         # RFC 6531, 3.1: a server that offers SMTPUTF8 has to offer 8BITMIME.
         self._utf8 = settings.ext_8bitmime and settings.ext_smtputf8
@@ -73,13 +80,14 @@ class Rules:
             (settings.ext_size, {"SIZE"}),
             (settings.ext_8bitmime, {"BODY"}),
             (self._utf8, {"SMTPUTF8"}),
+            (True, self.urgency.parameters),
         )
         self.parameters = frozenset(each for switched_on, names in offers if switched_on for each in names)
 
     def ehlo(self, channel: Channel) -> bytes:
         """The reply to EHLO of a client that is connected so."""
-        if channel.identities:
-            # As many as there are clients with a certificate.
+        if channel.identities or self.urgency.varies:
+            # As many as there are clients with a certificate; or it says a time.
             return self._ehlo_reply(channel)
         octets = self._ehlo.get(channel)
         if octets is None:
@@ -157,7 +165,8 @@ class Rules:
             (True, "ENHANCEDSTATUSCODES"),
         )
         logins = [] if self.access is None else self.access.keywords(channel)
-        return [*(keyword for switched_on, keyword in keywords if switched_on), *logins]
+        standing = [keyword for switched_on, keyword in keywords if switched_on]
+        return [*standing, *self.urgency.keywords(), *logins]
 
 
 class Rulebook:

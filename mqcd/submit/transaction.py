@@ -19,6 +19,9 @@ class Transaction:
     parameters: MailParameters
     recipients: list[str] = field(default_factory=list)
     recipient_dsn: list[str] = field(default_factory=list)
+    release: int = 0
+    """The time before which it is not to be sent, ms; 0 = at once."""
+    priority: int = 0
     octets: int = 0
     """Of the recipients and their parameters."""
     announced: int = 0

@@ -12,7 +12,7 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Area, Body, Envelope, Origin, Submission
 from mqcd.core.ports import QueueStore
 from mqcd.core.spid import is_several
-from tests.contract.harness import Harness
+from tests.contract.harness import HOUR, Harness
 from tests.contract.mail import BODY, Post, chunks, delivered
 
 
@@ -162,6 +162,26 @@ async def test_new_mail_wakes_the_watchers(store: QueueStore, post: Post) -> Non
     await post.send("a@example.org")
     assert first
     assert second
+
+
+async def test_mail_is_held_until_its_release(post: Post) -> None:
+    release = post.clock.now() + HOUR
+    given = post.submission("a@example.org", "b@example.org", content=chunks(BODY))
+    envelope = dataclasses.replace(given.envelope, release=release, priority=-4)
+    await post.store.enqueue(dataclasses.replace(given, envelope=envelope))
+    assert await post.claim_all() == []
+    assert post.store.next_due() == release
+    waiting = (await post.scan()).values()
+    assert {(each.area, each.due, each.attempts) for each in waiting} == {(Area.DEFERRED, release, 0)}
+    post.clock.advance(HOUR)
+    assert [each.envelope for each in await post.claim_all()] == [envelope, envelope]
+
+
+async def test_a_release_that_has_passed_holds_nothing(post: Post) -> None:
+    given = post.submission("a@example.org")
+    envelope = dataclasses.replace(given.envelope, release=post.clock.now())
+    await post.store.enqueue(dataclasses.replace(given, envelope=envelope))
+    assert [(each.area, each.due) for each in await post.claim_all()] == [(Area.INCOMING, 0)]
 
 
 @pytest.mark.parametrize("content", [BODY, BODY * 5000])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
 from mqcd.core.selection import Selection
@@ -26,6 +28,18 @@ async def test_the_queue_comes_back_as_it_was(restarting: Restarting) -> None:
     assert dict(post.store.stats()) == figures
     for record in before.values():
         assert await post.read(record) == BODY
+
+
+async def test_held_mail_stays_held(restarting: Restarting) -> None:
+    harness, how = restarting
+    post = Post(await harness.start(), harness.clock)
+    given = post.submission("a@example.org")
+    envelope = replace(given.envelope, release=post.clock.now() + HOUR, priority=9)
+    await post.store.enqueue(replace(given, envelope=envelope))
+    post = Post(await harness.restart(how), harness.clock)
+    assert await post.claim_all() == []
+    post.clock.advance(HOUR)
+    assert [each.envelope for each in await post.claim_all()] == [envelope]
 
 
 async def test_what_was_claimed_and_not_begun_is_claimed_again(restarting: Restarting) -> None:

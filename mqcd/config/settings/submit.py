@@ -43,7 +43,7 @@ from mqcd.config.values import (
     Suppressing,
     TenantBy,
 )
-from mqcd.core.units import MIB, MINUTE
+from mqcd.core.units import DAY, MIB, MINUTE, SECOND, YEAR
 
 _MOST_DELAY = MINUTE
 """A delay must end well before clients give up: they wait five minutes for a greeting (RFC 5321, 4.5.3.2)."""
@@ -97,6 +97,18 @@ class QuotaSettings:
     )
     sessions: int = setting(
         0, "sessions at once that have begun a message; 0 = no limit", Count(), at="@sessions"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class PrioritySettings:
+    """Which priority some users may give to their mail."""
+
+    user: tuple[str, ...] = setting(
+        (), "users that have logged in; must be given", Listed(LOGIN, least=1), at="@user", required=True
+    )
+    most: int = setting(
+        0, "their highest priority, 0 to 9; must be given", Count(most=9), at="@max", required=True
     )
 
 
@@ -278,6 +290,38 @@ class ServerSettings(PeerSettings):
     submission: bool = setting(
         False, "mail of users' programs: add Date and Message-ID where they are missing (RFC 6409)", YES_NO
     )
+    ext_futurerelease: bool | None = setting(
+        None,
+        "offer FUTURERELEASE, mail that is sent later (RFC 4865); none = as submission",
+        Optional(YES_NO),
+        at="extFUTURERELEASE",
+    )
+    hold_max: int = setting(
+        7 * DAY,
+        "longest time for which a client may have mail held",
+        Duration(least=SECOND, most=YEAR),
+        at="extFUTURERELEASE@max",
+    )
+    ext_mt_priority: bool | None = setting(
+        None,
+        "offer MT-PRIORITY, mail that goes before other mail (RFC 6710); none = as submission",
+        Optional(YES_NO),
+        at="extMT-PRIORITY",
+    )
+    priority_max: int = setting(
+        4, "highest priority that a client gets, 0 to 9", Count(most=9), at="extMT-PRIORITY@max"
+    )
+    priorities: tuple[PrioritySettings, ...] = many(PrioritySettings, "priority")
+
+    @property
+    def offers_hold(self) -> bool:
+        """Whether clients may have mail held."""
+        return self.submission if self.ext_futurerelease is None else self.ext_futurerelease
+
+    @property
+    def offers_priority(self) -> bool:
+        """Whether clients may give mail a priority."""
+        return self.submission if self.ext_mt_priority is None else self.ext_mt_priority
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,9 +3,10 @@
     SPID|QID|area|due|size|attempts|unknowns|code|status|remote|reply|recipient|dsn|
     received|origin|body|zone|listener|client|user|tls|dsn|sender|CRC
 
-Fields are UTF-8; `|`, `%` and control characters are written %XX, so that any legal address fits and
-the line ends where it ends. CRC is the zlib.crc32 of what stands before it, 8 hex digits. Decoding
-raises only DecodeError; what it gives encodes to the same line again.
+The dsn of a message has RET and ENVID, and behind them HOLDUNTIL and MT-PRIORITY where they are not 0: so
+lines have the fields that they always had. Fields are UTF-8; `|`, `%` and control characters are written %XX,
+so that any legal address fits and the line ends where it ends. CRC is the zlib.crc32 of what stands before,
+8 hex digits. Decoding raises only DecodeError; what it gives encodes to the same line again.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ _BODIES = {
     (Body.EIGHT, True): "8u",
 }
 _BODY_OF = {word: pair for pair, word in _BODIES.items()}
+_HOLD, _PRIORITY = "HOLDUNTIL=", "MT-PRIORITY="
 _crc32 = zlib.crc32
 
 
@@ -110,8 +112,25 @@ def encode(recipient: Recipient, envelope_part: str | None = None) -> bytes:
 def encode_envelope(envelope: Envelope) -> str:
     """The part of a line that all recipients of a message share."""
     e = envelope
-    text = join(e.zone, e.listener, e.client, e.user, e.tls, e.dsn, e.sender)
+    dsn = _parameters(e) if e.release or e.priority else e.dsn
+    text = join(e.zone, e.listener, e.client, e.user, e.tls, dsn, e.sender)
     return f"{e.received}|{_ORIGINS[e.origin]}|{_BODIES[e.body, e.smtputf8]}|{text}"
+
+
+def _parameters(envelope: Envelope) -> str:
+    """What a record keeps of the parameters of MAIL."""
+    e = envelope
+    words = (
+        e.dsn,
+        f"{_HOLD}{e.release}" if e.release else "",
+        f"{_PRIORITY}{e.priority}" if e.priority else "",
+    )
+    return " ".join(filter(None, words))
+
+
+def _taken(words: list[str], keyword: str) -> int:
+    """The number of the last word, if it has this keyword: it is taken off; else 0."""
+    return int(words.pop().removeprefix(keyword)) if words and words[-1].startswith(keyword) else 0
 
 
 def check(line: bytes) -> list[bytes]:
@@ -282,6 +301,12 @@ def _envelope(spid: str, part: str) -> Envelope:
     draft.client = client
     draft.user = user
     draft.tls = tls
+    draft.release = draft.priority = 0
+    if _HOLD in dsn or _PRIORITY in dsn:
+        kept = dsn.split(" ")
+        draft.priority = _taken(kept, _PRIORITY)
+        draft.release = _taken(kept, _HOLD)
+        dsn = " ".join(kept)
     draft.dsn = dsn
     draft.sender = sender
     draft.session = draft.message_id = ""

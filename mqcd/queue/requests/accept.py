@@ -17,6 +17,7 @@ from mqcd.core.model import Area, Recipient
 from mqcd.core.ports import FindConnection, Reservation
 from mqcd.core.reply import Refused, Reply
 from mqcd.core.spid import is_several
+from mqcd.core.transition import arrived
 from mqcd.queue.format import record
 from mqcd.queue.format.frame import IN_SPOOL, SUBMISSION_HEAD, Kind, Locator, pack_submission
 from mqcd.queue.memory.shard_state import Shard
@@ -72,10 +73,14 @@ class Acceptance:
             raise ValueError(f"SPID {envelope.spid:016X} was not reserved for {len(addresses)} recipients")
         dsn = submission.recipient_dsn or ("",) * len(addresses)
         linked = len(addresses) > 1 and self._shard.options.settings.spool.hardlinks
-        return [
+        made = [
             Recipient(envelope=envelope, size=size, qid=number, address=address, dsn=extra, linked=linked)
             for number, (address, extra) in enumerate(zip(addresses, dsn, strict=True), 1)
         ]
+        if not envelope.release:
+            return made
+        now = self._shard.time.believed()
+        return [arrived(recipient, now) for recipient in made]
 
     @staticmethod
     def _message(staged: Staged, recipients: list[Recipient], reserved: Reservation | None) -> Message:
@@ -125,7 +130,7 @@ class Acceptance:
     def _reserve(self, recipients: list[Recipient]) -> Reservation | None:
         """A connection for a message that may be tried at once: older new mail goes first."""
         shard = self._shard
-        if self.find is None or shard.time.in_doubt or not may_claim(shard):
+        if self.find is None or recipients[0].due or shard.time.in_doubt or not may_claim(shard):
             return None
         if shard.waiting.has_new or shard.cluster_index.first(Area.INCOMING) is not None:
             return None
@@ -147,7 +152,7 @@ class Acceptance:
                 recipient.envelope.spid,
                 recipient.qid,
                 recipient.area,
-                0,
+                recipient.due,
                 size,
                 recipient.envelope.received,
                 content,

@@ -128,3 +128,9 @@ def test_unknown_outcomes_back_off_within_the_age_limit(unknowns: int, after: in
     assert old.after_unknown(each, NOW) == NOW + min(after, 5 * MINUTE)
     # Past it, nothing brings a message forward that may be what we crash by.
     assert old.after_unknown(each, NOW + 6 * MINUTE) == NOW + 6 * MINUTE + after
+
+
+def test_mail_that_was_held_is_as_old_as_its_release() -> None:
+    held = recipient(received=NOW - 5 * MINUTE, release=NOW)
+    assert SCHEDULE.expires(held, NOW) == NOW + SCHEDULE.maxtime
+    assert SCHEDULE.expires(recipient(received=NOW, release=NOW - MINUTE), NOW) == NOW + SCHEDULE.maxtime

@@ -127,6 +127,8 @@ def recipients_with(words: st.SearchStrategy[str]) -> st.SearchStrategy[Recipien
         user=words,
         tls=st.sampled_from(["", "TLSv1.2", "TLSv1.3"]),
         dsn=words,
+        release=_times,
+        priority=st.integers(-9, 9),
     )
     return st.builds(
         Recipient,

@@ -8,7 +8,7 @@ from mqcd.core.model import Body
 from mqcd.submit.parameters import DSN_PARAMETERS, NO_PARAMETERS, MailParameters, parse_mail, parse_rcpt
 from mqcd.submit.policy import DoorRefused
 
-ALL = frozenset({"SIZE", "BODY", "SMTPUTF8"}) | DSN_PARAMETERS
+ALL = frozenset({"SIZE", "BODY", "SMTPUTF8", "HOLDFOR", "HOLDUNTIL", "MT-PRIORITY"}) | DSN_PARAMETERS
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,12 @@ ALL = frozenset({"SIZE", "BODY", "SMTPUTF8"}) | DSN_PARAMETERS
         ("size=0 body=8bitmime", MailParameters(body=Body.EIGHT)),
         ("BODY=7BIT", NO_PARAMETERS),
         ("SMTPUTF8 SIZE=7", MailParameters(size=7, smtputf8=True)),
+        ("HOLDFOR=86400", MailParameters(holdfor=86_400_000)),
+        ("HOLDUNTIL=2030-01-01T00:00:00Z", MailParameters(holduntil=1_893_456_000_000)),
+        ("holduntil=2030-01-01T02:00:00.250+02:00", MailParameters(holduntil=1_893_456_000_250)),
+        ("HOLDUNTIL=1960-01-01T00:00:00Z", MailParameters(holduntil=1)),
+        ("MT-PRIORITY=9", MailParameters(priority=9)),
+        ("mt-priority=-9", MailParameters(priority=-9)),
         ("ENVID=a+2Bb RET=hdrs", MailParameters(dsn="RET=HDRS ENVID=a+2Bb")),
     ],
 )
@@ -53,6 +59,21 @@ def test_rcpt(text: str, dsn: str) -> None:
         ("BODY=BINARYMIME", 501),
         ("BODY", 501),
         ("SMTPUTF8=yes", 501),
+        ("HOLDFOR=0", 501),
+        ("HOLDFOR=007", 501),
+        ("HOLDFOR=1000000000", 501),
+        ("HOLDFOR=1h", 501),
+        ("HOLDFOR=5 HOLDUNTIL=2030-01-01T00:00:00Z", 501),
+        ("HOLDUNTIL=", 501),
+        ("HOLDUNTIL=2030-01-01", 501),
+        ("HOLDUNTIL=2030-02-30T00:00:00Z", 501),
+        ("HOLDUNTIL=2030-01-01T00:00:00", 501),
+        ("MT-PRIORITY=10", 501),
+        ("MT-PRIORITY=+3", 501),
+        ("MT-PRIORITY=-0", 501),
+        ("MT-PRIORITY", 501),
+        ("ENVID=a+0D+0Ab", 501),
+        ("ENVID=+7F", 501),
         ("RET=ALL", 501),
         ("ENVID=", 501),
         ("ENVID=a=b", 501),

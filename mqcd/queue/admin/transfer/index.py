@@ -28,6 +28,7 @@ _WORDS = {"zone": 64, "listener": 64, "client": 64, "user": 512, "tls": 16, "dsn
 _TEXTS = {"status": 16, "remote": 1100, "reply": MAX_LAST_WORDS, "dsn": _DSN}
 """The longest of each, octets: a record line of them all is shorter than `record.MAX_LINE`."""
 _COUNTS = range(1 << 31)
+_PRIORITIES = range(-9, 10)
 _NUMBERS: dict[str, Container[int]] = {
     "qid": range(1, 1 << 31),
     "attempts": _COUNTS,
@@ -61,6 +62,8 @@ def encode(file: str, recipients: Sequence[Recipient]) -> str:
         "body": envelope.body.value,
         "smtputf8": envelope.smtputf8,
         **{name: getattr(envelope, name) for name in _WORDS},
+        **({"release": format_time(envelope.release)} if envelope.release else {}),
+        **({"priority": envelope.priority} if envelope.priority else {}),
         "size": recipients[0].size,
         "recipients": [_recipient_fields(each) for each in recipients],
     }
@@ -82,6 +85,7 @@ def decode(line: str) -> Entry:
     try:
         body: dict[str, Any] = json.loads(line)
         file = _text(body, "file", 255)
+        words: dict[str, Any] = {name: _text(body, name, most) for name, most in _WORDS.items()}
         envelope = Envelope(
             spid=parse_spid(_text(body, "spid", 16)),
             sender=_address(body, "sender") if body["sender"] else "",
@@ -89,7 +93,9 @@ def decode(line: str) -> Entry:
             origin=Origin(_text(body, "origin", 16)),
             body=Body(_text(body, "body", 16)),
             smtputf8=body["smtputf8"] is True,
-            **{name: _text(body, name, most) for name, most in _WORDS.items()},
+            release=_time(body, "release") if "release" in body else 0,
+            priority=_number(body, "priority", _PRIORITIES) if "priority" in body else 0,
+            **words,
         )
         size = _number(body, "size", _SIZES)
         recipients = tuple(_recipient(envelope, size, fields) for fields in body["recipients"])
