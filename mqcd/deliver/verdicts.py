@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Phase, Recipient, Verdict
 from mqcd.core.reply import Reply
@@ -26,10 +27,28 @@ def verdict_on(
 ) -> Verdict:
     """The verdict at wall time `now`; a recipient that has reached its age limit expires, if `may_expire`.
     Others are due at `latest` or before (None = when their schedule says)."""
-    if outcome.result is Result.DELIVERED:
-        return Delivered(reply=outcome.reply, attempt=attempt)
-    if outcome.result is Result.BOUNCED:
-        return Bounced(reply=outcome.reply, attempt=attempt)
+    match outcome.result:
+        case Result.DELIVERED:
+            return Delivered(reply=outcome.reply, attempt=attempt)
+        case Result.BOUNCED:
+            return Bounced(reply=outcome.reply, attempt=attempt)
+        case Result.DEFERRED:
+            return _not_yet(recipient, outcome, attempt, schedule, now, may_expire=may_expire, latest=latest)
+        case _:
+            assert_never(outcome.result)
+
+
+def _not_yet(
+    recipient: Recipient,
+    outcome: Outcome,
+    attempt: Attempt,
+    schedule: RetrySchedule,
+    now: int,
+    *,
+    may_expire: bool,
+    latest: int | None,
+) -> Deferred | Expired:
+    """The next attempt, or the end at the age limit."""
     due = schedule.next_due(recipient, now, may_expire=may_expire)
     if due is None:
         return Expired(reply=outcome.reply, attempt=attempt)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import assert_never
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import (
@@ -234,3 +235,5 @@ def _observe(observer: Observer, now: int, record: Recipient, verdict: Verdict) 
             observer.reported(now, record, spid)
         case Discarded(reason=reason):
             observer.discarded(now, record, reason)
+        case _:
+            assert_never(verdict)
