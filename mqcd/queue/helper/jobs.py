@@ -238,12 +238,13 @@ def _write_clusters(disk: Disk, fd: int, task: Evacuate, temps: list[Path], watc
 
 def _line(raw: bytes, due: int) -> tuple[Area, cluster.Line]:
     """A line as its cluster takes it, and which area that is in. Raises DecodeError."""
-    record.verify(raw)
-    glance = record.Glance(raw)
-    if glance.due != due and glance.area is not Area.BOUNCES:
-        # It was passed over, or brought forward.
-        raw = record.encode(parked(record.decode(raw), due))
-        glance = record.Glance(raw)
+    glance = record.sound(raw)
+    if glance.due != due:
+        # It was passed over, brought forward, or put off: perhaps because it cannot be decoded.
+        recipient = record.decode(raw)
+        if glance.area is not Area.BOUNCES:
+            raw = record.encode(parked(recipient, due))
+            glance = record.Glance(raw)
     return glance.area, cluster.Line(glance.due, glance.received, glance.size, raw)
 
 

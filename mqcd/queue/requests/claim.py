@@ -215,7 +215,11 @@ class _Claim:
                 entry.recipient, entry.raw = None, b""
 
     async def _read_or_put_off(self, entry: JournalEntry) -> Recipient | None:
-        """The entry's recipient; None when it cannot be read now: then its due time is later."""
+        """The entry's recipient; None when it cannot be read now: then its due time is later.
+
+        A damaged record is put off, and not quarantined here: reading it again may help, no frame ends a
+        recipient without a verdict, and the evacuation of its segment quarantines it (`helper.jobs`).
+        """
         try:
             return await self._shard.recipient(entry)
         except (OSError, DecodeError) as error:

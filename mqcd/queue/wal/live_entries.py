@@ -87,6 +87,8 @@ class LiveEntries(Fold[_Lines]):
             segment = segments[number]
             for ordinal, raw in homes.raw.items():
                 try:
+                    # Without its checksum, which the frame's covers: a start would read each line twice. The
+                    # line is checked when it is claimed, and when it is to leave its segment.
                     glance = Glance(raw.line)
                 except DecodeError:
                     end = raw.offset + len(raw.line)
