@@ -37,13 +37,13 @@ class Conversation:
         "_listener",
         "_questions",
         "_refused",
-        "_rules",
         "_trusted",
         "_turned_down",
         "client",
         "login",
         "pause",
         "places",
+        "rules",
         "session",
         "state",
         "transaction",
@@ -52,7 +52,8 @@ class Conversation:
     def __init__(
         self, rules: Rules, listener: str, client: str, refused: Callable[[Refusal], None], session: str = ""
     ) -> None:
-        self._rules = rules
+        self.rules = rules
+        """Those of its beginning, whatever is reloaded meanwhile."""
         self.session = session
         """The session's name in the log."""
         self._listener = listener
@@ -141,7 +142,7 @@ class Conversation:
     def turn_down(self, reason: Reason, reply: Reply, recipient: str = "") -> bytes:
         """Refuse a recipient and count it; the connection ends above the limit."""
         self._turned_down += reply.permanent
-        self.pause = self._rules.settings.delay_badrecip
+        self.pause = self.rules.settings.delay_badrecip
         if self._turned_down > MAX_REFUSED * (100 if self._may_relay() else 1):
             return self._close(Reason.REFUSALS, replies.TOO_MANY_REFUSED, recipient)
         return self.refuse(reason, reply, recipient)
@@ -150,14 +151,14 @@ class Conversation:
         if self.login is not None and self.login.user:
             return True
         if self._trusted is None:
-            self._trusted = self._rules.policy.trusts(self.client)
+            self._trusted = self.rules.policy.trusts(self.client)
         return self._trusted
 
     def bad(self, reply: Reply, reason: Reason = Reason.SYNTAX, command: str = "") -> bytes:
         """Refuse a bad command and count it; the connection ends above the limit."""
         self._bad += 1
-        self.pause = self._rules.settings.delay_badreq
-        limit = self._rules.settings.maxbadreqs
+        self.pause = self.rules.settings.delay_badreq
+        limit = self.rules.settings.maxbadreqs
         if limit and self._bad > limit:
             return self._close(Reason.BAD_COMMANDS, replies.TOO_MANY_BAD, command=command)
         return self.refuse(reason, reply, command=command)

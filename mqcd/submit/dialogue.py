@@ -154,12 +154,12 @@ class Dialogue(Conversation):
     def _greet(self, argument: str, esmtp: bool) -> bytes:
         if not argument:
             return self.bad(replies.NEED_NAME)
-        if (denied := self._depends(self._rules.check_helo(argument, self.client))) is not None:
+        if (denied := self._depends(self.rules.check_helo(argument, self.client))) is not None:
             return self.bad(denied, Reason.HELO)
         self._move(Event.HELLO)
         self.helo = clean_helo(argument)
         self.esmtp = esmtp
-        return self._rules.ehlo(self.channel) if esmtp else self._rules.helo
+        return self.rules.ehlo(self.channel) if esmtp else self.rules.helo
 
     def _mail(self, argument: str) -> bytes:
         octets = self._take_mail(argument)
@@ -168,12 +168,12 @@ class Dialogue(Conversation):
         return octets
 
     def _take_mail(self, argument: str) -> bytes:
-        denied = self._rules.mail_denied(self.user)
+        denied = self.rules.mail_denied(self.user)
         if denied is not None:
             return self.refuse(*denied)
         if (short := self._over_quota()) is not None:
             return self.refuse(*short)
-        limit = self._rules.settings.maxmessages
+        limit = self.rules.settings.maxmessages
         if limit and self.messages >= limit:
             return self._close(Reason.MESSAGES, replies.TOO_MANY_MESSAGES)
         syntax = _FROM.match(argument)
@@ -186,9 +186,9 @@ class Dialogue(Conversation):
             sender, rest = parse_path(path)
         except DecodeError:
             return self.refuse(Reason.SENDER, replies.BAD_SENDER)
-        urgency = self._rules.urgency
+        urgency = self.rules.urgency
         try:
-            parameters = parse_mail(rest, self._rules.parameters) if rest else NO_PARAMETERS
+            parameters = parse_mail(rest, self.rules.parameters) if rest else NO_PARAMETERS
             release = urgency.release(parameters)
         except DoorRefused as error:
             return self.bad(error.reply)
@@ -196,15 +196,15 @@ class Dialogue(Conversation):
             return self.refuse(Reason.SENDER, replies.NEEDS_UTF8)
         priority = urgency.priority(self.user, parameters.priority)
         transaction = Transaction(
-            self._rules.policy.complete(sender), parameters, release=release, priority=priority
+            self.rules.policy.complete(sender), parameters, release=release, priority=priority
         )
-        if (refusal := self._rules.sender_denied(self.user, transaction.sender)) is not None:
+        if (refusal := self.rules.sender_denied(self.user, transaction.sender)) is not None:
             return self.refuse(*refusal)
-        if (denied := self._depends(self._rules.check_sender(transaction.sender))) is not None:
+        if (denied := self._depends(self.rules.check_sender(transaction.sender))) is not None:
             return self.refuse(Reason.SENDER, denied)
         self._move(Event.MAIL)
         self.transaction = transaction
-        limit = self._rules.settings.maxmsgsize
+        limit = self.rules.settings.maxmsgsize
         if limit and parameters.size > limit:
             self._questions = ()
             octets = self.refuse(Reason.SIZE, replies.TOO_LARGE)
@@ -214,7 +214,7 @@ class Dialogue(Conversation):
 
     def _over_quota(self, recipients: int = 0) -> tuple[Reason, Reply] | None:
         """Why the client may begin no message now, or why it may not have as many recipients."""
-        quotas = self._rules.quotas
+        quotas = self.rules.quotas
         if quotas is None:
             return None
         parties = quotas.parties(self.client, self.user)
@@ -230,24 +230,24 @@ class Dialogue(Conversation):
         except DecodeError:
             return self.turn_down(Reason.RECIPIENT, replies.BAD_RECIPIENT)
         try:
-            dsn = parse_rcpt(rest, self._rules.parameters) if rest else ""
+            dsn = parse_rcpt(rest, self.rules.parameters) if rest else ""
         except DoorRefused as error:
             return self.bad(error.reply)
         return self._add(transaction, path, dsn)
 
     def _add(self, transaction: Transaction, path: str, dsn: str) -> bytes:
-        recipient = self._rules.policy.complete(path)
+        recipient = self.rules.policy.complete(path)
         utf8 = transaction.parameters.smtputf8
-        denied = self._rules.recipient_denied(path, recipient, utf8=utf8, may_relay=self._may_relay())
+        denied = self.rules.recipient_denied(path, recipient, utf8=utf8, may_relay=self._may_relay())
         if denied is not None:
             return self.turn_down(*denied, recipient)
         octets = len(recipient) + len(dsn)
-        limit = self._rules.settings.maxrecips
+        limit = self.rules.settings.maxrecips
         if (limit and len(transaction.recipients) >= limit) or transaction.octets + octets > MAX_ENVELOPE:
             return self.refuse(Reason.RECIPIENTS, replies.TOO_MANY_RECIPIENTS, recipient)
         if (short := self._over_quota(len(transaction.recipients) + 1)) is not None:
             return self.turn_down(*short, recipient)
-        if (bad := self._depends(self._rules.check_recipient(recipient))) is not None:
+        if (bad := self._depends(self.rules.check_recipient(recipient))) is not None:
             return self.turn_down(Reason.RECIPIENT, bad, recipient)
         transaction.octets += octets
         transaction.recipients.append(recipient)
@@ -277,7 +277,7 @@ class Dialogue(Conversation):
         return octets
 
     def _take_chunk(self, chunk: Chunk) -> bytes:
-        if not self._rules.settings.ext_chunking:
+        if not self.rules.settings.ext_chunking:
             return self.bad(replies.UNKNOWN, command="BDAT")
         then = TABLE[self.state].get(Event.CHUNK)
         if isinstance(then, Reply):
@@ -286,7 +286,7 @@ class Dialogue(Conversation):
         if not transaction.recipients:
             return self.refuse(Reason.SEQUENCE, replies.NO_RECIPIENT)
         transaction.announced += chunk.octets
-        limit = self._rules.settings.maxmsgsize
+        limit = self.rules.settings.maxmsgsize
         if limit and transaction.announced > limit:
             octets = self.refuse(Reason.SIZE, replies.TOO_LARGE)
             self.drop()
@@ -358,7 +358,7 @@ class Dialogue(Conversation):
         if argument:
             return self.bad(replies.NO_ARGUMENT)
         self._move(Event.QUIT)
-        return f"221 2.0.0 {self._rules.host} closing\r\n".encode()
+        return f"221 2.0.0 {self.rules.host} closing\r\n".encode()
 
 
 _AUTH = Event.AUTH, Dialogue._auth

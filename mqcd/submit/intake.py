@@ -166,10 +166,11 @@ async def take_message(
 ) -> bytes:
     """Read one message's content and give it to the store; the reply's octets.
 
+    The rules are those of the session, which are what it has announced: a reload applies to the next one.
     Raises ConnectFailed when the client leaves, Interrupted when the session is ended, Abandoned: nothing is
     kept of the message then. Any other failure is a reply.
     """
-    rules = intake.book.of(dialogue.client)
+    rules = dialogue.rules
     settings = rules.settings
     stream = Stream(source, settings.maxmsgsize, settings.maxhops)
     try:

@@ -308,7 +308,7 @@ class Session(asyncio.Protocol):
         dialogue, wire = self._dialogue, self.wire
         wire.begin()
         intake = self._host.intake
-        normalize = intake.book.of(self.client).settings.bare_newline is BareNewline.NORMALIZE
+        normalize = dialogue.rules.settings.bare_newline is BareNewline.NORMALIZE
         source: Source = Dotted(wire, normalize=normalize)
         if dialogue.chunk is not None:
             source = Chunked(wire, dialogue.chunk, self._next_chunk, normalize=normalize)

@@ -623,6 +623,16 @@ async def test_a_reload_takes_effect_on_the_next_session() -> None:
             assert "SIZE 20\r\n" in await client.say("EHLO c")
 
 
+async def test_an_open_session_keeps_the_rules_that_it_announced() -> None:
+    house = house_of_names(Names(), FakeClock(), server(maxmsgsize=100, relay_clients=("127.0.0.1",)))
+    async with open_house(house), visit(house) as client:
+        assert "SIZE 100\r\n" in await client.say("EHLO c")
+        await client.begin()
+        house.door.reload(server(maxmsgsize=10))
+        await turns(5)
+        assert (await client.send(b"Subject: within 100\r\n\r\nx\r\n.\r\n")).startswith("250 ")
+
+
 @pytest.mark.parametrize(
     ("peername", "address"),
     [
