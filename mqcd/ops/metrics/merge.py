@@ -1,8 +1,7 @@
 """One exposition of several: the figures of the server processes of all shards, as of one server. Pure.
 
-Figures are added, but for those in `_OTHERWISE`. What differs between shards and cannot be added has a
-`shard` label instead. Counters do not go back when a process is started again, or does not answer: what it
-had counted stays in the sums.
+How a metric is merged is said by the catalogue, and here for what the client library adds. Counters do not
+go back when a process is started again, or does not answer: what it had counted stays in the sums.
 """
 
 from __future__ import annotations
@@ -16,22 +15,24 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-_OTHERWISE: Mapping[str, Callable[[float, float], float]] = {
-    "mqcd_oldest_recipient_age_seconds": max,
-    "mqcd_site_oldest_recipient_age_seconds": max,
-    "mqcd_loop_lag_seconds": max,
-    "mqcd_recovery_seconds": max,
-    "mqcd_advice_pieces": max,
-    "mqcd_disk_free_bytes": min,
-    "mqcd_disk_free_inodes": min,
-    "mqcd_build_info": max,
-    "mqcd_clock_leap_seconds": lambda one, other: one if abs(one) > abs(other) else other,
-    "process_start_time_seconds": min,
-    "process_max_fds": max,
-    "python_info": max,
+from mqcd.ops.metrics.catalogue import CATALOGUE, Merge
+
+_LIBRARY: Mapping[str, Merge] = {
+    "process_start_time_seconds": Merge.MIN,
+    "process_max_fds": Merge.MAX,
+    "python_info": Merge.SAME,
 }
-_APART = frozenset(("mqcd_journal_fill_ratio",))
-"""Shown for each shard."""
+"""Of its other figures, all are added."""
+_DECLARED: Mapping[str, Merge] = {**_LIBRARY, **{spec.name: spec.merge for spec in CATALOGUE}}
+_TOGETHER: Mapping[Merge, Callable[[float, float], float]] = {
+    Merge.SUM: float.__add__,
+    Merge.MAX: max,
+    Merge.MIN: min,
+    Merge.SAME: max,
+    Merge.FARTHEST: lambda one, other: one if abs(one) > abs(other) else other,
+    # No two shards have a series in common.
+    Merge.BY_SHARD: lambda one, _: one,
+}
 
 _COUNTING = frozenset(("counter", "histogram"))
 _STARTED = "process_start_time_seconds"
@@ -94,7 +95,7 @@ class Merger:
             for name, (family, values) in shown.get(number, shard.last).items():
                 families.setdefault(name, Metric(name, family.documentation, family.type))
                 found = sums.setdefault(name, {})
-                together = _OTHERWISE.get(name, float.__add__)
+                together = _TOGETHER[_merge(name)]
                 for key, value in values.items():
                     found[key] = together(found[key], value) if key in found else value
             for key, value in shard.earlier.items():
@@ -115,10 +116,15 @@ def _families(shard: int, text: str) -> _Families:
         _, values = found.setdefault(family.name, (family, {}))
         for sample in family.samples:
             labels = dict(sample.labels)
-            if family.name in _APART:
+            if _merge(family.name) is Merge.BY_SHARD:
                 labels["shard"] = str(shard)
             values[sample.name, tuple(sorted(labels.items()))] = float(sample.value)
     return found
+
+
+def _merge(family: str) -> Merge:
+    # A counter's family has its name without `_total`: not found, it is added.
+    return _DECLARED.get(family, Merge.SUM)
 
 
 def _stems(name: str) -> Iterator[str]:

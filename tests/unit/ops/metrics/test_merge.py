@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from mqcd.ops.metrics.catalogue import CATALOGUE, Kind, Merge, Spec
 from mqcd.ops.metrics.merge import Merger
 
 ONE = """\
@@ -64,6 +66,28 @@ def test_what_cannot_be_added_is_the_worst_or_is_apart() -> None:
     assert found["mqcd_disk_free_bytes", "queue"] == 70
     assert found["mqcd_journal_fill_ratio", "0"] == 0.5
     assert found["mqcd_journal_fill_ratio", "1"] == 0.1
+
+
+def test_an_information_is_the_same_of_all() -> None:
+    info = f'{ONE}# TYPE mqcd_store_info gauge\nmqcd_store_info{{class="cluster"}} 1.0\n'
+    assert figures(info, info)["mqcd_store_info", "cluster"] == 1
+
+
+@pytest.mark.parametrize("spec", CATALOGUE, ids=lambda spec: spec.name)
+def test_each_metric_is_merged_as_the_catalogue_says(spec: Spec) -> None:
+    family = spec.name.removesuffix("_total")
+    sample = f"{spec.name}_count" if spec.kind is Kind.HISTOGRAM else spec.name
+    texts = [f"# TYPE {family} {spec.kind.value}\n{sample} {value}\n" for value in (2.0, -3.0)]
+    expected = {
+        Merge.SUM: {"": -1.0},
+        Merge.MAX: {"": 2.0},
+        Merge.MIN: {"": -3.0},
+        Merge.SAME: {"": 2.0},
+        Merge.FARTHEST: {"": -3.0},
+        Merge.BY_SHARD: {"0": 2.0, "1": -3.0},
+    }[spec.merge]
+    found = figures(*texts)
+    assert {labels: value for (name, labels), value in found.items() if name == sample} == expected
 
 
 def test_a_label_of_one_alone_is_kept() -> None:
