@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,12 @@ _STARTS_S = 20
 class RedisServer:
     """Syncs its append-only file always, unless other `settings` are given."""
 
-    def __init__(self, path: Path, *settings: str) -> None:
+    def __init__(self, path: Path, *settings: str, inside: Sequence[str] = ()) -> None:
+        """`inside`: how its command begins."""
         command = shutil.which("redis-server")
         if command is None:
             pytest.skip("no redis-server on this machine")
-        self._command = command
+        self._command = [*inside, command]
         self._path = path
         self._settings = settings or ("--appendonly", "yes", "--appendfsync", "always")
         # The name of a socket is short; that of a test's directory may not be.
@@ -42,7 +44,7 @@ class RedisServer:
         return redis.Redis.from_url(self.url, retry=retry, retry_on_error=list(errors))
 
     def start(self) -> None:
-        words = [self._command, "--port", "0", "--unixsocket", f"{self._short.name}/socket", "--save", ""]
+        words = [*self._command, "--port", "0", "--unixsocket", f"{self._short.name}/socket", "--save", ""]
         words += ["--dir", str(self._path), "--logfile", str(self._path / "log"), *self._settings]
         self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         with self.client() as client:
