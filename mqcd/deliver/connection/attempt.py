@@ -152,6 +152,7 @@ async def _transaction(store: QueueStore, link: Link, job: Job, content: Content
         eight=eight,
         smtputf8=smtputf8,
         dsn=envelope.dsn,
+        priority=envelope.priority,
         recipient_dsn=_recipient_dsn(job.recipients) if "DSN" in offered else (),
         quit_after=last and link.sends_quit,
     )

@@ -70,9 +70,9 @@ def attempts(jobs: Iterable[tuple[Job, int]], now: int, patience: int) -> Iterat
 
 
 def lanes(every: Iterable[Lane], now: int, patience: int) -> Iterator[Stuck]:
-    """Lanes whose first job has waited too long; all that wait as long count."""
+    """Lanes where a first job, of any priority, has waited too long; all that wait as long count."""
     for lane in every:
-        if lane.queue.jobs and now - lane.queue.jobs[0].since > patience:
+        if any(now - job.since > patience for job in lane.queue.jobs.heads):
             late = [job for job in lane.queue.jobs if now - job.since > patience]
             yield Stuck(
                 kind=Kind.LANE,

@@ -52,7 +52,7 @@ def gauge(lanes: Iterable[Lane], under_way: Iterable[tuple[Job, int]], sites: Co
         if lane.queue.waiting or lane.queue.aside:
             waiting[site] += lane.queue.waiting + lane.queue.aside
         if jobs := lane.queue.jobs:
-            received = jobs[0].recipients[0].envelope.received
+            received = jobs.first.recipients[0].envelope.received
             if len(jobs) > 1:
                 received = min([job.recipients[0].envelope.received for job in jobs])
             if received < oldest.get(name, _NEVER):

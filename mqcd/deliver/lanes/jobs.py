@@ -1,12 +1,12 @@
-"""The jobs of one lane in order of arrival, and how many recipients they have. Pure."""
+"""The jobs of one lane in the order of `ranks`, and how many recipients they have. Pure."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mqcd.core.model import Recipient
+from mqcd.deliver.lanes.ranks import Ranks
 from mqcd.deliver.lanes.rates import Limit
 from mqcd.deliver.routing.policy import Hop
 
@@ -30,13 +30,18 @@ class Job:
     content: bytes | None = None
     """Its message's octets, where the store had them at hand."""
 
+    @property
+    def priority(self) -> int:
+        """Its message's."""
+        return self.recipients[0].envelope.priority
+
 
 @dataclass(slots=True, eq=False)
 class JobQueue:
     """The waiting jobs of a lane. Each limit on a job counts its recipients while they wait: `Limit.held` is
     changed here alone."""
 
-    jobs: deque[Job] = field(default_factory=deque)
+    jobs: Ranks[Job] = field(default_factory=Ranks)
     waiting: int = 0
     """Recipients in `jobs`."""
     aside: int = 0
@@ -59,20 +64,20 @@ class JobQueue:
         return True
 
     def append(self, job: Job, *, joinable: bool) -> None:
-        """A new job at the end."""
+        """A new job, behind the others of its priority."""
         self.jobs.append(job)
         if joinable:
             self._joinable[job.recipients[0].envelope.spid] = job
         self.count(job, len(job.recipients))
 
     def put_back(self, job: Job) -> None:
-        """A job that was started and not tried, at the head."""
-        self.jobs.appendleft(job)
+        """A job that was started and not tried, before the others of its priority."""
+        self.jobs.put_back(job)
         self.count(job, len(job.recipients))
 
     def take(self) -> Job:
         """The first job, out of the queue now."""
-        job = self.jobs.popleft()
+        job = self.jobs.take()
         if self._joinable:
             self._close(job)
         self.count(job, -len(job.recipients))
@@ -80,31 +85,31 @@ class JobQueue:
 
     def split_first(self, size: int) -> None:
         """Make the first `size` recipients of the first job a job of their own."""
-        job = self.jobs[0]
+        job = self.jobs.first
         if len(job.recipients) > size:
             first = Job(job.hop, job.recipients[:size], job.since, order=job.order, limit=job.limit)
             job.recipients = job.recipients[size:]
-            self.jobs.appendleft(first)
+            self.jobs.put_back(first)
 
     def step_aside(self) -> Job:
         """The first job, out of the queue until it comes back; its limits still count it."""
-        job = self.jobs.popleft()
+        job = self.jobs.take()
         self._close(job)
         self.waiting -= len(job.recipients)
         self.aside += len(job.recipients)
         return job
 
     def come_back(self, job: Job) -> None:
-        """Put a job that was set apart back at the head."""
+        """Put a job that was set apart back, before the others of its priority."""
         self.aside -= len(job.recipients)
         self.waiting += len(job.recipients)
-        self.jobs.appendleft(job)
+        self.jobs.put_back(job)
 
     def cut(self, keep: int) -> list[Recipient]:
-        """Take jobs off the end while there are more than `keep` recipients."""
+        """Take the jobs that would go last while there are more than `keep` recipients."""
         cut: list[Job] = []
         while self.jobs and self.waiting > keep:
-            job = self.jobs.pop()
+            job = self.jobs.take_last()
             self._close(job)
             self.count(job, -len(job.recipients))
             cut.append(job)
@@ -114,7 +119,7 @@ class JobQueue:
         """Take everything out but the first recipient."""
         if not self.jobs:
             return []
-        first = self.jobs[0]
+        first = self.jobs.first
         taken = self.cut(0)
         one = Job(first.hop, [taken.pop(0)], first.since, order=first.order, limit=first.limit)
         self.append(one, joinable=False)

@@ -346,7 +346,8 @@ class LaneTable:
         most = max(self._bounds.queuecache // (2 * max(len(lanes), 1)), 1)
         given: list[Give] = []
         for lane in lanes:
-            waiting, waited = lane.queue.waiting, now - lane.queue.jobs[0].since
+            waiting = lane.queue.waiting
+            waited = now - min([job.since for job in lane.queue.jobs.heads])
             if waiting <= most or (waited < SLOW_MS and now - lane.moved < STUCK_MS):
                 continue
             # What stays should last until the rest comes back, at the speed seen so far.

@@ -109,7 +109,7 @@ class Throttle:
     def take(self, lane: Lane, now: int) -> Job | None:
         """The lane's next job, charged to its limits; None: it has to wait, or has none."""
         while lane.queue.jobs and lane.asleep <= now:
-            job = lane.queue.jobs[0]
+            job = lane.queue.jobs.first
             if job.paid:
                 return lane.queue.take()
             limits = (*lane.queue.limits, job.limit) if job.limit else lane.queue.limits
@@ -124,7 +124,7 @@ class Throttle:
             for limit in limits:
                 limit.take(size, now)
             lane.queue.split_first(size)
-            lane.queue.jobs[0].paid = True
+            lane.queue.jobs.first.paid = True
             return lane.queue.take()
         return None
 

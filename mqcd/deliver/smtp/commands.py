@@ -29,6 +29,8 @@ def mail(transaction: Transaction, extensions: Mapping[str, str]) -> bytes:
         parameters += b" SMTPUTF8"
     if transaction.dsn and "DSN" in extensions:
         parameters += b" " + transaction.dsn.encode()
+    if transaction.priority and "MT-PRIORITY" in extensions:
+        parameters += b" MT-PRIORITY=%d" % transaction.priority
     return b"MAIL FROM:<%b>%b\r\n" % (transaction.sender.encode(), parameters)
 
 

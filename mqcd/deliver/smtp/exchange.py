@@ -94,6 +94,8 @@ class Transaction:
     """The next hop must offer SMTPUTF8."""
     dsn: str = ""
     """RET and ENVID as they go with MAIL (RFC 3461), or ""."""
+    priority: int = 0
+    """MT-PRIORITY, which goes where it is offered (RFC 6710)."""
     recipient_dsn: tuple[str, ...] = ()
     """NOTIFY and ORCPT as they go with each RCPT; empty when no recipient has any."""
     quit_after: bool = False

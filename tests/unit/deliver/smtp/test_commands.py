@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from mqcd.deliver.smtp import commands
 from mqcd.deliver.smtp.exchange import Result
 from tests.unit.deliver.smtp_clients import mail, offer, ready, results
 
@@ -95,3 +96,11 @@ def test_an_odd_sender_is_refused_whole() -> None:
     client.begin(replace(mail("a@example.com", smtputf8=True), sender="x\u202e@example.org"))
     assert client.take() == b""
     assert client.outcomes[0].reply.status == "5.1.7"
+
+
+@pytest.mark.parametrize(
+    ("offered", "parameter"), [({"MT-PRIORITY": ""}, b" MT-PRIORITY=-4"), ({"DSN": ""}, b"")]
+)
+def test_the_priority_goes_where_it_is_offered(offered: dict[str, str], parameter: bytes) -> None:
+    line = commands.mail(replace(mail(), priority=-4), offered)
+    assert line == b"MAIL FROM:<from@example.org>" + parameter + b"\r\n"

@@ -1,0 +1,89 @@
+"""Jobs by priority, without starving any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqcd.deliver.lanes.ranks import LOWER_TURN, Ranks
+
+
+@dataclass(eq=False)
+class Item:
+    order: int
+    priority: int = 0
+
+
+def ranks(*priorities: int) -> Ranks[Item]:
+    made: Ranks[Item] = Ranks()
+    for order, priority in enumerate(priorities):
+        made.append(Item(order, priority))
+    return made
+
+
+def drain(made: Ranks[Item]) -> list[int]:
+    """The orders in which all go."""
+    gone = []
+    while made:
+        first = made.first
+        assert made.take() is first
+        gone.append(first.order)
+    return gone
+
+
+def test_one_priority_goes_by_arrival() -> None:
+    assert drain(ranks(3, 3, 3)) == [0, 1, 2]
+
+
+def test_urgent_mail_overtakes() -> None:
+    assert drain(ranks(0, -9, 0, 9, 0, 9)) == [3, 5, 0, 2, 4, 1]
+
+
+def test_one_turn_in_some_goes_to_lower_priorities() -> None:
+    lower = [turn for turn, order in enumerate(drain(ranks(-1, 0, *[5] * 20)), 1) if order < 2]
+    assert lower == [LOWER_TURN, 2 * LOWER_TURN]
+
+
+def test_urgent_mail_that_comes_one_by_one_starves_nobody() -> None:
+    made = ranks(0)
+    for order in range(1, LOWER_TURN + 1):
+        made.append(Item(order, 5))
+        if made.take().order == 0:
+            break
+    else:
+        raise AssertionError("the lower priority had no turn")
+    assert order == LOWER_TURN
+
+
+def test_the_last_to_go_leaves_first_where_room_is_needed() -> None:
+    made = ranks(0, 5, -5, 0)
+    assert [made.take_last().order for _ in range(4)] == [2, 3, 0, 1]
+    assert not made
+
+
+@given(st.lists(st.integers(-2, 2), min_size=1), st.lists(st.sampled_from("tpblr"), max_size=60))
+def test_whatever_is_done_nothing_is_lost(priorities: list[int], actions: list[str]) -> None:
+    made = ranks(*priorities)
+    waiting, count = set(range(len(priorities))), len(priorities)
+    for action in actions:
+        if action == "t" and made:
+            waiting.discard(made.take().order)
+        elif action == "l" and made:
+            waiting.discard(made.take_last().order)
+        elif action == "b" and made:
+            made.put_back(made.take())
+        elif action == "r" and made:
+            last = list(made)[-1]
+            made.remove(last)
+            waiting.discard(last.order)
+        elif action == "p":
+            made.append(Item(count, count % 4))
+            waiting.add(count)
+            count += 1
+        assert {item.order for item in made} == waiting
+        assert len(made) == len(waiting)
+        assert not made or next(iter(made)) is made.first
+    kept = list(made)
+    assert [made.take_last() for _ in kept] == kept[::-1]
