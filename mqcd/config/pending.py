@@ -20,7 +20,6 @@ _RELAY = "mta/deliver/relays/relay"
 _FILTER = "which messages are accepted"
 
 NOT_YET_RESTRICTING = {
-    f"{_SERVER}/greylist": "which clients may connect at once",
     f"{_SERVER}/filter@factory": f"{_FILTER} (class= names an aiosmtpd handler)",
     f"{_PEERS}/filter@factory": f"{_FILTER} (class= names an aiosmtpd handler)",
     f"{_SERVER}/blacklist/dnslists": "which clients may connect (a filter may ask such lists)",

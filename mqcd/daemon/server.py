@@ -52,6 +52,7 @@ from mqcd.ops.metrics.lag import LoopLag
 from mqcd.report.task import ReportTask
 from mqcd.submit.capacity import Capacity, Peers
 from mqcd.submit.door import Door
+from mqcd.submit.greylist import Greylist
 from mqcd.submit.quotas import SessionPlaces
 from mqcd.submit.users.logins import Logins
 
@@ -140,6 +141,7 @@ class Server:
         settings = self.settings
         capacity = Capacity(self.shares.inbound, self.shares.trusted)
         self._logins = Logins()
+        self._greylist = Greylist(settings.submit.greylist, self._clock)
         return [
             Door(
                 listener,
@@ -155,6 +157,7 @@ class Server:
                 logins=self._logins,
                 places=SessionPlaces(self._role.tokens if self._role is not None else None),
                 rates=self._role.quotas if self._role is not None else None,
+                greylist=self._greylist,
             )
             for index, listener in enumerate(settings.submit.listeners)
         ]
@@ -335,6 +338,7 @@ class Server:
             asyncio.gather(self.deliverer.stop(GRACE_MS), *(door.stop(GRACE_MS) for door in self.doors)),
         )
         self._logins.close()
+        self._greylist.close()
         self._reports.stop()
         await self._within(_REPORT_MS, "reports", self.guard.ended(_REPORTS))
         await self.guard.end(_REPORTS)

@@ -18,6 +18,7 @@ from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
 from mqcd.submit import replies
 from mqcd.submit.auth.login import Login
+from mqcd.submit.checks.greylist import Triplet
 from mqcd.submit.checks.names import Lookup, Verdict
 from mqcd.submit.policy import Reason
 from mqcd.submit.rules import Rules
@@ -26,6 +27,7 @@ from mqcd.submit.transaction import Transaction
 
 MAX_REFUSED = 100
 """Permanently refused recipients per connection; a client that may relay gets a hundred times as many."""
+Question = Lookup | Triplet
 _IN_TRANSACTION = (State.ENVELOPE, State.CONTENT, State.CHUNKS)
 
 
@@ -63,7 +65,7 @@ class Conversation:
         self._trusted: bool | None = None
         self._bad = 0
         self._turned_down = 0
-        self._questions: Sequence[Lookup] = ()
+        self._questions: Sequence[Question] = ()
         self.places: dict[str, int] = {}
         """The places among the sessions of its parties that it holds; see `submit.quotas`."""
         self.pause = 0
@@ -105,11 +107,15 @@ class Conversation:
         """Whether the reply to the last command depends on questions; see `submit.desk`."""
         return bool(self._questions)
 
-    def take_questions(self) -> Sequence[Lookup]:
+    def take_questions(self) -> Sequence[Question]:
         """The questions on which the reply to the last command depends: the caller asks them, in their order,
         and calls `retract` with the first refusal, if there is one."""
         questions, self._questions = self._questions, ()
         return questions
+
+    def _ask_greylist(self, triplet: Triplet | None) -> None:
+        if triplet is not None:
+            self._questions = [*self._questions, triplet]
 
     def _depends(self, verdict: Verdict) -> Reply | None:
         """The reply of a check that refuses; its questions are noted otherwise."""

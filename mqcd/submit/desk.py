@@ -13,8 +13,11 @@ from typing import Any
 from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.ports import Clock, Resolver
 from mqcd.core.reply import Reply
+from mqcd.submit.checks.greylist import try_again
 from mqcd.submit.checks.names import Lookup, Want
+from mqcd.submit.conversation import Question
 from mqcd.submit.dialogue import Dialogue
+from mqcd.submit.greylist import Greylist
 from mqcd.submit.policy import Reason
 
 LOOKUP_MS = 10_000
@@ -26,9 +29,10 @@ _MOST_NAMES = 5
 class Desk:
     """What the sessions of one door ask."""
 
-    def __init__(self, clock: Clock, resolver: Resolver | None) -> None:
-        """Without a resolver no question to DNS is answered."""
+    def __init__(self, clock: Clock, resolver: Resolver | None, greylist: Greylist | None = None) -> None:
+        """Without a resolver no question to DNS is answered; without a greylist all mail passes it."""
         self._clock = clock
+        self._greylist = greylist
         self._resolver = resolver
 
     async def settle(self, dialogue: Dialogue, reply: bytes) -> bytes:
@@ -39,7 +43,13 @@ class Desk:
                 return dialogue.retract(*refusal)
         return reply
 
-    async def _refusal(self, question: Lookup) -> tuple[Reason, Reply] | None:
+    async def _refusal(self, question: Question) -> tuple[Reason, Reply] | None:
+        if isinstance(question, Lookup):
+            return await self._refused_by_dns(question)
+        wait = 0 if self._greylist is None else await self._greylist.wait(question)
+        return (Reason.GREYLIST, try_again(wait)) if wait else None
+
+    async def _refused_by_dns(self, question: Lookup) -> tuple[Reason, Reply] | None:
         try:
             has = await self._in_time(self._look_up(question))
         except NameNotFound:

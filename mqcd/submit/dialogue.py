@@ -249,6 +249,8 @@ class Dialogue(Conversation):
             return self.turn_down(*short, recipient)
         if (bad := self._depends(self.rules.check_recipient(recipient))) is not None:
             return self.turn_down(Reason.RECIPIENT, bad, recipient)
+        if not self._may_relay():
+            self._ask_greylist(self.rules.greylist.triplet(self.client, transaction.sender, recipient))
         transaction.octets += octets
         transaction.recipients.append(recipient)
         transaction.recipient_dsn.append(dsn)

@@ -33,6 +33,7 @@ from mqcd.core.reply import Reply
 from mqcd.net.listening import Acceptor, bind
 from mqcd.submit.capacity import Capacity, Passing, Peers
 from mqcd.submit.desk import Desk
+from mqcd.submit.greylist import Greylist
 from mqcd.submit.intake import Intake
 from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.quotas import SessionPlaces
@@ -74,13 +75,14 @@ class Door:
         logins: Logins | None = None,
         places: SessionPlaces | None = None,
         rates: UsedRates | None = None,
+        greylist: Greylist | None = None,
     ) -> None:
         """`inline_max`: octets up to which content goes to the store whole. `resolver` looks up the host
         names in relay_clients. `zones`: those whose headers choose the zone of a message. `capacity`: the
         connections of all doors; None = no limit. `passing` may take a new
         connection elsewhere. `peers` counts connections by client, None = here alone. `logins`: what all
         doors share for them, None = this door has its own. `places` and `rates`
-        count what quotas limit, None = here alone."""
+        count what quotas limit, None = here alone. `greylist`: None = all mail passes it."""
         self.settings = settings
         self._clock = clock
         self._observer = observer
@@ -96,7 +98,7 @@ class Door:
             listener=settings.name,
             inline_max=inline_max,
             dates=DateCache(),
-            desk=Desk(clock, resolver),
+            desk=Desk(clock, resolver, greylist),
             zoning=Zoning(zones),
         )
         self._capacity = capacity or Capacity(sys.maxsize)

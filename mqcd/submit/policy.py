@@ -58,6 +58,8 @@ class Reason(StrEnum):
     """More messages over one connection than maxmessages: disconnected."""
     CONNECTIONS = "connections"
     """More connections from one address than maxpeerconnections: disconnected."""
+    GREYLIST = "greylist"
+    """A recipient that has to come again later."""
     QUOTA = "quota"
     """More messages, recipients or octets in a time than a quota allows."""
     SESSIONS = "sessions"

@@ -16,6 +16,7 @@ from mqcd.submit import replies
 from mqcd.submit.auth.login import REQUIRED, Access
 from mqcd.submit.channel import Channel
 from mqcd.submit.checks import names
+from mqcd.submit.checks.greylist import GreylistRules
 from mqcd.submit.checks.listed import NOBODY, SenderList
 from mqcd.submit.checks.names import Verdict, name_rules
 from mqcd.submit.parameters import DSN_PARAMETERS
@@ -67,6 +68,7 @@ class Rules:
         self._helo = name_rules(settings, "helo")
         self._sender = name_rules(settings, "sender")
         self._recipient = name_rules(settings, "recip")
+        self.greylist = GreylistRules(settings)
         self.host = settings.announcehost or "localhost"
         self.greeting = f"220 {self.host} {settings.smtpgreet or 'ESMTP mqcd'}\r\n".encode()
         self.helo = f"250 {self.host}\r\n".encode()

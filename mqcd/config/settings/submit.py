@@ -29,6 +29,7 @@ from mqcd.config.names import (
     SENDER_RIGHT,
     Domain,
     Host,
+    NetworkKind,
     Peers,
     SenderList,
 )
@@ -38,6 +39,7 @@ from mqcd.config.values import (
     BareNewline,
     Direction,
     HostPattern,
+    Network,
     QuotaBy,
     Rate,
     Suppressing,
@@ -199,6 +201,21 @@ class PeerSettings:
         at="blacklist@file",
     )
     blacklist_enabled: bool = setting(True, "go by that file", YES_NO, at="blacklist@enabled")
+    greylist: bool = setting(
+        False, "refuse a client's first delivery from one sender to one recipient for a while", YES_NO
+    )
+    greylist_delay: int = setting(
+        5 * MINUTE, "time after which it passes", Duration(least=1), at="greylist@delay"
+    )
+    greylist_window: int = setting(
+        2 * DAY, "time within which it must come again", Duration(least=1), at="greylist@window"
+    )
+    greylist_lifetime: int = setting(
+        36 * DAY, "time for which one that has passed is known", Duration(least=1), at="greylist@lifetime"
+    )
+    greylist_allow: tuple[Network, ...] = setting(
+        (), "clients that need not wait: addresses, networks", Listed(NetworkKind()), at="greylist@allow"
+    )
     filter: str = setting(
         "",
         "aiosmtpd handler (module:Class) that accepts, refuses or rewrites mail before it is queued",
@@ -347,6 +364,9 @@ class SubmitSettings:
         Suppressing.REFUSE,
         "mail for recipients that advice suppresses: refuse, bounce or off (no effect)",
         Choice(Suppressing),
+    )
+    greylist: pathlib.Path = setting(
+        pathlib.Path("%DIRVAR%/greylist.sqlite"), "database of greylisting", FilePath(), at="greylist@file"
     )
     listeners: tuple[ListenerSettings, ...] = many(
         ListenerSettings, "listener", default=(ListenerSettings(),)

@@ -126,7 +126,6 @@ def test_what_has_no_effect_is_one_warning(path: str) -> None:
         ("mta/submit/listeners/listener/ssl", ' latent="Y" mandatory="y"', True),
         ("mta/submit/listeners/listener/server/remotenets/remotenet/authtypes", ' mandatory="Y"', False),
         ("mta/submit/listeners/listener/server/blacklist", "", False),
-        ("mta/submit/listeners/listener/server/greylist", ' enabled="Y"', True),
         ("mta/submit/listeners/listener/server/validate_helo", ' fqdn="Y"', False),
     ],
 )

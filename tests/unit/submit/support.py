@@ -14,6 +14,7 @@ from mqcd.core.ports import Clock
 from mqcd.core.selection import Selection
 from mqcd.submit import Door
 from mqcd.submit.capacity import Capacity
+from mqcd.submit.greylist import Greylist
 from tests.fakes.clock import FakeClock
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.store import MemoryStore
@@ -37,13 +38,20 @@ class House:
         clock: Clock | None = None,
         inline_max: int = 65536,
         capacity: Capacity | None = None,
+        greylist: Greylist | None = None,
     ) -> None:
         self.clock = clock or FakeClock()
         self.observer = RecordingObserver()
         self.store = store or MemoryStore(self.clock, self.observer)
         listener = ListenerSettings(name="test", port=0, server=settings)
         self.door = Door(
-            listener, self.store, self.clock, self.observer, inline_max=inline_max, capacity=capacity
+            listener,
+            self.store,
+            self.clock,
+            self.observer,
+            inline_max=inline_max,
+            capacity=capacity,
+            greylist=greylist,
         )
 
     async def queued(self) -> list[Recipient]:
