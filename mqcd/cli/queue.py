@@ -84,7 +84,7 @@ def ls(place: Place, /, order: str | None, as_json: bool, **chosen: Any) -> int:
     from mqcd.net.clock import SystemClock
 
     now = SystemClock().now()
-    selection = _selection(now, **chosen)
+    selection = selection_of(now, **chosen)
     count = 0
     with _snapshot(place) as queued:
         snapshot = Oldest(queued) if order else queued
@@ -158,7 +158,7 @@ def retry(place: Place, /, dry_run: bool, reason: str, as_json: bool, **chosen: 
     from mqcd.daemon.retrying import Retry, ask_retry
     from mqcd.net.clock import SystemClock
 
-    selection = _selection(SystemClock().now(), **chosen)
+    selection = selection_of(SystemClock().now(), **chosen)
     control = place.load().settings.ops.control.path
     done = ask_retry(control, Retry(selection=selection, dry_run=dry_run, reason=reason))
     if as_json:
@@ -200,7 +200,7 @@ def export(place: Place, /, target: Path, without_manifest: bool, as_json: bool,
     from mqcd.queue.admin.transfer.export import export_view
 
     clock = SystemClock()
-    selection = _selection(clock.now(), **chosen)
+    selection = selection_of(clock.now(), **chosen)
     settings = place.load().settings
     place.give_way()
     guessed = None
@@ -335,7 +335,8 @@ def _for_people() -> bool:
     return sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR"))
 
 
-def _selection(now: int, **chosen: Any) -> Selection:
+def selection_of(now: int, **chosen: Any) -> Selection:
+    """What the flags of `selects` say; `now` in ms."""
     from mqcd.core.address import normal_domain
     from mqcd.core.model import Area
     from mqcd.core.selection import Selection

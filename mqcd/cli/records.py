@@ -23,7 +23,7 @@ def recipient_line(text: str, in_flight: bool) -> str:
 
     Raises DecodeError. A million may be listed at once, so a record is decoded into nothing but this line.
     """
-    spid, qid, area, due, size, attempts, _, code, status, _, reply, address, _, part = record.halves(text)
+    spid, qid, area, due, size, attempts, _, code, status, _, reply, address, _, _, part = record.halves(text)
     try:
         shown, sender, received = _message(spid, part)
         due_ms, code_number = int(due), int(code)
@@ -43,7 +43,9 @@ def recipient_line(text: str, in_flight: bool) -> str:
 
 def recipient_columns(text: str, in_flight: bool) -> str:
     """One recipient as a line for pipes: `COLUMNS`, with a tab between each two. Raises DecodeError."""
-    spid, qid, area, due, octets, attempts, _, code, status, _, reply, address, _, part = record.halves(text)
+    spid, qid, area, due, octets, attempts, _, code, status, _, reply, address, _, _, part = record.halves(
+        text
+    )
     try:
         shown, sender, received = _message(spid, part)
         due_ms = int(due)

@@ -29,6 +29,12 @@ class Verb(StrEnum):
     REPORTED = "reported"
     DISCARDED = "discarded"
     OUTCOME_UNKNOWN = "outcome-unknown"
+    HELD = "held"
+    RELEASED = "released"
+    REMOVED = "removed"
+    RESTORED = "restored"
+    REDIRECTED = "redirected"
+    RESCHEDULED = "rescheduled"
 
     REFUSED = "refused"
     CONNECTED = "connected"

@@ -32,6 +32,12 @@ class Area(Word):
     DEFERRED = "deferred"
     BOUNCES = "bounces"
     HELD = "held"
+    REMOVED = "removed"
+    """Ended by an operator: not queued any more, but to be restored until it is due."""
+
+
+BY_DUE = frozenset({Area.DEFERRED, Area.REMOVED})
+"""Areas whose records have a due time, and rest in its order."""
 
 
 class Body(Word):
@@ -79,6 +85,8 @@ class Envelope:
     """Not to be sent before this time, ms (RFC 4865); 0 = at once."""
     priority: int = 0
     """MT-PRIORITY (RFC 6710): -9 to 9, higher goes first."""
+    labels: str = ""
+    """What selections know of the header, see `core.labels`; "" = nothing."""
     session: str = field(default="", compare=False)
     """Names the session that it came in by, for log and event; the record does not keep it."""
     message_id: str = field(default="", compare=False)
@@ -117,6 +125,10 @@ class Recipient:
     """Whether a store on disk keeps a name of its content for it alone."""
     warned: bool = False
     """Whether a delay report has been sent for it: that happens once."""
+    route: str = ""
+    """The next hop that an operator chose, as `host:port`; "" = what the configuration says."""
+    amended: str = ""
+    """What a batch made of it, and what it was before, see `core.amendment`; "" = nothing can be undone."""
 
     @property
     def spid(self) -> int:
@@ -244,7 +256,51 @@ class Discarded:
     reason: str
 
 
-Verdict = Delivered | Deferred | Bounced | Expired | Reported | Discarded
+class Action(Word):
+    """What an operator does to recipients."""
+
+    HOLD = "hold"
+    RELEASE = "release"
+    REMOVE = "remove"
+    BOUNCE = "bounce"
+    REDIRECT = "redirect"
+    RESCHEDULE = "reschedule"
+    UNDO = "undo"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    """One action over a selection; every event of it carries `id`, `by` and `reason`."""
+
+    id: str
+    """No other batch has it; without spaces."""
+    action: Action
+    at: int
+    """When it was asked for, ms; it applies to what was accepted until then."""
+    by: str
+    """Who asked for it, as `uid:1000`."""
+    reason: str = ""
+    until: int = 0
+    """Of a removal or a bounce the end of its grace, of a reschedule the due time, ms."""
+    target: str = ""
+    """Of a redirection the new address, or a next hop as `host:port`; of an undo the batch."""
+    report: bool = False
+    """Of a removal or a bounce: whether the sender gets a report when the grace is over."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Amended:
+    """What a batch does to one recipient."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Purged:
+    """The grace of an operator's removal or bounce is over: it leaves, or waits for its report."""
+
+
+Verdict = Delivered | Deferred | Bounced | Expired | Reported | Discarded | Amended | Purged
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

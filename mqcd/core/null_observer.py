@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Recipient
+from mqcd.core.model import Amended, Attempt, Bounced, Deferred, Delivered, Expired, Recipient
 from mqcd.core.ports import Refusal
 
 
@@ -33,6 +33,12 @@ class NullObserver:
         """Passed over."""
 
     def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
+        """Passed over."""
+
+    def amended(self, at: int, recipient: Recipient, verdict: Amended) -> None:
+        """Passed over."""
+
+    def purged(self, at: int, recipient: Recipient) -> None:
         """Passed over."""
 
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:

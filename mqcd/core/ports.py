@@ -6,14 +6,16 @@ queue know it only through `QueueStore`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from mqcd.core.model import (
+    Amended,
     Area,
     AreaStats,
     Attempt,
+    Batch,
     Bounced,
     Deferred,
     Delivered,
@@ -66,6 +68,15 @@ class Expedited:
     """How many of them were not due."""
     domains: frozenset[str] | None
     """Theirs; None = too many to name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Picked:
+    """Some of the recipients that a batch applies to, now in flight."""
+
+    recipients: Sequence[Recipient]
+    in_flight: int = 0
+    """Selected ones that were in flight already, and so are passed over: those found since the last part."""
 
 
 class Reservation(Protocol):
@@ -139,6 +150,16 @@ class QueueStore(Protocol):
 
     async def claim_bounces(self, room: int) -> Sequence[Recipient]:
         """At most `room` recipients of area bounces, now in flight."""
+
+    async def claim_removed(self, room: int) -> Sequence[Recipient]:
+        """At most `room` recipients of area removed whose grace is over, now in flight."""
+
+    def pick(self, selection: Selection, batch: Batch) -> AsyncGenerator[Picked, None]:
+        """All recipients that match and that the batch applies to, some at a time, now in flight.
+
+        Each part is settled or parked before the next is asked for. What is accepted meanwhile is not part
+        of it. Raises StoreUnavailable.
+        """
 
     def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:
         """Note that an attempt starts. To be awaited before the final dot is sent."""
@@ -406,6 +427,12 @@ class Observer(Protocol):
 
     def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
         """It failed without a report, by setting."""
+
+    def amended(self, at: int, recipient: Recipient, verdict: Amended) -> None:
+        """An operator's batch has changed it; `recipient` is as it was before."""
+
+    def purged(self, at: int, recipient: Recipient) -> None:
+        """The grace of its removal is over: it can no longer be restored."""
 
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:
         """A crash hid the outcome of an attempt: the next one may be a duplicate."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from mqcd.core.amendment import amended, purged
 from mqcd.core.model import (
     MAX_LAST_WORDS,
     MAX_STORED_REPLY,
+    Amended,
     Area,
     Attempt,
     Bounced,
@@ -19,6 +21,7 @@ from mqcd.core.model import (
     Discarded,
     Expired,
     Phase,
+    Purged,
     Recipient,
     Reported,
     Verdict,
@@ -27,18 +30,24 @@ from mqcd.core.reply import Reply
 from mqcd.core.schedule import RetrySchedule
 
 ENDS_OF_BOUNCES = (Reported, Discarded)
-"""Verdicts without an attempt."""
+"""Verdicts on bounces."""
+WITHOUT_ATTEMPT = (*ENDS_OF_BOUNCES, Amended, Purged)
+_AT_REST = (Area.HELD, Area.REMOVED)
 
 
 def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:
     """The record that `verdict` makes of `recipient`; None when it has left the queue.
 
     A report that fails ends at once, without a report (RFC 5321, 4.5.5 and 6.1). Raises
-    ValueError when the verdict cannot come in the recipient's area: a bounce is not attempted, and what
-    has not failed cannot be reported.
+    ValueError when the verdict cannot come in the recipient's area: a bounce is not attempted, what has
+    not failed cannot be reported, and a batch changes only what it applies to (see `core.amendment`).
     """
+    if isinstance(verdict, Amended):
+        return amended(recipient, verdict.batch)
+    if isinstance(verdict, Purged):
+        return purged(recipient)
     ends_bounce = isinstance(verdict, ENDS_OF_BOUNCES)
-    if ends_bounce is not (recipient.area is Area.BOUNCES) or recipient.area is Area.HELD:
+    if ends_bounce is not (recipient.area is Area.BOUNCES) or recipient.area in _AT_REST:
         name = type(verdict).__name__
         raise ValueError(f"no verdict {name} for recipient {recipient.key} in area {recipient.area}")
     match verdict:
@@ -62,9 +71,9 @@ def parked(recipient: Recipient, until: int) -> Recipient:
     """The record given back untried, due at `until`, ms (0 = at once).
 
     New mail that has to wait rests with the deferred, so that the area of a record is where it lies and
-    figures and listings agree; it stays untried. A bounce has no due time and stays as it is.
+    figures and listings agree; it stays untried. A bounce, and what is held or removed, stays as it is.
     """
-    if recipient.area is Area.BOUNCES:
+    if recipient.area is Area.BOUNCES or recipient.area in _AT_REST:
         return recipient
     waits = until and recipient.area is Area.INCOMING
     return replace(recipient, area=Area.DEFERRED if waits else recipient.area, due=until)
@@ -87,6 +96,7 @@ def unknown(recipient: Recipient, schedule: RetrySchedule, now: int) -> Recipien
         area=Area.DEFERRED,
         attempts=recipient.attempts + 1,
         unknowns=recipient.unknowns + 1,
+        amended="",
     )
     return replace(counted, due=schedule.after_unknown(counted, now))
 
@@ -133,7 +143,7 @@ def with_last_words(recipient: Recipient, verdict: Delivered | Deferred | Bounce
 def _attempted(
     recipient: Recipient, area: Area, due: int, verdict: Deferred | Bounced | Expired
 ) -> Recipient:
-    counted = replace(recipient, area=area, due=due, attempts=recipient.attempts + 1)
+    counted = replace(recipient, area=area, due=due, attempts=recipient.attempts + 1, amended="")
     if area is Area.BOUNCES:
         return with_last_words(counted, verdict)
     return replace(

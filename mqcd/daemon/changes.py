@@ -54,6 +54,7 @@ def _adopt(old: Settings, new: Settings) -> Settings:
         retry_maxtime=new.queue.retry_maxtime,
         retry_maxtime_reports=new.queue.retry_maxtime_reports,
         retry_jitter=new.queue.retry_jitter,
+        grace=new.queue.grace,
     )
     kept = new.ops.events
     events = dataclasses.replace(old.ops.events, maxage=kept.maxage, maxsize=kept.maxsize)

@@ -8,6 +8,7 @@ from http import HTTPStatus
 
 from mqcd.core.ports import Clock
 from mqcd.daemon.advised import Adviser
+from mqcd.daemon.batches import BATCH, BATCHES, Batches
 from mqcd.daemon.derived import suppressions_of
 from mqcd.daemon.explaining import Explanations, explain_live
 from mqcd.daemon.looking import CONTENT, MOMENT, RECORDS, Looking
@@ -34,6 +35,7 @@ class Pages:
     deliverer: Deliverer
     doors: Sequence[Door]
     adviser: Adviser
+    batches: Batches
     observers: Observers
     lag: LoopLag
     clock: Clock
@@ -73,6 +75,8 @@ class Pages:
             # Commands read the files of the clustered-file queue themselves.
             **(self._inside(self.described.queue) if self.described.queue is not None else {}),
             **self.for_ops(),
+            BATCH: Action(self._when_open(self.batches.ask)),
+            BATCHES: self._when_open(self.batches.progress),
             "/v1/explain": self._when_open(explain_page(self._explain)),
             "/v1/lanes": self._when_open(rows_page(lambda: lane_rows(self.deliverer.lanes()))),
             "/v1/destinations": self._when_open(rows_page(self._destinations)),

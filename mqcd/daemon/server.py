@@ -25,6 +25,7 @@ from mqcd.core.model import Envelope
 from mqcd.core.ports import Clock, Observer, Resolver
 from mqcd.core.reply import Reply
 from mqcd.daemon.advised import Adviser
+from mqcd.daemon.batches import Batches
 from mqcd.daemon.changes import Changes, compare
 from mqcd.daemon.derived import (
     ops_hosts,
@@ -74,6 +75,7 @@ _STARTING = Reply(code=451, status="4.3.2", text="Server is starting, try again 
 _READ_ONLY = Reply(code=451, status="4.3.2", text="This queue is read-only, try again later")
 _REPORTS, _LAG, _LOG = "the reporting task", "the loop's watch", "the log"
 _ADVICE = "the watch for advice"
+_BATCHES, _GRACES = "operators' actions", "the end of removals"
 _LOSSY = "the log of refusals and connections"
 
 
@@ -128,6 +130,14 @@ class Server:
             tokens=role.tokens if role is not None else None,
             used=role.used if role is not None else None,
         )
+        self._batches = Batches(
+            self.store,
+            clock,
+            settings.ops.control.batches,
+            role.shard if role is not None else 0,
+            settings.queue.grace,
+            self._log_event,
+        )
         self._adviser = Adviser(settings.ops.advice.rootpath, clock, self._advised)
         self._lag = LoopLag(clock)
         self._pages = self._make_pages()
@@ -169,6 +179,7 @@ class Server:
             deliverer=self.deliverer,
             doors=self.doors,
             adviser=self._adviser,
+            batches=self._batches,
             observers=self._observers,
             lag=self._lag,
             clock=self._clock,
@@ -276,6 +287,9 @@ class Server:
         await self.deliverer.start()
         self.guard.spawn(_REPORTS, self._reports.run())
         self.guard.spawn(_ADVICE, self._adviser.run())
+        if not self.settings.queue.read_only:
+            self.guard.spawn(_BATCHES, self._batches.run())
+            self.guard.spawn(_GRACES, self._batches.purge())
         self.guard.adopt()
         self._state = ""
         self._log_event("ready")
@@ -298,6 +312,7 @@ class Server:
         changes = compare(self.settings, settings)
         self.settings = changes.settings
         self._log.reload(self.settings.ops.log)
+        self._batches.grace_ms = self.settings.queue.grace
         self._http.hosts = ops_hosts(self.settings)
         self._observers.audit.reload(self.settings.deliver, self.settings.report)
         self._reports.reload(self.settings.report)
@@ -337,6 +352,8 @@ class Server:
             "mail in and out",
             asyncio.gather(self.deliverer.stop(GRACE_MS), *(door.stop(GRACE_MS) for door in self.doors)),
         )
+        await self.guard.end(_BATCHES)
+        await self.guard.end(_GRACES)
         self._logins.close()
         self._greylist.close()
         self._reports.stop()

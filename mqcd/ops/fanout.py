@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Recipient
+from mqcd.core.model import Amended, Attempt, Bounced, Deferred, Delivered, Expired, Recipient
 from mqcd.core.ports import Observer, Refusal
 
 
@@ -49,6 +49,14 @@ class Fanout:
     def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
         for observer in self._observers:
             observer.discarded(at, recipient, reason)
+
+    def amended(self, at: int, recipient: Recipient, verdict: Amended) -> None:
+        for observer in self._observers:
+            observer.amended(at, recipient, verdict)
+
+    def purged(self, at: int, recipient: Recipient) -> None:
+        for observer in self._observers:
+            observer.purged(at, recipient)
 
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:
         for observer in self._observers:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import NoReturn
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import Area, AreaStats, Recipient, Settlement, Submission
+from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submission
 from mqcd.core.ports import Content, Expedited, FindConnection
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
@@ -77,6 +77,12 @@ class ReadOnlyStore:
 
     async def claim_bounces(self, room: int) -> Sequence[Recipient]:
         return ()
+
+    async def claim_removed(self, room: int) -> Sequence[Recipient]:
+        return ()
+
+    def pick(self, selection: Selection, batch: Batch) -> NoReturn:
+        raise StoreUnavailable(READ_ONLY)
 
     def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:
         raise StoreUnavailable(READ_ONLY)

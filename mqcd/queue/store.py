@@ -18,8 +18,17 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from mqcd.core.errors import ContentUnavailable, MqcdError, StoreUnavailable
-from mqcd.core.model import Area, AreaStats, Recipient, Settlement, Submission
-from mqcd.core.ports import Clock, Content, Distribution, EngineFigures, Expedited, FindConnection, Observer
+from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submission
+from mqcd.core.ports import (
+    Clock,
+    Content,
+    Distribution,
+    EngineFigures,
+    Expedited,
+    FindConnection,
+    Observer,
+    Picked,
+)
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
 from mqcd.disk.durable import Disk, describe
@@ -39,6 +48,7 @@ from mqcd.queue.recovery.open import recover
 from mqcd.queue.requests.accept import Acceptance
 from mqcd.queue.requests.claim import Claims
 from mqcd.queue.requests.expedite import Expediting
+from mqcd.queue.requests.pick import Picking
 from mqcd.queue.requests.upload import Staged, Staging
 from mqcd.queue.requests.write import Writer
 from mqcd.queue.spool.files import SegmentContent, SpoolContent
@@ -250,6 +260,17 @@ class ClusterStore:
     async def claim_bounces(self, room: int) -> Sequence[Recipient]:
         """Recipients of area bounces."""
         return await self._live.claims.bounces(self._bounded(room))
+
+    async def claim_removed(self, room: int) -> Sequence[Recipient]:
+        """Removals whose grace is over."""
+        return await self._live.claims.removed(self._bounded(room))
+
+    def pick(self, selection: Selection, batch: Batch) -> AsyncGenerator[Picked, None]:
+        """All recipients that a batch applies to."""
+        live = self._live
+        if not live.shard.ready:
+            raise StoreUnavailable("the queue is still being read")
+        return Picking(live.shard, live.claims, selection, batch).run()
 
     def _bounded(self, room: int) -> int:
         return min(room, self._options.settings.maxmemoryqueue or room)

@@ -48,7 +48,7 @@ class EventLines:
     def ended(self, at: int, old: Recipient, new: Recipient | None, why: Verdict) -> Line:
         """A verdict."""
         flags, line = (ALIVE, record.encode(new)) if new is not None else (0, record.encode(old))
-        entry = Entry(verdict.MARK_OF[type(why)], flags, 0, 0, IN_SPOOL, line, verdict.encode(why))
+        entry = Entry(verdict.mark_of(why), flags, 0, 0, IN_SPOOL, line, verdict.encode(why, "", old))
         return old.spid, self._text.ended(self._next(1), at, entry).encode()
 
     def unknown(self, at: int, new: Recipient) -> Line:

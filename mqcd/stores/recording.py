@@ -10,11 +10,13 @@ from typing import assert_never
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import (
+    Amended,
     Bounced,
     Deferred,
     Delivered,
     Discarded,
     Expired,
+    Purged,
     Recipient,
     Reported,
     Settlement,
@@ -194,7 +196,7 @@ def _events(state: State, moves: Sequence[Move], arrivals: Sequence[Arrival]) ->
     for arrival in arrivals:
         events += state.lines.accepted(at, arrival.recipients)
     for move in moves:
-        if move.verdict is not None:
+        if move.verdict is not None and not isinstance(move.verdict, Purged):
             events.append(state.lines.ended(at, move.old, move.new, move.verdict))
     return events
 
@@ -235,5 +237,9 @@ def _observe(observer: Observer, now: int, record: Recipient, verdict: Verdict) 
             observer.reported(now, record, spid)
         case Discarded(reason=reason):
             observer.discarded(now, record, reason)
+        case Amended():
+            observer.amended(now, record, verdict)
+        case Purged():
+            observer.purged(now, record)
         case _:
             assert_never(verdict)

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from mqcd.core.amendment import applies
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
-from mqcd.core.model import Area, AreaStats, Recipient, Settlement, Submission
-from mqcd.core.ports import Clock, Content, Expedited, FindConnection, Observer, Reservation
+from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submission
+from mqcd.core.ports import Clock, Content, Expedited, FindConnection, Observer, Picked, Reservation
 from mqcd.core.schedule import RetrySchedule
 from mqcd.core.selection import Selection
 from mqcd.core.spid import format_spid
@@ -48,6 +49,9 @@ from mqcd.stores.recording import (
 )
 from mqcd.stores.state import State, Surroundings
 from mqcd.stores.taking import load, share
+
+PICKED_AT_ONCE = 250
+"""Messages that one part of a pick looks at."""
 
 log = logging.getLogger(__name__)
 
@@ -236,6 +240,30 @@ class StoredQueue:
         found = state.waiting.claim_bounces(room) if state.loaded else []
         state.claimed.update(each.key for each in found)
         return found
+
+    async def claim_removed(self, room: int) -> Sequence[Recipient]:
+        """At most `room` removals whose grace is over."""
+        state = self._live
+        found = state.waiting.claim_removed(room, self._around.clock.now()) if state.loaded else []
+        state.claimed.update(each.key for each in found)
+        return found
+
+    async def pick(self, selection: Selection, batch: Batch) -> AsyncGenerator[Picked, None]:
+        """All recipients that a batch applies to."""
+        state = self._loaded
+        left = selection.limit if selection.limit is not None else len(state.documents.messages) << 30
+        spids = sorted(state.documents.messages)
+        for start in range(0, len(spids), PICKED_AT_ONCE):
+            messages = [state.documents.messages.get(spid) for spid in spids[start : start + PICKED_AT_ONCE]]
+            records = [each for held in messages if held is not None for each in held.records.values()]
+            wanted = [each for each in records if selection.matches(each) and applies(each, batch)]
+            if wanted and left:
+                busy = sum(self.in_flight(each) for each in wanted)
+                found = state.waiting.pick(wanted[:left])
+                left -= len(found)
+                state.claimed.update(each.key for each in found)
+                yield Picked(recipients=found, in_flight=busy)
+            await asyncio.sleep(0)
 
     def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:
         """Note that an attempt starts."""

@@ -1,18 +1,20 @@
-"""The recipients that wait in memory for a claim: new ones, ones with a due time, and bounces. Pure.
+"""The recipients that wait in memory for a claim: new ones, ones with a due time, bounces, and
+what operators have held or removed. Pure.
 
-Each stands in exactly one of the three. A heap may hold keys of recipients that were removed.
+Each stands in exactly one of the four. A heap may hold keys of recipients that were removed.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from mqcd.core.model import Area, Recipient
 from mqcd.core.spid import accepted_by
 
 Key = tuple[int, int]
+_AT_REST = frozenset({Area.HELD, Area.REMOVED})
 Overdue = Callable[[Recipient], bool]
 
 
@@ -25,6 +27,8 @@ class Waiting:
         self._due: list[tuple[int, Key]] = []
         self._later: dict[Key, Recipient] = {}
         self._bounces: dict[Key, Recipient] = {}
+        self._at_rest: dict[Key, Recipient] = {}
+        """Held and removed ones."""
         self._new_turn = True
 
     def __iter__(self) -> Iterator[Recipient]:
@@ -42,6 +46,8 @@ class Waiting:
         key = recipient.key
         if recipient.area is Area.BOUNCES:
             self._bounces[key] = recipient
+        elif recipient.area in _AT_REST:
+            self._at_rest[key] = recipient
         elif recipient.area is Area.INCOMING and not recipient.due:
             self._new[key] = recipient
             heapq.heappush(self._order, key)
@@ -76,7 +82,7 @@ class Waiting:
 
     def remove(self, key: Key) -> None:
         """It does not wait any more; harmless when it does not wait."""
-        for held in (self._new, self._later, self._bounces):
+        for held in (self._new, self._later, self._bounces, self._at_rest):
             held.pop(key, None)
 
     def _next(self, now: int) -> Recipient | None:
@@ -102,6 +108,23 @@ class Waiting:
         for recipient in found:
             del self._bounces[recipient.key]
         return found
+
+    def claim_removed(self, room: int, now: int) -> list[Recipient]:
+        """At most `room` removals whose grace is over."""
+        due = (each for each in self._at_rest.values() if each.area is Area.REMOVED and each.due <= now)
+        found = list(islice(due, room))
+        for recipient in found:
+            del self._at_rest[recipient.key]
+        return found
+
+    def pick(self, recipients: Iterable[Recipient]) -> list[Recipient]:
+        """Those of them that wait, claimed."""
+        all_held = (self._new, self._later, self._bounces, self._at_rest)
+        return [
+            recipient
+            for recipient in recipients
+            if any(held.pop(recipient.key, None) is not None for held in all_held)
+        ]
 
     def next_due(self) -> int | None:
         """When the next of incoming and deferred can be claimed; 0 = at once, None = there is none."""

@@ -82,6 +82,8 @@ class NobodyHears:
         return None
 
     accepted: Any = _hear
+    amended: Any = _hear
+    purged: Any = _hear
     attempted: Any = _hear
     delivered: Any = _hear
     deferred: Any = _hear

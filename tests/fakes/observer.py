@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mqcd.core.amendment import verb_of
 from mqcd.core.events import Verb
-from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Recipient, Verdict
+from mqcd.core.model import Amended, Attempt, Bounced, Deferred, Delivered, Expired, Recipient, Verdict
 from mqcd.core.ports import Refusal
 
 
@@ -33,6 +34,8 @@ class RecordingObserver:
 
     def __init__(self) -> None:
         self.heard: list[Heard] = []
+        self.purges: list[Recipient] = []
+        """Removals whose grace was over: no event."""
 
     def of(self, *verbs: Verb) -> list[Heard]:
         """What was heard of these verbs, in order."""
@@ -73,6 +76,13 @@ class RecordingObserver:
 
     def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
         self.heard.append(Heard(verb=Verb.DISCARDED, at=at, recipient=recipient, reason=reason))
+
+    def amended(self, at: int, recipient: Recipient, verdict: Amended) -> None:
+        verb = verb_of(verdict.batch)
+        self.heard.append(Heard(verb=verb, at=at, recipient=recipient, verdict=verdict))
+
+    def purged(self, at: int, recipient: Recipient) -> None:
+        self.purges.append(recipient)
 
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:
         self.heard.append(Heard(verb=Verb.OUTCOME_UNKNOWN, at=at, recipient=recipient))

@@ -59,6 +59,12 @@ class ControlSettings:
     path: pathlib.Path = setting(
         pathlib.Path("%DIRVAR%/control.sock"), "path of the socket", FilePath(), at="@path"
     )
+    batches: pathlib.Path = setting(
+        pathlib.Path("%DIRVAR%/batches"),
+        "directory of the operators' actions that are under way",
+        FilePath(),
+        at="@batches",
+    )
     group: str | None = setting(
         None, "group that may use it besides the server's user", Optional(GROUP), at="@group"
     )

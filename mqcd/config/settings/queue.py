@@ -137,6 +137,11 @@ class QueueSettings:
         7 * DAY, "age at which foreign files are removed from the spool", Duration()
     )
     read_only: bool = setting(False, "show the queue only: no mail is accepted, tried or changed", YES_NO)
+    grace: int = setting(
+        HOUR,
+        "how long mail that an operator removed or bounced can be restored; at most 365d",
+        Duration(most=YEAR),
+    )
     minfree: int = setting(
         256 * MIB, "free octets on each file system below which listeners reply 4xx", Size()
     )

@@ -48,7 +48,6 @@ class Checkpointer:
         self._retainer = Retainer(shard)
         self._asked = False
         """Whether a timer for the next sweep of the spool runs."""
-        self._tidy = False
         """Whether what the last run left has been removed."""
         self.trouble = ""
         """Why the journal could not be emptied at the last try; "" when it could."""
@@ -127,8 +126,8 @@ class Checkpointer:
 
     async def _remove_leftovers(self) -> None:
         """Step R4. Nothing is evacuated before: new clusters must not count as left."""
-        if not self._tidy:
-            shard = self._shard
+        shard = self._shard
+        if not shard.tidy.is_set():
             task = RemoveLeftovers(
                 queue_root=shard.queue_root,
                 silos=shard.silos,
@@ -137,7 +136,7 @@ class Checkpointer:
                 listed=frozenset(shard.manifest.state.clusters),
             )
             found = cast("Leftovers", await shard.helper.run(task))
-            self._tidy = True
+            shard.tidy.set()
             if found.strays:
                 text = "%d files that are none of the queue's lie among its own and are left alone, like %s"
                 log.warning(text, len(found.strays), found.strays[0])

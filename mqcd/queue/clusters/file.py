@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError, StoreDamaged
-from mqcd.core.model import Area
+from mqcd.core.model import BY_DUE, Area
 from mqcd.disk.durable import Disk
 from mqcd.queue.format.versions import unknown
 from mqcd.queue.manifest.log import ClusterState
@@ -27,6 +27,8 @@ _ANY_VERSION = re.compile(rb"mqcd-cluster (\d{1,9})\n")
 VERSION = 1
 HEAD = len(FIRST_LINE) + 8
 """Octets in which any version stands."""
+HELD_BY_OPERATORS = "+"
+"""Directory below `held` of what operators have held; no domain has such a name."""
 START = len(FIRST_LINE)
 """The first cursor."""
 
@@ -56,11 +58,11 @@ def plan(
 ) -> list[Plan]:
     """Cut the lines of one area into clusters of at most `max_size` octets.
 
-    Deferred ones are sorted by due time, and lie in a directory named after the earliest due time
-    inside, rounded down to `granularity` (ms). A single line larger than the cap has its own cluster.
+    Deferred and removed ones are sorted by due time, and lie in a directory named after the earliest due
+    time inside, rounded down to `granularity` (ms). A single line larger than the cap has its own cluster.
     Their numbers begin at `first`.
     """
-    ordered = sorted(lines, key=lambda line: line.due) if area is Area.DEFERRED else list(lines)
+    ordered = sorted(lines, key=lambda line: line.due) if area in BY_DUE else list(lines)
     plans: list[Plan] = []
     part: list[Line] = []
     size = START
@@ -76,8 +78,9 @@ def plan(
 
 
 def _close(area: Area, part: list[Line], size: int, segment: int, index: int, granularity: int) -> Plan:
-    directory = str(area)
-    if area is Area.DEFERRED:
+    directory = f"{area}/{HELD_BY_OPERATORS}" if area is Area.HELD else str(area)
+    by_due = area in BY_DUE
+    if by_due:
         directory += f"/T{part[0].due // granularity * granularity // 1000}"
     return Plan(
         ClusterState(
@@ -87,11 +90,19 @@ def _close(area: Area, part: list[Line], size: int, segment: int, index: int, gr
             left=len(part),
             octets=sum(line.size for line in part),
             received=min(line.received for line in part),
-            due=part[0].due if area is Area.DEFERRED else 0,
-            due_last=part[-1].due if area is Area.DEFERRED else 0,
+            due=part[0].due if by_due else 0,
+            due_last=part[-1].due if by_due else 0,
         ),
         part,
     )
+
+
+def segment_of(name: str) -> int:
+    """The segment that a cluster was made of, directly or by division. Raises DecodeError."""
+    found = NAME.fullmatch(name.rpartition("/")[2])
+    if found is None:
+        raise DecodeError(f"{name} is not the name of a cluster")
+    return int(found[1])
 
 
 class OtherVersion(DecodeError):

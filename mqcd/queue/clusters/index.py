@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError
-from mqcd.core.model import Area
+from mqcd.core.model import BY_DUE, Area
 from mqcd.disk.durable import Disk
 from mqcd.queue.clusters.file import read_from, split_lines
 from mqcd.queue.clusters.quarantine import Stretch, extend, shared
@@ -86,7 +86,9 @@ class ClusterIndex:
         self.changed: set[str] = set()
         """Clusters whose state differs from what the MANIFEST says."""
         self._queues: dict[Area, dict[str, None]] = {Area.INCOMING: {}, Area.BOUNCES: {}}
-        self._due: list[tuple[int, str]] = []
+        self._due: dict[Area, list[tuple[int, str]]] = {area: [] for area in BY_DUE}
+        self._reserved: set[str] = set()
+        """Clusters that are being divided or taken whole: no claim reads them."""
         self._rest: dict[str, tuple[int, bytes]] = {}
         self._latest: dict[str, int] = {}
         """When the last record of a cluster is due, for those whose lines say a later time."""
@@ -105,18 +107,18 @@ class ClusterIndex:
         if state.due > due:
             state = replace(state, due=due)
         self.clusters[state.name] = state
-        if not state.left:
+        if not state.left or state.name in self._reserved:
             for queue in self._queues.values():
                 queue.pop(state.name, None)
-        elif state.area is Area.DEFERRED:
-            heappush(self._due, (state.due, state.name))
+        elif state.area in BY_DUE:
+            heappush(self._due[state.area], (state.due, state.name))
         elif state.area in self._queues:
             self._queues[state.area][state.name] = None
 
     def bring_forward(self, latest: int) -> None:
         """What is due later than `latest` is due then."""
         for state in list(self.clusters.values()):
-            if state.area is Area.DEFERRED and state.left and state.due_last > latest:
+            if state.area in BY_DUE and state.left and state.due_last > latest:
                 self._latest[state.name] = min(latest, self._latest.get(state.name, latest))
                 if state.due > latest:
                     self.add(replace(state, due=latest))
@@ -181,14 +183,15 @@ class ClusterIndex:
                 self.expedite(state.name, chosen, due, state.size)
         self._coming.pop(segment, None)
 
-    def next_due(self) -> int | None:
-        """When the first deferred record in a cluster is due, ms."""
-        while self._due:
-            due, name = self._due[0]
+    def next_due(self, area: Area = Area.DEFERRED) -> int | None:
+        """When the first record of an area's clusters is due, ms."""
+        heap = self._due[area]
+        while heap:
+            due, name = heap[0]
             state = self.clusters.get(name)
-            if state is not None and state.left and state.due == due:
+            if state is not None and state.left and state.due == due and name not in self._reserved:
                 return due
-            heappop(self._due)
+            heappop(heap)
         return None
 
     def left(self) -> list[tuple[str, int, int]]:
@@ -199,10 +202,36 @@ class ClusterIndex:
         """The oldest cluster of `incoming` or `bounces` that holds records."""
         return next(iter(self._queues[area]), None)
 
-    def first_due(self, now: int) -> str | None:
-        """The cluster with the earliest due record, if that is due at `now`."""
-        due = self.next_due()
-        return self._due[0][1] if due is not None and due <= now else None
+    def first_due(self, now: int, area: Area = Area.DEFERRED) -> str | None:
+        """The cluster with the earliest due record of an area, if that is due at `now`."""
+        due = self.next_due(area)
+        return self._due[area][0][1] if due is not None and due <= now else None
+
+    def reserve(self, names: Iterable[str]) -> None:
+        """Offer these to no claim until they are given back."""
+        for name in names:
+            self._reserved.add(name)
+            if name in self.clusters:
+                self.set_aside(name)
+
+    def give_back(self, names: Iterable[str]) -> None:
+        """Offer these again, as far as they still hold records."""
+        for name in names:
+            self._reserved.discard(name)
+            if (state := self.clusters.get(name)) is not None:
+                self.add(state)
+
+    def divided(self, name: str, parts: Iterable[ClusterState]) -> None:
+        """The MANIFEST has these clusters in place of a reserved one; what was to be due earlier still is."""
+        rushes = self._rushes.get(name, ())
+        latest = self._latest.get(name)
+        self.committed({}, (name,))
+        for state in parts:
+            if latest is not None:
+                self._latest[state.name] = latest
+            self.add(state)
+            for rush in rushes:
+                self.expedite(state.name, rush.chosen, rush.due, state.size)
 
     def read(self, name: str, room: int, now: int, most: int) -> Taken:
         """Up to `room` records from the cluster's cursor that are due at `now`, in not much more than `most`
@@ -213,7 +242,7 @@ class ClusterIndex:
         state = self.clusters[name]
         data = self._lines_of(state)
         short = len(data) < state.size - state.cursor
-        deferred = state.area is Area.DEFERRED
+        by_due = state.area in BY_DUE
         latest = self._latest.get(name, state.due_last)
         rushes = self._rushes.get(name, [])
         rush_end = max((rush.end for rush in rushes), default=0)
@@ -233,7 +262,7 @@ class ClusterIndex:
             rushed = state.cursor + used < rush_end
             if rushed and glance.due > now:
                 glance.due = _rushed(rushes, state.cursor + used, raw, glance.due)
-            if len(lines) >= room or used >= most or (deferred and glance.due > now and not rushed):
+            if len(lines) >= room or used >= most or (by_due and glance.due > now and not rushed):
                 next_due = min(glance.due, now) if rushed else glance.due
                 break
             lines.append((raw, glance))
@@ -246,7 +275,7 @@ class ClusterIndex:
             cursor=state.cursor + used,
             left=left,
             octets=max(0, state.octets - octets) if left else 0,
-            due=next_due if deferred else 0,
+            due=next_due if by_due else 0,
         )
         self._keep(name, following, rest)
         return Taken(following, lines, damaged, max(0, state.left - left - len(lines)))
@@ -274,9 +303,10 @@ class ClusterIndex:
     def set_aside(self, name: str) -> None:
         """A cluster cannot be read: offer it no more in this run. Its records stay counted."""
         state = self.clusters[name]
-        if state.area is Area.DEFERRED:
-            self._due = [item for item in self._due if item[1] != name]
-            heapify(self._due)
+        if state.area in BY_DUE:
+            heap = self._due[state.area]
+            heap[:] = [item for item in heap if item[1] != name]
+            heapify(heap)
         for queue in self._queues.values():
             queue.pop(name, None)
 

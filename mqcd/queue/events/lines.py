@@ -31,7 +31,7 @@ _quoted = json.JSONEncoder(ensure_ascii=False).encode
 _KEPT = 4096
 """Record lines remembered: a verdict at the first attempt repeats the line of the acceptance."""
 _PERCENT, _QUOTE, _BACKSLASH = b'%"\\'
-_ADDRESS, _USER, _SENDER = 11, 19, 22
+_ADDRESS, _USER, _SENDER = 11, 20, 24
 """Where recipient, user and sender stand in a record line."""
 
 
@@ -165,8 +165,8 @@ def _common(line: bytes, names: Pseudonyms | None) -> _Common:
         if not _is_json(line):
             fields = [_json(each) for each in fields]
         domain = _name(normal_domain(address[address.rfind("@") + 1 :])) if "@" in address else '""'
-        spid, qid, _, due, size, attempts, _, _, _, _, _, shown, _, received, origin, _, *envelope = fields
-        zone, listener, client, user, tls, _, sender, _ = envelope
+        spid, qid, _, due, size, attempts, _, _, _, _, _, shown, *rest = fields
+        _, _, received, origin, _, zone, listener, client, user, tls, _, _, sender, _ = rest
         recipient = (
             f',"spid":"{spid}","qid":{qid},"sender":"{sender}","recipient":"{shown}","domain":{domain},'
             f'"size":{size},"origin":"{record.ORIGIN_OF[origin]}"'
@@ -209,6 +209,8 @@ def _verdict(entry: Entry, at: int, names: Pseudonyms | None) -> str:
     if mark is Mark.UNKNOWN:
         due = format_time(made.due)
         return f'{made.recipient}{made.zone}{made.tls}{queued},"attempt":{made.attempts},"due":"{due}"'
+    if mark in verdict.AMENDMENTS:
+        return f"{made.recipient}{made.zone}{made.tls}{queued}{_amendment(entry, names, made.addresses)}"
     note = verdict.split(entry.note)
     route, connect_ms, attempt_ms, code, status, extra, reply = note
     if names is not None and reply:
@@ -228,6 +230,32 @@ def _verdict(entry: Entry, at: int, names: Pseudonyms | None) -> str:
         f'{_field("reply", reply)},"connect_ms":{connect_ms},"attempt_ms":{attempt_ms}'
         f"{_deferral(extra) if mark is Mark.DEFERRED else ''}"
     )
+
+
+def _amendment(entry: Entry, names: Pseudonyms | None, addresses: tuple[str, ...]) -> str:
+    """What the event of an operator's action says besides."""
+    note = verdict.split_amendment(entry.note)
+    reason, target = note.reason, note.target
+    if names is not None:
+        reason = names.text(reason, *addresses)
+        target = names.address(target) if "@" in target else target
+    more = ""
+    if entry.mark is Mark.REMOVED or entry.mark is Mark.RESCHEDULED:
+        name = "due" if entry.mark is Mark.RESCHEDULED else "until"
+        more = f',"{name}":"{format_time(_number(note.until))}"'
+    elif entry.mark is Mark.REDIRECTED:
+        more = _field("target", _quoted(target)[1:-1])
+    elif entry.mark is Mark.RESTORED:
+        more = _field("undoes", _quoted(target)[1:-1]) + _field("undone", note.undone)
+    who = _field("batch", _quoted(note.batch)[1:-1]) + _field("by", _quoted(note.by)[1:-1])
+    return f"{who}{_field('reason', _quoted(reason)[1:-1])}{more}"
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise DecodeError(f"a time that is none: {text[:40]!r}") from error
 
 
 @lru_cache(maxsize=_KEPT)

@@ -76,6 +76,14 @@ class Mark(_Number):
     REPORTED = 8
     DISCARDED = 9
     UNKNOWN = 10
+    HELD = 11
+    RELEASED = 12
+    REMOVED = 13
+    RESTORED = 14
+    REDIRECTED = 15
+    RESCHEDULED = 16
+    PURGED = 17
+    """The grace of a removal is over: no event."""
 
 
 _KINDS = {int(kind): kind for kind in Kind}

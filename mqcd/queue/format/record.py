@@ -1,10 +1,12 @@
 """The record line: one recipient as one line of text, in frames and in clusters alike. Pure.
 
-    SPID|QID|area|due|size|attempts|unknowns|code|status|remote|reply|recipient|dsn|
-    received|origin|body|zone|listener|client|user|tls|dsn|sender|CRC
+    SPID|QID|area|due|size|attempts|unknowns|code|status|remote|reply|recipient|dsn|amended|
+    received|origin|body|zone|listener|client|user|tls|dsn|labels|sender|CRC
 
-The dsn of a message has RET and ENVID, and behind them HOLDUNTIL and MT-PRIORITY where they are not 0: so
-lines have the fields that they always had. Fields are UTF-8; `|`, `%` and control characters are written %XX,
+`amended` holds the route that an operator chose and, behind a space, the trace of the last batch; mostly
+nothing.
+
+The dsn of a message has RET and ENVID, and behind them HOLDUNTIL and MT-PRIORITY where they are not 0. Fields are UTF-8; `|`, `%` and control characters are written %XX,
 so that any legal address fits and the line ends where it ends. CRC is the zlib.crc32 of what stands before,
 8 hex digits. Decoding raises only DecodeError; what it gives encodes to the same line again.
 """
@@ -28,16 +30,16 @@ from mqcd.core.model import Area, Body, Envelope, Origin, Recipient
 from mqcd.core.selection import Selection
 from mqcd.queue.format import filenames
 
-FIELDS = 24
+FIELDS = 26
 MAX_LINE = 16 << 10
 """Octets of the longest line that goes from a cluster into the journal. No door lets anything in that makes
 one as long; an entry takes four times as much, and the smallest segment a frame that such a line ends."""
-_OWN = 13
+_OWN = 14
 """Fields of a recipient's own. What stands behind them most lines share with one before."""
 _SPECIAL = re.compile(r"[|%\x00-\x1f\x7f]")
 _find_special = _SPECIAL.search
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
-_AREAS = {Area.INCOMING: "i", Area.DEFERRED: "d", Area.BOUNCES: "b", Area.HELD: "h"}
+_AREAS = {Area.INCOMING: "i", Area.DEFERRED: "d", Area.BOUNCES: "b", Area.HELD: "h", Area.REMOVED: "r"}
 _LINKED, _WARNED = "l", "w"
 _AREA_OF = {
     letter + link + warning: (area, bool(link), bool(warning))
@@ -54,6 +56,7 @@ _BODIES = {
     (Body.SEVEN, True): "7u",
     (Body.EIGHT, True): "8u",
 }
+_NO_CHANGE = "", "", ""
 _BODY_OF = {word: pair for pair, word in _BODIES.items()}
 _HOLD, _PRIORITY = "HOLDUNTIL=", "MT-PRIORITY="
 _crc32 = zlib.crc32
@@ -104,16 +107,21 @@ def encode(recipient: Recipient, envelope_part: str | None = None) -> bytes:
     if r.warned:
         area += _WARNED
     head = f"{spid:016X}|{r.qid}|{area}|{r.due}|{r.size}|{r.attempts}|{r.unknowns}|{r.code}|"
-    text = join(r.status, r.remote, r.reply, r.address, r.dsn)
+    text = join(r.status, r.remote, r.reply, r.address, r.dsn, _by_operators(r))
     body = f"{head}{text}|{envelope_part or encode_envelope(r.envelope)}|".encode()
     return body + b"%08x\n" % zlib.crc32(body)
+
+
+def _by_operators(recipient: Recipient) -> str:
+    amended, route = recipient.amended, recipient.route
+    return f"{route} {amended}" if amended or route else ""
 
 
 def encode_envelope(envelope: Envelope) -> str:
     """The part of a line that all recipients of a message share."""
     e = envelope
     dsn = _parameters(e) if e.release or e.priority else e.dsn
-    text = join(e.zone, e.listener, e.client, e.user, e.tls, dsn, e.sender)
+    text = join(e.zone, e.listener, e.client, e.user, e.tls, dsn, e.labels, e.sender)
     return f"{e.received}|{_ORIGINS[e.origin]}|{_BODIES[e.body, e.smtputf8]}|{text}"
 
 
@@ -200,6 +208,7 @@ class Fields(NamedTuple):
     reply: str
     address: str
     dsn: str
+    amended: str
     received: str
     origin: str
     body: str
@@ -209,6 +218,7 @@ class Fields(NamedTuple):
     user: str
     tls: str
     message_dsn: str
+    labels: str
     sender: str
     nothing: str
     """Where the checksum stood."""
@@ -261,7 +271,8 @@ def parse(text: str) -> Recipient:
     draft = _RecipientDraft()
     try:
         (
-            spid, qid, area, due, size, attempts, unknowns, code, status, remote, reply, address, dsn, part
+            spid, qid, area, due, size, attempts, unknowns, code, status, remote, reply, address, dsn,
+            by_operators, part
         ) = text.split("|", _OWN)  # fmt: skip
         draft.envelope = _envelope(spid, part)
         draft.area, draft.linked, draft.warned = _AREA_OF[area]
@@ -274,12 +285,14 @@ def parse(text: str) -> Recipient:
     except (ValueError, KeyError) as error:
         raise _impossible(text) from error
     if "%" in text:
-        status, remote, reply, address, dsn = map(unescape, (status, remote, reply, address, dsn))
+        own = status, remote, reply, address, dsn, by_operators
+        status, remote, reply, address, dsn, by_operators = map(unescape, own)
     draft.status = status
     draft.remote = remote
     draft.reply = reply
     draft.address = address
     draft.dsn = dsn
+    draft.route, _, draft.amended = by_operators.partition(" ") if by_operators else _NO_CHANGE
     draft.__class__ = Recipient
     recipient: Recipient = draft
     return recipient
@@ -289,7 +302,7 @@ def parse(text: str) -> Recipient:
 def _envelope(spid: str, part: str) -> Envelope:
     draft = _EnvelopeDraft()
     received, origin, body, *words, nothing = part.split("|")
-    zone, listener, client, user, tls, dsn, sender = map(unescape, words) if "%" in part else words
+    zone, listener, client, user, tls, dsn, labels, sender = map(unescape, words) if "%" in part else words
     if nothing:
         raise ValueError("a field too many")
     draft.spid = int(spid, 16)
@@ -308,6 +321,7 @@ def _envelope(spid: str, part: str) -> Envelope:
         draft.release = _taken(kept, _HOLD)
         dsn = " ".join(kept)
     draft.dsn = dsn
+    draft.labels = labels
     draft.sender = sender
     draft.session = draft.message_id = ""
     draft.__class__ = Envelope
@@ -380,13 +394,13 @@ class Glance:
 
     def __init__(self, line: bytes) -> None:
         try:
-            self.fields = line.split(b"|", 14)
+            self.fields = line.split(b"|", 15)
             self.spid = int(self.fields[0], 16)
             self.qid = int(self.fields[1])
             self.area, self.linked, _ = _AREA_OF_OCTETS[self.fields[2]]
             self.due = int(self.fields[3])
             self.size = int(self.fields[4])
-            self.received = int(self.fields[13])
+            self.received = int(self.fields[14])
         except (ValueError, KeyError, IndexError) as error:
             raise DecodeError(f"not a record line: {line[:120]!r}") from error
 

@@ -20,6 +20,12 @@ VERB_OF: dict[Mark, Verb] = {
     Mark.REPORTED: Verb.REPORTED,
     Mark.DISCARDED: Verb.DISCARDED,
     Mark.UNKNOWN: Verb.OUTCOME_UNKNOWN,
+    Mark.HELD: Verb.HELD,
+    Mark.RELEASED: Verb.RELEASED,
+    Mark.REMOVED: Verb.REMOVED,
+    Mark.RESTORED: Verb.RESTORED,
+    Mark.REDIRECTED: Verb.REDIRECTED,
+    Mark.RESCHEDULED: Verb.RESCHEDULED,
 }
 """Marks that are transitions; the others only move a record."""
 

@@ -6,40 +6,66 @@ extra|reply
 Fields behind these are of a later version, whose readers find them here; this one passes over them.
 `extra` is the due time of a deferral (ms, with a trailing `?` when it may have been delivered), the SPID
 of a report, the reason of a discard.
+
+The note of an operator's action is another:
+batch|by|reason|until|target|the event that an undo takes back
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from mqcd.core.amendment import undone, verb_of
 from mqcd.core.errors import DecodeError
+from mqcd.core.events import Verb
 from mqcd.core.model import (
+    Action,
+    Amended,
     Attempt,
     Bounced,
     Deferred,
     Delivered,
     Discarded,
     Expired,
+    Purged,
+    Recipient,
     Reported,
     Verdict,
 )
 from mqcd.core.spid import format_spid
 from mqcd.queue.format.frame import Mark
-from mqcd.queue.format.record import escape, join
+from mqcd.queue.format.record import escape, join, unescape
 
 ROUTE = ("destination", "zone", "phase", "remote_host", "remote_addr", "source_addr", "tls")
 """The fields that say where an attempt went: the first of a note."""
 _BARS = 12
 _NO_ATTEMPT = "|" * 8
 
-MARK_OF: dict[type[Verdict], Mark] = {
+MARKS: dict[type[Verdict], Mark] = {
     Delivered: Mark.DELIVERED,
     Deferred: Mark.DEFERRED,
     Bounced: Mark.BOUNCED,
     Expired: Mark.EXPIRED,
     Reported: Mark.REPORTED,
     Discarded: Mark.DISCARDED,
+    Purged: Mark.PURGED,
 }
+"""Marks of all verdicts but operators' actions, see `mark_of`."""
+_MARK_OF_VERB = {
+    Verb.HELD: Mark.HELD,
+    Verb.RELEASED: Mark.RELEASED,
+    Verb.REMOVED: Mark.REMOVED,
+    Verb.RESTORED: Mark.RESTORED,
+    Verb.REDIRECTED: Mark.REDIRECTED,
+    Verb.RESCHEDULED: Mark.RESCHEDULED,
+}
+AMENDMENTS = frozenset(_MARK_OF_VERB.values())
+"""Marks of operators' actions."""
+
+
+def mark_of(verdict: Verdict) -> Mark:
+    """The mark of a verdict's entry."""
+    return _MARK_OF_VERB[verb_of(verdict.batch)] if isinstance(verdict, Amended) else MARKS[type(verdict)]
 
 
 def attempt_part(attempt: Attempt) -> str:
@@ -54,8 +80,17 @@ def foreign_part(host: str) -> str:
     return f"{join('', '', '', host, '', '', '')}|0|0"
 
 
-def encode(verdict: Verdict, shared: str = "") -> bytes:
-    """The note for a verdict; `shared` is its `attempt_part` if the caller has it."""
+def encode(verdict: Verdict, shared: str = "", before: Recipient | None = None) -> bytes:
+    """The note for a verdict; `shared` is its `attempt_part` if the caller has it.
+
+    `before`: the recipient that an operator's action changes.
+    """
+    if isinstance(verdict, Amended):
+        batch = verdict.batch
+        taken_back = undone(before) if before is not None and batch.action is Action.UNDO else ""
+        return join(batch.id, batch.by, batch.reason, str(batch.until), batch.target, taken_back).encode()
+    if isinstance(verdict, Purged):
+        return b""
     if isinstance(verdict, Reported):
         return f"{_NO_ATTEMPT}|0||{format_spid(verdict.report_spid)}|".encode()
     if isinstance(verdict, Discarded):
@@ -79,6 +114,26 @@ class Note(NamedTuple):
     status: str
     extra: str
     reply: str
+
+
+class AmendmentNote(NamedTuple):
+    """What the note of an operator's action holds, escapes undone."""
+
+    batch: str
+    by: str
+    reason: str
+    until: str
+    target: str
+    undone: str
+
+
+def split_amendment(note: bytes) -> AmendmentNote:
+    """Raises DecodeError."""
+    try:
+        fields = note.decode().split("|")[: len(AmendmentNote._fields)]
+        return AmendmentNote(*map(unescape, fields))
+    except (ValueError, TypeError) as error:
+        raise DecodeError(f"not the note of an action: {note[:120]!r}") from error
 
 
 def split(note: bytes) -> Note:

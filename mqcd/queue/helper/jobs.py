@@ -26,6 +26,7 @@ from mqcd.queue.clusters import file as cluster
 from mqcd.queue.clusters.quarantine import to_quarantine
 from mqcd.queue.events.export import Exported, export
 from mqcd.queue.format import record, segment_header
+from mqcd.queue.helper.divide import Divide, Divisions, halves
 from mqcd.queue.helper.leftovers import Leftovers, RemoveLeftovers, remove_leftovers
 from mqcd.queue.helper.sweep import FindOrphans, Orphan, find_orphans
 from mqcd.queue.manifest.log import ClusterState
@@ -99,8 +100,8 @@ class Sign(Enum):
     """It has gone on since the last sign."""
 
 
-Task = Export | Evacuate | Prepare | MakeReserve | RemoveLeftovers | FindOrphans | Retain
-Result = Exported | Evacuated | list[Orphan] | Leftovers | Retained | None
+Task = Export | Evacuate | Prepare | MakeReserve | RemoveLeftovers | FindOrphans | Retain | Divide
+Result = Exported | Evacuated | list[Orphan] | Leftovers | Retained | Divisions | None
 
 
 def run(disk: Disk, task: Task) -> Result:
@@ -124,6 +125,8 @@ def run(disk: Disk, task: Task) -> Result:
             return find_orphans(disk, task)
         case Retain():
             return retain(disk, task)
+        case Divide():
+            return divide(disk, task)
 
 
 def evacuate(disk: Disk, task: Evacuate) -> Evacuated:
@@ -134,7 +137,9 @@ def evacuate(disk: Disk, task: Evacuate) -> Evacuated:
         with disk.watching(task.silos.root) as watch:
             _spool_contents(disk, fd, task, temps, watch)
         with disk.watching(task.queue_root) as watch:
-            return _write_clusters(disk, fd, task, temps, watch)
+            plans, bad = _plans(disk, fd, task)
+            _write_clusters(disk, task.queue_root, plans, temps, watch)
+            return Evacuated([plan.state for plan in plans], bad)
     except (OSError, MqcdError):
         # On a full disk others need the room.
         _drop(disk, temps)
@@ -196,8 +201,22 @@ def _triples(numbers: array[int]) -> Iterator[tuple[int, int, int]]:
     return zip(each, each, each, strict=True)
 
 
-def _write_clusters(disk: Disk, fd: int, task: Evacuate, temps: list[Path], watch: int) -> Evacuated:
-    done = Evacuated()
+def divide(disk: Disk, task: Divide) -> Divisions:
+    """Write the clusters of a division. Raises OSError."""
+    temps: list[Path] = []
+    try:
+        plans, done = halves(disk, task)
+        with disk.watching(task.queue_root) as watch:
+            _write_clusters(disk, task.queue_root, plans, temps, watch)
+        return done
+    except (OSError, MqcdError):
+        _drop(disk, temps)
+        raise
+
+
+def _plans(disk: Disk, fd: int, task: Evacuate) -> tuple[list[cluster.Plan], int]:
+    """The clusters of a segment's lines, and how many lines did not check."""
+    bad = 0
     areas: dict[Area, list[cluster.Line]] = defaultdict(list)
     for offset, length, due in _triples(task.lines):
         raw = disk.pread(fd, length, offset)
@@ -206,7 +225,7 @@ def _write_clusters(disk: Disk, fd: int, task: Evacuate, temps: list[Path], watc
         except DecodeError:
             # Its home ends with the segment.
             to_quarantine(disk, task.queue_root, f"segment-{task.number}", offset, raw, records=1)
-            done.bad += 1
+            bad += 1
         else:
             areas[area].append(line)
     plans = [
@@ -214,10 +233,16 @@ def _write_clusters(disk: Disk, fd: int, task: Evacuate, temps: list[Path], watc
         for area, lines in areas.items()
         for plan in cluster.plan(area, lines, task.number, task.max_cluster, task.granularity)
     ]
+    return plans, bad
+
+
+def _write_clusters(
+    disk: Disk, queue_root: Path, plans: Sequence[cluster.Plan], temps: list[Path], watch: int
+) -> None:
     directories = set()
     renames = []
     for plan in plans:
-        path = task.queue_root / plan.state.name
+        path = queue_root / plan.state.name
         disk.mkdir(path.parent, sync=False)
         temp = path.with_suffix(TEMP_SUFFIX)
         temps.append(temp)
@@ -225,15 +250,13 @@ def _write_clusters(disk: Disk, fd: int, task: Evacuate, temps: list[Path], watc
         disk.write_temp(temp, chunks, sync=len(plans) <= _FEW)
         renames.append((temp, path))
         # Parents too, also existing ones: an earlier try may have been killed before this.
-        directories |= {path.parent, path.parent.parent, task.queue_root}
+        directories |= {path.parent, path.parent.parent, queue_root}
     if len(plans) > _FEW:
-        disk.sync_filesystem(task.queue_root, watch)
+        disk.sync_filesystem(queue_root, watch)
     for temp, path in renames:
         disk.rename(temp, path)
     for directory in directories:
         disk.sync_dir(directory)
-    done.clusters = [plan.state for plan in plans]
-    return done
 
 
 def _line(raw: bytes, due: int) -> tuple[Area, cluster.Line]:

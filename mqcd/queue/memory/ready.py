@@ -193,6 +193,7 @@ class Waiting:
         self._mail = DueHeap()
         self._bounces = Row(_is_bounce)
         self._late_bounces = DueHeap()
+        self._removed = DueHeap()
         self._buckets: dict[str, _Bucket] = {}
         """By domain, the entries that stand aside."""
         self._returns: list[tuple[int, str]] = []
@@ -203,12 +204,16 @@ class Waiting:
         """The domains of these: one at a time has a copy of its rows, however often it is renewed."""
 
     def add(self, entry: JournalEntry) -> None:
-        """An entry may be claimed once it is due."""
+        """An entry may be claimed once it is due; a held one only by a batch."""
         if entry.area is Area.BOUNCES:
             if entry.due:
                 self._late_bounces.push(entry)
             else:
                 self._bounces.push(entry)
+        elif entry.area is Area.REMOVED:
+            self._removed.push(entry)
+        elif entry.area is Area.HELD:
+            pass
         elif entry.area is Area.INCOMING and not entry.due:
             self._fresh.push(entry)
         else:
@@ -232,7 +237,7 @@ class Waiting:
         rows = (self._fresh, self._bounces, *(bucket.row for bucket in self._buckets.values()))
         for row in rows:
             row.parts.pop(segment, None)
-        for heap in (self._mail, self._late_bounces):
+        for heap in (self._mail, self._late_bounces, self._removed):
             heap.parts.pop(segment, None)
 
     def bring_forward(self, latest: int) -> None:
@@ -291,6 +296,10 @@ class Waiting:
     def pop_bounce(self, now: int) -> JournalEntry | None:
         """A bounce to report on."""
         return self._late_bounces.pop(now) or self._bounces.pop()
+
+    def pop_removed(self, now: int) -> JournalEntry | None:
+        """A removal whose grace is over."""
+        return self._removed.pop(now)
 
     def next_due(self) -> int | None:
         """When the next mail is due, ms; 0 when some is already."""

@@ -93,6 +93,10 @@ class Shard:
     watchers: list[Callable[[], None]] = field(default_factory=list)
     retiring: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a segment becomes clusters, and while one's entries are looked through in slices."""
+    tidy: asyncio.Event = field(default_factory=asyncio.Event)
+    """What the last run left has been removed: new clusters may be written."""
+    divisions: int = 0
+    """Clusters that batches have made in this run."""
     chores: set[asyncio.Task[None]] = field(default_factory=set)
     """What is to be done later."""
 

@@ -22,7 +22,7 @@ from mqcd.core.model import Area, Recipient
 from mqcd.core.spid import format_spid
 from mqcd.queue.memory.ready import is_old
 from mqcd.queue.memory.shard_state import Shard
-from mqcd.queue.requests.load import RETRY_MS, Loader, Passing, Skip, may_claim
+from mqcd.queue.requests.load import LOADED_AT_ONCE, RETRY_MS, Loader, Passing, Skip, may_claim
 from mqcd.queue.wal.entry_states import Event, State
 from mqcd.queue.wal.segments import JournalEntry
 
@@ -43,6 +43,9 @@ class _Expiry:
     overdue: Overdue
     received_by: int | None
     """Recipients accepted later than this are not overdue, ms; None = any may be."""
+
+
+_FOREVER = 1 << 62
 
 
 class Claims:
@@ -77,6 +80,36 @@ class Claims:
                 return ()
             claim = _Claim(self._shard, self._shard.clock.now(), {}, None)
             return await claim.run(claim.bounces(room))
+
+    async def removed(self, room: int) -> Sequence[Recipient]:
+        """See `core.ports.QueueStore.claim_removed`."""
+        async with self._turn:
+            if not may_claim(self._shard):
+                return ()
+            claim = _Claim(self._shard, self._shard.clock.now(), {}, None)
+            return await claim.run(claim.removed(room))
+
+    async def reserve(self, names: Sequence[str]) -> None:
+        """No claim reads these clusters from now on, see `ClusterIndex.reserve`."""
+        async with self._turn:
+            self._shard.cluster_index.reserve(names)
+
+    async def entries(self, wanted: Sequence[JournalEntry]) -> Sequence[Recipient]:
+        """Claim these entries, as far as they rest."""
+        claim = _Claim(self._shard, self._shard.clock.now(), {}, None)
+        return await claim.run(claim.these(wanted))
+
+    async def cluster(self, name: str) -> Sequence[Recipient]:
+        """Claim some records of a reserved cluster, due or not; none when the journal takes nothing now."""
+        claim = _Claim(self._shard, _FOREVER, {}, None)
+        return await claim.run(claim.of_cluster(name))
+
+    def give_back(self, recipients: Sequence[Recipient]) -> None:
+        """Release what `entries` or `cluster` has claimed."""
+        for recipient in recipients:
+            entry = self._shard.active.pop(recipient.key)
+            entry.on(Event.RELEASE)
+            self._shard.waiting.add(entry)
 
     def next_due(self) -> int | None:
         """When the first unclaimed mail is due, ms; 0 for new mail."""
@@ -152,6 +185,26 @@ class _Claim:
             if not await self._loader.load(name, room - len(self._found), self._found):
                 break
         await self._pop(lambda: waiting.pop_bounce(self._now), room, self._found)
+
+    async def removed(self, room: int) -> None:
+        """Find removals whose grace is over."""
+        index, waiting = self._shard.cluster_index, self._shard.waiting
+        while len(self._found) < room and (name := index.first_due(self._now, Area.REMOVED)) is not None:
+            if not await self._loader.load(name, room - len(self._found), self._found):
+                break
+        await self._pop(lambda: waiting.pop_removed(self._now), room, self._found)
+
+    async def these(self, wanted: Sequence[JournalEntry]) -> None:
+        """Claim entries by name."""
+        for entry in wanted:
+            if entry.resting:
+                entry.on(Event.CLAIM)
+                self._found.append(entry)
+
+    async def of_cluster(self, name: str) -> None:
+        """Load records of a cluster."""
+        if may_claim(self._shard):
+            await self._loader.load(name, LOADED_AT_ONCE, self._found)
 
     async def _new(self, room: int, found: list[JournalEntry]) -> None:
         # Clusters hold older mail than the journal.

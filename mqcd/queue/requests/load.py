@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
-from mqcd.core.model import Area
+from mqcd.core.model import BY_DUE
 from mqcd.disk.durable import describe
 from mqcd.disk.uncancellable import in_thread, uncancellable
 from mqcd.queue.clusters.index import Taken, entry_of
@@ -142,7 +142,7 @@ class Loader:
                 entry = entry_of(glance)
                 entry.raw = raw
                 shard.settle_in(entry, segment, ordinal, at + ENTRY_HEAD, len(raw))
-                early = entry.due > self._now and entry.area is Area.DEFERRED
+                early = entry.due > self._now and entry.area in BY_DUE
                 if passing.suspended(entry) and not early:
                     passing.over(entry)
                 elif early or cancelled or not left:

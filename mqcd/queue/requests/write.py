@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, assert_never
 
 from mqcd.core.model import (
+    Amended,
     Bounced,
     Deferred,
     Delivered,
     Discarded,
     Expired,
+    Purged,
     Recipient,
     Reported,
     Settlement,
@@ -25,7 +27,7 @@ from mqcd.core.model import (
 )
 from mqcd.core.ports import Observer
 from mqcd.core.reply import Refused, Reply
-from mqcd.core.transition import ENDS_OF_BOUNCES, after, not_later, parked
+from mqcd.core.transition import WITHOUT_ATTEMPT, after, not_later, parked
 from mqcd.queue.format import record, verdict
 from mqcd.queue.format.frame import (
     ALIVE,
@@ -151,11 +153,11 @@ class Writer:
                     if following.due > latest:
                         why = not_later(why, latest)
                         following = after(item.recipient, why)
-                if not isinstance(why, ENDS_OF_BOUNCES) and why.attempt is not of:
+                if not isinstance(why, WITHOUT_ATTEMPT) and why.attempt is not of:
                     # Those who travelled together come together.
                     shared, of = verdict.attempt_part(why.attempt), why.attempt
-                note = verdict.encode(why, shared)
-                mark = verdict.MARK_OF[type(why)]
+                note = verdict.encode(why, shared, item.recipient)
+                mark = verdict.mark_of(why)
                 changes.append(self._change(entry, item.recipient, following, why, mark, note))
             _begin_settling(changes)
             if messages:
@@ -287,6 +289,10 @@ def notify_verdict(observer: Observer, at: int, recipient: Recipient, why: Verdi
             observer.reported(at, recipient, why.report_spid)
         case Discarded():
             observer.discarded(at, recipient, why.reason)
+        case Amended():
+            observer.amended(at, recipient, why)
+        case Purged():
+            observer.purged(at, recipient)
         case _:
             assert_never(why)
 

@@ -124,7 +124,7 @@ def test_an_acceptance(some: list[Recipient]) -> None:
 
 @given(recipients, tried, st.booleans())
 def test_a_verdict(each: Recipient, why: Delivered | Deferred | Bounced | Expired, alive: bool) -> None:
-    mark = verdict.MARK_OF[type(why)]
+    mark = verdict.mark_of(why)
     entry = Entry(mark, ALIVE * alive, 4, 5, IN_SPOOL, record.encode(each), verdict.encode(why))
     # What lives on has the attempt counted in its new record already.
     number = each.attempts if alive else each.attempts + 1
@@ -188,7 +188,7 @@ def test_with_a_key_nobody_is_named(each: Recipient, why: Delivered | Deferred |
     sender, address = each.envelope.sender, each.address
     said = f"<{address}> unknown, sorry <{sender}>"
     echo = replace(why, reply=replace(why.reply, text=said))
-    entry = Entry(verdict.MARK_OF[type(why)], 0, 4, 5, IN_SPOOL, record.encode(each), verdict.encode(echo))
+    entry = Entry(verdict.mark_of(why), 0, 4, 5, IN_SPOOL, record.encode(each), verdict.encode(echo))
     text = EventText(Source("node", 3, b"0123456789abcdef"))
     names = Pseudonyms(b"0123456789abcdef")
     for line in text.lines(*accept(record.encode(each))) + text.lines(*settle(entry)):

@@ -1,0 +1,148 @@
+"""What an operator's batch makes of a recipient record, and how it is undone: one rule for all stores. Pure.
+
+A record that was changed keeps in `Recipient.amended` the batch and what it was before, until its next
+verdict: so undoing a batch finds exactly the recipients that nothing else has changed since.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from mqcd.core.events import Verb
+from mqcd.core.model import Action, Area, Batch, Recipient
+
+_WAITING = frozenset({Area.INCOMING, Area.DEFERRED})
+_UNDELIVERED = _WAITING | {Area.HELD}
+APPLIES_TO: Mapping[Action, frozenset[Area]] = {
+    Action.HOLD: _WAITING,
+    Action.RELEASE: frozenset({Area.HELD}),
+    Action.REMOVE: _UNDELIVERED,
+    Action.BOUNCE: _UNDELIVERED,
+    Action.REDIRECT: _UNDELIVERED,
+    Action.RESCHEDULE: _WAITING,
+    Action.UNDO: _UNDELIVERED | {Area.REMOVED},
+}
+"""The areas whose recipients an action changes."""
+_VERBS = {
+    Action.HOLD: Verb.HELD,
+    Action.RELEASE: Verb.RELEASED,
+    Action.REMOVE: Verb.REMOVED,
+    # Not `bounced`, which is a permanent reply of a next hop.
+    Action.BOUNCE: Verb.REMOVED,
+    Action.REDIRECT: Verb.REDIRECTED,
+    Action.RESCHEDULE: Verb.RESCHEDULED,
+    Action.UNDO: Verb.RESTORED,
+}
+ENDS = frozenset({Action.REMOVE, Action.BOUNCE})
+"""Actions after which a recipient is in area removed until the grace is over."""
+BOUNCE_CODE, BOUNCE_STATUS = 550, "5.7.1"
+_KEPT = ("area", "due", "address", "route", "code", "status", "reply", "remote", "amended")
+"""Fields that an action changes, and an undo restores."""
+_MOST_HISTORY = 1000
+"""Characters of an earlier batch's trace that are kept, so that it can be undone after this one."""
+
+
+def batch_of(recipient: Recipient) -> str:
+    """The batch that changed it last; "" = none since its last verdict."""
+    return recipient.amended.partition(" ")[0]
+
+
+def applies(recipient: Recipient, batch: Batch) -> bool:
+    """Whether a batch changes this recipient. It changes none twice, and none that came after it."""
+    last = batch_of(recipient)
+    if last == batch.id or recipient.area not in APPLIES_TO[batch.action]:
+        return False
+    if batch.action is Action.UNDO:
+        return last == batch.target
+    return recipient.envelope.received <= batch.at
+
+
+def amended(recipient: Recipient, batch: Batch) -> Recipient:
+    """The record that a batch makes of a recipient it applies to. Raises ValueError for any other."""
+    if not applies(recipient, batch):
+        text = f"batch {batch.id} ({batch.action}) does not apply to recipient {recipient.key}"
+        raise ValueError(f"{text} in area {recipient.area}")
+    if batch.action is Action.UNDO:
+        return replace(recipient, **_before(recipient))
+    changed = _changed(recipient, batch)
+    before = {name: getattr(recipient, name) for name in _KEPT}
+    differs = {name: value for name, value in before.items() if value != getattr(changed, name)}
+    if recipient.amended and len(recipient.amended) <= _MOST_HISTORY:
+        differs["amended"] = recipient.amended
+    else:
+        differs.pop("amended", None)
+    trace = {"action": batch.action, "report": batch.report, "before": differs}
+    return replace(changed, amended=f"{batch.id} {json.dumps(trace, separators=(',', ':'))}")
+
+
+def _changed(recipient: Recipient, batch: Batch) -> Recipient:
+    match batch.action:
+        case Action.HOLD:
+            return replace(recipient, area=Area.HELD)
+        case Action.RELEASE:
+            return _due_at(recipient, batch.at if recipient.attempts else 0)
+        case Action.RESCHEDULE:
+            return _due_at(recipient, batch.until)
+        case Action.REDIRECT if "@" in batch.target:
+            return replace(recipient, address=batch.target)
+        case Action.REDIRECT:
+            return replace(recipient, route=batch.target)
+        case Action.BOUNCE:
+            ended = replace(recipient, area=Area.REMOVED, due=batch.until)
+            text = bounce_text(batch)
+            return replace(ended, code=BOUNCE_CODE, status=BOUNCE_STATUS, reply=text, remote="")
+        case _:
+            return replace(recipient, area=Area.REMOVED, due=batch.until)
+
+
+def _due_at(recipient: Recipient, due: int) -> Recipient:
+    return replace(recipient, area=Area.DEFERRED if due else Area.INCOMING, due=due)
+
+
+def bounce_text(batch: Batch) -> str:
+    """What a report says of a recipient that an operator bounced."""
+    return f"Returned by the postmaster: {batch.reason}" if batch.reason else "Returned by the postmaster"
+
+
+def purged(recipient: Recipient) -> Recipient | None:
+    """What follows the end of the grace: the wait for a report, or None.
+
+    Raises ValueError for a recipient that is not in area removed.
+    """
+    if recipient.area is not Area.REMOVED:
+        raise ValueError(f"recipient {recipient.key} in area {recipient.area} cannot be purged")
+    if recipient.is_report or not _trace(recipient)["report"]:
+        return None
+    return replace(recipient, area=Area.BOUNCES, due=0, amended="")
+
+
+def verb_of(batch: Batch) -> Verb:
+    """The event of it."""
+    return _VERBS[batch.action]
+
+
+def undone(recipient: Recipient) -> str:
+    """The event that undoing the last batch takes back; "" when there is none."""
+    verb = _VERBS.get(_trace(recipient)["action"])
+    return str(verb) if verb is not None else ""
+
+
+def _trace(recipient: Recipient) -> dict[str, Any]:
+    try:
+        trace = json.loads(recipient.amended.partition(" ")[2])
+        if isinstance(trace, dict) and isinstance(trace["before"], dict):
+            return trace
+    except (ValueError, KeyError):
+        pass
+    return {"action": "", "report": False, "before": {"area": Area.INCOMING, "amended": ""}}
+
+
+def _before(recipient: Recipient) -> dict[str, Any]:
+    """The fields that differ from what they were. Raises ValueError for a trace that is none."""
+    before = _trace(recipient)["before"]
+    if not before.keys() <= {*_KEPT}:
+        raise ValueError(f"recipient {recipient.key} has no trace of a batch: {recipient.amended[:80]!r}")
+    return {"amended": "", **before, **({"area": Area(before["area"])} if "area" in before else {})}

@@ -1,0 +1,172 @@
+"""Operators' actions: what each makes of a recipient, what takes it back, and what a restart leaves of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+import pytest
+
+from mqcd.core.events import Verb
+from mqcd.core.model import Action, Amended, Area, Batch, Purged, Recipient, Settlement
+from mqcd.core.ports import QueueStore
+from mqcd.core.selection import Selection
+from tests.contract.harness import HOUR, Harness, Restart
+from tests.contract.mail import Post, deferred, delivered, read_all
+
+UNDONE = "undo-1"
+
+
+def batch(action: Action, post: Post, **changes: object) -> Batch:
+    made = Batch(
+        id=f"{action}-1", action=action, at=post.clock.now(), by="uid:7", until=post.clock.now() + HOUR
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+async def carry_out(store: QueueStore, order: Batch, selection: Selection | None = None) -> tuple[int, int]:
+    """How many were changed, and how many were in flight."""
+    changed = in_flight = 0
+    async with aclosing(store.pick(selection or Selection(), order)) as parts:
+        async for part in parts:
+            changed += len(part.recipients)
+            in_flight += part.in_flight
+            await store.settle(
+                [Settlement(recipient=each, verdict=Amended(batch=order)) for each in part.recipients]
+            )
+    return changed, in_flight
+
+
+async def records(store: QueueStore) -> Sequence[Recipient]:
+    return [replace(each, linked=False) async for each in store.scan(Selection())]
+
+
+async def put_in(post: Post) -> None:
+    """New mail of one and of several recipients, and deferred mail."""
+    await post.send("a@x.example")
+    await post.settle(deferred(post.clock.now() + HOUR), *await post.claim_all())
+    await post.send("b@x.example", "c@y.example", content=b"Subject: two\r\n\r\n" + b"x" * 100_000)
+    await post.send("d@z.example")
+
+
+CHANGES = [
+    (Action.HOLD, {}, Verb.HELD),
+    (Action.REMOVE, {}, Verb.REMOVED),
+    (Action.BOUNCE, {"report": True, "reason": "spam"}, Verb.REMOVED),
+    (Action.REDIRECT, {"target": "other@w.example"}, Verb.REDIRECTED),
+    (Action.REDIRECT, {"target": "relay.example:26"}, Verb.REDIRECTED),
+    (Action.RESCHEDULE, {}, Verb.RESCHEDULED),
+]
+
+
+@pytest.mark.parametrize(("action", "changes", "verb"), CHANGES)
+async def test_an_undo_restores_every_record(
+    restarting: tuple[Harness, Restart], action: Action, changes: dict[str, object], verb: Verb
+) -> None:
+    harness, how = restarting
+    post = Post(await harness.start(), harness.clock)
+    await put_in(post)
+    before = await records(post.store)
+    post = Post(await harness.restart(how), harness.clock)
+    order = batch(action, post, **changes)
+    assert await carry_out(post.store, order) == (4, 0)
+    assert harness.observer.count(verb) == 4
+    assert await records(post.store) != before
+    post = Post(await harness.restart(how), harness.clock)
+    assert await carry_out(post.store, batch(Action.UNDO, post, id=UNDONE, target=order.id)) == (4, 0)
+    assert harness.observer.count(Verb.RESTORED) == 4
+    assert await records(post.store) == before
+    post = Post(await harness.restart(how), harness.clock)
+    assert await records(post.store) == before
+
+
+async def test_held_mail_is_not_tried_until_released(restarting: tuple[Harness, Restart]) -> None:
+    harness, how = restarting
+    post = Post(await harness.start(), harness.clock)
+    await put_in(post)
+    await carry_out(post.store, batch(Action.HOLD, post), Selection(domain="x.example"))
+    post = Post(await harness.restart(how), harness.clock)
+    harness.clock.advance(9 * HOUR)
+    assert {each.domain for each in await post.claim_all()} == {"y.example", "z.example"}
+    assert post.store.stats()[Area.HELD].recipients == 2
+    assert await carry_out(post.store, batch(Action.RELEASE, post)) == (2, 0)
+    assert {each.address for each in await post.claim_all()} == {"a@x.example", "b@x.example"}
+    assert post.store.stats()[Area.HELD].recipients == 0
+
+
+async def test_removed_mail_ends_with_its_grace(restarting: tuple[Harness, Restart]) -> None:
+    harness, how = restarting
+    post = Post(await harness.start(), harness.clock)
+    await put_in(post)
+    await carry_out(post.store, batch(Action.REMOVE, post), Selection(domain="x.example"))
+    await carry_out(post.store, batch(Action.BOUNCE, post, report=True), Selection(domain="y.example"))
+    post = Post(await harness.restart(how), harness.clock)
+    assert await post.store.claim_removed(9) == []
+    harness.clock.advance(HOUR + 1)
+    found = await post.store.claim_removed(9)
+    assert len(found) == 3
+    await post.store.settle([Settlement(recipient=each, verdict=Purged()) for each in found])
+    assert post.store.stats()[Area.REMOVED].recipients == 0
+    (bounce,) = await post.store.claim_bounces(9)
+    assert (bounce.address, bounce.code, bounce.status) == ("c@y.example", 550, "5.7.1")
+    assert harness.observer.count(Verb.REMOVED) == 3
+    assert harness.observer.count(Verb.BOUNCED) == 0
+
+
+async def test_what_is_in_flight_is_passed_over(store: QueueStore, post: Post) -> None:
+    await post.send("a@x.example")
+    (busy,) = await post.claim_all()
+    await post.send("b@x.example")
+    assert await carry_out(store, batch(Action.HOLD, post)) == (1, 1)
+    await post.settle(delivered(), busy)
+    assert [each.address for each in await records(store)] == ["b@x.example"]
+
+
+async def test_a_verdict_ends_what_can_be_undone(store: QueueStore, post: Post) -> None:
+    await post.send("a@x.example")
+    order = batch(Action.REDIRECT, post, target="b@y.example")
+    await carry_out(store, order)
+    (each,) = await post.claim_all()
+    assert each.address == "b@y.example"
+    await post.settle(deferred(post.clock.now() + HOUR), each)
+    assert await carry_out(store, batch(Action.UNDO, post, id=UNDONE, target=order.id)) == (0, 0)
+
+
+async def test_a_batch_changes_nobody_twice_and_nothing_new(store: QueueStore, post: Post) -> None:
+    await post.send("a@x.example")
+    order = batch(Action.RESCHEDULE, post)
+    post.clock.advance(1)
+    await post.send("late@x.example")
+    assert await carry_out(store, order) == (1, 0)
+    assert await carry_out(store, order) == (0, 0)
+
+
+async def test_a_limit_counts(restarting: tuple[Harness, Restart]) -> None:
+    harness, how = restarting
+    post = Post(await harness.start(), harness.clock)
+    for n in range(9):
+        await post.send(f"r{n}@x.example")
+    post = Post(await harness.restart(how), harness.clock)
+    assert await carry_out(post.store, batch(Action.HOLD, post), Selection(limit=4)) == (4, 0)
+    assert len(await post.claim_all()) == 5
+
+
+async def test_batches_are_undone_from_the_last_to_the_first(store: QueueStore, post: Post) -> None:
+    await post.send("a@x.example")
+    before = await records(store)
+    hold, target = batch(Action.HOLD, post), batch(Action.REDIRECT, post, target="b@y.example")
+    await carry_out(store, hold)
+    await carry_out(store, target)
+    undo_hold = batch(Action.UNDO, post, id="undo-2", target=hold.id)
+    assert await carry_out(store, undo_hold) == (0, 0)
+    await carry_out(store, batch(Action.UNDO, post, id=UNDONE, target=target.id))
+    assert await carry_out(store, undo_hold) == (1, 0)
+    assert await records(store) == before
+
+
+async def test_redirected_content_is_the_same(store: QueueStore, post: Post) -> None:
+    (sent,) = await post.send("a@x.example", content=b"Subject: x\r\n\r\nbody\r\n")
+    await carry_out(store, batch(Action.REDIRECT, post, target="b@y.example"))
+    (each,) = await post.claim_all()
+    assert (each.key, await read_all(await store.content(each))) == (sent.key, b"Subject: x\r\n\r\nbody\r\n")
