@@ -1,4 +1,4 @@
-"""`queue hold`, `release`, `remove`, `bounce`, `redirect`, `reschedule`, `undo`: actions on the running server."""
+"""`queue hold`, `release`, `remove`, `bounce`, `redirect`, `reschedule`, `undo`: the server does it."""
 
 from __future__ import annotations
 
@@ -145,7 +145,10 @@ def remove(place: Place, /, report: bool, **chosen: Any) -> None:
 @as_json
 @at_place
 def bounce(place: Place, /, no_report: bool, **chosen: Any) -> None:
-    """Return mail to its senders. The reports leave after `grace`; until then `mqcd queue undo` restores it."""
+    """Return mail to its senders.
+
+    The reports leave after `grace`; until then `mqcd queue undo` restores the mail.
+    """
     _carry_out(place, "bounce", chosen, report=not no_report)
 
 
@@ -189,6 +192,6 @@ def reschedule(place: Place, /, delay: int | None, moment: Any, **chosen: Any) -
 @_acts
 @as_json
 @at_place
-def undo(place: Place, batch: str, /, **chosen: Any) -> None:
+def undo(place: Place, /, batch: str, **chosen: Any) -> None:
     """Restore every recipient of an action that nothing else has changed since."""
     _carry_out(place, "undo", chosen, target=batch)

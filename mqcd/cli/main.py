@@ -8,6 +8,7 @@ import sys
 import click
 
 from mqcd import __version__
+from mqcd.cli import batches as _batches  # noqa: F401 - its commands belong to `queue`
 from mqcd.cli.conf import conf
 from mqcd.cli.explain import explain
 from mqcd.cli.importing import bring_in

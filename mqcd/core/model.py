@@ -145,6 +145,11 @@ class Recipient:
         return domain_of(self.address)
 
     @property
+    def lane_key(self) -> str:
+        """What suspensions of its destination go by: the domain, or the next hop that an operator chose."""
+        return self.route or self.domain
+
+    @property
     def is_report(self) -> bool:
         """Whether its sender is null: such mail is never reported on (RFC 5321, 4.5.5)."""
         return not self.envelope.sender

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -25,6 +26,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+from mqcd.config.fields import BadValue
+from mqcd.config.names import Endpoint
+from mqcd.core.address import check_address
 from mqcd.core.amendment import applies, batch_of
 from mqcd.core.display import printable
 from mqcd.core.errors import DecodeError, StoreUnavailable
@@ -40,6 +44,8 @@ from mqcd.ops.http.server import Answer, Request
 log = logging.getLogger(__name__)
 
 BATCH, BATCHES = "/v1/batch", "/v1/batches"
+DEFAULT_PORT = 25
+"""Of a next hop that is named without one."""
 SAMPLE = 5
 """Recipients that a dry run shows."""
 _KEPT = 100
@@ -96,11 +102,22 @@ def parse_order(fields: Mapping[str, Any]) -> Order:
     batch = Batch(**{"id": "", "at": 0, "by": "", **known}, action=action, reason=reason)
     if not batch.id.isprintable() or " " in batch.id or "/" in batch.id:
         raise DecodeError("id: expected a word")
-    if action in (Action.UNDO, Action.REDIRECT) and not batch.target:
-        raise DecodeError(
-            "target: expected a batch" if action is Action.UNDO else "target: expected where to"
-        )
+    if action is Action.UNDO and not batch.target:
+        raise DecodeError("target: expected the name of a batch")
+    if action is Action.REDIRECT:
+        batch = replace(batch, target=_target(batch.target))
     return Order(batch=batch, selection=selection)
+
+
+def _target(text: str) -> str:
+    """An address, or a next hop as `host:port`. Raises DecodeError."""
+    if "@" in text:
+        return check_address(text)
+    try:
+        hop = Endpoint(DEFAULT_PORT).parse(text)
+    except BadValue as error:
+        raise DecodeError(f"target: {error}") from error
+    return f"{hop.host}:{hop.port}"
 
 
 def name_of(action: Action, at: int) -> str:
@@ -205,7 +222,8 @@ class Batches:
                 batch,
                 id=batch.id or name_of(batch.action, at),
                 at=at,
-                by=batch.by or f"uid:{uid}",
+                # The front process is of the server's own user, and says who asked it.
+                by=batch.by if batch.by and uid == os.geteuid() else f"uid:{uid}",
                 until=at + self.grace_ms if batch.action in _ENDING else batch.until,
                 report=batch.report and batch.action in _ENDING,
             ),

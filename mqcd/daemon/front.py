@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from mqcd.core.errors import DecodeError
+from mqcd.daemon.batches import BATCH, BATCHES, SAMPLE, name_of, parse_order
 from mqcd.daemon.retrying import parse_retry
 from mqcd.daemon.shards import control_path
+from mqcd.net.clock import SystemClock
 from mqcd.ops.http.pages import JSON, LINES
 from mqcd.ops.http.server import Action, Answer, Page, Request
 from mqcd.ops.metrics.merge import Merger
@@ -82,6 +84,8 @@ class Front:
             "/v1/lanes": self._lanes,
             "/v1/destinations": self._destinations,
             "/v1/retry": Action(self._retry),
+            BATCH: Action(self._batch),
+            BATCHES: self._batches,
             "/v1/stuck": self._stuck,
         }
 
@@ -176,6 +180,44 @@ class Front:
             others = f"in the other shards {matched} recipients match, and {changed} become due\n"
             return replace(answer, body=answer.body + others.encode())
         return _json({"batch": batch, "matched": matched, "changed": changed})
+
+    async def _batch(self, request: Request) -> Answer:
+        """Every shard takes its part of a batch, by one name; all of them carry it out."""
+        try:
+            fields = json.loads(request.body or b"{}")
+            if not isinstance(fields, dict):
+                raise DecodeError("expected one JSON object")
+            dry_run = fields.pop("dry_run", False) is True
+            order = parse_order(fields)
+        except (ValueError, RecursionError, DecodeError) as error:
+            return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
+        if order.selection.limit is not None and len(self._paths) > 1 and not dry_run:
+            text = b"a limit over several shards is not offered: say more exactly what is meant\n"
+            return Answer(status=HTTPStatus.BAD_REQUEST, body=text)
+        at = order.batch.at or SystemClock().now()
+        batch = replace(order.batch, id=name_of(order.batch.action, at), at=at, by=f"uid:{request.uid}")
+        asked = {**replace(order, batch=batch).fields(), "dry_run": dry_run}
+        body = json.dumps(asked).encode()
+        answers = [ask(path, "POST", BATCH, body, _ACT_S) for path in self._paths.values()]
+        return _as_one(dict(zip(self._paths, await asyncio.gather(*answers), strict=True)))
+
+    async def _batches(self, request: Request) -> Answer:
+        return _as_one(await self._all(f"{BATCHES}?{request.query}"))
+
+
+def _as_one(answers: Mapping[int, Asked]) -> Answer:
+    """What the shards say of one batch. One that does not answer takes its part up when it is back, if it has
+    recorded it."""
+    if any(status != HTTPStatus.OK for status, _ in answers.values()):
+        return _unavailable({shard: each for shard, each in answers.items() if each[0] != HTTPStatus.OK})
+    rows = [json.loads(body) for _, body in answers.values()]
+    whole = dict(rows[0])
+    whole |= {name: sum(row[name] for row in rows) for name in ("matched", "changed", "in_flight")}
+    whole["done"] = all(row["done"] for row in rows)
+    whole["trouble"] = "; ".join(row["trouble"] for row in rows if row["trouble"])
+    if "sample" in whole:
+        whole["sample"] = [each for row in rows for each in row["sample"]][:SAMPLE]
+    return _json(whole)
 
 
 def _together(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

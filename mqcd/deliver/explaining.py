@@ -20,7 +20,7 @@ from mqcd.deliver.lanes.lane import LaneState
 from mqcd.deliver.lanes.outside import MOST_GRACE_MS
 from mqcd.deliver.routing.policy import Hop, Policy
 from mqcd.deliver.routing.router import Router
-from mqcd.deliver.routing.routing import Unroutable, order
+from mqcd.deliver.routing.routing import Rule, Unroutable, order
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,13 +49,17 @@ class Explainer:
     async def would_go(self, recipient: str, domain: str, sender: str) -> dict[str, object]:
         """Where mail from `sender` to this address would go now."""
         envelope = Envelope(spid=0, sender=sender, received=self._clock.now())
-        _, about = await self._route(envelope, domain)
+        _, about = self._about(*await self._router.trace(envelope, domain))
         return {"recipient": recipient, "sender": sender, **about, "due": None, "waiting_for": None}
 
     async def why(self, waiting: Waiting) -> dict[str, object]:
         """Where a recipient of the queue goes, and what it waits for."""
         recipient = waiting.recipient
-        route, about = await self._route(recipient.envelope, recipient.domain)
+        if recipient.route:
+            traced: tuple[Hop | Unroutable, Rule] = self._router.chosen(recipient), Rule.OPERATOR
+        else:
+            traced = await self._router.trace(recipient.envelope, recipient.domain)
+        route, about = self._about(*traced)
         lane = self._lanes(route.key) if isinstance(route, Hop) else None
         refusal = route.reply if isinstance(route, Unroutable) else None
         due = recipient.due if recipient.area is not Area.BOUNCES else 0
@@ -71,8 +75,7 @@ class Explainer:
             "waiting_for": waiting_for(waiting, lane, refusal, self._clock.now()),
         }
 
-    async def _route(self, envelope: Envelope, domain: str) -> tuple[Hop | Unroutable, dict[str, object]]:
-        route, rule = await self._router.trace(envelope, domain)
+    def _about(self, route: Hop | Unroutable, rule: Rule) -> tuple[Hop | Unroutable, dict[str, object]]:
         if isinstance(route, Unroutable):
             return route, {
                 "destination": None,
@@ -92,11 +95,18 @@ class Explainer:
         }
 
 
+_AT_REST = {
+    Area.BOUNCES: "the report to its sender",
+    Area.HELD: "its release: an operator holds it",
+    Area.REMOVED: "the end of its grace: an operator has removed it",
+}
+
+
 def waiting_for(waiting: Waiting, lane: LaneState | None, refusal: Reply | None, now: int) -> str:
     """What the recipient waits for, as text."""
     recipient = waiting.recipient
-    if recipient.area is Area.BOUNCES:
-        return "the report to its sender"
+    if (rest := _AT_REST.get(recipient.area)) is not None:
+        return rest
     if refusal is not None:
         return f"its next attempt{_ahead(recipient.due, now)}, which would end with {refusal}"
     if lane is not None and lane.suspended and (look := _probe(lane)):

@@ -104,11 +104,14 @@ class Placing:
 
     def _place(self, recipient: Recipient) -> Give | None:
         try:
-            domain = recipient.domain
+            domain = recipient.lane_key
             if self._suppressed and not recipient.attempts and (no := self._suppressed(recipient.address)):
                 self._fail([recipient], domain, no)
                 return None
-            known = self.router.known(recipient.envelope, domain)
+            if recipient.route:
+                known: Hop | None = self.router.chosen(recipient)
+            else:
+                known = self.router.known(recipient.envelope, domain)
             if known is not None:
                 return self._table.add(recipient, domain, known, self._clock.monotonic())
             if (waiting := self._waiting.get(domain)) is not None:

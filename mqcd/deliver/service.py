@@ -259,7 +259,7 @@ class Deliverer:
     def _overdue(self, wall: int, recipient: Recipient) -> bool:
         """Whether a passed-over recipient has reached its age limit, or its sender is due a warning."""
         schedule = self._terms.schedule
-        why = Why.DEAD if self._table.is_dead(recipient.domain) else Why.SHARE
+        why = Why.DEAD if self._table.is_dead(recipient.lane_key) else Why.SHARE
         over = is_over(recipient, schedule, why, wall, self._terms.uptime)
         return over or is_late(recipient, schedule, wall)
 

@@ -72,7 +72,7 @@ class Waiting:
             recipient = self._next(now)
             if recipient is None:
                 break
-            until = skip.get(recipient.domain, 0)
+            until = skip.get(recipient.lane_key, 0)
             if until > now and not _is_overdue(recipient, overdue, received_by):
                 self._put_off(recipient, until)
                 continue

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
 
 from mqcd.core.model import (
+    Action,
+    Amended,
     Attempt,
+    Batch,
     Bounced,
     Deferred,
     Delivered,
@@ -135,3 +140,24 @@ async def read_all(content: Content, step: int = 10_000) -> bytes:
         octets += chunk
     content.close()
     return octets
+
+
+def batch(action: Action, post: Post, **changes: object) -> Batch:
+    """An operator's action, in an hour's time where it has a time."""
+    made = Batch(
+        id=f"{action}-1", action=action, at=post.clock.now(), by="uid:7", until=post.clock.now() + 60 * 60_000
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+async def carry_out(store: QueueStore, order: Batch, selection: Selection | None = None) -> tuple[int, int]:
+    """How many were changed, and how many were in flight."""
+    changed = in_flight = 0
+    async with aclosing(store.pick(selection or Selection(), order)) as parts:
+        async for part in parts:
+            changed += len(part.recipients)
+            in_flight += part.in_flight
+            await store.settle(
+                [Settlement(recipient=each, verdict=Amended(batch=order)) for each in part.recipients]
+            )
+    return changed, in_flight

@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
 
 from mqcd.core.events import Verb
-from mqcd.core.model import Action, Amended, Area, Batch, Purged, Recipient, Settlement
+from mqcd.core.model import Action, Area, Purged, Recipient, Settlement
 from mqcd.core.ports import QueueStore
 from mqcd.core.selection import Selection
 from tests.contract.harness import HOUR, Harness, Restart
-from tests.contract.mail import Post, deferred, delivered, read_all
+from tests.contract.mail import Post, batch, carry_out, deferred, delivered, read_all
 
 UNDONE = "undo-1"
-
-
-def batch(action: Action, post: Post, **changes: object) -> Batch:
-    made = Batch(
-        id=f"{action}-1", action=action, at=post.clock.now(), by="uid:7", until=post.clock.now() + HOUR
-    )
-    return replace(made, **changes)  # type: ignore[arg-type]
-
-
-async def carry_out(store: QueueStore, order: Batch, selection: Selection | None = None) -> tuple[int, int]:
-    """How many were changed, and how many were in flight."""
-    changed = in_flight = 0
-    async with aclosing(store.pick(selection or Selection(), order)) as parts:
-        async for part in parts:
-            changed += len(part.recipients)
-            in_flight += part.in_flight
-            await store.settle(
-                [Settlement(recipient=each, verdict=Amended(batch=order)) for each in part.recipients]
-            )
-    return changed, in_flight
 
 
 async def records(store: QueueStore) -> Sequence[Recipient]:

@@ -15,7 +15,7 @@ from mqcd.config.advice import Shaping
 from mqcd.config.settings import DeliverSettings
 from mqcd.core.address import normal_domain
 from mqcd.core.errors import NameNotFound, ResolveFailed
-from mqcd.core.model import Envelope
+from mqcd.core.model import Envelope, Recipient
 from mqcd.core.ports import Clock, Resolver
 from mqcd.core.schedule import RetrySchedule
 from mqcd.deliver.routing import routing
@@ -48,6 +48,7 @@ class Router:
         self._resolver = resolver
         self._clock = clock
         self._kept: OrderedDict[str, tuple[int, Destination]] = OrderedDict()
+        self._chosen: dict[str, Destination] = {}
         self._hops: OrderedDict[tuple[str, str], Hop] = OrderedDict()
 
     def known(self, envelope: Envelope, domain: str) -> Hop | None:
@@ -55,6 +56,16 @@ class Router:
         relay = self._relays.find(envelope, domain)
         destination = self._kept_route(domain) if relay is None else relay[0]
         return None if destination is None else self.hop(envelope, domain, destination)
+
+    def chosen(self, recipient: Recipient) -> Hop:
+        """The hop of a recipient for which an operator chose one: its `route` is then its domain in lanes."""
+        route = recipient.route
+        destination = self._chosen.get(route)
+        if destination is None:
+            destination = self._chosen[route] = self._relays.named(route)
+            if len(self._chosen) > MAX_KEPT:
+                del self._chosen[next(iter(self._chosen))]
+        return self.hop(recipient.envelope, route, destination)
 
     async def trace(self, envelope: Envelope, domain: str) -> tuple[Hop | Unroutable, Rule]:
         """Where a recipient's mail goes, and by which rule."""

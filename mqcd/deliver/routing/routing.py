@@ -69,6 +69,7 @@ class Rule(Enum):
     LITERAL = "address literal"
     MX = "MX"
     ADDRESS = "address of the domain"
+    OPERATOR = "chosen by an operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,11 @@ class Relays:
         self._by_origin: list[_ByOrigin] = []
         self._by_domain: dict[str, Destination] = {}
         self._default: Destination | None = None
+        self._by_name: dict[str, Destination] = {}
         namesakes: dict[str, list[Destination]] = {}
         for entry in entries:
             relay = _told_apart(_relay(entry), namesakes)
+            self._by_name.setdefault(f"{entry.address.host}:{entry.address.port}", relay)
             if entry.senders or entry.sendernets:
                 domains = frozenset(entry.destdomains)
                 self._by_origin.append(_ByOrigin(relay, entry.senders, entry.sendernets, domains))
@@ -122,6 +125,16 @@ class Relays:
         if own is not None:
             return own, Rule.DOMAIN
         return None if self._default is None else (self._default, Rule.DEFAULT)
+
+    def named(self, route: str) -> Destination:
+        """The next hop that an operator chose, as `host:port`: a configured relay if one has this address."""
+        host, _, port = route.rpartition(":")
+        return self._by_name.get(route) or Destination(
+            name=f"[{host}]:{port}" if ":" in host else route,
+            hosts=((host,),),
+            port=int(port),
+            relay=True,
+        )
 
     def _chosen(self, envelope: Envelope, domain: str) -> Destination | None:
         ranks = [each.rank(envelope.sender, envelope.client, domain) for each in self._by_origin]

@@ -11,8 +11,9 @@ import logging
 from collections.abc import Sequence
 from functools import lru_cache, partial
 
+from mqcd.core.amendment import verb_of
 from mqcd.core.events import Verb, format_time
-from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Recipient
+from mqcd.core.model import Amended, Attempt, Bounced, Deferred, Delivered, Expired, Recipient
 from mqcd.core.null_observer import NullObserver
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
@@ -76,6 +77,15 @@ class LogObserver(NullObserver):
 
     def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
         self._tell(logging.INFO, at, lambda: _row(at, Verb.DISCARDED, recipient) | {"reason": reason})
+
+    def amended(self, at: int, recipient: Recipient, verdict: Amended) -> None:
+        """At debug: a batch has a line of its own, and may be large."""
+        batch = verdict.batch
+        self._tell(
+            logging.DEBUG,
+            at,
+            lambda: _row(at, verb_of(batch), recipient, "debug") | {"batch": batch.id, "by": batch.by},
+        )
 
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:
         """At warning: the next attempt may be a duplicate."""

@@ -76,6 +76,7 @@ CATALOGUE = (
     ),
     _counter("mqcd_bounces_reported_total", "Bounced or expired recipients named in a report."),
     _counter("mqcd_bounces_discarded_total", "Bounced or expired recipients without a report.", "reason"),
+    _counter("mqcd_recipients_amended_total", "Recipients changed by operators' actions.", "action"),
     _counter("mqcd_outcome_unknown_total", "Attempts whose outcome a crash hid: possible duplicates."),
     _counter(
         "mqcd_possibly_delivered_total",

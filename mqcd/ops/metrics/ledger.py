@@ -55,6 +55,7 @@ class Ledger:
             + meters.silent_ends
             + meters.reported_recipients
             + sum(meters.discarded_bounces.counts.values())
+            + meters.purged_recipients
             + quarantined
         )
         held = sum(area.recipients for area in self._store.stats().values())

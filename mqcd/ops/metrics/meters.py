@@ -9,7 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Origin, Recipient
+from mqcd.core.amendment import purged
+from mqcd.core.model import Amended, Attempt, Bounced, Deferred, Delivered, Expired, Origin, Recipient
 from mqcd.core.null_observer import NullObserver
 from mqcd.core.ports import Distribution, Refusal
 
@@ -94,6 +95,10 @@ class Meters(NullObserver):
         self.connections = 0
         self.failed_connections = 0
         self.discarded_bounces = Reasons()
+        self.amended_recipients = Reasons()
+        """By action."""
+        self.purged_recipients = 0
+        """Removals whose grace is over, and that are not reported."""
         self.refusals = Reasons()
         self.queued = Spread(QUEUED_MS)
         self.attempt_durations = Spread(ATTEMPT_MS)
@@ -138,6 +143,12 @@ class Meters(NullObserver):
 
     def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
         self.discarded_bounces.add(reason)
+
+    def amended(self, at: int, recipient: Recipient, verdict: Amended) -> None:
+        self.amended_recipients.add(verdict.batch.action.value)
+
+    def purged(self, at: int, recipient: Recipient) -> None:
+        self.purged_recipients += purged(recipient) is None
 
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:
         self.unknown_outcomes += 1

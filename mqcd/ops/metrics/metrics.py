@@ -184,6 +184,7 @@ def _of_events(meters: Meters) -> dict[str, Value]:
         "mqcd_reports_failed_total": meters.failed_reports,
         "mqcd_bounces_reported_total": meters.reported_recipients,
         "mqcd_bounces_discarded_total": dict(meters.discarded_bounces.counts),
+        "mqcd_recipients_amended_total": dict(meters.amended_recipients.counts),
         "mqcd_outcome_unknown_total": meters.unknown_outcomes,
         "mqcd_possibly_delivered_total": meters.possibly_delivered,
         "mqcd_refused_total": dict(meters.refusals.counts),

@@ -172,6 +172,7 @@ def _fresh_events(spark: SparkSession, last: Commit, recorded: Recorded, now: in
 
 def _homes(spark: SparkSession, recorded: Recorded) -> DataFrame:
     waits = F.col("area") == Area.BOUNCES.value
+    still_queued = ~F.col("area").isin(Area.BOUNCES.value, Area.REMOVED.value)
     own = F.lit(recorded.node)
     queued = (
         frames.reader(spark)
@@ -179,7 +180,7 @@ def _homes(spark: SparkSession, recorded: Recorded) -> DataFrame:
         .withColumn("node", own)
         .select(
             *KEY,
-            (~waits).cast("long").alias("queued"),
+            still_queued.cast("long").alias("queued"),
             F.lit(0).cast("long").alias("quarantined"),
             waits.cast("long").alias("waiting"),
         )
@@ -196,7 +197,8 @@ def _homes(spark: SparkSession, recorded: Recorded) -> DataFrame:
 def _with_places(recipients: DataFrame) -> DataFrame:
     """Count each in one place where quarantine and area bounces have one that is elsewhere too."""
     elsewhere = sum((F.col(name) for name in (*ENDS, "queued")), F.lit(0))
-    failed = F.col("bounced") + F.col("expired")
+    # A removal that is reported waits there too.
+    failed = F.col("bounced") + F.col("expired") + F.col("removed")
     bounced = F.when((F.col("waiting") > 0) & (failed == 0), F.lit(1)).otherwise(F.col("bounced"))
     aside = (F.col("quarantined") > 0) & (elsewhere == 0) & (F.col("waiting") == 0) & (F.col("accepts") > 0)
     return recipients.withColumns({"bounced": bounced, "quarantined": aside.cast("long")})

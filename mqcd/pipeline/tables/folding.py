@@ -20,7 +20,7 @@ KEY = ("node", "spid", "qid")
 LIFE = ("spid", "qid")
 """What its events share also when its node is given another name meanwhile."""
 ENDS = ("delivered", "bounced", "expired", "removed")
-"""Verbs; of the last no event is written yet."""
+"""Verbs. A removal counts until it is taken back by `restored`."""
 _COUNTS: dict[str, tuple[str, ...]] = {
     "accepts": (Verb.ACCEPTED,),
     **{verb: (verb,) for verb in ENDS},
@@ -78,7 +78,7 @@ RECIPIENT = pa.schema(
 )
 """Those of the table; the last ones follow from the others."""
 EVENT = [
-    "node", "shard", "sequence", "event", "at", "spid", "qid", "attempt", "possibly_delivered",
+    "node", "shard", "sequence", "event", "at", "spid", "qid", "attempt", "possibly_delivered", "undone",
     *(name for names in _NEWEST.values() for name in names if name != "last"),
 ]  # fmt: skip
 """Columns of an event about a recipient."""
@@ -119,6 +119,10 @@ def of_events(events: pa.Table) -> pa.Table:
         "last": selected["event"],
         "due_sequence": when(pc.is_valid(selected["due"]), sequence),
         **{name: verb(*verbs) for name, verbs in _COUNTS.items()},
+        Verb.REMOVED: pc.subtract(
+            verb(Verb.REMOVED).cast(_NUMBER),
+            pc.fill_null(pc.equal(selected["undone"], Verb.REMOVED.value), False).cast(_NUMBER),
+        ),
     }
     chosen = [columns[name] if name in columns else selected[name] for name in STATE.names]
     return pa.table(chosen, names=STATE.names).cast(STATE)

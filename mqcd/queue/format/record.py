@@ -406,7 +406,9 @@ class Glance:
 
     @property
     def domain(self) -> str:
-        """The recipient's domain in the form of `Recipient.domain`."""
+        """The recipient's `lane_key`."""
+        if (by_operators := self.fields[13]) and not by_operators.startswith(b" "):
+            return unescape(by_operators.partition(b" ")[0].decode("utf-8", "replace"))
         _, at, domain = self.fields[11].rpartition(b"@")
         return _domain(domain) if at else ""
 

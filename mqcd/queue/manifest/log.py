@@ -31,7 +31,7 @@ from mqcd.queue.format.versions import newest, unknown
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
+FORMAT = 3
 MOST_SILOS = 256
 COMPACT_AT = 1 << 20
 """Octets of edits after which the log is written anew."""

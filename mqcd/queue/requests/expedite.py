@@ -130,14 +130,16 @@ class Expediting:
             self._shard.waiting.add(entry)
 
     async def _matches(self, entry: JournalEntry) -> bool:
+        if entry.area not in _WAITING:
+            return False
+        # An operator's next hop stands there, as host:port, and says nothing of the domain.
+        routed = ":" in entry.domain and not entry.domain.startswith("[")
         address = f"@{entry.domain}"
-        if entry.area not in _WAITING or not self._glanced.admits(
-            entry.area, entry.spid, "", address, entry.received
-        ):
+        if not routed and not self._glanced.admits(entry.area, entry.spid, "", address, entry.received):
             return False
-        if self._likely is not None and not self._likely(entry):
+        if not routed and self._likely is not None and not self._likely(entry):
             return False
-        if self._glanced == self._selection or self._chosen is None:
+        if self._chosen is None or (self._glanced == self._selection and not routed):
             return True
         try:
             return self._chosen(record.verify(await self._shard.raw_line(entry)))

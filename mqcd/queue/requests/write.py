@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
+from sys import intern
 from typing import Any, NamedTuple, assert_never
 
 from mqcd.core.model import (
@@ -257,6 +258,8 @@ class Writer:
                 shard.end(entry)
             else:
                 shard.move(entry, segment, ordinal, line_at, length)
+                if isinstance(why, Amended):
+                    entry.domain = intern(following.lane_key)
                 shard.rest(entry, following)
                 waits = True
             ordinal += 1

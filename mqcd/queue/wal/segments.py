@@ -72,7 +72,7 @@ class JournalEntry:
         self.received = received
         self.content = content
         self.domain = domain
-        """As `Recipient.domain`; equal ones must be one object, to save memory."""
+        """As `Recipient.lane_key`; equal ones must be one object, to save memory."""
         self.recipient: Recipient | None = None
         """The decoded record while it is kept."""
         self.linked = linked

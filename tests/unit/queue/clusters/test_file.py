@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcd.core.errors import DecodeError, StoreDamaged
-from mqcd.core.model import Area
+from mqcd.core.model import BY_DUE, Area
 from mqcd.disk.durable import Disk
 from mqcd.queue.clusters import file as cluster
 from mqcd.queue.clusters.file import FIRST_LINE, START, Line
@@ -34,7 +34,7 @@ lines = st.lists(
 def test_a_plan_holds_every_line_once_within_the_cap(area: Area, given_lines: list[Line], cap: int) -> None:
     plans = cluster.plan(area, given_lines, 12, cap, MINUTE)
     kept = [line for plan in plans for line in plan.lines]
-    if area is Area.DEFERRED:
+    if area in BY_DUE:
         assert kept == sorted(given_lines, key=lambda line: line.due)
     else:
         assert kept == given_lines
@@ -67,7 +67,8 @@ def test_names_say_area_and_segment() -> None:
         "incoming/M12-0.mqc",
         f"deferred/T{T0 // 1000}/M12-0.mqc",
         "bounces/M12-0.mqc",
-        "held/M12-0.mqc",
+        "held/+/M12-0.mqc",
+        f"removed/T{T0 // 1000}/M12-0.mqc",
     ]
 
 

@@ -17,6 +17,7 @@ import pytest
 from mqcd.config.settings import JournalSettings
 from mqcd.core.events import TRANSITIONS, Verb, format_time
 from mqcd.core.model import (
+    Action,
     Attempt,
     Bounced,
     Deferred,
@@ -31,6 +32,7 @@ from mqcd.core.model import (
     Submission,
 )
 from mqcd.core.reply import Reply
+from mqcd.core.selection import Selection
 from mqcd.core.spid import format_spid
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import events_path
@@ -38,7 +40,7 @@ from mqcd.queue.events.export import export
 from mqcd.queue.format.frame import IN_SPOOL, Entry, Kind, Mark, pack_entry
 from tests.contract import schema
 from tests.contract.harness import MINUTE
-from tests.contract.mail import ATTEMPT, BODY, bounced, deferred, delivered, expired
+from tests.contract.mail import ATTEMPT, BODY, batch, bounced, carry_out, deferred, delivered, expired
 from tests.unit.queue.support import SEGMENT_SIZE, Rig
 
 
@@ -136,8 +138,8 @@ async def test_writing_a_file_again_gives_the_same_octets(rig: Rig, tmp_path: Pa
 
 
 async def test_a_segment_of_any_number_of_events_is_told_whole(rig: Rig) -> None:
-    for batch in range(6):
-        await rig.post.send(*(f"r{batch}.{number}@example.org" for number in range(400)))
+    for part in range(6):
+        await rig.post.send(*(f"r{part}.{number}@example.org" for number in range(400)))
     await rig.evacuate()
     told = [str(event["recipient"]) for event in rig.events()]
     assert told == [f"r{batch}.{number}@example.org" for batch in range(6) for number in range(400)]
@@ -228,10 +230,25 @@ async def test_every_verb_and_every_field_comes_from_a_full_record(rig: Rig) -> 
     ends = [Settlement(recipient=told["bad"], verdict=Reported(report_spid=report.envelope.spid))]
     await store.settle(ends, [report])
     await post.settle(Discarded(reason="by setting"), told["silent"])
+    await act_on(rig, envelope)
     last = await (await rig.killed()).reopened()
     for verb in TRANSITIONS:
         of_verb = [event for event in last.events() if event["event"] == verb]
         assert set().union(*of_verb) == set(schema.allowed(verb)), verb
+
+
+async def act_on(rig: Rig, envelope: Envelope) -> None:
+    """Every action, with all that it can say."""
+    spid = rig.store.reserve(several=False)
+    sent = replace(envelope, spid=spid)
+    await rig.store.enqueue(Submission(envelope=sent, recipients=["x@example.org"], content=BODY))
+    for action in (Action.HOLD, Action.RELEASE, Action.REDIRECT, Action.RESCHEDULE):
+        order = batch(action, rig.post, reason="asked for", target="y@example.org")
+        assert await carry_out(rig.store, order, Selection(spid=spid)) == (1, 0), action
+    last = batch(Action.BOUNCE, rig.post, id="bounce-2", reason="asked for")
+    assert await carry_out(rig.store, last, Selection(spid=spid)) == (1, 0)
+    undo = batch(Action.UNDO, rig.post, target=last.id, reason="asked for")
+    assert await carry_out(rig.store, undo, Selection(spid=spid)) == (1, 0)
 
 
 async def test_the_documents_line_of_python_reads_them(

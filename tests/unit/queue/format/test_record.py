@@ -115,7 +115,7 @@ def test_each_field_that_cannot_be_is_refused(field: int) -> None:
         record.decode(body + b"%08x\n" % zlib.crc32(body))
 
 
-@pytest.mark.parametrize("field", [0, 1, 2, 3, 4, 13])
+@pytest.mark.parametrize("field", [0, 1, 2, 3, 4, 14])
 def test_a_glance_refuses_what_it_cannot_read(field: int) -> None:
     words = record.encode(recipient()).split(b"|")
     words[field] = b"?"
@@ -191,7 +191,7 @@ def test_release_and_priority_stand_behind_the_parameters() -> None:
 def test_a_text_with_another_number_of_fields_is_refused() -> None:
     text = record.verify(record.encode(recipient()))
     for wrong in (text + "|", text[text.index("|") + 1 :]):
-        with pytest.raises(DecodeError, match="fields, not 24"):
+        with pytest.raises(DecodeError, match="fields, not 26"):
             record.fields(wrong)
         with pytest.raises(DecodeError, match="cannot be"):
             record.parse(wrong)
@@ -247,8 +247,8 @@ def test_the_halves_of_a_record_are_its_fields(given_record: Recipient) -> None:
 
 
 def test_a_record_without_a_shared_part_has_no_halves() -> None:
-    with pytest.raises(DecodeError, match="13 fields, not 24"):
-        record.halves("|" * 12)
+    with pytest.raises(DecodeError, match="14 fields, not 26"):
+        record.halves("|" * 13)
 
 
 def test_a_decoded_recipient_is_as_frozen_as_any() -> None:
