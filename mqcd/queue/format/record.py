@@ -6,9 +6,10 @@
 `amended` holds the route that an operator chose and, behind a space, the trace of the last batch; mostly
 nothing.
 
-The dsn of a message has RET and ENVID, and behind them HOLDUNTIL and MT-PRIORITY where they are not 0. Fields are UTF-8; `|`, `%` and control characters are written %XX,
-so that any legal address fits and the line ends where it ends. CRC is the zlib.crc32 of what stands before,
-8 hex digits. Decoding raises only DecodeError; what it gives encodes to the same line again.
+The dsn of a message has RET and ENVID, and behind them HOLDUNTIL and MT-PRIORITY where they are not 0. Fields
+are UTF-8; `|`, `%` and control characters are written %XX, so that any legal address fits and the line ends
+where it ends. CRC is the zlib.crc32 of what stands before, 8 hex digits. Decoding raises only DecodeError;
+what it gives encodes to the same line again.
 """
 
 from __future__ import annotations

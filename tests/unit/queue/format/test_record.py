@@ -178,14 +178,14 @@ def test_the_fields_of_a_line_are_what_decoding_sees(given_record: Recipient) ->
     assert fields.message_dsn.startswith(envelope.dsn)
 
 
-def test_a_message_without_release_and_priority_has_the_line_that_it_always_had() -> None:
+def test_a_message_without_release_and_priority_says_nothing_of_them() -> None:
     line = record.encode_envelope(Envelope(spid=2, sender="a@b.example", received=5, dsn="RET=HDRS"))
-    assert line == "5|s|7||||||RET=HDRS|a@b.example"
+    assert line == "5|s|7||||||RET=HDRS||a@b.example"
 
 
 def test_release_and_priority_stand_behind_the_parameters() -> None:
     envelope = Envelope(spid=2, sender="", received=5, dsn="ENVID=a", release=7, priority=-3)
-    assert record.encode_envelope(envelope) == "5|s|7||||||ENVID=a HOLDUNTIL=7 MT-PRIORITY=-3|"
+    assert record.encode_envelope(envelope) == "5|s|7||||||ENVID=a HOLDUNTIL=7 MT-PRIORITY=-3||"
 
 
 def test_a_text_with_another_number_of_fields_is_refused() -> None:
