@@ -27,6 +27,7 @@ def check(place: Place) -> int:
     from mqcd.daemon.filters import check_filters
     from mqcd.daemon.hashkey import hash_key
     from mqcd.daemon.listed import check_listed
+    from mqcd.daemon.listenertls import ListenersTls
     from mqcd.daemon.machine import misfits
     from mqcd.daemon.privileges import find_user
     from mqcd.daemon.storing import STORE, check_store
@@ -39,6 +40,7 @@ def check(place: Place) -> int:
         find_user(user)
     hash_key(loaded.settings.ops.events, place.conf)
     check_tls_files(loaded.settings.deliver, place.conf)
+    ListenersTls(loaded.settings.submit).load(loaded.settings.submit, place.conf)
     check_filters(loaded.settings.submit, place.conf)
     check_listed(loaded.settings.submit, place.conf)
     for text in check_store(loaded.settings, place.conf):

@@ -29,6 +29,7 @@ from mqcd.config.settings import (
     TenantBy,
 )
 from mqcd.config.settings.queue import MOST_SHARDS
+from mqcd.config.tls import tls_of_listeners, tls_of_relays
 from mqcd.core.units import SECOND
 
 PRODUCT = "mqcd"
@@ -379,20 +380,6 @@ def _is_network(text: str) -> bool:
     return True
 
 
-def _relay_tls(settings: Settings) -> Remarks:
-    for index, relay in enumerate(settings.deliver.relays, start=1):
-        ssl, at = relay.ssl, f"mta/deliver/relays/relay[{index}]/ssl"
-        if ssl.latent is None and (ssl.mandatory or ssl.verify or ssl.certfile):
-            text = "must be given: Y for STARTTLS, N where the connection begins with TLS"
-            yield f"{at}@latent", text
-        if ssl.keyfile is not None and ssl.certfile is None:
-            yield f"{at}@certfile", "must be given with keyfile"
-        if relay.auth.enabled and relay.auth.override is Mechanism.EXTERNAL and ssl.certfile is None:
-            yield f"{at}@certfile", "must be given for a login by external"
-    if settings.deliver.client.tls_mandatory and not settings.deliver.client.anonssl:
-        yield "mta/deliver/client/anonssl@mandatory", "contradicts anonssl N: say Y there, or N here"
-
-
 def _senders(settings: Settings, faults: Faults) -> Remarks:
     stem = "mta/deliver/senders/sender"
     named = [*faults.sound(stem, settings.deliver.senders, "match")]
@@ -410,7 +397,8 @@ _CHECKS: tuple[Callable[[Settings], Remarks], ...] = (
     _logins,
     _users,
     _quotas,
-    _relay_tls,
+    tls_of_relays,
+    tls_of_listeners,
 )
 _COMPARISONS: tuple[Callable[[Settings, Faults], Remarks], ...] = (
     _listener_names,

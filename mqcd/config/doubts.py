@@ -1,7 +1,7 @@
 """Settings that load but are most likely not meant: warnings. Pure.
 
 * A listener accepts mail from no client; or from every client, which is an open relay.
-* A listener has users, and no way to log in.
+* A listener has users, and no way to log in; or STARTTLS, and no certificate.
 * A file written for Mailismus relies on a default that differs here.
 """
 
@@ -41,11 +41,11 @@ def doubts(settings: Settings) -> Remarks:
         if not (server.relay_clients or server.relay_domains or server.users):
             text = "no client may send here: name clients, or accepted domains in relay_domains"
             yield f"{path}/relay_clients", text
-        if server.users and set(server.authtypes) <= set(server.authtypes_ssl):
-            text = (
-                "nobody can log in: authtypes_ssl allows no mechanism without TLS, which is not offered yet"
-            )
+        if server.users and not listener.ssl.certfile and set(server.authtypes) <= set(server.authtypes_ssl):
+            text = "nobody can log in: authtypes_ssl allows no mechanism without TLS; give ssl a certfile"
             yield f"{path}/users@file", text
+        if listener.ssl.latent and not listener.ssl.certfile:
+            yield f"{_LISTENER}[{index}]/ssl@certfile", "not given: clients are offered no STARTTLS"
         if share := _openness(server.relay_clients):
             text = f"an open relay: {share} may send to any domain; name your own networks only"
             yield f"{path}/relay_clients", text

@@ -68,6 +68,11 @@ def _exposed(conf: pathlib.Path, settings: Settings) -> Iterator[tuple[str, str]
         yield from _open_file(f"{at}/auth/password@file", relay.auth.passwordfile)
         key = "certfile" if ssl.keyfile is None else "keyfile"
         yield from _open_file(f"{at}/ssl@{key}", ssl.keyfile or ssl.certfile)
+    for index, listener in enumerate(settings.submit.listeners, start=1):
+        keys, certificates = listener.ssl.keyfile, listener.ssl.certfile
+        key = "keyfile" if keys else "certfile"
+        for path in keys or certificates:
+            yield from _open_file(f"mta/submit/listeners/listener[{index}]/ssl@{key}", path)
     yield from _open_file("ops/events/hashkey@file", settings.ops.events.hashkey)
 
 

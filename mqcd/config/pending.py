@@ -13,6 +13,7 @@ from mqcd.config.document import Node
 from mqcd.config.fields import WORDS
 
 _SERVER = "mta/submit/listeners/listener/server"
+_SSL = "mta/submit/listeners/listener/ssl"
 _PEERS = f"{_SERVER}/remotenets/remotenet"
 _CLIENT = "mta/deliver/client"
 _RELAY = "mta/deliver/relays/relay"
@@ -24,7 +25,8 @@ NOT_YET_RESTRICTING = {
     f"{_PEERS}/filter@factory": f"{_FILTER} (class= names an aiosmtpd handler)",
     f"{_SERVER}/blacklist/dnslists": "which clients may connect (a filter may ask such lists)",
     f"{_PEERS}/blacklist/dnslists": "which clients may connect (a filter may ask such lists)",
-    "mta/submit/listeners/listener/ssl": "this listener to TLS",
+    f"{_SSL}@tspath": "which clients may log in by certificates (use trust)",
+    f"{_SSL}@peercert": "which certificate of clients is accepted (use trust)",
     f"{_RELAY}/ssl@tspath": "which certificates are accepted (use client/trust and verify)",
     f"{_RELAY}/ssl@peercert": "which certificate is accepted (use verify)",
 }
@@ -36,6 +38,7 @@ _LATER = "it has no effect yet"
 _OWN_AUDIT = "audit lines have one format and are written within a second"
 _NO_KEYSTORE = "there are no key stores: use a relay's certfile and keyfile"
 
+_NO_KEYSTORE_HERE = "there are no key stores: use certfile and keyfile"
 _LOGGER = ("buffer", "class", "delta", "flush", "level", "tid")
 """Attributes of Mailismus's loggers that say how a line looks and when it is written."""
 
@@ -46,7 +49,9 @@ NO_EFFECT = {
     "imap": _NO_PART,
     "pop3server": _NO_PART,
     "pop3download": _NO_PART,
-    "mta/submit/listeners/listener/ssl": "STARTTLS is not offered yet",
+    f"{_SSL}@cert": _NO_KEYSTORE_HERE,
+    f"{_SSL}@certpass": _NO_KEYSTORE_HERE,
+    f"{_SSL}@kspath": _NO_KEYSTORE_HERE,
     "mta/queue/deferred_maxignore": "new and due mail always take turns",
     f"{_SERVER}/transcript": _LATER,
     f"{_PEERS}/transcript": _LATER,
@@ -55,7 +60,7 @@ NO_EFFECT = {
     f"{_PEERS}/validate_sender@direction": "domains are looked up forward",
     f"{_PEERS}/validate_recip@direction": "domains are looked up forward",
     f"{_SERVER}/delay_close": _NO_PART,
-    f"{_SERVER}/extSTARTTLS": "STARTTLS is not offered yet",
+    f"{_SERVER}/extSTARTTLS": "a listener whose ssl is latent offers STARTTLS",
     f"{_SERVER}/niobuffers": "mqcd sizes its buffers itself",
     f"{_SERVER}/localdelivery": _NO_PART,
     f"{_SERVER}/spf_sender_rewrite": _NO_PART,
@@ -105,17 +110,7 @@ def _quiet(node: Node) -> bool:
     return not node.children and all(map(asks_nothing, node.attributes.values()))
 
 
-def _optional_tls(node: Node) -> bool:
-    """Whether an `ssl` element only offers TLS: it is latent (STARTTLS) and not mandatory."""
-    latent = WORDS.get(node.attributes.get("latent", "N").lower(), False)
-    if not node.attributes:
-        return _quiet(node)
-    return latent and asks_nothing(node.attributes.get("mandatory", "N"))
-
-
-_HARMLESS: dict[str, Callable[[Node], bool]] = {
-    "mta/submit/listeners/listener/ssl": _optional_tls,
-}
+_HARMLESS: dict[str, Callable[[Node], bool]] = {}
 """Where an element's being harmless shows otherwise than by `_quiet`."""
 
 

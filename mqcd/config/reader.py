@@ -270,7 +270,7 @@ class Reader:
         except BadValue as error:
             self.error(at, str(error))
             return self._default(place)
-        slip = self._tokens.unknown(text) if isinstance(value, pathlib.Path) else None
+        slip = self._tokens.unknown(text) if _has_paths(value) else None
         if slip is not None:
             known = [f"%{name}%" for name in self._tokens.values]
             self.error(at, f"unknown token {slip}" + _suggest(slip, known))
@@ -287,7 +287,14 @@ class Reader:
 
     def _parse(self, place: Place, text: str) -> Any:
         value = place.row.kind.parse(self._tokens.expand(text))
-        return self._tokens.absolute(value) if isinstance(value, pathlib.Path) else value
+        if isinstance(value, tuple) and _has_paths(value):
+            return tuple(map(self._tokens.absolute, value))
+        return self._tokens.absolute(value) if _has_paths(value) else value
+
+
+def _has_paths(value: Any) -> bool:
+    """Whether a value is a path or a list of them."""
+    return isinstance(value[0] if isinstance(value, tuple) and value else value, pathlib.Path)
 
 
 def _element(entry: Row | Block | Many) -> str:

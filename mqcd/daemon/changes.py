@@ -46,8 +46,8 @@ def compare(old: Settings, new: Settings) -> Changes:
 
 def _adopt(old: Settings, new: Settings) -> Settings:
     """The old settings, with those new ones that a running server can go by."""
-    servers = {listener.name: listener.server for listener in new.submit.listeners}
-    listeners = tuple(_with_server(each, servers) for each in old.submit.listeners)
+    named = {listener.name: listener for listener in new.submit.listeners}
+    listeners = tuple(_reloaded(each, named.get(each.name, each)) for each in old.submit.listeners)
     queue = dataclasses.replace(
         old.queue,
         retry_delays=new.queue.retry_delays,
@@ -68,8 +68,8 @@ def _adopt(old: Settings, new: Settings) -> Settings:
     )
 
 
-def _with_server(listener: ListenerSettings, servers: dict[str, Any]) -> ListenerSettings:
-    return dataclasses.replace(listener, server=servers.get(listener.name, listener.server))
+def _reloaded(old: ListenerSettings, new: ListenerSettings) -> ListenerSettings:
+    return dataclasses.replace(old, server=new.server, ssl=new.ssl)
 
 
 def _differences(block: Block, path: str, old: Any, new: Any) -> Iterator[str]:

@@ -31,6 +31,7 @@ from mqcd.daemon.cutter import Cutter
 from mqcd.daemon.descriptors import divide, raise_limit
 from mqcd.daemon.filters import check_filters
 from mqcd.daemon.listed import check_listed
+from mqcd.daemon.listenertls import Loaded as Tls
 from mqcd.daemon.privileges import Identity, SystemIdentity, take_identity
 from mqcd.daemon.role import Role
 from mqcd.daemon.server import Server
@@ -286,7 +287,7 @@ class Process:
         while self._reloads_asked and not self._stop.is_set():
             self._reloads_asked = 1
             try:
-                loaded = await in_daemon_thread(self._load_all, "configuration")
+                loaded, tls = await in_daemon_thread(lambda: self._load_all(server), "configuration")
             except BadConfiguration as error:
                 for line in str(error).split("\n"):
                     log.error("%s", line)
@@ -295,21 +296,21 @@ class Process:
                 log.error("SIGHUP: the configuration cannot be read, the old one stays", exc_info=error)
             else:
                 if not self._stop.is_set():
-                    self._take_over(server, loaded)
+                    self._take_over(server, loaded, tls)
             self._reloads_asked -= 1
 
-    def _load_all(self) -> Loaded:
+    def _load_all(self, server: Server) -> tuple[Loaded, Tls]:
         """The configuration; its TLS files, filters and users are tried. Raises BadConfiguration."""
         loaded = self._load()
         check_tls_files(loaded.settings.deliver, self._conf)
         check_filters(loaded.settings.submit, self._conf)
         check_listed(loaded.settings.submit, self._conf)
-        return loaded
+        return loaded, server.tls.load(loaded.settings.submit, self._conf)
 
-    def _take_over(self, server: Server, loaded: Loaded) -> None:
+    def _take_over(self, server: Server, loaded: Loaded, tls: Tls) -> None:
         for warning in loaded.warnings:
             log.warning("%s", warning)
-        changes = server.reload(loaded.settings)
+        changes = server.reload(loaded.settings, tls)
         if changes.applied:
             log.info("SIGHUP: took over: %s", ", ".join(changes.applied))
         if changes.needs_restart:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mqcd.core.ports import Tokens, UsedRates
+from mqcd.daemon.listenertls import ListenersTls
 from mqcd.net.balance import Balance, Mailboxes
 
 
@@ -17,6 +18,8 @@ class Role:
     shard: int
     sockets: Sequence[Sequence[socket.socket]]
     """By listener: bound."""
+    tls: ListenersTls
+    """With the keys that all shards share."""
     boxes: Mailboxes
     tokens: Tokens
     """Connections that all shards share."""

@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from mqcd.config.advice import Advice
+from mqcd.config.problems import BadConfiguration
 from mqcd.config.settings import Settings, Suppressing
 from mqcd.core.events import format_time
 from mqcd.core.model import Envelope
@@ -38,6 +39,8 @@ from mqcd.daemon.derived import (
 from mqcd.daemon.descriptors import Shares, divide, limit
 from mqcd.daemon.guard import Guard
 from mqcd.daemon.hashkey import hash_key
+from mqcd.daemon.listenertls import ListenersTls
+from mqcd.daemon.listenertls import Loaded as Tls
 from mqcd.daemon.observers import Observers
 from mqcd.daemon.pages import Pages
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
@@ -114,6 +117,7 @@ class Server:
         self.store, self._described = make_store(settings, options, clock, observer, conf)
         resolver = DnsResolver(settings.deliver.dns, clock, most=self.shares.lookups)
         self._balance = role.balance(self.store.refusing) if role is not None else None
+        self.tls = role.tls if role is not None else ListenersTls(settings.submit)
         self.doors = self._make_doors(observer, resolver)
         self._reports = ReportTask(self.store, clock, settings.report, self._trusts)
         self.deliverer = Deliverer(
@@ -168,6 +172,7 @@ class Server:
                 places=SessionPlaces(self._role.tokens if self._role is not None else None),
                 rates=self._role.quotas if self._role is not None else None,
                 greylist=self._greylist,
+                tls=self.tls.of(listener.name),
             )
             for index, listener in enumerate(settings.submit.listeners)
         ]
@@ -199,7 +204,9 @@ class Server:
     # ------------------------------------------------------------ start
 
     async def bind(self) -> None:
-        """Bind every port, which may need root; no client can connect yet. Raises ConfigError."""
+        """Bind every port and load the keys of listeners, which may need root; no client can connect yet.
+        Raises ConfigError."""
+        self._load_tls()
         self.guard.spawn(_LOG, self._log.run())
         self.guard.spawn(_LAG, self._lag.run())
         if self._role is not None:
@@ -212,6 +219,15 @@ class Server:
         for door, at in self._doors_at_ports():
             with at:
                 await door.bind()
+
+    def _load_tls(self) -> None:
+        try:
+            self.tls.use(self.tls.load(self.settings.submit, self._conf))
+        except BadConfiguration as error:
+            if self._role is None:
+                raise
+            # The supervisor could read them, perhaps as root; this process is a later one.
+            log.error("the certificates of listeners stay as the supervisor has read them: %s", error)
 
     async def listen(self) -> None:
         """Answer, and let no mail in yet: what peers send is read from here on. Raises ConfigError."""
@@ -307,8 +323,10 @@ class Server:
             reasons.append("delivery waits: the queue cannot record anything now")
         return reasons
 
-    def reload(self, settings: Settings) -> Changes:
-        """Apply what can change now; returns what was applied and what needs a restart."""
+    def reload(self, settings: Settings, tls: Tls | None = None) -> Changes:
+        """Apply what can change now, `tls` for its listeners; returns what was applied and what needs a
+        restart."""
+        self.tls.use(tls or {})
         changes = compare(self.settings, settings)
         self.settings = changes.settings
         self._log.reload(self.settings.ops.log)
@@ -319,7 +337,7 @@ class Server:
         self._advised(self._adviser.advice)
         for door, listener in zip(self.doors, self.settings.submit.listeners, strict=True):
             if door.settings != listener:
-                door.reload(listener.server)
+                door.reload(listener.server, listener.ssl)
             door.assign(self.settings.deliver.zones)
             door.look_at_files()
         return changes

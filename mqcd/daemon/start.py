@@ -28,6 +28,7 @@ from mqcd.daemon.descriptors import raise_limit
 from mqcd.daemon.filters import check_filters
 from mqcd.daemon.front import Front
 from mqcd.daemon.listed import check_listed
+from mqcd.daemon.listenertls import ListenersTls
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.daemon.privileges import SystemIdentity, take_identity
 from mqcd.daemon.process import Load, freeze_program, run_loop, run_server, tune_interpreter
@@ -86,6 +87,8 @@ class _Shards:
             boxes = Mailboxes.make(max(self._numbers) + 1)
             opened.callback(boxes.close)
             by_shard = asyncio.run(self._bind())
+            tls = ListenersTls(self._settings.submit)
+            tls.use(tls.load(self._settings.submit, self._conf))
             for bound in chain.from_iterable(chain.from_iterable(by_shard.values())):
                 opened.enter_context(bound)
             parts = [
@@ -102,7 +105,7 @@ class _Shards:
             shared = tokens_file(), rates_file(), rates_file()
             front = Part(FRONT, FRONT, sockets=by_shard[FRONT])
             return Supervisor(
-                [*parts, front], boxes, lambda part: self._serve(part, boxes, *shared), self._front
+                [*parts, front], boxes, lambda part: self._serve(part, tls, boxes, *shared), self._front
             ).run()
 
     async def _bind(self) -> dict[int, list[list[socket.socket]]]:
@@ -144,7 +147,9 @@ class _Shards:
 
     # ------------------------------------------------------------ in the new processes
 
-    def _serve(self, part: Part, boxes: Mailboxes, tokens: int, rates: int, quotas: int) -> int:
+    def _serve(
+        self, part: Part, tls: ListenersTls, boxes: Mailboxes, tokens: int, rates: int, quotas: int
+    ) -> int:
         def load() -> Loaded:
             loaded = self._load()
             return replace(loaded, settings=shards.settings_of(loaded.settings, part.shard, self._of))
@@ -158,6 +163,7 @@ class _Shards:
         role = Role(
             shard=part.shard,
             sockets=part.sockets,
+            tls=tls,
             boxes=boxes,
             tokens=SharedTokens(tokens, len(self._numbers), SystemClock().monotonic),
             used=UsedRates(rates),

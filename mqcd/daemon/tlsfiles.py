@@ -6,7 +6,6 @@ start looks once privileges have been dropped: what only root can read is of no 
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from mqcd.config.problems import BadConfiguration, Remark
 from mqcd.config.settings import DeliverSettings
 from mqcd.core.ports import TlsTerms
 from mqcd.daemon.places import line_of
-from mqcd.net.tls import client_context
+from mqcd.net.tls import client_context, file_fault
 
 
 def check_tls_files(deliver: DeliverSettings, conf: Path | None = None) -> None:
@@ -62,8 +61,6 @@ def _unfit(terms: TlsTerms) -> str:
     """Why OpenSSL does not take the files; "" = it does."""
     try:
         client_context(terms)
-    except ssl.SSLError as error:
-        return (error.reason or "not in PEM form").replace("_", " ").lower()
     except OSError as error:
-        return error.strerror or str(error)
+        return file_fault(error)
     return ""

@@ -43,9 +43,9 @@ from mqcd.embed.queue import Queue
 from mqcd.embed.wishes import SmtpRelay
 from mqcd.net.clock import SystemClock
 from mqcd.submit.body import HopCounter
+from mqcd.submit.connections import client_address
 from mqcd.submit.policy import LOOPBACK, RelayPolicy, own_domain
 from mqcd.submit.received import clean_helo, date_text, protocol, received_header
-from mqcd.submit.session import client_address
 from mqcd.submit.transaction import MAX_ENVELOPE
 
 log = logging.getLogger(__name__)

@@ -41,3 +41,10 @@ def _context(terms: TlsTerms, _stamps: tuple[int, ...]) -> ssl.SSLContext:
         # A key that asks for a passphrase must fail, not wait for someone at a terminal.
         context.load_cert_chain(terms.certificate, terms.key or None, password="")
     return context
+
+
+def file_fault(error: Exception) -> str:
+    """Why OpenSSL or the system cannot load a certificate, a key or what is trusted, in few words."""
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "not in PEM form").replace("_", " ").lower()
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -70,12 +70,17 @@ class Conversation:
         """The places among the sessions of its parties that it holds; see `submit.quotas`."""
         self.pause = 0
         """Time, ms, that the reply to this command has to wait; the caller sets it to 0."""
-        access = rules.access
-        self.login = None if access is None else Login(access, client, trusted=rules.policy.trusts(client))
+        self.login = self._new_login()
         """The session's logins; None where nobody can log in."""
         self.state = State.START
         self.transaction: Transaction | None = None
         """The message being announced."""
+
+    def _new_login(self) -> Login | None:
+        access = self.rules.access
+        if access is None:
+            return None
+        return Login(access, self.client, trusted=self.rules.policy.trusts(self.client))
 
     @property
     def user(self) -> str:

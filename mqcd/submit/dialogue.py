@@ -3,11 +3,13 @@
 `states.TABLE` says for each state and event which state follows, or which reply refuses the command there;
 `_move` alone changes the state, and raises IllegalTransition for what the table does not have. `command`
 takes one line and returns the reply's octets. In state CONTENT the caller reads the content, replies to it
-and calls `sent`; in state CLOSED it closes the connection.
+and calls `sent`; in state HANDSHAKE it begins TLS and calls `secured`; in state CLOSED it closes the
+connection.
 
 With BDAT a message comes in chunks (RFC 3030): `chunk` is the one that state CONTENT stands for, and
 `chunk_taken` gives the reply to one that is not the last. A BDAT that is refused leaves its octets in `skip`:
-the caller reads and drops them before it sends the reply. What is refused and counted: `conversation`.
+the caller reads and drops them before it sends the reply. What is refused and counted: `conversation`;
+logins and TLS: `securing`.
 
 Settings read: maxmsgsize, maxrecips, maxmessages, maxbadreqs, and those of `rules`.
 """
@@ -15,7 +17,7 @@ Settings read: maxmsgsize, maxrecips, maxmessages, maxbadreqs, and those of `rul
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from mqcd.core.address import parse_path
 from mqcd.core.display import printable
@@ -23,14 +25,13 @@ from mqcd.core.errors import DecodeError, IllegalTransition
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
 from mqcd.submit import replies
-from mqcd.submit.auth.login import Turn
-from mqcd.submit.channel import PLAIN, Channel
+from mqcd.submit.channel import Channel
 from mqcd.submit.chunking import Chunk, parse_bdat
-from mqcd.submit.conversation import Conversation
 from mqcd.submit.parameters import NO_PARAMETERS, parse_mail, parse_rcpt
 from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.received import clean_helo
 from mqcd.submit.rules import Rules
+from mqcd.submit.securing import Securing
 from mqcd.submit.states import TABLE, Event, State
 from mqcd.submit.transaction import MAX_ENVELOPE, Transaction
 from mqcd.submit.urgency import lowered
@@ -44,21 +45,16 @@ _FROM = re.compile(r"FROM:[ \t]*(?=[^ \t])", re.IGNORECASE | re.ASCII)
 _TO = re.compile(r"TO:[ \t]*(?=[^ \t])", re.IGNORECASE | re.ASCII)
 
 
-class Dialogue(Conversation):
+class Dialogue(Securing):
     """One session with one client."""
 
-    __slots__ = ("_secret", "channel", "chunk", "esmtp", "helo", "messages", "skip")
+    __slots__ = ("_commands", "chunk", "messages", "skip")
 
     def __init__(
         self, rules: Rules, listener: str, client: str, refused: Callable[[Refusal], None], session: str = ""
     ) -> None:
         super().__init__(rules, listener, client, refused, session)
-        self._secret = False
-        self.helo = ""
-        """The client's name from EHLO or HELO, cleaned; "" before that."""
-        self.esmtp = False
-        self.channel = PLAIN
-        """How the client is connected; see `secured`."""
+        self._commands = self._known_commands()
         self.chunk: Chunk | None = None
         """What state CONTENT is about: a chunk; None = content up to its final dot."""
         self.skip = 0
@@ -73,8 +69,8 @@ class Dialogue(Conversation):
         if _CONTROLS.search(line) is not None:
             return self.bad(replies.CONTROL_REPLY)
         verb, _, argument = line.partition(b" ")
-        known = _COMMANDS.get(verb.upper())
-        if known is None or (known is _AUTH and self.login is None):
+        known = self._commands.get(verb.upper())
+        if known is None:
             return self._unknown(verb)
         try:
             text = argument.decode()
@@ -89,11 +85,6 @@ class Dialogue(Conversation):
         if then is None:
             raise IllegalTransition(event, self.state)
         return self._out_of_order(then)
-
-    @property
-    def waits_for_check(self) -> bool:
-        """Whether the caller has to compare the password of `login`, and to call `checked`."""
-        return self.state is State.CHECKING
 
     def retract(self, reason: Reason, reply: Reply) -> bytes:
         """Undo the last command, which was taken but for its questions; the reply that refuses it."""
@@ -110,10 +101,15 @@ class Dialogue(Conversation):
         return self.turn_down(reason, reply, recipient)
 
     def secured(self, channel: Channel) -> None:
-        """TLS has begun."""
-        self.channel = channel
-        if self.login is not None:
-            self.login.channel = channel
+        """TLS has begun: what the client said before is forgotten (RFC 3207, 4.2)."""
+        super().secured(channel)
+        self._commands = self._known_commands()
+
+    def _known_commands(self) -> Commands:
+        """The commands that the client may use while its channel is as it is."""
+        if self._locked:
+            return _LOCKED
+        return _OPEN[self.login is not None, self.rules.starttls(self.channel)]
 
     def _unknown(self, verb: bytes) -> bytes:
         """An unknown command word. Only the word is logged, because secrets may follow it."""
@@ -279,6 +275,8 @@ class Dialogue(Conversation):
         return octets
 
     def _take_chunk(self, chunk: Chunk) -> bytes:
+        if self._locked:
+            return self._needs_tls("")
         if not self.rules.settings.ext_chunking:
             return self.bad(replies.UNKNOWN, command="BDAT")
         then = TABLE[self.state].get(Event.CHUNK)
@@ -308,45 +306,6 @@ class Dialogue(Conversation):
         self._move(Event.RSET)
         return replies.RESET
 
-    def _auth(self, argument: str) -> bytes:
-        if self.login is None:
-            raise IllegalTransition(Event.AUTH, self.state)
-        turn = self.login.begin(argument)
-        if isinstance(turn, Reply):
-            # A client that does not wait for this reply sends its password as a command.
-            self._secret = True
-            return self.bad(turn, Reason.AUTH)
-        self._move(Event.AUTH)
-        return self._take_turn(turn)
-
-    def _respond(self, line: bytes) -> bytes:
-        if self.login is None:
-            raise IllegalTransition(Event.CHALLENGE, self.state)
-        return self._take_turn(self.login.take(line))
-
-    def bad_line(self, reply: Reply) -> bytes:
-        """A line that cannot be read."""
-        if self.state is State.LOGIN and self.login is not None:
-            return self._take_turn(self.login.take_bad_line())
-        return self.bad(reply)
-
-    def checked(self, good: bool | None) -> bytes:
-        """The reply once the password that state CHECKING waits for is compared; None = it could not be."""
-        if self.login is None:
-            raise IllegalTransition(Event.CHECK, self.state)
-        return self._take_turn(self.login.checked(good))
-
-    def _take_turn(self, turn: Turn) -> bytes:
-        self._move(turn.event)
-        if turn.reply is None:
-            return turn.octets
-        if turn.event is Event.IDENTIFIED:
-            return turn.reply.encode()
-        self._secret = True
-        if turn.bad:
-            return self.bad(turn.reply, Reason.AUTH)
-        return self.refuse(Reason.AUTH, turn.reply, claimed=turn.claimed)
-
     def _noop(self, argument: str) -> bytes:
         return replies.RESET
 
@@ -363,8 +322,9 @@ class Dialogue(Conversation):
         return f"221 2.0.0 {self.rules.host} closing\r\n".encode()
 
 
-_AUTH = Event.AUTH, Dialogue._auth
-_COMMANDS: dict[bytes, tuple[Event, Callable[[Dialogue, str], bytes]]] = {
+Commands = Mapping[bytes, tuple[Event, Callable[[Dialogue, str], bytes]]]
+
+_COMMANDS: Commands = {
     b"EHLO": (Event.HELLO, Dialogue._ehlo),
     b"HELO": (Event.HELLO, Dialogue._helo),
     b"MAIL": (Event.MAIL, Dialogue._mail),
@@ -372,9 +332,22 @@ _COMMANDS: dict[bytes, tuple[Event, Callable[[Dialogue, str], bytes]]] = {
     b"DATA": (Event.DATA, Dialogue._data),
     b"BDAT": (Event.CHUNK, Dialogue._bdat),
     b"RSET": (Event.RSET, Dialogue._rset),
-    b"AUTH": _AUTH,
     b"NOOP": (Event.OTHER, Dialogue._noop),
     b"VRFY": (Event.OTHER, Dialogue._vrfy),
     b"HELP": (Event.OTHER, Dialogue._help),
     b"QUIT": (Event.QUIT, Dialogue._quit),
 }
+_AUTH: Commands = {b"AUTH": (Event.AUTH, Dialogue._auth)}
+_STARTTLS: Commands = {b"STARTTLS": (Event.STARTTLS, Dialogue._starttls)}
+_OPEN: Mapping[tuple[bool, bool], Commands] = {
+    (logins, starttls): {**_COMMANDS, **(_AUTH if logins else {}), **(_STARTTLS if starttls else {})}
+    for logins in (False, True)
+    for starttls in (False, True)
+}
+"""By whether users may log in, and whether the client may turn to TLS."""
+_LOCKED: Commands = {
+    **dict.fromkeys((*_COMMANDS, *_AUTH), (Event.OTHER, Dialogue._needs_tls)),
+    **{verb: _COMMANDS[verb] for verb in (b"EHLO", b"BDAT", b"NOOP", b"QUIT")},
+    **_STARTTLS,
+}
+"""Where TLS is mandatory, before it."""

@@ -10,8 +10,8 @@
   the replies to messages that are being committed. What is not done after `grace` ms is cut off.
 * `close_door` and `open_door` refuse and admit new mail (4xx at MAIL) while sessions go on.
 * `suppress` refuses recipients by a list, in all sessions, from the next RCPT on.
-* `reload` takes over a new <server> block: sessions that begin later go by it, and messages of earlier
-  ones by its limits on content. Name, interface and port stay.
+* `reload` takes over new <server> and <ssl> blocks: sessions that begin later go by them, and messages of
+  earlier ones by the limits on content. Name, interface and port stay.
 Settings read: interface, port, name, timeout, maxpeerconnections, relay_clients, users, and those of
 `dialogue`, `intake`, `policy`.
 """
@@ -27,11 +27,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from mqcd.config.settings import ListenerSettings, ServerSettings, ZoneSettings
+from mqcd.config.settings import ListenerSettings, ListenerSslSettings, ServerSettings, ZoneSettings
 from mqcd.core.ports import Clock, Observer, QueueStore, Refusal, Resolver, UsedRates
 from mqcd.core.reply import Reply
 from mqcd.net.listening import Acceptor, bind
+from mqcd.net.tls_server import ListenerTls
 from mqcd.submit.capacity import Capacity, Passing, Peers
+from mqcd.submit.connections import client_address
 from mqcd.submit.desk import Desk
 from mqcd.submit.greylist import Greylist
 from mqcd.submit.intake import Intake
@@ -40,7 +42,7 @@ from mqcd.submit.quotas import SessionPlaces
 from mqcd.submit.received import DateCache
 from mqcd.submit.rulemaking import Rulemaking
 from mqcd.submit.rules import CLIENT_LISTED, Suppressed
-from mqcd.submit.session import Session, client_address
+from mqcd.submit.session import Session
 from mqcd.submit.users.logins import Logins
 from mqcd.submit.zoning import Zoning
 
@@ -76,17 +78,20 @@ class Door:
         places: SessionPlaces | None = None,
         rates: UsedRates | None = None,
         greylist: Greylist | None = None,
+        tls: ListenerTls | None = None,
     ) -> None:
         """`inline_max`: octets up to which content goes to the store whole. `resolver` looks up the host
         names in relay_clients. `zones`: those whose headers choose the zone of a message. `capacity`: the
         connections of all doors; None = no limit. `passing` may take a new
         connection elsewhere. `peers` counts connections by client, None = here alone. `logins`: what all
         doors share for them, None = this door has its own. `places` and `rates`
-        count what quotas limit, None = here alone. `greylist`: None = all mail passes it."""
+        count what quotas limit, None = here alone. `greylist`: None = all mail passes it. `tls`: the
+        certificates of a listener that has some."""
         self.settings = settings
         self._clock = clock
         self._observer = observer
         self.logins = logins or Logins()
+        self.tls = tls or ListenerTls()
         self._places = places or SessionPlaces()
         self._rulemaking = Rulemaking(
             settings, clock, resolver, self.logins, places=self._places, rates=rates
@@ -168,12 +173,13 @@ class Door:
             await asyncio.gather(self._deadlines, return_exceptions=True)
         await self._rulemaking.stop()
 
-    def reload(self, server: ServerSettings) -> None:
-        """Apply a new <server> block at once; host names are looked up meanwhile. A filter that cannot be
-        made is logged, and the old one stays.
+    def reload(self, server: ServerSettings, ssl: ListenerSslSettings | None = None) -> None:
+        """Apply a new <server> block at once, and a new <ssl> (None = the old one), whose certificates `tls`
+        uses already; host names are looked up meanwhile. A filter that cannot be made is logged, and the old
+        one stays.
         """
-        self._rulemaking.reload(server)
-        self.settings = replace(self.settings, server=self._rulemaking.server)
+        self._rulemaking.reload(server, ssl or self.settings.ssl)
+        self.settings = replace(self.settings, server=self._rulemaking.server, ssl=self._rulemaking.ssl)
         self.intake.book, self.intake.handlers = self._rulemaking.book, self._rulemaking.handlers
         self.look_at_files()
 

@@ -89,6 +89,13 @@ class Filter:
         self._dsn: dict[str, str] = {}
         """NOTIFY and ORCPT by recipient."""
 
+    def secured(self, transport: asyncio.Transport) -> None:
+        """TLS has begun: the hooks see a new session (RFC 3207, 4.2)."""
+        server = self._server
+        self._server = Server(server.hostname, server.event_handler, transport)
+        connection = transport.get_extra_info("ssl_object")
+        self._server.session.ssl = {"ssl_object": connection, "cipher": connection.cipher()}
+
     @property
     def reads_content(self) -> bool:
         """Whether a hook needs whole messages."""

@@ -76,6 +76,8 @@ class Reason(StrEnum):
     """The listener's filter refused it."""
     STORE = "store"
     """The queue could not take it."""
+    TLS = "tls"
+    """TLS that failed, or a command without the TLS that it needs."""
     AUTH = "auth"
     """A login that failed, or a message without the login that it needs."""
     CLOSED = "closed"

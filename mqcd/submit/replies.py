@@ -1,7 +1,8 @@
-"""The replies of the dialogue to commands: accepted ones as octets, refusals as values. Pure."""
+"""The replies of a session: those to commands that are taken as octets, refusals as values. Pure."""
 
 from __future__ import annotations
 
+from mqcd.core.errors import DecodeError
 from mqcd.core.reply import Reply
 
 
@@ -16,6 +17,9 @@ GO_AHEAD = _ok(354, "", "End data with <CR><LF>.<CR><LF>")
 CANNOT_VERIFY = _ok(252, "2.0.0", "Cannot verify, but will take mail and try")
 HELP = _ok(214, "2.0.0", "EHLO HELO MAIL RCPT DATA BDAT RSET NOOP VRFY QUIT HELP")
 
+TLS_READY = _ok(220, "2.0.0", "Ready to start TLS")
+
+NEEDS_TLS = Reply(code=530, status="5.7.0", text="Must issue a STARTTLS command first")
 CONTROL_REPLY = Reply(code=500, status="5.5.2", text="Control character in command")
 NOT_UTF8 = Reply(code=500, status="5.5.2", text="Command is neither ASCII nor UTF-8")
 UNKNOWN = Reply(code=500, status="5.5.1", text="Command not recognised")
@@ -36,3 +40,12 @@ NOT_YOURS = Reply(code=553, status="5.7.1", text="This user may not send with th
 NEEDS_UTF8 = Reply(code=553, status="5.6.7", text="Non-ASCII address needs SMTPUTF8")
 FAULT = Reply(code=451, status="4.3.0", text="Local error, try again later")
 TOO_LARGE = Reply(code=552, status="5.3.4", text="Message is larger than this server takes")
+TOO_EARLY = Reply(code=421, status="4.5.0", text="Content sent ahead of 354, closing")
+BEFORE_TLS = Reply(code=421, status="4.7.0", text="Commands sent ahead of TLS, closing")
+SESSION_OVER = Reply(code=421, status="4.4.2", text="This session has lasted long enough, closing")
+FAULT_CLOSING = Reply(code=421, status="4.3.0", text="Local error, closing")
+
+
+def unreadable(error: DecodeError) -> Reply:
+    """To a line that cannot be read."""
+    return Reply(code=500, status="5.5.2", text=str(error))

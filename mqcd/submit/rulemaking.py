@@ -7,7 +7,7 @@ and kept up to date.
   addresses; before it has any, refusals to relay are temporary. Without a resolver they are never known.
 * The files of users and of the blacklist are read at the start, and every two seconds if they have changed.
 
-Settings read: the whole <server> block.
+Settings read: the whole <server> block, and <ssl>.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 
 from mqcd.config.overriding import given
-from mqcd.config.settings import ListenerSettings, NetworkSettings, ServerSettings
+from mqcd.config.settings import ListenerSettings, ListenerSslSettings, NetworkSettings, ServerSettings
 from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.ports import Clock, Resolver
 from mqcd.core.ports import UsedRates as UsedRatesPort
@@ -60,6 +60,7 @@ class Rulemaking:
     ) -> None:
         """`rates`: what quotas are counted in, None = here alone."""
         self.server = settings.server
+        self.ssl = settings.ssl
         self._listener = settings.name
         self._places = places
         self._rates = rates
@@ -96,9 +97,9 @@ class Rulemaking:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
 
-    def reload(self, server: ServerSettings) -> None:
-        """Apply a new <server> block. Filters, lists and users that cannot be had are logged, and the old
-        ones stay."""
+    def reload(self, server: ServerSettings, ssl: ListenerSslSettings) -> None:
+        """Apply new <server> and <ssl> blocks. Filters, lists and users that cannot be had are logged;
+        the old ones stay."""
         try:
             self._take_filters(server)
         except BadFilter as error:
@@ -115,7 +116,7 @@ class Rulemaking:
             except BadUsers as error:
                 log.error("the old users stay: %s", error)
                 server = replace(server, users=self.server.users)
-        self.server = server
+        self.server, self.ssl = server, ssl
         self.book = self._make_book()
 
     def _read_new_blacklists(self, server: ServerSettings) -> None:
@@ -151,7 +152,7 @@ class Rulemaking:
             self._blacklists.setdefault(server.blacklist, BlacklistFile(server.blacklist))
         users = self._users
         if users is None:
-            return Rules(server, policy, self.gate, now=self._clock.now)
+            return Rules(server, policy, self.gate, now=self._clock.now, ssl=self.ssl)
         access = Access(
             types=server.authtypes,
             tls_types=server.authtypes_ssl,
@@ -164,7 +165,7 @@ class Rulemaking:
             now=self._clock.monotonic,
             nonce=secrets.token_urlsafe,
         )
-        return Rules(server, policy, self.gate, access, self._clock.now)
+        return Rules(server, policy, self.gate, access, self._clock.now, self.ssl)
 
     @property
     def _users(self) -> Directory | None:

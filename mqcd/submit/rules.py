@@ -2,14 +2,14 @@
 new mail is accepted. Pure.
 
 Settings read: maxmsgsize, the switches of extensions, announcehost, smtpgreet, sender_deny, sender_permit,
-validate_helo, validate_sender, validate_recip, remotenets.
+validate_helo, validate_sender, validate_recip, remotenets, ssl.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
-from mqcd.config.settings import HostPattern, Network, ServerSettings
+from mqcd.config.settings import HostPattern, ListenerSslSettings, Network, ServerSettings
 from mqcd.core.address import domain_of, split_address
 from mqcd.core.reply import Reply
 from mqcd.submit import replies
@@ -27,6 +27,7 @@ from mqcd.submit.urgency import Urgency
 _DENIED = Reply(code=550, status="5.7.1", text="Mail from this sender is not taken here")
 CLIENT_LISTED = Reply(code=554, status="5.7.1", text="Mail from your address is not taken here")
 
+NO_SSL = ListenerSslSettings()
 Suppressed = Callable[[str], Reply | None]
 """The reply that refuses a recipient on a list of addresses that take no mail; None to take it."""
 
@@ -53,8 +54,12 @@ class Rules:
         gate: Gate,
         access: Access | None = None,
         now: Callable[[], int] = lambda: 0,
+        ssl: ListenerSslSettings = NO_SSL,
     ) -> None:
         """`access`: logins; None = nobody can log in. `now`: the wall time, ms."""
+        self._ssl = ssl
+        self.tls_first = bool(ssl.certfile) and not ssl.latent
+        """Whether connections begin with TLS."""
         self.settings = settings
         self.policy = policy
         self.gate = gate
@@ -95,6 +100,14 @@ class Rules:
         if octets is None:
             octets = self._ehlo[channel] = self._ehlo_reply(channel)
         return octets
+
+    def starttls(self, channel: Channel) -> bool:
+        """Whether such a client may turn to TLS."""
+        return bool(self._ssl.certfile) and bool(self._ssl.latent) and not channel.tls
+
+    def locked(self, channel: Channel) -> bool:
+        """Whether such a client has to turn to TLS before anything else (RFC 3207, 4)."""
+        return self._ssl.mandatory and self.starttls(channel)
 
     def mail_denied(self, user: str) -> tuple[Reason, Reply] | None:
         """Why no client, or none that has not logged in, may begin a message now."""
@@ -165,8 +178,10 @@ class Rules:
             (settings.ext_dsn, "DSN"),
             (settings.ext_chunking, "CHUNKING"),
             (True, "ENHANCEDSTATUSCODES"),
+            (self.starttls(channel), "STARTTLS"),
         )
-        logins = [] if self.access is None else self.access.keywords(channel)
+        access = None if self.locked(channel) else self.access
+        logins = [] if access is None else access.keywords(channel)
         standing = [keyword for switched_on, keyword in keywords if switched_on]
         return [*standing, *self.urgency.keywords(), *logins]
 

@@ -23,14 +23,17 @@ from mqcd.config.settings import BareNewline
 from mqcd.core.errors import ConnectFailed
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
+from mqcd.net.tls_layer import TlsLayer
+from mqcd.net.tls_server import ListenerTls
+from mqcd.submit import replies
 from mqcd.submit.auth.exchange import MAX_LINE as MAX_RESPONSE
 from mqcd.submit.chunking import Chunk
+from mqcd.submit.connections import tls_channel
 from mqcd.submit.dialogue import Dialogue
 from mqcd.submit.filtering import Filter, Server
 from mqcd.submit.intake import Intake, take_message
 from mqcd.submit.pausing import Pause
 from mqcd.submit.policy import Reason
-from mqcd.submit.replies import FAULT
 from mqcd.submit.sources import Abandoned, Chunked, Dotted, Source
 from mqcd.submit.states import State
 from mqcd.submit.users.checking import LoginsBusy
@@ -46,13 +49,16 @@ _TURN = 64
 """Commands answered in a row before other sessions have a turn."""
 _COMMAND_MS = 100
 """What a command between two chunks costs of the time that the message has: it brings no octets."""
-_TOO_EARLY = Reply(code=421, status="4.5.0", text="Content sent ahead of 354, closing")
-_OVER = Reply(code=421, status="4.4.2", text="This session has lasted long enough, closing")
-_FAULT_CLOSING = Reply(code=421, status="4.3.0", text="Local error, closing")
+
+_EARLY = {State.CONTENT: replies.TOO_EARLY, State.HANDSHAKE: replies.BEFORE_TLS}
+"""Where nothing may lie behind a command: content that would be read as commands, had DATA been refused,
+commands that would be read as content (RFC 2920, 3.1), or what somebody put before TLS (CVE-2011-0411)."""
 
 
 class Host(Protocol):
     """What a session needs of its door."""
+
+    tls: ListenerTls
 
     intake: Intake
     logins: Logins
@@ -100,22 +106,48 @@ class Session(asyncio.Protocol):
         self._timeout = rules.settings.timeout
         bare_lf = rules.settings.bare_newline is BareNewline.NORMALIZE
         self.wire = Wire(self._loop, self.transport, intake.clock, bare_lf=bare_lf)
-        self._dialogue = Dialogue(
-            rules, intake.listener, self.client, self._host.refused, self._extra["session"]
-        )
+        name = self._extra["session"]
+        self._dialogue = Dialogue(rules, intake.listener, self.client, self._host.refused, name)
         handler = intake.handlers.get(rules.settings.filter)
         if handler is not None:
             server = Server(rules.host, handler.instance, self.transport)
-            name = self._extra["session"]
             self._filter = Filter(handler, self._dialogue, server, intake.clock, name, intake.desk)
         self._host.enter(self)
         self._began = intake.clock.monotonic()
+        if rules.tls_first:
+            self._begin_tls()
+            self.wire.owe()
+        else:
+            self._greet()
+
+    def _greet(self) -> None:
+        rules = self._dialogue.rules
         self._out.append(rules.greeting)
         if rules.settings.delay_greet:
             self._start(self._pause.last(rules.settings.delay_greet))
             return
         self._write()
         self.wire.owe()
+
+    def secured(self) -> None:
+        """TLS has begun: the session begins again; where it has just begun, with a greeting."""
+        first = self._dialogue.state is State.START
+        self._dialogue.secured(tls_channel(self._host.tls, self.transport))
+        if self._filter is not None:
+            self._filter.secured(self.transport)
+        self.wire.owing_since = 0
+        if first:
+            self._greet()
+        else:
+            self.wire.owe()
+
+    def insecure(self, reason: str) -> None:
+        """TLS has failed."""
+        self._interrupt(Interrupted(Reason.TLS, Reply(code=421, status="4.7.0", text=reason)))
+
+    def _begin_tls(self) -> None:
+        self._write()
+        self.transport = TlsLayer(self.transport, self, self._host.tls)
 
     def data_received(self, data: bytes) -> None:
         """Octets came."""
@@ -203,7 +235,7 @@ class Session(asyncio.Protocol):
                 self._loop.call_soon(self._pump)
         except Exception:
             log.exception("closed because of a fault", extra=self._extra)
-            self._end(Reason.FAULT, _FAULT_CLOSING)
+            self._end(Reason.FAULT, replies.FAULT_CLOSING)
         self._write()
         if self._task is None:
             self.wire.owe()
@@ -218,7 +250,7 @@ class Session(asyncio.Protocol):
         try:
             line = wire.next_line(MAX_RESPONSE if dialogue.state is State.LOGIN else MAX_LINE)
         except BadLine as error:
-            self._out.append(dialogue.bad_line(_unreadable(error)))
+            self._out.append(dialogue.bad_line(replies.unreadable(error)))
         else:
             if line is None:
                 if wire.at_end:
@@ -257,11 +289,11 @@ class Session(asyncio.Protocol):
         state = self._dialogue.state
         if state is State.CLOSED:
             self._end()
-        elif state is State.CONTENT and self.wire.held and not self._dialogue.takes_chunk:
-            # What lies behind DATA already is content that would be read as commands, had DATA been
-            # refused, or commands that would be read as content (RFC 2920, 3.1: DATA ends a group).
+        elif self.wire.held and (early := _EARLY.get(state)) and not self._dialogue.takes_chunk:
             self._out.pop()
-            self._end(Reason.SEQUENCE, _TOO_EARLY)
+            self._end(Reason.SEQUENCE, early)
+        elif state is State.HANDSHAKE:
+            self._begin_tls()
 
     def _answer(self, line: bytes) -> bytes:
         dialogue = self._dialogue
@@ -270,7 +302,7 @@ class Session(asyncio.Protocol):
         except Exception:
             log.exception("a command failed because of a fault", extra=self._extra)
             dialogue.drop()
-            return dialogue.refuse(Reason.FAULT, FAULT)
+            return dialogue.refuse(Reason.FAULT, replies.FAULT)
 
     async def _obey(self, line: bytes) -> None:
         """Answer one command inside a task."""
@@ -333,7 +365,7 @@ class Session(asyncio.Protocol):
             try:
                 line = await self._next_line()
             except BadLine as error:
-                await self._finish(dialogue.bad_line(_unreadable(error)))
+                await self._finish(dialogue.bad_line(replies.unreadable(error)))
             else:
                 await self._obey(line)
         if not dialogue.takes_chunk or dialogue.chunk is None:
@@ -359,7 +391,7 @@ class Session(asyncio.Protocol):
             self._write()
             self.wire.check()
             if self._is_over(self._host.intake.clock.monotonic()):
-                raise Interrupted(Reason.TIMEOUT, _OVER)
+                raise Interrupted(Reason.TIMEOUT, replies.SESSION_OVER)
         except ConnectFailed:
             self._end()
         except Interrupted as stop:
@@ -369,7 +401,7 @@ class Session(asyncio.Protocol):
             raise
         except Exception:
             log.exception("closed because of a fault", extra=self._extra)
-            self._end(Reason.FAULT, _FAULT_CLOSING)
+            self._end(Reason.FAULT, replies.FAULT_CLOSING)
         finally:
             self._task = None
             self._leave()
@@ -396,15 +428,3 @@ class Session(asyncio.Protocol):
     def _leave(self) -> None:
         if self._gone and self._task is None:
             self._host.leave(self)
-
-
-def _unreadable(error: BadLine) -> Reply:
-    return Reply(code=500, status="5.5.2", text=str(error))
-
-
-def client_address(peername: object) -> str:
-    """The IP address in a socket's peer name: IPv4 inside IPv6 as IPv4, without a scope."""
-    if not isinstance(peername, tuple):
-        return ""
-    host = str(peername[0]).partition("%")[0]
-    return host[7:] if host.startswith("::ffff:") and "." in host else host

@@ -11,6 +11,7 @@ _HELLO_FIRST = Reply(code=503, status="5.5.1", text="Say EHLO first")
 _NESTED = Reply(code=503, status="5.5.1", text="A message is already begun, RSET or DATA")
 _IN_MESSAGE = Reply(code=503, status="5.5.1", text="AUTH is not for the middle of a message")
 _MIXED = Reply(code=503, status="5.5.1", text="A message in chunks goes on with BDAT")
+_TLS_IN_MESSAGE = Reply(code=503, status="5.5.1", text="STARTTLS is not for the middle of a message")
 _NO_MAIL = Reply(code=503, status="5.5.1", text="MAIL comes first")
 
 
@@ -39,6 +40,8 @@ class State(_Quick):
     """AUTH taken; a line is the response to a challenge."""
     CHECKING = auto()
     """A password is compared with its hash; the client waits."""
+    HANDSHAKE = auto()
+    """STARTTLS taken; TLS follows."""
     CLOSED = auto()
     """The last reply is given."""
 
@@ -54,6 +57,7 @@ class Event(_Quick):
     """BDAT."""
     RSET = auto()
     AUTH = auto()
+    STARTTLS = auto()
     OTHER = auto()
     """NOOP, VRFY, HELP."""
     QUIT = auto()
@@ -73,6 +77,8 @@ class Event(_Quick):
     """A login was good."""
     DENIED = auto()
     """A login was not."""
+    SECURED = auto()
+    """TLS has begun."""
     CLOSE = auto()
     """A limit on the client is exceeded."""
 
@@ -86,6 +92,8 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.CHUNK: _NO_MAIL,
         Event.RSET: State.START,
         Event.AUTH: _HELLO_FIRST,
+        Event.STARTTLS: _HELLO_FIRST,
+        Event.SECURED: State.START,
         Event.OTHER: State.START,
         Event.QUIT: State.CLOSED,
         Event.DROP: State.START,
@@ -99,6 +107,7 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.CHUNK: _NO_MAIL,
         Event.RSET: State.READY,
         Event.AUTH: State.LOGIN,
+        Event.STARTTLS: State.HANDSHAKE,
         Event.OTHER: State.READY,
         Event.FORGET: State.START,
         Event.QUIT: State.CLOSED,
@@ -113,6 +122,7 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.CHUNK: _NO_MAIL,
         Event.RSET: State.READY,
         Event.AUTH: State.LOGIN,
+        Event.STARTTLS: State.HANDSHAKE,
         Event.OTHER: State.REFUSED,
         Event.QUIT: State.CLOSED,
         Event.DROP: State.REFUSED,
@@ -126,6 +136,7 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.CHUNK: State.CONTENT,
         Event.RSET: State.READY,
         Event.AUTH: _IN_MESSAGE,
+        Event.STARTTLS: _TLS_IN_MESSAGE,
         Event.OTHER: State.ENVELOPE,
         Event.QUIT: State.CLOSED,
         Event.DROP: State.REFUSED,
@@ -139,6 +150,7 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.CHUNK: State.CONTENT,
         Event.RSET: State.READY,
         Event.AUTH: _IN_MESSAGE,
+        Event.STARTTLS: _TLS_IN_MESSAGE,
         Event.OTHER: State.CHUNKS,
         Event.QUIT: State.CLOSED,
         Event.DROP: State.REFUSED,
@@ -157,6 +169,7 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.CLOSE: State.CLOSED,
     },
     State.CONTENT: {Event.MORE: State.CHUNKS, Event.SENT: State.READY, Event.DROP: State.REFUSED},
+    State.HANDSHAKE: {Event.SECURED: State.START},
     State.CLOSED: {},
 }
 """For each state and event the state that follows, or the reply to a command that is out of order."""

@@ -46,6 +46,7 @@ from mqcd.config.settings.queue import (
 from mqcd.config.settings.report import ReportSettings
 from mqcd.config.settings.submit import (
     ListenerSettings,
+    ListenerSslSettings,
     NetworkSettings,
     PeerSettings,
     PrioritySettings,
@@ -94,6 +95,7 @@ __all__ = [
     "HostPort",
     "JournalSettings",
     "ListenerSettings",
+    "ListenerSslSettings",
     "LogFormat",
     "LogLevel",
     "LogSettings",

@@ -342,6 +342,36 @@ class ServerSettings(PeerSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ListenerSslSettings:
+    """TLS with the clients of one listener."""
+
+    latent: bool | None = setting(
+        None,
+        "Y: clients turn to TLS by STARTTLS; N: TLS from the first octet; must be given with certfile",
+        Optional(YES_NO),
+        at="@latent",
+    )
+    mandatory: bool = setting(
+        False, "before TLS take only EHLO, NOOP, STARTTLS and QUIT", YES_NO, at="@mandatory"
+    )
+    certfile: tuple[pathlib.Path, ...] = setting(
+        (),
+        "certificates, each with its chain (PEM); by SNI, else the first; none = no TLS",
+        Listed(FilePath()),
+        at="@certfile",
+    )
+    keyfile: tuple[pathlib.Path, ...] = setting(
+        (), "their keys, in the same order (PEM); none = in certfile", Listed(FilePath()), at="@keyfile"
+    )
+    trust: pathlib.Path | None = setting(
+        None,
+        "ask clients for certificates (external) that these have signed (PEM); none = do not ask",
+        Optional(FilePath()),
+        at="@trust",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class ListenerSettings:
     """One listener: its address, and how its server behaves."""
 
@@ -353,6 +383,7 @@ class ListenerSettings:
         at="@interface",
     )
     port: int = setting(25, "TCP port; 0 = any free one", PORT, at="@port")
+    ssl: ListenerSslSettings = block(ListenerSslSettings())
     server: ServerSettings = block(ServerSettings())
 
 

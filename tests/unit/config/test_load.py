@@ -571,3 +571,44 @@ def test_quotas_that_cannot_be_are_errors(inner: str, path: str) -> None:
     server = "mta/submit/listeners/listener/server"
     found = [without_indexes(error.path) for error in errors(document(server, inner))]
     assert found == ([f"{server}/{path}"] if path else [])
+
+
+def with_ssl(ssl: str, server: str = "") -> str:
+    """A listener with this `ssl` element."""
+    return document("mta/submit/listeners/listener", f"{ssl}<server>{server}</server>")
+
+
+SSL = "mta/submit/listeners/listener[1]/ssl"
+EXTERNAL = '<users file="u"/><authtypes>external</authtypes>'
+
+
+@pytest.mark.parametrize(
+    ("ssl", "server", "path"),
+    [
+        ('<ssl certfile="a"/>', "", f"{SSL}@latent"),
+        ('<ssl latent="N"/>', "", f"{SSL}@certfile"),
+        ('<ssl latent="Y" mandatory="Y"/>', "", f"{SSL}@certfile"),
+        ('<ssl latent="Y" keyfile="k"/>', "", f"{SSL}@certfile"),
+        ('<ssl latent="Y" certfile="a | b" keyfile="k"/>', "", f"{SSL}@keyfile"),
+        ("", '<users file="u"/><authtypes>external</authtypes>', f"{SSL}@trust"),
+        (
+            '<ssl latent="Y" certfile="a"/>',
+            '<users file="u"/><authtypes>external</authtypes>',
+            f"{SSL}@trust",
+        ),
+    ],
+)
+def test_tls_of_a_listener_that_cannot_be_is_an_error(ssl: str, server: str, path: str) -> None:
+    assert [error.path for error in errors(with_ssl(ssl, server))] == [path]
+
+
+def test_a_listener_has_several_certificates() -> None:
+    text = with_ssl('<ssl latent="Y" certfile="a | /b" keyfile="k | %DIRVAR%/l"/>')
+    [listener] = loaded(text).settings.submit.listeners
+    assert listener.ssl.certfile == (CONF / "a", pathlib.Path("/b"))
+    assert listener.ssl.keyfile == (CONF / "k", VAR / "l")
+    assert [error.path for error in errors(text.replace("DIRVAR", "DIRVER"))] == [f"{SSL}@keyfile"]
+
+
+def test_optional_tls_without_a_certificate_is_a_warning() -> None:
+    assert f"{SSL}@certfile" in [each.path for each in loaded(with_ssl('<ssl latent="Y"/>')).warnings]

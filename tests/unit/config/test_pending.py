@@ -10,10 +10,6 @@ from tests.unit.config.samples import HOST, VAR, document, errors, loaded, witho
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "mailismus"
 
-# Where "some text" is no value, what asks for the effect instead.
-ASKING = {
-    "mta/submit/listeners/listener/ssl": ' latent="Y" mandatory="Y"',
-}
 TEXTS = {
     "mta/queue/deferred_maxignore": "6m",
 }
@@ -77,7 +73,9 @@ def test_every_mailismus_block_loads_or_is_named_as_ignored() -> None:
         (3, "directory"),
         (4, "message_store"),
         (8, "mta/submit/listeners/listener@interface"),
-        (9, "mta/submit/listeners/listener/ssl"),
+        (9, "mta/submit/listeners/listener/ssl@cert"),
+        (9, "mta/submit/listeners/listener/ssl@certfile"),
+        (9, "mta/submit/listeners/listener/ssl@certpass"),
         (11, "mta/submit/listeners/listener/server/transcript"),
         (29, "mta/report/delay_start"),
         (31, "imap"),
@@ -92,15 +90,14 @@ def test_remarks_never_show_a_password() -> None:
     remarks = [*errors(asked), *loaded(EVERYTHING).warnings]
     assert {without_indexes(remark.path) for remark in remarks} > {
         "mta/deliver/relays/relay/auth/pasword",
-        "mta/submit/listeners/listener/ssl",
+        "mta/submit/listeners/listener/ssl@certfile",
     }
     assert not [remark for remark in remarks if "secret" in str(remark)]
 
 
 @pytest.mark.parametrize("path", NOT_YET_RESTRICTING)
 def test_what_restricts_and_has_no_effect_is_an_error(path: str) -> None:
-    text = TEXTS.get(path, "Y") if path not in ASKING else ""
-    found = errors(document(path, text, ASKING.get(path, "")))
+    found = errors(document(path, TEXTS.get(path, "Y")))
     assert [(error.line, without_indexes(error.path)) for error in found] == [(1, path)]
     assert NOT_YET_RESTRICTING[path] in str(found[0])
 
@@ -120,10 +117,6 @@ def test_what_has_no_effect_is_one_warning(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "attributes", "refused"),
     [
-        ("mta/submit/listeners/listener/ssl", ' latent="Y"', False),
-        ("mta/submit/listeners/listener/ssl", ' latent="N"', True),
-        ("mta/submit/listeners/listener/ssl", ' cert="key"', True),
-        ("mta/submit/listeners/listener/ssl", ' latent="Y" mandatory="y"', True),
         ("mta/submit/listeners/listener/server/remotenets/remotenet/authtypes", ' mandatory="Y"', False),
         ("mta/submit/listeners/listener/server/blacklist", "", False),
         ("mta/submit/listeners/listener/server/validate_helo", ' fqdn="Y"', False),

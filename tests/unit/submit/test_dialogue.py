@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mqcd.config.settings import ListenerSslSettings
 from mqcd.core.errors import IllegalTransition
 from mqcd.core.model import Body
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
+from mqcd.submit.channel import Channel
 from mqcd.submit.conversation import MAX_REFUSED
 from mqcd.submit.dialogue import Dialogue
 from mqcd.submit.policy import Reason, relay_policy
-from mqcd.submit.rules import Gate, Rules
+from mqcd.submit.rules import NO_SSL, Gate, Rules
 from mqcd.submit.states import TABLE, Event, State
 from mqcd.submit.transaction import MAX_ENVELOPE
 from tests.unit.submit.support import LOOPBACK, server
@@ -23,14 +27,18 @@ MAIL = "MAIL FROM:<from@example.net>"
 RCPT = "RCPT TO:<to@example.com>"
 
 
+LATENT = ListenerSslSettings(latent=True, certfile=(Path("cert"),))
+TLS = Channel(tls="TLSv1.3")
+
+
 class Desk:
     """A dialogue, and what it refused."""
 
-    def __init__(self, client: str = "192.0.2.1", **settings: Any) -> None:
+    def __init__(self, client: str = "192.0.2.1", ssl: ListenerSslSettings = NO_SSL, **settings: Any) -> None:
         self.refusals: list[Refusal] = []
         self.gate = Gate()
         made = server(**settings)
-        rules = Rules(made, relay_policy(made, {}), self.gate)
+        rules = Rules(made, relay_policy(made, {}), self.gate, ssl=ssl)
         self.dialogue = Dialogue(rules, "test", client, self.refusals.append)
 
     def say(self, *lines: str) -> str:
@@ -46,19 +54,22 @@ class Desk:
         return [refusal.reason for refusal in self.refusals]
 
 
-INWARD = {Event.SENT, Event.MORE, Event.FORGET, Event.CHALLENGE, Event.CHECK, Event.IDENTIFIED, Event.DENIED}
+INWARD = {
+    *(Event.SENT, Event.MORE, Event.FORGET, Event.SECURED),
+    *(Event.CHALLENGE, Event.CHECK, Event.IDENTIFIED, Event.DENIED),
+}
 """Events that only some states have."""
 
 
 def test_every_state_before_the_content_has_every_command() -> None:
-    others = (State.CONTENT, State.LOGIN, State.CHECKING, State.CLOSED)
+    others = (State.CONTENT, State.LOGIN, State.CHECKING, State.HANDSHAKE, State.CLOSED)
     open_states = [row for state, row in TABLE.items() if state not in others]
     assert all(set(row) - INWARD == set(Event) - INWARD for row in open_states)
 
 
-@pytest.mark.parametrize("lines", [(EHLO, MAIL, RCPT, "DATA"), ("QUIT",)])
+@pytest.mark.parametrize("lines", [(EHLO, MAIL, RCPT, "DATA"), ("QUIT",), (EHLO, "STARTTLS")])
 def test_no_command_is_legal_in_content_or_once_closed(lines: tuple[str, ...]) -> None:
-    desk = Desk()
+    desk = Desk(ssl=LATENT)
     desk.say(*lines)
     for command in ("EHLO x", MAIL, RCPT, "DATA", "RSET", "QUIT", "NOOP"):
         with pytest.raises(IllegalTransition):
@@ -389,3 +400,84 @@ def test_what_follows_a_login_is_not_told() -> None:
     desk = Desk(maxbadreqs=0)
     desk.say("AUTH LOGIN", "dXNlcg", "c2VjcmV0")
     assert [refusal.command for refusal in desk.refusals] == ["AUTH", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("lines", "reply"),
+    [
+        (["STARTTLS"], "503 5.5.1"),
+        ([EHLO, "STARTTLS"], "220 2.0.0"),
+        ([EHLO, "starttls"], "220 2.0.0"),
+        (["HELO client.example", "STARTTLS"], "220 2.0.0"),
+        ([EHLO, "STARTTLS now"], "501 5.5.4"),
+        ([EHLO, MAIL, "STARTTLS"], "503 5.5.1"),
+        ([EHLO, MAIL, RCPT, "STARTTLS"], "503 5.5.1"),
+        ([EHLO, MAIL, "RSET", "STARTTLS"], "220 2.0.0"),
+        ([EHLO, "MAIL FROM:<a>", "STARTTLS"], "220 2.0.0"),
+    ],
+)
+def test_replies_to_starttls(lines: list[str], reply: str) -> None:
+    assert Desk(ssl=LATENT).say(*lines).startswith(reply + " ")
+
+
+def test_tls_makes_the_session_begin_again() -> None:
+    desk = Desk(ssl=LATENT)
+    assert "STARTTLS\r\n" in desk.say(EHLO)
+    desk.say("STARTTLS")
+    desk.dialogue.secured(TLS)
+    assert (desk.dialogue.helo, desk.dialogue.esmtp, desk.dialogue.state) == ("", False, State.START)
+    assert desk.say(MAIL).startswith("503 5.5.1 Say EHLO first")
+    assert "STARTTLS" not in desk.say(EHLO)
+    assert desk.say("STARTTLS").startswith("500 5.5.1 ")
+    assert desk.say(MAIL).startswith("250 ")
+
+
+@pytest.mark.parametrize("state", [(EHLO,), (EHLO, MAIL), (EHLO, MAIL, RCPT, "DATA"), ("QUIT",)])
+def test_tls_begins_where_it_was_announced_alone(state: tuple[str, ...]) -> None:
+    desk = Desk(ssl=LATENT)
+    desk.say(*state)
+    with pytest.raises(IllegalTransition):
+        desk.dialogue.secured(TLS)
+
+
+@pytest.mark.parametrize("ssl", [NO_SSL, replace(LATENT, latent=False), ListenerSslSettings(latent=True)])
+def test_starttls_is_not_offered_without_reason(ssl: ListenerSslSettings) -> None:
+    desk = Desk(ssl=ssl)
+    assert "STARTTLS" not in desk.say(EHLO)
+    assert desk.say("STARTTLS").startswith("500 5.5.1 ")
+
+
+@pytest.mark.parametrize(
+    ("line", "reply"),
+    [
+        (EHLO, "250"),
+        ("NOOP", "250 2.0.0"),
+        ("QUIT", "221 2.0.0"),
+        ("HELO client.example", "530 5.7.0"),
+        (MAIL, "530 5.7.0"),
+        (RCPT, "530 5.7.0"),
+        ("DATA", "530 5.7.0"),
+        ("RSET", "530 5.7.0"),
+        ("VRFY someone", "530 5.7.0"),
+        ("HELP", "530 5.7.0"),
+        ("AUTH PLAIN AHVzZXIAcGVuY2ls", "530 5.7.0"),
+        ("BDAT 5 LAST", "530 5.7.0"),
+        ("EXPN list", "500 5.5.1"),
+    ],
+)
+def test_mandatory_tls_comes_before_other_commands(line: str, reply: str) -> None:
+    desk = Desk(ssl=replace(LATENT, mandatory=True))
+    for greeting in ((), (EHLO,)):
+        assert desk.say(*greeting, line)[: len(reply)] == reply
+        if desk.dialogue.state is State.CLOSED:
+            return
+        assert desk.dialogue.skip == (5 if line.startswith("BDAT") else 0)
+        desk.dialogue.skip = 0
+    assert set(desk.reasons) <= {Reason.TLS, Reason.SYNTAX}
+
+
+def test_mandatory_tls_opens_all_commands() -> None:
+    desk = Desk(ssl=replace(LATENT, mandatory=True))
+    desk.say(EHLO, "STARTTLS")
+    desk.dialogue.secured(TLS)
+    assert desk.say(EHLO, MAIL, RCPT, "DATA").startswith("354 ")

@@ -18,8 +18,8 @@ from mqcd.core.reply import Refused, Reply
 from mqcd.core.spid import format_spid
 from mqcd.submit import Door
 from mqcd.submit.capacity import Capacity
+from mqcd.submit.connections import client_address
 from mqcd.submit.intake import STEP
-from mqcd.submit.session import client_address
 from mqcd.submit.wire import HIGH_WATER
 from tests.fakes.clock import FakeClock, turns
 from tests.fakes.observer import RecordingObserver

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mqcd.config.settings import AuthType, SenderRightSettings
+from mqcd.config.settings import AuthType, ListenerSslSettings, SenderRightSettings
 from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
 from mqcd.submit.auth.failures import MOST_OF_CLIENT, MOST_OF_USER, Failures
@@ -16,7 +17,7 @@ from mqcd.submit.auth.senders import Senders
 from mqcd.submit.channel import Channel
 from mqcd.submit.dialogue import Dialogue
 from mqcd.submit.policy import Reason, relay_policy
-from mqcd.submit.rules import Gate, Rules
+from mqcd.submit.rules import NO_SSL, Gate, Rules
 from mqcd.submit.states import State
 from tests.fakes.sasl import ScramClient
 from tests.unit.submit.auth.support import SERVER_NONCE, USERS, find
@@ -51,6 +52,7 @@ class Desk:
         rights: tuple[SenderRightSettings, ...] = (),
         types: tuple[AuthType, ...] = tuple(AuthType),
         tls_types: tuple[AuthType, ...] = tuple(AuthType),
+        ssl: ListenerSslSettings = NO_SSL,
         **settings: Any,
     ) -> None:
         self.refusals: list[Refusal] = []
@@ -68,7 +70,7 @@ class Desk:
             now=lambda: 1,
             nonce=lambda: SERVER_NONCE,
         )
-        rules = Rules(made, relay_policy(made, {}), Gate(), access)
+        rules = Rules(made, relay_policy(made, {}), Gate(), access, ssl=ssl)
         self.dialogue = Dialogue(rules, "test", client, self.refusals.append)
         self.dialogue.secured(channel)
 
@@ -288,3 +290,21 @@ def test_users_send_with_their_own_addresses(
 
 def test_senders_without_a_login_are_free() -> None:
     assert Desk().say(EHLO, "MAIL FROM:<tim@example.com>").startswith("250 ")
+
+
+def test_a_login_does_not_survive_starttls() -> None:
+    latent = ListenerSslSettings(latent=True, certfile=(Path("cert"),))
+    desk = Desk(channel=Channel(), tls_types=(), ssl=latent)
+    assert desk.say(EHLO, GOOD).startswith("235 ")
+    assert desk.say("STARTTLS").startswith("220 ")
+    desk.dialogue.secured(TLS)
+    assert desk.dialogue.user == ""
+    assert "AUTH SCRAM-SHA-256-PLUS " in desk.say(EHLO)
+    assert desk.say(GOOD).startswith("235 ")
+
+
+def test_no_login_is_offered_before_mandatory_tls() -> None:
+    locked = ListenerSslSettings(latent=True, mandatory=True, certfile=(Path("cert"),))
+    desk = Desk(channel=Channel(), tls_types=(), ssl=locked)
+    assert "AUTH" not in desk.say(EHLO)
+    assert desk.say(GOOD).startswith("530 5.7.0 ")
