@@ -88,6 +88,7 @@ HEADER = Pattern(
     r"[!-9;-~]{1,76}(?:: ?[^\x00-\x1f\x7f|]{1,200})?",
     "a header name, or name and value such as X-Mailer: newsletter",
 )
+FILTER_OPTION = Pattern("option", r"[a-z_]+ ?= ?[^|]{0,900}", "an option such as timeout=5s")
 HEADER_NAME = Pattern("header", r"[!-9;-~]{0,76}", "the name of a header field such as X-Tenant")
 QUOTA_MATCH = Pattern(
     "text", r"[^\s|\x00-\x1f\x7f]{1,255}", "an address, a network, or a name of a user or tenant"

@@ -6,25 +6,37 @@ the filter that it names.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+from mqcd.config.overriding import given
 from mqcd.config.problems import BadConfiguration, Remark
-from mqcd.config.settings import SubmitSettings
+from mqcd.config.settings import NetworkSettings, ServerSettings, SubmitSettings
 from mqcd.daemon.places import LISTENERS, line_of
-from mqcd.submit.handlers import BadFilter, make_handler
+from mqcd.submit.handlers import BadFilter, filter_key, make_handler
 
 
 def check_filters(submit: SubmitSettings, conf: Path | None = None) -> None:
     """Make each; `conf` is the file for errors to name. Raises BadConfiguration with all that fail."""
     remarks = []
     for number, listener in enumerate(submit.listeners, start=1):
-        if not listener.server.filter:
-            continue
-        path = f"{LISTENERS}/listener[{number}]/server/filter@class"
-        try:
-            make_handler(listener.server.filter)
-        except BadFilter as error:
-            line = line_of(conf, path) if conf else 0
-            remarks.append(Remark(file=str(conf or ""), line=line, path=path, text=str(error)))
+        for place, server in _blocks(listener.server):
+            path = f"{LISTENERS}/listener[{number}]/server/{place}filter@class"
+            try:
+                make_handler(*filter_key(server))
+            except BadFilter as error:
+                line = line_of(conf, path) if conf else 0
+                remarks.append(Remark(file=str(conf or ""), line=line, path=path, text=str(error)))
     if remarks:
         raise BadConfiguration(tuple(remarks))
+
+
+def _blocks(server: ServerSettings) -> Iterator[tuple[str, ServerSettings]]:
+    """The settings that name a filter, and where they stand in the <server> block."""
+    if server.filter:
+        yield "", server
+    for number, network in enumerate(server.remotenets, start=1):
+        own = given(network, NetworkSettings)
+        if own.get("filter") or (server.filter and "filter_options" in own):
+            yield f"remotenets/remotenet[{number}]/", replace(server, **own)

@@ -1,8 +1,9 @@
 """An aiosmtpd handler, made from the name of its class, and its hooks.
 
-A class is named `module:Class`, found as Python imports it, and made without arguments; one instance serves
-all sessions of a listener. Hooks are its methods `handle_EHLO`, `handle_HELO`, `handle_MAIL`, `handle_RCPT`,
-`handle_DATA`, `handle_RSET`, `handle_NOOP`, `handle_VRFY`, `handle_QUIT` and `handle_exception`.
+A class is named `module:Class`, found as Python imports it, and made without arguments, or from its options
+by its class method `from_options`; one instance serves all sessions of a listener. Hooks are its methods
+`handle_EHLO`, `handle_HELO`, `handle_MAIL`, `handle_RCPT`, `handle_DATA`, `handle_RSET`, `handle_NOOP`,
+`handle_VRFY`, `handle_QUIT` and `handle_exception`.
 
 A class that cannot be imported or made raises BadFilter, and so does one with a hook that the door never
 calls (AUTH, STARTTLS, PROXY, `process_message`): what it restricts would be let in.
@@ -12,16 +13,27 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mqcd.config.settings import PeerSettings
 from mqcd.core.errors import ConfigError
+from mqcd.submit.filters.options import split_options
 
 Hook = Callable[..., Awaitable[Any]]
 
 _CALLED = ("EHLO", "HELO", "MAIL", "RCPT", "DATA", "RSET", "NOOP", "VRFY", "QUIT")
 _NEVER_CALLED = ("handle_AUTH", "handle_STARTTLS", "handle_PROXY", "process_message")
+
+
+FilterKey = tuple[str, Sequence[str]]
+"""The class of a filter, and its options."""
+
+
+def filter_key(settings: PeerSettings) -> FilterKey:
+    """The filter that settings name; its class is "" where they name none."""
+    return settings.filter, settings.filter_options
 
 
 class BadFilter(ConfigError):
@@ -39,9 +51,9 @@ class Handler:
     """Whether `handle_EHLO` has aiosmtpd's newer form: it is given the planned lines and returns all."""
 
 
-def make_handler(name: str) -> Handler:
-    """An instance of the class `name`. Raises BadFilter."""
-    return handler_of(_make(name), name)
+def make_handler(name: str, options: Sequence[str] = ()) -> Handler:
+    """An instance of the class `name`; its options are `name=value` texts. Raises BadFilter."""
+    return handler_of(_make(name, options), name)
 
 
 def handler_of(instance: Any, name: str) -> Handler:
@@ -58,7 +70,7 @@ def handler_of(instance: Any, name: str) -> Handler:
     return Handler(instance=instance, hooks=present, plans_ehlo=arguments == 5)
 
 
-def _make(name: str) -> Any:
+def _make(name: str, options: Sequence[str]) -> Any:
     module, _, path = name.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -68,6 +80,14 @@ def _make(name: str) -> Any:
         raise BadFilter(f"{name} cannot be imported: {_shown(error)}") from error
     if not isinstance(found, type):
         raise BadFilter(f"{name} is not a class")
+    make = getattr(found, "from_options", None)
+    if make is None and options:
+        raise BadFilter(f"{name} takes no options: leave the text of its element empty")
+    if make is not None:
+        try:
+            return make(split_options(options))
+        except ValueError as error:
+            raise BadFilter(f"{name}: {error}") from error
     try:
         return found()
     except Exception as error:

@@ -31,7 +31,7 @@ from mqcd.submit.completing import missing_fields
 from mqcd.submit.desk import Desk
 from mqcd.submit.dialogue import Dialogue
 from mqcd.submit.filtering import Filter
-from mqcd.submit.handlers import Handler
+from mqcd.submit.handlers import FilterKey, Handler
 from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.quotas import Parties, Quotas
 from mqcd.submit.received import DateCache, protocol, received_header
@@ -66,7 +66,7 @@ class Intake:
     inline_max: int
     dates: DateCache
     desk: Desk
-    handlers: Mapping[str, Handler] = field(default_factory=dict)
+    handlers: Mapping[FilterKey, Handler] = field(default_factory=dict)
     """The filters that see messages before they are committed, by their setting."""
     zoning: Zoning = field(default_factory=lambda: Zoning(()))
     """Which zone a message's header chooses."""

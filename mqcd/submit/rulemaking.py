@@ -29,7 +29,7 @@ from mqcd.submit.auth.login import Access
 from mqcd.submit.auth.senders import Senders
 from mqcd.submit.blacklists import BlacklistFile
 from mqcd.submit.checks.listed import BadList
-from mqcd.submit.handlers import BadFilter, Handler, make_handler
+from mqcd.submit.handlers import BadFilter, FilterKey, Handler, filter_key, make_handler
 from mqcd.submit.policy import RelayPolicy, host_names, relay_policy
 from mqcd.submit.quotas import Quotas, SessionPlaces
 from mqcd.submit.rules import Gate, Rulebook, Rules
@@ -71,7 +71,7 @@ class Rulemaking:
         self._resolved: dict[str, tuple[str, ...]] = {}
         self._blacklists: dict[Path, BlacklistFile] = {}
         self._chores: list[asyncio.Task[None]] = []
-        self.handlers: dict[str, Handler] = {}
+        self.handlers: dict[FilterKey, Handler] = {}
         """The filters, by their setting."""
         self.book = self._make_book()
 
@@ -174,9 +174,9 @@ class Rulemaking:
 
     def _take_filters(self, server: ServerSettings) -> None:
         """One handler for each filter that the settings name; those that are named already stay."""
-        networks = (given(each, NetworkSettings).get("filter", "") for each in server.remotenets)
-        names = {server.filter, *networks} - {""}
-        self.handlers = {name: self.handlers.get(name) or make_handler(name) for name in names}
+        blocks = [server, *(replace(server, **given(each, NetworkSettings)) for each in server.remotenets)]
+        keys = {filter_key(each) for each in blocks if each.filter}
+        self.handlers = {key: self.handlers.get(key) or make_handler(*key) for key in keys}
 
     def _apply_blacklists(self, book: Rulebook | None = None) -> None:
         for rules in book or self.book:

@@ -31,6 +31,7 @@ from mqcd.submit.chunking import Chunk
 from mqcd.submit.connections import tls_channel
 from mqcd.submit.dialogue import Dialogue
 from mqcd.submit.filtering import Filter, Server
+from mqcd.submit.handlers import filter_key
 from mqcd.submit.intake import Intake, take_message
 from mqcd.submit.pausing import Pause
 from mqcd.submit.policy import Reason
@@ -108,7 +109,7 @@ class Session(asyncio.Protocol):
         self.wire = Wire(self._loop, self.transport, intake.clock, bare_lf=bare_lf)
         name = self._extra["session"]
         self._dialogue = Dialogue(rules, intake.listener, self.client, self._host.refused, name)
-        handler = intake.handlers.get(rules.settings.filter)
+        handler = intake.handlers.get(filter_key(rules.settings))
         if handler is not None:
             server = Server(rules.host, handler.instance, self.transport)
             self._filter = Filter(handler, self._dialogue, server, intake.clock, name, intake.desk)

@@ -20,6 +20,7 @@ from mqcd.config.fields import (
     Size,
 )
 from mqcd.config.names import (
+    FILTER_OPTION,
     HEADER_NAME,
     HOST_NAME,
     LOGIN,
@@ -221,6 +222,12 @@ class PeerSettings:
         "aiosmtpd handler (module:Class) that accepts, refuses or rewrites mail before it is queued",
         PYTHON_CLASS,
         at="filter@class",
+    )
+    filter_options: tuple[str, ...] = setting(
+        (),
+        "options of that filter, each name=value; none = its defaults",
+        Listed(FILTER_OPTION),
+        at="filter",
     )
     authtypes: tuple[AuthType, ...] = setting(
         (AuthType.PLAIN, AuthType.LOGIN, AuthType.SCRAM_SHA_256, AuthType.SCRAM_SHA_256_PLUS),

@@ -39,4 +39,4 @@ def test_a_filter_that_can_be_made_is_shown(tmp_path: Path, capsys: pytest.Captu
     conf = tmp_path / "mqcd.xml"
     conf.write_text(CONF.format(name="aiosmtpd.handlers:Sink"))
     assert main(["-c", str(conf), "check"]) == 0
-    assert '<filter class="aiosmtpd.handlers:Sink"/>' in capsys.readouterr().out
+    assert '<filter class="aiosmtpd.handlers:Sink"></filter>' in capsys.readouterr().out
