@@ -124,20 +124,13 @@ class LaneTable:
         lane = self._lane(hop, now)
         if hop.sole:
             self._passing.belongs(domain, lane)
-        suspended = lane.suspended
-        if (suspended or lane.share.most) and (give := self._outside(lane, recipient, now)):
-            return give
-        limits = lane.queue.limits
-        sender = self._throttle.of_sender(recipient) if self._throttle.senders else None
-        if sender is not None:
-            limits = (*limits, sender)
-        if limits and not suspended:
-            most = self._new_share
-            after = max(limit.book(now, most, recipient.due > 0) for limit in limits)
-            if after:
-                return Give(recipients=(recipient,), after=after, why=Why.RATE, lane=lane)
+        sender = None
+        if not self._is_free(lane):
+            sender = self._throttle.of_sender(recipient)
+            if give := self._outside(lane, recipient, sender, now):
+                return give
         self._enter(lane, recipient, hop, sender, now)
-        if suspended:
+        if lane.suspended:
             self._throttle.alarm(lane.suspension.until, lane)
         self._turns.push(lane)
         return None
@@ -159,18 +152,26 @@ class LaneTable:
         """The most that a lane may hold of which no transaction has ended."""
         return max(self._bounds.queuecache // 4, 1)
 
-    def _outside(self, lane: Lane, recipient: Recipient, now: int) -> Give | None:
-        """A Give when the lane takes no mail now: it is suspended with a probe, or holds its share."""
+    def _is_free(self, lane: Lane) -> bool:
+        """Whether nothing can hold back the lane's mail. Whatever can must be asked for here: new mail that
+        goes past the queue (`start_new`) is asked nothing else."""
+        return not (lane.suspended or lane.share.most or self._throttle.governs(lane))
+
+    def _outside(self, lane: Lane, recipient: Recipient, sender: Limit | None, now: int) -> Give | None:
+        """A Give when the lane takes no mail now: it is suspended with a probe, or holds its share; or when a
+        rate allows the recipient later."""
         if lane.suspended:
             if lane.queue.jobs or lane.connections:
                 wait = lane.until_probed(now)
                 return Give(recipients=(recipient,), after=wait, why=Why.DEAD, lane=lane)
             return None
-        wait = lane.ask_share(now)
-        if not wait:
-            return None
-        self._passing.add(lane)
-        return Give(recipients=(recipient,), after=wait, why=Why.SHARE, lane=lane)
+        if lane.share.most and (wait := lane.ask_share(now)):
+            self._passing.add(lane)
+            return Give(recipients=(recipient,), after=wait, why=Why.SHARE, lane=lane)
+        limits = lane.queue.limits if sender is None else (*lane.queue.limits, sender)
+        most, been_outside = self._new_share, recipient.due > 0
+        after = max((limit.book(now, most, been_outside) for limit in limits), default=0)
+        return Give(recipients=(recipient,), after=after, why=Why.RATE, lane=lane) if after else None
 
     def _enter(self, lane: Lane, recipient: Recipient, hop: Hop, sender: Limit | None, now: int) -> None:
         """To the job of its message that has room, else in a job of its own at the lane's end."""
@@ -219,9 +220,9 @@ class LaneTable:
         """Start a job for new recipients of one message over an idle connection of their lane, if there is
         one and nothing holds them back. They count as claimed."""
         lane = self._lanes.get(hop.key)
-        if lane is None or not lane.idle or lane.queue.jobs or lane.suspended or lane.share.most:
+        if lane is None or not lane.idle or lane.queue.jobs or lane.hop.policy is not hop.policy:
             return None
-        if lane.queue.limits or self._throttle.senders or lane.hop.policy is not hop.policy:
+        if not self._is_free(lane):
             return None
         room = self.room()
         if len(recipients) > min(room, self._bounds.maxrecips or room):
@@ -388,9 +389,7 @@ class LaneTable:
             self._turns.push(lane)
 
     def _take(self, lane: Lane, now: int) -> Job | None:
-        if lane.queue.limits or self._throttle.senders:
-            return self._throttle.take(lane, now)
-        return lane.queue.take()
+        return self._throttle.take(lane, now) if self._throttle.governs(lane) else lane.queue.take()
 
     def _limit(self, lane: Lane, now: int) -> int:
         """Connections that a lane may have now."""

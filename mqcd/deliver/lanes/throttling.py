@@ -100,7 +100,11 @@ class Throttle:
 
     def of_sender(self, recipient: Recipient) -> Limit | None:
         """The limit of a recipient's sender."""
-        return self._rates.of_sender(recipient.envelope.sender)
+        return self._rates.of_sender(recipient.envelope.sender) if self.senders else None
+
+    def governs(self, lane: Lane) -> bool:
+        """Whether any rate may count a lane's mail: then only `take` gives its jobs."""
+        return self.senders or bool(lane.queue.limits)
 
     def by_age(self, lane: Lane) -> bool:
         """Whether the next job of its zone has to be found for each token: tokens there go by age."""
