@@ -16,13 +16,14 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-WIDTH, HEIGHT, GAP_X, GAP_Y = 136, 50, 58, 44
+WIDTH, HEIGHT, GAP_X, GAP_Y = 146, 60, 58, 44
 LEFT, TOP = 112, 44
 
 STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #1f2933; }
 .note, .label, .band { font-size: 11px; fill: #52606d; }
 .note { font-size: 10px; }
+.module { font-size: 9px; fill: #1d6fb8; }
 .box { fill: #ffffff; stroke: #52606d; stroke-width: 1.2; }
 .stripe { fill: #eef2f6; }
 .line { fill: none; stroke: #1d6fb8; stroke-width: 1.5; marker-end: url(#head); }
@@ -92,7 +93,7 @@ def path(way: str, a: Place, b: Place) -> tuple[str, Place]:
 def write_path(source: str) -> str:
     """The picture of a text as write-path.txt explains it."""
     stripes: list[str] = []
-    boxes: dict[str, tuple[Place, str, str]] = {}
+    boxes: dict[str, tuple[Place, str, str, str]] = {}
     lines: list[str] = []
     labels: list[str] = []
     columns = rows = 0
@@ -105,8 +106,10 @@ def write_path(source: str) -> str:
         elif word == "box":
             name, column, row, said = rest.split(" ", 3)
             columns, rows = max(columns, int(column)), max(rows, int(row))
-            title, _, note = said.partition(" | ")
-            boxes[name] = corner(int(column), int(row)), title, note
+            title, note, module = (*said.split(" | "), "", "")[:3]
+            if not (ROOT / "mqcd" / module).exists():
+                raise SystemExit(f"write-path.txt: there is no module {module}")
+            boxes[name] = corner(int(column), int(row)), title, note, module
         elif word == "arrow":
             ends, _, label = rest.partition(":")
             a, _, b, way = ends.split()
@@ -125,11 +128,12 @@ def write_path(source: str) -> str:
             text(18, y + HEIGHT / 2 + 4, said, "band", "start"),
         ]
     parts += lines
-    for (x, y), title, note in boxes.values():
+    for (x, y), title, note, module in boxes.values():
         parts += [
             rect(x, y, WIDTH, HEIGHT, "box"),
-            text(x + WIDTH / 2, y + 21, title),
-            text(x + WIDTH / 2, y + 38, note, "note"),
+            text(x + WIDTH / 2, y + 20, title),
+            text(x + WIDTH / 2, y + 36, note, "note"),
+            text(x + WIDTH / 2, y + 51, module, "module"),
         ]
     return svg(width, int(corner(0, rows)[1] + HEIGHT + 20), parts + labels)
 
