@@ -127,34 +127,54 @@ def running(
     what Spark throws in the block.
     """
     check_packages()
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     lent = SparkSession.getActiveSession() is not None
     settings = dict(settings or {})
-    archive = None if lent or master or classes is None else _archive(classes, settings)
-    if archive is not None and (options := archive.options(make=keep)):
-        settings[_OPTIONS] = f"{_JAVA} {options}"
-    try:
-        spark = session(master=master, settings=settings, name=name, sources=sources)
+    directory = None if lent or master else classes
+    with _from_archive(directory, settings, make=keep, keeping=keeping) as options, _explained():
+        spark = session(master=master, settings={**settings, **options}, name=name, sources=sources)
         try:
             yield spark
         finally:
             if not lent:
                 spark.stop()
-    except BaseException as error:
+
+
+@contextmanager
+def _from_archive(
+    directory: Path | None, settings: Mapping[str, str], *, make: bool, keeping: Callable[[], None]
+) -> Iterator[Mapping[str, str]]:
+    """Settings for the Java that the block starts, so that it starts from kept classes, or keeps them.
+
+    What it keeps is put in place after the block, once `keeping` was called; nothing is after an error.
+    """
+    archive = None if directory is None else _archive(directory, settings)
+    options = "" if archive is None else archive.options(make=make)
+    try:
+        yield {_OPTIONS: f"{_JAVA} {options}"} if options else {}
+    except BaseException:
         if archive is not None and archive.making:
             # Else it would write one that nobody waits for.
             java.kill()
             archive.abandon()
-        if isinstance(error, PySparkException | Py4JError):
-            raise WorkFailed(f"Spark gave up: {why(str(error))}") from error
         raise
     if archive is not None:
         if archive.making:
             keeping()
         archive.close(java.end)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Raises WorkFailed for what Spark throws in the block."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise WorkFailed(f"Spark gave up: {why(str(error))}") from error
 
 
 @contextmanager
