@@ -88,13 +88,15 @@ class ClusterHarness:
         self.observer = RecordingObserver()
         self.meters = Meters()
         self._hardlinks = hardlinks
+        self.segmentsize = 1 << 20
         self._workers = Workers() if scan_processes else InlineScanWorkers(Disk())
         self._path = path
         self._copies = 0
         self._open: list[ClusterStore] = []
 
     async def start(self) -> QueueStore:
-        options = cluster_options(self._path / f"run{self._copies}", hardlinks=self._hardlinks)
+        root = self._path / f"run{self._copies}"
+        options = cluster_options(root, hardlinks=self._hardlinks, segmentsize=self.segmentsize)
         observer = Fanout(self.observer, self.meters)
         store = ClusterStore(options, self.clock, observer, workers=self._workers)
         await store.open()
@@ -116,12 +118,12 @@ class ClusterHarness:
             await self._open.pop().close()
 
 
-def cluster_options(root: Path, *, hardlinks: bool = False) -> Options:
+def cluster_options(root: Path, *, hardlinks: bool = False, segmentsize: int = 1 << 20) -> Options:
     """A small journal below `root`."""
     settings = QueueSettings(
         rootpath=root / "queue",
         spool=SpoolSettings(rootpath=root / "spool", hardlinks=hardlinks),
-        journal=JournalSettings(segmentsize=1 << 20, segments=8),
+        journal=JournalSettings(segmentsize=segmentsize, segments=8),
     )
     return Options(settings=settings, schedule=SCHEDULE, source=Source("test", 0), events=root / "events")
 

@@ -15,6 +15,8 @@ from tests.e2e.kit import mail
 from tests.e2e.kit.plan import Plan, relay
 from tests.fakes.postgres_server import shared_server
 from tests.fakes.redis_server import RedisServer
+from tests.fakes.s3_server import BUCKET
+from tests.fakes.s3_server import shared_server as object_store
 
 STORES = {
     "memory": '<store class="memory"/>',
@@ -68,14 +70,18 @@ def test_mail_survives_a_restart(
     assert server.stop() == 0
 
 
-@pytest.fixture(params=["redis", "postgres"])
+@pytest.fixture(params=["redis", "postgres", "s3"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The element of a store in a real database."""
+    """The element of a store that has a server of its own."""
     lease = "<lease_ms>2s</lease_ms>"
     if request.param == "redis":
         redis = RedisServer(tmp_path / "redis")
         yield f'<store class="redis"><url>{redis.url}</url>{lease}</store>'
         redis.stop()
+    elif request.param == "s3":
+        bucket = f"<bucket>{BUCKET}</bucket><prefix>{uuid.uuid4().hex}/</prefix>"
+        place = f"<endpoint>{object_store().url}</endpoint><region>us-east-1</region>"
+        yield f'<store class="s3">{bucket}{place}{lease}</store>'
     else:
         schema = f"s{uuid.uuid4().hex}"
         url = f"<url>{shared_server().url}</url><schema>{schema}</schema>"
@@ -83,7 +89,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kill", [False, True])
-def test_mail_in_a_database_survives_a_restart(
+def test_mail_on_a_server_survives_a_restart(
     database: str, kill: bool, make_server: MakeServer, make_receiver: MakeReceiver
 ) -> None:
     receiver = make_receiver()
