@@ -30,6 +30,10 @@ class Plan:
     door: Values = dataclasses.field(default_factory=dict)
     door_elements: str = ""
     """XML that stands among them: elements with attributes."""
+    listener_elements: str = ""
+    """XML that stands beside them: the listener's TLS."""
+    more_listeners: str = ""
+    """Other listeners, as XML."""
     deliver: Values = dataclasses.field(default_factory=dict)
     client: Values = dataclasses.field(default_factory=dict)
     client_elements: str = ""
@@ -86,10 +90,11 @@ class Plan:
 </queue>
 <submit><listeners>
 <listener name="in" interface="127.0.0.1" port="{self.smtp_port}">
+{self.listener_elements}
 <server>
 {_elements(door)}{self.door_elements}</server>
 </listener>
-</listeners></submit>
+{self.more_listeners}</listeners></submit>
 <deliver>
 {_elements(self.deliver)}<client>
 {_elements(self.client)}{self.client_elements}</client>
