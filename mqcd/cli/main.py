@@ -15,6 +15,7 @@ from mqcd.cli.importing import bring_in
 from mqcd.cli.options import Place, takes_place
 from mqcd.cli.pipeline import pipeline
 from mqcd.cli.queue import queue
+from mqcd.cli.sendmail import mailq, sendmail
 from mqcd.cli.server import check, demo, run
 from mqcd.cli.sink import sink
 from mqcd.cli.top import top
@@ -31,6 +32,8 @@ def cli() -> None:
 
 
 for command in (run, check, conf, top, queue, explain, user, fsck, bring_in, sink, demo, pipeline):
+    cli.add_command(command)
+for command in (sendmail, mailq):
     cli.add_command(command)
 
 

@@ -62,12 +62,13 @@ def _keep(context: click.Context, parameter: click.Parameter, value: Path | None
         setattr(context.ensure_object(Place), str(parameter.name), value)
 
 
-def takes_place(*, env: bool = False) -> Callable[[Command], Command]:
-    """-c and --var on a command; with `env` also from the environment, which stands behind all words."""
+def takes_place(*, env: bool = False, short: bool = True) -> Callable[[Command], Command]:
+    """-c and --var on a command; with `env` also from the environment, which stands behind all words. Without
+    `short` there is only --conf."""
     # The loader reports a file that cannot be read, with its own exit code.
     path = click.Path(path_type=Path, readable=False)
     conf = click.option(
-        "-c", "--conf", metavar="FILE", type=path, expose_value=False, callback=_keep,
+        *(["-c"] if short else []), "--conf", metavar="FILE", type=path, expose_value=False, callback=_keep,
         envvar="MQCD_CONF" if env else None,
         help="Configuration file.  [MQCD_CONF; conf/mqcd.xml]",
     )  # fmt: skip

@@ -16,6 +16,7 @@ from mqcd.config.faults import Faults
 from mqcd.config.overriding import given as given_in
 from mqcd.config.settings import (
     CLUSTER,
+    LOCAL,
     DeliverSettings,
     ListenerSettings,
     Mechanism,
@@ -236,11 +237,12 @@ def _journal(settings: Settings) -> Remarks:
 def _listener_names(settings: Settings, faults: Faults) -> Remarks:
     named = [*faults.sound(_LISTENER, settings.submit.listeners, "name")]
     names = Counter(listener.name for _, listener in named)
+    names[LOCAL] += 1
     for index, listener in named:
         if names[listener.name] > 1:
             yield (
                 f"{_LISTENER}[{index}]@name",
-                f"{listener.name} names another listener too: give each its own",
+                f"{listener.name} names another way in too: give each its own",
             )
 
 
@@ -312,7 +314,7 @@ def _zones(settings: Settings, faults: Faults) -> Remarks:
     stem = "mta/deliver/zones/zone"
     names = Counter(zone.name for _, zone in faults.sound(stem, settings.deliver.zones, "name"))
     named = [*faults.sound(_LISTENER, settings.submit.listeners, "name")]
-    listeners = {listener.name for _, listener in named}
+    listeners = {LOCAL, *(listener.name for _, listener in named)}
     whole = len(named) == len(settings.submit.listeners)
     for index, zone in enumerate(settings.deliver.zones, start=1):
         path = f"{stem}[{index}]"

@@ -23,6 +23,8 @@ _BLANKS = " \t"
 MAX_LOCAL = 64
 MAX_DOMAIN = 255
 MAX_ADDRESS = MAX_LOCAL + 1 + MAX_DOMAIN
+_ANY_DOMAIN = "a"
+"""Completes a local part that is checked alone."""
 
 # ASCII that each class leaves out, and so all of UTF-8 let in: written as ranges up to U+10FFFF, these
 # patterns take 200 ms to compile, which every command line would wait for.
@@ -57,16 +59,16 @@ def is_visible(address: str) -> bool:
     return address.isprintable() or address.translate(_JOINERS).isprintable()
 
 
-def parse_path(text: str) -> tuple[str, str]:
+def parse_path(text: str, *, bare: bool = False) -> tuple[str, str]:
     """The path at the head of `text`, as MAIL and RCPT take it, and what follows it.
 
     Takes `<address>`, `<>`, `<postmaster>`, a source route (dropped, RFC 5321 4.1.1.3), and, because
-    clients send it, an address without angle brackets. Raises DecodeError.
+    clients send it, an address without angle brackets. `bare`: also a local part alone. Raises DecodeError.
     """
     text = text.strip(_BLANKS)
     if not text.startswith("<"):
         head, _, rest = text.partition(" ")
-        return check_address(head), rest.strip(_BLANKS)
+        return _checked(head, bare), rest.strip(_BLANKS)
     end = _closing(text)
     inner, rest = text[1:end], text[end + 1 :]
     if rest and not rest.startswith(" "):
@@ -75,8 +77,13 @@ def parse_path(text: str) -> tuple[str, str]:
     if route is not None:
         inner = inner[route.end() :]
     if inner and inner.lower() != "postmaster":
-        check_address(inner)
+        _checked(inner, bare)
     return inner, rest.strip(_BLANKS)
+
+
+def _checked(path: str, bare: bool) -> str:
+    check_address(f"{path}@{_ANY_DOMAIN}" if bare and "@" not in path else path)
+    return path
 
 
 def _closing(text: str) -> int:

@@ -13,21 +13,27 @@ from pathlib import Path
 from mqcd.config.overriding import given
 from mqcd.config.problems import BadConfiguration, Remark
 from mqcd.config.settings import NetworkSettings, ServerSettings, SubmitSettings
-from mqcd.daemon.places import LISTENERS, line_of
+from mqcd.daemon.places import LISTENERS, LOCAL, line_of
 from mqcd.submit.handlers import BadFilter, filter_key, make_handler
+from mqcd.submit.local import listener_of
 
 
 def check_filters(submit: SubmitSettings, conf: Path | None = None) -> None:
     """Make each; `conf` is the file for errors to name. Raises BadConfiguration with all that fail."""
     remarks = []
-    for number, listener in enumerate(submit.listeners, start=1):
-        for place, server in _blocks(listener.server):
-            path = f"{LISTENERS}/listener[{number}]/server/{place}filter@class"
-            try:
-                make_handler(*filter_key(server))
-            except BadFilter as error:
-                line = line_of(conf, path) if conf else 0
-                remarks.append(Remark(file=str(conf or ""), line=line, path=path, text=str(error)))
+    at = {
+        f"{LISTENERS}/listener[{number}]/server/{place}": server
+        for number, listener in enumerate(submit.listeners, start=1)
+        for place, server in _blocks(listener.server)
+    }
+    at |= {f"{LOCAL}/{place}": server for place, server in _blocks(listener_of(submit.local, "").server)}
+    for place, server in at.items():
+        path = f"{place}filter@class"
+        try:
+            make_handler(*filter_key(server))
+        except BadFilter as error:
+            line = line_of(conf, path) if conf else 0
+            remarks.append(Remark(file=str(conf or ""), line=line, path=path, text=str(error)))
     if remarks:
         raise BadConfiguration(tuple(remarks))
 

@@ -18,6 +18,7 @@ OPS = "ops"
 CONTROL = "ops/control"
 HASHKEY = "ops/events/hashkey"
 LISTENERS = "mta/submit/listeners"
+LOCAL = "mta/submit/local"
 
 
 def place_of(conf: Path | None, path: str, index: int | None = None) -> str:

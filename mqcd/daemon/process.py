@@ -209,6 +209,7 @@ class Process:
         directories = [*roots, settings.ops.events.rootpath]
         # The error of the bind names the cause better than the owner of its directory, as /run may well be.
         others = [*audit_directories(settings.deliver, settings.report), settings.ops.control.path.parent]
+        others.append(settings.submit.local.rootpath)
         if queue.read_only:
             # Nothing is made, and the right to write is not needed.
             directories, others = [], []

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from mqcd.config.advice import Advice
 from mqcd.config.problems import BadConfiguration
-from mqcd.config.settings import Settings, Suppressing
+from mqcd.config.settings import LOCAL, Settings, Suppressing
 from mqcd.core.events import format_time
 from mqcd.core.model import Envelope
 from mqcd.core.ports import Clock, Observer, Resolver
@@ -41,6 +41,7 @@ from mqcd.daemon.guard import Guard
 from mqcd.daemon.hashkey import hash_key
 from mqcd.daemon.listenertls import ListenersTls
 from mqcd.daemon.listenertls import Loaded as Tls
+from mqcd.daemon.local import LocalMail
 from mqcd.daemon.observers import Observers
 from mqcd.daemon.pages import Pages
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
@@ -80,6 +81,7 @@ _REPORTS, _LAG, _LOG = "the reporting task", "the loop's watch", "the log"
 _ADVICE = "the watch for advice"
 _BATCHES, _GRACES = "operators' actions", "the end of removals"
 _LOSSY = "the log of refusals and connections"
+_MAILDROP = "the maildrop"
 
 
 class Server:
@@ -118,6 +120,9 @@ class Server:
         resolver = DnsResolver(settings.deliver.dns, clock, most=self.shares.lookups)
         self._balance = role.balance(self.store.refusing) if role is not None else None
         self.tls = role.tls if role is not None else ListenersTls(settings.submit)
+        self.local: LocalMail | None = None
+        """Mail of programs on this machine."""
+        self._all_doors: Sequence[Door] = ()
         self.doors = self._make_doors(observer, resolver)
         self._reports = ReportTask(self.store, clock, settings.report, self._trusts)
         self.deliverer = Deliverer(
@@ -156,7 +161,9 @@ class Server:
         capacity = Capacity(self.shares.inbound, self.shares.trusted)
         self._logins = Logins()
         self._greylist = Greylist(settings.submit.greylist, self._clock)
-        return [
+        if not settings.queue.read_only and (self._role is None or self._role.shard == 0):
+            self.local = LocalMail(settings, self.store, self._clock, observer, capacity)
+        doors = [
             Door(
                 listener,
                 self.store,
@@ -176,13 +183,15 @@ class Server:
             )
             for index, listener in enumerate(settings.submit.listeners)
         ]
+        self._all_doors = doors if self.local is None else [*doors, self.local.door]
+        return doors
 
     def _make_pages(self) -> Pages:
         return Pages(
             store=self.store,
             described=self._described,
             deliverer=self.deliverer,
-            doors=self.doors,
+            doors=self._all_doors,
             adviser=self._adviser,
             batches=self._batches,
             observers=self._observers,
@@ -272,6 +281,17 @@ class Server:
             raise
         self._log_event("listening", name="control", address=str(self.settings.ops.control.path))
 
+    async def _listen_to_programs(self) -> None:
+        if self.local is not None:
+            self.local.bind(self._conf)
+            await self.local.door.start()
+            self._log_event("listening", name=LOCAL, address=str(self.local.path))
+
+    async def _open_maildrop(self) -> None:
+        if self.local is not None:
+            await self.local.maildrop.recover()
+            self.guard.spawn(_MAILDROP, self.local.maildrop.run())
+
     async def open(self) -> None:
         """Let mail in, recover the rest of the queue, then deliver and report.
 
@@ -282,10 +302,11 @@ class Server:
             log.warning("%s", warning)
         if self._role is not None or not self.settings.queue.read_only:
             await self._listen_to_commands()
+        await self._listen_to_programs()
         await self._adviser.look()
         if not self.settings.queue.read_only:
             self.guard.spawn(_LOSSY, self._observers.lossy.run())
-        for door in self.doors:
+        for door in self._all_doors:
             if self.settings.queue.read_only:
                 door.close_door(_READ_ONLY)
             else:
@@ -300,6 +321,7 @@ class Server:
             # Other servers write to a queue that is read-only or shared: its ledger cannot balance here.
             self._pages.metrics.open_ledger()
         self._opened = True
+        await self._open_maildrop()
         await self.deliverer.start()
         self.guard.spawn(_REPORTS, self._reports.run())
         self.guard.spawn(_ADVICE, self._adviser.run())
@@ -335,6 +357,8 @@ class Server:
         self._observers.audit.reload(self.settings.deliver, self.settings.report)
         self._reports.reload(self.settings.report)
         self._advised(self._adviser.advice)
+        if self.local is not None:
+            self.local.reload(self.settings)
         for door, listener in zip(self.doors, self.settings.submit.listeners, strict=True):
             if door.settings != listener:
                 door.reload(listener.server, listener.ssl)
@@ -349,7 +373,7 @@ class Server:
         self.store.reload(schedule, retention_of(self.settings))
         mode = self.settings.submit.suppression
         refusal = suppressions_of(advice, self._key).refusal if advice.suppressions else None
-        for door in self.doors:
+        for door in self._all_doors:
             door.suppress(refusal if mode is Suppressing.REFUSE else None)
         self.deliverer.advise(advice.shapings, refusal if mode is Suppressing.BOUNCE else None)
 
@@ -362,16 +386,20 @@ class Server:
         begun = self._clock.monotonic()
         self._state = _STOPPING
         self.guard.stopping()
+        if self.local is not None:
+            self.local.maildrop.stop()
         if self._balance is not None:
             self._balance.close()
         self._log_event("stopping")
         await self._within(
             GRACE_MS + _SETTLE_MS,
             "mail in and out",
-            asyncio.gather(self.deliverer.stop(GRACE_MS), *(door.stop(GRACE_MS) for door in self.doors)),
+            asyncio.gather(self.deliverer.stop(GRACE_MS), *(door.stop(GRACE_MS) for door in self._all_doors)),
         )
         await self.guard.end(_BATCHES)
         await self.guard.end(_GRACES)
+        await self._within(_REPORT_MS, _MAILDROP, self.guard.ended(_MAILDROP))
+        await self.guard.end(_MAILDROP)
         self._logins.close()
         self._greylist.close()
         self._reports.stop()
@@ -386,6 +414,8 @@ class Server:
         await self._http.stop()
         await self._control.stop()
         self._socket.close()
+        if self.local is not None:
+            self.local.close()
         await self.guard.end(_ADVICE)
         await self.guard.end(_LAG)
         self._log_event("stopped")

@@ -130,7 +130,7 @@ class _Shards:
     def _drop_privileges(self) -> None:
         settings = self._settings
         directories = [settings.queue.rootpath, settings.queue.spool.rootpath, settings.ops.events.rootpath]
-        others = [settings.ops.control.path.parent]
+        others = [settings.ops.control.path.parent, settings.submit.local.rootpath]
         for shard in self._numbers:
             own = shards.settings_of(settings, shard, self._of)
             # The disk of a shard may be gone: its own process says so.

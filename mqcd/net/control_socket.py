@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 PLACE = "ops/control@path"
 _DESCRIPTORS = Path("/proc/self/fd")
-_PRIVATE, _SHARED = 0o600, 0o660
+_PRIVATE, _SHARED, _OPEN = 0o600, 0o660, 0o666
 
 AT_ONCE = 12
 """Connections of commands at once."""
@@ -35,10 +35,11 @@ AT_ONCE = 12
 class ControlSocket:
     """Binds on `bind`, and unlinks on `close`."""
 
-    def __init__(self, path: Path, group: str | None = None) -> None:
-        """`group` may connect besides the owner."""
+    def __init__(self, path: Path, group: str | None = None, *, everybody: bool = False) -> None:
+        """`group` may connect besides the owner, or `everybody`."""
         self._path = path
         self._group = group
+        self._everybody = everybody
         self._directory = self._lock = -1
         self._identity: tuple[int, int] | None = None
 
@@ -123,12 +124,15 @@ class ControlSocket:
         return found.st_dev, found.st_ino
 
     def _share(self, gid: int) -> None:
-        """Let the group connect."""
-        if gid < 0:
+        """Let the group, or everybody, connect."""
+        if gid < 0 and not self._everybody:
             return
         fd = os.open(self._path.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._directory)
         own = _DESCRIPTORS / str(fd)
         try:
+            if self._everybody:
+                own.chmod(_OPEN)
+                return
             os.chown(own, -1, gid)
             own.chmod(_SHARED)
         except PermissionError as error:

@@ -76,7 +76,9 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         self._rests: set[asyncio.Task[None]] = set()
         self._silent_until = 0
-        self.port: int = sockets[0].getsockname()[1]
+        name = sockets[0].getsockname()
+        self.port: int = name[1] if isinstance(name, tuple) else 0
+        """Of the first; 0 for a unix socket."""
 
     def listen(self, backlog: int) -> None:
         """Listen. Raises OSError: of two sockets bound to a port only one may listen."""

@@ -18,6 +18,7 @@ from mqcd.core.ports import Refusal
 from mqcd.core.reply import Reply
 from mqcd.submit import replies
 from mqcd.submit.auth.login import Login
+from mqcd.submit.caller import STRANGER, Caller
 from mqcd.submit.checks.greylist import Triplet
 from mqcd.submit.checks.names import Lookup, Verdict
 from mqcd.submit.policy import Reason
@@ -41,6 +42,7 @@ class Conversation:
         "_refused",
         "_trusted",
         "_turned_down",
+        "caller",
         "client",
         "login",
         "pause",
@@ -58,6 +60,8 @@ class Conversation:
         """Those of its beginning, whatever is reloaded meanwhile."""
         self.session = session
         """The session's name in the log."""
+        self.caller: Caller = STRANGER
+        """What is known of the client without a login."""
         self._listener = listener
         self.client = client
         """IP address of the client."""
@@ -84,8 +88,8 @@ class Conversation:
 
     @property
     def user(self) -> str:
-        """Who has logged in; "" = nobody."""
-        return "" if self.login is None else self.login.user
+        """Who has logged in, or is known without; "" = nobody."""
+        return self.caller.user if self.login is None else self.login.user
 
     def _move(self, event: Event) -> None:
         """Change the state. Raises IllegalTransition."""
@@ -159,7 +163,7 @@ class Conversation:
         return self.refuse(reason, reply, recipient)
 
     def _may_relay(self) -> bool:
-        if self.login is not None and self.login.user:
+        if self.user:
             return True
         if self._trusted is None:
             self._trusted = self.rules.policy.trusts(self.client)

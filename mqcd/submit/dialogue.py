@@ -19,7 +19,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from mqcd.core.address import parse_path
 from mqcd.core.display import printable
 from mqcd.core.errors import DecodeError, IllegalTransition
 from mqcd.core.ports import Refusal
@@ -179,7 +178,7 @@ class Dialogue(Securing):
 
     def _begin(self, path: str) -> bytes:
         try:
-            sender, rest = parse_path(path)
+            sender, rest = self.rules.parse(path)
         except DecodeError:
             return self.refuse(Reason.SENDER, replies.BAD_SENDER)
         urgency = self.rules.urgency
@@ -191,9 +190,7 @@ class Dialogue(Securing):
         if not sender.isascii() and not parameters.smtputf8:
             return self.refuse(Reason.SENDER, replies.NEEDS_UTF8)
         priority = urgency.priority(self.user, parameters.priority)
-        transaction = Transaction(
-            self.rules.policy.complete(sender), parameters, release=release, priority=priority
-        )
+        transaction = Transaction(self.rules.complete(sender), parameters, release=release, priority=priority)
         if (refusal := self.rules.sender_denied(self.user, transaction.sender)) is not None:
             return self.refuse(*refusal)
         if (denied := self._depends(self.rules.check_sender(transaction.sender))) is not None:
@@ -222,7 +219,7 @@ class Dialogue(Securing):
         if syntax is None:
             return self.bad(replies.RCPT_SYNTAX)
         try:
-            path, rest = parse_path(argument[syntax.end() :])
+            path, rest = self.rules.parse(argument[syntax.end() :])
         except DecodeError:
             return self.turn_down(Reason.RECIPIENT, replies.BAD_RECIPIENT)
         try:
@@ -232,7 +229,7 @@ class Dialogue(Securing):
         return self._add(transaction, path, dsn)
 
     def _add(self, transaction: Transaction, path: str, dsn: str) -> bytes:
-        recipient = self.rules.policy.complete(path)
+        recipient = self.rules.complete(path)
         utf8 = transaction.parameters.smtputf8
         denied = self.rules.recipient_denied(path, recipient, utf8=utf8, may_relay=self._may_relay())
         if denied is not None:

@@ -30,8 +30,9 @@ from dataclasses import replace
 from mqcd.config.settings import ListenerSettings, ListenerSslSettings, ServerSettings, ZoneSettings
 from mqcd.core.ports import Clock, Observer, QueueStore, Refusal, Resolver, UsedRates
 from mqcd.core.reply import Reply
-from mqcd.net.listening import Acceptor, bind
+from mqcd.net.listening import Acceptor, Take, bind
 from mqcd.net.tls_server import ListenerTls
+from mqcd.submit.caller import STRANGER, Caller
 from mqcd.submit.capacity import Capacity, Passing, Peers
 from mqcd.submit.connections import client_address
 from mqcd.submit.desk import Desk
@@ -79,6 +80,7 @@ class Door:
         rates: UsedRates | None = None,
         greylist: Greylist | None = None,
         tls: ListenerTls | None = None,
+        local: bool = False,
     ) -> None:
         """`inline_max`: octets up to which content goes to the store whole. `resolver` looks up the host
         names in relay_clients. `zones`: those whose headers choose the zone of a message. `capacity`: the
@@ -86,7 +88,7 @@ class Door:
         connection elsewhere. `peers` counts connections by client, None = here alone. `logins`: what all
         doors share for them, None = this door has its own. `places` and `rates`
         count what quotas limit, None = here alone. `greylist`: None = all mail passes it. `tls`: the
-        certificates of a listener that has some."""
+        certificates of a listener that has some. `local`: its clients are programs on this machine."""
         self.settings = settings
         self._clock = clock
         self._observer = observer
@@ -94,7 +96,7 @@ class Door:
         self.tls = tls or ListenerTls()
         self._places = places or SessionPlaces()
         self._rulemaking = Rulemaking(
-            settings, clock, resolver, self.logins, places=self._places, rates=rates
+            settings, clock, resolver, self.logins, places=self._places, rates=rates, local=local
         )
         self.intake = Intake(
             store=store,
@@ -134,9 +136,9 @@ class Door:
         """Take the port. Raises OSError when it or the interface cannot be had."""
         self.adopt(await bind(self.settings.interface, self.settings.port))
 
-    def adopt(self, sockets: Sequence[socket.socket]) -> None:
-        """Use already bound sockets instead of `bind`."""
-        self._acceptor = Acceptor(sockets, self._take, self._clock)
+    def adopt(self, sockets: Sequence[socket.socket], take: Take | None = None) -> None:
+        """Use already bound sockets instead of `bind`. `take` gets connections instead, and calls `admit`."""
+        self._acceptor = Acceptor(sockets, take or self._take, self._clock)
         self.port = self._acceptor.port
 
     async def start(self) -> None:
@@ -211,7 +213,7 @@ class Door:
         """Whether `relay_clients` lists the client with this IP address."""
         return self.intake.book.common.policy.trusts(client)
 
-    def receive(self, client: str) -> Session:
+    def receive(self, client: str, caller: Caller = STRANGER) -> Session:
         """A session for a new client, which counts from now on. Raises DoorRefused above a limit."""
         trusted = self.trusts(client)
         rules = self.intake.book.of(client)
@@ -222,13 +224,15 @@ class Door:
             raise DoorRefused(Reason.BLACKLIST, CLIENT_LISTED)
         if self._capacity.full(trusted):
             raise DoorRefused(Reason.CONNECTIONS, _FULL)
-        if not self._peers.add(client, 0 if trusted else limit):
+        if not self._peers.add(client or caller.user, 0 if trusted else limit):
             raise DoorRefused(Reason.CONNECTIONS, _TOO_MANY)
         self._capacity.taken += 1
         if self._passing is not None:
             self._passing.count(self._capacity.taken)
         name = f"{self.settings.name}-{next(self._numbers):x}"
-        return Session(self, name, client, asyncio.get_running_loop())
+        session = Session(self, name, client, asyncio.get_running_loop())
+        session.caller = caller
+        return session
 
     def enter(self, session: Session) -> None:
         """The connection is established."""
@@ -238,7 +242,7 @@ class Door:
         """The connection has closed, and no commit is under way for it."""
         self._sessions.discard(session)
         self._places.leave(session.places)
-        self._forget(session.client)
+        self._forget(session)
         if self._stopping and not self._sessions:
             self._empty.set()
 
@@ -246,22 +250,22 @@ class Door:
         """Pass a refusal on."""
         self._observer.refused(self._clock.now(), refusal)
 
-    def _forget(self, client: str) -> None:
+    def _forget(self, session: Session) -> None:
         self._capacity.taken -= 1
         if self._passing is not None:
             self._passing.count(self._capacity.taken)
-        self._peers.remove(client)
+        self._peers.remove(session.client or session.caller.user)
 
     def _take(self, connection: socket.socket, peer: object) -> None:
         """A client has connected."""
         if self._passing is None or not self._passing.passes(connection, self._capacity.taken):
             self.admit(connection, peer)
 
-    def admit(self, connection: socket.socket, peer: object) -> None:
+    def admit(self, connection: socket.socket, peer: object, caller: Caller = STRANGER) -> None:
         """Greet a client, or refuse it."""
         client = client_address(peer)
         try:
-            session = self.receive(client)
+            session = self.receive(client, caller)
         except DoorRefused as error:
             with suppress(OSError):
                 connection.send(error.reply.encode())
@@ -281,7 +285,7 @@ class Door:
             log.debug("from %s: disconnected before the greeting: %s", session.client, error)
             connection.close()
             if session not in self._sessions:
-                self._forget(session.client)
+                self._forget(session)
 
     async def _await_empty(self, grace: int) -> None:
         waiters = [asyncio.ensure_future(self._clock.sleep(grace)), asyncio.ensure_future(self._empty.wait())]

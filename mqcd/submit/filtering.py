@@ -341,7 +341,7 @@ def read_status(status: object) -> tuple[bytes, Reply]:
 def _options(argument: str) -> list[str]:
     """The parameters of MAIL and RCPT, upper case, as aiosmtpd gives them."""
     _, _, path = argument.partition(":")
-    return parse_path(path)[1].upper().split()
+    return parse_path(path, bare=True)[1].upper().split()
 
 
 def _address(text: str, null: bool = False) -> str:

@@ -34,7 +34,7 @@ from mqcd.submit.filtering import Filter
 from mqcd.submit.handlers import FilterKey, Handler
 from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.quotas import Parties, Quotas
-from mqcd.submit.received import DateCache, protocol, received_header
+from mqcd.submit.received import DateCache, local_header, protocol, received_header
 from mqcd.submit.replies import FAULT, TOO_LARGE
 from mqcd.submit.rules import Rulebook, Rules
 from mqcd.submit.sources import Abandoned, Source
@@ -246,6 +246,8 @@ async def _accept(
         content=content,
         recipient_dsn=tuple(transaction.recipient_dsn) if any(transaction.recipient_dsn) else (),
     )
+    if dialogue.caller.claim is not None:
+        await dialogue.caller.claim(spid)
     await intake.store.enqueue(submission)
     if quotas is not None and parties is not None and content is stream:
         quotas.use(parties, {"octets": stream.size})
@@ -271,6 +273,15 @@ def _header(
     if rules.settings.omitreceivedheader:
         return b""
     recipients = transaction.recipients
+    recipient = recipients[0] if len(recipients) == 1 else ""
+    if dialogue.caller.user:
+        return local_header(
+            user=dialogue.caller.user,
+            host=rules.host,
+            spid=spid,
+            recipient=recipient,
+            date=intake.dates.text(now),
+        )
     return received_header(
         helo=dialogue.helo,
         client=dialogue.client,
@@ -282,7 +293,7 @@ def _header(
             user=bool(dialogue.user),
         ),
         spid=spid,
-        recipient=recipients[0] if len(recipients) == 1 else "",
+        recipient=recipient,
         date=intake.dates.text(now),
     )
 

@@ -4,8 +4,9 @@
             by ANNOUNCEHOST (mqcd) with ESMTP id SPID
             for <recipient>; Fri, 20 Nov 2026 16:47:05 +0000
 
-`for` stands only in a message with one recipient: naming one of several would disclose it to the others. The
-client's own name is reduced to characters that a host name or address literal may have.
+`for` stands only in a message with one recipient: naming one of several would disclose it to the others.
+The client's own name is reduced to characters that a host name or address literal may have. `with` names a
+protocol between hosts, so mail of a program on this machine has none.
 """
 
 from __future__ import annotations
@@ -57,6 +58,13 @@ class DateCache:
             self._second = second
             self._text = date_text(second)
         return self._text
+
+
+def local_header(*, user: str, host: str, spid: int, recipient: str, date: str) -> bytes:
+    """The field of a message by a user of this machine; there is no client to name."""
+    target = f"\r\n\tfor <{recipient}>; {date}\r\n" if recipient else f";\r\n\t{date}\r\n"
+    shown = f"{host} (mqcd, from user {clean_helo(user)})"
+    return f"Received: by {shown}\r\n\tid {format_spid(spid)}{target}".encode()
 
 
 def received_header(

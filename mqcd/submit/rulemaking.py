@@ -30,6 +30,7 @@ from mqcd.submit.auth.senders import Senders
 from mqcd.submit.blacklists import BlacklistFile
 from mqcd.submit.checks.listed import BadList
 from mqcd.submit.handlers import BadFilter, FilterKey, Handler, filter_key, make_handler
+from mqcd.submit.local import for_programs
 from mqcd.submit.policy import RelayPolicy, host_names, relay_policy
 from mqcd.submit.quotas import Quotas, SessionPlaces
 from mqcd.submit.rules import Gate, Rulebook, Rules
@@ -57,8 +58,10 @@ class Rulemaking:
         *,
         places: SessionPlaces,
         rates: UsedRatesPort | None,
+        local: bool = False,
     ) -> None:
-        """`rates`: what quotas are counted in, None = here alone."""
+        """`rates`: what quotas are counted in, None = here alone. `local`: of programs on this machine."""
+        self._local = local
         self.server = settings.server
         self.ssl = settings.ssl
         self._listener = settings.name
@@ -152,7 +155,8 @@ class Rulemaking:
             self._blacklists.setdefault(server.blacklist, BlacklistFile(server.blacklist))
         users = self._users
         if users is None:
-            return Rules(server, policy, self.gate, now=self._clock.now, ssl=self.ssl)
+            rules = Rules(server, policy, self.gate, now=self._clock.now, ssl=self.ssl)
+            return for_programs(rules) if self._local else rules
         access = Access(
             types=server.authtypes,
             tls_types=server.authtypes_ssl,

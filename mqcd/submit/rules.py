@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 from mqcd.config.settings import HostPattern, ListenerSslSettings, Network, ServerSettings
-from mqcd.core.address import domain_of, split_address
+from mqcd.core.address import domain_of, parse_path, split_address
 from mqcd.core.reply import Reply
 from mqcd.submit import replies
 from mqcd.submit.auth.login import REQUIRED, Access
@@ -64,6 +64,10 @@ class Rules:
         self.policy = policy
         self.gate = gate
         self.access = access
+        self.senders = None if access is None else access.senders
+        """Which senders users may use; None = any. May be exchanged."""
+        self.bare_domain = ""
+        """Completes a local part without a domain; "" = only postmaster may be one. May be exchanged."""
         self.quotas: Quotas | None = None
         """None = there are none. May be exchanged at any time."""
         self.blacklist = NOBODY
@@ -109,6 +113,16 @@ class Rules:
         """Whether such a client has to turn to TLS before anything else (RFC 3207, 4)."""
         return self._ssl.mandatory and self.starttls(channel)
 
+    def parse(self, text: str) -> tuple[str, str]:
+        """The path at the head of `text`, and what follows it. Raises DecodeError."""
+        return parse_path(text, bare=bool(self.bare_domain))
+
+    def complete(self, path: str) -> str:
+        """`path` with the domain that it lacks."""
+        if not self.bare_domain or not path or "@" in path or path.lower() == "postmaster":
+            return self.policy.complete(path)
+        return f"{path}@{self.bare_domain}"
+
     def mail_denied(self, user: str) -> tuple[Reason, Reply] | None:
         """Why no client, or none that has not logged in, may begin a message now."""
         if self.gate.closed is not None:
@@ -122,7 +136,7 @@ class Rules:
 
         Of `sender_deny` and `sender_permit` the one counts that names the sender more closely.
         """
-        if user and self.access is not None and not self.access.senders.allows(user, sender):
+        if user and self.senders is not None and not self.senders.allows(user, sender):
             return Reason.SENDER, replies.NOT_YOURS
         if self.blacklist.senders.has(sender):
             return Reason.BLACKLIST, _DENIED

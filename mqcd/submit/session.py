@@ -27,6 +27,7 @@ from mqcd.net.tls_layer import TlsLayer
 from mqcd.net.tls_server import ListenerTls
 from mqcd.submit import replies
 from mqcd.submit.auth.exchange import MAX_LINE as MAX_RESPONSE
+from mqcd.submit.caller import STRANGER, Caller
 from mqcd.submit.chunking import Chunk
 from mqcd.submit.connections import tls_channel
 from mqcd.submit.dialogue import Dialogue
@@ -88,6 +89,8 @@ class Session(asyncio.Protocol):
         self._host = host
         self.client = client
         """IP address of the client."""
+        self.caller: Caller = STRANGER
+        """What is known of it without a login."""
         self._extra = {"session": name}
         """Fields of log lines."""
         self._out: list[bytes] = []
@@ -109,6 +112,7 @@ class Session(asyncio.Protocol):
         self.wire = Wire(self._loop, self.transport, intake.clock, bare_lf=bare_lf)
         name = self._extra["session"]
         self._dialogue = Dialogue(rules, intake.listener, self.client, self._host.refused, name)
+        self._dialogue.caller = self.caller
         handler = intake.handlers.get(filter_key(rules.settings))
         if handler is not None:
             server = Server(rules.host, handler.instance, self.transport)

@@ -45,8 +45,10 @@ from mqcd.config.settings.queue import (
 )
 from mqcd.config.settings.report import ReportSettings
 from mqcd.config.settings.submit import (
+    LOCAL,
     ListenerSettings,
     ListenerSslSettings,
+    LocalSettings,
     NetworkSettings,
     PeerSettings,
     PrioritySettings,
@@ -78,6 +80,7 @@ from mqcd.config.values import (
 
 __all__ = [
     "CLUSTER",
+    "LOCAL",
     "AdviceSettings",
     "ApplicationSettings",
     "AuditSettings",
@@ -96,6 +99,7 @@ __all__ = [
     "JournalSettings",
     "ListenerSettings",
     "ListenerSslSettings",
+    "LocalSettings",
     "LogFormat",
     "LogLevel",
     "LogSettings",

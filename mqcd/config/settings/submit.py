@@ -394,6 +394,35 @@ class ListenerSettings:
     server: ServerSettings = block(ServerSettings())
 
 
+LOCAL = "sendmail"
+"""Name of the way in of programs on this machine, where listeners are named."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class LocalSettings:
+    """Mail of programs on this machine, by `mqcd sendmail`."""
+
+    rootpath: pathlib.Path = setting(
+        pathlib.Path("%DIRVAR%"),
+        "directory of submit.sock and maildrop, where `mqcd sendmail` finds them as its %DIRVAR%",
+        FilePath(),
+    )
+    maxmsgsize: int = setting(50 * MIB, "octets of a message; 0 = no limit", Size())
+    filter: str = setting(
+        "",
+        "aiosmtpd handler (module:Class) that accepts, refuses or rewrites mail before it is queued",
+        PYTHON_CLASS,
+        at="filter@class",
+    )
+    filter_options: tuple[str, ...] = setting(
+        (),
+        "options of that filter, each name=value; none = its defaults",
+        Listed(FILTER_OPTION),
+        at="filter",
+    )
+    senders: tuple[SenderRightSettings, ...] = many(SenderRightSettings, "sender")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class SubmitSettings:
     """Mail in."""
@@ -409,3 +438,4 @@ class SubmitSettings:
     listeners: tuple[ListenerSettings, ...] = many(
         ListenerSettings, "listener", default=(ListenerSettings(),)
     )
+    local: LocalSettings = block(LocalSettings())

@@ -14,13 +14,13 @@ import logging
 import os
 import re
 import socket
-import struct
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 from mqcd.core.ports import Clock
+from mqcd.net.credentials import NOBODY, peer_uid
 from mqcd.net.listening import bind
 from mqcd.ops.http.hosts import KnownHosts
 
@@ -274,14 +274,12 @@ def _methods(page: Page | Action) -> tuple[str, ...]:
 
 
 def _peer(writer: asyncio.StreamWriter) -> int:
-    """User id of the peer of a unix socket; -1 for any other (SO_PEERCRED is Linux's)."""
+    """User id of the peer of a unix socket; NOBODY for any other."""
     bound = writer.get_extra_info("socket")
-    if bound is None or bound.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
-        return -1
+    if bound is None:
+        return NOBODY
     with socket.socket(fileno=os.dup(bound.fileno())) as own:
-        credentials = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    uid: int = struct.unpack("3i", credentials)[1]
-    return uid
+        return peer_uid(own)
 
 
 def parse_request(head: bytes) -> Request | None:

@@ -95,6 +95,7 @@ async def test_each_listener_is_told_with_the_port_that_it_has(tmp_path: Path) -
             f"event=listening name=smtp address=127.0.0.1 port={house.server.doors[0].port}",
             f"event=listening name=ops address=127.0.0.1 port={house.server.ops_port}",
             f"event=listening name=control address={house.server.settings.ops.control.path}",
+            f"event=listening name=sendmail address={house.conf.parent.parent}/var/submit.sock",
             "event=ready",
         ]
 

@@ -1,0 +1,107 @@
+"""The maildrop: a directory for mail while no server takes it, and the form of its files.
+
+The directory is the server's, mode 3733: any user can add a file, nobody can list the others', and the
+sticky bit leaves removal to the server and the file's owner. A file's owner is the sender's user. It
+belongs to the directory's group, the server's, which alone reads it (0640).
+
+A file is one line of JSON, the envelope, and the content with its length in that line. It is written and
+synced under a temporary name, then renamed, then synced again: that makes the new name durable too, for a
+user may not open the directory to sync it.
+
+    tmp-<random>          being written
+    <time>-<random>.mail  to be taken
+    <the same>.<SPID>     was being taken under this SPID when the server ended
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+from mqcd.core.errors import DecodeError
+from mqcd.disk.durable import Disk
+from mqcd.sendmail.letter import BadLetter, Letter, check_letter
+
+MODE = 0o3733
+_FILE_MODE = 0o640
+TEMP, SUFFIX = "tmp-", ".mail"
+_VERSION = 1
+MAX_ENVELOPE = 4 << 20
+"""Octets of the envelope's line."""
+_TEXTS = ("sender", "notify", "returned", "envelope_id", "body")
+
+
+def encode(letter: Letter) -> bytes:
+    """The octets of a file."""
+    envelope = {
+        "v": _VERSION,
+        **{name: getattr(letter, name) for name in _TEXTS},
+        "author": letter.author,
+        "recipients": letter.recipients,
+        "size": len(letter.content),
+    }
+    return json.dumps(envelope, separators=(",", ":")).encode() + b"\n" + letter.content
+
+
+def decode(octets: bytes) -> Letter:
+    """The letter in a file. Raises DecodeError."""
+    line, _, content = octets.partition(b"\n")
+    if len(line) > MAX_ENVELOPE:
+        raise DecodeError("an envelope without end")
+    try:
+        envelope = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DecodeError("its first line is no envelope") from error
+    if not isinstance(envelope, dict) or envelope.get("v") != _VERSION:
+        raise DecodeError("an envelope of another version")
+    if envelope.get("size") != len(content):
+        raise DecodeError(f"{len(content)} octets of content, not {envelope.get('size')}")
+    return _letter(envelope, content)
+
+
+def _letter(envelope: dict[str, object], content: bytes) -> Letter:
+    texts = {name: envelope.get(name) for name in _TEXTS}
+    author, recipients = envelope.get("author"), envelope.get("recipients")
+    good = (
+        all(isinstance(text, str) for text in texts.values())
+        and (author is None or isinstance(author, str))
+        and isinstance(recipients, list)
+        and all(isinstance(each, str) for each in recipients)
+    )
+    if not good or not isinstance(recipients, list):
+        raise DecodeError("an envelope with a value of the wrong kind")
+    letter = Letter(
+        **{name: str(text) for name, text in texts.items()},
+        author=None if author is None else str(author),
+        recipients=tuple(recipients),
+        content=content,
+    )
+    try:
+        check_letter(letter)
+    except BadLetter as error:
+        raise DecodeError(str(error)) from error
+    return letter
+
+
+def drop(directory: Path, letter: Letter, disk: Disk | None = None) -> Path:
+    """Put the letter into the maildrop, durably. Raises OSError."""
+    disk = disk or Disk()
+    unique = os.urandom(8).hex()
+    temp = directory / f"{TEMP}{unique}"
+    target = directory / f"{time.time_ns() // 1_000_000:013d}-{unique}{SUFFIX}"
+    fd = disk.create(temp)
+    try:
+        os.fchmod(fd, _FILE_MODE)
+        disk.pwritev(fd, [encode(letter)], 0)
+        disk.datasync(fd)
+        disk.rename(temp, target)
+        disk.sync_appended(fd)
+    except OSError:
+        disk.unlink(temp)
+        disk.unlink(target)
+        raise
+    finally:
+        disk.close(fd)
+    return target

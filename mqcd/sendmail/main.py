@@ -1,0 +1,195 @@
+"""`mqcd sendmail`, also under the names `sendmail` and `mailq`: takes a message and returns once it is safe.
+
+The message goes to the server's socket. Where no server answers there, or it cannot take mail now, it goes
+into the maildrop, and the server takes it up later. After a connection that breaks behind the final dot
+both may have it: it is then sent twice rather than lost.
+
+Exit codes are those of sysexits.h: 0 taken; 64 command line; 65 message; 67 recipient; 69 refused; 75 not
+taken, try again; 77 no right to send as this sender.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mqcd.sendmail.arguments import LIST, NOTHING, SMTP, Asked, BadUsage, parse
+
+if TYPE_CHECKING:
+    import socket
+
+    from mqcd.sendmail.letter import Letter
+
+OK, USAGE, DATA_ERROR, NO_USER, UNAVAILABLE, TRY_AGAIN, NO_PERMISSION = 0, 64, 65, 67, 69, 75, 77
+SOCKET, MAILDROP = "submit.sock", "maildrop"
+_CODES = (("5.7.", NO_PERMISSION), ("5.1.", NO_USER), ("5.3.4", DATA_ERROR), ("5.6.", DATA_ERROR))
+"""Exit codes by the beginning of the enhanced status code (RFC 3463)."""
+
+Commands = Callable[[list[str]], int]
+"""Runs a line of mqcd's own commands; gives the exit code."""
+
+
+def called(program: str, words: Sequence[str]) -> list[str] | None:
+    """The words of sendmail in a command line of mqcd; None for another command.
+
+    `program` is the name that it was called by; `mailq` stands for `sendmail -bp`.
+    """
+    name = program.rpartition("/")[2]
+    if name == "mailq" or words[:1] == ["mailq"]:
+        return ["-bp", *(words if name == "mailq" else words[1:])]
+    if name == "newaliases":
+        return ["-bi"]
+    if name == "sendmail":
+        return list(words)
+    return list(words[1:]) if words[:1] == ["sendmail"] else None
+
+
+def run(words: Sequence[str], commands: Commands) -> int:
+    """Run the command; gives the exit code."""
+    try:
+        asked = parse(words)
+    except BadUsage as error:
+        return _fail(USAGE, str(error))
+    if asked.mode == NOTHING:
+        return OK
+    if asked.mode == LIST or asked.flush:
+        line = ["queue", "ls"] if asked.mode == LIST else ["queue", "retry"]
+        place = [word for pair in (("-c", asked.conf), ("--var", asked.var)) if pair[1] for word in pair]
+        return commands([*place, *line])
+    if asked.mode == SMTP:
+        return _speak(_directory(asked))
+    return _send(asked)
+
+
+def _directory(asked: Asked) -> Path:
+    """%DIRVAR%, by the rule of all commands."""
+    if named := asked.var or os.environ.get("MQCD_VAR"):
+        return Path(named)
+    conf = Path(asked.conf or os.environ.get("MQCD_CONF") or "conf/mqcd.xml")
+    return conf.absolute().parent.parent / "var"
+
+
+def _send(asked: Asked) -> int:
+    import pwd
+
+    from mqcd.sendmail.letter import BadLetter, make_letter
+
+    uid = os.geteuid()
+    user, full_name = str(uid), ""
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        # Its number is its name, for the server too.
+        pass
+    else:
+        user = entry.pw_name
+        full_name = entry.pw_gecos.partition(",")[0].replace("&", user.capitalize())
+    if not asked.recipients and not asked.from_header:
+        return _fail(USAGE, "no recipients: name them, or give -t")
+    try:
+        letter = make_letter(asked, sys.stdin.buffer.read(), user=user, full_name=full_name)
+    except BadLetter as error:
+        return _fail(DATA_ERROR, str(error))
+    return _hand_over(_directory(asked), letter, user, verbose=asked.verbose)
+
+
+def _hand_over(directory: Path, letter: Letter, user: str, *, verbose: bool) -> int:
+    from mqcd.sendmail.exchange import Busy, Refused, submit
+
+    def show(line: str) -> None:
+        print(line, flush=True)
+
+    try:
+        with connect(directory / SOCKET) as connection:
+            taken = submit(connection, letter, user, show if verbose else None)
+    except Refused as error:
+        return _fail(_code(error.answer.text), str(error))
+    except (Busy, OSError) as error:
+        return _leave(directory, letter, error)
+    for recipient, answer in taken.refused:
+        _fail(0, f"{recipient}: {answer}")
+    return _code(taken.refused[0][1].text) if taken.refused else OK
+
+
+def _leave(directory: Path, letter: Letter, why: Exception) -> int:
+    """Put it into the maildrop."""
+    from mqcd.disk.durable import describe
+    from mqcd.sendmail.maildrop import drop
+
+    try:
+        drop(directory / MAILDROP, letter)
+    except OSError as error:
+        said = describe(why) if isinstance(why, OSError) else str(why)
+        return _fail(
+            TRY_AGAIN,
+            f"not sent. The server: {said}. The maildrop: {describe(error)}. "
+            "Name the server's directory by --var or MQCD_VAR, or start it once: it makes its maildrop",
+        )
+    return OK
+
+
+def connect(path: Path) -> socket.socket:
+    """A connection to the server's socket. Raises OSError."""
+    import socket
+
+    from mqcd.sendmail.exchange import SECONDS
+
+    # By its directory's descriptor: a socket's own path may have 107 octets only.
+    around = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(SECONDS)
+            connection.connect(f"/proc/self/fd/{around}/{path.name}")
+        except OSError as error:
+            connection.close()
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+    finally:
+        os.close(around)
+    return connection
+
+
+def _speak(directory: Path) -> int:
+    """-bs: the socket's SMTP on standard input and output."""
+    import selectors
+    import socket
+
+    try:
+        connection = connect(directory / SOCKET)
+    except OSError as error:
+        print("421 4.3.2 No mail server is running, try again later", end="\r\n", flush=True)
+        return _fail(TRY_AGAIN, f"{error.filename}: {error.strerror}")
+    with connection, selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        # A file is always ready, and epoll does not take one.
+        inputs = sys.stdin.buffer.raw if hasattr(sys.stdin.buffer, "raw") else sys.stdin.buffer
+        try:
+            selector.register(inputs, selectors.EVENT_READ)
+        except PermissionError:
+            connection.sendall(inputs.read())
+            connection.shutdown(socket.SHUT_WR)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is connection:
+                    octets = connection.recv(65536)
+                    if not octets:
+                        return OK
+                    sys.stdout.buffer.write(octets)
+                    sys.stdout.buffer.flush()
+                elif octets := os.read(key.fd, 65536):
+                    connection.sendall(octets)
+                else:
+                    selector.unregister(inputs)
+                    connection.shutdown(socket.SHUT_WR)
+
+
+def _code(text: str) -> int:
+    return next((code for start, code in _CODES if text.startswith(start)), UNAVAILABLE)
+
+
+def _fail(code: int, text: str) -> int:
+    print(f"sendmail: {text}", file=sys.stderr)
+    return code

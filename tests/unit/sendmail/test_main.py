@@ -1,0 +1,206 @@
+"""The command against a server that answers by a script, and without one."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mqcd.sendmail.maildrop import decode
+from mqcd.sendmail.main import MAILDROP, SOCKET, run
+
+MESSAGE = b"Subject: s\n\n.body\n"
+
+
+class Scripted:
+    """Answers commands by their first word, else 250; keeps what it heard."""
+
+    def __init__(self, answers: dict[str, str]) -> None:
+        self.answers = {"": "220 mx.example.org hello", "DATA": "354 go", **answers}
+        self.heard: list[str] = []
+
+    def serve(self, listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection, connection.makefile("rwb") as stream:
+            in_content = False
+
+            def say(key: str) -> bool:
+                answer = self.answers.get(key, "250 2.0.0 ok")
+                if answer:
+                    stream.write(answer.encode() + b"\r\n")
+                    stream.flush()
+                return bool(answer) and not answer.startswith("421")
+
+            going = say("")
+            for octets in stream if going else ():
+                line = octets.decode().rstrip("\r\n")
+                self.heard.append(line)
+                if in_content and line != ".":
+                    continue
+                key = (
+                    "."
+                    if in_content
+                    else next((each for each in self.answers if each and line.startswith(each)), "x")
+                )
+                in_content = key == "DATA" and self.answers["DATA"].startswith("354")
+                if not say(key):
+                    return
+
+
+@contextmanager
+def server(directory: Path, answers: dict[str, str]) -> Iterator[Scripted]:
+    scripted = Scripted(answers)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(directory / SOCKET))
+        listening.listen()
+        thread = threading.Thread(target=scripted.serve, args=(listening,))
+        thread.start()
+        yield scripted
+        thread.join(30)
+
+
+@pytest.fixture
+def send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    (tmp_path / MAILDROP).mkdir()
+
+    def call(*words: str, text: bytes = MESSAGE) -> int:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+        return run(["--var", str(tmp_path), *words], lambda line: len(line))
+
+    return call
+
+
+def dropped(directory: Path) -> list[Path]:
+    return sorted((directory / MAILDROP).iterdir())
+
+
+def test_a_message_goes_to_the_server(tmp_path: Path, send: Callable[..., int]) -> None:
+    with server(tmp_path, {}) as heard:
+        assert send("-f", "me@x", "-N", "never", "-R", "full", "-V", "a b+", "b@x", "c@x") == 0
+    assert heard.heard[:5] == [
+        "EHLO localhost",
+        "MAIL FROM:<me@x> SIZE="
+        + heard.heard[1].partition("SIZE=")[2].split()[0]
+        + " RET=FULL ENVID=a+20b+2B",
+        "RCPT TO:<b@x> NOTIFY=NEVER",
+        "RCPT TO:<c@x> NOTIFY=NEVER",
+        "DATA",
+    ]
+    content = heard.heard[5:]
+    assert content[0].startswith("From: ")
+    assert content[1:] == ["Subject: s", "", "..body", "."]
+    assert dropped(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("answers", "code"),
+    [
+        ({"MAIL": "553 5.7.1 not yours"}, 77),
+        ({"RCPT": "550 5.1.1 nobody"}, 67),
+        ({"RCPT TO:<b": "550 5.1.1 nobody"}, 67),
+        ({"MAIL": "552 5.3.4 too large"}, 65),
+        ({".": "554 5.6.0 bad"}, 65),
+        ({"DATA": "554 no"}, 69),
+    ],
+)
+def test_a_refusal_is_an_exit_code(
+    tmp_path: Path,
+    send: Callable[..., int],
+    answers: dict[str, str],
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with server(tmp_path, answers):
+        assert send("b@x", "c@x") == code
+    assert next(iter(answers.values())) in capsys.readouterr().err
+    assert dropped(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"": "421 4.3.2 stopping"},
+        {"MAIL": "451 4.3.2 later"},
+        {"RCPT TO:<c": "451 4.3.2 later"},
+        {".": "451 4.3.1 full"},
+        {".": ""},
+        {"DATA": ""},
+        {"": "HTTP/1.1 400 Bad"},
+    ],
+)
+def test_a_server_that_cannot_take_it_leaves_it_to_the_maildrop(
+    tmp_path: Path, send: Callable[..., int], answers: dict[str, str]
+) -> None:
+    with server(tmp_path, answers):
+        assert send("-f", "me@x", "b@x", "c@x") == 0
+    (made,) = dropped(tmp_path)
+    letter = decode(made.read_bytes())
+    assert (letter.sender, letter.recipients) == ("me@x", ("b@x", "c@x"))
+
+
+def test_without_a_server_it_goes_into_the_maildrop(tmp_path: Path, send: Callable[..., int]) -> None:
+    assert send("b@x") == 0
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stale:
+        stale.bind(str(tmp_path / SOCKET))
+    assert send("b@x") == 0
+    assert len(dropped(tmp_path)) == 2
+
+
+def test_without_either_the_program_is_to_try_again(
+    tmp_path: Path, send: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / MAILDROP).rmdir()
+    assert send("b@x") == 75
+    assert "MQCD_VAR" in capsys.readouterr().err
+
+
+def test_a_path_of_any_length(tmp_path: Path, send: Callable[..., int]) -> None:
+    deep = tmp_path / ("d" * 100) / ("e" * 100)
+    deep.mkdir(parents=True)
+    around = os.open(deep, os.O_PATH | os.O_DIRECTORY)
+    with server(Path(f"/proc/self/fd/{around}"), {}) as heard:
+        assert send("--var", str(deep), "b@x") == 0
+    os.close(around)
+    assert heard.heard[-1] == "."
+
+
+@pytest.mark.parametrize(("words", "code"), [(["-f"], 64), ([], 64), (["-t"], 65), (["-bi"], 0)])
+def test_what_is_no_message_ends_at_once(send: Callable[..., int], words: list[str], code: int) -> None:
+    assert send(*words) == code
+
+
+def test_the_queue_is_listed_by_its_own_command(tmp_path: Path) -> None:
+    lines: list[list[str]] = []
+
+    def commands(line: list[str]) -> int:
+        lines.append(line)
+        return 1
+
+    assert (run(["-bp"], commands), run(["-q", "--var", "/v"], commands)) == (1, 1)
+    assert lines == [["queue", "ls"], ["--var", "/v", "queue", "retry"]]
+
+
+def test_the_dialogue_is_shown(
+    tmp_path: Path, send: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with server(tmp_path, {}):
+        assert send("-v", "b@x") == 0
+    assert ">>> RCPT TO:<b@x>" in capsys.readouterr().out.splitlines()
+
+
+def test_little_is_loaded() -> None:
+    """What costs time at each message of cron: no click, no lxml, no asyncio."""
+    script = "import sys, mqcd.__main__; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"click", "lxml", "asyncio", "email", "socket", "mqcd.config", "mqcd.cli"} & set(loaded)
+    assert len([name for name in loaded if name.startswith("mqcd")]) <= 5
