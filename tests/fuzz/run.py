@@ -19,7 +19,7 @@ _CORPUS = Path(__file__).with_name("corpus")
 def main(target: str, options: list[str]) -> None:
     """Fuzz until an option says enough."""
     atheris = importlib.import_module("atheris")
-    with atheris.instrument_imports(include=["mqcd.core", "mqcd.queue"]):
+    with atheris.instrument_imports(include=["mqcd.core", "mqcd.queue", "mqcd.submit"]):
         targets = importlib.import_module("tests.fuzz.targets")
     with tempfile.TemporaryDirectory() as base:
         corpus = shutil.copytree(_CORPUS / target, Path(base) / target)

@@ -1,4 +1,4 @@
-"""The corpus: what a real queue has on its disk after a short and busy life.
+"""The corpus: what a real queue has on its disk after a short and busy life, and what clients say to it.
 
     python -m tests.fuzz.seeds
 
@@ -21,8 +21,24 @@ from tests.contract.harness import HOUR
 from tests.contract.mail import bounced, deferred, delivered, expired
 from tests.fakes.killed import copy_as_killed
 from tests.unit.queue.support import Rig
+from tests.unit.submit.dialogues.runner import octets, read
 
 CORPUS = Path(__file__).with_name("corpus")
+DIALOGUES = Path(__file__).parents[1] / "unit/submit/dialogues/cases"
+_DIALOGUES = (
+    "5321-two-messages",
+    "5321-lf-dot-lf",
+    "2920-pipelined",
+    "3030-chunks",
+    "3030-pipelined",
+    "3030-too-large",
+    "3461-envelope",
+    "4954-cancel",
+    "4954-cram-md5",
+    "6531-recipient",
+    "4865-holduntil-syntax",
+    "6710-lowered",
+)
 _RING = JournalSettings(segmentsize=64 << 10, segments=8, inline_max=4 << 10)
 
 
@@ -63,6 +79,18 @@ async def live(root: Path) -> Rig:
     return await rig.killed()
 
 
+def _dialogues() -> dict[str, bytes]:
+    """What clients send in some dialogues, each behind the octets that choose settings and cuts."""
+    found = {}
+    for number, name in enumerate(_DIALOGUES):
+        case = read(DIALOGUES / f"{name}.txt")
+        sent = [
+            octets(text) + (b"\r\n" if kind == "C:" else b"") for kind, text in case.steps if kind[0] == "C"
+        ]
+        found[name] = bytes([number % 4 + 4, (0, 0, 7)[number % 3]]) + b"".join(sent)
+    return found
+
+
 def _segments(root: Path) -> dict[str, bytes]:
     found = {}
     for path in sorted((root / "queue/journal").glob("[0-9][0-9]")):
@@ -91,6 +119,7 @@ async def write() -> None:
                 made["segment"] |= _segments(root)
         finally:
             await rig.close()
+    made["session"] = _dialogues()
     for name, data in made["cluster"].items():
         made["record"][name] = data.split(b"\n")[1] + b"\n"
     for name, data in made["segment"].items():

@@ -1,4 +1,4 @@
-"""What is fuzzed: each decoder of the queue's files, given octets.
+"""What is fuzzed: each decoder of the queue's files, and a session at the door, given octets.
 
 A target returns for whatever it is given; anything but the decoder's own error is a finding. Checksums would
 turn nearly every mutation away, so most targets take their input twice: as it is, and mended, with checksums
@@ -26,6 +26,7 @@ from mqcd.queue.reading.live_index import LiveIndex
 from mqcd.queue.wal.live_entries import LiveEntries
 from mqcd.queue.wal.scan import Walk, read_tail
 from mqcd.queue.wal.segments import Segment
+from tests.fuzz import door
 
 PATH = Path("fuzzed")
 _HEAD = segment_header.SegmentHeader(1, 7, 1, 0, 0, 0, 0)
@@ -193,5 +194,6 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "segment": segment,
     "manifest": manifest_file,
     "note": note,
+    "session": door.session,
 }
 """By the name of the directory that holds its corpus."""
