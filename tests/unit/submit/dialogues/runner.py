@@ -6,6 +6,7 @@ The first line of a file names the RFC and section, then come lines of these kin
     C: text          the client sends a line; C- sends octets without a line end
     S: pattern       a reply follows that matches (a shell pattern; lines of one reply are joined by spaces)
     N: pattern       the last reply does not match
+    T:               both turn to TLS
     X:               the server closes
     Q: number        so many recipients are queued
     M: text          a message with this content is queued
@@ -50,6 +51,9 @@ class Peer(Protocol):
     async def reply(self) -> str:
         """The next reply, its lines joined by spaces; "" when there is none."""
 
+    async def secure(self) -> None:
+        """Turn to TLS."""
+
     async def closed(self) -> bool:
         """Whether the server has closed."""
 
@@ -66,7 +70,7 @@ def read(path: Path) -> Case:
         if kind == "+ ":
             name, _, value = line[2:].partition("=")
             settings[name] = int(value) if value.isdigit() else {"Y": True, "N": False}.get(value, value)
-        elif kind in ("C:", "C-", "S:", "N:", "X:", "Q:", "M:"):
+        elif kind in ("C:", "C-", "S:", "N:", "T:", "X:", "Q:", "M:"):
             steps.append((kind, text))
         else:
             raise ValueError(f"{path.name}: {line!r}")
@@ -106,6 +110,8 @@ class Client:
             assert fnmatchcase(self._last, text), f"{self._last!r} is not {text!r}"
         elif kind == "N:":
             assert not fnmatchcase(self._last, text), self._last
+        elif kind == "T:":
+            await self._peer.secure()
         elif kind == "X:":
             assert await self._peer.closed()
 

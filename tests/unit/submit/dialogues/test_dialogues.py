@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,25 @@ from mqcd.disk.durable import Disk
 from mqcd.submit.session import Session
 from mqcd.submit.users.file import changing
 from mqcd.submit.users.passwords import make_user
+from tests.fakes.certificates import Authority
 from tests.fakes.clock import turns
 from tests.unit.submit.dialogues.runner import Case, Client, octets, read
 from tests.unit.submit.support import Client as SocketClient
 from tests.unit.submit.support import House, Transport, open_house, server, visit
+from tests.unit.submit.test_door_tls import context_of, secure
 from tests.unit.submit.test_session import connect
 
-CASES = sorted(Path(__file__).parent.joinpath("cases").glob("*.txt"))
+ALL = sorted(Path(__file__).parent.joinpath("cases").glob("*.txt"))
+SECURE = [path for path in ALL if "\n+ ssl=" in path.read_text()]
+CASES = [path for path in ALL if path not in SECURE]
 OVER_SOCKETS = ("5321-message", "2920-pipelined", "3030-chunks", "4954-plain", "5802-scram", "3461-envelope")
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    made = Authority(tmp_path_factory.mktemp("authority"))
+    made.sign("mx", "DNS:mx.example.org")
+    return made
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +46,7 @@ def users(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def house_of(case: Case, users: Path) -> House:
     settings: dict[str, Any] = dict(case.settings)
+    settings.pop("ssl", None)
     if "authtypes" in settings:
         types = tuple(AuthType(each) for each in settings["authtypes"].split(","))
         settings |= {"users": users, "authtypes": types}
@@ -83,6 +96,9 @@ class Wireless:
                 break
         return " ".join(taken)
 
+    async def secure(self) -> None:
+        raise TypeError("a dialogue with TLS needs a socket")
+
     async def closed(self) -> bool:
         return self._transport.closed
 
@@ -90,8 +106,9 @@ class Wireless:
 class Wired:
     """The same over a socket."""
 
-    def __init__(self, client: SocketClient) -> None:
+    def __init__(self, client: SocketClient, context: ssl.SSLContext | None = None) -> None:
         self._client = client
+        self._context = context or ssl.create_default_context()
 
     async def send(self, octets: bytes) -> None:
         self._client.writer.write(octets)
@@ -99,6 +116,9 @@ class Wired:
 
     async def reply(self) -> str:
         return " ".join((await self._client.reply()).splitlines())
+
+    async def secure(self) -> None:
+        await self._client.writer.start_tls(self._context, server_hostname="mx.example.org")
 
     async def closed(self) -> bool:
         return await self._client.reader.read() == b""
@@ -127,3 +147,19 @@ async def test_a_dialogue_over_a_socket(name: str, users: Path) -> None:
         await Client(Wired(client)).run(case, "joined")
         await check_queue(case, house)
         house.door.logins.close()
+
+
+@pytest.mark.needs("openssl")
+@pytest.mark.parametrize("path", SECURE, ids=[path.stem for path in SECURE])
+async def test_a_dialogue_with_tls(path: Path, users: Path, authority: Authority) -> None:
+    case = read(path)
+    changes = {"mandatory": True} if case.settings["ssl"] == "mandatory" else {}
+    for mode in ("lines", "octets", "joined"):
+        # Octets behind STARTTLS are found only if they come with it.
+        if mode == "octets" and path.stem == "3207-injection":
+            continue
+        house = secure(house_of(case, users), authority, **changes)
+        async with open_house(house), visit(house) as client:
+            await Client(Wired(client, context_of(authority))).run(case, mode)
+            await check_queue(case, house)
+            house.door.logins.close()
