@@ -42,6 +42,7 @@ from mqcd.daemon.hashkey import hash_key
 from mqcd.daemon.listenertls import ListenersTls
 from mqcd.daemon.listenertls import Loaded as Tls
 from mqcd.daemon.local import LocalMail
+from mqcd.daemon.memory import watch
 from mqcd.daemon.observers import Observers
 from mqcd.daemon.pages import Pages
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
@@ -58,6 +59,7 @@ from mqcd.report.task import ReportTask
 from mqcd.submit.capacity import Capacity, Peers
 from mqcd.submit.door import Door
 from mqcd.submit.greylist import Greylist
+from mqcd.submit.load import Load
 from mqcd.submit.quotas import SessionPlaces
 from mqcd.submit.users.logins import Logins
 
@@ -78,6 +80,7 @@ _STOPPING = "stopping"
 _STARTING = Reply(code=451, status="4.3.2", text="Server is starting, try again in a moment")
 _READ_ONLY = Reply(code=451, status="4.3.2", text="This queue is read-only, try again later")
 _REPORTS, _LAG, _LOG = "the reporting task", "the loop's watch", "the log"
+_RESOURCES = "the watch for memory and storage"
 _ADVICE = "the watch for advice"
 _BATCHES, _GRACES = "operators' actions", "the end of removals"
 _LOSSY = "the log of refusals and connections"
@@ -160,6 +163,7 @@ class Server:
         settings = self.settings
         capacity = Capacity(self.shares.inbound, self.shares.trusted)
         self._logins = Logins()
+        self._load = Load(self._clock.monotonic)
         self._greylist = Greylist(settings.submit.greylist, self._clock)
         if not settings.queue.read_only and (self._role is None or self._role.shard == 0):
             self.local = LocalMail(settings, self.store, self._clock, observer, capacity)
@@ -179,6 +183,7 @@ class Server:
                 places=SessionPlaces(self._role.tokens if self._role is not None else None),
                 rates=self._role.quotas if self._role is not None else None,
                 greylist=self._greylist,
+                load=self._load,
                 tls=self.tls.of(listener.name),
             )
             for index, listener in enumerate(settings.submit.listeners)
@@ -324,6 +329,7 @@ class Server:
         await self._open_maildrop()
         await self.deliverer.start()
         self.guard.spawn(_REPORTS, self._reports.run())
+        self.guard.spawn(_RESOURCES, watch(self._load, self.store.refusing, self._clock))
         self.guard.spawn(_ADVICE, self._adviser.run())
         if not self.settings.queue.read_only:
             self.guard.spawn(_BATCHES, self._batches.run())
@@ -417,6 +423,7 @@ class Server:
         if self.local is not None:
             self.local.close()
         await self.guard.end(_ADVICE)
+        await self.guard.end(_RESOURCES)
         await self.guard.end(_LAG)
         self._log_event("stopped")
         self._log.stop()

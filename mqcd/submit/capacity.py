@@ -1,7 +1,8 @@
 """Limits on client connections: over all doors, and per address. Pure.
 
-Some connections are reserved for trusted clients, so that others cannot lock out a site's own mail. Trusted
-clients have no limit per address. IPv6 clients count by /64, the block that one client usually has.
+Some connections are reserved for trusted clients, so that others cannot lock out a site's own mail, and one
+network cannot have all of the others. Trusted clients have no limit per address. IPv6 clients count by /64,
+the block that one client usually has.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from collections import Counter
 from typing import Protocol
 
 from mqcd.core.ports import Tokens
-from mqcd.submit.policy import client_network
+from mqcd.submit.policy import client_network, wide_network
+
+LEAST = 10
+"""Connections that a network may have while there is any room."""
 
 
 class Passing(Protocol):
@@ -28,20 +32,41 @@ class Passing(Protocol):
 
 
 class Capacity:
-    """The connections of all doors together."""
+    """The connections of all doors together.
 
-    __slots__ = ("_kept", "_total", "taken")
+    A network (IPv4 /24, IPv6 /48) may have as many as are left, and LEAST at any rate: alone it comes to half
+    of all, and the more networks there are, the less each may have. Trusted clients have no such share.
+    """
+
+    __slots__ = ("_by_network", "_kept", "_total", "taken")
 
     def __init__(self, total: int, kept: int = 0) -> None:
         """`total` connections, `kept` of them for trusted clients alone."""
         self._total = total
         self._kept = kept
+        self._by_network: Counter[str] = Counter()
         self.taken = 0
         """Connections that are open."""
 
-    def full(self, trusted: bool) -> bool:
-        """Whether there is no room for one more."""
-        return self.taken >= (self._total if trusted else self._total - self._kept)
+    def full(self, client: str, trusted: bool) -> bool:
+        """Whether there is no room for one more of this client."""
+        if trusted:
+            return self.taken >= self._total
+        left = self._total - self._kept - self.taken
+        return left <= 0 or self._by_network[wide_network(client)] >= max(left, LEAST)
+
+    def add(self, client: str) -> None:
+        """One more is open."""
+        self.taken += 1
+        self._by_network[wide_network(client)] += 1
+
+    def remove(self, client: str) -> None:
+        """One has closed."""
+        self.taken -= 1
+        network = wide_network(client)
+        self._by_network[network] -= 1
+        if not self._by_network[network]:
+            del self._by_network[network]
 
 
 class Peers:

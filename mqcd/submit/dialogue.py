@@ -158,6 +158,8 @@ class Dialogue(Securing):
 
     def _mail(self, argument: str) -> bytes:
         octets = self._take_mail(argument)
+        if self.state is State.ENVELOPE and (load := self.rules.gate.load) is not None:
+            self.pause = load.delay
         if self.state is State.READY:
             self._move(Event.DROP)
         return octets

@@ -38,6 +38,7 @@ from mqcd.submit.connections import client_address
 from mqcd.submit.desk import Desk
 from mqcd.submit.greylist import Greylist
 from mqcd.submit.intake import Intake
+from mqcd.submit.load import Load
 from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.quotas import SessionPlaces
 from mqcd.submit.received import DateCache
@@ -81,6 +82,7 @@ class Door:
         greylist: Greylist | None = None,
         tls: ListenerTls | None = None,
         local: bool = False,
+        load: Load | None = None,
     ) -> None:
         """`inline_max`: octets up to which content goes to the store whole. `resolver` looks up the host
         names in relay_clients. `zones`: those whose headers choose the zone of a message. `capacity`: the
@@ -88,16 +90,19 @@ class Door:
         connection elsewhere. `peers` counts connections by client, None = here alone. `logins`: what all
         doors share for them, None = this door has its own. `places` and `rates`
         count what quotas limit, None = here alone. `greylist`: None = all mail passes it. `tls`: the
-        certificates of a listener that has some. `local`: its clients are programs on this machine."""
+        certificates of a listener that has some. `local`: its clients are programs on this machine. `load`:
+        of the process, None = this door has its own."""
         self.settings = settings
         self._clock = clock
         self._observer = observer
         self.logins = logins or Logins()
         self.tls = tls or ListenerTls()
+        self._load = load or Load(clock.monotonic)
         self._places = places or SessionPlaces()
         self._rulemaking = Rulemaking(
             settings, clock, resolver, self.logins, places=self._places, rates=rates, local=local
         )
+        self._rulemaking.gate.load = self._load
         self.intake = Intake(
             store=store,
             clock=clock,
@@ -106,6 +111,7 @@ class Door:
             inline_max=inline_max,
             dates=DateCache(),
             desk=Desk(clock, resolver, greylist),
+            load=self._load,
             zoning=Zoning(zones),
         )
         self._capacity = capacity or Capacity(sys.maxsize)
@@ -222,11 +228,13 @@ class Door:
             raise DoorRefused(Reason.CLOSED, _STOPPING)
         if rules.blacklist.clients.has(client):
             raise DoorRefused(Reason.BLACKLIST, CLIENT_LISTED)
-        if self._capacity.full(trusted):
+        if (closed := self._load.closed()) is not None:
+            raise DoorRefused(*closed)
+        if self._capacity.full(client, trusted):
             raise DoorRefused(Reason.CONNECTIONS, _FULL)
         if not self._peers.add(client or caller.user, 0 if trusted else limit):
             raise DoorRefused(Reason.CONNECTIONS, _TOO_MANY)
-        self._capacity.taken += 1
+        self._capacity.add(client)
         if self._passing is not None:
             self._passing.count(self._capacity.taken)
         name = f"{self.settings.name}-{next(self._numbers):x}"
@@ -251,7 +259,7 @@ class Door:
         self._observer.refused(self._clock.now(), refusal)
 
     def _forget(self, session: Session) -> None:
-        self._capacity.taken -= 1
+        self._capacity.remove(session.client)
         if self._passing is not None:
             self._passing.count(self._capacity.taken)
         self._peers.remove(session.client or session.caller.user)

@@ -32,6 +32,7 @@ from mqcd.submit.desk import Desk
 from mqcd.submit.dialogue import Dialogue
 from mqcd.submit.filtering import Filter
 from mqcd.submit.handlers import FilterKey, Handler
+from mqcd.submit.load import Load
 from mqcd.submit.policy import DoorRefused, Reason
 from mqcd.submit.quotas import Parties, Quotas
 from mqcd.submit.received import DateCache, local_header, protocol, received_header
@@ -66,6 +67,7 @@ class Intake:
     inline_max: int
     dates: DateCache
     desk: Desk
+    load: Load
     handlers: Mapping[FilterKey, Handler] = field(default_factory=dict)
     """The filters that see messages before they are committed, by their setting."""
     zoning: Zoning = field(default_factory=lambda: Zoning(()))
@@ -248,10 +250,22 @@ async def _accept(
     )
     if dialogue.caller.claim is not None:
         await dialogue.caller.claim(spid)
-    await intake.store.enqueue(submission)
+    await _commit(intake, submission)
     if quotas is not None and parties is not None and content is stream:
         quotas.use(parties, {"octets": stream.size})
     return replied or b"250 2.0.0 Ok: queued as %s\r\n" % format_spid(spid).encode()
+
+
+async def _commit(intake: Intake, submission: Submission) -> None:
+    if not isinstance(submission.content, bytes):
+        # The client has still to send most of it: how long that takes says nothing about us.
+        await intake.store.enqueue(submission)
+        return
+    number = intake.load.begin()
+    try:
+        await intake.store.enqueue(submission)
+    finally:
+        intake.load.end(number)
 
 
 def _use_quotas(

@@ -80,6 +80,8 @@ class Reason(StrEnum):
     """TLS that failed, or a command without the TLS that it needs."""
     AUTH = "auth"
     """A login that failed, or a message without the login that it needs."""
+    OVERLOAD = "overload"
+    """More than can be committed in time, or memory is short."""
     CLOSED = "closed"
     """The door is closed to new mail, or the server is stopping."""
     FAULT = "fault"
@@ -152,6 +154,14 @@ def client_network(client: str) -> str:
     if ":" not in client:
         return client
     return str(ipaddress.ip_network(f"{client}/64", strict=False))
+
+
+@lru_cache(maxsize=1024)
+def wide_network(client: str) -> str:
+    """The network of many clients that one party may have: an IPv4 /24, an IPv6 /48; "" for no address."""
+    if not client:
+        return ""
+    return str(ipaddress.ip_network(f"{client}/{48 if ':' in client else 24}", strict=False))
 
 
 def asks_to_relay(address: str) -> bool:

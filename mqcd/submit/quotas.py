@@ -26,7 +26,7 @@ from mqcd.config.settings import QuotaBy, QuotaSettings, Rate, ServerSettings, T
 from mqcd.core.ports import Tokens, UsedRates
 from mqcd.core.reply import Reply
 from mqcd.submit.checks.listed import NetworkList
-from mqcd.submit.policy import Reason, client_network
+from mqcd.submit.policy import Reason, client_network, wide_network
 
 _NS = 1_000_000
 """In a ms."""
@@ -180,10 +180,7 @@ def _party(by: QuotaBy, parties: Parties) -> str:
         return parties.user
     if by is QuotaBy.TENANT:
         return parties.tenant
-    if not parties.client or by is QuotaBy.CLIENT:
-        return client_network(parties.client)
-    bits = 48 if ":" in parties.client else 24
-    return str(ipaddress.ip_network(f"{parties.client}/{bits}", strict=False))
+    return (client_network if by is QuotaBy.CLIENT else wide_network)(parties.client)
 
 
 def _matches(quota: QuotaSettings, networks: NetworkList, client: str, party: str) -> bool:

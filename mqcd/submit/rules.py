@@ -19,6 +19,7 @@ from mqcd.submit.checks import names
 from mqcd.submit.checks.greylist import GreylistRules
 from mqcd.submit.checks.listed import NOBODY, SenderList
 from mqcd.submit.checks.names import Verdict, name_rules
+from mqcd.submit.load import Load
 from mqcd.submit.parameters import DSN_PARAMETERS
 from mqcd.submit.policy import Reason, RelayPolicy, ip_address, networks_of
 from mqcd.submit.quotas import Quotas
@@ -35,11 +36,13 @@ Suppressed = Callable[[str], Reply | None]
 class Gate:
     """Whether new mail is accepted; shared by all sessions of a door."""
 
-    __slots__ = ("closed", "suppressed")
+    __slots__ = ("closed", "load", "suppressed")
 
     def __init__(self) -> None:
         self.closed: Reply | None = None
         """The reply to MAIL; None = open."""
+        self.load: Load | None = None
+        """How busy the server is; None = it does not matter."""
         self.suppressed: Suppressed | None = None
         """Addresses that take no mail from any sender; None = there are none."""
 
@@ -129,7 +132,7 @@ class Rules:
             return Reason.CLOSED, self.gate.closed
         if self.access is not None and self.access.mandatory and not user:
             return Reason.AUTH, REQUIRED
-        return None
+        return None if self.gate.load is None else self.gate.load.refusal()
 
     def sender_denied(self, user: str, sender: str) -> tuple[Reason, Reply] | None:
         """Why this reverse-path is not taken from the user, or from a client without login.

@@ -19,11 +19,12 @@ FLOOD = 600
 OURS = "127.0.0.2"
 
 
-def flood(port: int) -> list[socket.socket]:
-    """Connections that are opened as fast as can be, and then held."""
+def flood(port: int, networks: int = 1) -> list[socket.socket]:
+    """Connections that are opened as fast as can be, and then held; from as many networks."""
     held = []
-    for _ in range(FLOOD):
+    for number in range(FLOOD):
         client = socket.socket()
+        client.bind((f"127.0.{number % networks}.1", 0))
         client.setblocking(False)
         client.connect_ex(("127.0.0.1", port))
         held.append(client)
@@ -65,7 +66,7 @@ def test_a_flood_of_connections_leaves_room_for_mail(make_server: MakeServer, re
     server = make_server(plan)
     server.descriptors = DESCRIPTORS
     server.start()
-    held = flood(server.port)
+    held = flood(server.port, networks=20)
     try:
         codes = greetings(held)
         assert set(codes) == {b"220", b"421"}
@@ -75,6 +76,24 @@ def test_a_flood_of_connections_leaves_room_for_mail(make_server: MakeServer, re
             send_from(server.port, OURS, f"t{number}")
         for number in range(20):
             receiver.to(f"t{number}@ours.test")
+    finally:
+        for client in held:
+            client.close()
+    assert server.stop() == 0
+
+
+def test_a_flood_from_one_network_leaves_room_for_others(make_server: MakeServer, receiver: Receiver) -> None:
+    server = make_server(
+        Plan(relays=relay(receiver.port), door={"relay_clients": OURS, "maxpeerconnections": 0})
+    )
+    server.descriptors = DESCRIPTORS
+    server.start()
+    held = flood(server.port)
+    try:
+        assert 20 < greetings(held).count(b"220") < 50
+        for source in ("127.0.1.1", "127.0.2.1"):
+            other = smtplib.SMTP("127.0.0.1", server.port, source_address=(source, 0), timeout=20)
+            assert other.quit()[0] == 221
     finally:
         for client in held:
             client.close()

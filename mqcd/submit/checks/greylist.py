@@ -10,13 +10,12 @@ Settings read: greylist.
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 from dataclasses import dataclass
 
 from mqcd.config.settings import PeerSettings
 from mqcd.core.reply import Reply
 from mqcd.submit.checks.listed import NetworkList
-from mqcd.submit.policy import client_network
+from mqcd.submit.policy import client_network, wide_network
 
 _KEY_OCTETS = 16
 
@@ -67,9 +66,7 @@ class GreylistRules:
         """The triplet of a recipient; None = it passes."""
         if not self._on or not client or self._allowed.has(client):
             return None
-        network = client_network(client)
-        if ":" not in client:
-            network = str(ipaddress.ip_network(f"{client}/24", strict=False))
+        network = client_network(client) if ":" in client else wide_network(client)
         name = f"{network}\0{sender.lower()}\0{recipient.lower()}"
         return Triplet(
             key=hashlib.blake2b(name.encode(), digest_size=_KEY_OCTETS).digest(), terms=self._terms

@@ -145,9 +145,9 @@ async def test_it_is_not_ready_from_the_beginning_of_a_stop(tmp_path: Path) -> N
 
 async def test_it_is_not_ready_while_the_disk_is_too_full_for_mail(tmp_path: Path) -> None:
     async with running(tmp_path, queue="<minfree>1000000G</minfree>") as house:
-        with pytest.raises(smtplib.SMTPDataError) as refused:
+        with pytest.raises(smtplib.SMTPSenderRefused) as refused:
             await house.send("ann@example.com")
-        assert refused.value.smtp_code == 451
+        assert refused.value.smtp_code == 452
         status, text = await house.get("/readyz")
         assert status == 503
         assert re.search(r"/queue: \d+ octets .* minfree .* \d+\n", text)

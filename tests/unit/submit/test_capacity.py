@@ -13,9 +13,35 @@ from tests.fakes.clock import FakeClock
 
 def test_strangers_cannot_have_what_is_kept() -> None:
     capacity = Capacity(4, kept=1)
-    capacity.taken = 3
-    assert capacity.full(trusted=False)
-    assert not capacity.full(trusted=True)
+    for last in range(3):
+        capacity.add(f"192.0.2.{last}")
+    assert capacity.full("198.51.100.1", trusted=False)
+    assert not capacity.full("198.51.100.1", trusted=True)
+
+
+def test_a_network_may_have_what_is_left() -> None:
+    capacity = Capacity(100)
+    while not capacity.full("192.0.2.1", trusted=False):
+        capacity.add("192.0.2.1")
+    assert capacity.taken == 50
+    assert capacity.full("192.0.2.200", trusted=False)
+    assert not capacity.full("192.0.2.200", trusted=True)
+    while not capacity.full("2001:db8::1", trusted=False):
+        capacity.add("2001:db8:0:77::1")
+    assert capacity.taken == 75
+    for _ in range(20):
+        capacity.remove("192.0.2.1")
+    assert not capacity.full("192.0.2.1", trusted=False)
+
+
+def test_a_network_may_have_a_few_while_there_is_room() -> None:
+    capacity = Capacity(1000)
+    for number in range(996):
+        capacity.add(f"10.0.{number % 250}.1")
+    for _ in range(4):
+        assert not capacity.full("192.0.2.1", trusted=False)
+        capacity.add("192.0.2.1")
+    assert capacity.full("192.0.2.1", trusted=False)
 
 
 @pytest.fixture(params=["alone", "of several shards"])
