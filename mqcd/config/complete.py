@@ -160,6 +160,19 @@ def oddities(written: Settings, given: Collection[str]) -> Remarks:
         if not zone.matches:
             yield f"mta/deliver/zones/zone[{index}]", "takes no mail: it has no match"
     yield from _shown_logins(written)
+    if queue.store.kind != CLUSTER:
+        for path in sorted(filter(_of_cluster, given)):
+            yield path, f"no effect: it is of the clustered-file queue, and the store is {queue.store.kind}"
+
+
+_OF_CLUSTER = ("spool", "journal", "rootpath", "maxclustersize", "maxmemoryqueue", "retry_granularity",
+               "prune_graceperiod", "mininodes", "memorybudget")  # fmt: skip
+"""Elements of mta/queue that no other store looks at, but for `inline_max`, which listeners do."""
+
+
+def _of_cluster(path: str) -> bool:
+    queue, _, rest = path.partition("mta/queue/")
+    return not queue and rest.partition("/")[0] in _OF_CLUSTER and not rest.endswith("/inline_max")
 
 
 def _shown_logins(written: Settings) -> Remarks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
@@ -34,12 +34,15 @@ class Threads:
     """The threads of a store: what they do raises StoreUnavailable where the disk fails."""
 
     def __init__(self, most: int, name: str) -> None:
-        self.executor = ThreadPoolExecutor(most, name)
+        self._executor = ThreadPoolExecutor(most, name)
+        self._closed = False
 
     async def run(self, work: Callable[[*Args], Result], *args: *Args) -> Result:
         """Return what `work` does; a cancellation takes effect once it has returned."""
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
         try:
-            return await in_thread(self.executor, work, *args)
+            return await in_thread(self._executor, work, *args)
         except OSError as error:
             raise StoreUnavailable(describe(error)) from error
 
@@ -52,7 +55,8 @@ class Threads:
 
     def close(self) -> None:
         """Nothing is under way any more."""
-        self.executor.shutdown()
+        self._closed = True
+        self._executor.shutdown()
 
 
 async def write_chunks(disk: Disk, threads: Threads, path: Path, chunks: AsyncIterator[bytes]) -> int:
@@ -78,10 +82,10 @@ async def write_chunks(disk: Disk, threads: Threads, path: Path, chunks: AsyncIt
 class FileContent:
     """An open file; it stays readable when its name is gone."""
 
-    def __init__(self, disk: Disk, executor: Executor, path: Path) -> None:
+    def __init__(self, disk: Disk, threads: Threads, path: Path) -> None:
         """Raises ContentUnavailable."""
         self._disk = disk
-        self._executor = executor
+        self._threads = threads
         self._path = path
         self._next = 0
         try:
@@ -95,9 +99,9 @@ class FileContent:
         if self._fd < 0:
             raise ValueError("read from a closed content")
         try:
-            data = await in_thread(self._executor, self._disk.pread, self._fd, octets, self._next)
-        except OSError as error:
-            raise ContentUnavailable(describe(error)) from error
+            data = await self._threads.run(self._disk.pread, self._fd, octets, self._next)
+        except StoreUnavailable as error:
+            raise ContentUnavailable(str(error)) from error
         self._next += len(data)
         if not data and self._next < self.size:
             raise ContentUnavailable(f"{self._path}: it was cut off at {self._next} of {self.size} octets")

@@ -185,4 +185,4 @@ class FilesStore(Exclusive):
     async def content(self, spid: int) -> FileContent:
         """The file, open."""
         path = self._env / f"{uuid_of(spid)}{ENV}"
-        return await self._threads.run(FileContent, self._disk, self._threads.executor, path)
+        return await self._threads.run(FileContent, self._disk, self._threads, path)

@@ -23,6 +23,7 @@ from mqcd.core.content import MemoryContent
 from mqcd.core.errors import ConfigError, ContentUnavailable, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.ports import Content
 from mqcd.core.spid import format_spid, parse_spid, time_of
+from mqcd.disk.durable import Disk
 from mqcd.stores.backend import Change, Exclusive, Marks, Promises, Stored, Write
 from mqcd.stores.file_contents import Threads
 
@@ -88,7 +89,7 @@ class LeveldbStore(Exclusive):
             raise
 
     def _open(self) -> Marks:
-        self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        Disk().mkdir(self._path)
         try:
             self._db = self._plyvel.DB(str(self._path), create_if_missing=True)
         except self._plyvel.CorruptionError as error:

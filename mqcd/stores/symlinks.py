@@ -380,9 +380,7 @@ class SymlinksStore(Exclusive):
 
     async def content(self, spid: int) -> FileContent:
         """The file, open."""
-        return await self._threads.run(
-            FileContent, self._disk, self._threads.executor, self._mail(spid) / CONTENTS
-        )
+        return await self._threads.run(FileContent, self._disk, self._threads, self._mail(spid) / CONTENTS)
 
 
 def _touched(change: Change) -> Touched:

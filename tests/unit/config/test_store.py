@@ -41,6 +41,18 @@ def test_another_store_needs_a_restart() -> None:
     assert {path.rpartition("/")[2].rpartition("@")[2] for path in changes.needs_restart} == {*names}
 
 
+def test_settings_of_the_clustered_file_queue_have_no_effect_beside_another_store() -> None:
+    more = (
+        "<rootpath>/x</rootpath><retry_maxtime>1d</retry_maxtime><memorybudget>1M</memorybudget>"
+        "<spool><bufsize>1K</bufsize></spool>"
+        "<journal><segments>9</segments><inline_max>9K</inline_max></journal>"
+    )
+    warned = [each.path for each in loaded(document(FILES, more)).warnings if "store" in each.text]
+    names = ("journal/segments", "memorybudget", "rootpath", "spool/bufsize")
+    assert sorted(warned) == [f"mta/queue/{name}" for name in names]
+    assert not any("store" in each.text for each in loaded(document("", more)).warnings)
+
+
 def test_another_store_has_one_shard() -> None:
     settings = loaded(document(FILES)).settings
     assert (count(settings), numbers(settings)) == (1, [0])

@@ -65,3 +65,14 @@ async def test_content_of_another_length_is_unavailable(tmp_path: Path, name: st
     with pytest.raises(ContentUnavailable):
         await queue.content(recipient)
     await queue.close()
+
+
+@pytest.mark.parametrize("name", STORES)
+async def test_content_of_a_closed_store_is_not_available(tmp_path: Path, name: str) -> None:
+    queue, post = await opened(name, tmp_path, Disk())
+    [recipient] = await post.send("a@example.org")
+    content = await queue.content(recipient)
+    await queue.close()
+    with pytest.raises(ContentUnavailable, match="closed"):
+        await content.read(1)
+    content.close()
