@@ -11,7 +11,7 @@ Event = dict[str, Any]
 Key = tuple[int, int]
 """SPID and QID."""
 
-_LETTERS = {
+LETTERS = {
     "accepted": "A",
     "attempted": "T",
     "delivered": "D",
@@ -21,10 +21,16 @@ _LETTERS = {
     "reported": "R",
     "discarded": "X",
     "outcome-unknown": "U",
+    "held": "H",
+    "released": "L",
+    "removed": "M",
+    "restored": "V",
+    "redirected": "N",
+    "rescheduled": "K",
 }
-_LIFE = re.compile(r"A(T+[FU]|F)*(T*(D|[BE][RX]?)?)?")
+_LIFE = re.compile(r"A(T+[FU]|F|T*[HLNKV]|T*MV)*(T*(D|[BE][RX]?|M[RX]?)?)?")
 """A life, ended or not. `T+`: what was given back after it had begun may begin again."""
-_REPORT = re.compile(r"A(T+[FU]|F)*(T*(D|B|E)?)?")
+_REPORT = re.compile(r"A(T+[FU]|F|T*[HLNKV]|T*MV)*(T*(D|B|E|M)?)?")
 _WHOLE_LIFE = re.compile(r"A(T+[FU]|F)*(T+D|T+[BE][RX])")
 _WHOLE_REPORT = re.compile(r"A(T+[FU]|F)*(T+D|T+[BE])")
 """From acceptance to the end."""
@@ -33,7 +39,7 @@ _NEVER_BEGUN = re.compile(r"(?<!T)U")
 
 def letters(life: Sequence[Event]) -> str:
     """A life's events, a letter each."""
-    return "".join(_LETTERS[event["event"]] for event in life)
+    return "".join(LETTERS[event["event"]] for event in life)
 
 
 def is_report(life: Sequence[Event]) -> bool:

@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
+from mqcd.core.amendment import verb_of
 from mqcd.core.events import Verb, format_time
 from mqcd.core.model import (
+    Action,
+    Amended,
+    Batch,
     Bounced,
     Deferred,
     Delivered,
     Envelope,
     Expired,
     Origin,
+    Purged,
     Recipient,
     Reported,
     Settlement,
@@ -28,6 +34,7 @@ from mqcd.core.model import (
 )
 from mqcd.core.ports import Reservation
 from mqcd.core.schedule import RetrySchedule
+from mqcd.core.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source, parse
 from mqcd.eventlog.lossy_files import Line, LossyFiles
@@ -38,6 +45,7 @@ from mqcd.queue.helper.helper import Helper
 from mqcd.queue.memory.shard_state import Options, Shard
 from mqcd.queue.store import ClusterStore
 from tests.contract.mail import deferred
+from tests.crash.histories import LETTERS
 from tests.crash.memory import MemoryDisk, Trace
 from tests.crash.model import Mark, State
 from tests.crash.worker import body_of
@@ -184,6 +192,9 @@ class Witness(RecordingObserver):
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:
         self._mark("U", recipient)
 
+    def amended(self, at: int, recipient: Recipient, verdict: Amended) -> None:
+        self._mark(LETTERS[verb_of(verdict.batch)], recipient)
+
     def _mark(self, word: str, recipient: Recipient) -> None:
         self._disk.mark(word, *recipient.key)
 
@@ -194,6 +205,7 @@ class Actor:
     def __init__(self, *, links: bool = False, disk: MemoryDisk | None = None, since: int = START_MS) -> None:
         self.options = options(links=links)
         self.clock = FakeClock(since)
+        self.batches = 0
         self.disk = disk or MemoryDisk(roots=ROOTS)
         if disk is None:
             self.disk.trace = Trace(State())
@@ -327,6 +339,26 @@ class Actor:
         for each in recipients:
             self.disk.mark("P", *each.key)
         await self.store.park(recipients, until)
+
+    async def act(self, action: Action, selection: Selection | None = None, **details: Any) -> int:
+        """Carry out an operator's action; returns how many recipients it has changed."""
+        self.batches += 1
+        order = Batch(
+            id=f"{action}-{self.batches}", action=action, at=self.clock.now(), by="uid:1", **details
+        )
+        changed = 0
+        async with aclosing(self.store.pick(selection or Selection(), order)) as parts:
+            async for part in parts:
+                await self.store.settle(
+                    [Settlement(recipient=each, verdict=Amended(batch=order)) for each in part.recipients]
+                )
+                changed += len(part.recipients)
+        return changed
+
+    async def purge(self) -> None:
+        """End the removals whose grace is over."""
+        while found := await self.store.claim_removed(9):
+            await self.store.settle([Settlement(recipient=each, verdict=Purged()) for each in found])
 
     async def report(self, size: int = 500) -> int:
         """Report on one bounce. Returns the report's SPID."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from mqcd.core.errors import MqcdError
 from mqcd.core.events import BEST_EFFORT, Verb
-from mqcd.core.model import Area, Recipient
+from mqcd.core.model import Action, Area, Recipient
 from mqcd.core.selection import Selection
 from mqcd.core.spid import parse_spid
 from mqcd.queue.admin.findings import Kind
@@ -148,7 +148,8 @@ def _judge_lives(outcome: Outcome, world: World) -> Iterator[str]:
     for key, life in outcome.lives.items():
         if life.endswith("T") and key not in world.parked:
             yield f"{_name(key)}: an attempt without an outcome: {life}"
-        if not (_has_ended(life) or key in outcome.queued or key in outcome.quarantined | world.damaged):
+        ended = _has_ended(life) or life.endswith("M")
+        if not (ended or key in outcome.queued or key in outcome.quarantined | world.damaged):
             yield f"{_name(key)}: neither ended nor queued nor in quarantine: {life}"
 
 
@@ -342,7 +343,7 @@ def _check_rest(key: Key, rest: Rest, outcome: Outcome) -> None:
         return
     if _has_ended(life):
         outcome.problems.append(f"{_name(key)}: queued in {rest.area}, though its life has ended: {life}")
-    if (rest.area is Area.BOUNCES) is not life.endswith(("B", "E")):
+    if rest.area not in _areas_after(life):
         outcome.problems.append(f"{_name(key)}: rests in {rest.area} after {life}")
     if rest.attempts != sum(map(life.count, "FUBE")) and not rest.imported:
         outcome.problems.append(f"{_name(key)}: {rest.attempts} attempts on record after {life}")
@@ -352,10 +353,28 @@ def _check_rest(key: Key, rest: Rest, outcome: Outcome) -> None:
         )
 
 
+def _areas_after(life: str) -> frozenset[Area]:
+    """Where a recipient with this life may rest."""
+    match life.rstrip("T")[-1:]:
+        case "B" | "E":
+            return frozenset({Area.BOUNCES})
+        case "M":
+            # Its grace may be over, and a report asked for.
+            return frozenset({Area.REMOVED, Area.BOUNCES})
+        case "H":
+            return frozenset({Area.HELD})
+        case "N" | "K" | "V":
+            return frozenset({Area.INCOMING, Area.DEFERRED, Area.HELD})
+        case _:
+            return frozenset({Area.INCOMING, Area.DEFERRED})
+
+
 async def _drain(actor: Actor, outcome: Outcome) -> None:
     """Deliver what is left, through the store: its contents are there, and nothing remains."""
     await actor.start()
+    await actor.act(Action.RELEASE)
     actor.clock.advance(10_000_000)
+    await actor.purge()
     while actor.store.stats()[Area.BOUNCES].recipients:
         await actor.report()
     while claimed := await actor.store.claim(50, actor.clock.now()):
@@ -370,7 +389,8 @@ async def _drain(actor: Actor, outcome: Outcome) -> None:
     _look(actor, after, 0)
     outcome.problems += [f"drained: {problem}" for problem in after.problems]
     for key in outcome.queued:
-        if not _has_ended(after.lives.get(key, "")):
+        life = after.lives.get(key, "")
+        if not (_has_ended(life) or life.endswith("M")):
             outcome.problems.append(f"{_name(key)}: delivered, but the events say {after.lives.get(key)}")
 
 

@@ -13,9 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import Area, Envelope, Origin, Recipient, Settlement, Verdict
+from mqcd.core.model import Action, Area, Envelope, Origin, Recipient, Settlement, Verdict
 from mqcd.core.progress import no_progress
 from mqcd.core.selection import Selection
+from mqcd.core.where import parse_where
 from mqcd.queue.admin.transfer.admission import admit
 from mqcd.queue.admin.transfer.export import export
 from mqcd.queue.admin.transfer.letters import Letter, Tree, key_of
@@ -232,6 +233,35 @@ def _tell_imported(actor: Actor, letter: Letter) -> None:
     snapshot.close()
 
 
+async def amended(actor: Actor) -> None:
+    """Operators hold, release, remove, bounce, redirect and reschedule, in the journal and in clusters."""
+    await actor.start()
+    for many, size in ((1, 200), (3, 500), (2, LARGE), (1, 300)):
+        await actor.accept(many, size)
+    await actor.try_all(deferred(actor.later(9000)), deferred(actor.later(5000)))
+    # Of clusters some lines are selected, and of the journal some entries.
+    await actor.evacuate()
+    await actor.accept(2, 250)
+    first, second = (Selection(where=parse_where(f"recipient ~ u{n}@*", 0)) for n in range(2))
+    assert await actor.act(Action.HOLD, first)
+    assert await actor.act(Action.REMOVE, second, until=actor.later(60_000))
+    await actor.evacuate()
+    await actor.stop()
+    await actor.start()
+    assert await actor.act(Action.UNDO, Selection(area=Area.REMOVED), target="remove-2")
+    assert await actor.act(Action.REDIRECT, second, target="relay.example:25")
+    await actor.act(Action.RESCHEDULE, until=actor.later(2000))
+    await actor.evacuate()
+    assert await actor.act(Action.BOUNCE, Selection(limit=2), until=actor.later(500), report=True)
+    assert await actor.act(Action.RELEASE)
+    actor.clock.advance(3000)
+    await actor.purge()
+    await actor.report()
+    await actor.try_all(delivered(), delivered())
+    await actor.evacuate()
+    await actor.stop()
+
+
 async def copied(actor: Actor) -> None:
     """A file system that takes no more links of a file: names of one content are copies."""
     await actor.start()
@@ -327,6 +357,7 @@ STORIES: dict[str, tuple[Story, bool]] = {
     "copies for links": (copied, True),
     "import": (imported, False),
     "export": (exported, False),
+    "operators": (amended, False),
     "damage": (damaged, False),
 }
 """By name, each with its `hardlinks`."""
