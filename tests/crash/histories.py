@@ -28,8 +28,9 @@ LETTERS = {
     "redirected": "N",
     "rescheduled": "K",
 }
-_LIFE = re.compile(r"A(T+[FU]|F|T*[HLNKV]|T*MV)*(T*(D|[BE][RX]?|M[RX]?)?)?")
-"""A life, ended or not. `T+`: what was given back after it had begun may begin again."""
+_LIFE = re.compile(r"A(T+[FU]|F|T*[HLNKV]|T*MV)*(T*(D|[BE][RX]?|M[RX]?|X)?)?")
+"""A life, ended or not. An X alone: another store has it. `T+`: what was given back after it had begun may
+begin again."""
 _REPORT = re.compile(r"A(T+[FU]|F|T*[HLNKV]|T*MV)*(T*(D|B|E|M)?)?")
 _WHOLE_LIFE = re.compile(r"A(T+[FU]|F)*(T+D|T+[BE][RX])")
 _WHOLE_REPORT = re.compile(r"A(T+[FU]|F)*(T+D|T+[BE])")

@@ -78,7 +78,7 @@ class World:
             self.parked.add(key)
         elif mark.word == "C":
             self.power_cut = True
-        elif mark.word == "X":
+        elif mark.word == "O":
             self.exported = mark.number
         elif mark.word == "Q":
             self.damaged.add(key)

@@ -18,6 +18,7 @@ from mqcd.core.progress import no_progress
 from mqcd.core.selection import Selection
 from mqcd.core.where import parse_where
 from mqcd.queue.admin.transfer.admission import admit
+from mqcd.queue.admin.transfer.departure import depart
 from mqcd.queue.admin.transfer.export import export
 from mqcd.queue.admin.transfer.letters import Letter, Tree, key_of
 from mqcd.queue.helper import jobs
@@ -233,6 +234,27 @@ def _tell_imported(actor: Actor, letter: Letter) -> None:
     snapshot.close()
 
 
+async def departed(actor: Actor) -> None:
+    """Messages go to another store: two of four, then one more."""
+    await actor.start()
+    spids = [await actor.accept(many, size) for many, size in ((1, 200), (3, LARGE), (1, 300), (2, 400))]
+    await actor.try_all(deferred(actor.later(1000)))
+    await actor.stop()
+    for going in ({spids[0], spids[1]}, {spids[2]}):
+        snapshot = Snapshot(actor.disk, *ROOTS[:2])
+        leaving = [item.recipient for item in snapshot.items(Selection()) if item.recipient.spid in going]
+        snapshot.close()
+        async with actor.owned() as ours:
+            depart(ours, going, "migrated")
+        for each in leaving:
+            actor.disk.mark("X", *each.key)
+    await actor.start()
+    await actor.accept(1, 250)
+    actor.clock.advance(2000)
+    await actor.try_all(delivered(), delivered())
+    await actor.stop()
+
+
 async def amended(actor: Actor) -> None:
     """Operators hold, release, remove, bounce, redirect and reschedule, in the journal and in clusters."""
     await actor.start()
@@ -288,7 +310,7 @@ async def exported(actor: Actor) -> None:
     await actor.evacuate()
     await actor.accept(1, 400)
     done = export(actor.disk, ROOTS[:2], Selection(), COPIES)
-    actor.disk.mark("X", 0, done.messages)
+    actor.disk.mark("O", 0, done.messages)
     await actor.try_all(delivered())
     await actor.stop()
 
@@ -357,6 +379,7 @@ STORIES: dict[str, tuple[Story, bool]] = {
     "copies for links": (copied, True),
     "import": (imported, False),
     "export": (exported, False),
+    "departure": (departed, False),
     "operators": (amended, False),
     "damage": (damaged, False),
 }

@@ -11,6 +11,9 @@ from mqcd.eventlog.files import events_path
 from mqcd.queue.manifest.log import ManifestState
 from mqcd.queue.memory.shard_state import Options
 
+DEPARTED = "departed"
+"""What the names of departures begin with: mail that went to another store, and of which no key is kept."""
+
 
 def events_temp(options: Options, number: int) -> Path:
     """The temporary name of the event file of an import that took segment number `number`."""

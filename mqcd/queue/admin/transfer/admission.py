@@ -43,7 +43,7 @@ from mqcd.queue.format.frame import (
     pack_submission,
 )
 from mqcd.queue.manifest.log import ClusterState, Edit, ManifestState
-from mqcd.queue.recovery.imports import events_temp, name_events
+from mqcd.queue.recovery.imports import DEPARTED, events_temp, name_events
 
 _SHELVED_AT_ONCE = 16 << 20
 """Octets of record lines that are kept in memory before they go to clusters."""
@@ -53,6 +53,8 @@ def known_keys(disk: Disk, queue_root: Path, state: ManifestState) -> set[str]:
     """What earlier imports have brought. Raises OSError."""
     known: set[str] = set()
     for name in state.imports:
+        if name.startswith(DEPARTED):
+            continue
         known.update(disk.read_file(queue_root / "imports" / name).decode("ascii", "replace").split())
     return known
 

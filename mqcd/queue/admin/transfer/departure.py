@@ -17,7 +17,7 @@ from mqcd.queue.admin.transfer.admission import ImportEvents
 from mqcd.queue.clusters import file as cluster
 from mqcd.queue.format import record
 from mqcd.queue.manifest.log import Edit
-from mqcd.queue.recovery.imports import events_temp, name_events
+from mqcd.queue.recovery.imports import DEPARTED, events_temp, name_events
 
 
 def depart(owned: Owned, spids: Set[int], reason: str) -> None:
@@ -39,10 +39,6 @@ def depart(owned: Owned, spids: Set[int], reason: str) -> None:
                     staying[each.area].append(cluster.Line(glance.due, glance.received, glance.size, raw))
         except DecodeError as error:
             raise StoreDamaged(f"{path}: {error}. Run `mqcd fsck --repair`.") from error
-    name = f"migrate-{owned.number}"
-    imports = owned.queue_root / "imports"
-    owned.disk.mkdir(imports)
-    owned.disk.replace_file(imports / name, [b""])
     events.write(events_temp(owned.options, owned.number))
     added = owned.write_clusters(staying.items()) if staying else []
     totals = state.totals + events.totals
@@ -54,7 +50,7 @@ def depart(owned: Owned, spids: Set[int], reason: str) -> None:
             totals={str(verb): count for verb, count in totals.items()},
             add=tuple(added),
             end=tuple(each.name for each in before),
-            imports=(name,),
+            imports=(f"{DEPARTED}-{owned.number}",),
         )
     )
     name_events(owned.disk, owned.options, owned.manifest.state)
