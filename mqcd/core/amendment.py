@@ -90,7 +90,7 @@ def _changed(recipient: Recipient, batch: Batch) -> Recipient:
             return replace(recipient, address=batch.target)
         case Action.REDIRECT:
             return replace(recipient, route=batch.target)
-        case Action.BOUNCE:
+        case Action.BOUNCE | Action.REMOVE if batch.report:
             ended = replace(recipient, area=Area.REMOVED, due=batch.until)
             text = bounce_text(batch)
             return replace(ended, code=BOUNCE_CODE, status=BOUNCE_STATUS, reply=text, remote="")

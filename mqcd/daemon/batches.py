@@ -69,7 +69,7 @@ class Order:
 
     def fields(self) -> dict[str, object]:
         """As a JSON object."""
-        batch = {name: getattr(self.batch, name) for name in _BATCH}
+        batch = {name: getattr(self.batch, name) for name in _BATCH} | {"action": self.batch.action.value}
         return {**batch, "selection": Retry(selection=self.selection).fields()}
 
 

@@ -129,6 +129,7 @@ def recipients_with(words: st.SearchStrategy[str]) -> st.SearchStrategy[Recipien
         dsn=words,
         release=_times,
         priority=st.integers(-9, 9),
+        labels=words,
     )
     return st.builds(
         Recipient,
@@ -147,6 +148,8 @@ def recipients_with(words: st.SearchStrategy[str]) -> st.SearchStrategy[Recipien
         dsn=words,
         linked=st.booleans(),
         warned=st.booleans(),
+        route=st.sampled_from(["", "relay.example:25"]),
+        amended=words,
     )
 
 
