@@ -13,6 +13,8 @@ from itertools import islice
 from mqcd.core.model import Area, Recipient
 from mqcd.core.spid import accepted_by
 
+KEPT_FROM_URGENT = 8
+"""One in so many turns of new mail is kept from urgent mail."""
 Key = tuple[int, int]
 _AT_REST = frozenset({Area.HELD, Area.REMOVED})
 Overdue = Callable[[Recipient], bool]
@@ -24,6 +26,10 @@ class Waiting:
     def __init__(self) -> None:
         self._new: dict[Key, Recipient] = {}
         self._order: list[Key] = []
+        self._urgent: list[Key] = []
+        """Of the new ones, those with a priority above 0."""
+        self._kept = 0
+        """Turns since the last that was kept from urgent mail."""
         self._due: list[tuple[int, Key]] = []
         self._later: dict[Key, Recipient] = {}
         self._bounces: dict[Key, Recipient] = {}
@@ -50,7 +56,7 @@ class Waiting:
             self._at_rest[key] = recipient
         elif recipient.area is Area.INCOMING and not recipient.due:
             self._new[key] = recipient
-            heapq.heappush(self._order, key)
+            heapq.heappush(self._urgent if recipient.envelope.priority > 0 else self._order, key)
         else:
             self._put_off(recipient, recipient.due)
 
@@ -89,13 +95,17 @@ class Waiting:
         next_due = self._next_later()
         due = next_due is not None and next_due <= now
         if self._next_new() and (self._new_turn or not due):
-            return self._new.pop(heapq.heappop(self._order))
+            self._kept = (self._kept + 1) % KEPT_FROM_URGENT
+            first, second = (self._urgent, self._order) if self._kept else (self._order, self._urgent)
+            return self._new.pop(heapq.heappop(first or second))
         return self._later.pop(heapq.heappop(self._due)[1]) if due else None
 
     def _next_new(self) -> bool:
-        while self._order and self._order[0] not in self._new:
-            heapq.heappop(self._order)
-        return bool(self._order)
+        """Whether there is one."""
+        for order in (self._urgent, self._order):
+            while order and order[0] not in self._new:
+                heapq.heappop(order)
+        return bool(self._order or self._urgent)
 
     def _next_later(self) -> int | None:
         while self._due and self._due[0][1] not in self._later:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from mqcd.core.model import Area, Recipient
@@ -42,6 +44,23 @@ async def test_new_mail_comes_oldest_first(post: Post) -> None:
         sent += await post.send(f"r{n}@example.org")
         post.clock.advance(MINUTE)
     assert [each.key for each in await post.claim_all(step=2)] == [each.key for each in sent]
+
+
+async def send_with(post: Post, priority: int, address: str) -> None:
+    given = post.submission(address)
+    envelope = dataclasses.replace(given.envelope, priority=priority)
+    await post.store.enqueue(dataclasses.replace(given, envelope=envelope))
+
+
+@pytest.mark.parametrize("step", [1, 16])
+async def test_urgent_mail_overtakes_and_starves_nobody(post: Post, step: int) -> None:
+    for n in range(6):
+        await send_with(post, -n, f"bulk{n}@example.org")
+    for n in range(16):
+        await send_with(post, 5, f"urgent{n}@example.org")
+    bulk = [each.address.startswith("bulk") for each in await post.claim_all(step=step)]
+    assert sum(bulk[:16]) == 2
+    assert sum(bulk) == 6
 
 
 async def test_deferred_mail_waits_for_its_time(store: QueueStore, post: Post) -> None:

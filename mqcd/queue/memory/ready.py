@@ -22,6 +22,8 @@ BACK_AT_ONCE = 500
 BACK_EVERY_MS = 500
 """When a domain's suspension ends, this many of its recipients return together, and the next ones after this
 time, or a quarter of the suspension if that is shorter. All at once would delay all other mail."""
+KEPT_FROM_URGENT = 8
+"""One in so many places for new mail is kept from urgent mail, so that it starves nobody."""
 _NOBODY: Mapping[str, int] = {}
 
 
@@ -190,6 +192,10 @@ class Waiting:
 
     def __init__(self) -> None:
         self._fresh = Row(_is_fresh)
+        self._urgent = Row(_is_fresh)
+        """New mail with a priority above 0, that a client gave it since the start."""
+        self._kept = 0
+        """Places, in eighths, that other new mail has not had yet."""
         self._mail = DueHeap()
         self._bounces = Row(_is_bounce)
         self._late_bounces = DueHeap()
@@ -203,7 +209,7 @@ class Waiting:
         self._asking: set[str] = set()
         """The domains of these: one at a time has a copy of its rows, however often it is renewed."""
 
-    def add(self, entry: JournalEntry) -> None:
+    def add(self, entry: JournalEntry, *, urgent: bool = False) -> None:
         """An entry may be claimed once it is due; a held one only by a batch."""
         if entry.area is Area.BOUNCES:
             if entry.due:
@@ -215,7 +221,7 @@ class Waiting:
         elif entry.area is Area.HELD:
             pass
         elif entry.area is Area.INCOMING and not entry.due:
-            self._fresh.push(entry)
+            (self._urgent if urgent else self._fresh).push(entry)
         else:
             self._mail.push(entry)
 
@@ -234,7 +240,7 @@ class Waiting:
 
     def drop(self, segment: int) -> None:
         """Forget the entries of a segment."""
-        rows = (self._fresh, self._bounces, *(bucket.row for bucket in self._buckets.values()))
+        rows = (self._fresh, self._urgent, self._bounces, *(bucket.row for bucket in self._buckets.values()))
         for row in rows:
             row.parts.pop(segment, None)
         for heap in (self._mail, self._late_bounces, self._removed):
@@ -255,8 +261,17 @@ class Waiting:
             bucket.hasten(now)
 
     def pop_new(self) -> JournalEntry | None:
-        """The oldest new mail."""
-        return self._fresh.pop()
+        """The oldest new mail; urgent mail that has had no turn follows it."""
+        return self._fresh.pop() or self._urgent.pop()
+
+    def pop_urgent(self) -> JournalEntry | None:
+        """The oldest urgent mail."""
+        return self._urgent.pop()
+
+    def urgent_share(self, room: int) -> int:
+        """Of `room` places those that urgent mail may take before older mail: seven in eight of all."""
+        kept, self._kept = divmod(self._kept + room, KEPT_FROM_URGENT)
+        return room - kept
 
     def pop_due(
         self, now: int, skip: Mapping[str, int] = _NOBODY, received_by: int | None = None
@@ -303,7 +318,7 @@ class Waiting:
 
     def next_due(self) -> int | None:
         """When the next mail is due, ms; 0 when some is already."""
-        if self._fresh:
+        if self.has_new:
             return 0
         due, back = self._mail.next_due(), self._next_return()
         if due is None or back is None:
@@ -313,7 +328,7 @@ class Waiting:
     @property
     def has_new(self) -> bool:
         """Whether new mail waits."""
-        return bool(self._fresh)
+        return bool(self._fresh or self._urgent)
 
     def _next_return(self) -> int | None:
         """When the first domain's time comes."""

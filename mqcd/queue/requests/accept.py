@@ -167,7 +167,7 @@ class Acceptance:
                 entry.begun = True
                 shard.active[recipient.key] = entry
             else:
-                shard.waiting.add(entry)
+                shard.waiting.add(entry, urgent=recipient.envelope.priority > 0)
             ordinal += 1
             at += len(raw)
         if not recipients[0].linked:

@@ -229,12 +229,13 @@ class _Claim:
             await self._loader.load(name, LOADED_AT_ONCE, self._found)
 
     async def _new(self, room: int, found: list[JournalEntry]) -> None:
+        index, waiting = self._shard.cluster_index, self._shard.waiting
+        await self._pop(waiting.pop_urgent, waiting.urgent_share(room), found)
         # Clusters hold older mail than the journal.
-        index = self._shard.cluster_index
         while self._goes_on(found, room) and (name := index.first(Area.INCOMING)) is not None:
             if not await self._loader.load(name, room - len(found), found):
                 break
-        await self._pop(self._shard.waiting.pop_new, room, found)
+        await self._pop(waiting.pop_new, room, found)
 
     async def _due(self, room: int, found: list[JournalEntry]) -> None:
         index, waiting, passing = self._shard.cluster_index, self._shard.waiting, self._passing
