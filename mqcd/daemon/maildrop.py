@@ -69,7 +69,9 @@ class Files:
                 f"{self.path}: must be a directory of the server's user, who removes others' files from it; "
                 "move away what is there"
             )
-        self.path.chmod(MODE)
+        if stat.S_IMODE(found.st_mode) != MODE:
+            # A unit with RestrictSUIDSGID may not, and systemd-tmpfiles has done it then.
+            self.path.chmod(MODE)
         for name in self._disk.names(self.path):
             if name.startswith(TEMP) and self._age(name) > _OLD_MS:
                 self._disk.unlink(self.path / name)

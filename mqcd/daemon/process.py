@@ -38,6 +38,7 @@ from mqcd.daemon.server import Server
 from mqcd.daemon.supervisor import stops
 from mqcd.daemon.tlsfiles import check_tls_files
 from mqcd.net.clock import SystemClock
+from mqcd.net.systemd import ALONE, Manager, Notifier
 from mqcd.ops.audit.audit import directories as audit_directories
 from mqcd.ops.log.log import Log
 from mqcd.queue.workers import ready_pool
@@ -55,18 +56,21 @@ percent of the time, at 2000 3 percent, here a thousandth. More would save nothi
 collection: at 20,000 and 10 one took 10 to 60 ms while a queue grew."""
 CUT_OFF_SECONDS = 9.9
 _POOL_THREADS = 4
+_WATCHDOG = "the service manager's watchdog"
 
 Result = TypeVar("Result")
 Load = Callable[[], Loaded]
 """Reads the configuration, now; raises BadConfiguration."""
 
 
-def run_server(loaded: Loaded, load: Load, conf: Path, role: Role | None = None) -> int:
+def run_server(
+    loaded: Loaded, load: Load, conf: Path, role: Role | None = None, manager: Manager = ALONE
+) -> int:
     """Run the server until a signal stops it; returns the exit code."""
     tune_interpreter()
     freeze_program()
     os.umask(0o077)
-    return run_loop(Process(loaded, load, conf, role=role).main)
+    return run_loop(Process(loaded, load, conf, role=role, manager=manager).main)
 
 
 def run_loop(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
@@ -141,9 +145,11 @@ class Process:
         stream: TextIO | None = None,
         identity: Identity | None = None,
         role: Role | None = None,
+        manager: Manager = ALONE,
     ) -> None:
         """`stream` is where the log goes; None is standard error. `role`: of one shard of several."""
         self._role = role
+        self._manager = manager
         self._loaded = loaded
         self._load = load
         self._conf = conf
@@ -188,6 +194,7 @@ class Process:
                 conf=self._conf,
                 shares=shares,
                 role=self._role,
+                given=self._manager.sockets,
             )
         except MqcdError as error:
             log.error("the server cannot start: %s", error)
@@ -197,8 +204,10 @@ class Process:
         code = await self._start(server, settings)
         if code == 0 or self._stop.is_set():
             code = await self._until_stopped(server)
+        self._manager.notifier.stopping()
         cutter.arm(code)
         await server.stop()
+        await server.guard.end(_WATCHDOG)
         return code
 
     async def _start(self, server: Server, settings: Settings) -> int:
@@ -224,7 +233,16 @@ class Process:
         except (MqcdError, OSError) as error:
             log.error("the server cannot start: %s", error)
             return 1
+        self._manager.notifier.ready()
+        if self._manager.notifier.watchdog_ms:
+            server.guard.spawn(_WATCHDOG, self._keep_alive(self._manager.notifier))
         return 0
+
+    async def _keep_alive(self, notifier: Notifier) -> None:
+        """Prove to the service manager that the event loop turns."""
+        while True:
+            notifier.alive()
+            await self._clock.sleep(notifier.watchdog_ms)
 
     async def _until_stopped(self, server: Server) -> int:
         """0 after a requested stop, 1 when a part has failed."""

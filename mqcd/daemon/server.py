@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -100,10 +100,12 @@ class Server:
         conf: Path | None = None,
         shares: Shares | None = None,
         role: Role | None = None,
+        given: Mapping[str, Sequence[socket.socket]] | None = None,
     ) -> None:
         """`observers` hear of each event besides metrics and log; `conf` is the file for errors to name;
         `shares` divide the descriptors, None = as many as the process has now;
-        `role`: of one shard of several."""
+        `role`: of one shard of several; `given`: bound sockets by listener, None = there are none."""
+        self._given = given or {}
         self.settings = settings
         self.shares = shares or divide(limit(), settings.queue.journal.segments)
         self._clock = clock
@@ -231,6 +233,9 @@ class Server:
         with at_port(self._conf, OPS, ops.interface, ops.port):
             self.ops_port = await self._http.bind(ops.interface, ops.port)
         for door, at in self._doors_at_ports():
+            if given := self._given.get(door.settings.name):
+                door.adopt(given)
+                continue
             with at:
                 await door.bind()
 

@@ -41,6 +41,7 @@ from mqcd.net.balance import Mailboxes
 from mqcd.net.clock import SystemClock
 from mqcd.net.control_socket import AT_ONCE, ControlSocket
 from mqcd.net.listening import bind
+from mqcd.net.systemd import Manager
 from mqcd.net.tokens import SharedTokens
 from mqcd.net.tokens import make as tokens_file
 from mqcd.net.used_rates import UsedRates
@@ -58,7 +59,7 @@ def run(load: Load, conf: Path) -> int:
     loaded = load()
     numbers = [0] if loaded.settings.queue.read_only else shards.numbers(loaded.settings)
     if len(numbers) == 1:
-        return run_server(loaded, load, conf)
+        return run_server(loaded, load, conf, manager=Manager.of(os.environ))
     log_plainly(loaded.settings)
     for warning in loaded.warnings:
         log.warning("%s", warning)
@@ -80,6 +81,7 @@ class _Shards:
         self._of = shards.count(settings)
         self._load = load
         self._conf = conf
+        self._manager = Manager.of(os.environ)
 
     def run(self) -> int:
         """Bind, drop privileges, fork. Raises ConfigError, OSError."""
@@ -105,7 +107,11 @@ class _Shards:
             shared = tokens_file(), rates_file(), rates_file()
             front = Part(FRONT, FRONT, sockets=by_shard[FRONT])
             return Supervisor(
-                [*parts, front], boxes, lambda part: self._serve(part, tls, boxes, *shared), self._front
+                [*parts, front],
+                boxes,
+                lambda part: self._serve(part, tls, boxes, *shared),
+                self._front,
+                self._manager.notifier,
             ).run()
 
     async def _bind(self) -> dict[int, list[list[socket.socket]]]:
@@ -116,6 +122,10 @@ class _Shards:
             port = listener.port
             with at_port(self._conf, LISTENERS, listener.interface, port, index):
                 # Another server of several shards would share the port with this one.
+                if given := self._manager.sockets.get(listener.name):
+                    for shard in range(self._of):
+                        found[shard].append([each.dup() for each in given])
+                    continue
                 for probe in await bind(listener.interface, port):
                     probe.close()
                 for shard in range(self._of):

@@ -31,6 +31,7 @@ from mqcd.config.settings import LogFormat, LogSettings, Settings
 from mqcd.core.events import format_time
 from mqcd.net.balance import Mailboxes
 from mqcd.net.clock import SystemClock
+from mqcd.net.systemd import ALONE, Notifier
 from mqcd.ops.log.lines import as_json, logfmt
 
 log = logging.getLogger("mqcd.daemon")
@@ -133,8 +134,16 @@ class PlainLog(logging.Handler):
 class Supervisor:
     """Runs the parts until a signal stops it."""
 
-    def __init__(self, parts: Sequence[Part], boxes: Mailboxes, serve: Body, front: Body) -> None:
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        boxes: Mailboxes,
+        serve: Body,
+        front: Body,
+        notifier: Notifier = ALONE.notifier,
+    ) -> None:
         self._parts = parts
+        self._notifier = notifier
         self._boxes = boxes
         self._serve, self._front = serve, front
         self._clock = SystemClock()
@@ -184,6 +193,8 @@ class Supervisor:
         for part in self._parts:
             for descriptor in part.descriptors:
                 poll.register(descriptor, select.POLLIN)
+        if self._was_ready and self._notifier.watchdog_ms:
+            self._notifier.alive()
         return {descriptor for descriptor, _ in poll.poll(self._wait())}
 
     def _wait(self) -> int:
@@ -192,6 +203,8 @@ class Supervisor:
         if self._stopping is not None:
             return max(self._stopping + STOP_MS - now + 1, 100)
         times = [part.again for part in self._parts if part.state is State.PAUSED]
+        if self._notifier.watchdog_ms:
+            times.append(now + self._notifier.watchdog_ms)
         return max(min(times) - now + 1, 0) if times else -1
 
     # ------------------------------------------------------------ what happens
@@ -214,7 +227,9 @@ class Supervisor:
         if starting or self._was_ready or self._stopping is not None:
             return
         self._was_ready = any(each.state is State.RUNNING for each in self._parts if each.shard != FRONT)
-        if not self._was_ready:
+        if self._was_ready:
+            self._notifier.ready()
+        else:
             log.error("no shard can start; the server ends")
             self._stop(1)
 
@@ -249,6 +264,7 @@ class Supervisor:
     def _stop(self, code: int) -> None:
         self._stopping = self._clock.monotonic()
         self._code = code
+        self._notifier.stopping()
         os.write(self._alive[1], b"s")
 
     def _send(self, number: signal.Signals) -> None:
