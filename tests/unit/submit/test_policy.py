@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import re
+from pathlib import Path
 
 import pytest
 
 from mqcd.config.settings import HostPattern, ServerSettings
 from mqcd.core.address import parse_path
-from mqcd.submit.policy import RELAY_DENIED, RelayPolicy, host_names, own_domain, relay_policy
+from mqcd.submit.policy import RELAY_DENIED, Reason, RelayPolicy, host_names, own_domain, relay_policy
 
 POLICY = RelayPolicy(
     networks=(ipaddress.ip_network("192.0.2.0/24"), ipaddress.ip_network("2001:db8::/32")),
@@ -119,3 +121,10 @@ def test_own_domain(host: str, domain: str) -> None:
 )
 def test_only_a_bare_name_is_completed(path: str, whole: str) -> None:
     assert POLICY.complete(path) == whole
+
+
+def test_every_reason_is_in_the_document() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+    table = text.split("\n### Refusals\n")[1].split("\n### ")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert sorted(re.findall("`([a-z-]+)`", " ".join(cells))) == sorted(Reason)
