@@ -95,6 +95,37 @@ def test_what_exim_passes_on_is_what_was_sent(
     assert " K " in arrival, "Exim took it by another command than BDAT"
 
 
+@pytest.fixture(scope="module")
+def sender(make_module_server: MakeServer, module_receiver: Receiver) -> Iterator[Exim]:
+    """An Exim that sends by BDAT to a server of ours, which sends to the receiver."""
+    try:
+        found()
+    except LookupError as missing:
+        pytest.skip(f"{missing}: tests/run unpacks it")
+    plan = Plan(relays=(("", f"127.0.0.1:{module_receiver.port}"),))
+    server = make_module_server(plan).start()
+    directory = Path(tempfile.mkdtemp(prefix="mqcd-exim-"))
+    authority = Authority(directory)
+    chain = authority.sign("exim", "IP:127.0.0.1")
+    exim = Exim(directory, server.port, chain, authority.certificate, chunks_to="*")
+    try:
+        exim.start()
+        yield exim
+    finally:
+        exim.stop()
+        print(exim.log()[-6000:])
+        shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_what_exim_sends_in_chunks_arrives(sender: Exim, receiver: Receiver, name: str) -> None:
+    recipient = f"in-{name.replace(' ', '-')}@example.test"
+    mail.send(sender.port, CONTENTS[name], recipient, options=["BODY=8BITMIME"])
+    # Exim's own Received field stands between ours and what was sent.
+    assert mail.sent_part(receiver.to(recipient).content).partition(b" +0000\r\n")[2] == CONTENTS[name]
+    assert " K " in sender.logged(" => ", recipient), "Exim sent it by another command than BDAT"
+
+
 def test_one_messages_recipients_share_a_transaction(
     world: World, server: Server, receiver: Receiver
 ) -> None:

@@ -78,7 +78,7 @@ smtp:
   port = {next_hop}
   allow_localhost
   message_linelength_limit = 10000000
-  hosts_try_chunking =
+  hosts_try_chunking = {chunks_to}
   hosts_avoid_tls = *
 
 begin authenticators
@@ -108,10 +108,19 @@ class Exim(NextHop):
     It offers STARTTLS with the key and certificate in `chain`, and under TLS a login as USER with PASSWORD,
     without which it takes nothing for closed.test. Recipients that begin with grey are greylisted.
     Who shows a certificate that `trust` has signed may log in by it, as the name in its subject.
-    `chunking` says to whom it offers CHUNKING: an Exim list, "" = to nobody.
+    `chunking` says to whom it offers CHUNKING: an Exim list, "" = to nobody; `chunks_to` to whom it sends so.
     """
 
-    def __init__(self, directory: Path, next_hop: int, chain: Path, trust: Path, chunking: str = "*") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        next_hop: int,
+        chain: Path,
+        trust: Path,
+        *,
+        chunking: str = "*",
+        chunks_to: str = "",
+    ) -> None:
         super().__init__("Exim", directory, ("mainlog", "paniclog"))
         self.port = free_port()
         root = os.geteuid() == 0
@@ -139,6 +148,7 @@ class Exim(NextHop):
                 chain=private,
                 trust=authority,
                 chunking=chunking,
+                chunks_to=chunks_to,
                 size_limit=SIZE_LIMIT,
                 user=USER,
                 password=PASSWORD,
