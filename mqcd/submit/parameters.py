@@ -24,6 +24,8 @@ _KEYWORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-]*")
 _XTEXT = re.compile(r"(?:[!-*,-<>-~]|\+[0-9A-F]{2})*")
 # What xtext stands for in DSN's parameters is printable too (RFC 3461, 4.2 and 4.4).
 _PRINTABLE = re.compile(r"(?:[!-*,-<>-~]|\+(?:[2-6][0-9A-F]|7[0-9A-E]))*")
+# RFC 6533, 3: where SMTPUTF8 is offered, such an address may come as it is.
+_UTF8_ORCPT = re.compile(r"(?<![^ ])ORCPT=utf-8;[^ ]+", re.IGNORECASE | re.ASCII)
 _INTERVAL = re.compile(r"[1-9][0-9]{0,8}")
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)", re.A | re.I)
 _PRIORITY = re.compile(r"0|-?[1-9]")
@@ -76,7 +78,16 @@ def parse_mail(text: str, offered: Collection[str]) -> MailParameters:
 
 def parse_rcpt(text: str, offered: Collection[str]) -> str:
     """What follows the path of RCPT: NOTIFY and ORCPT in normal form, or "". Raises DoorRefused."""
-    return _join(_split(text, offered, _RCPT), ("NOTIFY", "ORCPT")) if text else ""
+    if not text:
+        return ""
+    if not text.isascii() and "SMTPUTF8" in offered:
+        text = _UTF8_ORCPT.sub(_in_ascii, text)
+    return _join(_split(text, offered, _RCPT), ("NOTIFY", "ORCPT"))
+
+
+def _in_ascii(found: re.Match[str]) -> str:
+    """An address of type utf-8 in the form that any server takes (RFC 6533, 3)."""
+    return "".join(each if each.isascii() else f"\\x{{{ord(each):X}}}" for each in found[0])
 
 
 def _split(text: str, offered: Collection[str], known: dict[str, Callable[[str], str]]) -> dict[str, str]:

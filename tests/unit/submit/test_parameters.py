@@ -37,6 +37,7 @@ def test_mail(text: str, parameters: MailParameters) -> None:
     [
         ("", ""),
         ("NOTIFY=never", "NOTIFY=NEVER"),
+        ("orcpt=utf-8;ü@b.example", "ORCPT=utf-8;\\x{FC}@b.example"),
         (
             "ORCPT=rfc822;Bob@example.com NOTIFY=success,DELAY",
             "NOTIFY=SUCCESS,DELAY ORCPT=rfc822;Bob@example.com",
