@@ -28,6 +28,7 @@ from mqcd.core.ports import Content
 from mqcd.core.spid import format_spid, parse_spid
 from mqcd.stores import values
 from mqcd.stores.backend import Change, Marks, Promises, Stored, Write
+from mqcd.stores.s3_notices import Notice, Notices
 from mqcd.stores.s3_objects import Objects, Streamed, Upload
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,8 @@ _PART = 8 << 20
 _IN_MEMORY = 1 << 20
 """Content of so many octets is read at once."""
 _NODES = 256
+_MARGIN_S = 2.0
+"""Clocks of both services may differ so much, and both tell seconds."""
 _SCAN_S = 600.0
 """How often all messages are listed, at least."""
 
@@ -46,7 +49,8 @@ class S3Store:
 
     `endpoint`: URL of the store, "" = Amazon's. `region`, `profile`: as in the configuration files of AWS;
     keys come from there, or from the environment. `prefix` of all objects. `lease_ms`: after this time the
-    mail of a node that is gone is taken over.
+    mail of a node that is gone is taken over. `queue_url`: a queue of SQS for notices about nodes, "" = each
+    node lists them once a second.
     """
 
     promises = Promises(synced=True, atomic=False, shared=True)
@@ -59,6 +63,7 @@ class S3Store:
         region: str = "",
         profile: str = "",
         lease_ms: int = 60_000,
+        queue_url: str = "",
         *,
         objects: Objects | None = None,
     ) -> None:
@@ -69,6 +74,11 @@ class S3Store:
         self.node = 0
         self._session = ""
         self._lease_tag = ""
+        self._notices = (
+            Notices(queue_url, (*self._objects.errors, self._objects.refused)) if queue_url else None
+        )
+        self._gone: list[Notice] = []
+        """Notices about sessions whose messages are being taken."""
         self._closing = AsyncExitStack()
         self._tags: dict[int, str] = {}
         """The versions of this node's messages, as it wrote or took them."""
@@ -89,12 +99,20 @@ class S3Store:
                 )
             )
             await self._look_at_promises()
+            if self._notices is not None:
+                await self._open_notices(self._notices, session)
             marks = await self._begin()
             await self._remove_leftovers()
         except BaseException:
             await self.close()
             raise
         return marks
+
+    async def _open_notices(self, notices: Notices, session: Any) -> None:
+        try:
+            await notices.open(session, self._region)
+        except (*self._objects.errors, self._objects.refused) as error:
+            raise StoreUnavailable(f"the queue for notices cannot be used: {error}") from error
 
     async def _look_at_promises(self) -> None:
         """Whether the store honours conditions."""
@@ -129,6 +147,8 @@ class S3Store:
                 self.node, self._session, self._lease_tag = number, f"{name}-{session}", tag
                 self._tags, self._found = {}, []
                 self._lived, self._scanned = frozenset(), float("-inf")
+                if self._notices is not None and self.lease_ms:
+                    await self._notices.put_up(self._session, self.lease_ms / 1000 + _MARGIN_S)
                 found = await self._objects.get("marks", name)
                 return values.unpack_marks(found[0]) if found is not None else {}
         raise StoreBusy(f"{_NODES} nodes use {self._prefix}")
@@ -151,8 +171,12 @@ class S3Store:
         try:
             if self._session:
                 await self._objects.delete("node", self._session.partition("-")[0], IfMatch=self._lease_tag)
+                if self._notices is not None:
+                    await self._notices.put_up(self._session)
         except StoreUnavailable as error:
             log.warning("its mail is taken over when the lease has run out: %s", error)
+        if self._notices is not None:
+            await self._notices.close()
         self._objects.client, self._session = None, ""
         await self._closing.aclose()
 
@@ -179,15 +203,40 @@ class S3Store:
 
     async def _scan(self) -> None:
         """List the messages, when a node is gone or it is time to."""
-        numbers = frozenset(await self._living() if self.lease_ms else {})
         now = asyncio.get_running_loop().time()
-        if numbers >= self._lived and now < self._scanned + _SCAN_S:
+        in_time = now < self._scanned + _SCAN_S
+        if self._notices is not None and not await self._any_gone(self._notices) and in_time:
+            return
+        numbers = frozenset(await self._living() if self.lease_ms else {})
+        if numbers >= self._lived and in_time and not self._gone:
             self._lived = numbers
             return
         messages, _ = await self._objects.list("message")
         spids = [parse_spid(each["name"]) for each in messages]
         self._found = [spid for spid in spids if spid not in self._tags]
         self._lived, self._scanned = numbers, now
+
+    async def _any_gone(self, notices: Notices) -> bool:
+        """Hear which sessions may be gone. What those of the last time had has been taken."""
+        gone, self._gone = self._gone, []
+        await notices.take_down(gone)
+        for notice in notices.heard():
+            left_s = await self._lasts_s(notice.session)
+            if left_s > 0:
+                await notices.delay(notice, left_s + _MARGIN_S)
+            else:
+                self._gone.append(notice)
+        return bool(self._gone)
+
+    async def _lasts_s(self, session: str) -> float:
+        """How long a session's lease lasts as of now; 0 = it has run out, or there is no such session."""
+        name, _, identity = session.partition("-")
+        nodes, at = await self._objects.list("node")
+        found = await self._objects.get("node", name)
+        if found is None or found[0].decode() != identity:
+            return 0.0
+        written = [each["LastModified"].timestamp() for each in nodes if each["name"] == name]
+        return max((begun + self.lease_ms / 1000 - at for begun in written), default=0.0)
 
     async def _take(self, spid: int) -> Stored | None:
         """The message, if its node is gone."""

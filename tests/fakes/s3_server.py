@@ -67,6 +67,14 @@ def shared_server() -> S3Server:
     return server
 
 
+async def make_queue(name: str) -> str:
+    """A queue of SQS on the same server; returns its URL."""
+    url = shared_server().url
+    async with get_session().create_client("sqs", endpoint_url=url, region_name="us-east-1") as client:
+        made = await client.create_queue(QueueName=name)
+    return str(made["QueueUrl"])
+
+
 async def end_leases(prefix: str) -> None:
     """As if all nodes had been gone for a while."""
     session = get_session()

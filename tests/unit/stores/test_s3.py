@@ -49,12 +49,16 @@ async def names(prefix: str) -> set[str]:
 class Node:
     """One server on the store."""
 
-    def __init__(self, prefix: str, objects: type[Objects] = Objects) -> None:
+    def __init__(
+        self, prefix: str, objects: type[Objects] = Objects, lease_ms: int = 60_000, queue_url: str = ""
+    ) -> None:
         url = s3_server.shared_server().url
         self.clock = FakeClock()
         self.observer = RecordingObserver()
         self.objects = objects(s3_server.BUCKET, prefix)
-        self.store = S3Store(s3_server.BUCKET, prefix, url, "us-east-1", objects=self.objects)
+        self.store = S3Store(
+            s3_server.BUCKET, prefix, url, "us-east-1", "", lease_ms, queue_url, objects=self.objects
+        )
         self.queue = StoredQueue(self.store, self.clock, self.observer, SCHEDULE)
         self.post = Post(self.queue, self.clock)
 
