@@ -305,6 +305,10 @@ class Dialogue(Securing):
         self._move(Event.RSET)
         return replies.RESET
 
+    def _proxy(self, argument: str) -> bytes:
+        """A client that names another address, and is none of the proxies that may."""
+        return self._close(Reason.PROXY, replies.NO_PROXY)
+
     def _noop(self, argument: str) -> bytes:
         return replies.RESET
 
@@ -335,6 +339,7 @@ _COMMANDS: Commands = {
     b"VRFY": (Event.OTHER, Dialogue._vrfy),
     b"HELP": (Event.OTHER, Dialogue._help),
     b"QUIT": (Event.QUIT, Dialogue._quit),
+    b"PROXY": (Event.OTHER, Dialogue._proxy),
 }
 _AUTH: Commands = {b"AUTH": (Event.AUTH, Dialogue._auth)}
 _STARTTLS: Commands = {b"STARTTLS": (Event.STARTTLS, Dialogue._starttls)}
@@ -346,7 +351,7 @@ _OPEN: Mapping[tuple[bool, bool], Commands] = {
 """By whether users may log in, and whether the client may turn to TLS."""
 _LOCKED: Commands = {
     **dict.fromkeys((*_COMMANDS, *_AUTH), (Event.OTHER, Dialogue._needs_tls)),
-    **{verb: _COMMANDS[verb] for verb in (b"EHLO", b"BDAT", b"NOOP", b"QUIT")},
+    **{verb: _COMMANDS[verb] for verb in (b"EHLO", b"BDAT", b"NOOP", b"QUIT", b"PROXY")},
     **_STARTTLS,
 }
 """Where TLS is mandatory, before it."""

@@ -5,6 +5,8 @@
 * Clients beyond the capacity that all doors share, or beyond maxpeerconnections from one address (IPv6: from
   one /64), get 421 before a session is made. relay_clients have a part of the capacity for themselves, and
   no limit for one address.
+* A client in `proxies` has to begin with a PROXY header, within ten seconds; whom it names is the client for
+  everything that follows.
 * A session lasts an hour at most, besides a message under way; see `Session.check_deadline`.
 * `stop` closes the socket, gives every session its 421 as soon as it is not committing, and waits for
   the replies to messages that are being committed. What is not done after `grace` ms is cut off.
@@ -23,9 +25,10 @@ import itertools
 import logging
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from mqcd.config.settings import ListenerSettings, ListenerSslSettings, ServerSettings, ZoneSettings
 from mqcd.core.ports import Clock, Observer, QueueStore, Refusal, Resolver, UsedRates
@@ -34,7 +37,7 @@ from mqcd.net.listening import Acceptor, Take, bind
 from mqcd.net.tls_server import ListenerTls
 from mqcd.submit.caller import STRANGER, Caller
 from mqcd.submit.capacity import Capacity, Passing, Peers
-from mqcd.submit.connections import client_address
+from mqcd.submit.connections import Unnamed, client_address, is_proxy, named_client
 from mqcd.submit.desk import Desk
 from mqcd.submit.greylist import Greylist
 from mqcd.submit.intake import Intake
@@ -118,6 +121,8 @@ class Door:
         self._passing = passing
         self._acceptor: Acceptor | None = None
         self._opening: set[asyncio.Task[None]] = set()
+        self._introductions: set[asyncio.Task[None]] = set()
+        """Those of them that a stop need not wait for."""
         # From the time on, so that no two runs give the same name.
         self._numbers = itertools.count(clock.now())
         self._sessions: set[Session] = set()
@@ -132,6 +137,11 @@ class Door:
     def sessions(self) -> int:
         """Connections that are open."""
         return len(self._sessions)
+
+    @property
+    def waiting(self) -> int:
+        """Connections of proxies that have not named their client yet."""
+        return len(self._introductions)
 
     @property
     def held(self) -> int:
@@ -166,6 +176,8 @@ class Door:
         self._stopping = True
         if self._acceptor is not None:
             self._acceptor.close()
+        for introduction in self._introductions:
+            introduction.cancel()
         if self._opening:
             await asyncio.wait(self._opening)
         for session in list(self._sessions):
@@ -270,8 +282,39 @@ class Door:
             self.admit(connection, peer)
 
     def admit(self, connection: socket.socket, peer: object, caller: Caller = STRANGER) -> None:
-        """Greet a client, or refuse it."""
+        """Greet a client, or refuse it; of a proxy once it has named its client."""
         client = client_address(peer)
+        if is_proxy(client, self.settings.proxies):
+            introduction = self._begin(self._introduce(connection, client))
+            self._introductions.add(introduction)
+            introduction.add_done_callback(self._introductions.discard)
+        else:
+            self._welcome(connection, client, caller)
+
+    def _begin(self, opening: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(opening)
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+        return task
+
+    async def _introduce(self, connection: socket.socket, proxy: str) -> None:
+        """Read whom the proxy connects for: the client, in all that follows."""
+        self._capacity.taken += 1
+        try:
+            client = await named_client(connection, self._clock)
+        except Unnamed as error:
+            connection.close()
+            reply = Reply(code=421, status="4.7.0", text=f"{error}, closing")
+            self.refused(Refusal(reason=Reason.PROXY, reply=reply, listener=self.settings.name, client=proxy))
+            return
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        finally:
+            self._capacity.taken -= 1
+        self._welcome(connection, client or proxy)
+
+    def _welcome(self, connection: socket.socket, client: str, caller: Caller = STRANGER) -> None:
         try:
             session = self.receive(client, caller)
         except DoorRefused as error:
@@ -282,9 +325,7 @@ class Door:
                 Refusal(reason=error.reason, reply=error.reply, listener=self.settings.name, client=client)
             )
             return
-        opening = asyncio.get_running_loop().create_task(self._open(session, connection))
-        self._opening.add(opening)
-        opening.add_done_callback(self._opening.discard)
+        self._begin(self._open(session, connection))
 
     async def _open(self, session: Session, connection: socket.socket) -> None:
         try:

@@ -34,6 +34,7 @@ from mqcd.core.address import check_address, parse_path
 from mqcd.core.errors import DecodeError
 from mqcd.core.ports import Clock
 from mqcd.core.reply import Reply, join_lines, parse_line
+from mqcd.submit.connections import client_address
 from mqcd.submit.desk import Desk
 from mqcd.submit.dialogue import Dialogue
 from mqcd.submit.handlers import Handler
@@ -54,13 +55,19 @@ _NULL = "<>"
 class Server:
     """What a hook gets as `server`: the part of aiosmtpd's SMTP class that hooks use."""
 
-    def __init__(self, hostname: str, handler: object, transport: asyncio.Transport) -> None:
+    def __init__(
+        self, hostname: str, handler: object, transport: asyncio.Transport, client: str = ""
+    ) -> None:
+        """`client`: the address that a proxy has named; "" = that of the connection."""
         self.hostname = hostname
         self.event_handler = handler
         self.transport = transport
         self.loop = asyncio.get_running_loop()
         self.session = Session(self.loop)
-        self.session.peer = transport.get_extra_info("peername")
+        peer: Any = transport.get_extra_info("peername")
+        if client not in ("", client_address(peer)):
+            peer = client, 0
+        self.session.peer = peer
         self.envelope = Envelope()
         self.enable_SMTPUTF8 = True
 
@@ -92,7 +99,7 @@ class Filter:
     def secured(self, transport: asyncio.Transport) -> None:
         """TLS has begun: the hooks see a new session (RFC 3207, 4.2)."""
         server = self._server
-        self._server = Server(server.hostname, server.event_handler, transport)
+        self._server = Server(server.hostname, server.event_handler, transport, self._dialogue.client)
         connection = transport.get_extra_info("ssl_object")
         self._server.session.ssl = {"ssl_object": connection, "cipher": connection.cipher()}
 

@@ -76,6 +76,8 @@ class Reason(StrEnum):
     """The listener's filter refused it."""
     STORE = "store"
     """The queue could not take it."""
+    PROXY = "proxy"
+    """A proxy without a PROXY header, or one from a client that is no proxy: disconnected."""
     TLS = "tls"
     """TLS that failed, or a command without the TLS that it needs."""
     AUTH = "auth"

@@ -19,6 +19,7 @@ HELP = _ok(214, "2.0.0", "EHLO HELO MAIL RCPT DATA BDAT RSET NOOP VRFY QUIT HELP
 
 TLS_READY = _ok(220, "2.0.0", "Ready to start TLS")
 
+NO_PROXY = Reply(code=421, status="4.7.0", text="PROXY is not taken from your address, closing")
 NEEDS_TLS = Reply(code=530, status="5.7.0", text="Must issue a STARTTLS command first")
 CONTROL_REPLY = Reply(code=500, status="5.5.2", text="Control character in command")
 NOT_UTF8 = Reply(code=500, status="5.5.2", text="Command is neither ASCII nor UTF-8")

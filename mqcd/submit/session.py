@@ -115,7 +115,7 @@ class Session(asyncio.Protocol):
         self._dialogue.caller = self.caller
         handler = intake.handlers.get(filter_key(rules.settings))
         if handler is not None:
-            server = Server(rules.host, handler.instance, self.transport)
+            server = Server(rules.host, handler.instance, self.transport, self.client)
             self._filter = Filter(handler, self._dialogue, server, intake.clock, name, intake.desk)
         self._host.enter(self)
         self._began = intake.clock.monotonic()

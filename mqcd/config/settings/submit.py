@@ -390,6 +390,11 @@ class ListenerSettings:
         at="@interface",
     )
     port: int = setting(25, "TCP port; 0 = any free one", PORT, at="@port")
+    proxies: tuple[Network, ...] = setting(
+        (),
+        "networks of proxies, whose connections begin with a PROXY header; none = there is none",
+        Listed(NetworkKind()),
+    )
     ssl: ListenerSslSettings = block(ListenerSslSettings())
     server: ServerSettings = block(ServerSettings())
 

@@ -59,9 +59,12 @@ def send(
     *,
     sender: str = "sender@origin.test",
     options: Sequence[str] = (),
+    source: str = "127.0.0.1",
 ) -> None:
     """Send one message over one connection by Python's smtplib; any refusal is an exception."""
-    with smtplib.SMTP("127.0.0.1", port, local_hostname=HELO, timeout=DEADLINE) as client:
+    with smtplib.SMTP(
+        "127.0.0.1", port, local_hostname=HELO, timeout=DEADLINE, source_address=(source, 0)
+    ) as client:
         refused = client.sendmail(sender, recipients, content, mail_options=options)
         assert refused == {}
 
