@@ -37,6 +37,7 @@ from mqcd.daemon.derived import (
     suppressions_of,
 )
 from mqcd.daemon.descriptors import Shares, divide, limit
+from mqcd.daemon.doors import Doors
 from mqcd.daemon.guard import Guard
 from mqcd.daemon.hashkey import hash_key
 from mqcd.daemon.listenertls import ListenersTls
@@ -46,7 +47,7 @@ from mqcd.daemon.memory import watch
 from mqcd.daemon.observers import Observers
 from mqcd.daemon.pages import Pages
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
-from mqcd.daemon.role import Passing, Role
+from mqcd.daemon.role import Role
 from mqcd.daemon.storing import make_store
 from mqcd.deliver.service import Deliverer
 from mqcd.net.control_socket import AT_ONCE, ControlSocket
@@ -56,12 +57,7 @@ from mqcd.ops.http.server import HttpServer
 from mqcd.ops.log.log import Log
 from mqcd.ops.metrics.lag import LoopLag
 from mqcd.report.task import ReportTask
-from mqcd.submit.capacity import Capacity, Peers
 from mqcd.submit.door import Door
-from mqcd.submit.greylist import Greylist
-from mqcd.submit.load import Load
-from mqcd.submit.quotas import SessionPlaces
-from mqcd.submit.users.logins import Logins
 
 log = logging.getLogger("mqcd.daemon")
 
@@ -128,7 +124,8 @@ class Server:
         self.local: LocalMail | None = None
         """Mail of programs on this machine."""
         self._all_doors: Sequence[Door] = ()
-        self.doors = self._make_doors(observer, resolver)
+        self._shared = self._make_doors(observer, resolver)
+        self.doors = self._shared.listeners
         self._reports = ReportTask(self.store, clock, settings.report, self._trusts)
         self.deliverer = Deliverer(
             settings.deliver,
@@ -161,36 +158,22 @@ class Server:
         self.ops_port = settings.ops.port
         """TCP port of the pages; the bound one once bound."""
 
-    def _make_doors(self, observer: Observer, resolver: Resolver) -> Sequence[Door]:
+    def _make_doors(self, observer: Observer, resolver: Resolver) -> Doors:
         settings = self.settings
-        capacity = Capacity(self.shares.inbound, self.shares.trusted)
-        self._logins = Logins()
-        self._load = Load(self._clock.monotonic)
-        self._greylist = Greylist(settings.submit.greylist, self._clock)
+        doors = Doors(
+            settings,
+            self.shares,
+            self.store,
+            self._clock,
+            observer,
+            resolver=resolver,
+            tls=self.tls,
+            role=self._role,
+            balance=self._balance,
+        )
         if not settings.queue.read_only and (self._role is None or self._role.shard == 0):
-            self.local = LocalMail(settings, self.store, self._clock, observer, capacity)
-        doors = [
-            Door(
-                listener,
-                self.store,
-                self._clock,
-                observer,
-                inline_max=settings.queue.journal.inline_max,
-                resolver=resolver,
-                zones=settings.deliver.zones,
-                capacity=capacity,
-                passing=Passing(self._balance, index) if self._balance is not None else None,
-                peers=Peers(listener.name, self._role.tokens if self._role is not None else None),
-                logins=self._logins,
-                places=SessionPlaces(self._role.tokens if self._role is not None else None),
-                rates=self._role.quotas if self._role is not None else None,
-                greylist=self._greylist,
-                load=self._load,
-                tls=self.tls.of(listener.name),
-            )
-            for index, listener in enumerate(settings.submit.listeners)
-        ]
-        self._all_doors = doors if self.local is None else [*doors, self.local.door]
+            self.local = LocalMail(settings, self.store, self._clock, observer, doors.capacity)
+        self._all_doors = doors.listeners if self.local is None else [*doors.listeners, self.local.door]
         return doors
 
     def _make_pages(self) -> Pages:
@@ -334,7 +317,7 @@ class Server:
         await self._open_maildrop()
         await self.deliverer.start()
         self.guard.spawn(_REPORTS, self._reports.run())
-        self.guard.spawn(_RESOURCES, watch(self._load, self.store.refusing, self._clock))
+        self.guard.spawn(_RESOURCES, watch(self._shared.load, self.store.refusing, self._clock))
         self.guard.spawn(_ADVICE, self._adviser.run())
         if not self.settings.queue.read_only:
             self.guard.spawn(_BATCHES, self._batches.run())
@@ -411,8 +394,7 @@ class Server:
         await self.guard.end(_GRACES)
         await self._within(_REPORT_MS, _MAILDROP, self.guard.ended(_MAILDROP))
         await self.guard.end(_MAILDROP)
-        self._logins.close()
-        self._greylist.close()
+        self._shared.close()
         self._reports.stop()
         await self._within(_REPORT_MS, "reports", self.guard.ended(_REPORTS))
         await self.guard.end(_REPORTS)

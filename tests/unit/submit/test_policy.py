@@ -125,6 +125,6 @@ def test_only_a_bare_name_is_completed(path: str, whole: str) -> None:
 
 def test_every_reason_is_in_the_document() -> None:
     text = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
-    table = text.split("\n### Refusals\n")[1].split("\n### ")[0]
+    table = text.split("\n## Refusals\n")[1].split("\n## ")[0]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     assert sorted(re.findall("`([a-z-]+)`", " ".join(cells))) == sorted(Reason)
