@@ -273,3 +273,30 @@ def test_only_one_whole_reply_is_a_status(status: str) -> None:
 def test_a_status_is_text(status: object) -> None:
     with pytest.raises(TypeError):
         read_status(status)
+
+
+async def chunk(client: Client, content: bytes, last: str = "") -> str:
+    client.writer.write(b"BDAT %d%b\r\n%b" % (len(content), last.encode(), content))
+    return await client.reply()
+
+
+async def test_a_message_in_chunks_goes_through_the_filter_whole() -> None:
+    async with open_house(house("Recording")) as home, visit(home) as client:
+        for line in ("EHLO client", MAIL, RCPT):
+            assert (await client.say(line)).startswith("250")
+        assert (await chunk(client, b"Subject: a\r\n")).startswith("250 2.0.0 12 octets")
+        assert await client.say("NOOP") == "250 noop\r\n"
+        assert (await chunk(client, b"\r\n.\r\n", " LAST")).startswith("250 Message accepted")
+        [(_, _, _, content, _, _)] = [call for call in handler_of(home).calls if call[0] == "DATA"]
+        assert content == b"Subject: a\r\n\r\n.\r\n"
+
+
+async def test_what_is_abandoned_between_chunks_never_comes_to_the_filter() -> None:
+    async with open_house(house("Recording")) as home, visit(home) as client:
+        for line in ("EHLO client", MAIL, RCPT):
+            await client.say(line)
+        await chunk(client, b"Subject: a\r\n")
+        assert (await client.say("RSET")).startswith("250")
+        assert (await chunk(client, b"QUIT\r\n", " LAST")).startswith("503 ")
+        assert "DATA" not in [call[0] for call in handler_of(home).calls]
+        assert (await send(client)).startswith("250 Message accepted")
