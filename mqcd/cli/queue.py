@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mqcd.queue.admin.transfer.guess import Guess
     from mqcd.queue.reading.shards import Snapshots
 
-AREAS = ("incoming", "deferred", "bounces", "held")
+AREAS = ("incoming", "deferred", "bounces", "held", "removed")
 
 
 def _spid(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
@@ -200,7 +200,7 @@ def export(place: Place, /, target: Path, without_manifest: bool, as_json: bool,
     from mqcd.queue.admin.transfer.export import export_view
 
     clock = SystemClock()
-    selection = selection_of(clock.now(), **chosen)
+    selection = without_removed(selection_of(clock.now(), **chosen), clock.now())
     settings = place.load().settings
     place.give_way()
     guessed = None
@@ -333,6 +333,20 @@ def _report_damaged(count: int) -> None:
 def _for_people() -> bool:
     """Whether standard output is a terminal, or is to be taken for one."""
     return sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR"))
+
+
+def without_removed(selection: Selection, now: int) -> Selection:
+    """Without what operators have removed, unless that area is asked for; `now` in ms."""
+    from dataclasses import replace
+
+    from mqcd.core.where import parse_where
+
+    if selection.area is not None:
+        return selection
+    kept = "area != removed"
+    before = selection.where
+    text = f"({before}) and {kept}" if before is not None else kept
+    return replace(selection, where=parse_where(text, before.now if before is not None else now))
 
 
 def selection_of(now: int, **chosen: Any) -> Selection:

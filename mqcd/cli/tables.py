@@ -21,7 +21,13 @@ from mqcd.core.model import Area, AreaStats
 from mqcd.core.spid import format_spid
 from mqcd.queue.reading.snapshot import Item
 
-STYLES = {Area.INCOMING: "cyan", Area.DEFERRED: "yellow", Area.BOUNCES: "red", Area.HELD: "magenta"}
+STYLES = {
+    Area.INCOMING: "cyan",
+    Area.DEFERRED: "yellow",
+    Area.BOUNCES: "red",
+    Area.HELD: "magenta",
+    Area.REMOVED: "dim",
+}
 _CODES = {"": "", "bold": "1", "dim": "2", "red": "31", "yellow": "33", "magenta": "35", "cyan": "36"}
 _MESSAGE, _AREA, _TRIES = 20, 9, 5
 _LEFT = _MESSAGE + _AREA + _TRIES + 7

@@ -41,7 +41,7 @@ def test_a_sample_is_imported_once(tmp_path: Path, capfd: Capture) -> None:
     assert main(words(tmp_path, "queue", "stat", "--json")) == 0
     rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert {row["area"]: row["recipients"] for row in rows} == {
-        "incoming": 0, "deferred": 8, "bounces": 9, "held": 0,
+        "incoming": 0, "deferred": 8, "bounces": 9, "held": 0, "removed": 0,
     }  # fmt: skip
     assert main(words(tmp_path, "fsck")) == 0
 

@@ -242,7 +242,7 @@ async def test_stat_counts_by_reply_and_by_age(house: House, capfd: pytest.Captu
     assert told["(none yet)"] == (2, None)
     assert main([*house.words, "stat", "--by", "age", "--json"]) == 0
     ages = {row["age"]: row for row in rows(capfd)}
-    assert ages["4h"]["areas"] == {"incoming": 0, "deferred": 1, "bounces": 0, "held": 0}
+    assert ages["4h"]["areas"] == {"incoming": 0, "deferred": 1, "bounces": 0, "held": 0, "removed": 0}
     assert (ages["5m"]["recipients"], ages["older"]["recipients"], ages["older"]["oldest"]) == (3, 0, None)
 
 
@@ -284,7 +284,7 @@ async def test_stat_counts_each_area(house: House, capfd: pytest.CaptureFixture[
     assert main([*house.words, "stat", "--json"]) == 0
     told = {row["area"]: row for row in rows(capfd)}
     assert {area: row["recipients"] for area, row in told.items()} == {
-        "incoming": 2, "deferred": 1, "bounces": 1, "held": 0,
+        "incoming": 2, "deferred": 1, "bounces": 1, "held": 0, "removed": 0,
     }  # fmt: skip
     assert told["incoming"]["bytes"] == 2 * len(CONTENT)
     assert told["held"]["oldest"] is None

@@ -90,6 +90,7 @@ def test_record_fields_are_in_the_order_written() -> None:
         "reply": record.escape(given.reply),
         "recipient": given.address,
         "dsn": given.dsn,
+        "amended": "",
         "received": str(given.envelope.received),
         "origin": "s",
         "body": "8",
@@ -99,6 +100,7 @@ def test_record_fields_are_in_the_order_written() -> None:
         "user": "U",
         "tls": "T",
         "envelope dsn": given.envelope.dsn,
+        "labels": "",
         "sender": given.envelope.sender,
     }
     written = record.encode(given).decode().split("|")
@@ -108,7 +110,7 @@ def test_record_fields_are_in_the_order_written() -> None:
 
 
 def test_letters_of_areas_are_as_written() -> None:
-    letters = dict(re.findall(r"`([idbh])` (\w+)", TEXT.split("| `area` |")[1].split("\n")[0]))
+    letters = dict(re.findall(r"`([idbhr])` (\w+)", TEXT.split("| `area` |")[1].split("\n")[0]))
     assert {letter: Area(name) for letter, name in letters.items()} == {
         letter: area for area, letter in record._AREAS.items()
     }

@@ -144,11 +144,11 @@ def test_a_file_without_a_whole_first_line_is_refused(path: Path, data: bytes) -
 
 
 def test_a_newer_format_is_refused_by_its_number(path: Path) -> None:
-    path.write_bytes(line_of({"format": 3, "epoch": 1}))
-    with pytest.raises(StoreDamaged, match=r"format 3 .* newer mqcd"):
+    path.write_bytes(line_of({"format": 4, "epoch": 1}))
+    with pytest.raises(StoreDamaged, match=r"format 4 .* newer mqcd"):
         manifests.read(Disk(), path)
-    path.write_bytes(line_of({"format": 3, "writer": "12.3.0", "news": 1}))
-    with pytest.raises(StoreDamaged, match=r"format 3 is not known here; mqcd 12\.3\.0 reads it"):
+    path.write_bytes(line_of({"format": 4, "writer": "12.3.0", "news": 1}))
+    with pytest.raises(StoreDamaged, match=r"format 4 is not known here; mqcd 12\.3\.0 reads it"):
         manifests.read(Disk(), path)
 
 
