@@ -26,12 +26,10 @@ from mqcd.core.model import Envelope
 from mqcd.core.ports import Clock, Observer, Resolver
 from mqcd.core.reply import Reply
 from mqcd.daemon.advised import Adviser
-from mqcd.daemon.batches import Batches
 from mqcd.daemon.changes import Changes, compare
 from mqcd.daemon.derived import (
     ops_hosts,
     options_of,
-    own_names,
     retention_of,
     schedule_of,
     suppressions_of,
@@ -43,15 +41,14 @@ from mqcd.daemon.hashkey import hash_key
 from mqcd.daemon.listenertls import ListenersTls
 from mqcd.daemon.listenertls import Loaded as Tls
 from mqcd.daemon.local import LocalMail
+from mqcd.daemon.making import Parts, make_batches, make_deliverer
 from mqcd.daemon.memory import watch
 from mqcd.daemon.observers import Observers
 from mqcd.daemon.pages import Pages
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.daemon.role import Role
 from mqcd.daemon.storing import make_store
-from mqcd.deliver.service import Deliverer
 from mqcd.net.control_socket import AT_ONCE, ControlSocket
-from mqcd.net.dialer import SystemDialer
 from mqcd.net.resolver import DnsResolver
 from mqcd.ops.http.server import HttpServer
 from mqcd.ops.log.log import Log
@@ -127,28 +124,9 @@ class Server:
         self._shared = self._make_doors(observer, resolver)
         self.doors = self._shared.listeners
         self._reports = ReportTask(self.store, clock, settings.report, self._trusts)
-        self.deliverer = Deliverer(
-            settings.deliver,
-            schedule,
-            store=self.store,
-            clock=clock,
-            resolver=resolver,
-            dialer=SystemDialer(),
-            observer=observer,
-            notifier=self._reports.maker,
-            own_names=own_names(settings),
-            most_connections=self.shares.outbound,
-            tokens=role.tokens if role is not None else None,
-            used=role.used if role is not None else None,
-        )
-        self._batches = Batches(
-            self.store,
-            clock,
-            settings.ops.control.batches,
-            role.shard if role is not None else 0,
-            settings.queue.grace,
-            self._log_event,
-        )
+        parts = Parts(self.store, clock, observer, resolver, self._reports.maker, self.shares)
+        self.deliverer = make_deliverer(settings, schedule, parts, role)
+        self._batches = make_batches(settings, self.store, clock, role, self._log_event)
         self._adviser = Adviser(settings.ops.advice.rootpath, clock, self._advised)
         self._lag = LoopLag(clock)
         self._pages = self._make_pages()

@@ -22,7 +22,6 @@ from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submi
 from mqcd.core.ports import (
     Clock,
     Content,
-    Distribution,
     EngineFigures,
     Expedited,
     FindConnection,
@@ -40,6 +39,7 @@ from mqcd.queue.disk.reserve import give_up, reserve_paths, wants_room
 from mqcd.queue.disk.space import Space
 from mqcd.queue.format import filenames
 from mqcd.queue.helper.scans import Precedence
+from mqcd.queue.memory.engine import engine_figures
 from mqcd.queue.memory.figures import Figures
 from mqcd.queue.memory.shard_state import Options, Shard
 from mqcd.queue.read_only import READ_ONLY
@@ -394,33 +394,7 @@ class ClusterStore:
 
     def engine(self) -> EngineFigures:
         """The same as metrics want it, with what is counted elsewhere."""
-        shard = self._live.shard
-        figures = shard.figures
-        free = self._space.free()
-        return EngineFigures(
-            commit_seconds=figures.commit_us.scaled(1_000_000),
-            commit_group_size=figures.group_size.scaled(1),
-            syncs=figures.syncs,
-            journal_fill_ratio=shard.ring.fill,
-            evacuation_seconds=Distribution(
-                counts=(figures.evacuations,), total=figures.evacuation_ms / 1000
-            ),
-            spid_cache_entries=len(shard.references),
-            spid_cache_misses=shard.references.misses,
-            reference_batch=len(shard.references.batch),
-            reference_scan_seconds=Distribution(
-                counts=(figures.reference_scans,), total=figures.reference_scan_ms / 1000
-            ),
-            recovery_seconds=figures.recovery_ms / 1000,
-            quarantined_lines=figures.quarantined,
-            unreadable_frames=figures.unreadable,
-            removed_event_files=figures.removed_event_files,
-            dropped_edits=figures.dropped_edits,
-            hung_helpers=shard.helper.hung,
-            clock_leap_seconds=shard.time.off_by() / 1000,
-            disk_free_bytes={name: octets for name, (octets, _) in free.items()},
-            disk_free_inodes={name: inodes for name, (_, inodes) in free.items()},
-        )
+        return engine_figures(self._live.shard, self._space.free())
 
 
 class _Open:

@@ -257,8 +257,10 @@ _plain = recipients_with(st.text(st.characters(exclude_categories=["Cs", "Cc"]),
 def test_index_lines_come_back_as_they_went(given_: list[Recipient], sender: str) -> None:
     # What operators did to it in this queue is not for another one.
     envelope = replace(given_[0].envelope, sender=sender, labels="")
-    own = {"size": given_[0].size, "linked": False, "route": "", "amended": ""}
-    same = [replace(each, envelope=envelope, **own) for each in given_]
+    size = given_[0].size
+    same = [
+        replace(each, envelope=envelope, size=size, linked=False, route="", amended="") for each in given_
+    ]
     line = index.encode("x.eml", same)
     entry = index.decode(line)
     assert entry.recipients == tuple(same)

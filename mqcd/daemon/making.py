@@ -1,0 +1,55 @@
+"""Makes the parts of a server that take many others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mqcd.config.settings import Settings
+from mqcd.core.ports import Clock, Notifier, Observer, Resolver
+from mqcd.core.schedule import RetrySchedule
+from mqcd.daemon.batches import Batches
+from mqcd.daemon.derived import own_names
+from mqcd.daemon.descriptors import Shares
+from mqcd.daemon.retrying import LogEvent
+from mqcd.daemon.role import Role
+from mqcd.daemon.storing import ServedStore
+from mqcd.deliver.service import Deliverer
+from mqcd.net.dialer import SystemDialer
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What delivery works with."""
+
+    store: ServedStore
+    clock: Clock
+    observer: Observer
+    resolver: Resolver
+    notifier: Notifier
+    shares: Shares
+
+
+def make_deliverer(settings: Settings, schedule: RetrySchedule, parts: Parts, role: Role | None) -> Deliverer:
+    """Delivery; `role`: of one shard of several."""
+    return Deliverer(
+        settings.deliver,
+        schedule,
+        store=parts.store,
+        clock=parts.clock,
+        resolver=parts.resolver,
+        dialer=SystemDialer(),
+        observer=parts.observer,
+        notifier=parts.notifier,
+        own_names=own_names(settings),
+        most_connections=parts.shares.outbound,
+        tokens=role.tokens if role is not None else None,
+        used=role.used if role is not None else None,
+    )
+
+
+def make_batches(
+    settings: Settings, store: ServedStore, clock: Clock, role: Role | None, log_event: LogEvent
+) -> Batches:
+    """Operators' actions; `role` as above."""
+    shard = role.shard if role is not None else 0
+    return Batches(store, clock, settings.ops.control.batches, shard, settings.queue.grace, log_event)
