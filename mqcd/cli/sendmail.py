@@ -30,7 +30,7 @@ def _run(place: Place, words: tuple[str, ...]) -> int:
 
 
 @click.command(short_help="Send a message from standard input.", context_settings=_AS_THEY_ARE)
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS] [RECIPIENT]...")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[RECIPIENT]...")
 @_at_place
 def sendmail(place: Place, words: tuple[str, ...]) -> int:
     """Send a message from standard input, as a program on this machine.
@@ -54,7 +54,7 @@ def sendmail(place: Place, words: tuple[str, ...]) -> int:
 
 
 @click.command(short_help="List the queue, as `queue ls` does.", context_settings=_AS_THEY_ARE)
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS]")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="")
 @_at_place
 def mailq(place: Place, words: tuple[str, ...]) -> int:
     """List the queue, as `mqcd queue ls` does."""
