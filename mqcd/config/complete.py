@@ -13,6 +13,7 @@ from typing import Any
 
 from mqcd.config.blocks import default_of
 from mqcd.config.faults import Faults
+from mqcd.config.lmtp import lmtp_of_listeners
 from mqcd.config.overriding import given as given_in
 from mqcd.config.settings import (
     CLUSTER,
@@ -414,6 +415,7 @@ _CHECKS: tuple[Callable[[Settings], Remarks], ...] = (
     _quotas,
     tls_of_relays,
     tls_of_listeners,
+    lmtp_of_listeners,
 )
 _COMPARISONS: tuple[Callable[[Settings, Faults], Remarks], ...] = (
     _listener_names,

@@ -97,6 +97,13 @@ class QuotaBy(enum.Enum):
     TENANT = "tenant"
 
 
+class ListenerProtocol(enum.Enum):
+    """What a listener speaks."""
+
+    SMTP = "smtp"
+    LMTP = "lmtp"
+
+
 class TenantBy(enum.Enum):
     """What names the tenant of a message."""
 

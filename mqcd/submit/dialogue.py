@@ -106,9 +106,10 @@ class Dialogue(Securing):
 
     def _known_commands(self) -> Commands:
         """The commands that the client may use while its channel is as it is."""
+        lmtp = self.rules.lmtp
         if self._locked:
-            return _LOCKED
-        return _OPEN[self.login is not None, self.rules.starttls(self.channel)]
+            return _LOCKED[lmtp]
+        return _OPEN[lmtp, self.login is not None, self.rules.starttls(self.channel)]
 
     def _unknown(self, verb: bytes) -> bytes:
         """An unknown command word. Only the word is logged, because secrets may follow it."""
@@ -276,7 +277,7 @@ class Dialogue(Securing):
     def _take_chunk(self, chunk: Chunk) -> bytes:
         if self._locked:
             return self._needs_tls("")
-        if not self.rules.settings.ext_chunking:
+        if not self.rules.chunking:
             return self.bad(replies.UNKNOWN, command="BDAT")
         then = TABLE[self.state].get(Event.CHUNK)
         if isinstance(then, Reply):
@@ -328,8 +329,6 @@ class Dialogue(Securing):
 Commands = Mapping[bytes, tuple[Event, Callable[[Dialogue, str], bytes]]]
 
 _COMMANDS: Commands = {
-    b"EHLO": (Event.HELLO, Dialogue._ehlo),
-    b"HELO": (Event.HELLO, Dialogue._helo),
     b"MAIL": (Event.MAIL, Dialogue._mail),
     b"RCPT": (Event.RCPT, Dialogue._rcpt),
     b"DATA": (Event.DATA, Dialogue._data),
@@ -341,17 +340,32 @@ _COMMANDS: Commands = {
     b"QUIT": (Event.QUIT, Dialogue._quit),
     b"PROXY": (Event.OTHER, Dialogue._proxy),
 }
+_GREETINGS: Mapping[bool, Commands] = {
+    False: {b"EHLO": (Event.HELLO, Dialogue._ehlo), b"HELO": (Event.HELLO, Dialogue._helo)},
+    True: {b"LHLO": (Event.HELLO, Dialogue._ehlo)},
+}
+"""By whether it is LMTP, which has no EHLO and no HELO (RFC 2033, 4.1)."""
 _AUTH: Commands = {b"AUTH": (Event.AUTH, Dialogue._auth)}
 _STARTTLS: Commands = {b"STARTTLS": (Event.STARTTLS, Dialogue._starttls)}
-_OPEN: Mapping[tuple[bool, bool], Commands] = {
-    (logins, starttls): {**_COMMANDS, **(_AUTH if logins else {}), **(_STARTTLS if starttls else {})}
+_OPEN: Mapping[tuple[bool, bool, bool], Commands] = {
+    (lmtp, logins, starttls): {
+        **_COMMANDS,
+        **greetings,
+        **(_AUTH if logins else {}),
+        **(_STARTTLS if starttls else {}),
+    }
+    for lmtp, greetings in _GREETINGS.items()
     for logins in (False, True)
     for starttls in (False, True)
 }
-"""By whether users may log in, and whether the client may turn to TLS."""
-_LOCKED: Commands = {
-    **dict.fromkeys((*_COMMANDS, *_AUTH), (Event.OTHER, Dialogue._needs_tls)),
-    **{verb: _COMMANDS[verb] for verb in (b"EHLO", b"BDAT", b"NOOP", b"QUIT", b"PROXY")},
-    **_STARTTLS,
+"""By whether it is LMTP, whether users may log in, and whether the client may turn to TLS."""
+_BEFORE_TLS = {b"EHLO", b"LHLO", b"BDAT", b"NOOP", b"QUIT", b"PROXY"}
+_LOCKED: Mapping[bool, Commands] = {
+    lmtp: {
+        verb: known if verb in _BEFORE_TLS else (Event.OTHER, Dialogue._needs_tls)
+        for verb, known in {**_COMMANDS, **greetings, **_AUTH}.items()
+    }
+    | dict(_STARTTLS)
+    for lmtp, greetings in _GREETINGS.items()
 }
-"""Where TLS is mandatory, before it."""
+"""Where TLS is mandatory, before it; by whether it is LMTP."""

@@ -305,6 +305,7 @@ def _header(
             transaction.parameters.smtputf8,
             tls=bool(dialogue.channel.tls),
             user=bool(dialogue.user),
+            lmtp=rules.lmtp,
         ),
         spid=spid,
         recipient=recipient,

@@ -26,9 +26,13 @@ def clean_helo(name: str) -> str:
     return _NOT_HOST.sub("?", name[:_MAX_HELO])
 
 
-def protocol(esmtp: bool, smtputf8: bool, tls: bool = False, user: bool = False) -> str:
-    """The `with` keyword: SMTP, ESMTP, ESMTPSA, UTF8SMTPS and so on."""
-    if smtputf8:
+def protocol(
+    esmtp: bool, smtputf8: bool, tls: bool = False, user: bool = False, *, lmtp: bool = False
+) -> str:
+    """The `with` keyword: SMTP, ESMTP, ESMTPSA, UTF8SMTPS, LMTP and so on."""
+    if lmtp:
+        name = "UTF8LMTP" if smtputf8 else "LMTP"
+    elif smtputf8:
         name = "UTF8SMTP"
     elif esmtp or tls or user:
         name = "ESMTP"

@@ -20,7 +20,13 @@ from itertools import chain
 from pathlib import Path
 
 from mqcd.config.overriding import given
-from mqcd.config.settings import ListenerSettings, ListenerSslSettings, NetworkSettings, ServerSettings
+from mqcd.config.settings import (
+    ListenerProtocol,
+    ListenerSettings,
+    ListenerSslSettings,
+    NetworkSettings,
+    ServerSettings,
+)
 from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.ports import Clock, Resolver
 from mqcd.core.ports import UsedRates as UsedRatesPort
@@ -64,6 +70,7 @@ class Rulemaking:
         self._local = local
         self.server = settings.server
         self.ssl = settings.ssl
+        self._lmtp = settings.protocol is ListenerProtocol.LMTP
         self._listener = settings.name
         self._places = places
         self._rates = rates
@@ -155,7 +162,7 @@ class Rulemaking:
             self._blacklists.setdefault(server.blacklist, BlacklistFile(server.blacklist))
         users = self._users
         if users is None:
-            rules = Rules(server, policy, self.gate, now=self._clock.now, ssl=self.ssl)
+            rules = Rules(server, policy, self.gate, now=self._clock.now, ssl=self.ssl, lmtp=self._lmtp)
             return for_programs(rules) if self._local else rules
         access = Access(
             types=server.authtypes,
@@ -169,7 +176,7 @@ class Rulemaking:
             now=self._clock.monotonic,
             nonce=secrets.token_urlsafe,
         )
-        return Rules(server, policy, self.gate, access, self._clock.now, self.ssl)
+        return Rules(server, policy, self.gate, access, self._clock.now, self.ssl, self._lmtp)
 
     @property
     def _users(self) -> Directory | None:

@@ -58,8 +58,13 @@ class Rules:
         access: Access | None = None,
         now: Callable[[], int] = lambda: 0,
         ssl: ListenerSslSettings = NO_SSL,
+        lmtp: bool = False,
     ) -> None:
         """`access`: logins; None = nobody can log in. `now`: the wall time, ms."""
+        self.lmtp = lmtp
+        """Whether clients speak LMTP (RFC 2033)."""
+        # Chunks would need a reply for each recipient even where BDAT itself is refused.
+        self.chunking = settings.ext_chunking and not lmtp
         self._ssl = ssl
         self.tls_first = bool(ssl.certfile) and not ssl.latent
         """Whether connections begin with TLS."""
@@ -82,7 +87,8 @@ class Rules:
         self._recipient = name_rules(settings, "recip")
         self.greylist = GreylistRules(settings)
         self.host = settings.announcehost or "localhost"
-        self.greeting = f"220 {self.host} {settings.smtpgreet or 'ESMTP mqcd'}\r\n".encode()
+        greeting = settings.smtpgreet or ("LMTP mqcd" if lmtp else "ESMTP mqcd")
+        self.greeting = f"220 {self.host} {greeting}\r\n".encode()
         self.helo = f"250 {self.host}\r\n".encode()
         self.urgency = Urgency(settings, now)
         self._ehlo: dict[Channel, bytes] = {}
@@ -193,7 +199,7 @@ class Rules:
             (settings.ext_8bitmime, "8BITMIME"),
             (self._utf8, "SMTPUTF8"),
             (settings.ext_dsn, "DSN"),
-            (settings.ext_chunking, "CHUNKING"),
+            (self.chunking, "CHUNKING"),
             (True, "ENHANCEDSTATUSCODES"),
             (self.starttls(channel), "STARTTLS"),
         )

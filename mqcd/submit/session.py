@@ -349,11 +349,13 @@ class Session(asyncio.Protocol):
         source: Source = Dotted(wire, normalize=normalize)
         if dialogue.chunk is not None:
             source = Chunked(wire, dialogue.chunk, self._next_chunk, normalize=normalize)
+        # What LMTP's client waits for (RFC 2033, 4.2): one message has one outcome for all its recipients.
+        replies_due = len(dialogue.begun.recipients) if dialogue.rules.lmtp else 1
         try:
             reply = await take_message(intake, dialogue, source, self._filter)
         except Abandoned:
             return
-        self._out.append(reply)
+        self._out.append(reply * replies_due)
         dialogue.sent()
         if self._filter is not None:
             self._filter.sent()

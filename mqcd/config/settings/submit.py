@@ -40,6 +40,7 @@ from mqcd.config.values import (
     BareNewline,
     Direction,
     HostPattern,
+    ListenerProtocol,
     Network,
     QuotaBy,
     Rate,
@@ -390,6 +391,12 @@ class ListenerSettings:
         at="@interface",
     )
     port: int = setting(25, "TCP port; 0 = any free one", PORT, at="@port")
+    protocol: ListenerProtocol = setting(
+        ListenerProtocol.SMTP,
+        "smtp, or lmtp: a reply for each recipient (RFC 2033)",
+        Choice(ListenerProtocol),
+        at="@protocol",
+    )
     proxies: tuple[Network, ...] = setting(
         (),
         "networks of proxies, whose connections begin with a PROXY header; none = there is none",

@@ -612,3 +612,17 @@ def test_a_listener_has_several_certificates() -> None:
 
 def test_optional_tls_without_a_certificate_is_a_warning() -> None:
     assert f"{SSL}@certfile" in [each.path for each in loaded(with_ssl('<ssl latent="Y"/>')).warnings]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "inner", "path"),
+    [
+        ("", "", "@port"),
+        (' port="24"', '<server><filter class="a:B"/></server>', "/server/filter@class"),
+        (' port="24"', "", ""),
+    ],
+)
+def test_what_lmtp_cannot_have_is_an_error(attributes: str, inner: str, path: str) -> None:
+    text = f'<listener interface="127.0.0.1" protocol="lmtp"{attributes}>{inner}</listener>'
+    found = [error.path for error in errors(document("mta/submit/listeners", text))]
+    assert found == ([f"mta/submit/listeners/listener[1]{path}"] if path else [])

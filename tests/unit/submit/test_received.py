@@ -70,3 +70,15 @@ def test_helo_cannot_leave_its_place(name: str) -> None:
     assert cleaned.isascii()
     assert not set(cleaned) & set(' \t\r\n\0();<>"\\@')
     assert len(cleaned) <= 255
+
+
+@pytest.mark.parametrize(
+    ("smtputf8", "tls", "user", "name"),
+    [
+        (False, False, False, "LMTP"),
+        (False, True, True, "LMTPSA"),
+        (True, False, True, "UTF8LMTPA"),
+    ],
+)
+def test_protocol_names_of_lmtp(smtputf8: bool, tls: bool, user: bool, name: str) -> None:
+    assert protocol(True, smtputf8, tls, user, lmtp=True) == name
