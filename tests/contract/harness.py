@@ -5,6 +5,7 @@ A new store joins by one line in HARNESSES; every test then runs on it as well.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -163,8 +164,17 @@ class StoreHarness(ABC):
         if how is Restart.REOPEN:
             await self._open.pop().close()
         else:
+            await self._still()
             self.killed()
         return await self.start()
+
+    async def _still(self) -> None:
+        """What is killed looks for no mail of others any more, although the tests hold it open."""
+        tasks = [store._sharing for store in self._open if store._sharing is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def stop(self) -> None:
         while self._open:
@@ -249,6 +259,7 @@ class PostgresHarness(StoreHarness):
 
     async def restart(self, how: Restart) -> QueueStore:
         if how is Restart.KILL:
+            await self._still()
             await end_leases(shared_server().url, self._schema)
         return await super().restart(how)
 
@@ -276,6 +287,7 @@ class S3Harness(StoreHarness):
 
     async def restart(self, how: Restart) -> QueueStore:
         if how is Restart.KILL:
+            await self._still()
             await s3_server.end_leases(self._prefix)
         return await super().restart(how)
 
