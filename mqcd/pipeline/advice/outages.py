@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from mqcd.core.events import Verb
+from mqcd.core.events import ATTEMPT_ENDS, Verb
 from mqcd.core.schedule import RetrySchedule
 from mqcd.pipeline.advice.decisions import MINUTE
 from mqcd.pipeline.advice.pressure import asks_for_less
@@ -29,7 +29,6 @@ LEAST = 3
 SHORTEST = MINUTE
 _OPEN = 1 << 62
 """The end of an outage that the record does not show the end of."""
-_VERDICTS = (Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
 _LANE = ("source", "site")
 
 
@@ -85,7 +84,7 @@ def verdicts(events: DataFrame) -> DataFrame:
     nobody = F.col("phase").isin("connect", "greeting", "ehlo", "tls") & ~asks_for_less()
     down = F.col("event").isin(Verb.DEFERRED.value, Verb.EXPIRED.value) & nobody
     at = F.unix_millis("at")
-    selected = F.col("event").isin(*(verb.value for verb in _VERDICTS)) & (F.col("phase") != "route")
+    selected = F.col("event").isin(*(verb.value for verb in ATTEMPT_ENDS)) & (F.col("phase") != "route")
     start = at - F.coalesce("attempt_ms", F.lit(0)) - F.coalesce("connect_ms", F.lit(0))
     return events.where(selected).select(
         F.concat_ws("/", "node", "shard", "zone").alias("source"), "node",

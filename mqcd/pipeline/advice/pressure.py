@@ -11,12 +11,11 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from mqcd.core.events import Verb
+from mqcd.core.events import ATTEMPT_ENDS, Verb
 from mqcd.pipeline.advice.decisions import HOUR, MINUTE, Rules
 from mqcd.pipeline.tables.replies import words_of
 from mqcd.pipeline.tables.times import DAY_MS
 
-_VERDICTS = (Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
 _WORDS = (
     r"too many (connections|concurrent|messages|sessions|recipients|simultaneous)|\brate\b.{0,20}\blimit"
     r"|ratelimit|throttl|slow down|too (fast|quickly)|connection limit"
@@ -46,7 +45,7 @@ def asks_for_less() -> Column:
 def attempts(events: DataFrame, since: int) -> DataFrame:
     """Verdicts of sites from `since`, ms: when each attempt began and ended, and whether it was `off`."""
     selected = events.where(
-        F.col("event").isin(*(verb.value for verb in _VERDICTS))
+        F.col("event").isin(*(verb.value for verb in ATTEMPT_ENDS))
         & F.col("site").isNotNull()
         & (F.col("at") >= F.timestamp_millis(F.lit(since)))
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from mqcd.core.events import Verb
+from mqcd.core.events import ATTEMPT_ENDS, Verb
 from mqcd.pipeline import frames
 from mqcd.pipeline.account.account import Account
 from mqcd.pipeline.report.figures import (
@@ -45,7 +45,6 @@ from mqcd.pipeline.tables.times import HOUR_MS
 _NODES = 50
 _TEXT = 500
 """Characters of a reply or an address that are brought."""
-_VERDICTS = (Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
 WIDTHS = (
     1_000, 5_000, 15_000, 60_000, 300_000, 900_000, HOUR_MS, 3 * HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS,
     168 * HOUR_MS,
@@ -193,12 +192,12 @@ def _gaps(last: Commit) -> tuple[str, ...]:
 def _tried() -> list[Column]:
     """Aggregates of verdicts, named as the fields of `Tried`."""
     event, first = F.col("event"), F.col("attempt") == 1
-    verdict = event.isin(*(verb.value for verb in _VERDICTS))
+    verdict = event.isin(*(verb.value for verb in ATTEMPT_ENDS))
     delivered = event == Verb.DELIVERED.value
     queued = F.when(delivered, F.col("queued_ms"))
     return [
         F.count_if(verdict).alias("attempts"),
-        *(F.count_if(event == verb.value).alias(verb.value) for verb in _VERDICTS),
+        *(F.count_if(event == verb.value).alias(verb.value) for verb in ATTEMPT_ENDS),
         F.count_if(verdict & first).alias("first_attempts"),
         F.count_if(delivered & first).alias("first_delivered"),
         F.count_if(verdict & F.col("tls").isNotNull()).alias("tls"),
@@ -228,7 +227,7 @@ def _moments(selected: DataFrame, width: int, since: int, until: int) -> tuple[M
 
 def _sites(selected: DataFrame) -> tuple[Listing[Site], tuple[Site, ...], Tried]:
     """The sites with the most attempts, the ones that accepted least, and all together."""
-    verdicts = selected.where(F.col("event").isin(*(verb.value for verb in _VERDICTS))).withColumn(
+    verdicts = selected.where(F.col("event").isin(*(verb.value for verb in ATTEMPT_ENDS))).withColumn(
         "site", _cut(F.coalesce("site", "destination", F.lit("")))
     )
     reply = F.struct(

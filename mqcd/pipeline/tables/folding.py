@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqcd.core.events import Verb
+from mqcd.core.events import ATTEMPT_ENDS, Verb
 from mqcd.core.spid import EPOCH_MS
 from mqcd.pipeline.sources.schema import ARROW, TIME
 
@@ -39,7 +39,6 @@ _NEWEST: dict[str, tuple[str, ...]] = {
     "due_sequence": ("due",),
 }  # fmt: skip
 """Columns that are those of one event, and the column that says of which: the greatest counts."""
-_VERDICTS = (Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
 _ENVELOPE = 1 << 62
 """Stands for the sequence of an acceptance: it has the best envelope."""
 
@@ -115,7 +114,7 @@ def of_events(events: pa.Table) -> pa.Table:
         "envelope_sequence": when(
             pc.is_valid(selected["sender"]), pc.if_else(accepted, pa.scalar(_ENVELOPE), sequence)
         ),
-        "last_sequence": when(verb(*_VERDICTS), sequence),
+        "last_sequence": when(verb(*ATTEMPT_ENDS), sequence),
         "last": selected["event"],
         "due_sequence": when(pc.is_valid(selected["due"]), sequence),
         **{name: verb(*verbs) for name, verbs in _COUNTS.items()},

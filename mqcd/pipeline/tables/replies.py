@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from mqcd.core.events import Verb
+from mqcd.core.events import ATTEMPT_ENDS, Verb
 from mqcd.pipeline.tables.times import day_of, hour_of
 
 _SHAPES: tuple[tuple[str, str], ...] = (
@@ -43,7 +43,7 @@ CLASSES: tuple[tuple[str, str], ...] = (
 """Suggested class, and what the reply says; the first that fits."""
 LONGEST = 200
 """Characters of a reply to look at: strangers choose it, and patterns may take the square of its length."""
-_NOT_TAKEN = (Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
+_NOT_TAKEN = tuple(verb for verb in ATTEMPT_ENDS if verb is not Verb.DELIVERED)
 
 
 def refusals(events: DataFrame) -> DataFrame:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from mqcd.core.events import Verb
+from mqcd.core.events import ATTEMPT_ENDS, Verb
 from mqcd.pipeline.tables.times import day_of, hour_of
 
-_COUNTED = (Verb.ACCEPTED, Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
+_COUNTED = (Verb.ACCEPTED, *ATTEMPT_ENDS)
 
 
 def senders(events: DataFrame, _refused: DataFrame | None = None) -> DataFrame:

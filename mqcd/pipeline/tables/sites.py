@@ -5,11 +5,10 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from mqcd.core.events import Verb
+from mqcd.core.events import ATTEMPT_ENDS, Verb
 from mqcd.pipeline.tables.replies import refusals
 from mqcd.pipeline.tables.times import day_of, hour_of
 
-_VERDICTS = (Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
 TOP = 3
 """Replies that are kept of a site and hour."""
 
@@ -20,7 +19,7 @@ def sites(events: DataFrame, refused: DataFrame | None = None) -> DataFrame:
     `refused`: the `refusals` of the events, if at hand.
     """
     selected = (
-        events.where(F.col("event").isin(*(verb.value for verb in _VERDICTS)))
+        events.where(F.col("event").isin(*(verb.value for verb in ATTEMPT_ENDS)))
         .withColumn("hour", hour_of(F.unix_millis("at")))
         .withColumn("site", F.coalesce("site", "destination", F.lit("")))
     )
@@ -28,7 +27,7 @@ def sites(events: DataFrame, refused: DataFrame | None = None) -> DataFrame:
     latency = F.percentile_approx(F.when(delivered, F.col("queued_ms")), [0.5, 0.9, 0.99], F.lit(1000))
     counted = selected.groupBy("hour", "site").agg(
         F.count("*").alias("attempts"),
-        *(F.count_if(F.col("event") == verb.value).alias(verb.value) for verb in _VERDICTS),
+        *(F.count_if(F.col("event") == verb.value).alias(verb.value) for verb in ATTEMPT_ENDS),
         F.count_if(first).alias("first_attempts"),
         F.count_if(first & delivered).alias("first_delivered"),
         F.count_if(F.col("tls").isNotNull()).alias("tls"),
@@ -37,7 +36,8 @@ def sites(events: DataFrame, refused: DataFrame | None = None) -> DataFrame:
         latency.alias("_latency"),
     )
     rows = counted.select(
-        "hour", "site", "attempts", *(verb.value for verb in _VERDICTS), "first_attempts", "first_delivered",
+        "hour", "site", "attempts", *(verb.value for verb in ATTEMPT_ENDS),
+        "first_attempts", "first_delivered",
         F.try_divide("first_delivered", "first_attempts").alias("first_attempt_rate"),
         *(F.get("_latency", F.lit(i)).alias(f"latency_p{p}_ms") for i, p in enumerate((50, 90, 99))),
         F.try_divide("tls", "attempts").alias("tls_share"),
