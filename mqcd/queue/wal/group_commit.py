@@ -24,9 +24,10 @@ from mqcd.core.spid import SpidSource
 from mqcd.disk.durable import Disk, describe
 from mqcd.queue.format import segment_header
 from mqcd.queue.format.frame import HEADER_SIZE, Kind, pack_header
+from mqcd.queue.wal import segment_states
 from mqcd.queue.wal.committer import Committer, Write
+from mqcd.queue.wal.journal_states import ENDED, Event, State, after
 from mqcd.queue.wal.pending import ALL, FULL, HAPPENED, MORE, Append, Placed, fail, refuse
-from mqcd.queue.wal.segment_states import Event
 from mqcd.queue.wal.segments import Ring, Segment
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,10 @@ MAX_GROUP = 8 << 20
 """Octets after which a group is written though more frames wait."""
 RETRY_MS = (0, 1000, 10_000)
 """Waits before a new segment is tried after the first, second, ... failure in a row; the last repeats."""
+
+
+# As globals: on Python 3.11 an attribute of an Enum takes ten times as long.
+_IDLE, _DUE, _WRITING, _CLOSED = State.IDLE, State.DUE, State.WRITING, State.CLOSED
 
 
 class Figures(Protocol):
@@ -82,9 +87,7 @@ class Journal:
         self._loop = asyncio.get_running_loop()
         self._committer = committer
         self._pending: deque[Append] = deque()
-        self._busy = False
-        self._scheduled = False
-        self._stopped = False
+        self._state = _IDLE
         self._seal_wanted = False
         self._seal_timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.Task[None] | None = None
@@ -129,30 +132,30 @@ class Journal:
         octets = item.octets - HEADER_SIZE
         if octets > self.frame_room:
             raise ValueError(f"a frame of {octets} octets fits in no segment of {self.capacity}")
-        if self._stopped:
+        if self._state in ENDED:
             fail(item, self.broken or "the queue has been closed")
             return future
         if self.failing and kind not in HAPPENED:
             fail(item, self.trouble, self._cause)
             return future
         self._pending.append(item)
-        if not (self._busy or self._scheduled):
-            self._scheduled = True
+        if self._state is _IDLE:
+            self._state = after(self._state, Event.SCHEDULE)
             self._loop.call_soon(self._flush)
             self._quiet.clear()
         return future
 
     def seal(self) -> None:
         """Close the current segment as soon as what is being written to it is done."""
-        if self._busy:
+        if self._state in (_WRITING, _CLOSED):
             self._seal_wanted = True
         elif self.ring.current is not None:
             self._seal_now()
 
     def resume(self) -> None:
         """A segment may have been freed: go on."""
-        if self._pending and not (self._busy or self._scheduled):
-            self._scheduled = True
+        if self._pending and self._state is _IDLE:
+            self._state = after(self._state, Event.SCHEDULE)
             self._loop.call_soon(self._flush)
 
     def when_certain(self, callback: Callable[[], None]) -> None:
@@ -176,7 +179,7 @@ class Journal:
         if self._retry is not None:
             self._retry.cancel()
         ended = self._committer.stop()
-        self._busy = self._stopped = True
+        self._state = after(self._state, Event.STOP)
         refuse(self._pending, ALL, "the queue has been closed")
         await ended
 
@@ -188,8 +191,7 @@ class Journal:
         (self.seal if self.ring.may_begin else self._seal_later)()
 
     def _seal_now(self) -> None:
-        segment = self._leave()
-        if segment is not None:
+        if (segment := self._leave()) is not None:
             self._sealed(segment)
 
     def _leave(self) -> Segment | None:
@@ -205,7 +207,7 @@ class Journal:
         return segment
 
     def _sealed(self, segment: Segment) -> None:
-        segment.on(Event.SEAL)
+        segment.on(segment_states.Event.SEAL)
         segment.sealed_at = self._clock.monotonic()
         self.on_sealed(segment)
 
@@ -234,9 +236,9 @@ class Journal:
         return segment
 
     def _flush(self) -> None:
-        self._scheduled = False
-        if self._busy:
+        if self._state not in (_IDLE, _DUE):
             return
+        self._state = after(self._state, Event.TURN)
         segment = self._room_for_next()
         if segment is None:
             if not self._pending:
@@ -270,7 +272,7 @@ class Journal:
             if item.kind is not Kind.BEGUN:
                 entries += count
             sequence += count
-        self._busy = True
+        self._state = after(self._state, Event.WRITE)
         self._quiet.clear()
         begun = self._clock.micros()
         fresh = segment.fd < 0
@@ -278,7 +280,7 @@ class Journal:
         write = Write(segment, fresh, recycled, self.capacity, buffers, start, offset)
 
         def done(error: OSError | None) -> None:
-            self._busy = False
+            self._state = after(self._state, Event.DONE)
             if error is None:
                 segment.end, segment.next_ordinal, self.sequence = offset, ordinal, sequence
                 self._committed(segment, group, self._clock.micros() - begun, fresh)
@@ -288,9 +290,8 @@ class Journal:
         self._committer.submit(write, done)
 
     def _fits(self, item: Append, offset: int, entries: int) -> bool:
-        if offset + item.octets > self.capacity:
-            return False
-        return entries + item.count <= self.max_entries or entries == 0
+        few = entries + item.count <= self.max_entries or entries == 0
+        return few and offset + item.octets <= self.capacity
 
     def _room_for_next(self) -> Segment | None:
         """The segment that takes the first waiting frame; seals and begins segments as needed."""
@@ -325,13 +326,13 @@ class Journal:
             self._seal_now()
         if self._pending:
             self._flush()
-        if not (self._busy or self._pending):
+        if self._state is not _WRITING and not self._pending:
             self._quiet.set()
 
     def _break(self, group: list[Append]) -> None:
         """An internal error has left memory behind the journal, and the futures of `group` open."""
         self.broken = "memory may differ from the journal after an internal error; only a restart helps"
-        self._stopped = True
+        self._state = after(self._state, Event.BREAK)
         self._pending.extendleft(reversed(group))
         refuse(self._pending, ALL, self.broken)
         self._quiet.set()
@@ -344,7 +345,7 @@ class Journal:
         self._cause = error
         self._leave_failed(segment)
         self._pending.extendleft(reversed(group))
-        if self._stopped:
+        if self._state in ENDED:
             refuse(self._pending, ALL, self.trouble, error)
             return
         if self.failing:
@@ -362,7 +363,7 @@ class Journal:
             self._pending.appendleft(note)
         if self.failing:
             self._quiet.set()
-        self._scheduled = True
+        self._state = after(self._state, Event.SCHEDULE)
         self._retry = self._loop.create_task(
             self._flush_after(RETRY_MS[min(self.failures, len(RETRY_MS)) - 1])
         )
