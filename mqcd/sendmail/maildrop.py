@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError
@@ -85,12 +84,12 @@ def _letter(envelope: dict[str, object], content: bytes) -> Letter:
     return letter
 
 
-def drop(directory: Path, letter: Letter, disk: Disk | None = None) -> Path:
-    """Put the letter into the maildrop, durably. Raises OSError."""
+def drop(directory: Path, letter: Letter, now: int, disk: Disk | None = None) -> Path:
+    """Put the letter into the maildrop, durably; `now` in ms. Raises OSError."""
     disk = disk or Disk()
     unique = os.urandom(8).hex()
     temp = directory / f"{TEMP}{unique}"
-    target = directory / f"{time.time_ns() // 1_000_000:013d}-{unique}{SUFFIX}"
+    target = directory / f"{now:013d}-{unique}{SUFFIX}"
     fd = disk.create(temp)
     try:
         os.fchmod(fd, _FILE_MODE)

@@ -117,10 +117,11 @@ def _hand_over(directory: Path, letter: Letter, user: str, *, verbose: bool) -> 
 def _leave(directory: Path, letter: Letter, why: Exception) -> int:
     """Put it into the maildrop."""
     from mqcd.disk.durable import describe
+    from mqcd.net.clock import SystemClock
     from mqcd.sendmail.maildrop import drop
 
     try:
-        drop(directory / MAILDROP, letter)
+        drop(directory / MAILDROP, letter, SystemClock().now())
     except OSError as error:
         said = describe(why) if isinstance(why, OSError) else str(why)
         return _fail(

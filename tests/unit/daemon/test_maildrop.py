@@ -95,7 +95,7 @@ class Post:
 
     def leave(self, *recipients: str, sender: str = ME, content: bytes = b"Subject: s\r\n\r\nx\r\n") -> Path:
         letter = Letter(sender=sender, author="", recipients=recipients or ("b@x.org",), content=content)
-        return drop(self.path, letter)
+        return drop(self.path, letter, self.clock.now())
 
     async def queued(self) -> list[Recipient]:
         return [each async for each in self.store.scan(Selection())]

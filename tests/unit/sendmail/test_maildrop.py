@@ -84,7 +84,7 @@ def test_a_file_is_whole_before_it_has_its_name(tmp_path: Path) -> None:
             calls.append("rename")
             super().rename(source, target)
 
-    made = drop(tmp_path, LETTER, Watched())
+    made = drop(tmp_path, LETTER, 1, Watched())
     assert calls == ["write", "sync", "rename", "sync"]
     assert [path.name for path in tmp_path.iterdir()] == [made.name]
     assert made.name.endswith(".mail")
@@ -103,5 +103,5 @@ def test_nothing_stays_of_a_failed_write(tmp_path: Path, failing: str) -> None:
     disk = Full()
     setattr(disk, failing, fail)
     with pytest.raises(OSError, match="full"):
-        drop(tmp_path, LETTER, disk)
+        drop(tmp_path, LETTER, 1, disk)
     assert list(tmp_path.iterdir()) == []
