@@ -662,3 +662,21 @@ async def test_ipv4_clients_of_an_ipv6_listener_are_ipv4() -> None:
     await house.door.stop()
     [recipient] = await house.queued()
     assert recipient.envelope.client == "127.0.0.1"
+
+
+async def test_an_ipv6_listener_names_its_client_so() -> None:
+    house = House(server())
+    settings = replace(house.door.settings, interface="::1")
+    house.door = Door(settings, house.store, house.clock, house.observer, inline_max=65536)
+    async with open_house(house):
+        reader, writer = await asyncio.open_connection("::1", house.door.port)
+        client = Client(reader, writer)
+        assert (await client.reply()).startswith("220 ")
+        await client.begin()
+        assert (await client.send(b"hello\r\n.\r\n")).startswith("250 ")
+        [recipient] = await house.queued()
+        assert recipient.envelope.client == "::1"
+        handle = await house.store.content(recipient)
+        assert b"([IPv6:::1])" in await handle.read(handle.size)
+        handle.close()
+        await client.close()
