@@ -61,6 +61,8 @@ class Picking:
         """Clusters that need not be read (again)."""
         self._passed: set[tuple[int, int]] = set()
         """Recipients that were in flight."""
+        self._frozen: list[Segment] = []
+        """Segments that were being evacuated, with selected entries."""
 
     async def run(self) -> AsyncGenerator[Picked, None]:
         """All that is selected; the caller settles or parks each part before it asks for the next.
@@ -72,15 +74,19 @@ class Picking:
         shard.watchers.append(self._room.set)
         try:
             newest = max((segment.number for segment in shard.ring), default=0)
-            async with aclosing(self._from_journal(0)) as parts:
-                async for part in parts:
-                    yield part
+            segments = list(shard.ring)
+            while segments:
+                async with aclosing(self._from_journal(segments)) as parts:
+                    async for part in parts:
+                        yield part
+                segments = await self._thawed()
             while self._left and (names := self._unseen()):
                 self._seen.update(names)
                 async with aclosing(self._from_clusters(names)) as parts:
                     async for part in parts:
                         yield part
-            async with aclosing(self._from_journal(newest)) as parts:
+            recent = [segment for segment in shard.ring if segment.number >= newest]
+            async with aclosing(self._from_journal(recent)) as parts:
                 async for part in parts:
                     yield part
         finally:
@@ -88,14 +94,29 @@ class Picking:
 
     # ------------------------------------------------------------ the journal
 
-    async def _from_journal(self, since: int) -> AsyncGenerator[Picked, None]:
-        for segment in [each for each in self._shard.ring if each.number >= since]:
+    async def _thawed(self) -> list[Segment]:
+        """Wait for evacuations that have frozen selected entries: they are in clusters then, or, when it has
+        failed, wait again in these segments."""
+        frozen, self._frozen = self._frozen, []
+        thawed = []
+        for segment in frozen:
+            while not segment.retired and any(e.state is State.FROZEN for e in segment.entries.values()):
+                self._room.clear()
+                await self._room.wait()
+            if not segment.retired:
+                thawed.append(segment)
+        return thawed
+
+    async def _from_journal(self, segments: Sequence[Segment]) -> AsyncGenerator[Picked, None]:
+        for segment in segments:
             selected = await self._selected(segment)
             while selected and self._left:
                 part = selected[-AT_ONCE:]
                 del selected[-AT_ONCE:]
                 busy = {(each.spid, each.qid) for each in part if each.state in _IN_FLIGHT} - self._passed
                 self._passed |= busy
+                if segment not in self._frozen and any(each.state is State.FROZEN for each in part):
+                    self._frozen.append(segment)
                 yield self._part(await self._claims.entries(part), len(busy))
 
     async def _selected(self, segment: Segment) -> list[JournalEntry]:
