@@ -106,17 +106,7 @@ class Door:
             settings, clock, resolver, self.logins, places=self._places, rates=rates, local=local
         )
         self._rulemaking.gate.load = self._load
-        self.intake = Intake(
-            store=store,
-            clock=clock,
-            book=self._rulemaking.book,
-            listener=settings.name,
-            inline_max=inline_max,
-            dates=DateCache(),
-            desk=Desk(clock, resolver, greylist),
-            load=self._load,
-            zoning=Zoning(zones),
-        )
+        self.intake = self._make_intake(store, inline_max, Desk(clock, resolver, greylist), zones)
         self._capacity = capacity or Capacity(sys.maxsize)
         self._passing = passing
         self._acceptor: Acceptor | None = None
@@ -132,6 +122,21 @@ class Door:
         self._empty = asyncio.Event()
         self.port = settings.port
         """TCP port; the bound one once started."""
+
+    def _make_intake(
+        self, store: QueueStore, inline_max: int, desk: Desk, zones: Sequence[ZoneSettings]
+    ) -> Intake:
+        return Intake(
+            store=store,
+            clock=self._clock,
+            book=self._rulemaking.book,
+            listener=self.settings.name,
+            inline_max=inline_max,
+            dates=DateCache(),
+            desk=desk,
+            load=self._load,
+            zoning=Zoning(zones),
+        )
 
     @property
     def sessions(self) -> int:

@@ -27,6 +27,7 @@ from mqcd.config.settings.deliver import (
     ZoneMatchSettings,
     ZoneSettings,
 )
+from mqcd.config.settings.listenertls import ListenerSslSettings
 from mqcd.config.settings.logs import AuditSettings, LogSettings
 from mqcd.config.settings.ops import (
     AdviceSettings,
@@ -47,7 +48,6 @@ from mqcd.config.settings.report import ReportSettings
 from mqcd.config.settings.submit import (
     LOCAL,
     ListenerSettings,
-    ListenerSslSettings,
     LocalSettings,
     NetworkSettings,
     PeerSettings,

@@ -35,6 +35,7 @@ from mqcd.config.names import (
     SenderList,
 )
 from mqcd.config.overriding import overriding
+from mqcd.config.settings.listenertls import ListenerSslSettings
 from mqcd.config.values import (
     AuthType,
     BareNewline,
@@ -347,36 +348,6 @@ class ServerSettings(PeerSettings):
     def offers_priority(self) -> bool:
         """Whether clients may give mail a priority."""
         return self.submission if self.ext_mt_priority is None else self.ext_mt_priority
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class ListenerSslSettings:
-    """TLS with the clients of one listener."""
-
-    latent: bool | None = setting(
-        None,
-        "Y: clients turn to TLS by STARTTLS; N: TLS from the first octet; must be given with certfile",
-        Optional(YES_NO),
-        at="@latent",
-    )
-    mandatory: bool = setting(
-        False, "before TLS take only EHLO, NOOP, STARTTLS and QUIT", YES_NO, at="@mandatory"
-    )
-    certfile: tuple[pathlib.Path, ...] = setting(
-        (),
-        "certificates, each with its chain (PEM); by SNI, else the first; none = no TLS",
-        Listed(FilePath()),
-        at="@certfile",
-    )
-    keyfile: tuple[pathlib.Path, ...] = setting(
-        (), "their keys, in the same order (PEM); none = in certfile", Listed(FilePath()), at="@keyfile"
-    )
-    trust: pathlib.Path | None = setting(
-        None,
-        "ask clients for certificates (external) that these have signed (PEM); none = do not ask",
-        Optional(FilePath()),
-        at="@trust",
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
