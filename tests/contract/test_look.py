@@ -34,6 +34,7 @@ async def test_figures_follow_each_recipient(store: QueueStore, post: Post) -> N
         Area.DEFERRED: one,
         Area.BOUNCES: one,
         Area.HELD: EMPTY,
+        Area.REMOVED: EMPTY,
     }
     await post.settle(delivered(), third)
     assert store.stats()[Area.INCOMING] == EMPTY
