@@ -225,23 +225,7 @@ async def _accept(
         name = message_id(stream.first) or message_id(added)
         stream.prepend(header + added)
         content = stream
-    envelope = Envelope(
-        spid=spid,
-        sender=transaction.sender,
-        received=now,
-        body=transaction.parameters.body,
-        smtputf8=transaction.parameters.smtputf8,
-        zone=zone,
-        listener=intake.listener,
-        client=dialogue.client,
-        user=dialogue.user,
-        tls=dialogue.channel.tls,
-        dsn=transaction.parameters.dsn,
-        release=transaction.release,
-        priority=transaction.priority,
-        session=dialogue.session,
-        message_id=name,
-    )
+    envelope = _envelope(intake, dialogue, spid, received=now, zone=zone, message_id=name)
     submission = Submission(
         envelope=envelope,
         recipients=tuple(transaction.recipients),
@@ -254,6 +238,29 @@ async def _accept(
     if quotas is not None and parties is not None and content is stream:
         quotas.use(parties, {"octets": stream.size})
     return replied or b"250 2.0.0 Ok: queued as %s\r\n" % format_spid(spid).encode()
+
+
+def _envelope(
+    intake: Intake, dialogue: Dialogue, spid: int, *, received: int, zone: str, message_id: str
+) -> Envelope:
+    transaction = dialogue.begun
+    return Envelope(
+        spid=spid,
+        sender=transaction.sender,
+        received=received,
+        body=transaction.parameters.body,
+        smtputf8=transaction.parameters.smtputf8,
+        zone=zone,
+        listener=intake.listener,
+        client=dialogue.client,
+        user=dialogue.user,
+        tls=dialogue.channel.tls,
+        dsn=transaction.parameters.dsn,
+        release=transaction.release,
+        priority=transaction.priority,
+        session=dialogue.session,
+        message_id=message_id,
+    )
 
 
 async def _commit(intake: Intake, submission: Submission) -> None:
