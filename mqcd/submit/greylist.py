@@ -49,6 +49,8 @@ class Greylist:
         self._path = path
         self._clock = clock
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="greylist")
+        self._used = False
+        """Whether the pool has had its thread: to start one at a stop may fail."""
         self._database: sqlite3.Connection | None = None
         self._swept = 0
         self._waiting = 0
@@ -67,6 +69,7 @@ class Greylist:
         loop = asyncio.get_running_loop()
         wall = self._clock.now()
         asking: asyncio.Future[int] = loop.run_in_executor(self._pool, self._answer, triplet, wall)
+        self._used = True
         asking.add_done_callback(self._answered)
         limit = asyncio.ensure_future(self._clock.sleep(ANSWER_MS))
         waits: list[asyncio.Future[Any]] = [asking, limit]
@@ -86,7 +89,8 @@ class Greylist:
 
     def close(self) -> None:
         """Close the file once its question is answered; waits for nothing."""
-        self._pool.submit(self._drop)
+        if self._used:
+            self._pool.submit(self._drop)
         self._pool.shutdown(wait=False)
 
     def _answered(self, asking: asyncio.Future[int]) -> None:
