@@ -58,6 +58,7 @@ def test_actions_take_effect_and_are_undone(
     held = act(server, "hold", "--where", "recipient ~ keep*")
     assert areas(server) == {"held": COUNT * 2 // 3, "removed": COUNT // 3}
 
+    server.faults_expected = lambda line: "supervisor has ended" in str(line)
     server.kill()
     server.start()
     assert areas(server) == {"held": COUNT * 2 // 3, "removed": COUNT // 3}

@@ -32,7 +32,11 @@ NAMES = {
 WAYS = '<zones><zone name="bulk" sources="127.0.0.4"><match header="X-Class: Bulk"/></zone></zones>'
 BULK = b"X-Class: Bulk\r\nMessage-ID: <bulk@origin.test>\r\n"
 ELSEWHERE = {
-    "user": "clients cannot log in yet; the unit tests of the text have it",
+    "user": "test_logins has clients that log in",
+    **dict.fromkeys(
+        ("batch", "by", "until", "target", "undoes", "undone"),
+        "of operators' actions: test_export of the unit tests has every one",
+    ),
     "possibly_delivered": "test_verdicts has a connection that breaks behind the final dot",
     "left_out": "only after a flood; the unit tests have one",
 }

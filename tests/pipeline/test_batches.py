@@ -418,7 +418,7 @@ def test_the_schema_knows_every_field_of_an_event() -> None:
     }
     for name, field in told.items():
         assert str(ARROW.field(name).type) in kinds[field["type"]], name
-        assert (str(ARROW.field(name).type) == "timestamp[us, tz=UTC]") == (name in ("at", "due"))
+        assert (str(ARROW.field(name).type) == "timestamp[us, tz=UTC]") == (name in ("at", "due", "until"))
 
 
 def test_fields_of_a_newer_server_are_passed_over() -> None:
