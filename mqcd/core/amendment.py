@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, assert_never
 
 from mqcd.core.events import Verb
 from mqcd.core.model import Action, Area, Batch, Recipient
@@ -91,11 +91,16 @@ def _changed(recipient: Recipient, batch: Batch) -> Recipient:
         case Action.REDIRECT:
             return replace(recipient, route=batch.target)
         case Action.BOUNCE | Action.REMOVE if batch.report:
+            # The report quotes it.
             ended = replace(recipient, area=Area.REMOVED, due=batch.until)
             text = bounce_text(batch)
             return replace(ended, code=BOUNCE_CODE, status=BOUNCE_STATUS, reply=text, remote="")
-        case _:
+        case Action.REMOVE | Action.BOUNCE:
             return replace(recipient, area=Area.REMOVED, due=batch.until)
+        case Action.UNDO:
+            return replace(recipient, **_before(recipient))
+        case _:
+            assert_never(batch.action)
 
 
 def _due_at(recipient: Recipient, due: int) -> Recipient:

@@ -86,7 +86,7 @@ class Envelope:
     priority: int = 0
     """MT-PRIORITY (RFC 6710): -9 to 9, higher goes first."""
     labels: str = ""
-    """What selections know of the header, see `core.labels`; "" = nothing."""
+    """What selections know of the header, as `name=value`; "" = nothing."""
     session: str = field(default="", compare=False)
     """Names the session that it came in by, for log and event; the record does not keep it."""
     message_id: str = field(default="", compare=False)

@@ -12,6 +12,7 @@ from mqcd.core.amendment import amended, purged
 from mqcd.core.model import (
     MAX_LAST_WORDS,
     MAX_STORED_REPLY,
+    Action,
     Amended,
     Area,
     Attempt,
@@ -64,6 +65,8 @@ def not_later(verdict: Verdict, latest: int) -> Verdict:
     """The verdict with a due time of `latest` (ms) at most."""
     if isinstance(verdict, Deferred) and verdict.due > latest:
         return replace(verdict, due=latest)
+    if isinstance(verdict, Amended) and verdict.batch.action is Action.RESCHEDULE:
+        return replace(verdict, batch=replace(verdict.batch, until=min(verdict.batch.until, latest)))
     return verdict
 
 

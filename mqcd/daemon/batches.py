@@ -29,7 +29,7 @@ from urllib.parse import parse_qs
 from mqcd.config.fields import BadValue
 from mqcd.config.names import Endpoint
 from mqcd.core.address import check_address
-from mqcd.core.amendment import applies, batch_of
+from mqcd.core.amendment import ENDS, applies, batch_of
 from mqcd.core.display import printable
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Action, Amended, Area, Batch, Purged, Recipient, Settlement
@@ -55,7 +55,6 @@ _AGAIN_MS = 1000
 _PURGE_MS = 5000
 """How often ended graces are looked for."""
 _PURGED_AT_ONCE = 500
-_ENDING = frozenset({Action.REMOVE, Action.BOUNCE})
 _AREA_UNDONE = {Action.HOLD: Area.HELD, Action.REMOVE: Area.REMOVED, Action.BOUNCE: Area.REMOVED}
 """Where the recipients of a batch are as long as it can be undone; of other actions they may be anywhere."""
 
@@ -224,8 +223,8 @@ class Batches:
                 at=at,
                 # The front process is of the server's own user, and says who asked it.
                 by=batch.by if batch.by and uid == os.geteuid() else f"uid:{uid}",
-                until=at + self.grace_ms if batch.action in _ENDING else batch.until,
-                report=batch.report and batch.action in _ENDING,
+                until=at + self.grace_ms if batch.action in ENDS else batch.until,
+                report=batch.report and batch.action in ENDS,
             ),
         )
 

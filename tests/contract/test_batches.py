@@ -93,6 +93,28 @@ async def test_removed_mail_ends_with_its_grace(restarting: tuple[Harness, Resta
     assert harness.observer.count(Verb.BOUNCED) == 0
 
 
+async def test_a_long_grace_outlives_a_start(restarting: tuple[Harness, Restart]) -> None:
+    harness, how = restarting
+    post = Post(await harness.start(), harness.clock)
+    await put_in(post)
+    order = batch(Action.REMOVE, post, until=post.clock.now() + 1000 * HOUR)
+    assert await carry_out(post.store, order) == (4, 0)
+    for _ in range(2):
+        post = Post(await harness.restart(how), harness.clock)
+    harness.clock.advance(999 * HOUR)
+    assert await post.store.claim_removed(9) == []
+    harness.clock.advance(HOUR)
+    assert len(await post.store.claim_removed(9)) == 4
+
+
+async def test_a_reschedule_lies_no_further_ahead_than_a_retry(store: QueueStore, post: Post) -> None:
+    await post.send("a@x.example")
+    await carry_out(store, batch(Action.RESCHEDULE, post, until=post.clock.now() + 1000 * HOUR))
+    due = store.next_due()
+    assert due is not None
+    assert due < post.clock.now() + 100 * HOUR
+
+
 async def test_what_is_in_flight_is_passed_over(store: QueueStore, post: Post) -> None:
     await post.send("a@x.example")
     (busy,) = await post.claim_all()

@@ -48,7 +48,6 @@ class Checkpointer:
         self._retainer = Retainer(shard)
         self._asked = False
         """Whether a timer for the next sweep of the spool runs."""
-        """Whether what the last run left has been removed."""
         self.trouble = ""
         """Why the journal could not be emptied at the last try; "" when it could."""
         self._stopping = False

@@ -118,7 +118,8 @@ class ClusterIndex:
     def bring_forward(self, latest: int) -> None:
         """What is due later than `latest` is due then."""
         for state in list(self.clusters.values()):
-            if state.area in BY_DUE and state.left and state.due_last > latest:
+            # The end of a grace is no delay of the schedule, and may lie further ahead.
+            if state.area is Area.DEFERRED and state.left and state.due_last > latest:
                 self._latest[state.name] = min(latest, self._latest.get(state.name, latest))
                 if state.due > latest:
                     self.add(replace(state, due=latest))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
+from mqcd.core.model import Area
 from mqcd.queue.clusters.file import check_version
 from mqcd.queue.clusters.quarantine import to_quarantine
 from mqcd.queue.disk.reserve import give_up, reserve_paths, wants_room
@@ -116,7 +117,8 @@ async def _place_entries(
     latest = shard.latest_due()
     async for part in slices(entries):
         for entry in part:
-            entry.due = min(entry.due, latest)
+            if entry.area is not Area.REMOVED:
+                entry.due = min(entry.due, latest)
             shard.ring.entries += 1
             shard.accounts.add_entry(entry)
             if entry.begun:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
-from mqcd.core.model import BY_DUE
+from mqcd.core.model import BY_DUE, Area
 from mqcd.disk.durable import describe
 from mqcd.disk.uncancellable import in_thread, uncancellable
 from mqcd.queue.clusters.index import Taken, entry_of
@@ -70,7 +70,9 @@ class Passing:
     def wait(self, entry: JournalEntry) -> None:
         """A loaded entry that is not claimed waits for its time; its record is read again then."""
         self.left -= 1
-        entry.due, entry.raw = min(entry.due, self.latest), b""
+        entry.raw = b""
+        if entry.area is not Area.REMOVED:
+            entry.due = min(entry.due, self.latest)
         self._waiting.add(entry)
 
 
