@@ -27,7 +27,7 @@ def test_nothing_is_found(target: str, tmp_path: Path) -> None:
     options = [f"-max_total_time={SECONDS}", "-timeout=20", "-rss_limit_mb=1024", "-malloc_limit_mb=256"]
     fuzzer = [sys.executable, "-m", "tests.fuzz.run", target, *options, "-max_len=16384", "-seed=1"]
     done = subprocess.run(
-        # A shell between: the peak of memory that a process counts begins with that of the one it was made of.
+        # A shell between: the peak of memory of a process begins with that of the one it was made of.
         ["sh", "-c", '"$@"; exit $?', "sh", *fuzzer],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(_ROOT)},
