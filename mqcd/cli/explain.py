@@ -20,7 +20,7 @@ def explain(place: Place, asked: str, sender: str, as_json: bool) -> int:
     import asyncio
     import json
 
-    from mqcd.daemon.explaining import ask_server, explain_files
+    from mqcd.daemon.control.explaining import ask_server, explain_files
     from mqcd.net.clock import SystemClock
     from mqcd.net.control_client import NoAnswer
 
@@ -68,7 +68,7 @@ def _in_words(explanation: Mapping[str, object]) -> str:
 
 
 def _text(field: str, value: object) -> str:
-    from mqcd.config.fields import Duration
+    from mqcd.config.kinds.fields import Duration
 
     show = Duration().show
     if isinstance(value, list):

@@ -8,13 +8,13 @@ import sys
 import click
 
 from mqcd import __version__
-from mqcd.cli import batches as _batches  # noqa: F401 - its commands belong to `queue`
 from mqcd.cli.conf import conf
 from mqcd.cli.explain import explain
 from mqcd.cli.importing import bring_in
 from mqcd.cli.options import Place, takes_place
-from mqcd.cli.pipeline import pipeline
-from mqcd.cli.queue import queue
+from mqcd.cli.pipeline.commands import pipeline
+from mqcd.cli.queue import batches as _batches  # noqa: F401 - its commands belong to `queue`
+from mqcd.cli.queue.commands import queue
 from mqcd.cli.sendmail import mailq, sendmail
 from mqcd.cli.server import check, demo, run
 from mqcd.cli.sink import sink

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from mqcd.config.fields import Kind
+    from mqcd.config.kinds.fields import Kind
     from mqcd.config.load import Loaded
 
     # Before click 8.2 it was not generic.
@@ -93,7 +93,7 @@ class ConfigValue(_ParamType):
     """A value written as in the configuration."""
 
     def __init__(self, name: str, make: Callable[[ModuleType], Kind[Any]]) -> None:
-        """`make` gives the kind of the value, from `mqcd.config.fields`, which only its users load."""
+        """`make` gives the kind of the value, from `mqcd.config.kinds.fields`, which only its users load."""
         self.name = name
         self._make = make
 
@@ -101,7 +101,7 @@ class ConfigValue(_ParamType):
         """The value, in the kind's unit: ms or octets. One that was converted already stays."""
         if not isinstance(value, str):
             return value
-        from mqcd.config import fields
+        from mqcd.config.kinds import fields
 
         try:
             return self._make(fields).parse(value.strip())

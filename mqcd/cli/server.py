@@ -24,14 +24,14 @@ def check(place: Place) -> int:
     """Print the settings in effect, or every error in the configuration."""
     from mqcd.config.problems import BadConfiguration
     from mqcd.config.show import as_xml
-    from mqcd.daemon.filters import check_filters
     from mqcd.daemon.hashkey import hash_key
-    from mqcd.daemon.listed import check_listed
-    from mqcd.daemon.listenertls import ListenersTls
-    from mqcd.daemon.machine import misfits
-    from mqcd.daemon.privileges import find_user
+    from mqcd.daemon.host.machine import misfits
+    from mqcd.daemon.host.privileges import find_user
+    from mqcd.daemon.listeners.filters import check_filters
+    from mqcd.daemon.listeners.listed import check_listed
+    from mqcd.daemon.listeners.listenertls import ListenersTls
+    from mqcd.daemon.listeners.tlsfiles import check_tls_files
     from mqcd.daemon.storing import STORE, check_store
-    from mqcd.daemon.tlsfiles import check_tls_files
 
     loaded = place.load()
     for warning in loaded.warnings:

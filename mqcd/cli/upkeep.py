@@ -127,7 +127,7 @@ def drop_to_owner(root: Path, name: str | None = None, directories: Sequence[Pat
     A queue that is not there is made for the user `name`, if one is given. Returns the new user's name.
     Raises ConfigError.
     """
-    from mqcd.daemon.privileges import SystemIdentity, become_owner
+    from mqcd.daemon.host.privileges import SystemIdentity, become_owner
 
     user = become_owner(root, name, directories, SystemIdentity())
     if user is None:
@@ -140,7 +140,7 @@ def drop_to_server(settings: Settings) -> None:
     """Root becomes the user that the server becomes, if there is one. Raises ConfigError."""
     import os
 
-    from mqcd.daemon.privileges import SystemIdentity, take_identity
+    from mqcd.daemon.host.privileges import SystemIdentity, take_identity
 
     if settings.application.user is not None and os.geteuid() == 0:
         take_identity(settings.application.user, [], SystemIdentity())

@@ -144,7 +144,7 @@ def check(place: Place, name: str, file: Path | None) -> int:
 
 def _target(place: Place, file: Path | None) -> tuple[Path, tuple[int, int] | None]:
     """The file of users, and the owner that a new one gets. Raises UsageError where it is not clear."""
-    from mqcd.daemon.privileges import find_user
+    from mqcd.daemon.host.privileges import find_user
 
     loaded = place.load()
     named = {each.server.users for each in loaded.settings.submit.listeners} - {None}

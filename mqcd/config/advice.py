@@ -22,13 +22,13 @@ from typing import Any, BinaryIO
 from xml.sax.saxutils import quoteattr
 
 from mqcd.config.document import BadDocument, Tag, each_tag
-from mqcd.config.fields import DELAY, BadValue, Count, Listed, RateKind
+from mqcd.config.kinds.fields import DELAY, BadValue, Count, Listed, RateKind
 from mqcd.config.problems import BadConfiguration, Remark
 from mqcd.config.settings import Rate
 from mqcd.core.address import check_address, normal_domain, split_address
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 
 VERSION = "1"
 MAX_ERRORS = 100

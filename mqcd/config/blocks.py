@@ -10,7 +10,7 @@ import pathlib
 from itertools import groupby
 from typing import Any, TypeVar
 
-from mqcd.config.fields import Kind
+from mqcd.config.kinds.fields import Kind
 
 Value = TypeVar("Value")
 

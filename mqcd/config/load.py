@@ -13,10 +13,10 @@ import pathlib
 import stat
 from collections.abc import Callable, Iterator
 
-from mqcd.config.complete import complete, contradictions, oddities
+from mqcd.config.checks.complete import complete, contradictions, oddities
+from mqcd.config.checks.doubts import doubts, other_defaults
+from mqcd.config.checks.faults import Faults
 from mqcd.config.document import BadDocument, Node, parse_document
-from mqcd.config.doubts import doubts, other_defaults
-from mqcd.config.faults import Faults
 from mqcd.config.problems import BadConfiguration, Remark
 from mqcd.config.reader import At, Reader, TooManyErrors
 from mqcd.config.settings import Secret, Settings

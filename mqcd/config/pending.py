@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from mqcd.config.document import Node
-from mqcd.config.fields import WORDS
+from mqcd.config.kinds.fields import WORDS
 
 _SERVER = "mta/submit/listeners/listener/server"
 _SSL = "mta/submit/listeners/listener/ssl"

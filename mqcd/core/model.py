@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from mqcd.core.address import domain_of
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 
 MAX_STORED_REPLY = 200
 """Octets of the last reply's text that a record keeps."""

@@ -24,8 +24,8 @@ from mqcd.core.model import (
     Settlement,
     Submission,
 )
-from mqcd.core.reply import Reply
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
+from mqcd.core.smtp.reply import Reply
 
 
 class Clock(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mqcd.config.advice import Advice, Shaping, SuppressionList, comparable
 from mqcd.config.settings import Settings
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.pseudonyms import Pseudonyms
 from mqcd.eventlog.retention import Retention

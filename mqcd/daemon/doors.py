@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from mqcd.config.settings import Settings
 from mqcd.core.ports import Clock, Observer, QueueStore, Resolver
-from mqcd.daemon.descriptors import Shares
-from mqcd.daemon.listenertls import ListenersTls
-from mqcd.daemon.role import Passing, Role
+from mqcd.daemon.host.descriptors import Shares
+from mqcd.daemon.listeners.listenertls import ListenersTls
+from mqcd.daemon.shards.role import Passing, Role
 from mqcd.net.balance import Balance
-from mqcd.submit.capacity import Capacity, Peers
 from mqcd.submit.door import Door
-from mqcd.submit.greylist import Greylist
-from mqcd.submit.load import Load
-from mqcd.submit.quotas import SessionPlaces
+from mqcd.submit.policy.capacity import Capacity, Peers
+from mqcd.submit.policy.greylist import Greylist
+from mqcd.submit.policy.load import Load
+from mqcd.submit.policy.quotas import SessionPlaces
 from mqcd.submit.users.logins import Logins
 
 

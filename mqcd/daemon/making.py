@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from mqcd.config.settings import Settings
 from mqcd.core.ports import Clock, Notifier, Observer, Resolver
-from mqcd.core.schedule import RetrySchedule
-from mqcd.daemon.batches import Batches
+from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.daemon.control.batches import Batches
+from mqcd.daemon.control.retrying import LogEvent
 from mqcd.daemon.derived import own_names
-from mqcd.daemon.descriptors import Shares
-from mqcd.daemon.retrying import LogEvent
-from mqcd.daemon.role import Role
+from mqcd.daemon.host.descriptors import Shares
+from mqcd.daemon.shards.role import Role
 from mqcd.daemon.storing import ServedStore
 from mqcd.deliver.service import Deliverer
 from mqcd.net.dialer import SystemDialer

@@ -27,16 +27,16 @@ from mqcd.config.load import Loaded
 from mqcd.config.problems import BadConfiguration
 from mqcd.config.settings import CLUSTER, Settings
 from mqcd.core.errors import MqcdError
-from mqcd.daemon.cutter import Cutter
-from mqcd.daemon.descriptors import divide, raise_limit
-from mqcd.daemon.filters import check_filters
-from mqcd.daemon.listed import check_listed
-from mqcd.daemon.listenertls import Loaded as Tls
-from mqcd.daemon.privileges import Identity, SystemIdentity, take_identity
-from mqcd.daemon.role import Role
+from mqcd.daemon.host.cutter import Cutter
+from mqcd.daemon.host.descriptors import divide, raise_limit
+from mqcd.daemon.host.privileges import Identity, SystemIdentity, take_identity
+from mqcd.daemon.listeners.filters import check_filters
+from mqcd.daemon.listeners.listed import check_listed
+from mqcd.daemon.listeners.listenertls import Loaded as Tls
+from mqcd.daemon.listeners.tlsfiles import check_tls_files
 from mqcd.daemon.server import Server
-from mqcd.daemon.supervisor import stops
-from mqcd.daemon.tlsfiles import check_tls_files
+from mqcd.daemon.shards.role import Role
+from mqcd.daemon.shards.supervisor import stops
 from mqcd.net.clock import SystemClock
 from mqcd.net.systemd import ALONE, Manager, Notifier
 from mqcd.ops.audit.audit import directories as audit_directories

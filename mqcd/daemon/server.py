@@ -24,9 +24,10 @@ from mqcd.config.settings import LOCAL, Settings, Suppressing
 from mqcd.core.events import format_time
 from mqcd.core.model import Envelope
 from mqcd.core.ports import Clock, Observer, Resolver
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.daemon.advised import Adviser
 from mqcd.daemon.changes import Changes, compare
+from mqcd.daemon.control.pages import Pages
 from mqcd.daemon.derived import (
     ops_hosts,
     options_of,
@@ -34,19 +35,18 @@ from mqcd.daemon.derived import (
     schedule_of,
     suppressions_of,
 )
-from mqcd.daemon.descriptors import Shares, divide, limit
 from mqcd.daemon.doors import Doors
-from mqcd.daemon.guard import Guard
 from mqcd.daemon.hashkey import hash_key
-from mqcd.daemon.listenertls import ListenersTls
-from mqcd.daemon.listenertls import Loaded as Tls
-from mqcd.daemon.local import LocalMail
+from mqcd.daemon.host.descriptors import Shares, divide, limit
+from mqcd.daemon.host.guard import Guard
+from mqcd.daemon.host.memory import watch
+from mqcd.daemon.listeners.listenertls import ListenersTls
+from mqcd.daemon.listeners.listenertls import Loaded as Tls
+from mqcd.daemon.listeners.local import LocalMail
 from mqcd.daemon.making import Parts, make_batches, make_deliverer
-from mqcd.daemon.memory import watch
 from mqcd.daemon.observers import Observers
-from mqcd.daemon.pages import Pages
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
-from mqcd.daemon.role import Role
+from mqcd.daemon.shards.role import Role
 from mqcd.daemon.storing import make_store
 from mqcd.net.control_socket import AT_ONCE, ControlSocket
 from mqcd.net.resolver import DnsResolver

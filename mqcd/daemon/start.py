@@ -22,20 +22,20 @@ from mqcd.config.problems import BadConfiguration
 from mqcd.config.settings import Settings
 from mqcd.core.errors import ConfigError, MqcdError, StoreUnavailable
 from mqcd.core.events import format_time
-from mqcd.daemon import shards
 from mqcd.daemon.derived import ops_hosts
-from mqcd.daemon.descriptors import raise_limit
-from mqcd.daemon.filters import check_filters
-from mqcd.daemon.front import Front
-from mqcd.daemon.listed import check_listed
-from mqcd.daemon.listenertls import ListenersTls
+from mqcd.daemon.host.descriptors import raise_limit
+from mqcd.daemon.host.privileges import SystemIdentity, take_identity
+from mqcd.daemon.listeners.filters import check_filters
+from mqcd.daemon.listeners.listed import check_listed
+from mqcd.daemon.listeners.listenertls import ListenersTls
+from mqcd.daemon.listeners.tlsfiles import check_tls_files
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
-from mqcd.daemon.privileges import SystemIdentity, take_identity
 from mqcd.daemon.process import Load, freeze_program, run_loop, run_server, tune_interpreter
-from mqcd.daemon.role import Role
-from mqcd.daemon.stand_in import STAND_IN_MS, StandIn
-from mqcd.daemon.supervisor import FRONT, Part, State, Supervisor, log_plainly
-from mqcd.daemon.tlsfiles import check_tls_files
+from mqcd.daemon.shards import division
+from mqcd.daemon.shards.front import Front
+from mqcd.daemon.shards.role import Role
+from mqcd.daemon.shards.stand_in import STAND_IN_MS, StandIn
+from mqcd.daemon.shards.supervisor import FRONT, Part, State, Supervisor, log_plainly
 from mqcd.disk.durable import Disk
 from mqcd.net.balance import Mailboxes
 from mqcd.net.clock import SystemClock
@@ -57,7 +57,7 @@ log = logging.getLogger("mqcd.daemon")
 def run(load: Load, conf: Path) -> int:
     """Run until the end of the server; gives the exit code. Raises BadConfiguration."""
     loaded = load()
-    numbers = [0] if loaded.settings.queue.read_only else shards.numbers(loaded.settings)
+    numbers = [0] if loaded.settings.queue.read_only else division.numbers(loaded.settings)
     if len(numbers) == 1:
         return run_server(loaded, load, conf, manager=Manager.of(os.environ))
     log_plainly(loaded.settings)
@@ -78,7 +78,7 @@ class _Shards:
     def __init__(self, settings: Settings, numbers: Sequence[int], load: Load, conf: Path) -> None:
         self._settings = settings
         self._numbers = numbers
-        self._of = shards.count(settings)
+        self._of = division.count(settings)
         self._load = load
         self._conf = conf
         self._manager = Manager.of(os.environ)
@@ -142,7 +142,7 @@ class _Shards:
         directories = [settings.queue.rootpath, settings.queue.spool.rootpath, settings.ops.events.rootpath]
         others = [settings.ops.control.path.parent, settings.submit.local.rootpath]
         for shard in self._numbers:
-            own = shards.settings_of(settings, shard, self._of)
+            own = division.settings_of(settings, shard, self._of)
             # The disk of a shard may be gone: its own process says so.
             with suppress(StoreUnavailable, OSError):
                 check_place(*self._places(shard))
@@ -153,7 +153,9 @@ class _Shards:
     def _places(self, shard: int) -> tuple[Roots, Roots]:
         """Where a shard lies by itself, and where the settings say."""
         queue = self._settings.queue
-        return roots_of(shard, queue.rootpath, queue.spool.rootpath), shards.own_roots(self._settings, shard)
+        return roots_of(shard, queue.rootpath, queue.spool.rootpath), division.own_roots(
+            self._settings, shard
+        )
 
     # ------------------------------------------------------------ in the new processes
 
@@ -162,7 +164,7 @@ class _Shards:
     ) -> int:
         def load() -> Loaded:
             loaded = self._load()
-            return replace(loaded, settings=shards.settings_of(loaded.settings, part.shard, self._of))
+            return replace(loaded, settings=division.settings_of(loaded.settings, part.shard, self._of))
 
         below, own = self._places(part.shard)
 

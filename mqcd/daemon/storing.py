@@ -10,7 +10,7 @@ from mqcd.config.problems import BadConfiguration, Remark
 from mqcd.config.settings import CLUSTER, Settings, StoreSettings
 from mqcd.core.errors import ConfigError
 from mqcd.core.ports import Clock, Observer, QueueStore
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.daemon.places import line_of
 from mqcd.eventlog.retention import Retention
 from mqcd.queue.memory.shard_state import Options
@@ -18,8 +18,8 @@ from mqcd.queue.read_only import ReadOnlyStore
 from mqcd.queue.store import ClusterStore
 from mqcd.stores.backend import Backend, Promises
 from mqcd.stores.choose import BadStore, make_backend
-from mqcd.stores.exporting import EventFiles
-from mqcd.stores.stored_queue import StoredQueue
+from mqcd.stores.queue.exporting import EventFiles
+from mqcd.stores.queue.stored_queue import StoredQueue
 
 STORE = "mta/queue/store"
 _CLUSTER = Promises(synced=True, atomic=True, shared=False)

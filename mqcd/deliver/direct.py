@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Reservation
-from mqcd.core.spid import format_spid
+from mqcd.core.queueing.spid import format_spid
 from mqcd.deliver.connection.pool import Pool
 from mqcd.deliver.connection.worker import Worker
 from mqcd.deliver.lanes.lane import Start

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mqcd.config.fields import RateKind
+from mqcd.config.kinds.fields import RateKind
 from mqcd.core.events import format_time
 from mqcd.core.model import Area, Envelope, Recipient
 from mqcd.core.ports import Clock
-from mqcd.core.reply import Reply
-from mqcd.core.spid import format_spid
-from mqcd.core.transition import last_attempt
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.queueing.transition import last_attempt
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.lanes.lane import LaneState
 from mqcd.deliver.lanes.outside import MOST_GRACE_MS
 from mqcd.deliver.routing.policy import Hop, Policy

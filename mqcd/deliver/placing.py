@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from mqcd.config.advice import Shaping
 from mqcd.core.model import Attempt, Phase, Recipient
 from mqcd.core.ports import Resolver
-from mqcd.core.reply import Reply
-from mqcd.core.spid import format_spid
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.lanes.lane import Give
 from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.routing.policy import Hop

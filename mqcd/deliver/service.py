@@ -22,7 +22,7 @@ from mqcd.config.settings import DeliverSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resolver, Tokens, UsedRates
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.deliver.connection.connecting import Connector
 from mqcd.deliver.connection.pool import Pool
 from mqcd.deliver.connection.timers import Alarm, Sweep

@@ -12,7 +12,7 @@ from functools import partial
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Attempt, Deferred, Phase, Recipient, Settlement, Submission
 from mqcd.core.ports import Notifier, QueueStore
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.deliver.lanes.lane import Give
 from mqcd.deliver.lanes.parking import Judged, part
 from mqcd.deliver.recording import Recorder

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mqcd.config.settings import DeliverSettings
 from mqcd.core.ports import Clock, Tokens, UsedRates
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.deliver.lanes.lane import Bounds
 
 _log = logging.getLogger("mqcd.deliver")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Phase, Recipient, Verdict
-from mqcd.core.reply import Reply
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.lanes.window import Feedback
 from mqcd.deliver.smtp.exchange import Outcome, Result
 

@@ -6,7 +6,7 @@ may, and what the daemon derives from settings. What needs aiosmtpd is imported 
 
 from typing import TYPE_CHECKING, Any
 
-from mqcd.core.reply import Refused, Reply
+from mqcd.core.smtp.reply import Refused, Reply
 from mqcd.embed.backoff import five_attempts
 from mqcd.embed.message import Draft, Mail
 from mqcd.embed.queue import Queue

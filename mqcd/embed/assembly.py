@@ -9,16 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from mqcd.config.kinds.values import HostPort
 from mqcd.config.load import defaults
 from mqcd.config.settings import RelaySettings, ReportSettings, Settings
-from mqcd.config.values import HostPort
-from mqcd.core.messageid import message_id
 from mqcd.core.model import Body, Envelope, Origin, Recipient, Submission
 from mqcd.core.ports import Clock, Observer, QueueStore
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.smtp.messageid import message_id
 from mqcd.daemon.derived import options_of, own_names, schedule_of
-from mqcd.daemon.descriptors import divide, limit
 from mqcd.daemon.hashkey import hash_key
+from mqcd.daemon.host.descriptors import divide, limit
 from mqcd.deliver.service import Deliverer
 from mqcd.embed.backoff import BackoffSchedule
 from mqcd.embed.message import Mail
@@ -29,7 +29,7 @@ from mqcd.net.resolver import DnsResolver
 from mqcd.queue.store import ClusterStore
 from mqcd.report.making import ReportMaker
 from mqcd.report.task import ReportTask
-from mqcd.stores.stored_queue import StoredQueue
+from mqcd.stores.queue.stored_queue import StoredQueue
 
 GRACE_MS = 8000
 """How long a close waits for attempts under way."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mqcd.core.model import Envelope, Recipient
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.embed.message import Backoff
 
 _MINUTE, _DAY = 60_000, 86_400_000

@@ -33,20 +33,21 @@ from aiosmtpd.smtp import Envelope as SmtpEnvelope
 from mqcd.config.load import defaults, load
 from mqcd.core.address import check_address, normal_domain
 from mqcd.core.errors import DecodeError, MqcdError, StoreUnavailable
-from mqcd.core.messageid import message_id
 from mqcd.core.model import Body, Envelope, Submission
 from mqcd.core.null_observer import NullObserver
 from mqcd.core.ports import Clock, Observer
-from mqcd.core.reply import Refused
-from mqcd.core.spid import format_spid
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.smtp.messageid import message_id
+from mqcd.core.smtp.reply import Refused
 from mqcd.embed.queue import Queue
 from mqcd.embed.wishes import SmtpRelay
 from mqcd.net.clock import SystemClock
-from mqcd.submit.body import HopCounter
-from mqcd.submit.connections import client_address
-from mqcd.submit.policy import LOOPBACK, RelayPolicy, own_domain
-from mqcd.submit.received import clean_helo, date_text, protocol, received_header
-from mqcd.submit.transaction import MAX_ENVELOPE
+from mqcd.submit.esmtp.transaction import MAX_ENVELOPE
+from mqcd.submit.message.body import HopCounter
+from mqcd.submit.message.received import clean_helo, date_text, protocol, received_header
+from mqcd.submit.networks import LOOPBACK
+from mqcd.submit.policy.relay import RelayPolicy, own_domain
+from mqcd.submit.session.connections import client_address
 
 log = logging.getLogger(__name__)
 

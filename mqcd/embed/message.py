@@ -12,7 +12,7 @@ from mqcd.core.address import check_address
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Envelope
 from mqcd.core.ports import Content
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 
 _CHUNK = 1 << 16
 

@@ -21,12 +21,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.messageid import message_id
 from mqcd.core.model import Area, AreaStats, Body, Envelope, Recipient, Submission
 from mqcd.core.null_observer import NullObserver
 from mqcd.core.ports import Clock, Observer, QueueStore
-from mqcd.core.selection import Selection
-from mqcd.core.spid import format_spid
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.selecting.selection import Selection
+from mqcd.core.smtp.messageid import message_id
 from mqcd.embed.backoff import five_attempts
 from mqcd.embed.message import Backoff, Draft, EnqueuePolicy, Relay, RelayPolicy, as_octets, checked
 from mqcd.embed.wishes import BounceFactory, Parts, SmtpRelay, Wishes

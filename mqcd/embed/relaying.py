@@ -15,9 +15,9 @@ from itertools import groupby
 from mqcd.core.errors import MqcdError, StoreUnavailable
 from mqcd.core.model import Attempt, Phase, Recipient, Settlement
 from mqcd.core.ports import Clock, QueueStore
-from mqcd.core.reply import Reply
-from mqcd.core.schedule import RetrySchedule
-from mqcd.core.spid import format_spid
+from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.recording import Recorder
 from mqcd.deliver.smtp.exchange import Outcome, Result
 from mqcd.deliver.verdicts import failure, verdict_on

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area, Recipient
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from mqcd.embed.queue import Queue
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mqcd.core.errors import DecodeError, MqcdError
-from mqcd.core.x509 import dns_names
+from mqcd.core.smtp.x509 import dns_names
 from mqcd.net.tls import file_fault
 
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mqcd.core.model import Bounced, Deferred, Expired, Recipient
 from mqcd.core.null_observer import NullObserver
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 
 MOST = 1000
 

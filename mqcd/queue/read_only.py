@@ -14,8 +14,8 @@ from typing import NoReturn
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submission
 from mqcd.core.ports import Content, Expedited, FindConnection
-from mqcd.core.schedule import RetrySchedule
-from mqcd.core.selection import Selection
+from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.retention import Retention
 from mqcd.queue.memory.shard_state import Options

@@ -28,8 +28,8 @@ from mqcd.core.ports import (
     Observer,
     Picked,
 )
-from mqcd.core.schedule import RetrySchedule
-from mqcd.core.selection import Selection
+from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk, describe
 from mqcd.disk.within import HUNG_MS, within
 from mqcd.eventlog.retention import Retention

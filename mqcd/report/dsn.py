@@ -15,11 +15,11 @@ from email.header import Header
 from email.utils import format_datetime
 from enum import Enum
 
-from mqcd.core.dsn import notify_of, parameters
 from mqcd.core.model import Recipient
-from mqcd.core.reply import clean
-from mqcd.core.spid import format_spid
-from mqcd.core.transition import last_attempt
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.queueing.transition import last_attempt
+from mqcd.core.smtp.dsn import notify_of, parameters
+from mqcd.core.smtp.reply import clean
 from mqcd.report.original import Excerpt
 
 PRODUCT = "mqcd"

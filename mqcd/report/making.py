@@ -10,9 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from mqcd.config.settings import ReportSettings
-from mqcd.core.dsn import parameters
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.messageid import message_id
 from mqcd.core.model import (
     Body,
     Deferred,
@@ -24,8 +22,10 @@ from mqcd.core.model import (
     Submission,
 )
 from mqcd.core.ports import Clock, QueueStore
-from mqcd.core.spid import format_spid
-from mqcd.core.transition import with_last_words
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.queueing.transition import with_last_words
+from mqcd.core.smtp.dsn import parameters
+from mqcd.core.smtp.messageid import message_id
 from mqcd.report.dsn import Action, Notice, compose
 from mqcd.report.original import Excerpt, excerpt
 

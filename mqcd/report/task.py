@@ -32,7 +32,7 @@ from mqcd.config.settings import ReportSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Discarded, Envelope, Recipient, Reported, Settlement, Submission
 from mqcd.core.ports import Clock, QueueStore
-from mqcd.core.spid import format_spid, is_several
+from mqcd.core.queueing.spid import format_spid, is_several
 from mqcd.report.dsn import wants_failures
 from mqcd.report.making import ReportMaker
 

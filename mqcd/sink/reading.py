@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from mqcd.core.transparency import Unstuffer
+from mqcd.core.smtp.transparency import Unstuffer
 
 # RFC 5321, 4.5.3.1.4 asks for 512 octets, and the extensions for more; this leaves room for all.
 MAX_LINE = 2048

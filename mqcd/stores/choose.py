@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from mqcd.config.blocks import Given
-from mqcd.config.fields import YES_NO, BadValue, Count, Duration, Kind, Line, Size
+from mqcd.config.kinds.fields import YES_NO, BadValue, Count, Duration, Kind, Line, Size
 from mqcd.config.settings import CLUSTER, StoreSettings
 from mqcd.core.errors import ConfigError
 from mqcd.stores.backend import Backend

@@ -22,7 +22,7 @@ from typing import Any
 from mqcd.core.content import MemoryContent
 from mqcd.core.errors import ConfigError, ContentUnavailable, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.ports import Content
-from mqcd.core.spid import format_spid, parse_spid, time_of
+from mqcd.core.queueing.spid import format_spid, parse_spid, time_of
 from mqcd.disk.durable import Disk
 from mqcd.stores.backend import Change, Exclusive, Marks, Promises, Stored, Write
 from mqcd.stores.file_contents import Threads

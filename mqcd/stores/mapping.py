@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, MutableMapping, Sequence
 
 from mqcd.core.content import MemoryContent
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
-from mqcd.core.spid import format_spid, parse_spid
+from mqcd.core.queueing.spid import format_spid, parse_spid
 from mqcd.stores import values
 from mqcd.stores.backend import Exclusive, Marks, Promises, Stored, Write, failed, finished
 

@@ -22,7 +22,7 @@ from typing import Any
 from mqcd.core.content import MemoryContent
 from mqcd.core.errors import ConfigError, ContentUnavailable, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.ports import Content
-from mqcd.core.spid import format_spid
+from mqcd.core.queueing.spid import format_spid
 from mqcd.stores.backend import Change, Marks, Promises, Stored, Write
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from mqcd.core.content import MemoryContent
 from mqcd.core.errors import ConfigError, ContentUnavailable, StoreBusy, StoreUnavailable
 from mqcd.core.ports import Content
-from mqcd.core.spid import format_spid, parse_spid
+from mqcd.core.queueing.spid import format_spid, parse_spid
 from mqcd.stores.backend import Change, Marks, Promises, Stored, Write
 from mqcd.stores.redis_scripts import OPEN, RENEW, TAKE, WRITE
 

@@ -25,7 +25,7 @@ from typing import Any
 from mqcd.core.content import MemoryContent
 from mqcd.core.errors import ContentUnavailable, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.ports import Content
-from mqcd.core.spid import format_spid, parse_spid
+from mqcd.core.queueing.spid import format_spid, parse_spid
 from mqcd.stores import values
 from mqcd.stores.backend import Change, Marks, Promises, Stored, Write
 from mqcd.stores.s3_notices import Notice, Notices

@@ -32,24 +32,24 @@ from typing import Any
 
 from mqcd.config.settings import ListenerSettings, ListenerSslSettings, ServerSettings, ZoneSettings
 from mqcd.core.ports import Clock, Observer, QueueStore, Refusal, Resolver, UsedRates
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.net.listening import Acceptor, Take, bind
 from mqcd.net.tls_server import ListenerTls
-from mqcd.submit.caller import STRANGER, Caller
-from mqcd.submit.capacity import Capacity, Passing, Peers
-from mqcd.submit.connections import Unnamed, client_address, is_proxy, named_client
-from mqcd.submit.desk import Desk
-from mqcd.submit.greylist import Greylist
-from mqcd.submit.intake import Intake
-from mqcd.submit.load import Load
-from mqcd.submit.policy import DoorRefused, Reason
-from mqcd.submit.quotas import SessionPlaces
-from mqcd.submit.received import DateCache
-from mqcd.submit.rulemaking import Rulemaking
-from mqcd.submit.rules import CLIENT_LISTED, Suppressed
-from mqcd.submit.session import Session
+from mqcd.submit.esmtp.caller import STRANGER, Caller
+from mqcd.submit.esmtp.refusal import DoorRefused, Reason
+from mqcd.submit.message.received import DateCache
+from mqcd.submit.message.zoning import Zoning
+from mqcd.submit.policy.capacity import Capacity, Passing, Peers
+from mqcd.submit.policy.greylist import Greylist
+from mqcd.submit.policy.load import Load
+from mqcd.submit.policy.quotas import SessionPlaces
+from mqcd.submit.policy.rulemaking import Rulemaking
+from mqcd.submit.policy.rules import CLIENT_LISTED, Suppressed
+from mqcd.submit.session.connections import Unnamed, client_address, is_proxy, named_client
+from mqcd.submit.session.desk import Desk
+from mqcd.submit.session.intake import Intake
+from mqcd.submit.session.session import Session
 from mqcd.submit.users.logins import Logins
-from mqcd.submit.zoning import Zoning
 
 log = logging.getLogger(__name__)
 

@@ -21,10 +21,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from mqcd.core.amendment import applies
 from mqcd.core.model import Action, Amended, Area, Batch, Settlement
-from mqcd.core.selection import Selection
-from mqcd.core.where import parse_where
+from mqcd.core.queueing.amendment import applies
+from mqcd.core.selecting.selection import Selection
+from mqcd.core.selecting.where import parse_where
 from mqcd.queue.store import ClusterStore
 from tests.bench import engine_startup, kit
 from tests.bench.engine_scan import PRODUCERS, deliver, produce

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Recipient
-from mqcd.core.transition import after
+from mqcd.core.queueing.transition import after
 from mqcd.queue.format import record
 from mqcd.queue.store import ClusterStore
 from tests.bench import kit

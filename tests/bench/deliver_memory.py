@@ -16,7 +16,7 @@ import uvloop
 
 from mqcd.config.settings import ClientSettings, DeliverSettings, HostPort, RelaySettings
 from mqcd.core.model import Envelope, Submission
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.deliver.service import Deliverer
 from mqcd.net.clock import SystemClock
 from mqcd.net.dialer import SystemDialer

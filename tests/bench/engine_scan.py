@@ -30,7 +30,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mqcd.core.model import Area
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.queue.reading.snapshot import Snapshot
 from mqcd.queue.store import ClusterStore

@@ -40,10 +40,10 @@ from mqcd.core.model import (
     Verdict,
 )
 from mqcd.core.ports import QueueStore
-from mqcd.core.reply import Reply
-from mqcd.core.schedule import RetrySchedule
-from mqcd.core.selection import Selection
-from mqcd.core.spid import format_spid
+from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.selecting.selection import Selection
+from mqcd.core.smtp.reply import Reply
 from mqcd.daemon.process import tune_interpreter
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source

@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from mqcd.config.settings import TlsPolicy
 from mqcd.core.model import Attempt, Deferred, Delivered, Envelope, Phase, Recipient
 from mqcd.core.ports import Observer
-from mqcd.core.reply import Reply
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.health import watchdog
 from mqcd.deliver.lanes.gauging import gauge
 from mqcd.deliver.lanes.lane import Bounds

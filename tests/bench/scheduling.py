@@ -13,7 +13,7 @@ import time
 
 from mqcd.config.settings import Rate, TlsPolicy
 from mqcd.core.model import Envelope, Recipient
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.deliver.lanes.lane import Bounds
 from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.routing.policy import Hop, Policy, hop

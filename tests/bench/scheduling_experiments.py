@@ -16,8 +16,8 @@ from functools import partial
 
 from mqcd.config.settings import Rate, TlsPolicy
 from mqcd.core.model import Recipient
-from mqcd.core.reply import Reply
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Bounds, Give, Lane, Start
 from mqcd.deliver.lanes.passing import Skip

@@ -35,15 +35,15 @@ from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention
 from mqcd.net.clock import SystemClock
 from mqcd.stores.backend import Backend
-from mqcd.stores.exporting import EventFiles
 from mqcd.stores.files import FilesStore
 from mqcd.stores.leveldb import LeveldbStore
 from mqcd.stores.mapping import MappingStore
 from mqcd.stores.postgres import PostgresStore
+from mqcd.stores.queue.exporting import EventFiles
+from mqcd.stores.queue.stored_queue import StoredQueue
 from mqcd.stores.redis import RedisStore
 from mqcd.stores.s3 import S3Store
 from mqcd.stores.s3_objects import Objects
-from mqcd.stores.stored_queue import StoredQueue
 from mqcd.stores.symlinks import SymlinksStore
 from tests.bench import kit
 from tests.bench.engine_throughput import PRODUCERS, WORKERS, dispatch, produce, work

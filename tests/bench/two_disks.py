@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from mqcd.core.spid import parse_spid, shard_of
+from mqcd.core.queueing.spid import parse_spid, shard_of
 from tests.bench import kit, servers, slow_disk
 from tests.bench.traffic import Mail, Receiver, Session, receive
 

@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 
 from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
 from mqcd.core.ports import QueueStore
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source
 from mqcd.ops.fanout import Fanout
@@ -29,9 +29,9 @@ from mqcd.stores.files import FilesStore
 from mqcd.stores.leveldb import LeveldbStore
 from mqcd.stores.mapping import MappingStore
 from mqcd.stores.postgres import PostgresStore
+from mqcd.stores.queue.stored_queue import StoredQueue
 from mqcd.stores.redis import RedisStore
 from mqcd.stores.s3 import S3Store
-from mqcd.stores.stored_queue import StoredQueue
 from mqcd.stores.symlinks import SymlinksStore
 from tests.fakes import s3_server
 from tests.fakes.clock import FakeClock

@@ -25,9 +25,9 @@ from mqcd.core.model import (
     Verdict,
 )
 from mqcd.core.ports import Content, QueueStore
-from mqcd.core.reply import Reply
-from mqcd.core.selection import Selection
-from mqcd.core.where import parse_where
+from mqcd.core.selecting.selection import Selection
+from mqcd.core.selecting.where import parse_where
+from mqcd.core.smtp.reply import Reply
 from tests.fakes.clock import START_MS, FakeClock
 
 BODY = b"Subject: hello\r\n\r\nA body.\r\n"

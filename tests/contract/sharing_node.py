@@ -21,9 +21,9 @@ from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention
 from mqcd.net.clock import SystemClock
 from mqcd.ops.fanout import Fanout
-from mqcd.stores.exporting import EventFiles
+from mqcd.stores.queue.exporting import EventFiles
+from mqcd.stores.queue.stored_queue import StoredQueue
 from mqcd.stores.redis import RedisStore
-from mqcd.stores.stored_queue import StoredQueue
 from tests.contract.harness import HOUR, SCHEDULE
 from tests.contract.mail import BODY, deferred, delivered
 

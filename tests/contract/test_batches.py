@@ -10,7 +10,7 @@ import pytest
 from mqcd.core.events import Verb
 from mqcd.core.model import Action, Area, Purged, Recipient, Settlement
 from mqcd.core.ports import QueueStore
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from tests.contract.harness import HOUR, Harness, Restart
 from tests.contract.mail import Post, batch, carry_out, deferred, delivered, read_all
 

@@ -6,7 +6,7 @@ import pytest
 
 from mqcd.core.clockwatch import HOLD_MS
 from mqcd.core.ports import QueueStore
-from mqcd.core.spid import time_of
+from mqcd.core.queueing.spid import time_of
 from tests.contract.harness import HOUR, MINUTE, SCHEDULE, Harness, Restart
 from tests.contract.mail import Post, deferred
 

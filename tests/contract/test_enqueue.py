@@ -11,7 +11,7 @@ from mqcd.core.errors import ConnectFailed, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Body, Envelope, Origin, Submission
 from mqcd.core.ports import QueueStore
-from mqcd.core.spid import is_several
+from mqcd.core.queueing.spid import is_several
 from tests.contract.harness import HOUR, Harness
 from tests.contract.mail import BODY, Post, chunks, delivered
 

@@ -6,7 +6,7 @@ import pytest
 
 from mqcd.core.model import Area
 from mqcd.core.ports import QueueStore
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from tests.contract.harness import HOUR, Harness, Restart
 from tests.contract.mail import Post, bounced, deferred, where
 

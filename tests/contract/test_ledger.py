@@ -37,8 +37,8 @@ from mqcd.core.model import (
     Verdict,
 )
 from mqcd.core.ports import QueueStore
-from mqcd.core.selection import Selection
-from mqcd.core.transition import after, not_later, parked, unknown
+from mqcd.core.queueing.transition import after, not_later, parked, unknown
+from mqcd.core.selecting.selection import Selection
 from mqcd.ops.metrics.ledger import Ledger
 from tests.contract.conftest import marked
 from tests.contract.harness import HARNESSES, HOUR, MINUTE, SCHEDULE, Harness, Restart

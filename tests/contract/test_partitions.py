@@ -18,15 +18,15 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.core.selection import Selection
-from mqcd.core.spid import parse_spid
+from mqcd.core.queueing.spid import parse_spid
+from mqcd.core.selecting.selection import Selection
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention
 from mqcd.net.clock import SystemClock
 from mqcd.ops.fanout import Fanout
-from mqcd.stores.exporting import EventFiles
+from mqcd.stores.queue.exporting import EventFiles
+from mqcd.stores.queue.stored_queue import StoredQueue
 from mqcd.stores.redis import RedisStore
-from mqcd.stores.stored_queue import StoredQueue
 from tests.contract.harness import HOUR, SCHEDULE
 from tests.e2e.kit.waiting import poll
 from tests.fakes.network import Network

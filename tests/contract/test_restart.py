@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from tests.contract.harness import HOUR, SCHEDULE, Harness, Restart
 from tests.contract.mail import BODY, Post, bounced, chunks, deferred, delivered
 

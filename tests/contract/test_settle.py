@@ -25,8 +25,8 @@ from mqcd.core.model import (
     Verdict,
 )
 from mqcd.core.ports import QueueStore
-from mqcd.core.reply import Reply
-from mqcd.core.transition import LastAttempt, last_attempt
+from mqcd.core.queueing.transition import LastAttempt, last_attempt
+from mqcd.core.smtp.reply import Reply
 from tests.contract.harness import HOUR, SCHEDULE, Harness, Restart
 from tests.contract.mail import ATTEMPT, BODY, Post, bounced, chunks, deferred, delivered, expired
 

@@ -14,8 +14,8 @@ import pytest
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Recipient, Settlement
-from mqcd.stores.stored_queue import StoredQueue
-from mqcd.stores.taking import POLL_MS
+from mqcd.stores.queue.stored_queue import StoredQueue
+from mqcd.stores.queue.taking import POLL_MS
 from tests.contract.harness import HOUR, SCHEDULE
 from tests.contract.mail import Post, deferred, delivered
 from tests.fakes.clock import START_MS, FakeClock

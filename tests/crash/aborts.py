@@ -25,7 +25,7 @@ from pathlib import Path
 from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Envelope, Submission
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.eventlog.files import Source
 from mqcd.net.clock import SystemClock
 from mqcd.queue.memory.shard_state import Options

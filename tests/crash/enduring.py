@@ -27,7 +27,7 @@ from mqcd.core.model import (
     Submission,
     Verdict,
 )
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.eventlog.files import Source
 from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.store import ClusterStore

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
-from mqcd.core.amendment import verb_of
 from mqcd.core.events import Verb, format_time
 from mqcd.core.model import (
     Action,
@@ -33,8 +32,9 @@ from mqcd.core.model import (
     Verdict,
 )
 from mqcd.core.ports import Reservation
-from mqcd.core.schedule import RetrySchedule
-from mqcd.core.selection import Selection
+from mqcd.core.queueing.amendment import verb_of
+from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source, parse
 from mqcd.eventlog.lossy_files import Line, LossyFiles

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mqcd.core.events import Verb
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.queue.manifest import log as manifest
 from mqcd.queue.reading.snapshot import Snapshot

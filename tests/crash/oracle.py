@@ -20,8 +20,8 @@ from typing import Any
 from mqcd.core.errors import MqcdError
 from mqcd.core.events import BEST_EFFORT, Verb
 from mqcd.core.model import Action, Area, Recipient
-from mqcd.core.selection import Selection
-from mqcd.core.spid import parse_spid
+from mqcd.core.queueing.spid import parse_spid
+from mqcd.core.selecting.selection import Selection
 from mqcd.queue.admin.findings import Kind
 from mqcd.queue.admin.fsck.survey import survey
 from mqcd.queue.admin.transfer import index

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Action, Area, Envelope, Origin, Recipient, Settlement, Verdict
 from mqcd.core.progress import no_progress
-from mqcd.core.selection import Selection
-from mqcd.core.where import parse_where
+from mqcd.core.selecting.selection import Selection
+from mqcd.core.selecting.where import parse_where
 from mqcd.queue.admin.transfer.admission import admit
 from mqcd.queue.admin.transfer.departure import depart
 from mqcd.queue.admin.transfer.export import export

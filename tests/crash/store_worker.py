@@ -15,7 +15,7 @@ from mqcd.core.model import Recipient, Settlement
 from mqcd.core.null_observer import NullObserver
 from mqcd.stores.backend import Backend
 from mqcd.stores.files import FilesStore
-from mqcd.stores.stored_queue import StoredQueue
+from mqcd.stores.queue.stored_queue import StoredQueue
 from mqcd.stores.symlinks import SymlinksStore
 from tests.contract.harness import SCHEDULE
 from tests.contract.mail import Post, chunks, delivered

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.model import Area, Envelope, Origin, Recipient, Reported, Settlement, Submission
-from mqcd.core.reply import Refused
+from mqcd.core.smtp.reply import Refused
 from mqcd.net.clock import SystemClock
 from mqcd.queue.store import ClusterStore
 from tests.contract.mail import bounced, deferred, delivered, read_all

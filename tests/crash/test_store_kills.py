@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.null_observer import NullObserver
-from mqcd.stores.stored_queue import StoredQueue
+from mqcd.stores.queue.stored_queue import StoredQueue
 from tests.contract.harness import SCHEDULE
 from tests.contract.mail import Post
 from tests.crash.store_worker import CONTENT, STORES

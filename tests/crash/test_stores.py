@@ -26,11 +26,11 @@ from mqcd.core.model import (
     Verdict,
 )
 from mqcd.core.null_observer import NullObserver
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.stores.backend import Backend
 from mqcd.stores.files import FilesStore
-from mqcd.stores.stored_queue import StoredQueue
+from mqcd.stores.queue.stored_queue import StoredQueue
 from mqcd.stores.symlinks import SymlinksStore
 from tests.contract.harness import HOUR, SCHEDULE
 from tests.contract.mail import Post, bounced, chunks, deferred, delivered, read_all

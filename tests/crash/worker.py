@@ -36,8 +36,8 @@ from mqcd.core.model import (
     Submission,
     Verdict,
 )
-from mqcd.core.reply import Reply
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.smtp.reply import Reply
 from mqcd.eventlog.files import Source
 from mqcd.net.clock import SystemClock
 from mqcd.queue.memory.shard_state import Options

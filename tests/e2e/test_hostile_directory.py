@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from mqcd.queue.helper import jobs
 from mqcd.queue.helper.helper import Helper
 from mqcd.queue.helper.scans import Scans

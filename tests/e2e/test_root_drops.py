@@ -21,7 +21,7 @@ OWNER = 4_000_123
 _MAINTAIN = """
 import json, os, sys
 from pathlib import Path
-from mqcd.daemon.privileges import SystemIdentity, become_owner
+from mqcd.daemon.host.privileges import SystemIdentity, become_owner
 from mqcd.disk.durable import Disk
 from mqcd.core.errors import ConfigError
 

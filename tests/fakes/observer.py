@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mqcd.core.amendment import verb_of
 from mqcd.core.events import Verb
 from mqcd.core.model import Amended, Attempt, Bounced, Deferred, Delivered, Expired, Recipient, Verdict
 from mqcd.core.ports import Refusal
+from mqcd.core.queueing.amendment import verb_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,9 +7,9 @@ content that arrives in chunks makes it wait. Closing and opening the same objec
 from __future__ import annotations
 
 from mqcd.core.ports import Clock, Observer
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.stores.mapping import MappingStore
-from mqcd.stores.stored_queue import StoredQueue
+from mqcd.stores.queue.stored_queue import StoredQueue
 
 _HOUR = 3_600_000
 _SCHEDULE = RetrySchedule(

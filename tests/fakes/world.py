@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from mqcd.core.model import Envelope, Recipient
-from mqcd.core.reply import Reply
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import TRIAL_MS, Bounds, Give, Lane, Why
 from mqcd.deliver.lanes.parking import is_over, part

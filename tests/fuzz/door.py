@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from mqcd.config.settings import AuthType, BareNewline
-from mqcd.core.reply import parse_line
-from mqcd.submit.session import Session
+from mqcd.core.smtp.reply import parse_line
+from mqcd.submit.session.session import Session
 from tests.fakes.clock import turns
 from tests.unit.submit.support import House, Transport, server
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mqcd.core.events import format_time
-from mqcd.core.spid import format_spid, spid_at
+from mqcd.core.queueing.spid import format_spid, spid_at
 
 T0 = 1_763_464_020_000
 """2025-11-18T11:07:00Z."""

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from mqcd.config.advice import Advice, Shaping, Suppression, comparable
 from mqcd.core.progress import no_progress
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.pipeline.advice.decisions import MARGIN, MINUTE, Rules
 from mqcd.pipeline.advice.making import Basis, Proposal, make, suppressions
 from mqcd.pipeline.advice.outages import WhatIf, what_if, with_delays

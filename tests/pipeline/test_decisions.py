@@ -9,7 +9,7 @@ import pytest
 
 from mqcd.config.advice import Advice, Shaping, shaping_id
 from mqcd.config.settings import Rate, TlsPolicy
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.deliver.lanes import outside
 from mqcd.deliver.lanes.lane import Bounds
 from mqcd.deliver.lanes.window import START_WINDOW

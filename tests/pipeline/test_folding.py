@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mqcd.core.spid import format_spid, spid_at
+from mqcd.core.queueing.spid import format_spid, spid_at
 from mqcd.pipeline.sources.schema import ARROW
 from mqcd.pipeline.tables.folding import EVENT, STATE, folded, of_events, spid_ms
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from mqcd.cli.account import show
+from mqcd.cli.pipeline.account import show
 from mqcd.core.events import format_time
 from mqcd.core.model import Area
 from mqcd.core.progress import no_progress

@@ -15,8 +15,28 @@ another (announced names, the reports' sender, the number of connections).
 import dataclasses
 
 from mqcd.config.blocks import block, setting
-from mqcd.config.fields import Optional
-from mqcd.config.names import HOST_NAME, USER
+from mqcd.config.kinds.fields import Optional
+from mqcd.config.kinds.names import HOST_NAME, USER
+from mqcd.config.kinds.values import (
+    AuthType,
+    BareNewline,
+    Direction,
+    HostPattern,
+    HostPort,
+    ListenerProtocol,
+    LogFormat,
+    LogLevel,
+    Mechanism,
+    Network,
+    QuotaBy,
+    Rate,
+    Rotation,
+    Secret,
+    Source,
+    Suppressing,
+    TenantBy,
+    TlsPolicy,
+)
 from mqcd.config.settings.client import AuthSettings, ClientSettings, RemoteNetSettings, SslSettings
 from mqcd.config.settings.deliver import (
     DeliverSettings,
@@ -57,26 +77,6 @@ from mqcd.config.settings.submit import (
     ServerNetworkSettings,
     ServerSettings,
     SubmitSettings,
-)
-from mqcd.config.values import (
-    AuthType,
-    BareNewline,
-    Direction,
-    HostPattern,
-    HostPort,
-    ListenerProtocol,
-    LogFormat,
-    LogLevel,
-    Mechanism,
-    Network,
-    QuotaBy,
-    Rate,
-    Rotation,
-    Secret,
-    Source,
-    Suppressing,
-    TenantBy,
-    TlsPolicy,
 )
 
 __all__ = [

@@ -6,9 +6,9 @@ import dataclasses
 import pathlib
 
 from mqcd.config.blocks import many, setting
-from mqcd.config.fields import YES_NO, Choice, Count, Duration, FilePath, Line, Listed, Optional
-from mqcd.config.names import HOST_NAME, NetworkKind, SecretKind
-from mqcd.config.values import Mechanism, Network, Secret
+from mqcd.config.kinds.fields import YES_NO, Choice, Count, Duration, FilePath, Line, Listed, Optional
+from mqcd.config.kinds.names import HOST_NAME, NetworkKind, SecretKind
+from mqcd.config.kinds.values import Mechanism, Network, Secret
 from mqcd.core.units import MINUTE
 
 

@@ -5,8 +5,8 @@
 import dataclasses
 
 from mqcd.config.blocks import block, many, setting
-from mqcd.config.fields import DELAY, YES_NO, Choice, Count, Duration, Listed, Optional, RateKind
-from mqcd.config.names import (
+from mqcd.config.kinds.fields import DELAY, YES_NO, Choice, Count, Duration, Listed, Optional, RateKind
+from mqcd.config.kinds.names import (
     DOMAIN_PATTERN,
     HEADER,
     HOST_NAME,
@@ -18,9 +18,9 @@ from mqcd.config.names import (
     NetworkKind,
     SourceKind,
 )
+from mqcd.config.kinds.values import HostPort, Network, Rate, Source, TlsPolicy
 from mqcd.config.settings.client import AuthSettings, ClientSettings, SslSettings
 from mqcd.config.settings.logs import AuditSettings
-from mqcd.config.values import HostPort, Network, Rate, Source, TlsPolicy
 from mqcd.core.units import HOUR, SECOND
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 
 from mqcd.config.blocks import setting
-from mqcd.config.fields import YES_NO, FilePath, Listed, Optional
+from mqcd.config.kinds.fields import YES_NO, FilePath, Listed, Optional
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,8 +6,8 @@ import dataclasses
 import pathlib
 
 from mqcd.config.blocks import setting
-from mqcd.config.fields import Choice, FilePath, Optional, Size
-from mqcd.config.values import LogFormat, LogLevel, Rotation
+from mqcd.config.kinds.fields import Choice, FilePath, Optional, Size
+from mqcd.config.kinds.values import LogFormat, LogLevel, Rotation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,8 +6,8 @@ import dataclasses
 import pathlib
 
 from mqcd.config.blocks import block, setting
-from mqcd.config.fields import PORT, Count, Duration, FilePath, Listed, Optional, Size
-from mqcd.config.names import GROUP, HOST_NAME, NAME, Address
+from mqcd.config.kinds.fields import PORT, Count, Duration, FilePath, Listed, Optional, Size
+from mqcd.config.kinds.names import GROUP, HOST_NAME, NAME, Address
 from mqcd.config.settings.logs import LogSettings
 from mqcd.core.units import DAY, GIB
 

@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 
 from mqcd.config.blocks import Given, block, free, many, setting
-from mqcd.config.fields import (
+from mqcd.config.kinds.fields import (
     DELAY,
     YES_NO,
     AutoCount,

@@ -4,8 +4,8 @@
 import dataclasses
 
 from mqcd.config.blocks import setting
-from mqcd.config.fields import YES_NO, Count, Duration, Line, Listed, Optional, Size, Text
-from mqcd.config.names import HOST_NAME, MAIL_ADDRESS, REDIRECT
+from mqcd.config.kinds.fields import YES_NO, Count, Duration, Line, Listed, Optional, Size, Text
+from mqcd.config.kinds.names import HOST_NAME, MAIL_ADDRESS, REDIRECT
 from mqcd.config.settings.logs import AuditSettings
 from mqcd.core.units import HOUR, KIB
 

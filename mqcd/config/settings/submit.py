@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 
 from mqcd.config.blocks import block, many, setting
-from mqcd.config.fields import (
+from mqcd.config.kinds.fields import (
     PORT,
     YES_NO,
     Choice,
@@ -19,7 +19,7 @@ from mqcd.config.fields import (
     RateKind,
     Size,
 )
-from mqcd.config.names import (
+from mqcd.config.kinds.names import (
     FILTER_OPTION,
     HEADER_NAME,
     HOST_NAME,
@@ -34,9 +34,8 @@ from mqcd.config.names import (
     Peers,
     SenderList,
 )
-from mqcd.config.overriding import overriding
-from mqcd.config.settings.listenertls import ListenerSslSettings
-from mqcd.config.values import (
+from mqcd.config.kinds.overriding import overriding
+from mqcd.config.kinds.values import (
     AuthType,
     BareNewline,
     Direction,
@@ -48,6 +47,7 @@ from mqcd.config.values import (
     Suppressing,
     TenantBy,
 )
+from mqcd.config.settings.listenertls import ListenerSslSettings
 from mqcd.core.units import DAY, MIB, MINUTE, SECOND, YEAR
 
 _MOST_DELAY = MINUTE

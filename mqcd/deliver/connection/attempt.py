@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from enum import Enum
 
 from mqcd.core.content import MemoryContent
-from mqcd.core.dsn import notify_of
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.model import Attempt, Body, Delivered, Phase, Recipient, Settlement
 from mqcd.core.ports import Clock, Content, QueueStore
-from mqcd.core.spid import format_spid
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.smtp.dsn import notify_of
 from mqcd.deliver.connection.link import CHUNK, GONE, Link
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.settling import Settling

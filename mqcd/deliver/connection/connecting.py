@@ -28,7 +28,7 @@ from mqcd.core.errors import (
 )
 from mqcd.core.model import Attempt, Phase
 from mqcd.core.ports import Dialer, Observer, Resolver
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.connection.link import Link
 from mqcd.deliver.connection.options import client_for, options_for
 from mqcd.deliver.connection.timers import Sweep

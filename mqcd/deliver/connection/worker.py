@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from mqcd.core.model import Attempt, Phase
 from mqcd.core.ports import QueueStore
-from mqcd.core.reply import Reply
-from mqcd.core.spid import format_spid
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.connection.attempt import End, transact
 from mqcd.deliver.connection.connecting import Connector, NoHost
 from mqcd.deliver.connection.link import Link

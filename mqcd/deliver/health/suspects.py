@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from mqcd.core.errors import StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Recipient, Settlement
 from mqcd.core.ports import Clock, QueueStore
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 
 SUSPECT = 3
 """From so many on the next attempt waits for the longest delay, see `RetrySchedule.after_unknown`."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from mqcd.core.model import Area, AreaStats, Recipient
-from mqcd.core.spid import format_spid
+from mqcd.core.queueing.spid import format_spid
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Lane
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.routing.policy import Policy
 
 FIRST_PROBE_MS = 60_000

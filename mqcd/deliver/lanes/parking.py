@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mqcd.core.model import Recipient
-from mqcd.core.reply import Reply
-from mqcd.core.schedule import LAST_CHANCE_MS, RetrySchedule
+from mqcd.core.queueing.schedule import LAST_CHANCE_MS, RetrySchedule
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.lanes.lane import Give, Lane, Why
 
 NO_TURN = Reply(code=451, status="4.4.7", text="expired before any attempt")

@@ -33,7 +33,7 @@ from mqcd.config.settings import (
 )
 from mqcd.core.address import fits_name, sent_by
 from mqcd.core.model import Envelope
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.deliver.routing.routing import Destination
 from mqcd.deliver.smtp.auth import Login
 

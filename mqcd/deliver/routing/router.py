@@ -17,7 +17,7 @@ from mqcd.core.address import normal_domain
 from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.model import Envelope, Recipient
 from mqcd.core.ports import Clock, Resolver
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.deliver.routing import routing
 from mqcd.deliver.routing.policy import Hop, Policies, hop
 from mqcd.deliver.routing.routing import Destination, Route, Rule, Unroutable

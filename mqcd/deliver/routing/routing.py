@@ -24,7 +24,7 @@ from mqcd.core.address import literal_ip, sent_by
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Envelope
 from mqcd.core.ports import MxHost
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 
 NO_LOGIN = AuthSettings()
 NO_SSL = SslSettings()

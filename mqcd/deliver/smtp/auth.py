@@ -17,7 +17,7 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 
 CRAM_MD5, PLAIN, LOGIN, EXTERNAL = "CRAM-MD5", "PLAIN", "LOGIN", "EXTERNAL"
 _PREFERENCE = (CRAM_MD5, PLAIN, LOGIN)

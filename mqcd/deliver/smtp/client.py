@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Phase
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.smtp import commands
 from mqcd.deliver.smtp.exchange import Options, Outcome, Step, Transaction
 from mqcd.deliver.smtp.handshake import Handshake

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 from mqcd.core.address import is_visible
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.smtp.exchange import Transaction
 
 _WORDS = re.compile(r"[!-~]+(?: [!-~]+)*")

@@ -7,7 +7,7 @@ from enum import Enum
 
 from mqcd.config.settings import TlsPolicy
 from mqcd.core.model import Phase
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.smtp.auth import Login
 
 

@@ -11,7 +11,7 @@ from collections import deque
 
 from mqcd.core.errors import IllegalTransition
 from mqcd.core.model import Phase
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.smtp import auth, negotiation
 from mqcd.deliver.smtp.exchange import Options, Step
 from mqcd.deliver.smtp.negotiation import Next, Say, Stop, as_temporary, local

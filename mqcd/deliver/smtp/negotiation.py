@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mqcd.config.settings import TlsPolicy
 from mqcd.core.model import Phase
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.smtp import auth
 from mqcd.deliver.smtp.exchange import Options, Step
 

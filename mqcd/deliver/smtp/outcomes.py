@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mqcd.core.model import Phase
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.smtp.exchange import Outcome, Result
 from mqcd.deliver.smtp.negotiation import local
 from mqcd.deliver.smtp.replies import RawReply

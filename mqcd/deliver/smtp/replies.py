@@ -7,7 +7,7 @@ limits below. Fails only with DecodeError: what is not a reply, or one that does
 from __future__ import annotations
 
 from mqcd.core.errors import DecodeError
-from mqcd.core.reply import MAX_REPLY_LINE, Reply, join_lines, parse_line
+from mqcd.core.smtp.reply import MAX_REPLY_LINE, Reply, join_lines, parse_line
 
 MAX_REPLY_LINES = 200
 """Lines of one reply; the longest real ones (EHLO) have about 20."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from mqcd.core.events import Verb, format_time
 from mqcd.core.model import Bounced, Delivered, Expired, Recipient
-from mqcd.core.reply import Reply
-from mqcd.core.transition import last_attempt
+from mqcd.core.queueing.transition import last_attempt
+from mqcd.core.smtp.reply import Reply
 from mqcd.ops.log.lines import text
 
 

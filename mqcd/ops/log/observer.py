@@ -11,13 +11,13 @@ import logging
 from collections.abc import Sequence
 from functools import lru_cache, partial
 
-from mqcd.core.amendment import verb_of
 from mqcd.core.events import Verb, format_time
 from mqcd.core.model import Amended, Attempt, Bounced, Deferred, Delivered, Expired, Recipient
 from mqcd.core.null_observer import NullObserver
 from mqcd.core.ports import Refusal
-from mqcd.core.reply import Reply
-from mqcd.core.spid import format_spid
+from mqcd.core.queueing.amendment import verb_of
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.smtp.reply import Reply
 from mqcd.ops.log.crowding import Crowd
 from mqcd.ops.log.log import Event, Log
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar
 
-from mqcd.core.classes import class_of
 from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Origin, Recipient
 from mqcd.core.null_observer import NullObserver
 from mqcd.core.ports import Refusal
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.classes import class_of
+from mqcd.core.smtp.reply import Reply
 from mqcd.ops.metrics.elders import Elders
 from mqcd.ops.metrics.leaders import OTHER, Leaders
 from mqcd.ops.metrics.meters import QUEUED_MS, SECOND, Spread

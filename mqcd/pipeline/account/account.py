@@ -32,7 +32,7 @@ from mqcd.pipeline.store.store import Commit, Store
 from mqcd.pipeline.tables.folding import ENDS, KEY, LIFE, STATE
 from mqcd.pipeline.tables.ledger import HOMES, off_balance, with_homes
 from mqcd.pipeline.tables.recipients import merge, of_events
-from mqcd.stores.moment import Moment
+from mqcd.stores.queue.moment import Moment
 
 _NAME = "mqcd pipeline ledger"
 LISTED = 1000

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.config.advice import Advice, Shaping, Suppression, comparable, shaping_id, suppression_id
-from mqcd.config.fields import Duration
+from mqcd.config.kinds.fields import Duration
 from mqcd.core.address import check_address
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time

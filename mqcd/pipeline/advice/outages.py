@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.core.events import ATTEMPT_ENDS, Verb
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.pipeline.advice.decisions import MINUTE
 from mqcd.pipeline.advice.pressure import asks_for_less
 from mqcd.pipeline.advice.replay import TOLERANCE, Mail, Outage, replay, waited

@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mqcd.core.schedule import LAST_CHANCE_MS, RetrySchedule
+from mqcd.core.queueing.schedule import LAST_CHANCE_MS, RetrySchedule
 
 TOLERANCE = 0.1
 """Share by which attempts of the replayed schedule in force may differ from those recorded: jitter, attempts

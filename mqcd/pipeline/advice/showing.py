@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mqcd.config.fields import Duration, Listed
+from mqcd.config.kinds.fields import Duration, Listed
 from mqcd.core.display import printable
 from mqcd.pipeline.advice.outages import Sums, WhatIf
 

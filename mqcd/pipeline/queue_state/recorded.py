@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source
 from mqcd.pipeline.sources.queue import HOMES, Row, homes, packed, row
@@ -29,7 +29,7 @@ from mqcd.queue.format.record import verify
 from mqcd.queue.reading.shards import Snapshots
 from mqcd.queue.reading.snapshot import Snapshot
 from mqcd.queue.roots import roots_of
-from mqcd.stores.moment import IN_FLIGHT, Moment
+from mqcd.stores.queue.moment import IN_FLIGHT, Moment
 
 _IDENTITY = re.compile(rb"(?<![0-9A-F])([0-9A-F]{16})\|([1-9][0-9]{0,9})\|[idbh]l?w?\|")
 """How a record line begins."""

@@ -18,7 +18,7 @@ from mqcd.pipeline.report.figures import OVERDUE_MS, Figures
 from mqcd.pipeline.report.gather import gather
 from mqcd.pipeline.report.page import page
 from mqcd.pipeline.store.store import PipelineBusy, Store
-from mqcd.stores.moment import Moment
+from mqcd.stores.queue.moment import Moment
 
 DAYS = 30
 """As long as the server keeps event files unless configured otherwise."""

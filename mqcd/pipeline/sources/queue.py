@@ -38,8 +38,8 @@ from pyspark.sql.types import StructType
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area
-from mqcd.core.selection import Selection
-from mqcd.core.spid import parse_spid
+from mqcd.core.queueing.spid import parse_spid
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.pipeline.sources.schema import TIME, spark_schema
 from mqcd.queue.format.record import ORIGIN_OF, Fields, area_of, fields

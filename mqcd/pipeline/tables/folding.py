@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqcd.core.events import ATTEMPT_ENDS, Verb
-from mqcd.core.spid import EPOCH_MS
+from mqcd.core.queueing.spid import EPOCH_MS
 from mqcd.pipeline.sources.schema import ARROW, TIME
 
 KEY = ("node", "spid", "qid")

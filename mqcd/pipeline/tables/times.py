@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from mqcd.core.spid import EPOCH_MS
+from mqcd.core.queueing.spid import EPOCH_MS
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

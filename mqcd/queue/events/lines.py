@@ -18,9 +18,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from mqcd.core.address import normal_domain
-from mqcd.core.classes import class_of
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import SCHEMA_VERSION, Verb, format_time, site_of
+from mqcd.core.smtp.classes import class_of
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.pseudonyms import Pseudonyms
 from mqcd.queue.format import record, verdict

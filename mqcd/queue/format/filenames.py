@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from mqcd.core.model import Recipient
-from mqcd.core.spid import format_spid, parse_spid, silo_of
+from mqcd.core.queueing.spid import format_spid, parse_spid, silo_of
 
 _QID_BITS = 32
 _NAME = re.compile(r"([0-9A-F]{16})(?:-([1-9]\d{0,8}))?\.(?:msg|tmp)")

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from mqcd.core.address import normal_domain
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area, Body, Envelope, Origin, Recipient
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from mqcd.queue.format import filenames
 
 FIELDS = 26

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mqcd.core.amendment import undone, verb_of
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import Verb
 from mqcd.core.model import (
@@ -32,7 +31,8 @@ from mqcd.core.model import (
     Reported,
     Verdict,
 )
-from mqcd.core.spid import format_spid
+from mqcd.core.queueing.amendment import undone, verb_of
+from mqcd.core.queueing.spid import format_spid
 from mqcd.queue.format.frame import Mark
 from mqcd.queue.format.record import escape, join, unescape
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqcd.core.amendment import applies
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Batch
-from mqcd.core.selection import Selection
+from mqcd.core.queueing.amendment import applies
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.queue.clusters import file as cluster
 from mqcd.queue.format import record

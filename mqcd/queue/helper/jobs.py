@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.core.model import Area
-from mqcd.core.transition import parked
+from mqcd.core.queueing.transition import parked
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retain, Retained, retain

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mqcd.core.errors import MqcdError
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.queue.helper import pipe
 from mqcd.queue.reading.snapshot import Snapshot

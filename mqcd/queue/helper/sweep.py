@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError
-from mqcd.core.spid import silo_of, time_of
+from mqcd.core.queueing.spid import silo_of, time_of
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.clusters import file as cluster
 from mqcd.queue.clusters.quarantine import QUARANTINE

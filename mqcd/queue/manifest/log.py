@@ -25,7 +25,7 @@ from mqcd import __version__
 from mqcd.core.errors import DecodeError, StoreDamaged
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
-from mqcd.core.spid import SILOS
+from mqcd.core.queueing.spid import SILOS
 from mqcd.disk.durable import Disk
 from mqcd.queue.format.versions import newest, unknown
 

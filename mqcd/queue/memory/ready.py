@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush
 
 from mqcd.core.model import Area
-from mqcd.core.spid import accepted_by
+from mqcd.core.queueing.spid import accepted_by
 from mqcd.queue.wal.entry_states import Event, State
 from mqcd.queue.wal.segments import JournalEntry
 

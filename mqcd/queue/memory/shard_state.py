@@ -16,8 +16,8 @@ from mqcd.config.settings import QueueSettings
 from mqcd.core.clockwatch import ClockWatch
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock, Observer
-from mqcd.core.schedule import RetrySchedule
-from mqcd.core.spid import Reserved, SpidSource
+from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.queueing.spid import Reserved, SpidSource
 from mqcd.disk.cached_read import read
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source

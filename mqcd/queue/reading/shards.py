@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient
-from mqcd.core.selection import Selection
-from mqcd.core.spid import shard_of
+from mqcd.core.queueing.spid import shard_of
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.queue.manifest.log import ManifestState
 from mqcd.queue.reading.snapshot import Item, Snapshot, item_of

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from mqcd.core.errors import ContentUnavailable, DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient
-from mqcd.core.selection import Selection
-from mqcd.core.spid import is_several
+from mqcd.core.queueing.spid import is_several
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk, describe
 from mqcd.disk.file_window import Window
 from mqcd.queue.clusters.file import HEAD, OtherVersion, check_first_line

@@ -18,7 +18,7 @@ from pathlib import Path
 from mqcd.core.clockwatch import ClockWatch
 from mqcd.core.errors import StoreDamaged
 from mqcd.core.ports import Clock, Observer
-from mqcd.core.spid import EPOCH_MS, SpidSource, spid_at
+from mqcd.core.queueing.spid import EPOCH_MS, SpidSource, spid_at
 from mqcd.disk.durable import Disk, describe
 from mqcd.disk.uncancellable import in_thread
 from mqcd.queue.clusters.index import ClusterIndex

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mqcd.core.model import Recipient
-from mqcd.core.transition import unknown
+from mqcd.core.queueing.transition import unknown
 from mqcd.queue.format import record
 from mqcd.queue.format.frame import ALIVE, ENTRY_HEAD, Entry, Kind, Mark, in_frames, pack_entry
 from mqcd.queue.memory.shard_state import Shard

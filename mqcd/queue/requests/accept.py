@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from mqcd.core.model import Area, Recipient
 from mqcd.core.ports import FindConnection, Reservation
-from mqcd.core.reply import Refused, Reply
-from mqcd.core.spid import is_several
-from mqcd.core.transition import arrived
+from mqcd.core.queueing.spid import is_several
+from mqcd.core.queueing.transition import arrived
+from mqcd.core.smtp.reply import Refused, Reply
 from mqcd.queue.format import record
 from mqcd.queue.format.frame import IN_SPOOL, SUBMISSION_HEAD, Kind, Locator, pack_submission
 from mqcd.queue.memory.shard_state import Shard

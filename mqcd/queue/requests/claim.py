@@ -20,7 +20,7 @@ from itertools import zip_longest
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area, Recipient
-from mqcd.core.spid import format_spid
+from mqcd.core.queueing.spid import format_spid
 from mqcd.queue.memory.ready import is_old
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.requests.load import LOADED_AT_ONCE, RETRY_MS, Loader, Passing, Skip, may_claim

@@ -18,7 +18,7 @@ from operator import attrgetter
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area
 from mqcd.core.ports import Expedited
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import describe
 from mqcd.disk.uncancellable import in_thread
 from mqcd.queue.format import record

@@ -17,11 +17,11 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import cast
 
-from mqcd.core.amendment import APPLIES_TO, applies
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Batch, Recipient
 from mqcd.core.ports import Picked
-from mqcd.core.selection import Selection
+from mqcd.core.queueing.amendment import APPLIES_TO, applies
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.uncancellable import uncancellable
 from mqcd.queue.format import record
 from mqcd.queue.helper.divide import Divide, Divided, Divisions

@@ -27,8 +27,8 @@ from mqcd.core.model import (
     Verdict,
 )
 from mqcd.core.ports import Observer
-from mqcd.core.reply import Refused, Reply
-from mqcd.core.transition import WITHOUT_ATTEMPT, after, not_later, parked
+from mqcd.core.queueing.transition import WITHOUT_ATTEMPT, after, not_later, parked
+from mqcd.core.smtp.reply import Refused, Reply
 from mqcd.queue.format import record, verdict
 from mqcd.queue.format.frame import (
     ALIVE,

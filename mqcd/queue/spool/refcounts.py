@@ -7,7 +7,7 @@ the sweep of the spool (`mqcd.queue.checkpoint.spool_gc`); nothing is removed by
 
 from __future__ import annotations
 
-from mqcd.core.spid import is_several
+from mqcd.core.queueing.spid import is_several
 
 
 class References:

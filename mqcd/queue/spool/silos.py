@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqcd.core.spid import SILOS
+from mqcd.core.queueing.spid import SILOS
 from mqcd.disk.durable import Disk
 from mqcd.queue.format import filenames
 from mqcd.queue.manifest.log import MOST_SILOS

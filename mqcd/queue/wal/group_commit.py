@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from mqcd.core.ports import Clock
-from mqcd.core.spid import SpidSource
+from mqcd.core.queueing.spid import SpidSource
 from mqcd.disk.durable import Disk, describe
 from mqcd.queue.format import segment_header
 from mqcd.queue.format.frame import HEADER_SIZE, Kind, pack_header

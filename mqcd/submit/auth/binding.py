@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 
-from mqcd.core.x509 import signature_algorithm
+from mqcd.core.smtp.x509 import signature_algorithm
 
 _HASHES = {
     "1.2.840.113549.1.1.4": "sha256",  # md5WithRSAEncryption

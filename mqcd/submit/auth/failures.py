@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from mqcd.submit.policy import client_network
+from mqcd.submit.networks import client_network
 
 WINDOW_MS = 600_000
 MOST_OF_CLIENT = 10

@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mqcd.config.settings import AuthType
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.submit.auth.credentials import Credentials
 from mqcd.submit.auth.exchange import Exchange, challenge_line
 from mqcd.submit.auth.failures import Failures
 from mqcd.submit.auth.mechanisms import MECHANISMS, Entry
 from mqcd.submit.auth.senders import Senders
 from mqcd.submit.auth.steps import Cause, Challenge, Check, Context, Failure, Step, Success
-from mqcd.submit.channel import PLAIN, Channel
-from mqcd.submit.states import Event
+from mqcd.submit.esmtp.channel import PLAIN, Channel
+from mqcd.submit.esmtp.states import Event
 
 MOST_IN_SESSION = 3
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from mqcd.config.values import AuthType
+from mqcd.config.kinds.values import AuthType
 from mqcd.core.errors import DecodeError
 from mqcd.submit.auth.saslprep import saslprep
 from mqcd.submit.auth.scram import Scram

@@ -17,8 +17,8 @@ from enum import Enum, auto
 from mqcd.config.settings import Direction, PeerSettings
 from mqcd.core.address import literal_ip, normal_domain
 from mqcd.core.errors import DecodeError
-from mqcd.core.reply import Reply
-from mqcd.submit.policy import Reason
+from mqcd.core.smtp.reply import Reply
+from mqcd.submit.esmtp.refusal import Reason
 
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NAME = re.compile(rf"(?=.{{1,253}}$)(?:{_LABEL}\.)*(?![0-9]+$){_LABEL}", re.ASCII)

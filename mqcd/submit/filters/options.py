@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mqcd.config.fields import BadValue, Kind
+from mqcd.config.kinds.fields import BadValue, Kind
 
 Options = Sequence[tuple[str, str]]
 """Names and values in their order; a name may come again."""

@@ -21,8 +21,8 @@ from typing import Any
 
 from aiosmtpd.smtp import MISSING
 
-from mqcd.config.fields import YES_NO, Duration, Kind, Line, Size
-from mqcd.core.reply import clean
+from mqcd.config.kinds.fields import YES_NO, Duration, Kind, Line, Size
+from mqcd.core.smtp.reply import clean
 from mqcd.core.units import MIB
 from mqcd.submit.filters.fields import check_name, field, without
 from mqcd.submit.filters.http import BadUrl, Service, ServiceFailed

@@ -12,7 +12,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 from mqcd.core.errors import MqcdError
-from mqcd.submit.policy import client_network
+from mqcd.submit.networks import client_network
 from mqcd.submit.users.passwords import verify
 
 THREADS = 2

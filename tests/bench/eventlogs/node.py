@@ -11,7 +11,7 @@ import random
 from bisect import bisect
 from itertools import accumulate
 
-from mqcd.core.spid import EPOCH_MS
+from mqcd.core.queueing.spid import EPOCH_MS
 from tests.bench.eventlogs.causes import (
     CONNECTIONS,
     DEAD,

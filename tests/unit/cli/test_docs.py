@@ -12,7 +12,7 @@ import click
 from mqcd.cli.main import cli
 from mqcd.cli.upkeep import _as_fields
 from mqcd.core.model import Envelope, Recipient
-from mqcd.core.where_fields import FIELDS
+from mqcd.core.selecting.where_fields import FIELDS
 from mqcd.queue.admin.findings import Findings, Kind
 from mqcd.queue.admin.transfer import index
 

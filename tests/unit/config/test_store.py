@@ -6,7 +6,7 @@ import pytest
 
 from mqcd.config.show import as_xml
 from mqcd.daemon.changes import compare
-from mqcd.daemon.shards import count, numbers
+from mqcd.daemon.shards.division import count, numbers
 from tests.unit.config.samples import VAR, errors, loaded
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mqcd.core.clockwatch import AHEAD_MS, BACK_MS, HOLD_MS, STOP_MS, Change, ClockWatch
-from mqcd.core.schedule import RetrySchedule
-from mqcd.core.spid import EPOCH_MS, SpidSource, format_spid, spid_at, time_of
+from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.queueing.spid import EPOCH_MS, SpidSource, format_spid, spid_at, time_of
 from tests.unit.queue.support import recipient
 
 START = 1_800_000_000_000

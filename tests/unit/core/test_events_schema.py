@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from mqcd.core.classes import OutcomeClass
 from mqcd.core.events import BEST_EFFORT, SCHEMA_VERSION, TRANSITIONS, Verb, site_of
 from mqcd.core.model import Origin, Phase
+from mqcd.core.smtp.classes import OutcomeClass
 from tests.contract.schema import FIELDS, PAGE, SCHEMA, VERBS, allowed, page, problems
 
 INTERFACE = (

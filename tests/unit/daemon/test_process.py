@@ -14,7 +14,7 @@ import pytest
 
 from mqcd.config.load import Loaded, load
 from mqcd.config.problems import BadConfiguration
-from mqcd.daemon.privileges import SystemIdentity
+from mqcd.daemon.host.privileges import SystemIdentity
 from mqcd.daemon.process import Process, loop_factory
 from mqcd.daemon.start import run
 from tests.e2e.kit.waiting import poll

@@ -10,7 +10,7 @@ from mqcd.config.settings import ClientSettings, DeliverSettings, HostPort, Rela
 from mqcd.core.events import Verb
 from mqcd.core.model import Body, Deferred, Delivered, Envelope, Recipient, Submission
 from mqcd.core.ports import Notifier
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.deliver.service import Deliverer
 from tests.fakes.clock import FakeClock
 from tests.fakes.dialer import FakeDialer, Peer

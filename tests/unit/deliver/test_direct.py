@@ -12,7 +12,7 @@ from mqcd.config.settings import DeliverSettings, Rate, SenderSettings
 from mqcd.core.events import Verb
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Reservation
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from tests.fakes.dialer import Peer
 from tests.unit.deliver.kit import CONTENT, RELAYED, Kit
 

@@ -11,7 +11,7 @@ import pytest
 from mqcd.core.events import Verb
 from mqcd.core.model import Bounced, Deferred
 from mqcd.core.ports import MxHost
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.routing.routing import MAX_HOSTS, Destination, by_mx, unfit
 from mqcd.net.dialer import SystemDialer
 from tests.fakes.dialer import Peer

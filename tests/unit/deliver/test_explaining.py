@@ -7,7 +7,7 @@ import pytest
 from mqcd.config.settings import DestinationSettings, ZoneMatchSettings, ZoneSettings
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Envelope, Recipient
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.explaining import Waiting, waiting_for
 from mqcd.deliver.lanes.lane import LaneState
 from tests.fakes.dialer import Peer

@@ -11,7 +11,7 @@ import pytest
 
 from mqcd.core.events import Verb
 from mqcd.core.model import Envelope, Origin, Recipient, Settlement, Submission
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from tests.fakes.dialer import Peer
 from tests.unit.deliver.kit import MINUTE, RELAYED, SCHEDULE, Kit
 

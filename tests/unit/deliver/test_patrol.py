@@ -8,7 +8,7 @@ import pytest
 from mqcd.config.settings import DestinationSettings, Rate, SenderSettings, ZoneMatchSettings, ZoneSettings
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, AreaStats, Expired
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.deliver.health.watchdog import Kind, overdue
 from tests.fakes.dialer import Peer
 from tests.fakes.resolver import FakeResolver

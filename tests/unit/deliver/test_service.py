@@ -19,8 +19,8 @@ from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Body, Bounced, Deferred, Expired, Phase, Verdict
 from mqcd.core.ports import MxHost
-from mqcd.core.schedule import RetrySchedule
-from mqcd.core.spid import format_spid
+from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.queueing.spid import format_spid
 from mqcd.deliver.connection.worker import SHORTAGE_MS
 from mqcd.deliver.lanes.lane import TRIAL_MS
 from mqcd.deliver.lanes.outside import FIRST_PROBE_MS

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mqcd.config.settings import Rate, TlsPolicy
 from mqcd.core.model import Recipient
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.deliver.lanes.lane import Bounds
 from mqcd.deliver.lanes.outside import PROBE_GRACE_MS
 from mqcd.deliver.lanes.parking import grace

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Phase
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.smtp.exchange import Outcome, Result
 from mqcd.deliver.verdicts import verdict_on
 from tests.unit.deliver.kit import SCHEDULE

@@ -19,7 +19,7 @@ from mqcd.core.content import MemoryContent
 from mqcd.core.errors import StoreBusy, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Envelope, Recipient
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from mqcd.embed import Draft, Mail, Queue, Refused, Reply, SmtpRelay, SyncQueue
 from mqcd.net.clock import SystemClock
 from mqcd.sink.outputs import Limits, Received

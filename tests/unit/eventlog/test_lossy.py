@@ -18,7 +18,7 @@ import pytest
 from mqcd.core.events import BEST_EFFORT
 from mqcd.core.model import Attempt, Phase
 from mqcd.core.ports import Refusal
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.lossy import BURST, FILE_OCTETS, MAX_TEXT, RATE, WAIT_MS, LossyEvents

@@ -27,9 +27,9 @@ from mqcd.core.model import (
     Phase,
     Recipient,
 )
-from mqcd.core.reply import Reply
-from mqcd.core.selection import Selection
-from mqcd.core.spid import SILOS
+from mqcd.core.queueing.spid import SILOS
+from mqcd.core.selecting.selection import Selection
+from mqcd.core.smtp.reply import Reply
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention

@@ -10,7 +10,7 @@ import pytest
 
 from mqcd.core.clockwatch import HOLD_MS
 from mqcd.core.model import Area
-from mqcd.core.spid import spid_at
+from mqcd.core.queueing.spid import spid_at
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.retention import Retention
 from mqcd.queue.manifest import log as manifests

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.config.settings import JournalSettings
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from mqcd.queue.wal.segment_states import State
 from tests.contract.harness import HOUR, MINUTE
 from tests.fakes.disk import FaultyDisk

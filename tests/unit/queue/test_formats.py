@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.model import Area
-from mqcd.core.spid import SILOS, silo_of
+from mqcd.core.queueing.spid import SILOS, silo_of
 from mqcd.eventlog.files import Source, events_path
 from mqcd.queue.clusters import file as cluster
 from mqcd.queue.format import frame, record, segment_header, transitions, verdict

@@ -11,7 +11,7 @@ import pytest
 from mqcd.config.settings import JournalSettings
 from mqcd.core.events import Verb
 from mqcd.core.model import Bounced, Origin, Recipient, Reported, Settlement
-from mqcd.core.reply import Refused, Reply
+from mqcd.core.smtp.reply import Refused, Reply
 from mqcd.queue.format.frame import Kind
 from tests.contract.mail import bounced, chunks, delivered
 from tests.unit.queue.support import SEGMENT_SIZE, Rig, tally

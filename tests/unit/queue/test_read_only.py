@@ -9,7 +9,7 @@ import pytest
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area, Settlement
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from mqcd.queue.read_only import ReadOnlyStore
 from mqcd.queue.store import ClusterStore
 from tests.contract.harness import HOUR

@@ -10,7 +10,7 @@ import pytest
 from mqcd.config.settings import SpoolSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.progress import no_progress
-from mqcd.core.spid import time_of
+from mqcd.core.queueing.spid import time_of
 from mqcd.disk.durable import Disk
 from mqcd.queue.admin.ownership import owned
 from mqcd.queue.admin.transfer import admission

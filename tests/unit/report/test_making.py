@@ -12,7 +12,7 @@ import pytest
 
 from mqcd.config.settings import ReportSettings
 from mqcd.core.model import Body, Origin, Recipient, Settlement, Submission
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.report.dsn import format_date
 from mqcd.report.making import ReportMaker
 from tests.contract.mail import ATTEMPT, BODY, Post, bounced, deferred, delivered

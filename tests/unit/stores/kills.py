@@ -12,7 +12,7 @@ from pathlib import Path
 from mqcd.core.null_observer import NullObserver
 from mqcd.net.clock import SystemClock
 from mqcd.stores.backend import Backend
-from mqcd.stores.stored_queue import StoredQueue
+from mqcd.stores.queue.stored_queue import StoredQueue
 from tests.contract.harness import SCHEDULE
 from tests.contract.mail import Post
 from tests.fakes.clock import FakeClock
@@ -25,7 +25,7 @@ from pathlib import Path
 from mqcd.core.null_observer import NullObserver
 from mqcd.net.clock import SystemClock
 from mqcd.stores.{name} import {name_of_class}
-from mqcd.stores.stored_queue import StoredQueue
+from mqcd.stores.queue.stored_queue import StoredQueue
 from tests.contract.harness import SCHEDULE
 from tests.contract.mail import Post, delivered
 

@@ -13,7 +13,7 @@ from mqcd.core.null_observer import NullObserver
 from mqcd.disk.durable import Disk
 from mqcd.stores.backend import Backend
 from mqcd.stores.files import FilesStore, uuid_of
-from mqcd.stores.stored_queue import StoredQueue
+from mqcd.stores.queue.stored_queue import StoredQueue
 from mqcd.stores.symlinks import SymlinksStore
 from tests.contract.harness import HOUR, SCHEDULE
 from tests.contract.mail import BODY, Post, deferred

@@ -11,7 +11,7 @@ import pytest
 from mqcd.core.errors import ConfigError, ContentUnavailable, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.disk.durable import Disk
 from mqcd.stores.files import ENV, META, FilesStore, spid_in, uuid_of
-from mqcd.stores.stored_queue import StoredQueue
+from mqcd.stores.queue.stored_queue import StoredQueue
 from tests.contract.harness import SCHEDULE
 from tests.contract.mail import BODY, Post, chunks, delivered
 from tests.fakes.clock import FakeClock

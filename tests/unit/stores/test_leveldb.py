@@ -10,7 +10,7 @@ import pytest
 
 from mqcd.core.errors import ContentUnavailable, StoreBusy, StoreDamaged
 from mqcd.stores.leveldb import CHUNK, LeveldbStore
-from mqcd.stores.stored_queue import StoredQueue
+from mqcd.stores.queue.stored_queue import StoredQueue
 from tests.contract.harness import SCHEDULE
 from tests.contract.mail import Post, chunks, delivered, read_all
 from tests.fakes.clock import FakeClock

@@ -12,8 +12,8 @@ import pytest
 from mqcd.core.errors import ConfigError, ContentUnavailable, StoreDamaged, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.stores.postgres import CHUNK, PostgresStore
-from mqcd.stores.stored_queue import StoredQueue
-from mqcd.stores.taking import POLL_MS
+from mqcd.stores.queue.stored_queue import StoredQueue
+from mqcd.stores.queue.taking import POLL_MS
 from tests.contract.harness import SCHEDULE
 from tests.contract.mail import BODY, Post, chunks, delivered, read_all
 from tests.fakes.clock import FakeClock

@@ -10,9 +10,9 @@ import pytest
 
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
+from mqcd.stores.queue.stored_queue import StoredQueue
+from mqcd.stores.queue.taking import POLL_MS
 from mqcd.stores.redis import CHUNK, RedisStore
-from mqcd.stores.stored_queue import StoredQueue
-from mqcd.stores.taking import POLL_MS
 from tests.contract.harness import SCHEDULE
 from tests.contract.mail import BODY, Post, chunks, delivered, read_all
 from tests.fakes.clock import FakeClock

@@ -14,10 +14,10 @@ from aiobotocore.session import get_session  # type: ignore[import-untyped]
 
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
+from mqcd.stores.queue.stored_queue import StoredQueue
+from mqcd.stores.queue.taking import POLL_MS
 from mqcd.stores.s3 import S3Store
 from mqcd.stores.s3_objects import Objects
-from mqcd.stores.stored_queue import StoredQueue
-from mqcd.stores.taking import POLL_MS
 from tests.contract.harness import SCHEDULE
 from tests.contract.mail import BODY, Post, chunks, delivered, read_all
 from tests.fakes import s3_server

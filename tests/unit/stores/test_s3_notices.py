@@ -8,9 +8,9 @@ import uuid
 import pytest
 
 from mqcd.core.errors import StoreUnavailable
+from mqcd.stores.queue.taking import POLL_MS
 from mqcd.stores.s3_notices import Notice, Notices
 from mqcd.stores.s3_objects import Objects
-from mqcd.stores.taking import POLL_MS
 from tests.fakes import s3_server
 from tests.unit.stores.test_s3 import Node
 

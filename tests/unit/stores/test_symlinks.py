@@ -9,7 +9,7 @@ import pytest
 from mqcd.core.errors import StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.disk.durable import Disk
 from mqcd.stores.files import uuid_of
-from mqcd.stores.stored_queue import StoredQueue
+from mqcd.stores.queue.stored_queue import StoredQueue
 from mqcd.stores.symlinks import CHANGE, CONTENTS, METADATA, SCHEDULE, Dest, SymlinksStore, dest_of
 from tests.contract.harness import SCHEDULE as RETRIES
 from tests.contract.mail import BODY, Post, bounced, chunks, deferred, delivered

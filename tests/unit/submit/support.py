@@ -11,10 +11,10 @@ from typing import Any
 from mqcd.config.settings import ListenerSettings, ServerSettings
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from mqcd.submit import Door
-from mqcd.submit.capacity import Capacity
-from mqcd.submit.greylist import Greylist
+from mqcd.submit.policy.capacity import Capacity
+from mqcd.submit.policy.greylist import Greylist
 from tests.fakes.clock import FakeClock
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.store import MemoryStore

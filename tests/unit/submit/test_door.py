@@ -14,13 +14,13 @@ from mqcd.config.settings import BareNewline, ServerSettings
 from mqcd.core.errors import ConnectFailed, NameNotFound, ResolveFailed, StoreUnavailable
 from mqcd.core.model import Recipient, Submission
 from mqcd.core.ports import MxHost
-from mqcd.core.reply import Refused, Reply
-from mqcd.core.spid import format_spid
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.smtp.reply import Refused, Reply
 from mqcd.submit import Door
-from mqcd.submit.capacity import Capacity
-from mqcd.submit.connections import client_address
-from mqcd.submit.intake import STEP
-from mqcd.submit.wire import HIGH_WATER
+from mqcd.submit.policy.capacity import Capacity
+from mqcd.submit.session.connections import client_address
+from mqcd.submit.session.intake import STEP
+from mqcd.submit.session.wire import HIGH_WATER
 from tests.fakes.clock import FakeClock, turns
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.store import MemoryStore

@@ -16,9 +16,9 @@ from mqcd.config.settings import ListenerProtocol, ListenerSettings, ListenerSsl
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Recipient, Submission
 from mqcd.submit import Door
-from mqcd.submit.dialogue import Dialogue
-from mqcd.submit.policy import relay_policy
-from mqcd.submit.rules import Gate, Rules
+from mqcd.submit.policy.relay import relay_policy
+from mqcd.submit.policy.rules import Gate, Rules
+from mqcd.submit.session.dialogue import Dialogue
 from tests.fakes.clock import FakeClock
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.store import MemoryStore

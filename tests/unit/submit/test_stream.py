@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from mqcd.submit.intake import STEP, Stream
-from mqcd.submit.sources import Dotted
-from mqcd.submit.wire import HIGH_WATER
-from tests.unit.submit.test_wire import Bench
+from mqcd.submit.session.intake import STEP, Stream
+from mqcd.submit.session.sources import Dotted
+from mqcd.submit.session.wire import HIGH_WATER
+from tests.unit.submit.session.test_wire import Bench
 
 LINE = b"x" * 1022 + b"\r\n"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from mqcd.core.errors import DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Area
 from mqcd.core.progress import Progress, no_progress
-from mqcd.core.spid import SILOS, format_spid
+from mqcd.core.queueing.spid import SILOS, format_spid
 from mqcd.disk.durable import TEMP_SUFFIX, Disk, describe
 from mqcd.queue.admin.findings import Findings, Kind, Problem, plain
 from mqcd.queue.admin.fsck.quarantined import look_into_quarantine

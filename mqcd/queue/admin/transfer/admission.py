@@ -23,9 +23,9 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Attempt, Body, Bounced, Discarded, Phase, Recipient
 from mqcd.core.progress import Progress
-from mqcd.core.reply import Reply
-from mqcd.core.spid import SpidSource
-from mqcd.core.transition import last_attempt
+from mqcd.core.queueing.spid import SpidSource
+from mqcd.core.queueing.transition import last_attempt
+from mqcd.core.smtp.reply import Reply
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.admin.ownership import Owned
 from mqcd.queue.admin.transfer.letters import Letter, Tree, with_crlf

@@ -33,7 +33,7 @@ from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.events import format_time
 from mqcd.core.model import Envelope, Origin, Recipient
 from mqcd.core.progress import Progress, no_progress
-from mqcd.core.spid import is_several
+from mqcd.core.queueing.spid import is_several
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.admin.findings import Kind, Problem
 from mqcd.queue.admin.transfer import index

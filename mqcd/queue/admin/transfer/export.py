@@ -20,8 +20,8 @@ from typing import Protocol, TypeVar
 from mqcd.core.errors import DecodeError, MqcdError, StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.core.progress import Progress, no_progress
-from mqcd.core.selection import Selection
-from mqcd.core.spid import format_spid
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import TEMP_SUFFIX, Disk, describe
 from mqcd.queue.admin.transfer import index
 from mqcd.queue.format.record import parse

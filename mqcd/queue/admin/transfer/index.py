@@ -19,7 +19,7 @@ from mqcd.core.address import MAX_ADDRESS, check_address
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
 from mqcd.core.model import MAX_LAST_WORDS, Area, Body, Envelope, Origin, Recipient
-from mqcd.core.spid import format_spid, parse_spid
+from mqcd.core.queueing.spid import format_spid, parse_spid
 
 NAME = "index.jsonl"
 _DSN = 700

@@ -23,9 +23,9 @@ from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.events import format_time
 from mqcd.core.model import Area, Envelope, Origin, Recipient
 from mqcd.core.progress import Progress, no_progress
-from mqcd.core.reply import Reply
-from mqcd.core.transition import stored_text
-from mqcd.core.transparency import unstuff
+from mqcd.core.queueing.transition import stored_text
+from mqcd.core.smtp.reply import Reply
+from mqcd.core.smtp.transparency import unstuff
 from mqcd.disk.durable import Disk
 from mqcd.queue.admin.findings import Kind, Problem
 from mqcd.queue.admin.transfer.letters import Letter, Letters, Tree, chunks_of, files_below, key_of, size_of

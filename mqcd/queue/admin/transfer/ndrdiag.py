@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mqcd.core.errors import DecodeError
-from mqcd.core.reply import Reply, clean, join_lines, parse_line
+from mqcd.core.smtp.reply import Reply, clean, join_lines, parse_line
 
 _HEAD = 5
 """Octet 01 and the address."""

@@ -12,7 +12,7 @@ import pytest
 from mqcd.core.errors import StoreBusy
 from mqcd.core.events import Verb
 from mqcd.core.model import Delivered, Recipient, Settlement
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from mqcd.deliver.health.suspects import AGAIN_MS, SUSPECT, Suspects
 from mqcd.deliver.health.watchdog import Kind
 from tests.contract.mail import delivered

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mqcd.config.settings import TlsPolicy
 from mqcd.core.model import Envelope, Recipient
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.deliver.lanes.gauging import gauge
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Bounds

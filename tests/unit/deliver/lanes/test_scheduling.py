@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from mqcd.config.settings import TlsPolicy
 from mqcd.core.model import Envelope, Recipient
-from mqcd.core.reply import Reply
-from mqcd.core.schedule import RetrySchedule
+from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.lanes.lane import Bounds, Give, Lane, Start
 from mqcd.deliver.lanes.outside import FIRST_PROBE_MS, MIN_REST_MS, MOST_GRACE_MS, PROBE_GRACE_MS
 from mqcd.deliver.lanes.scheduling import BREAKS, STUCK_MS, LaneTable

@@ -14,8 +14,8 @@ import pytest
 from mqcd.config.settings import AuditSettings, Rotation
 from mqcd.core.model import Area, Delivered, Recipient
 from mqcd.core.ports import Observer
-from mqcd.core.reply import Reply
-from mqcd.core.transition import after
+from mqcd.core.queueing.transition import after
+from mqcd.core.smtp.reply import Reply
 from mqcd.ops.audit.audit import WAITING, Audit, directories
 from tests.contract.mail import ATTEMPT, bounced, deferred, delivered, expired
 from tests.fakes.clock import START_MS

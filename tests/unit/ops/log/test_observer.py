@@ -11,7 +11,7 @@ import pytest
 from mqcd.config.settings import LogFormat, LogLevel, LogSettings
 from mqcd.core.model import Deferred, Envelope, Recipient
 from mqcd.core.ports import Observer, Refusal
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.ops.fanout import Fanout
 from mqcd.ops.log.crowding import MOST, WINDOW_MS
 from mqcd.ops.log.log import Log

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mqcd.core.classes import OutcomeClass
 from mqcd.core.model import Attempt, Deferred, Envelope, Origin, Recipient
 from mqcd.core.ports import Refusal
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.classes import OutcomeClass
+from mqcd.core.smtp.reply import Reply
 from mqcd.ops.metrics.breakdown import MOST_NAMES, MOST_REASONS, Breakdown, Listener, Named
 from mqcd.ops.metrics.leaders import OTHER
 from tests.contract.mail import ATTEMPT, bounced, deferred, delivered, expired

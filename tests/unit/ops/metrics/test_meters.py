@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mqcd.core.model import Deferred, Envelope, Origin, Recipient
 from mqcd.core.ports import Refusal
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.ops.metrics.meters import MAX_REASONS, OTHER, Meters, Reasons, Spread
 from tests.contract.mail import ATTEMPT, bounced, deferred, delivered, expired
 

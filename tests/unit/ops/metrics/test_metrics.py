@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from mqcd import __version__
 from mqcd.core.model import Area, Envelope, Recipient
 from mqcd.core.ports import Distribution, EngineFigures, Refusal
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.ops.fanout import Fanout
 from mqcd.ops.metrics.breakdown import Breakdown
 from mqcd.ops.metrics.catalogue import CATALOGUE, Kind, table

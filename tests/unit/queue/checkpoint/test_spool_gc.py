@@ -14,7 +14,7 @@ import pytest
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Recipient
-from mqcd.core.spid import spid_at
+from mqcd.core.queueing.spid import spid_at
 from mqcd.disk.durable import Disk
 from mqcd.queue.checkpoint.spool_gc import REST
 from mqcd.queue.helper import jobs

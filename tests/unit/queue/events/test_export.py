@@ -31,9 +31,9 @@ from mqcd.core.model import (
     Settlement,
     Submission,
 )
-from mqcd.core.reply import Reply
-from mqcd.core.selection import Selection
-from mqcd.core.spid import format_spid
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.selecting.selection import Selection
+from mqcd.core.smtp.reply import Reply
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import events_path
 from mqcd.queue.events.export import export

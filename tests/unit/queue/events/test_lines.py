@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcd.core.classes import class_of
 from mqcd.core.events import Verb, format_time, site_of
 from mqcd.core.model import Bounced, Deferred, Delivered, Discarded, Expired, Recipient, Reported
-from mqcd.core.spid import format_spid
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.smtp.classes import class_of
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.pseudonyms import Pseudonyms
 from mqcd.queue.events.lines import EventText

@@ -21,7 +21,7 @@ from mqcd.core.model import (
     Reported,
     Verdict,
 )
-from mqcd.core.spid import format_spid
+from mqcd.core.queueing.spid import format_spid
 from mqcd.queue.format import verdict
 from mqcd.queue.format.record import unescape
 from tests.unit.queue.support import texts, tried

@@ -16,7 +16,7 @@ import pytest
 from mqcd.config.settings import JournalSettings
 from mqcd.core.errors import StoreBusy, StoreUnavailable
 from mqcd.core.model import Recipient
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from mqcd.queue.helper.pipe import Child
 from mqcd.queue.helper.scanner import Request
 from mqcd.queue.helper.scans import REST, Precedence, Process, Scans, next_turn

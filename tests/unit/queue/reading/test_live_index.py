@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import DecodeError, StoreBusy
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.queue.format import segment_header
 from mqcd.queue.format.frame import IN_SPOOL, Locator

@@ -10,8 +10,8 @@ import pytest
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area
-from mqcd.core.selection import Selection
-from mqcd.core.spid import SpidSource, shard_of
+from mqcd.core.queueing.spid import SpidSource, shard_of
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.queue.read_only import ReadOnlyStore
 from mqcd.queue.reading.shards import Snapshots

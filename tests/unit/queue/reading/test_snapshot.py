@@ -13,7 +13,7 @@ import pytest
 from mqcd.config.settings import JournalSettings
 from mqcd.core.errors import ContentUnavailable, DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Area, Recipient
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.file_window import STEP
 from mqcd.queue.reading.snapshot import Snapshot
 from mqcd.queue.spool.deleter import PIN_MS

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from tests.contract.harness import HOUR
 from tests.contract.mail import deferred
 from tests.unit.queue.support import Rig

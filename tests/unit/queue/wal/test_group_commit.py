@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.spid import SpidSource
+from mqcd.core.queueing.spid import SpidSource
 from mqcd.disk.file_window import Window
 from mqcd.queue.format.frame import HEADER_SIZE, Kind
 from mqcd.queue.format.segment_header import SegmentHeader

@@ -10,15 +10,16 @@ import pytest
 
 from mqcd.config.settings import AuthType, ListenerSslSettings, SenderRightSettings
 from mqcd.core.ports import Refusal
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.submit.auth.failures import MOST_OF_CLIENT, MOST_OF_USER, Failures
 from mqcd.submit.auth.login import MOST_IN_SESSION, Access
 from mqcd.submit.auth.senders import Senders
-from mqcd.submit.channel import Channel
-from mqcd.submit.dialogue import Dialogue
-from mqcd.submit.policy import Reason, relay_policy
-from mqcd.submit.rules import NO_SSL, Gate, Rules
-from mqcd.submit.states import State
+from mqcd.submit.esmtp.channel import Channel
+from mqcd.submit.esmtp.refusal import Reason
+from mqcd.submit.esmtp.states import State
+from mqcd.submit.policy.relay import relay_policy
+from mqcd.submit.policy.rules import NO_SSL, Gate, Rules
+from mqcd.submit.session.dialogue import Dialogue
 from tests.fakes.sasl import ScramClient
 from tests.unit.submit.auth.support import SERVER_NONCE, USERS, find
 from tests.unit.submit.support import server

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mqcd.config.settings import Direction, ServerSettings
-from mqcd.core.reply import Reply
+from mqcd.core.smtp.reply import Reply
 from mqcd.submit.checks import names
 from mqcd.submit.checks.names import RECIPIENT, SENDER, Lookup, NameRules, Want, name_rules
 

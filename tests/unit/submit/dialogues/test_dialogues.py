@@ -11,16 +11,16 @@ import pytest
 
 from mqcd.config.settings import AuthType, BareNewline, PrioritySettings
 from mqcd.disk.durable import Disk
-from mqcd.submit.session import Session
+from mqcd.submit.session.session import Session
 from mqcd.submit.users.file import changing
 from mqcd.submit.users.passwords import make_user
 from tests.fakes.certificates import Authority
 from tests.fakes.clock import turns
 from tests.unit.submit.dialogues.runner import Case, Client, octets, read
+from tests.unit.submit.session.test_session import connect
 from tests.unit.submit.support import Client as SocketClient
 from tests.unit.submit.support import House, Transport, open_house, server, visit
 from tests.unit.submit.test_door_tls import context_of, secure
-from tests.unit.submit.test_session import connect
 
 ALL = sorted(Path(__file__).parent.joinpath("cases").glob("*.txt"))
 SECURE = [path for path in ALL if "\n+ ssl=" in path.read_text()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mqcd.submit.filters.fields import field, without
-from mqcd.submit.handlers import BadFilter, make_handler
+from mqcd.submit.filters.handlers import BadFilter, make_handler
 from tests.unit.submit.support import House, open_house, server, visit
 
 HEADERS = "mqcd.submit.filters.headers:Headers"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from mqcd.submit.filters.handlers import BadFilter, make_handler
 from mqcd.submit.filters.http import MAX_ANSWER, BadUrl, Service
-from mqcd.submit.handlers import BadFilter, make_handler
 from tests.fakes.rspamd import FakeRspamd, running
 from tests.unit.submit.support import House, open_house, server, visit
 

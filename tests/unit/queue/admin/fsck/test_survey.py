@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import StoreBusy, StoreUnavailable
-from mqcd.core.spid import EPOCH_MS
+from mqcd.core.queueing.spid import EPOCH_MS
 from mqcd.disk.durable import Disk
 from mqcd.queue.admin.findings import Kind
 from mqcd.queue.admin.fsck.survey import survey

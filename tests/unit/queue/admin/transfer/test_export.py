@@ -13,20 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcd.config.names import LOGIN, NAME
+from mqcd.config.kinds.names import LOGIN, NAME
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Attempt, Bounced, Origin, Phase, Recipient
-from mqcd.core.reply import Reply
-from mqcd.core.selection import Selection
-from mqcd.core.spid import format_spid
-from mqcd.core.transition import with_last_words
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.queueing.transition import with_last_words
+from mqcd.core.selecting.selection import Selection
+from mqcd.core.smtp.reply import Reply
 from mqcd.disk.durable import Disk
 from mqcd.queue.admin.transfer import index
 from mqcd.queue.admin.transfer.eml import read_directory
 from mqcd.queue.admin.transfer.export import Exported, export
 from mqcd.queue.admin.transfer.job import Import, Outcome
 from mqcd.queue.format import record
-from mqcd.submit.parameters import DSN_PARAMETERS, parse_mail, parse_rcpt
+from mqcd.submit.esmtp.parameters import DSN_PARAMETERS, parse_mail, parse_rcpt
 from tests.contract.mail import delivered
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.disk import FaultyDisk

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import StoreDamaged, StoreUnavailable
-from mqcd.core.selection import Selection
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.queue.admin.transfer import index
 from mqcd.queue.admin.transfer.export import Exported, export

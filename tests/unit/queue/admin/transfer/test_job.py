@@ -13,7 +13,7 @@ import pytest
 from mqcd.core.errors import StoreBusy, StoreUnavailable
 from mqcd.core.model import Area, Recipient
 from mqcd.core.progress import no_progress
-from mqcd.core.spid import SILOS, is_several, silo_of
+from mqcd.core.queueing.spid import SILOS, is_several, silo_of
 from mqcd.disk.durable import Disk
 from mqcd.queue.admin.findings import Kind
 from mqcd.queue.admin.ownership import owned

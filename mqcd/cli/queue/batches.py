@@ -1,0 +1,197 @@
+"""`queue hold`, `release`, `remove`, `bounce`, `redirect`, `reschedule`, `undo`: the server does it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mqcd.cli.options import DURATION, Command, Place, as_json, at_place, json_line
+from mqcd.cli.queue.commands import queue, selection_of, selects
+
+if TYPE_CHECKING:
+    from mqcd.core.model import Action
+    from mqcd.core.selecting.selection import Selection
+
+_ASK_S = 600
+_POLL_S = 0.2
+_DONE = {
+    "hold": "held",
+    "release": "released",
+    "remove": "removed",
+    "bounce": "bounced",
+    "redirect": "redirected",
+    "reschedule": "rescheduled",
+    "undo": "restored",
+}
+
+
+def _acts(command: Command) -> Command:
+    """The flags of all actions."""
+    command = click.option("--reason", metavar="TEXT", default="", help="Reason, for log and events.")(
+        command
+    )
+    return click.option("--dry-run", is_flag=True, help="Only count, and show the first few.")(command)
+
+
+def _carry_out(place: Place, action: str, chosen: Mapping[str, Any], **details: Any) -> None:
+    from mqcd.core.model import Action
+    from mqcd.net.clock import SystemClock
+
+    clock = SystemClock()
+    as_json, dry_run, reason = chosen["as_json"], chosen["dry_run"], chosen["reason"]
+    others = {name: value for name, value in chosen.items() if name not in ("as_json", "dry_run", "reason")}
+    selection = selection_of(clock.now(), **others)
+    control = place.load().settings.ops.control.path
+    done = ask_batch(control, Action(action), selection, dry_run=dry_run, reason=reason, **details)
+    if as_json:
+        click.echo(json_line(done), nl=False)
+        return
+    for each in done.get("sample", ()):
+        click.echo(f"{each['spid']}/{each['qid']}  {each['area']}  <{each['sender']}> -> {each['recipient']}")
+    click.echo(_summary(action, done, dry_run=dry_run))
+
+
+def _summary(action: str, done: Mapping[str, Any], *, dry_run: bool) -> str:
+    if not done["matched"]:
+        return "nothing matches"
+    busy = f", in flight and left alone: {done['in_flight']}" if done["in_flight"] else ""
+    if dry_run:
+        return f"would be {_DONE[action]}: {done['changed']}{busy}"
+    again = "" if action == "undo" else f"; to take it back: mqcd queue undo {done['batch']}"
+    return f"{_DONE[action]}: {done['changed']}{busy}{again}"
+
+
+def ask_batch(
+    control: Path, action: Action, selection: Selection, *, dry_run: bool, reason: str, **details: Any
+) -> Mapping[str, Any]:
+    """Have the running server do it, and wait for the end. Raises NoAnswer, DecodeError."""
+    from mqcd.cli.progress import waiting
+    from mqcd.daemon.control.batches import BATCH, BATCHES
+    from mqcd.daemon.control.retrying import Retry
+    from mqcd.net.clock import SystemClock
+    from mqcd.net.control_client import Control
+
+    socket = Control(control)
+    fields = {
+        "action": action.value,
+        "reason": reason,
+        "selection": Retry(selection=selection).fields(),
+        "dry_run": dry_run,
+        **details,
+    }
+    with waiting(SystemClock()) as progress:
+        done = _answer(*socket.post(BATCH, fields, _ASK_S))
+        while not done["done"]:
+            progress(done["trouble"] or "changing recipients", done["changed"], 0)
+            time.sleep(_POLL_S)
+            done = _answer(*socket.get(f"{BATCHES}?id={done['batch']}", _ASK_S))
+    return {name: value for name, value in done.items() if name not in ("done", "trouble")}
+
+
+def _answer(status: int, text: str) -> dict[str, Any]:
+    from http import HTTPStatus
+
+    from mqcd.core.errors import DecodeError
+    from mqcd.net.control_client import NoAnswer
+
+    if status == HTTPStatus.BAD_REQUEST:
+        raise DecodeError(text.strip())
+    if status != HTTPStatus.OK:
+        raise NoAnswer(f"the server says: {text.strip()}")
+    done: dict[str, Any] = json.loads(text)
+    return done
+
+
+@queue.command("hold", short_help="Keep waiting mail back until it is released.")
+@selects
+@_acts
+@as_json
+@at_place
+def hold(place: Place, /, **chosen: Any) -> None:
+    """Keep mail back that waits for an attempt: all of it, or a selection. It stays held over restarts."""
+    _carry_out(place, "hold", chosen)
+
+
+@queue.command("release", short_help="Let held mail be tried again, now.")
+@selects
+@_acts
+@as_json
+@at_place
+def release(place: Place, /, **chosen: Any) -> None:
+    """Let held mail be tried again, from now on."""
+    _carry_out(place, "release", chosen)
+
+
+@queue.command("remove", short_help="Remove mail; it can be restored for a time.")
+@selects
+@click.option("--report", is_flag=True, help="Report it to the senders when it cannot be restored any more.")
+@_acts
+@as_json
+@at_place
+def remove(place: Place, /, report: bool, **chosen: Any) -> None:
+    """Remove mail from the queue; `mqcd queue undo` restores it within the time that `grace` says."""
+    _carry_out(place, "remove", chosen, report=report)
+
+
+@queue.command("bounce", short_help="Return mail to its senders.")
+@selects
+@click.option("--no-report", is_flag=True, help="Send no reports.")
+@_acts
+@as_json
+@at_place
+def bounce(place: Place, /, no_report: bool, **chosen: Any) -> None:
+    """Return mail to its senders.
+
+    The reports leave after `grace`; until then `mqcd queue undo` restores the mail.
+    """
+    _carry_out(place, "bounce", chosen, report=not no_report)
+
+
+@queue.command("redirect", short_help="Send mail by another host, or to another address.")
+@click.option("--to", "target", metavar="HOP|ADDRESS", required=True,
+              help="A next hop such as relay.example:25, or an address.")  # fmt: skip
+@selects
+@_acts
+@as_json
+@at_place
+def redirect(place: Place, /, target: str, **chosen: Any) -> None:
+    """Send mail by another next hop, or to another address."""
+    _carry_out(place, "redirect", chosen, target=target)
+
+
+@queue.command("reschedule", short_help="Choose when waiting mail is tried next.")
+@click.option("--in", "delay", metavar="DURATION", type=DURATION, help="After this time, such as 1h30m.")
+@click.option("--at", "moment", metavar="TIME", type=click.DateTime(), help="At this time, UTC.")
+@selects
+@_acts
+@as_json
+@at_place
+def reschedule(place: Place, /, delay: int | None, moment: Any, **chosen: Any) -> None:
+    """Choose when waiting mail is tried next: not later than the longest retry delay from now."""
+    from datetime import UTC
+
+    from mqcd.net.clock import SystemClock
+
+    if (delay is None) is (moment is None):
+        raise click.UsageError("say --in or --at, and not both")
+    if delay is not None:
+        until = SystemClock().now() + delay
+    else:
+        until = int(moment.replace(tzinfo=UTC).timestamp() * 1000)
+    _carry_out(place, "reschedule", chosen, until=until)
+
+
+@queue.command("undo", short_help="Take an action back.")
+@click.argument("batch")
+@selects
+@_acts
+@as_json
+@at_place
+def undo(place: Place, /, batch: str, **chosen: Any) -> None:
+    """Restore every recipient of an action that nothing else has changed since."""
+    _carry_out(place, "undo", chosen, target=batch)

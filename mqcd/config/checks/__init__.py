@@ -1,0 +1,1 @@
+"""What is checked of settings as a whole, once each value is read. Pure."""

@@ -1,0 +1,1 @@
+"""Kinds of value that a configuration holds: how each is read, checked and written. Pure."""

@@ -1,0 +1,163 @@
+"""The transition of a recipient record by a verdict: one rule for every store. Pure.
+
+It returns the record that a claimed recipient becomes, or None when the recipient leaves the queue. No store
+decides this itself, so all treat a partial delivery alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mqcd.core.model import (
+    MAX_LAST_WORDS,
+    MAX_STORED_REPLY,
+    Action,
+    Amended,
+    Area,
+    Attempt,
+    Bounced,
+    Deferred,
+    Delivered,
+    Discarded,
+    Expired,
+    Phase,
+    Purged,
+    Recipient,
+    Reported,
+    Verdict,
+)
+from mqcd.core.queueing.amendment import amended, purged
+from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.smtp.reply import Reply
+
+ENDS_OF_BOUNCES = (Reported, Discarded)
+"""Verdicts on bounces."""
+WITHOUT_ATTEMPT = (*ENDS_OF_BOUNCES, Amended, Purged)
+_AT_REST = (Area.HELD, Area.REMOVED)
+
+
+def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:
+    """The record that `verdict` makes of `recipient`; None when it has left the queue.
+
+    A report that fails ends at once, without a report (RFC 5321, 4.5.5 and 6.1). Raises
+    ValueError when the verdict cannot come in the recipient's area: a bounce is not attempted, what has
+    not failed cannot be reported, and a batch changes only what it applies to (see `core.amendment`).
+    """
+    if isinstance(verdict, Amended):
+        return amended(recipient, verdict.batch)
+    if isinstance(verdict, Purged):
+        return purged(recipient)
+    ends_bounce = isinstance(verdict, ENDS_OF_BOUNCES)
+    if ends_bounce is not (recipient.area is Area.BOUNCES) or recipient.area in _AT_REST:
+        name = type(verdict).__name__
+        raise ValueError(f"no verdict {name} for recipient {recipient.key} in area {recipient.area}")
+    match verdict:
+        case Deferred():
+            deferred = _attempted(recipient, Area.DEFERRED, verdict.due, verdict)
+            return replace(deferred, warned=True) if verdict.warning else deferred
+        case Bounced() | Expired() if not recipient.is_report:
+            return _attempted(recipient, Area.BOUNCES, 0, verdict)
+        case Bounced() | Expired() | Delivered() | Reported() | Discarded():
+            return None
+
+
+def not_later(verdict: Verdict, latest: int) -> Verdict:
+    """The verdict with a due time of `latest` (ms) at most."""
+    if isinstance(verdict, Deferred) and verdict.due > latest:
+        return replace(verdict, due=latest)
+    if isinstance(verdict, Amended) and verdict.batch.action is Action.RESCHEDULE:
+        return replace(verdict, batch=replace(verdict.batch, until=min(verdict.batch.until, latest)))
+    return verdict
+
+
+def parked(recipient: Recipient, until: int) -> Recipient:
+    """The record given back untried, due at `until`, ms (0 = at once).
+
+    New mail that has to wait rests with the deferred, so that the area of a record is where it lies and
+    figures and listings agree; it stays untried. A bounce, and what is held or removed, stays as it is.
+    """
+    if recipient.area is Area.BOUNCES or recipient.area in _AT_REST:
+        return recipient
+    waits = until and recipient.area is Area.INCOMING
+    return replace(recipient, area=Area.DEFERRED if waits else recipient.area, due=until)
+
+
+def arrived(recipient: Recipient, now: int) -> Recipient:
+    """The record of new mail: mail to be released later (RFC 4865) waits as if it had been given back."""
+    release = recipient.envelope.release
+    return parked(recipient, release) if release > now else recipient
+
+
+def unknown(recipient: Recipient, schedule: RetrySchedule, now: int) -> Recipient:
+    """The record after a crash at `now` (ms) or before hid the outcome of an attempt that had begun.
+
+    The attempt counts as one that has ended. The next one may be a duplicate, so it comes at once only
+    the first time (see `RetrySchedule.after_unknown`).
+    """
+    counted = replace(
+        recipient,
+        area=Area.DEFERRED,
+        attempts=recipient.attempts + 1,
+        unknowns=recipient.unknowns + 1,
+        amended="",
+    )
+    return replace(counted, due=schedule.after_unknown(counted, now))
+
+
+def stored_text(reply: Reply, limit: int = MAX_STORED_REPLY) -> str:
+    """As much of a reply's text as a record keeps: `limit` octets of UTF-8, no half character."""
+    if len(reply.text) * 4 <= limit:
+        return reply.text
+    return reply.text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
+
+
+@dataclass(frozen=True, slots=True)
+class LastAttempt:
+    """Where and when a recipient failed for good."""
+
+    host: str
+    """Name of the host that gave the last reply; "" when it was ourselves."""
+    phase: str = ""
+    """A word of `Phase`; "" = not known."""
+    at: int = 0
+    """When it ended, ms; 0 = not known."""
+
+
+def last_attempt(recipient: Recipient) -> LastAttempt:
+    """What the record of a bounce holds of its last attempt; of any other record only the host is known."""
+    words = recipient.remote.split(" ")
+    if len(words) == 3 and words[2].isdecimal():
+        return LastAttempt(words[0], words[1], int(words[2]))
+    return LastAttempt(recipient.remote)
+
+
+def with_last_words(recipient: Recipient, verdict: Delivered | Deferred | Bounced | Expired) -> Recipient:
+    """The recipient with what the attempt's last reply said, as a report quotes it."""
+    attempt = verdict.attempt
+    return replace(
+        recipient,
+        code=verdict.reply.code,
+        status=verdict.reply.status,
+        reply=stored_text(verdict.reply, MAX_LAST_WORDS),
+        remote=f"{_speaker(attempt)} {attempt.phase} {attempt.at}",
+    )
+
+
+def _attempted(
+    recipient: Recipient, area: Area, due: int, verdict: Deferred | Bounced | Expired
+) -> Recipient:
+    counted = replace(recipient, area=area, due=due, attempts=recipient.attempts + 1, amended="")
+    if area is Area.BOUNCES:
+        return with_last_words(counted, verdict)
+    return replace(
+        counted,
+        code=verdict.reply.code,
+        status=verdict.reply.status,
+        reply=stored_text(verdict.reply),
+        remote=_speaker(verdict.attempt),
+    )
+
+
+def _speaker(attempt: Attempt) -> str:
+    """The host whose word the last reply is; "" where it came to none: then the words are ours."""
+    return "" if attempt.phase in (Phase.ROUTE, Phase.CONNECT) else attempt.remote_host

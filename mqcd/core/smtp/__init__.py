@@ -1,0 +1,1 @@
+"""SMTP as values: replies, DSN parameters, transparency, message and certificate fields. Pure."""

@@ -1,0 +1,123 @@
+"""The pages of a running server, for the ops listener and for commands."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from mqcd.core.ports import Clock
+from mqcd.daemon.advised import Adviser
+from mqcd.daemon.control.batches import BATCH, BATCHES, Batches
+from mqcd.daemon.control.explaining import Explanations, explain_live
+from mqcd.daemon.control.looking import CONTENT, MOMENT, RECORDS, Looking
+from mqcd.daemon.control.retrying import LogEvent, Retrying
+from mqcd.daemon.control.rows import destination_rows, lane_rows, stuck_rows
+from mqcd.daemon.derived import suppressions_of
+from mqcd.daemon.observers import Observers
+from mqcd.daemon.storing import Described, ServedStore
+from mqcd.deliver.service import Deliverer
+from mqcd.ops.http.pages import explain_page, pages, rows_page
+from mqcd.ops.http.server import Action, Answer, Page, Request
+from mqcd.ops.metrics.lag import LoopLag
+from mqcd.ops.metrics.metrics import DeliveryFigures, Metrics
+from mqcd.queue.store import ClusterStore
+from mqcd.stores.queue.stored_queue import StoredQueue
+from mqcd.submit.door import Door
+
+
+@dataclass(kw_only=True)
+class Pages:
+    """What the pages show and act on."""
+
+    store: ServedStore
+    described: Described
+    deliverer: Deliverer
+    doors: Sequence[Door]
+    adviser: Adviser
+    batches: Batches
+    observers: Observers
+    lag: LoopLag
+    clock: Clock
+    log_event: LogEvent
+    key: bytes
+    """Key of the hashes that stand for addresses in advice; b"" = addresses are in clear."""
+    not_ready: Callable[[], Sequence[str]]
+    """Reasons for /readyz."""
+    closed: Callable[[], str]
+    """Why the queue has no figures yet; "" = it is open."""
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics(
+            self.clock,
+            self.observers.meters,
+            self.store,
+            breakdown=self.observers.breakdown,
+            engine=self.store.engine if isinstance(self.store, ClusterStore) else None,
+            store_labels=self.described.labels,
+            delivery=self._delivery,
+            advice=self.adviser.counts,
+            listeners=lambda: {door.settings.name: door.sessions for door in self.doors},
+            loop_lag_ms=self.lag.worst_ms,
+            omissions=self.observers.omissions,
+        )
+
+    def for_ops(self) -> Mapping[str, Page]:
+        """By path."""
+        made = dict(pages(self.metrics, self.not_ready, self.lag.worst_ms))
+        made["/metrics"] = self._when_open(made["/metrics"])
+        return made
+
+    def for_commands(self) -> Mapping[str, Page | Action]:
+        """By path, the ops listener's included. Addresses and their routes are not shown over TCP."""
+        retrying = Retrying(self.store, self.deliverer, self.clock, self.log_event)
+        return {
+            # Commands read the files of the clustered-file queue themselves.
+            **(self._inside(self.described.queue) if self.described.queue is not None else {}),
+            **self.for_ops(),
+            BATCH: Action(self._when_open(self.batches.ask)),
+            BATCHES: self._when_open(self.batches.progress),
+            "/v1/explain": self._when_open(explain_page(self._explain)),
+            "/v1/lanes": self._when_open(rows_page(lambda: lane_rows(self.deliverer.lanes()))),
+            "/v1/destinations": self._when_open(rows_page(self._destinations)),
+            "/v1/retry": Action(self._when_open(retrying.page)),
+            "/v1/stuck": self._when_open(rows_page(lambda: stuck_rows(self.deliverer.stuck()))),
+        }
+
+    def _inside(self, queue: StoredQueue) -> Mapping[str, Action]:
+        looking = Looking(queue)
+        found = {RECORDS: looking.records, MOMENT: looking.moment, CONTENT: looking.content}
+        return {path: Action(self._when_open(page)) for path, page in found.items()}
+
+    def _when_open(self, page: Page) -> Page:
+        """503 while the queue is not open: its figures would be false zeros."""
+
+        def answer(request: Request) -> Answer | Awaitable[Answer]:
+            if closed := self.closed():
+                return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=f"{closed}\n".encode())
+            return page(request)
+
+        return answer
+
+    def _delivery(self, sites: Container[str]) -> DeliveryFigures:
+        gauges = self.deliverer.gauges(sites)
+        return DeliveryFigures(
+            lanes=gauges.lanes,
+            suspended=self.deliverer.suspended,
+            stuck=sum(each.recipients for each in self.deliverer.stuck()),
+            connections=gauges.connections,
+            site_connections=gauges.site_connections,
+            waiting=gauges.waiting,
+            oldest=gauges.oldest,
+        )
+
+    def _destinations(self) -> list[dict[str, object]]:
+        now = self.clock.now()
+        oldest = dict(self.observers.breakdown.elders.oldest(now))
+        for name, received in self.deliverer.gauges(()).oldest.items():
+            oldest[name] = min(received, oldest.get(name, received))
+        return destination_rows(self.deliverer.lanes(), oldest, self.observers.last_replies.by_name, now)
+
+    async def _explain(self, asked: str, sender: str) -> Explanations:
+        listed = suppressions_of(self.adviser.advice, self.key)
+        return await explain_live(self.store, self.deliverer, listed, asked, sender)

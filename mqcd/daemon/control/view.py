@@ -1,0 +1,206 @@
+"""A queue in another store than the clustered-file queue, as commands see it: by its server, else by itself.
+
+Without a server the store is opened for the time of the look, and nothing in it is changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from mqcd.config.settings import Settings
+from mqcd.core.errors import ConfigError, ContentUnavailable, MqcdError
+from mqcd.core.model import Area, AreaStats, Recipient
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.selecting.selection import Selection
+from mqcd.daemon.control.looking import CONTENT, MOMENT, RECORDS
+from mqcd.daemon.control.retrying import Retry
+from mqcd.daemon.storing import backend_of
+from mqcd.disk.durable import Disk
+from mqcd.net.control_client import Control, NoAccess, NoAnswer
+from mqcd.queue.format import record
+from mqcd.queue.reading.snapshot import Item
+from mqcd.stores.backend import Backend
+from mqcd.stores.queue.documents import decode
+from mqcd.stores.queue.exporting import EventFiles, newest_file
+from mqcd.stores.queue.figures import Figures
+from mqcd.stores.queue.moment import IN_FLIGHT, WAITS, Moment, unpack
+
+_ASK_S = 600
+_TAKEN_AT_ONCE = 1000
+_CHUNK = 1 << 18
+
+Made = TypeVar("Made")
+
+
+class Reader(Protocol):
+    """Where the records and contents come from."""
+
+    def items(self, selection: Selection) -> Sequence[Item]:
+        """The recipients that are selected."""
+
+    def content(self, spid: int) -> Iterator[bytes]:
+        """A message's octets."""
+
+    def moment(self, files: EventFiles) -> Moment:
+        """All of it, and the events that are in none of the files."""
+
+    def close(self) -> None:
+        """Let it go."""
+
+
+class View:
+    """What `queue.reading.shards.Snapshots` offers to commands."""
+
+    damage = left_out = damaged_lines = missing = 0
+    """Nothing is left out: a document that cannot be read is an error."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def batches(self, selection: Selection) -> Iterator[list[Item]]:
+        """The recipients that are selected."""
+        yield list(self._reader.items(selection))
+
+    def project(self, selection: Selection, make: Callable[[str, bool], Made]) -> Iterator[list[Made]]:
+        """What `make` makes of the text of each record, and of whether it is in flight."""
+        found = self._reader.items(selection)
+        yield [make(record.verify(record.encode(each.recipient)), each.in_flight) for each in found]
+
+    def stats(self) -> dict[Area, AreaStats]:
+        """What each area holds."""
+        figures = Figures()
+        for each in self._reader.items(Selection()):
+            figures.replace(None, each.recipient)
+        return dict(figures.stats())
+
+    def content(self, spid: int, _recipient: Recipient | None = None) -> Iterator[bytes]:
+        """A message's octets. Raises ContentUnavailable."""
+        return self._reader.content(spid)
+
+    def moment(self, files: EventFiles) -> Moment:
+        """All of it, and the events that are in none of the files. Raises StoreUnavailable, OSError."""
+        return self._reader.moment(files)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def view_of(settings: Settings, conf: Path | None) -> View:
+    """The queue of a configuration.
+
+    Raises ConfigError, NoAnswer, StoreBusy, StoreDamaged, StoreUnavailable.
+    """
+    server = _ServerReader(Control(settings.ops.control.path))
+    try:
+        server.items(Selection(limit=0))
+    except NoAccess:
+        raise
+    except NoAnswer as error:
+        if settings.queue.store.kind == "memory":
+            raise ConfigError(f"{error}; the store memory has mail in its server alone") from error
+        return View(_StoreReader(backend_of(settings.queue.store, conf)))
+    return View(server)
+
+
+class _ServerReader:
+    def __init__(self, control: Control) -> None:
+        self._control = control
+
+    def items(self, selection: Selection) -> Sequence[Item]:
+        body = self._ask(RECORDS, Retry(selection=selection).fields())
+        lines = body.splitlines(keepends=True)
+        return [Item(record.decode(line[1:]), line.startswith(IN_FLIGHT)) for line in lines]
+
+    def content(self, spid: int) -> Iterator[bytes]:
+        at = 0
+        while piece := self._ask(f"{CONTENT}?spid={format_spid(spid)}&at={at}", {}):
+            yield piece
+            at += len(piece)
+
+    def moment(self, _files: EventFiles) -> Moment:
+        return unpack(self._ask(MOMENT, {}))
+
+    def _ask(self, path: str, fields: dict[str, object]) -> bytes:
+        status, body = self._control.post_for_octets(path, fields, _ASK_S)
+        if status == HTTPStatus.OK:
+            return body
+        text = body.decode("utf-8", "replace").strip()
+        if path.startswith(CONTENT):
+            raise ContentUnavailable(text)
+        raise MqcdError(f"the server says: {text}")
+
+    def close(self) -> None:
+        """Each question has a connection of its own."""
+
+
+class _StoreReader:
+    """Owns the store until it is closed."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._runner = asyncio.Runner()
+        self._items: list[Item] = []
+        self._events: list[bytes] = []
+        try:
+            self._runner.run(self._read())
+        except BaseException:
+            self._runner.close()
+            raise
+
+    async def _read(self) -> None:
+        await self._backend.open()
+        try:
+            await self._take()
+        except BaseException:
+            await self._backend.close()
+            raise
+
+    async def _take(self) -> None:
+        while taken := await self._backend.take(_TAKEN_AT_ONCE):
+            for stored in taken:
+                message = decode(stored)
+                self._items += [Item(each, False) for _, each in sorted(message.records.items())]
+                self._events += message.events.values()
+        self._items.sort(key=lambda item: item.recipient.key)
+
+    def items(self, selection: Selection) -> Sequence[Item]:
+        return [each for each in self._items if selection.matches(each.recipient)][: selection.limit]
+
+    async def _outlast(self, lease_s: float) -> None:
+        """Take what a server has left that was killed a moment ago, when its lease runs out."""
+        end = asyncio.get_running_loop().time() + lease_s
+        while asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(min(1.0, lease_s / 3))
+            await self._backend.renew()
+            await self._take()
+
+    def moment(self, files: EventFiles) -> Moment:
+        self._runner.run(self._outlast(self._backend.lease_ms / 1000))
+        newest, written = newest_file(Disk(), files)
+        known = set(written)
+        return Moment(
+            records=[WAITS + record.encode(each.recipient) for each in self._items],
+            newest=newest,
+            events=[line for line in self._events if line not in known],
+            shared=self._backend.promises.shared,
+        )
+
+    def content(self, spid: int) -> Iterator[bytes]:
+        if not any(each.recipient.spid == spid for each in self._items):
+            raise ContentUnavailable("no such message is in the queue")
+        content = self._runner.run(self._backend.content(spid))
+        try:
+            while chunk := self._runner.run(content.read(_CHUNK)):
+                yield chunk
+        finally:
+            content.close()
+
+    def close(self) -> None:
+        try:
+            self._runner.run(self._backend.close())
+        finally:
+            self._runner.close()

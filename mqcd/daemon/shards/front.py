@@ -1,0 +1,252 @@
+"""The front process of several shards: it serves the pages of all of them as those of one server.
+
+Each page asks the server process of every shard, on its own socket, and makes one answer of theirs. A shard
+that does not answer makes /readyz and /healthz say so, and is left out of the figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from mqcd.core.errors import DecodeError
+from mqcd.daemon.control.batches import BATCH, BATCHES, SAMPLE, name_of, parse_order
+from mqcd.daemon.control.retrying import parse_retry
+from mqcd.daemon.shards.division import control_path
+from mqcd.net.clock import SystemClock
+from mqcd.ops.http.pages import JSON, LINES
+from mqcd.ops.http.server import Action, Answer, Page, Request
+from mqcd.ops.metrics.merge import Merger
+from mqcd.ops.metrics.metrics import OPENMETRICS
+from mqcd.top.data import MOST_DESTINATIONS
+
+log = logging.getLogger("mqcd.daemon")
+
+_EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
+_OPENMETRICS = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
+_ASK_S = 5.0
+"""How long a shard may take to answer a page."""
+_ACT_S = 600.0
+"""How long it may take to change something."""
+
+Asked = tuple[int, bytes]
+"""Status and body; status 0 and why there is none."""
+
+
+async def ask(path: Path, method: str, target: str, body: bytes, seconds: float) -> Asked:
+    """A page of a shard."""
+    try:
+        async with asyncio.timeout(seconds):
+            reader, writer = await asyncio.open_unix_connection(str(path))
+            try:
+                head = f"{method} {target} HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n"
+                writer.write(head.encode() + body)
+                answer = await reader.read(-1)
+            finally:
+                writer.close()
+    except TimeoutError:
+        return 0, b"it does not answer"
+    except OSError as error:
+        return 0, f"it does not answer: {error.strerror or error}".encode()
+    start, _, content = answer.partition(b"\r\n\r\n")
+    words = start.split(b" ", 2)
+    if len(words) < 3 or not words[1].isdigit():
+        return 0, b"it does not answer"
+    return int(words[1]), content
+
+
+class Front:
+    """The pages of all shards."""
+
+    def __init__(self, control: Path, shards: Sequence[int]) -> None:
+        """`control`: the server's control socket, beside which each shard has its own."""
+        self._paths = {shard: control_path(control, shard) for shard in shards}
+        self._turn = asyncio.Lock()
+        self._merger = Merger()
+        self._merging = asyncio.Lock()
+
+    def for_ops(self) -> Mapping[str, Page]:
+        """By path."""
+        return {"/metrics": self._metrics, "/healthz": self._state, "/readyz": self._state}
+
+    def for_commands(self) -> Mapping[str, Page | Action]:
+        """By path: those of the ops listener too."""
+        return {
+            **self.for_ops(),
+            "/v1/explain": self._explain,
+            "/v1/lanes": self._lanes,
+            "/v1/destinations": self._destinations,
+            "/v1/retry": Action(self._retry),
+            BATCH: Action(self._batch),
+            BATCHES: self._batches,
+            "/v1/stuck": self._stuck,
+        }
+
+    async def _all(self, target: str) -> dict[int, Asked]:
+        asked = [ask(path, "GET", target, b"", _ASK_S) for path in self._paths.values()]
+        return dict(zip(self._paths, await asyncio.gather(*asked), strict=True))
+
+    async def _metrics(self, request: Request) -> Answer:
+        answers = await self._all("/metrics")
+        good = {shard: body.decode() for shard, (status, body) in answers.items() if status == HTTPStatus.OK}
+        if not good:
+            return _unavailable(answers)
+        newer = OPENMETRICS in request.accept
+        async with self._merging:
+            body = await asyncio.to_thread(self._merger.merge, good, open_metrics=newer)
+        return Answer(body=body, content_type=_OPENMETRICS if newer else _EXPOSITION)
+
+    async def _state(self, request: Request) -> Answer:
+        answers = await self._all(request.path)
+        if all(status == HTTPStatus.OK for status, _ in answers.values()):
+            return Answer(body=b"ok\n")
+        return _unavailable(answers)
+
+    async def _rows(self, target: str) -> list[dict[str, Any]] | Answer:
+        answers = await self._all(target)
+        rows: list[dict[str, Any]] = []
+        good = [body for status, body in answers.values() if status == HTTPStatus.OK]
+        if not good:
+            return _unavailable(answers)
+        for body in good:
+            rows += json.loads(body)
+        return rows
+
+    async def _lanes(self, request: Request) -> Answer:
+        rows = await self._rows(request.path)
+        return rows if isinstance(rows, Answer) else _json(sorted(rows, key=lambda row: -row["waiting"]))
+
+    async def _stuck(self, request: Request) -> Answer:
+        rows = await self._rows(request.path)
+        return rows if isinstance(rows, Answer) else _json(sorted(rows, key=lambda row: -row["since_ms"]))
+
+    async def _destinations(self, request: Request) -> Answer:
+        rows = await self._rows(request.path)
+        if isinstance(rows, Answer):
+            return rows
+        by_name: dict[str, dict[str, Any]] = {}
+        for row in rows:
+            before = by_name.get(row["destination"])
+            by_name[row["destination"]] = row if before is None else _together(before, row)
+        return _json(sorted(by_name.values(), key=_badness)[:MOST_DESTINATIONS])
+
+    async def _explain(self, request: Request) -> Answer:
+        answers = await self._all(f"{request.path}?{request.query}")
+        good = [body for status, body in answers.values() if status == HTTPStatus.OK]
+        if not good:
+            refused = [body for status, body in answers.values() if status == HTTPStatus.BAD_REQUEST]
+            if refused:
+                return Answer(status=HTTPStatus.BAD_REQUEST, body=refused[0])
+            return _unavailable(answers)
+        # Of an address or domain each shard says first where its mail would go: that is the same for all.
+        lines = good[0].splitlines()
+        general = [line for line in lines[:1] if "suppressed" in json.loads(line)]
+        for body in good[1:]:
+            lines += body.splitlines()[len(general) :]
+        return Answer(body=b"".join(line + b"\n" for line in lines), content_type=LINES)
+
+    async def _retry(self, request: Request) -> Answer:
+        """Each shard in turn, as one batch; a limit holds for all."""
+        try:
+            retry = parse_retry(request.body)
+        except DecodeError as error:
+            return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
+        limit = retry.selection.limit
+        batch, matched, changed = None, 0, 0
+        retry = replace(retry, batch=secrets.token_hex(8).upper(), uid=request.uid)
+        silent: dict[int, Asked] = {}
+        async with self._turn:
+            for shard, path in self._paths.items():
+                left = None if limit is None else limit - matched
+                part = replace(retry, selection=replace(retry.selection, limit=left))
+                body = json.dumps(part.fields()).encode()
+                status, said = await ask(path, "POST", request.path, body, _ACT_S)
+                if status != HTTPStatus.OK:
+                    silent[shard] = status, said
+                    continue
+                done = json.loads(said)
+                batch = batch or done["batch"]
+                matched += done["matched"]
+                changed += done["changed"]
+        if silent:
+            answer = _unavailable(silent)
+            others = f"in the other shards {matched} recipients match, and {changed} become due\n"
+            return replace(answer, body=answer.body + others.encode())
+        return _json({"batch": batch, "matched": matched, "changed": changed})
+
+    async def _batch(self, request: Request) -> Answer:
+        """Every shard takes its part of a batch, by one name; all of them carry it out."""
+        try:
+            fields = json.loads(request.body or b"{}")
+            if not isinstance(fields, dict):
+                raise DecodeError("expected one JSON object")
+            dry_run = fields.pop("dry_run", False) is True
+            order = parse_order(fields)
+        except (ValueError, RecursionError, DecodeError) as error:
+            return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
+        if order.selection.limit is not None and len(self._paths) > 1 and not dry_run:
+            text = b"a limit over several shards is not offered: say more exactly what is meant\n"
+            return Answer(status=HTTPStatus.BAD_REQUEST, body=text)
+        at = order.batch.at or SystemClock().now()
+        batch = replace(order.batch, id=name_of(order.batch.action, at), at=at, by=f"uid:{request.uid}")
+        asked = {**replace(order, batch=batch).fields(), "dry_run": dry_run}
+        body = json.dumps(asked).encode()
+        answers = [ask(path, "POST", BATCH, body, _ACT_S) for path in self._paths.values()]
+        return _as_one(dict(zip(self._paths, await asyncio.gather(*answers), strict=True)))
+
+    async def _batches(self, request: Request) -> Answer:
+        return _as_one(await self._all(f"{BATCHES}?{request.query}"))
+
+
+def _as_one(answers: Mapping[int, Asked]) -> Answer:
+    """What the shards say of one batch. One that does not answer takes its part up when it is back, if it has
+    recorded it."""
+    if any(status != HTTPStatus.OK for status, _ in answers.values()):
+        return _unavailable({shard: each for shard, each in answers.items() if each[0] != HTTPStatus.OK})
+    rows = [json.loads(body) for _, body in answers.values()]
+    whole = dict(rows[0])
+    whole |= {name: sum(row[name] for row in rows) for name in ("matched", "changed", "in_flight")}
+    whole["done"] = all(row["done"] for row in rows)
+    whole["trouble"] = "; ".join(row["trouble"] for row in rows if row["trouble"])
+    if "sample" in whole:
+        whole["sample"] = [each for row in rows for each in row["sample"]][:SAMPLE]
+    return _json(whole)
+
+
+def _together(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """A destination's rows of two shards as one."""
+    newer = min((one, other), key=lambda row: (row["reply_ms"] is None, row["reply_ms"] or 0))
+    ages = [row["oldest_ms"] for row in (one, other) if row["oldest_ms"] is not None]
+    return {
+        **one,
+        "oldest_ms": max(ages, default=None),
+        **{name: one[name] + other[name] for name in ("waiting", "connections", "idle")},
+        "suspended": one["suspended"] and other["suspended"],
+        **{name: min(one[name], other[name]) for name in ("probe_in_ms", "rate_in_ms")},
+        **{name: newer[name] for name in ("reply", "reply_ms")},
+    }
+
+
+def _badness(row: Mapping[str, Any]) -> tuple[int, int, str]:
+    return -(row["oldest_ms"] or 0), -row["waiting"], row["destination"]
+
+
+def _json(value: object) -> Answer:
+    return Answer(body=json.dumps(value, separators=(",", ":")).encode() + b"\n", content_type=JSON)
+
+
+def _unavailable(answers: Mapping[int, Asked]) -> Answer:
+    lines = [
+        f"shard {shard}: {line}\n"
+        for shard, (status, body) in answers.items()
+        if status != HTTPStatus.OK
+        for line in body.decode("utf-8", "replace").splitlines() or ["it does not answer"]
+    ]
+    return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body="".join(lines).encode())

@@ -1,0 +1,57 @@
+"""What the server process of one shard of several is given by the supervisor."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mqcd.core.ports import Tokens, UsedRates
+from mqcd.daemon.listeners.listenertls import ListenersTls
+from mqcd.net.balance import Balance, Mailboxes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Role:
+    """Of one shard."""
+
+    shard: int
+    sockets: Sequence[Sequence[socket.socket]]
+    """By listener: bound."""
+    tls: ListenersTls
+    """With the keys that all shards share."""
+    boxes: Mailboxes
+    tokens: Tokens
+    """Connections that all shards share."""
+    used: UsedRates
+    """What all have used of the rates of delivery."""
+    quotas: UsedRates
+    """What all have used of the quotas of listeners."""
+    alive: int
+    """Descriptor: `supervisor.Part.alive`."""
+    ready: Callable[[], None]
+    """Called once mail is accepted."""
+
+    def balance(self, refusing: Callable[[], str | None]) -> Balance:
+        """Its part of the balance of connections."""
+        return Balance(self.boxes, self.shard, refusing)
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """The connections of one listener."""
+
+    balance: Balance
+    listener: int
+
+    def passes(self, connection: socket.socket, connections: int) -> bool:
+        """See `submit.capacity.Passing`."""
+        return self.balance.passes(self.listener, connection, connections)
+
+    def count(self, connections: int) -> None:
+        """See `submit.capacity.Passing`."""
+        self.balance.count(connections)
+
+    def elsewhere(self) -> bool:
+        """See `submit.capacity.Passing`."""
+        return self.balance.elsewhere()

@@ -1,0 +1,159 @@
+"""Moves events from the documents of a queue to event files.
+
+An event file appears whole and durable, under the next number; then its events leave the documents. A crash
+between the two leaves events in both: the next start looks into the newest file, and drops those. So each
+event is in one file, unless another node takes over in just that moment.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.ports import Clock
+from mqcd.disk.durable import Disk, describe
+from mqcd.disk.uncancellable import in_thread
+from mqcd.eventlog.files import Source, events_path, parse
+from mqcd.eventlog.retention import Retain, Retention, retain
+from mqcd.stores.queue.documents import Documents, Edit
+from mqcd.stores.queue.waiting import Key
+
+log = logging.getLogger(__name__)
+
+EXPORT_MS = 2000
+"""How long events stay in the documents, about."""
+MOST_AT_ONCE = 50_000
+"""Events of one file."""
+_RETAIN_MS = 3_600_000
+_GZIP = 31
+"""zlib's `wbits` for gzip's format, with neither name nor time."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EventFiles:
+    """Where events go, and for how long they are kept."""
+
+    directory: Path
+    source: Source
+    retention: Retention
+
+
+class Exporter:
+    """Of one run."""
+
+    def __init__(self, documents: Documents, files: EventFiles, clock: Clock, disk: Disk) -> None:
+        self._documents = documents
+        self.files = files
+        """May be replaced, but not by ones of another source."""
+        self._clock = clock
+        self._disk = disk
+        self._executor = ThreadPoolExecutor(1, "mqcd-events")
+        self._newest: tuple[int, set[bytes]] = 0, set()
+        """The number of the newest file, and the events that are in a file and still in the documents."""
+        self._retained = 0
+
+    async def start(self) -> None:
+        """Look at the files that there are. Raises StoreUnavailable."""
+        try:
+            await in_thread(self._executor, self._disk.mkdir, self.files.directory)
+            number, lines = await in_thread(self._executor, newest_file, self._disk, self.files)
+        except OSError as error:
+            raise StoreUnavailable(f"the event files cannot be read: {describe(error)}") from error
+        self._newest = number, set(lines)
+
+    def state(self) -> tuple[int, Sequence[bytes]]:
+        """The number of the newest event file, and the events that are in none."""
+        number, written = self._newest
+        return number, [line for line in self._documents.unexported.values() if line not in written]
+
+    async def run(self) -> None:
+        """Export every `EXPORT_MS`, without end."""
+        while True:
+            await self._clock.sleep(EXPORT_MS)
+            try:
+                await self.export()
+                await self._retain()
+            except (OSError, StoreUnavailable) as error:
+                why = describe(error) if isinstance(error, OSError) else error
+                log.warning("events cannot be exported, will try again: %s", why)
+
+    async def export(self) -> None:
+        """Export what there is. Raises OSError, StoreUnavailable."""
+        while unexported := dict(islice(self._documents.unexported.items(), MOST_AT_ONCE)):
+            fresh = [line for line in unexported.values() if line not in self._newest[1]]
+            if fresh:
+                await in_thread(self._executor, self._write, fresh)
+            await self._drop(list(unexported))
+            self._newest[1].difference_update(unexported.values())
+
+    def _write(self, lines: Sequence[bytes]) -> None:
+        """In the thread: the next file. It counts as written also for a caller that was cancelled."""
+        number = max(self._newest[0] + 1, self._clock.now() // 1000)
+        path = events_path(self.files.directory, self.files.source, number)
+        self._disk.replace_file(path, [_packed(sorted(lines, key=_number_of))])
+        self._newest = number, self._newest[1].union(lines)
+
+    async def _drop(self, keys: Sequence[Key]) -> None:
+        there = [key for key in keys if key in self._documents.unexported]
+        if there:
+            await self._documents.edit(Edit(exported=there, ended=lambda _: None))
+
+    async def close(self) -> None:
+        """Export what is left, if that can be; `run` has ended."""
+        try:
+            await self.export()
+        except (OSError, StoreUnavailable) as error:
+            log.warning("events are left for the next start: %s", error)
+        finally:
+            self._executor.shutdown()
+
+    async def _retain(self) -> None:
+        """Remove old files."""
+        now, retention = self._clock.now(), self.files.retention
+        if not (retention.maxage or retention.maxsize) or now - self._retained < _RETAIN_MS:
+            return
+        self._retained = now
+        task = Retain(
+            directory=self.files.directory,
+            source=self.files.source,
+            first_live=self._newest[0],
+            before=now - retention.maxage if retention.maxage else 0,
+            maxsize=retention.maxsize,
+        )
+        done = await in_thread(self._executor, retain, self._disk, task)
+        for failure in done.failures:
+            log.warning("an event file cannot be removed: %s", failure)
+
+
+def newest_file(disk: Disk, files: EventFiles) -> tuple[int, Sequence[bytes]]:
+    """The number of the newest event file of a source, and its events; 0 where there is none.
+
+    Raises OSError, StoreUnavailable.
+    """
+    found = (parse(name) for name in disk.names(files.directory))
+    numbers = [
+        each.number for each in found if each is not None and each.of(files.source) and not each.best_effort
+    ]
+    if not numbers:
+        return 0, ()
+    path = events_path(files.directory, files.source, max(numbers))
+    try:
+        return max(numbers), zlib.decompress(path.read_bytes(), _GZIP).splitlines(keepends=True)
+    except zlib.error as error:
+        raise StoreUnavailable(f"{path} cannot be read: {error}") from error
+
+
+def _packed(lines: Sequence[bytes]) -> bytes:
+    packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
+    return b"".join([packer.compress(b"".join(lines)), packer.flush()])
+
+
+def _number_of(line: bytes) -> int:
+    """The last part of an event's id, which the line begins with."""
+    return int(line.split(b'"', 6)[5].rpartition(b"/")[2])

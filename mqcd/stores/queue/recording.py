@@ -1,0 +1,245 @@
+"""New messages and verdicts: how each becomes one change of the store, and what follows once durable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import assert_never
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.model import (
+    Amended,
+    Bounced,
+    Deferred,
+    Delivered,
+    Discarded,
+    Expired,
+    Purged,
+    Recipient,
+    Reported,
+    Settlement,
+    Submission,
+    Verdict,
+)
+from mqcd.core.ports import Observer, Reservation
+from mqcd.core.queueing.spid import format_spid, is_several, shard_of
+from mqcd.core.queueing.transition import after, not_later
+from mqcd.core.queueing.transition import arrived as arrival_of
+from mqcd.stores.queue.documents import Edit
+from mqcd.stores.queue.events import Line
+from mqcd.stores.queue.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A new message."""
+
+    recipients: Sequence[Recipient]
+    content: bytes | None
+    """None = it is staged."""
+
+    @property
+    def spid(self) -> int:
+        return self.recipients[0].spid
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The end of a claim."""
+
+    old: Recipient
+    new: Recipient | None
+    """None = it leaves the queue."""
+    verdict: Verdict | None
+    """None = given back untried."""
+
+
+# ------------------------------------------------------------ new messages
+
+
+async def arrive(state: State, submission: Submission) -> Arrival:
+    """A new message, its content staged. Raises what its content raises."""
+    content, spid = submission.content, submission.envelope.spid
+    if isinstance(content, bytes):
+        return arrived(state, submission, content, len(content))
+    check_arrival(state, submission)
+    backend = state.around.backend
+    size = await backend.stage(spid, content)
+    try:
+        return arrived(state, submission, None, size)
+    except BaseException:
+        await backend.unstage(spid)
+        raise
+
+
+def arrived(state: State, submission: Submission, content: bytes | None, size: int) -> Arrival:
+    """A new message whose size is known. Raises ValueError."""
+    check_arrival(state, submission)
+    envelope = submission.envelope
+    if state.clock_watch.in_doubt:
+        envelope = replace(envelope, received=max(envelope.received, state.believed()))
+    dsns = submission.recipient_dsn or [""] * len(submission.recipients)
+    now = state.believed()
+    recipients = [
+        arrival_of(Recipient(envelope=envelope, size=size, qid=qid, address=address, dsn=dsn), now)
+        for qid, (address, dsn) in enumerate(zip(submission.recipients, dsns, strict=True), 1)
+    ]
+    return Arrival(recipients, content)
+
+
+def check_arrival(state: State, submission: Submission) -> None:
+    """Raises ValueError for one that contradicts itself or its SPID, or whose SPID is not reserved;
+    StoreUnavailable for a SPID of before this node's lease ran out."""
+    count = len(submission.recipients)
+    if not count:
+        raise ValueError("a message needs a recipient")
+    if submission.recipient_dsn and len(submission.recipient_dsn) != count:
+        raise ValueError("a message has other numbers of recipients and of their DSN parameters")
+    if is_several(submission.envelope.spid) is not (count > 1):
+        spid = format_spid(submission.envelope.spid)
+        raise ValueError(f"SPID {spid} was reserved for another number of recipients than {count}")
+    if shard_of(submission.envelope.spid) != state.around.backend.node:
+        raise StoreUnavailable("the lease has run out meanwhile, try again")
+    state.reserved.check([submission.envelope.spid])
+
+
+def hand_over(state: State, arrival: Arrival, reserved: Reservation) -> asyncio.Future[None]:
+    """Write a new message together with the begin of its attempt."""
+    state.reserved.used(arrival.spid)
+
+    def end(durable: bool) -> None:
+        if not durable:
+            reserved.release()
+            _refuse(state, arrival)
+            return
+        for recipient in arrival.recipients:
+            state.figures.replace(None, recipient)
+            state.claimed.add(recipient.key)
+        now, observer = state.around.clock.now(), state.around.observer
+        observer.accepted(now, arrival.recipients)
+        observer.attempted(now, arrival.recipients, reserved.destination)
+        reserved.use(arrival.content)
+
+    events: list[Line] = []
+    if state.lines is not None:
+        at = state.around.clock.now()
+        events += state.lines.accepted(at, arrival.recipients)
+        events += state.lines.attempted(at, arrival.recipients, reserved.destination)
+    contents = {arrival.spid: arrival.content}
+    return state.documents.edit(
+        Edit(puts=arrival.recipients, begun=True, contents=contents, events=events, ended=end)
+    )
+
+
+def _refuse(state: State, arrival: Arrival) -> None:
+    """A message could not be written; it may come again."""
+    state.reserved.add(arrival.spid)
+    if arrival.content is None:
+        state.in_background(state.around.backend.unstage(arrival.spid))
+
+
+# ------------------------------------------------------------ ends of claims
+
+
+def moves(state: State, settlements: Sequence[Settlement]) -> Sequence[Move]:
+    """What verdicts make of the recipients. Raises ValueError."""
+    records = state.claimed_records([settlement.recipient for settlement in settlements])
+    latest = state.latest_due()
+    made: list[Move] = []
+    for record, settlement in zip(records, settlements, strict=True):
+        verdict = not_later(settlement.verdict, latest)
+        made.append(Move(record, after(record, verdict), verdict))
+    return made
+
+
+async def settle_streamed(
+    state: State, settlements: Sequence[Settlement], submissions: Sequence[Submission]
+) -> None:
+    """`record`, of messages that are not all in memory."""
+    arrivals: list[Arrival] = []
+    try:
+        for submission in submissions:
+            arrivals += [await arrive(state, submission)]
+        made = moves(state, settlements)
+    except BaseException:
+        for arrival in arrivals:
+            await state.around.backend.unstage(arrival.spid)
+        raise
+    await record(state, made, arrivals)
+
+
+def record(state: State, moves: Sequence[Move], arrivals: Sequence[Arrival]) -> asyncio.Future[None]:
+    """Write ends of claims and new messages as one change."""
+    for move in moves:
+        state.claimed.discard(move.old.key)
+        state.ending.add(move.old.key)
+    for arrival in arrivals:
+        state.reserved.used(arrival.spid)
+    news = [move.new for move in moves if move.new is not None]
+    edit = Edit(
+        puts=[*news, *(each for arrival in arrivals for each in arrival.recipients)],
+        drops=[move.old.key for move in moves if move.new is None],
+        contents={arrival.spid: arrival.content for arrival in arrivals},
+        events=_events(state, moves, arrivals),
+        ended=partial(_recorded, state, moves, arrivals),
+    )
+    return state.documents.edit(edit)
+
+
+def _events(state: State, moves: Sequence[Move], arrivals: Sequence[Arrival]) -> Sequence[Line]:
+    if state.lines is None:
+        return ()
+    at = state.around.clock.now()
+    events: list[Line] = []
+    for arrival in arrivals:
+        events += state.lines.accepted(at, arrival.recipients)
+    for move in moves:
+        if move.verdict is not None and not isinstance(move.verdict, Purged):
+            events.append(state.lines.ended(at, move.old, move.new, move.verdict))
+    return events
+
+
+def _recorded(state: State, moves: Sequence[Move], arrivals: Sequence[Arrival], durable: bool) -> None:
+    moves = [move for move in moves if move.old.key in state.ending]
+    for move in moves:
+        state.ending.discard(move.old.key)
+    if not durable:
+        state.claimed.update(move.old.key for move in moves)
+        for arrival in arrivals:
+            _refuse(state, arrival)
+        return
+    now, observer = state.around.clock.now(), state.around.observer
+    for arrival in arrivals:
+        for recipient in arrival.recipients:
+            state.replace(None, recipient)
+        observer.accepted(now, arrival.recipients)
+    for move in moves:
+        state.replace(move.old, move.new)
+        if move.verdict is not None:
+            _observe(observer, now, move.old, move.verdict)
+    state.around.notify()
+
+
+def _observe(observer: Observer, now: int, record: Recipient, verdict: Verdict) -> None:
+    """The record is the one that was attempted, not the one that it became."""
+    match verdict:
+        case Delivered():
+            observer.delivered(now, record, verdict)
+        case Deferred():
+            observer.deferred(now, record, verdict)
+        case Bounced():
+            observer.bounced(now, record, verdict)
+        case Expired():
+            observer.expired(now, record, verdict)
+        case Reported(report_spid=spid):
+            observer.reported(now, record, spid)
+        case Discarded(reason=reason):
+            observer.discarded(now, record, reason)
+        case Amended():
+            observer.amended(now, record, verdict)
+        case Purged():
+            observer.purged(now, record)
+        case _:
+            assert_never(verdict)

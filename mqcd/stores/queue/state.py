@@ -1,0 +1,146 @@
+"""What a queue has in memory from `open` to `close`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+
+from mqcd.core.clockwatch import ClockWatch
+from mqcd.core.model import Recipient
+from mqcd.core.ports import Clock, Observer
+from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.queueing.spid import Reserved, SpidSource, format_spid
+from mqcd.eventlog.files import Source
+from mqcd.stores.backend import Backend, Marks
+from mqcd.stores.queue.documents import CLOCK, EVENTS, SPIDS, Documents, Message
+from mqcd.stores.queue.events import EventLines
+from mqcd.stores.queue.figures import Figures
+from mqcd.stores.queue.waiting import Key, Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a queue is given."""
+
+    backend: Backend
+    clock: Clock
+    observer: Observer
+    source: Source | None = None
+    """The writer of events; None = they are not kept."""
+    watchers: list[Callable[[], None]] = field(default_factory=list)
+
+    def notify(self) -> None:
+        """Something may have become claimable."""
+        for callback in self.watchers:
+            callback()
+
+
+class State:
+    """Of one run. Each recipient either waits, or is in flight: claimed, or ending."""
+
+    def __init__(self, around: Surroundings, schedule: RetrySchedule, marks: Marks) -> None:
+        self.around = around
+        self.schedule = schedule
+        clock = around.clock
+        self.spids = SpidSource(around.backend.node, marks.get(SPIDS, 0))
+        self.reserved = Reserved()
+        # A new store does not repeat the numbers that another store of this node has used.
+        first = clock.now() * 1000
+        self.lines = (
+            EventLines(around.source, marks.get(EVENTS, first)) if around.source is not None else None
+        )
+        """Makes events; None = they are not kept."""
+        self.documents = Documents(
+            around.backend, marks, self.spids, self.believed, self.lose, self._sequence
+        )
+        self.clock_watch = ClockWatch(marks.get(CLOCK, 0), clock.now(), clock.monotonic())
+        self.waiting = Waiting()
+        self.figures = Figures()
+        self.claimed: set[Key] = set()
+        self.ending: set[Key] = set()
+        """In flight, and the end of that is being written."""
+        self.lost: set[Key] = set()
+        """They were in flight when another node took them. Their verdicts count for nothing here."""
+        self.closing = False
+        self.loaded = False
+        """Whether what the last run left has been read."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def _sequence(self) -> int:
+        return self.lines.sequence if self.lines is not None else 0
+
+    def begin_again(self, marks: Marks) -> None:
+        """Its lease has run out: none of the messages is its own, and it may be another node now."""
+        self.documents.drop(list(self.documents.messages))
+        self.spids = SpidSource(self.around.backend.node, marks.get(SPIDS, 0))
+        if self.lines is not None:
+            self.lines.sequence = max(self.lines.sequence, marks.get(EVENTS, 0))
+        self.documents.begin_again(marks, self.spids)
+
+    # ------------------------------------------------------------ time
+
+    def latest_due(self) -> int:
+        """No due time lies later, ms."""
+        return self.around.clock.now() + self.schedule.longest
+
+    def believed(self) -> int:
+        """The wall time to go by, ms."""
+        clock = self.around.clock
+        return self.clock_watch.believes(clock.now(), clock.monotonic())
+
+    def look_at_clock(self) -> bool:
+        """Whether the wall clock can be believed."""
+        clock = self.around.clock
+        if self.clock_watch.look(clock.now(), clock.monotonic()) is not None:
+            # The clock may have been ahead when due times were set.
+            self.waiting.bring_forward(self.latest_due())
+            self.around.notify()
+        return not self.clock_watch.in_doubt
+
+    # ------------------------------------------------------------ recipients
+
+    def replace(self, old: Recipient | None, new: Recipient | None) -> None:
+        """A recipient has come and waits, has changed and waits, or has left."""
+        self.figures.replace(old, new)
+        if new is not None:
+            self.waiting.add(new)
+
+    def lose(self, message: Message) -> None:
+        """Another node has it, or may take it."""
+        for recipient in message.records.values():
+            self.figures.replace(recipient, None)
+            self.waiting.remove(recipient.key)
+            self.ending.discard(recipient.key)
+            if recipient.key in self.claimed:
+                self.claimed.discard(recipient.key)
+                self.lost.add(recipient.key)
+
+    def kept(self, recipients: Sequence[Recipient]) -> Sequence[Recipient]:
+        """Those that no other node has taken since they were claimed."""
+        return [each for each in recipients if each.key not in self.lost] if self.lost else recipients
+
+    def claimed_records(self, recipients: Sequence[Recipient]) -> list[Recipient]:
+        """The records as the queue holds them, each claimed and named once; else ValueError."""
+        keys = [recipient.key for recipient in recipients]
+        for spid, qid in keys:
+            if (spid, qid) not in self.claimed:
+                raise ValueError(f"recipient {format_spid(spid)}-{qid} is not claimed")
+        if len(set(keys)) < len(keys):
+            raise ValueError("a recipient is named twice in one call")
+        return [self.documents.messages[spid].records[qid] for spid, qid in keys]
+
+    # ------------------------------------------------------------ tasks
+
+    def in_background(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """A task that runs even before it is awaited, as every other change does."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def idle(self) -> None:
+        """Return when no change is under way."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.documents.idle()

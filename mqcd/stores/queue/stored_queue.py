@@ -1,0 +1,380 @@
+"""`core.ports.QueueStore` over documents: the queue of every store but the clustered-file one.
+
+What is due, claimed and counted is kept in memory, about a kilobyte for each recipient; `backend` keeps the
+documents. The promises are the port's, as far as the backend's own go (`Promises`).
+
+Of a shared store it shows and delivers what belongs to this node; `taking` says how that changes. When this
+node's lease is lost, what it has in flight is outcome-unknown for the node that takes it.
+
+Failures: StoreUnavailable while it is closed and for what the backend cannot write; ValueError for a fault of
+the calling program: settling, parking or beginning what is not claimed, a SPID used twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from mqcd.core.errors import ContentUnavailable, StoreUnavailable
+from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submission
+from mqcd.core.ports import Clock, Content, Expedited, FindConnection, Observer, Picked, Reservation
+from mqcd.core.queueing.amendment import applies
+from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.queueing.transition import parked
+from mqcd.core.selecting.selection import Selection
+from mqcd.disk.durable import Disk
+from mqcd.eventlog.retention import Retention
+from mqcd.queue.format.record import encode
+from mqcd.stores.backend import Backend, Promises, failed
+from mqcd.stores.queue.documents import Edit
+from mqcd.stores.queue.events import Line
+from mqcd.stores.queue.exporting import EventFiles, Exporter
+from mqcd.stores.queue.figures import Figures
+from mqcd.stores.queue.moment import IN_FLIGHT, WAITS, Moment
+from mqcd.stores.queue.moving import admit, release
+from mqcd.stores.queue.recording import (
+    Arrival,
+    Move,
+    arrive,
+    arrived,
+    check_arrival,
+    hand_over,
+    moves,
+    record,
+    settle_streamed,
+)
+from mqcd.stores.queue.state import State, Surroundings
+from mqcd.stores.queue.taking import load, share
+
+PICKED_AT_ONCE = 250
+"""Messages that one part of a pick looks at."""
+
+log = logging.getLogger(__name__)
+
+
+class StoredQueue:
+    """One queue."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        clock: Clock,
+        observer: Observer,
+        schedule: RetrySchedule,
+        events: EventFiles | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        """`events`: where the event log goes; None = there is none. `disk` is what it is written through."""
+        self._events = events
+        self._disk = disk or Disk()
+        source = events.source if events is not None else None
+        self._around = Surroundings(backend, clock, observer, source)
+        self._schedule = schedule
+        self._state: State | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._sharing: asyncio.Task[None] | None = None
+        self._exporter: Exporter | None = None
+        self._exporting: asyncio.Task[None] | None = None
+        self._find: FindConnection | None = None
+
+    @property
+    def promises(self) -> Promises:
+        """The store's own. What a server of its own is set to is known once it is open."""
+        return self._around.backend.promises
+
+    @property
+    def _live(self) -> State:
+        if self._state is None:
+            raise StoreUnavailable("the queue is not open")
+        return self._state
+
+    @property
+    def _loaded(self) -> State:
+        if not self._live.loaded:
+            raise StoreUnavailable("the queue is still being read")
+        return self._live
+
+    # ------------------------------------------------------------ open and close
+
+    async def open(self) -> None:
+        """Take mail; what the last run left is read meanwhile, see `recovered`. Raises StoreBusy."""
+        if self._state is not None:
+            return
+        marks = await self._around.backend.open()
+        state = self._state = State(self._around, self._schedule, marks)
+        state.look_at_clock()
+        if self._events is not None:
+            await self._start_exporter(state, self._events)
+        self._loading = asyncio.ensure_future(load(state))
+        if self._around.backend.lease_ms:
+            self._sharing = asyncio.ensure_future(self._share(state))
+            self._sharing.add_done_callback(partial(_log_failure, "mail of other nodes is not taken over"))
+
+    async def _start_exporter(self, state: State, events: EventFiles) -> None:
+        exporter = Exporter(state.documents, events, self._around.clock, self._disk)
+        try:
+            await exporter.start()
+        except BaseException:
+            self._state = None
+            await self._around.backend.close()
+            raise
+        self._exporter = exporter
+        self._exporting = asyncio.ensure_future(self._export(exporter))
+        self._exporting.add_done_callback(partial(_log_failure, "events are not exported"))
+
+    async def _export(self, exporter: Exporter) -> None:
+        # What is read later may be in the newest file, which a new one would make forgotten.
+        await self.recovered()
+        await exporter.run()
+
+    async def recovered(self) -> None:
+        """Return when what the last run left may be claimed. Raises StoreUnavailable, StoreDamaged."""
+        if self._loading is not None:
+            await asyncio.shield(self._loading)
+
+    async def _share(self, state: State) -> None:
+        await self.recovered()
+        await share(state)
+
+    async def close(self) -> None:
+        """End what is being written, and release the store."""
+        state, self._state = self._state, None
+        if state is None:
+            return
+        state.closing = True
+        for task in (self._loading, self._sharing, self._exporting):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        await state.idle()
+        if self._exporter is not None:
+            await self._exporter.close()
+        await self._around.backend.close()
+
+    def refusing(self) -> str:
+        """Why no mail is taken now; "" when it is."""
+        return "" if self._state is not None else "the queue is not open"
+
+    def stalled(self) -> str:
+        """Why no verdict can be recorded now; "" when they can be."""
+        return ""
+
+    def reload(self, schedule: RetrySchedule, retention: Retention | None = None) -> None:
+        """Go by another schedule from now on, and keep event files for another time."""
+        if retention is not None and self._events is not None:
+            self._events = replace(self._events, retention=retention)
+        if self._exporter is not None and self._events is not None:
+            self._exporter.files = self._events
+        self._schedule = schedule
+        if self._state is not None:
+            self._state.schedule = schedule
+
+    # ------------------------------------------------------------ mail in
+
+    def reserve(self, several: bool) -> int:
+        """A SPID; see the port."""
+        state = self._live
+        state.look_at_clock()
+        spid = state.spids.next(state.believed(), several)
+        state.reserved.add(spid)
+        return spid
+
+    async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
+        """Take a message. Raises StoreUnavailable, ValueError, and what its content raises."""
+        arrival = await arrive(self._live, submission)
+        state = self._live
+        reserved = self._reserve_connection(state, arrival)
+        await (record(state, [], [arrival]) if reserved is None else hand_over(state, arrival, reserved))
+        return arrival.recipients
+
+    async def admit(self, recipients: Sequence[Recipient], content: AsyncIterator[bytes]) -> None:
+        """Take a message of another store as it is. Raises StoreUnavailable, what its content raises."""
+        await admit(self._loaded, recipients, content)
+
+    def release(self, recipients: Sequence[Recipient], reason: str) -> Awaitable[None]:
+        """Let recipients that wait leave the queue: another store has them."""
+        return release(self._loaded, recipients, reason)
+
+    def _reserve_connection(self, state: State, arrival: Arrival) -> Reservation | None:
+        """A connection for a message that may be tried at once: older new mail goes first."""
+        if (
+            self._find is None
+            or arrival.recipients[0].due
+            or state.clock_watch.in_doubt
+            or state.waiting.has_new
+            or not state.loaded
+        ):
+            return None
+        return self._find(arrival.recipients)
+
+    def hand_over(self, find: FindConnection) -> None:
+        """Ask `find` for a connection for new messages."""
+        self._find = find
+
+    # ------------------------------------------------------------ claims
+
+    async def claim(
+        self,
+        room: int,
+        now: int,
+        skip: Mapping[str, int] | None = None,
+        overdue: Callable[[Recipient], bool] | None = None,
+        received_by: int | None = None,
+    ) -> Sequence[Recipient]:
+        """At most `room` due recipients; see the port."""
+        state = self._live
+        state.look_at_clock()
+        if not state.loaded:
+            return []
+        found = state.waiting.claim(room, now, skip or {}, overdue, received_by)
+        state.claimed.update(each.key for each in found)
+        return found
+
+    async def claim_bounces(self, room: int) -> Sequence[Recipient]:
+        """At most `room` bounces, the longest waiting first."""
+        state = self._live
+        found = state.waiting.claim_bounces(room) if state.loaded else []
+        state.claimed.update(each.key for each in found)
+        return found
+
+    async def claim_removed(self, room: int) -> Sequence[Recipient]:
+        """At most `room` removals whose grace is over."""
+        state = self._live
+        found = state.waiting.claim_removed(room, self._around.clock.now()) if state.loaded else []
+        state.claimed.update(each.key for each in found)
+        return found
+
+    async def pick(self, selection: Selection, batch: Batch) -> AsyncGenerator[Picked, None]:
+        """All recipients that a batch applies to."""
+        state = self._loaded
+        left = selection.limit if selection.limit is not None else len(state.documents.messages) << 30
+        spids = sorted(state.documents.messages)
+        for start in range(0, len(spids), PICKED_AT_ONCE):
+            messages = [state.documents.messages.get(spid) for spid in spids[start : start + PICKED_AT_ONCE]]
+            records = [each for held in messages if held is not None for each in held.records.values()]
+            wanted = [each for each in records if selection.matches(each) and applies(each, batch)]
+            if wanted and left:
+                busy = sum(self.in_flight(each) for each in wanted)
+                found = state.waiting.pick(wanted[:left])
+                left -= len(found)
+                state.claimed.update(each.key for each in found)
+                yield Picked(recipients=found, in_flight=busy)
+            await asyncio.sleep(0)
+
+    def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:
+        """Note that an attempt starts."""
+        state = self._live
+        if len(state.kept(recipients)) < len(recipients):
+            return failed(StoreUnavailable("another node has taken the message"))
+        records = state.claimed_records(recipients)
+
+        def end(durable: bool) -> None:
+            if durable:
+                self._around.observer.attempted(self._around.clock.now(), records, destination)
+
+        events: Sequence[Line] = ()
+        if state.lines is not None:
+            events = state.lines.attempted(self._around.clock.now(), records, destination)
+        return state.documents.edit(Edit(puts=records, begun=True, events=events, ended=end))
+
+    def settle(
+        self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()
+    ) -> Awaitable[None]:
+        """Record verdicts, and take the messages that they give rise to."""
+        state = self._live
+        kept = {each.key for each in state.kept([each.recipient for each in settlements])}
+        if settlements and not kept:
+            return asyncio.sleep(0)
+        settlements = [each for each in settlements if each.recipient.key in kept]
+        made = moves(state, settlements)
+        whole = [(each, each.content) for each in submissions if isinstance(each.content, bytes)]
+        if len(whole) == len(submissions):
+            return record(state, made, [arrived(state, each, octets, len(octets)) for each, octets in whole])
+        for submission in submissions:
+            check_arrival(state, submission)
+        return state.in_background(settle_streamed(state, settlements, submissions))
+
+    def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
+        """Give claimed recipients back untried; an attempt that had begun is taken back."""
+        state = self._live
+        until = min(until, state.latest_due())
+        records = state.claimed_records(state.kept(recipients))
+        return record(state, [Move(each, parked(each, until), None) for each in records], [])
+
+    async def expedite(self, selection: Selection, dry_run: bool = False) -> Expedited:
+        """Make mail that waits due now; a restart forgets it."""
+        state = self._loaded
+        found = [each for each in state.waiting if selection.matches(each)][: selection.limit]
+        keys = {each.key for each in found}
+        changed = state.waiting.bring_forward(self._around.clock.now(), keys, dry_run=dry_run)
+        if not dry_run:
+            self._around.notify()
+        domains = frozenset(each.domain for each in found)
+        return Expedited(matched=len(found), changed=changed, domains=domains)
+
+    # ------------------------------------------------------------ looks
+
+    async def content(self, recipient: Recipient) -> Content:
+        """The message's octets. Raises ContentUnavailable."""
+        if recipient.spid not in self._loaded.documents.messages:
+            raise ContentUnavailable(f"no content of message {format_spid(recipient.spid)}: not in the queue")
+        content = await self._around.backend.content(recipient.spid)
+        if content.size != recipient.size:
+            content.close()
+            text = f"content of message {format_spid(recipient.spid)}: "
+            raise ContentUnavailable(f"{text}{content.size} octets, not {recipient.size}")
+        return content
+
+    def scan(self, selection: Selection) -> AsyncIterator[Recipient]:
+        """The recipients that match at the moment of this call, by message and number."""
+        messages = self._live.documents.messages
+        records = (messages[spid].records for spid in sorted(messages))
+        found = [each for held in records for _, each in sorted(held.items()) if selection.matches(each)]
+        return _stream(found[: selection.limit])
+
+    def in_flight(self, recipient: Recipient) -> bool:
+        """Whether it is claimed at this moment."""
+        return recipient.key in self._live.claimed or recipient.key in self._live.ending
+
+    def moment(self) -> Moment:
+        """All that this server has in the queue, and the events that are in no file. O(recipients)."""
+        state = self._loaded
+        records = [
+            (IN_FLIGHT if self.in_flight(each) else WAITS) + encode(each)
+            for _, message in sorted(state.documents.messages.items())
+            for _, each in sorted(message.records.items())
+        ]
+        newest, events = self._exporter.state() if self._exporter is not None else (0, ())
+        return Moment(records=records, newest=newest, events=events, shared=self.promises.shared)
+
+    def stats(self) -> Mapping[Area, AreaStats]:
+        """What each area holds; nothing while it is not open."""
+        return (self._state.figures if self._state is not None else Figures()).stats()
+
+    def next_due(self) -> int | None:
+        """When the next unclaimed recipient can be claimed, ms; those passed over count from then."""
+        self._live.look_at_clock()
+        return self._live.waiting.next_due()
+
+    def may_expire(self) -> bool:
+        """Whether the wall clock can be believed."""
+        return self._state is None or self._state.look_at_clock()
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever something may have become claimable."""
+        self._around.watchers.append(callback)
+
+
+def _log_failure(what: str, task: asyncio.Task[None]) -> None:
+    """A task that lasts as long as the queue has ended before it."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.critical("%s any more, because of a fault; restart the server", what, exc_info=error)
+
+
+async def _stream(records: Sequence[Recipient]) -> AsyncIterator[Recipient]:
+    for each in records:
+        yield each

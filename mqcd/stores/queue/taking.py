@@ -1,0 +1,85 @@
+"""How messages become a queue's own: at its start, and of a shared store whenever another node is gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Sequence
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.model import Recipient
+from mqcd.core.queueing.transition import unknown
+from mqcd.stores.queue.documents import Edit, decode
+from mqcd.stores.queue.state import State
+
+POLL_MS = 1000
+"""How often a shared store is asked for messages that have become free."""
+_TAKEN_AT_ONCE = 1000
+"""Messages that are read at once."""
+
+log = logging.getLogger(__name__)
+
+
+async def load(state: State) -> None:
+    """Read what the last run left. Raises StoreUnavailable, StoreDamaged."""
+    await _take(state)
+    state.loaded = True
+    state.around.notify()
+
+
+async def share(state: State) -> None:
+    """Keep this node's lease, and take what other nodes have left, until the queue is closed."""
+    clock, backend = state.around.clock, state.around.backend
+    renewed = clock.monotonic()
+    # A client library may lose the cancellation of a call that has just been answered.
+    while not state.closing:
+        await clock.sleep(POLL_MS)
+        try:
+            if clock.monotonic() - renewed >= backend.lease_ms // 3:
+                marks = await backend.renew()
+                if marks is not None:
+                    log.warning("the lease has run out: other nodes may have taken this node's mail")
+                    state.begin_again(marks)
+                renewed = clock.monotonic()
+            await _take(state)
+        except StoreUnavailable as error:
+            log.warning("the store cannot be asked for mail of other nodes: %s", error)
+
+
+async def _take(state: State) -> None:
+    """All messages that are free."""
+    any_taken = False
+    while taken := await state.around.backend.take(_TAKEN_AT_ONCE):
+        any_taken = True
+        begun: list[Recipient] = []
+        for stored in taken:
+            if stored.spid in state.documents.messages:
+                # Written under a lease that ran out meanwhile, and still ours.
+                continue
+            message = decode(stored)
+            state.documents.add(stored.spid, message)
+            for recipient in message.records.values():
+                state.figures.replace(None, recipient)
+                if recipient.qid in message.begun:
+                    begun.append(recipient)
+                else:
+                    state.waiting.add(recipient)
+        if begun:
+            await _end_unknown(state, begun)
+    if any_taken:
+        state.waiting.bring_forward(state.latest_due())
+        state.around.notify()
+
+
+def _end_unknown(state: State, begun: Sequence[Recipient]) -> Awaitable[None]:
+    """A crash took the verdicts of these attempts."""
+    now = state.around.clock.now()
+    ended = [unknown(each, state.schedule, now) for each in begun]
+
+    def end(durable: bool) -> None:
+        for old, new in zip(begun, ended, strict=True):
+            if durable:
+                state.replace(old, new)
+                state.around.observer.outcome_unknown(now, old)
+
+    events = [state.lines.unknown(now, each) for each in ended] if state.lines is not None else ()
+    return state.documents.edit(Edit(puts=ended, events=events, ended=end))

@@ -1,0 +1,164 @@
+"""The recipients that wait in memory for a claim: new ones, ones with a due time, bounces, and
+what operators have held or removed. Pure.
+
+Each stands in exactly one of the four. A heap may hold keys of recipients that were removed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+
+from mqcd.core.model import Area, Recipient
+from mqcd.core.queueing.spid import accepted_by
+
+KEPT_FROM_URGENT = 8
+"""One in so many turns of new mail is kept from urgent mail."""
+Key = tuple[int, int]
+_AT_REST = frozenset({Area.HELD, Area.REMOVED})
+Overdue = Callable[[Recipient], bool]
+
+
+class Waiting:
+    """Of one queue. Times in ms."""
+
+    def __init__(self) -> None:
+        self._new: dict[Key, Recipient] = {}
+        self._order: list[Key] = []
+        self._urgent: list[Key] = []
+        """Of the new ones, those with a priority above 0."""
+        self._kept = 0
+        """Turns since the last that was kept from urgent mail."""
+        self._due: list[tuple[int, Key]] = []
+        self._later: dict[Key, Recipient] = {}
+        self._bounces: dict[Key, Recipient] = {}
+        self._at_rest: dict[Key, Recipient] = {}
+        """Held and removed ones."""
+        self._new_turn = True
+
+    def __iter__(self) -> Iterator[Recipient]:
+        """Those of incoming and deferred."""
+        yield from self._new.values()
+        yield from self._later.values()
+
+    @property
+    def has_new(self) -> bool:
+        """Whether new mail waits."""
+        return bool(self._new)
+
+    def add(self, recipient: Recipient) -> None:
+        """It waits, where its record says."""
+        key = recipient.key
+        if recipient.area is Area.BOUNCES:
+            self._bounces[key] = recipient
+        elif recipient.area in _AT_REST:
+            self._at_rest[key] = recipient
+        elif recipient.area is Area.INCOMING and not recipient.due:
+            self._new[key] = recipient
+            heapq.heappush(self._urgent if recipient.envelope.priority > 0 else self._order, key)
+        else:
+            self._put_off(recipient, recipient.due)
+
+    def _put_off(self, recipient: Recipient, due: int) -> None:
+        self._later[recipient.key] = recipient
+        heapq.heappush(self._due, (due, recipient.key))
+
+    def claim(
+        self,
+        room: int,
+        now: int,
+        skip: Mapping[str, int],
+        overdue: Overdue | None,
+        received_by: int | None,
+    ) -> list[Recipient]:
+        """See `core.ports.QueueStore.claim`."""
+        found: list[Recipient] = []
+        while len(found) < room:
+            recipient = self._next(now)
+            if recipient is None:
+                break
+            until = skip.get(recipient.lane_key, 0)
+            if until > now and not _is_overdue(recipient, overdue, received_by):
+                self._put_off(recipient, until)
+                continue
+            found.append(recipient)
+            self._new_turn = not self._new_turn
+        return found
+
+    def remove(self, key: Key) -> None:
+        """It does not wait any more; harmless when it does not wait."""
+        for held in (self._new, self._later, self._bounces, self._at_rest):
+            held.pop(key, None)
+
+    def _next(self, now: int) -> Recipient | None:
+        next_due = self._next_later()
+        due = next_due is not None and next_due <= now
+        if self._next_new() and (self._new_turn or not due):
+            self._kept = (self._kept + 1) % KEPT_FROM_URGENT
+            first, second = (self._urgent, self._order) if self._kept else (self._order, self._urgent)
+            return self._new.pop(heapq.heappop(first or second))
+        return self._later.pop(heapq.heappop(self._due)[1]) if due else None
+
+    def _next_new(self) -> bool:
+        """Whether there is one."""
+        for order in (self._urgent, self._order):
+            while order and order[0] not in self._new:
+                heapq.heappop(order)
+        return bool(self._order or self._urgent)
+
+    def _next_later(self) -> int | None:
+        while self._due and self._due[0][1] not in self._later:
+            heapq.heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    def claim_bounces(self, room: int) -> list[Recipient]:
+        """At most `room`, the longest waiting first."""
+        found = list(islice(self._bounces.values(), room))
+        for recipient in found:
+            del self._bounces[recipient.key]
+        return found
+
+    def claim_removed(self, room: int, now: int) -> list[Recipient]:
+        """At most `room` removals whose grace is over."""
+        due = (each for each in self._at_rest.values() if each.area is Area.REMOVED and each.due <= now)
+        found = list(islice(due, room))
+        for recipient in found:
+            del self._at_rest[recipient.key]
+        return found
+
+    def pick(self, recipients: Iterable[Recipient]) -> list[Recipient]:
+        """Those of them that wait, claimed."""
+        all_held = (self._new, self._later, self._bounces, self._at_rest)
+        return [
+            recipient
+            for recipient in recipients
+            if any(held.pop(recipient.key, None) is not None for held in all_held)
+        ]
+
+    def next_due(self) -> int | None:
+        """When the next of incoming and deferred can be claimed; 0 = at once, None = there is none."""
+        return 0 if self._next_new() else self._next_later()
+
+    def bring_forward(self, latest: int, keys: set[Key] | None = None, *, dry_run: bool = False) -> int:
+        """Let no due time be later than `latest`: of these recipients, None = of all.
+
+        Returns how many were later; `dry_run`: only that.
+        """
+        changed = 0
+        due: list[tuple[int, Key]] = []
+        for at, key in self._due:
+            late = at > latest and (keys is None or key in keys)
+            changed += late
+            due.append((latest if late else at, key))
+        if not dry_run:
+            heapq.heapify(due)
+            self._due = due
+        return changed
+
+
+def _is_overdue(recipient: Recipient, overdue: Overdue | None, received_by: int | None) -> bool:
+    if overdue is None:
+        return False
+    accepted = accepted_by(recipient.spid, recipient.envelope.received)
+    return (received_by is None or accepted <= received_by) and overdue(recipient)

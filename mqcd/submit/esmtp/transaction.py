@@ -1,0 +1,28 @@
+"""The message that a session is announcing: its envelope as far as it has come. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mqcd.submit.esmtp.parameters import MailParameters
+
+MAX_ENVELOPE = 2 * 1024 * 1024
+"""Octets of recipients and their parameters in one message, independent of maxrecips: the list must not fill
+memory, and must fit into one journal frame."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """The message of the current transaction: mutable, since each RCPT adds to it."""
+
+    sender: str
+    parameters: MailParameters
+    recipients: list[str] = field(default_factory=list)
+    recipient_dsn: list[str] = field(default_factory=list)
+    release: int = 0
+    """The time before which it is not to be sent, ms; 0 = at once."""
+    priority: int = 0
+    octets: int = 0
+    """Of the recipients and their parameters."""
+    announced: int = 0
+    """Octets of its chunks so far (BDAT)."""

@@ -1,0 +1,206 @@
+"""How much mail clients, networks, users and tenants may send in a time, and over how many sessions. Pure.
+
+* A quota of N in a time may be used up at once; what is used comes back evenly over that time.
+* Of the quotas of one kind of party (`by`) the first in the file that matches the party counts.
+* A message and its recipients are used when the message is taken, its octets too; MAIL and RCPT are refused
+  before that where no room is left. One message larger than a whole quota of octets is taken when none of it
+  is used.
+* Sessions count from their first MAIL on.
+* What is used is kept in bounded memory that all processes share (`core.ports.UsedRates`): where it is full,
+  parties share a place, and less goes than allowed, never more. Sessions are `core.ports.Tokens`, or counted
+  here where there is one process.
+
+Settings read: quotas, tenant.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from mqcd.config.kinds.fields import RateKind
+from mqcd.config.settings import QuotaBy, QuotaSettings, Rate, ServerSettings, TenantBy
+from mqcd.core.ports import Tokens, UsedRates
+from mqcd.core.smtp.reply import Reply
+from mqcd.submit.checks.listed import NetworkList
+from mqcd.submit.esmtp.refusal import Reason
+from mqcd.submit.networks import client_network, wide_network
+
+_NS = 1_000_000
+"""In a ms."""
+_MAX_NAME = 128
+"""Characters of a tenant's name, which a message may choose."""
+_WHOSE = {
+    QuotaBy.CLIENT: "your address",
+    QuotaBy.NETWORK: "your network",
+    QuotaBy.USER: "this user",
+    QuotaBy.TENANT: "this tenant",
+}
+
+Refused = tuple[Reason, Reply]
+Places = MutableMapping[str, int]
+"""The places that a session holds: by name of the party, its token."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parties:
+    """Whose a session or message is; "" = nobody's."""
+
+    client: str
+    user: str
+    tenant: str = ""
+
+
+class SessionPlaces:
+    """Sessions by party; over all processes where there are tokens."""
+
+    __slots__ = ("_count", "_tokens")
+
+    def __init__(self, tokens: Tokens | None = None) -> None:
+        self._count: Counter[str] = Counter()
+        self._tokens = tokens
+
+    def take(self, name: str, most: int) -> int | None:
+        """A place, unless `most` are taken: then None."""
+        if self._tokens is not None:
+            return self._tokens.take(name, most)
+        if self._count[name] >= most:
+            return None
+        self._count[name] += 1
+        return 0
+
+    def leave(self, held: Places) -> None:
+        """Give back what a session holds."""
+        for name, token in held.items():
+            if self._tokens is not None:
+                self._tokens.give(token, at_once=True)
+                continue
+            self._count[name] -= 1
+            if not self._count[name]:
+                del self._count[name]
+        held.clear()
+
+
+class Quotas:
+    """Those of one listener. `now` is monotonic, in ms."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        listener: str,
+        used: UsedRates,
+        places: SessionPlaces,
+        now: Callable[[], int],
+    ) -> None:
+        self._listener = listener
+        self._tenant = settings.tenant
+        self.header = settings.tenant_header.lower() if settings.tenant is TenantBy.HEADER else ""
+        """The header field that names a message's tenant, in lower case; "" = none does."""
+        self._used = used
+        self._places = places
+        self._now = now
+        self._by: dict[QuotaBy, list[tuple[QuotaSettings, NetworkList]]] = {}
+        for quota in settings.quotas:
+            networks = quota.match if quota.by in (QuotaBy.CLIENT, QuotaBy.NETWORK) else ()
+            inside = NetworkList(ipaddress.ip_network(each, strict=False) for each in networks)
+            self._by.setdefault(quota.by, []).append((quota, inside))
+
+    def parties(self, client: str, user: str, named: Sequence[str] = ()) -> Parties:
+        """Whose a message is; `named`: the values of the header field that names the tenant."""
+        tenant = {
+            TenantBy.USER: user,
+            TenantBy.LISTENER: self._listener,
+            TenantBy.HEADER: named[0][:_MAX_NAME] if named else "",
+        }[self._tenant]
+        return Parties(client=client, user=user, tenant=tenant)
+
+    def begin(self, parties: Parties, held: Places) -> Refused | None:
+        """Why no message may begin now; counts the session, whose places are `held`."""
+        for quota, name in self._that_count(parties):
+            if quota.sessions and f"{name} sessions" not in held:
+                place = self._places.take(f"{name} sessions", quota.sessions)
+                if place is None:
+                    text = f"{_WHOSE[quota.by]} has {quota.sessions} sessions already, try again later"
+                    return Reason.SESSIONS, Reply(code=450, status="4.7.1", text=_sentence(text))
+                held[f"{name} sessions"] = place
+        return self._short(parties, {"messages": 1})
+
+    def add(self, parties: Parties, recipients: int) -> Refused | None:
+        """Why a message may not have as many recipients."""
+        return self._short(parties, {"recipients": recipients})
+
+    def take(self, parties: Parties, recipients: int, octets: int) -> Refused | None:
+        """Use what a message needs, or nothing of it: why it is refused."""
+        amounts = {"messages": 1, "recipients": recipients, "octets": octets}
+        refused = self._short(parties, amounts)
+        if refused is None:
+            self.use(parties, amounts)
+        return refused
+
+    def use(self, parties: Parties, amounts: Mapping[str, int]) -> None:
+        """Use some of the rates, also beyond them."""
+        now = self._now() * _NS
+        for quota, name in self._that_count(parties):
+            for what, amount in amounts.items():
+                rate: Rate | None = getattr(quota, what)
+                if rate is not None and amount:
+                    self._used.use(f"{name} {what}", _cost(rate, amount), now)
+
+    def leave(self, held: Places) -> None:
+        """A session has ended."""
+        self._places.leave(held)
+
+    def _short(self, parties: Parties, amounts: Mapping[str, int]) -> Refused | None:
+        now = self._now() * _NS
+        for quota, name in self._that_count(parties):
+            for what, amount in amounts.items():
+                rate: Rate | None = getattr(quota, what)
+                if rate is None:
+                    continue
+                ahead = max(self._used.until(f"{name} {what}") - now, 0)
+                short = ahead + _cost(rate, amount) > rate.per * _NS
+                if short and (ahead or what != "octets"):
+                    return _refusal(quota, what, rate)
+        return None
+
+    def _that_count(self, parties: Parties) -> Iterator[tuple[QuotaSettings, str]]:
+        """The quotas that hold for these, each with the name under which it is counted."""
+        for by, quotas in self._by.items():
+            party = _party(by, parties)
+            for quota, networks in quotas if party else ():
+                if _matches(quota, networks, parties.client, party):
+                    yield quota, f"{self._listener} {by.value} {party}"
+                    break
+
+
+def _party(by: QuotaBy, parties: Parties) -> str:
+    if by is QuotaBy.USER:
+        return parties.user
+    if by is QuotaBy.TENANT:
+        return parties.tenant
+    return (client_network if by is QuotaBy.CLIENT else wide_network)(parties.client)
+
+
+def _matches(quota: QuotaSettings, networks: NetworkList, client: str, party: str) -> bool:
+    if not quota.match:
+        return True
+    if quota.by in (QuotaBy.CLIENT, QuotaBy.NETWORK):
+        return networks.has(client)
+    return any(fnmatchcase(party.lower(), each.lower()) for each in quota.match)
+
+
+def _cost(rate: Rate, amount: int) -> int:
+    """The ns in which as much comes back."""
+    return amount * rate.per * _NS // rate.count
+
+
+def _refusal(quota: QuotaSettings, what: str, rate: Rate) -> Refused:
+    text = f"{_WHOSE[quota.by]} may send {RateKind().show(rate)} {what}, try again later"
+    return Reason.QUOTA, Reply(code=450, status="4.7.1", text=_sentence(text))
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]

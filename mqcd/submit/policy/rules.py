@@ -1,0 +1,245 @@
+"""Rules shared by all sessions of one door, or by those of a network: settings, policy, lists, and whether
+new mail is accepted. Pure.
+
+Settings read: maxmsgsize, the switches of extensions, announcehost, smtpgreet, sender_deny, sender_permit,
+validate_helo, validate_sender, validate_recip, remotenets, ssl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+
+from mqcd.config.settings import HostPattern, ListenerSslSettings, Network, ServerSettings
+from mqcd.core.address import domain_of, parse_path, split_address
+from mqcd.core.smtp.reply import Reply
+from mqcd.submit.auth.login import REQUIRED, Access
+from mqcd.submit.checks import names
+from mqcd.submit.checks.greylist import GreylistRules
+from mqcd.submit.checks.listed import NOBODY, SenderList
+from mqcd.submit.checks.names import Verdict, name_rules
+from mqcd.submit.esmtp import replies
+from mqcd.submit.esmtp.channel import Channel
+from mqcd.submit.esmtp.parameters import DSN_PARAMETERS
+from mqcd.submit.esmtp.refusal import Reason
+from mqcd.submit.esmtp.urgency import Urgency
+from mqcd.submit.networks import ip_address, networks_of
+from mqcd.submit.policy.load import Load
+from mqcd.submit.policy.quotas import Quotas
+from mqcd.submit.policy.relay import RelayPolicy
+
+_DENIED = Reply(code=550, status="5.7.1", text="Mail from this sender is not taken here")
+CLIENT_LISTED = Reply(code=554, status="5.7.1", text="Mail from your address is not taken here")
+
+NO_SSL = ListenerSslSettings()
+Suppressed = Callable[[str], Reply | None]
+"""The reply that refuses a recipient on a list of addresses that take no mail; None to take it."""
+
+
+class Gate:
+    """Whether new mail is accepted; shared by all sessions of a door."""
+
+    __slots__ = ("closed", "load", "suppressed")
+
+    def __init__(self) -> None:
+        self.closed: Reply | None = None
+        """The reply to MAIL; None = open."""
+        self.load: Load | None = None
+        """How busy the server is; None = it does not matter."""
+        self.suppressed: Suppressed | None = None
+        """Addresses that take no mail from any sender; None = there are none."""
+
+
+class Rules:
+    """Rules of all sessions of one door, computed once. `policy` may be exchanged at any time."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        policy: RelayPolicy,
+        gate: Gate,
+        access: Access | None = None,
+        now: Callable[[], int] = lambda: 0,
+        ssl: ListenerSslSettings = NO_SSL,
+        lmtp: bool = False,
+    ) -> None:
+        """`access`: logins; None = nobody can log in. `now`: the wall time, ms."""
+        self.lmtp = lmtp
+        """Whether clients speak LMTP (RFC 2033)."""
+        # Chunks would need a reply for each recipient even where BDAT itself is refused.
+        self.chunking = settings.ext_chunking and not lmtp
+        self._ssl = ssl
+        self.tls_first = bool(ssl.certfile) and not ssl.latent
+        """Whether connections begin with TLS."""
+        self.settings = settings
+        self.policy = policy
+        self.gate = gate
+        self.access = access
+        self.senders = None if access is None else access.senders
+        """Which senders users may use; None = any. May be exchanged."""
+        self.bare_domain = ""
+        """Completes a local part without a domain; "" = only postmaster may be one. May be exchanged."""
+        self.quotas: Quotas | None = None
+        """None = there are none. May be exchanged at any time."""
+        self.blacklist = NOBODY
+        """May be exchanged at any time."""
+        self._denied = SenderList(settings.sender_deny)
+        self._permitted = SenderList(settings.sender_permit)
+        self._helo = name_rules(settings, "helo")
+        self._sender = name_rules(settings, "sender")
+        self._recipient = name_rules(settings, "recip")
+        self.greylist = GreylistRules(settings)
+        self.host = settings.announcehost or "localhost"
+        greeting = settings.smtpgreet or ("LMTP mqcd" if lmtp else "ESMTP mqcd")
+        self.greeting = f"220 {self.host} {greeting}\r\n".encode()
+        self.helo = f"250 {self.host}\r\n".encode()
+        self.urgency = Urgency(settings, now)
+        self._ehlo: dict[Channel, bytes] = {}
+        # RFC 6531, 3.1: a server that offers SMTPUTF8 has to offer 8BITMIME.
+        self._utf8 = settings.ext_8bitmime and settings.ext_smtputf8
+        offers: tuple[tuple[bool, Set[str]], ...] = (
+            (settings.ext_dsn, DSN_PARAMETERS),
+            (access is not None, {"AUTH"}),
+            (settings.ext_size, {"SIZE"}),
+            (settings.ext_8bitmime, {"BODY"}),
+            (self._utf8, {"SMTPUTF8"}),
+            (True, self.urgency.parameters),
+        )
+        self.parameters = frozenset(each for switched_on, names in offers if switched_on for each in names)
+
+    def ehlo(self, channel: Channel) -> bytes:
+        """The reply to EHLO of a client that is connected so."""
+        if channel.identities or self.urgency.varies:
+            # As many as there are clients with a certificate; or it says a time.
+            return self._ehlo_reply(channel)
+        octets = self._ehlo.get(channel)
+        if octets is None:
+            octets = self._ehlo[channel] = self._ehlo_reply(channel)
+        return octets
+
+    def starttls(self, channel: Channel) -> bool:
+        """Whether such a client may turn to TLS."""
+        return bool(self._ssl.certfile) and bool(self._ssl.latent) and not channel.tls
+
+    def locked(self, channel: Channel) -> bool:
+        """Whether such a client has to turn to TLS before anything else (RFC 3207, 4)."""
+        return self._ssl.mandatory and self.starttls(channel)
+
+    def parse(self, text: str) -> tuple[str, str]:
+        """The path at the head of `text`, and what follows it. Raises DecodeError."""
+        return parse_path(text, bare=bool(self.bare_domain))
+
+    def complete(self, path: str) -> str:
+        """`path` with the domain that it lacks."""
+        if not self.bare_domain or not path or "@" in path or path.lower() == "postmaster":
+            return self.policy.complete(path)
+        return f"{path}@{self.bare_domain}"
+
+    def mail_denied(self, user: str) -> tuple[Reason, Reply] | None:
+        """Why no client, or none that has not logged in, may begin a message now."""
+        if self.gate.closed is not None:
+            return Reason.CLOSED, self.gate.closed
+        if self.access is not None and self.access.mandatory and not user:
+            return Reason.AUTH, REQUIRED
+        return None if self.gate.load is None else self.gate.load.refusal()
+
+    def sender_denied(self, user: str, sender: str) -> tuple[Reason, Reply] | None:
+        """Why this reverse-path is not taken from the user, or from a client without login.
+
+        Of `sender_deny` and `sender_permit` the one counts that names the sender more closely.
+        """
+        if user and self.senders is not None and not self.senders.allows(user, sender):
+            return Reason.SENDER, replies.NOT_YOURS
+        if self.blacklist.senders.has(sender):
+            return Reason.BLACKLIST, _DENIED
+        if self._denied or self._permitted:
+            denied, permitted = self._denied.rank(sender), self._permitted.rank(sender)
+            if (denied and denied >= permitted) or (sender and self._permitted and not permitted):
+                return Reason.SENDER, _DENIED
+        return None
+
+    def check_helo(self, name: str, client: str) -> Verdict:
+        """Whether a name in HELO is good: what refuses it, or what DNS has to be asked first."""
+        if not self._helo.checked or self.policy.trusts(client):
+            return ()
+        return names.helo(self._helo, name, client)
+
+    def check_sender(self, sender: str) -> Verdict:
+        """The same for a reverse-path."""
+        return names.domain(self._sender, split_address(sender)[1], names.SENDER)
+
+    def check_recipient(self, recipient: str) -> Verdict:
+        """The same for a recipient; the domains of relay_domains need no DNS."""
+        if not self._recipient.checked or domain_of(recipient) in self.policy.domains:
+            return ()
+        return names.domain(self._recipient, split_address(recipient)[1], names.RECIPIENT)
+
+    def recipient_denied(
+        self, path: str, recipient: str, *, utf8: bool, may_relay: bool
+    ) -> tuple[Reason, Reply] | None:
+        """Why this recipient is not taken; `path` is what the client wrote, `utf8` what MAIL declared."""
+        if not path:
+            return Reason.RECIPIENT, replies.NULL_RECIPIENT
+        if not path.isascii() and not utf8:
+            return Reason.RECIPIENT, replies.NEEDS_UTF8
+        denied = self.policy.refusal(path, may_relay)
+        if denied is not None:
+            return Reason.RELAY, denied
+        suppressed = self.gate.suppressed
+        listed = None if suppressed is None else suppressed(recipient)
+        return None if listed is None else (Reason.SUPPRESSED, listed)
+
+    def _ehlo_reply(self, channel: Channel) -> bytes:
+        lines = [f"250-{line}" for line in (self.host, *self._keywords(channel))]
+        lines[-1] = lines[-1].replace("250-", "250 ", 1)
+        return ("\r\n".join(lines) + "\r\n").encode()
+
+    def _keywords(self, channel: Channel) -> list[str]:
+        settings = self.settings
+        keywords = (
+            (settings.ext_pipelining, "PIPELINING"),
+            (settings.ext_size, f"SIZE {settings.maxmsgsize}"),
+            (settings.ext_8bitmime, "8BITMIME"),
+            (self._utf8, "SMTPUTF8"),
+            (settings.ext_dsn, "DSN"),
+            (self.chunking, "CHUNKING"),
+            (True, "ENHANCEDSTATUSCODES"),
+            (self.starttls(channel), "STARTTLS"),
+        )
+        access = None if self.locked(channel) else self.access
+        logins = [] if access is None else access.keywords(channel)
+        standing = [keyword for switched_on, keyword in keywords if switched_on]
+        return [*standing, *self.urgency.keywords(), *logins]
+
+
+class Rulebook:
+    """The rules of a door: those of all its clients, and those of the networks in `remotenets`."""
+
+    __slots__ = ("_own", "_sorted", "common")
+
+    def __init__(self, common: Rules, own: Sequence[tuple[Sequence[HostPattern], Rules]] = ()) -> None:
+        """`own`: whose rules are others; host names among them count once `resolve` knows them."""
+        self.common = common
+        self._own = own
+        self._sorted: Sequence[tuple[Network, Rules]] = ()
+        self.resolve(common.policy, {})
+
+    def __iter__(self) -> Iterator[Rules]:
+        yield self.common
+        yield from (rules for _, rules in self._own)
+
+    def resolve(self, policy: RelayPolicy, resolved: Mapping[str, Sequence[str]]) -> None:
+        """Go by these addresses of host names; see `relay_policy`."""
+        for rules in self:
+            rules.policy = policy
+        networks = [(each, rules) for hosts, rules in self._own for each in networks_of(hosts, resolved)]
+        self._sorted = sorted(networks, key=lambda pair: -pair[0].prefixlen)
+
+    def of(self, client: str) -> Rules:
+        """The rules for the client with this IP address: of the networks that it is in, the smallest counts,
+        of equal ones the first."""
+        if not self._sorted:
+            return self.common
+        address = ip_address(client)
+        if address is None:
+            return self.common
+        return next((rules for network, rules in self._sorted if address in network), self.common)

@@ -1,0 +1,69 @@
+"""What a connection shows of its client: its address, by itself or by a proxy; what TLS says of both ends."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Sequence
+
+from mqcd.config.settings import Network
+from mqcd.core.errors import DecodeError, MqcdError
+from mqcd.core.ports import Clock
+from mqcd.net.proxy_header import read_header
+from mqcd.net.tls_server import ListenerTls, peer_identities
+from mqcd.submit.auth.binding import server_end_point
+from mqcd.submit.esmtp.channel import Channel
+
+PROXY_MS = 10_000
+"""How long a proxy may take to name its client."""
+
+
+class Unnamed(MqcdError):
+    """A proxy has not named its client."""
+
+
+def is_proxy(address: str, proxies: Sequence[Network]) -> bool:
+    """Whether it is in one of these networks."""
+    if not proxies:
+        return False
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return any(found in each for each in proxies)
+
+
+async def named_client(connection: socket.socket, clock: Clock) -> str:
+    """The client that the proxy at the other end names, "" where it speaks for itself. Raises Unnamed."""
+    reading = asyncio.ensure_future(read_header(connection))
+    limit = asyncio.ensure_future(clock.sleep(PROXY_MS))
+    try:
+        await asyncio.wait([reading, limit], return_when=asyncio.FIRST_COMPLETED)
+        if not reading.done():
+            raise Unnamed("no PROXY header in time")
+        return reading.result()
+    except (DecodeError, EOFError, OSError) as error:
+        raise Unnamed(f"PROXY header expected: {error}") from error
+    finally:
+        reading.cancel()
+        limit.cancel()
+
+
+def tls_channel(tls: ListenerTls, transport: asyncio.BaseTransport) -> Channel:
+    """Of a connection whose handshake with this listener is done."""
+    connection = transport.get_extra_info("ssl_object")
+    certificate = tls.certificate(connection)
+    return Channel(
+        tls=connection.version() or "",
+        binding=server_end_point(certificate) if certificate else b"",
+        identities=peer_identities(connection),
+    )
+
+
+def client_address(peername: object) -> str:
+    """The IP address in a socket's peer name: IPv4 inside IPv6 as IPv4, without a scope."""
+    if not isinstance(peername, tuple):
+        return ""
+    host = str(peername[0]).partition("%")[0]
+    return host[7:] if host.startswith("::ffff:") and "." in host else host

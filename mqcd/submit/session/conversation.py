@@ -1,0 +1,184 @@
+"""The state of one session, and its refusals: reported, counted, and limited. Pure.
+
+`states.TABLE` says which event changes which state; `_move` alone changes it. `refused` is called with each
+refusal and its reason. Bad commands (not known, malformed, out of order) count towards maxbadreqs; refused
+addresses do not, nor do commands that a pipelining client sent before it could know that its MAIL was
+refused (RFC 2920, 3.1): that is state REFUSED. Recipients that are refused for good count by themselves:
+more than MAX_REFUSED over one connection end it, since only guessing has so many.
+
+Settings read: maxbadreqs, delay_badreq, delay_badrecip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mqcd.core.errors import IllegalTransition
+from mqcd.core.ports import Refusal
+from mqcd.core.smtp.reply import Reply
+from mqcd.submit.auth.login import Login
+from mqcd.submit.checks.greylist import Triplet
+from mqcd.submit.checks.names import Lookup, Verdict
+from mqcd.submit.esmtp import replies
+from mqcd.submit.esmtp.caller import STRANGER, Caller
+from mqcd.submit.esmtp.refusal import Reason
+from mqcd.submit.esmtp.states import TABLE, Event, State
+from mqcd.submit.esmtp.transaction import Transaction
+from mqcd.submit.policy.rules import Rules
+
+MAX_REFUSED = 100
+"""Permanently refused recipients per connection; a client that may relay gets a hundred times as many."""
+Question = Lookup | Triplet
+_IN_TRANSACTION = (State.ENVELOPE, State.CONTENT, State.CHUNKS)
+
+
+class Conversation:
+    """What one session has come to."""
+
+    __slots__ = (
+        "_bad",
+        "_listener",
+        "_questions",
+        "_refused",
+        "_trusted",
+        "_turned_down",
+        "caller",
+        "client",
+        "login",
+        "pause",
+        "places",
+        "rules",
+        "session",
+        "state",
+        "transaction",
+    )
+
+    def __init__(
+        self, rules: Rules, listener: str, client: str, refused: Callable[[Refusal], None], session: str = ""
+    ) -> None:
+        self.rules = rules
+        """Those of its beginning, whatever is reloaded meanwhile."""
+        self.session = session
+        """The session's name in the log."""
+        self.caller: Caller = STRANGER
+        """What is known of the client without a login."""
+        self._listener = listener
+        self.client = client
+        """IP address of the client."""
+        self._refused = refused
+        self._trusted: bool | None = None
+        self._bad = 0
+        self._turned_down = 0
+        self._questions: Sequence[Question] = ()
+        self.places: dict[str, int] = {}
+        """The places among the sessions of its parties that it holds; see `submit.quotas`."""
+        self.pause = 0
+        """Time, ms, that the reply to this command has to wait; the caller sets it to 0."""
+        self.login = self._new_login()
+        """The session's logins; None where nobody can log in."""
+        self.state = State.START
+        self.transaction: Transaction | None = None
+        """The message being announced."""
+
+    def _new_login(self) -> Login | None:
+        access = self.rules.access
+        if access is None:
+            return None
+        return Login(access, self.client, trusted=self.rules.policy.trusts(self.client))
+
+    @property
+    def user(self) -> str:
+        """Who has logged in, or is known without; "" = nobody."""
+        return self.caller.user if self.login is None else self.login.user
+
+    def _move(self, event: Event) -> None:
+        """Change the state. Raises IllegalTransition."""
+        then = TABLE[self.state].get(event)
+        if not isinstance(then, State):
+            raise IllegalTransition(event, self.state)
+        self.state = then
+        if then not in _IN_TRANSACTION:
+            self.transaction = None
+
+    def drop(self) -> None:
+        """Abandon the current message; pipelined commands for it are refused."""
+        self._move(Event.DROP)
+
+    @property
+    def begun(self) -> Transaction:
+        """The current message. Raises IllegalTransition where there is none."""
+        if self.transaction is None:
+            raise IllegalTransition(Event.RCPT, self.state)
+        return self.transaction
+
+    @property
+    def asks(self) -> bool:
+        """Whether the reply to the last command depends on questions; see `submit.desk`."""
+        return bool(self._questions)
+
+    def take_questions(self) -> Sequence[Question]:
+        """The questions on which the reply to the last command depends: the caller asks them, in their order,
+        and calls `retract` with the first refusal, if there is one."""
+        questions, self._questions = self._questions, ()
+        return questions
+
+    def _ask_greylist(self, triplet: Triplet | None) -> None:
+        if triplet is not None:
+            self._questions = [*self._questions, triplet]
+
+    def _depends(self, verdict: Verdict) -> Reply | None:
+        """The reply of a check that refuses; its questions are noted otherwise."""
+        if isinstance(verdict, Reply):
+            return verdict
+        self._questions = verdict
+        return None
+
+    def refuse(
+        self, reason: Reason, reply: Reply, recipient: str = "", command: str = "", claimed: str = ""
+    ) -> bytes:
+        """Report a refusal; gives the reply's octets. `command` is what was not recognised, `claimed` the
+        user that a login failed for."""
+        sender = self.transaction.sender if self.transaction is not None else ""
+        self._refused(
+            Refusal(
+                reason=reason,
+                reply=reply,
+                listener=self._listener,
+                client=self.client,
+                sender=sender,
+                recipient=recipient,
+                session=self.session,
+                command=command,
+                user=self.user or claimed,
+            )
+        )
+        return reply.encode()
+
+    def turn_down(self, reason: Reason, reply: Reply, recipient: str = "") -> bytes:
+        """Refuse a recipient and count it; the connection ends above the limit."""
+        self._turned_down += reply.permanent
+        self.pause = self.rules.settings.delay_badrecip
+        if self._turned_down > MAX_REFUSED * (100 if self._may_relay() else 1):
+            return self._close(Reason.REFUSALS, replies.TOO_MANY_REFUSED, recipient)
+        return self.refuse(reason, reply, recipient)
+
+    def _may_relay(self) -> bool:
+        if self.user:
+            return True
+        if self._trusted is None:
+            self._trusted = self.rules.policy.trusts(self.client)
+        return self._trusted
+
+    def bad(self, reply: Reply, reason: Reason = Reason.SYNTAX, command: str = "") -> bytes:
+        """Refuse a bad command and count it; the connection ends above the limit."""
+        self._bad += 1
+        self.pause = self.rules.settings.delay_badreq
+        limit = self.rules.settings.maxbadreqs
+        if limit and self._bad > limit:
+            return self._close(Reason.BAD_COMMANDS, replies.TOO_MANY_BAD, command=command)
+        return self.refuse(reason, reply, command=command)
+
+    def _close(self, reason: Reason, reply: Reply, recipient: str = "", command: str = "") -> bytes:
+        octets = self.refuse(reason, reply, recipient, command)
+        self._move(Event.CLOSE)
+        return octets

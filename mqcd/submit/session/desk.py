@@ -1,0 +1,99 @@
+"""Answers the questions on which the reply to a command depends; see `Dialogue.questions`.
+
+A question to DNS has LOOKUP_MS. One that finds no answer in time counts as unanswered: the command is then
+taken or refused for the time being, as the setting `allowtimeout` says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from mqcd.core.errors import NameNotFound, ResolveFailed
+from mqcd.core.ports import Clock, Resolver
+from mqcd.core.smtp.reply import Reply
+from mqcd.submit.checks.greylist import try_again
+from mqcd.submit.checks.names import Lookup, Want
+from mqcd.submit.esmtp.refusal import Reason
+from mqcd.submit.policy.greylist import Greylist
+from mqcd.submit.session.conversation import Question
+from mqcd.submit.session.dialogue import Dialogue
+
+LOOKUP_MS = 10_000
+"""Well below the five minutes that a client waits for the reply to MAIL or RCPT (RFC 5321, 4.5.3.2)."""
+_MOST_NAMES = 5
+"""Names of one client address that are looked up."""
+
+
+class Desk:
+    """What the sessions of one door ask."""
+
+    def __init__(self, clock: Clock, resolver: Resolver | None, greylist: Greylist | None = None) -> None:
+        """Without a resolver no question to DNS is answered; without a greylist all mail passes it."""
+        self._clock = clock
+        self._greylist = greylist
+        self._resolver = resolver
+
+    async def settle(self, dialogue: Dialogue, reply: bytes) -> bytes:
+        """The reply to the last command, once its questions are answered; `reply` if nothing refuses it."""
+        for question in dialogue.take_questions():
+            refusal = await self._refusal(question)
+            if refusal is not None:
+                return dialogue.retract(*refusal)
+        return reply
+
+    async def _refusal(self, question: Question) -> tuple[Reason, Reply] | None:
+        if isinstance(question, Lookup):
+            return await self._refused_by_dns(question)
+        wait = 0 if self._greylist is None else await self._greylist.wait(question)
+        return (Reason.GREYLIST, try_again(wait)) if wait else None
+
+    async def _refused_by_dns(self, question: Lookup) -> tuple[Reason, Reply] | None:
+        try:
+            has = await self._in_time(self._look_up(question))
+        except NameNotFound:
+            has = False
+        except (ResolveFailed, TimeoutError):
+            return None if question.failed is None else (question.reason, question.failed)
+        return None if has else (question.reason, question.missing)
+
+    async def _look_up(self, question: Lookup) -> bool:
+        """Whether DNS has what is wanted. Raises NameNotFound, ResolveFailed."""
+        resolver, name = self._resolver, question.name
+        if resolver is None:
+            raise ResolveFailed("no resolver is known here")
+        if question.want is Want.CLIENT:
+            return await self._leads_back(resolver, name)
+        if question.want is Want.MAIL:
+            exchangers = await resolver.mx(name)
+            if exchangers:
+                return any(each.host for each in exchangers)
+        return bool(await resolver.addresses(name))
+
+    async def _leads_back(self, resolver: Resolver, client: str) -> bool:
+        unanswered: ResolveFailed | None = None
+        for name in (await resolver.names(client))[:_MOST_NAMES]:
+            try:
+                if client in await resolver.addresses(name):
+                    return True
+            except NameNotFound:
+                continue
+            except ResolveFailed as error:
+                unanswered = error
+        if unanswered is not None:
+            raise unanswered
+        return False
+
+    async def _in_time(self, work: Coroutine[Any, Any, bool]) -> bool:
+        """Its result. Raises TimeoutError."""
+        task = asyncio.ensure_future(work)
+        limit = asyncio.ensure_future(self._clock.sleep(LOOKUP_MS))
+        try:
+            await asyncio.wait([task, limit], return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise TimeoutError
+        finally:
+            task.cancel()
+            limit.cancel()

@@ -1,0 +1,333 @@
+"""From 354 to the reply to the final dot, or from the first BDAT to the last: one message into the store.
+
+A message whose content is at most `inline_max` octets goes to the store whole. A larger one goes as a
+`Stream` that the store reads at its own pace: while it does not, the socket is not read. 250 is the
+reply only once `enqueue` has returned. After any error the content, or its present chunk, is read to its
+end before the reply, so that the session stays in step; only a disconnect or a stop ends that.
+
+Failures and replies: bare CR, NUL, or bare LF where it is not normalised, 554 5.6.0; maxmsgsize 552 5.3.4;
+maxhops 554 5.4.6; StoreUnavailable 451 4.3.1; Refused: its own reply; anything else 451 4.3.0, and the log
+has it.
+
+Settings read: maxmsgsize, maxhops, omitreceivedheader, submission, announcehost, inline_max,
+and zones that go by headers.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+
+from mqcd.core.errors import ConnectFailed, StoreUnavailable
+from mqcd.core.model import Envelope, Submission
+from mqcd.core.ports import Clock, QueueStore
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.smtp.messageid import message_id
+from mqcd.core.smtp.reply import Refused, Reply
+from mqcd.submit.esmtp.refusal import DoorRefused, Reason
+from mqcd.submit.esmtp.replies import FAULT, TOO_LARGE
+from mqcd.submit.esmtp.transaction import Transaction
+from mqcd.submit.filters.handlers import FilterKey, Handler
+from mqcd.submit.message.body import HopCounter
+from mqcd.submit.message.completing import missing_fields
+from mqcd.submit.message.received import DateCache, local_header, protocol, received_header
+from mqcd.submit.message.zoning import MAX_SECTION, Zoning, fields_of
+from mqcd.submit.policy.load import Load
+from mqcd.submit.policy.quotas import Parties, Quotas
+from mqcd.submit.policy.rules import Rulebook, Rules
+from mqcd.submit.session.desk import Desk
+from mqcd.submit.session.dialogue import Dialogue
+from mqcd.submit.session.filtering import Filter
+from mqcd.submit.session.sources import Abandoned, Source
+from mqcd.submit.session.wire import Interrupted
+
+log = logging.getLogger(__name__)
+
+_LOOP = Reply(code=554, status="5.4.6", text="Too many hops, the message is looping")
+_STORE = Reply(code=451, status="4.3.1", text="The queue cannot take mail now, try again later")
+_HEADER_ROOM = 2048
+"""Octets of inline_max that the added Received header may take."""
+STEP = 1 << 18
+"""Octets of a large message that a fast client passes to the store per step: each step costs a thread switch,
+as much as writing 64 KB."""
+_QUICK = 16 << 10
+"""Octets that a fast client has sent at each read."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Intake:
+    """Settings common to all messages of one door."""
+
+    store: QueueStore
+    clock: Clock
+    book: Rulebook
+    listener: str
+    inline_max: int
+    dates: DateCache
+    desk: Desk
+    load: Load
+    handlers: Mapping[FilterKey, Handler] = field(default_factory=dict)
+    """The filters that see messages before they are committed, by their setting."""
+    zoning: Zoning = field(default_factory=lambda: Zoning(()))
+    """Which zone a message's header chooses."""
+
+
+class Stream(AsyncIterator[bytes]):
+    """The content of one message as it comes, checked against limits on the way.
+
+    Raises DoorRefused for what the message may not be, and what its source raises; each is the end of the
+    iteration.
+    """
+
+    __slots__ = ("_body", "_hops", "_limit", "_maxhops", "_ready", "_source")
+
+    def __init__(self, source: Source, maxmsgsize: int, maxhops: int) -> None:
+        self._source = source
+        self._body = source.reader
+        self._limit = maxmsgsize
+        self._maxhops = maxhops
+        self._hops = HopCounter()
+        self._ready: list[bytes] = []
+
+    async def begin(self, octets: int) -> bytes | None:
+        """The whole content if it has no more than `octets`; else None, and it is to be iterated.
+
+        Raises like the iteration.
+        """
+        parts: list[bytes] = []
+        while not self._body.done and self._body.size <= octets:
+            parts.append(await self._next())
+        if self._body.done and self._body.size <= octets:
+            return b"".join(parts)
+        self._ready = parts
+        return None
+
+    async def head(self, octets: int) -> bytes:
+        """The beginning of what is to be iterated: its header section, if that has not more `octets`."""
+        head = b"".join(self._ready)
+        while b"\r\n\r\n" not in head and len(head) <= octets and not self._body.done:
+            head += await self._next()
+        self._ready = [head]
+        return head
+
+    @property
+    def size(self) -> int:
+        """Octets received so far."""
+        return self._body.size
+
+    @property
+    def first(self) -> bytes:
+        """The received part of the content to iterate."""
+        if len(self._ready) > 1:
+            self._ready = [b"".join(self._ready)]
+        return self._ready[0] if self._ready else b""
+
+    def prepend(self, header: bytes) -> None:
+        """Put `header` before the content to iterate."""
+        self._ready.insert(0, header)
+
+    async def __anext__(self) -> bytes:
+        parts, self._ready = self._ready, []
+        octets = sum(map(len, parts))
+        slow = bool(parts)
+        while not (self._body.done or slow or octets >= STEP):
+            part = await self._next()
+            parts.append(part)
+            octets += len(part)
+            # Only fast clients are gathered from: many slow ones would fill the memory.
+            slow = 0 < len(part) < _QUICK
+        if not octets:
+            raise StopAsyncIteration
+        return b"".join(parts)
+
+    async def _next(self) -> bytes:
+        """The next content: b"" at the end alone."""
+        while True:
+            part = await self._source.next()
+            refused = self._judge(part)
+            if refused is not None:
+                raise refused
+            if part or self._body.done:
+                return part
+
+    def _judge(self, part: bytes) -> DoorRefused | None:
+        if self._body.fault:
+            reply = Reply(code=554, status="5.6.0", text=self._body.fault)
+            return DoorRefused(Reason.CONTENT, reply)
+        if self._limit and self._body.size > self._limit:
+            return DoorRefused(Reason.SIZE, TOO_LARGE)
+        if self._maxhops and self._hops.feed(part) >= self._maxhops:
+            return DoorRefused(Reason.LOOP, _LOOP)
+        return None
+
+
+async def take_message(
+    intake: Intake, dialogue: Dialogue, source: Source, filtering: Filter | None = None
+) -> bytes:
+    """Read one message's content and give it to the store; the reply's octets.
+
+    The rules are those of the session, which are what it has announced: a reload applies to the next one.
+    Raises ConnectFailed when the client leaves, Interrupted when the session is ended, Abandoned: nothing is
+    kept of the message then. Any other failure is a reply.
+    """
+    rules = dialogue.rules
+    settings = rules.settings
+    stream = Stream(source, settings.maxmsgsize, settings.maxhops)
+    try:
+        return await _accept(intake, rules, dialogue, stream, filtering)
+    except (ConnectFailed, Interrupted, Abandoned):
+        raise
+    except Exception as error:
+        refused = _explain(error, dialogue.session)
+        await source.finish()
+        dialogue.refuse(refused.reason, refused.reply)
+        return refused.octets
+
+
+async def _accept(
+    intake: Intake, rules: Rules, dialogue: Dialogue, stream: Stream, filtering: Filter | None
+) -> bytes:
+    """Commit the message, or discard it where the filter says so; the reply's octets."""
+    content: bytes | AsyncIterator[bytes] | None
+    transaction = dialogue.begun
+    replied = b""
+    if filtering is not None and filtering.reads_content:
+        whole = await stream.begin(sys.maxsize)
+        content, replied = await filtering.message(whole or b"")
+        if not transaction.recipients and replied:
+            log.info("message discarded by the filter", extra={"session": dialogue.session})
+            return replied
+    else:
+        content = await stream.begin(max(intake.inline_max - _HEADER_ROOM, 0))
+    zone = ""
+    head = b""
+    quotas = rules.quotas
+    if intake.zoning or rules.settings.submission or (quotas is not None and quotas.header):
+        head = content if isinstance(content, bytes) else await stream.head(MAX_SECTION)
+    if intake.zoning:
+        zone = intake.zoning.choose(
+            head, sender=transaction.sender, listener=intake.listener, user=dialogue.user
+        )
+    parties = None if quotas is None else _use_quotas(quotas, dialogue, head, content)
+    now = intake.clock.now()
+    spid = intake.store.reserve(len(transaction.recipients) > 1)
+    header = _header(intake, rules, dialogue, transaction, spid, now)
+    added = b""
+    if rules.settings.submission:
+        made = f"{now}.{format_spid(spid)}@{rules.host}"
+        added = missing_fields(head, date=intake.dates.text(now), message_id=made)
+    if isinstance(content, bytes):
+        name = message_id(content) or message_id(added)
+        content = header + added + content
+    else:
+        name = message_id(stream.first) or message_id(added)
+        stream.prepend(header + added)
+        content = stream
+    envelope = _envelope(intake, dialogue, spid, received=now, zone=zone, message_id=name)
+    submission = Submission(
+        envelope=envelope,
+        recipients=tuple(transaction.recipients),
+        content=content,
+        recipient_dsn=tuple(transaction.recipient_dsn) if any(transaction.recipient_dsn) else (),
+    )
+    if dialogue.caller.claim is not None:
+        await dialogue.caller.claim(spid)
+    await _commit(intake, submission)
+    if quotas is not None and parties is not None and content is stream:
+        quotas.use(parties, {"octets": stream.size})
+    return replied or b"250 2.0.0 Ok: queued as %s\r\n" % format_spid(spid).encode()
+
+
+def _envelope(
+    intake: Intake, dialogue: Dialogue, spid: int, *, received: int, zone: str, message_id: str
+) -> Envelope:
+    transaction = dialogue.begun
+    return Envelope(
+        spid=spid,
+        sender=transaction.sender,
+        received=received,
+        body=transaction.parameters.body,
+        smtputf8=transaction.parameters.smtputf8,
+        zone=zone,
+        listener=intake.listener,
+        client=dialogue.client,
+        user=dialogue.user,
+        tls=dialogue.channel.tls,
+        dsn=transaction.parameters.dsn,
+        release=transaction.release,
+        priority=transaction.priority,
+        session=dialogue.session,
+        message_id=message_id,
+    )
+
+
+async def _commit(intake: Intake, submission: Submission) -> None:
+    if not isinstance(submission.content, bytes):
+        # The client has still to send most of it: how long that takes says nothing about us.
+        await intake.store.enqueue(submission)
+        return
+    number = intake.load.begin()
+    try:
+        await intake.store.enqueue(submission)
+    finally:
+        intake.load.end(number)
+
+
+def _use_quotas(
+    quotas: Quotas, dialogue: Dialogue, head: bytes, content: bytes | AsyncIterator[bytes] | None
+) -> Parties:
+    """Count the message; octets that are still to come count once they are there. Raises DoorRefused."""
+    named = fields_of(head, frozenset({quotas.header})).get(quotas.header, ()) if quotas.header else ()
+    parties = quotas.parties(dialogue.client, dialogue.user, named)
+    octets = len(content) if isinstance(content, bytes) else 0
+    refused = quotas.take(parties, len(dialogue.begun.recipients), octets)
+    if refused is not None:
+        raise DoorRefused(*refused)
+    return parties
+
+
+def _header(
+    intake: Intake, rules: Rules, dialogue: Dialogue, transaction: Transaction, spid: int, now: int
+) -> bytes:
+    if rules.settings.omitreceivedheader:
+        return b""
+    recipients = transaction.recipients
+    recipient = recipients[0] if len(recipients) == 1 else ""
+    if dialogue.caller.user:
+        return local_header(
+            user=dialogue.caller.user,
+            host=rules.host,
+            spid=spid,
+            recipient=recipient,
+            date=intake.dates.text(now),
+        )
+    return received_header(
+        helo=dialogue.helo,
+        client=dialogue.client,
+        host=rules.host,
+        protocol=protocol(
+            dialogue.esmtp,
+            transaction.parameters.smtputf8,
+            tls=bool(dialogue.channel.tls),
+            user=bool(dialogue.user),
+            lmtp=rules.lmtp,
+        ),
+        spid=spid,
+        recipient=recipient,
+        date=intake.dates.text(now),
+    )
+
+
+def _explain(error: Exception, session: str) -> DoorRefused:
+    """Reason and reply for a message that was not taken."""
+    if isinstance(error, DoorRefused):
+        return error
+    if isinstance(error, Refused):
+        return DoorRefused(Reason.STORE, error.reply)
+    if isinstance(error, StoreUnavailable):
+        log.warning("message not taken, the store failed: %s", error, extra={"session": session})
+        return DoorRefused(Reason.STORE, _STORE)
+    log.error("message not taken because of a fault", exc_info=error, extra={"session": session})
+    return DoorRefused(Reason.FAULT, FAULT)

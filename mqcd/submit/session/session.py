@@ -1,0 +1,437 @@
+"""One connection at the door: octets in, replies out, a task for each message's content.
+
+* Received lines are answered as they arrive, in one write. `Door` checks the deadlines of all sessions at
+  intervals.
+* A message's content has a task, and so has each command where the listener has a filter; the next command
+  waits for it. A message that comes in chunks (BDAT) has one task, which answers the commands between them.
+* End-of-file and a lost connection end only the reading: what was sent is answered, and what is being
+  committed is committed.
+* A client that does not read its replies is not read from until it does.
+
+Logging: one line per session at its end (level debug), faults with their traceback; never contents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Coroutine
+from contextlib import suppress
+from typing import Any, Protocol, cast
+
+from mqcd.config.settings import BareNewline
+from mqcd.core.errors import ConnectFailed
+from mqcd.core.ports import Refusal
+from mqcd.core.smtp.reply import Reply
+from mqcd.net.tls_layer import TlsLayer
+from mqcd.net.tls_server import ListenerTls
+from mqcd.submit.auth.exchange import MAX_LINE as MAX_RESPONSE
+from mqcd.submit.esmtp import replies
+from mqcd.submit.esmtp.caller import STRANGER, Caller
+from mqcd.submit.esmtp.refusal import Reason
+from mqcd.submit.esmtp.states import State
+from mqcd.submit.filters.handlers import filter_key
+from mqcd.submit.message.chunking import Chunk
+from mqcd.submit.session.connections import tls_channel
+from mqcd.submit.session.dialogue import Dialogue
+from mqcd.submit.session.filtering import Filter, Server
+from mqcd.submit.session.intake import Intake, take_message
+from mqcd.submit.session.pausing import Pause
+from mqcd.submit.session.sources import Abandoned, Chunked, Dotted, Source
+from mqcd.submit.session.wire import MAX_LINE, BadLine, Interrupted, Wire
+from mqcd.submit.users.checking import LoginsBusy
+from mqcd.submit.users.logins import Logins
+
+log = logging.getLogger(__name__)
+
+SESSION_MS = 3_600_000
+"""Maximum length of a session; a message under way may finish."""
+_CLOSING = b"421"
+_TURN = 64
+"""Commands answered in a row before other sessions have a turn."""
+_COMMAND_MS = 100
+"""What a command between two chunks costs of the time that the message has: it brings no octets."""
+
+_EARLY = {State.CONTENT: replies.TOO_EARLY, State.HANDSHAKE: replies.BEFORE_TLS}
+"""Where nothing may lie behind a command: content that would be read as commands, had DATA been refused,
+commands that would be read as content (RFC 2920, 3.1), or what somebody put before TLS (CVE-2011-0411)."""
+
+
+class Host(Protocol):
+    """What a session needs of its door."""
+
+    tls: ListenerTls
+
+    intake: Intake
+    logins: Logins
+
+    def enter(self, session: Session) -> None:
+        """Its connection is there."""
+
+    def leave(self, session: Session) -> None:
+        """Its connection is gone, and nothing is being committed for it."""
+
+    def refused(self, refusal: Refusal) -> None:
+        """Something was refused."""
+
+
+class Session(asyncio.Protocol):
+    """One client at the door."""
+
+    transport: asyncio.Transport
+    wire: Wire
+    _dialogue: Dialogue
+    _timeout: int
+    _began: int
+
+    def __init__(self, host: Host, name: str, client: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._host = host
+        self.client = client
+        """IP address of the client."""
+        self.caller: Caller = STRANGER
+        """What is known of it without a login."""
+        self._extra = {"session": name}
+        """Fields of log lines."""
+        self._out: list[bytes] = []
+        self._task: asyncio.Task[None] | None = None
+        """A message's content, or a command that the filter sees."""
+        self._filter: Filter | None = None
+        self._pause = Pause(host.intake.clock)
+        self._replies_unread = False
+        self._ended = False
+        self._gone = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Greet the client."""
+        self.transport = cast("asyncio.Transport", transport)
+        intake = self._host.intake
+        rules = intake.book.of(self.client)
+        self._timeout = rules.settings.timeout
+        bare_lf = rules.settings.bare_newline is BareNewline.NORMALIZE
+        self.wire = Wire(self._loop, self.transport, intake.clock, bare_lf=bare_lf)
+        name = self._extra["session"]
+        self._dialogue = Dialogue(rules, intake.listener, self.client, self._host.refused, name)
+        self._dialogue.caller = self.caller
+        handler = intake.handlers.get(filter_key(rules.settings))
+        if handler is not None:
+            server = Server(rules.host, handler.instance, self.transport, self.client)
+            self._filter = Filter(handler, self._dialogue, server, intake.clock, name, intake.desk)
+        self._host.enter(self)
+        self._began = intake.clock.monotonic()
+        if rules.tls_first:
+            self._begin_tls()
+            self.wire.owe()
+        else:
+            self._greet()
+
+    def _greet(self) -> None:
+        rules = self._dialogue.rules
+        self._out.append(rules.greeting)
+        if rules.settings.delay_greet:
+            self._start(self._pause.last(rules.settings.delay_greet))
+            return
+        self._write()
+        self.wire.owe()
+
+    def secured(self) -> None:
+        """TLS has begun: the session begins again; where it has just begun, with a greeting."""
+        first = self._dialogue.state is State.START
+        self._dialogue.secured(tls_channel(self._host.tls, self.transport))
+        if self._filter is not None:
+            self._filter.secured(self.transport)
+        self.wire.owing_since = 0
+        if first:
+            self._greet()
+        else:
+            self.wire.owe()
+
+    def insecure(self, reason: str) -> None:
+        """TLS has failed."""
+        self._interrupt(Interrupted(Reason.TLS, Reply(code=421, status="4.7.0", text=reason)))
+
+    def _begin_tls(self) -> None:
+        self._write()
+        self.transport = TlsLayer(self.transport, self, self._host.tls)
+
+    def data_received(self, data: bytes) -> None:
+        """Octets came."""
+        self.wire.feed_data(data)
+        self._pump()
+
+    @property
+    def places(self) -> dict[str, int]:
+        """The places among the sessions of its parties that it holds."""
+        return self._dialogue.places
+
+    def eof_received(self) -> bool:
+        """The client sends no more, but may still read: what it sent is answered first."""
+        self.wire.feed_eof()
+        self._pause.end()
+        self._pump()
+        return True
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is gone. A commit under way goes on; its reply has no reader."""
+        self._gone = self._ended = True
+        self._pause.end()
+        self.wire.fail(ConnectFailed("the client closed the connection"))
+        self._leave()
+
+    def pause_writing(self) -> None:
+        """The client does not read its replies: reading from it pauses until it does."""
+        self._replies_unread = True
+        self.wire.owe()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._replies_unread = False
+        self.wire.owing_since = 0
+        self.wire.wake()
+        self._pump()
+
+    def check_deadline(self, now: int, reply: Reply) -> None:
+        """End the session when the client has taken too much of our time at `now` (monotonic).
+
+        That is `timeout` ms in which nothing came that we wait for; an hour, when no content is
+        under way; or, waiting for one message's content, ten minutes and its size at 1 KB/s: octets that
+        drip hold no session for ever. What we make the client wait for does not count. A client that does
+        not even take the final reply loses its connection after `timeout` more.
+        """
+        if self._filter is not None and self._filter.hangs(now):
+            self.cut()
+            return
+        since, timeout = self.wire.owing_since, self._timeout
+        silent = 0 < timeout <= now - since if since else False
+        if self._replies_unread or self._ended:
+            if silent or self._is_over(now):
+                self.cut()
+        elif silent or (self._is_over(now) if self._task is None else self.wire.is_slow(now)):
+            self._interrupt(Interrupted(Reason.TIMEOUT, reply))
+
+    def _is_over(self, now: int) -> bool:
+        return now - self._began >= SESSION_MS
+
+    def interrupt(self, reply: Reply) -> None:
+        """End the session as soon as it is not committing a message."""
+        self._interrupt(Interrupted(Reason.CLOSED, reply))
+
+    def cut(self) -> None:
+        """Drop the connection at once, and a commit under way."""
+        self.transport.abort()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _interrupt(self, error: Interrupted) -> None:
+        self.wire.fail(error)
+        self._pause.end()
+        if self._task is None:
+            self._end(error.reason, error.reply)
+
+    def _pump(self) -> None:
+        """Answer the received commands; start reading content once some has arrived."""
+        if self._ended or self._replies_unread or self._task is not None:
+            return
+        try:
+            for _ in range(_TURN):
+                if not self._step():
+                    break
+            else:
+                self._loop.call_soon(self._pump)
+        except Exception:
+            log.exception("closed because of a fault", extra=self._extra)
+            self._end(Reason.FAULT, replies.FAULT_CLOSING)
+        self._write()
+        if self._task is None:
+            self.wire.owe()
+
+    def _step(self) -> bool:
+        """Answer one command, if there is one; False when there is nothing left to do before more comes."""
+        dialogue = self._dialogue
+        wire = self.wire
+        if dialogue.waits_for_check or dialogue.state is State.CONTENT:
+            self._proceed()
+            return False
+        try:
+            line = wire.next_line(MAX_RESPONSE if dialogue.state is State.LOGIN else MAX_LINE)
+        except BadLine as error:
+            self._out.append(dialogue.bad_line(replies.unreadable(error)))
+        else:
+            if line is None:
+                if wire.at_end:
+                    self._end()
+                return False
+            if self._filter is not None:
+                self._start(self._obey(line))
+                return False
+            self._out.append(self._answer(line))
+        return self._goes_on()
+
+    def _goes_on(self) -> bool:
+        """What follows a command whose reply is the last of `_out`; whether there is more to do at once."""
+        dialogue = self._dialogue
+        if dialogue.skip or dialogue.asks or dialogue.pause:
+            self._start(self._finish(self._out.pop()))
+            return False
+        self._after_command()
+        return not self._ended and self._has_more()
+
+    def _proceed(self) -> None:
+        """Do what is not answering a command, once there is something to do it with."""
+        if self._dialogue.waits_for_check:
+            self._start(self._check_password())
+        elif self.wire.held or self._dialogue.takes_chunk:
+            self._start(self._take_content())
+        elif self.wire.at_end:
+            self._end()
+
+    def _has_more(self) -> bool:
+        # Most clients wait for each reply: without this check every command would cost a second turn.
+        dialogue, wire = self._dialogue, self.wire
+        return wire.held > 0 or wire.at_end or dialogue.waits_for_check or dialogue.takes_chunk
+
+    def _after_command(self) -> None:
+        state = self._dialogue.state
+        if state is State.CLOSED:
+            self._end()
+        elif self.wire.held and (early := _EARLY.get(state)) and not self._dialogue.takes_chunk:
+            self._out.pop()
+            self._end(Reason.SEQUENCE, early)
+        elif state is State.HANDSHAKE:
+            self._begin_tls()
+
+    def _answer(self, line: bytes) -> bytes:
+        dialogue = self._dialogue
+        try:
+            return dialogue.command(line)
+        except Exception:
+            log.exception("a command failed because of a fault", extra=self._extra)
+            dialogue.drop()
+            return dialogue.refuse(Reason.FAULT, replies.FAULT)
+
+    async def _obey(self, line: bytes) -> None:
+        """Answer one command inside a task."""
+        filtering = self._filter
+        reply = self._answer(line) if filtering is None else await filtering.command(line)
+        await self._finish(reply)
+        if filtering is not None and reply.startswith(_CLOSING):
+            self._end()
+
+    async def _finish(self, reply: bytes) -> None:
+        """What a reply waits for: the chunk behind a refused BDAT (RFC 3030, 2), questions, a delay."""
+        dialogue, wire = self._dialogue, self.wire
+        if dialogue.skip:
+            wire.begin()
+        while dialogue.skip:
+            dialogue.skip -= len(await wire.take_some(dialogue.skip))
+        if dialogue.asks:
+            reply = await self._host.intake.desk.settle(dialogue, reply)
+        pause, dialogue.pause = dialogue.pause, 0
+        if pause:
+            await self._pause.last(pause)
+        self._out.append(reply)
+        self._after_command()
+
+    async def _check_password(self) -> None:
+        dialogue = self._dialogue
+        login = dialogue.login
+        good = None
+        if login is not None and login.checking is not None:
+            with suppress(LoginsBusy):
+                good = await self._host.logins.verify(self.client, login.hash, login.checking.password)
+        await self._finish(dialogue.checked(good))
+
+    async def _take_content(self) -> None:
+        dialogue, wire = self._dialogue, self.wire
+        wire.begin()
+        intake = self._host.intake
+        normalize = dialogue.rules.settings.bare_newline is BareNewline.NORMALIZE
+        source: Source = Dotted(wire, normalize=normalize)
+        if dialogue.chunk is not None:
+            source = Chunked(wire, dialogue.chunk, self._next_chunk, normalize=normalize)
+        # What LMTP's client waits for (RFC 2033, 4.2): one message has one outcome for all its recipients.
+        replies_due = len(dialogue.begun.recipients) if dialogue.rules.lmtp else 1
+        try:
+            reply = await take_message(intake, dialogue, source, self._filter)
+        except Abandoned:
+            return
+        self._out.append(reply * replies_due)
+        dialogue.sent()
+        if self._filter is not None:
+            self._filter.sent()
+            if reply.startswith(_CLOSING):
+                self._end()
+
+    async def _next_chunk(self) -> Chunk:
+        """Reply to a chunk; answer commands up to the next. Raises Abandoned when one ends the message."""
+        dialogue = self._dialogue
+        self._out.append(dialogue.chunk_taken())
+        while dialogue.state is State.CHUNKS and not self._ended:
+            # Other sessions have a turn.
+            await asyncio.sleep(0)
+            try:
+                line = await self._next_line()
+            except BadLine as error:
+                await self._finish(dialogue.bad_line(replies.unreadable(error)))
+            else:
+                await self._obey(line)
+        if not dialogue.takes_chunk or dialogue.chunk is None:
+            raise Abandoned
+        return dialogue.chunk
+
+    async def _next_line(self) -> bytes:
+        self.wire.spend(_COMMAND_MS)
+        self.wire.check()
+        while self._replies_unread or (line := self.wire.next_line()) is None:
+            self._write()
+            await self.wire.wait()
+            self.wire.check()
+        return line
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = self._loop.create_task(self._run(work))
+
+    async def _run(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+            # Answered at once, even if the client has sent more behind it.
+            self._write()
+            self.wire.check()
+            if self._is_over(self._host.intake.clock.monotonic()):
+                raise Interrupted(Reason.TIMEOUT, replies.SESSION_OVER)
+        except ConnectFailed:
+            self._end()
+        except Interrupted as stop:
+            self._end(stop.reason, stop.reply)
+        except asyncio.CancelledError:
+            self.transport.abort()
+            raise
+        except Exception:
+            log.exception("closed because of a fault", extra=self._extra)
+            self._end(Reason.FAULT, replies.FAULT_CLOSING)
+        finally:
+            self._task = None
+            self._leave()
+        self._pump()
+
+    def _end(self, reason: Reason | None = None, reply: Reply | None = None) -> None:
+        """Close once the written replies are sent; with `reason` and `reply`, that reply is the last."""
+        if self._ended:
+            return
+        self._ended = True
+        if reason is not None and reply is not None:
+            self._out.append(self._dialogue.refuse(reason, reply))
+        self._write()
+        self.transport.close()
+        self.wire.owe()
+        log.debug("from %s: %d messages", self.client, self._dialogue.messages, extra=self._extra)
+
+    def _write(self) -> None:
+        if self._out:
+            if not self.transport.is_closing():
+                self.transport.write(b"".join(self._out))
+            self._out.clear()
+
+    def _leave(self) -> None:
+        if self._gone and self._task is None:
+            self._host.leave(self)

@@ -1,0 +1,224 @@
+"""Operators' actions on a running server: recorded before they begin, carried out whole, counted exactly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqcd.cli import main
+from mqcd.core.errors import DecodeError, StoreUnavailable
+from mqcd.core.events import Verb
+from mqcd.core.model import Action, Area, Batch
+from mqcd.core.ports import Picked
+from mqcd.core.selecting.selection import Selection
+from mqcd.daemon.control.batches import BATCH, BATCHES, Batches, Order, parse_order
+from mqcd.ops.http.server import Answer, Request
+from tests.contract.mail import Post
+from tests.fakes.clock import FakeClock
+from tests.fakes.observer import RecordingObserver
+from tests.fakes.store import MemoryStore
+from tests.unit.daemon.support import Running, running
+
+NOT_NOW = "*@slow.example=450 4.2.1 not now"
+GRACE = 3_600_000
+
+
+class Halting(MemoryStore):
+    """Fails after some parts of a pick."""
+
+    parts = 1 << 30
+
+    async def pick(self, selection: Selection, batch: Batch) -> AsyncGenerator[Picked, None]:
+        async for part in super().pick(selection, batch):
+            for number, each in enumerate(part.recipients):
+                if not self.parts:
+                    await self.park(part.recipients[number:], 0)
+                    raise StoreUnavailable("made to fail")
+                self.parts -= 1
+                yield Picked(recipients=[each])
+
+
+class Rig:
+    """A store with mail, and its batches."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock = FakeClock()
+        self.observer = RecordingObserver()
+        self.store = Halting(self.clock, self.observer)
+        self.path = path
+        self.events: list[dict[str, str | int]] = []
+        self.batches = self.made()
+
+    def made(self) -> Batches:
+        return Batches(self.store, self.clock, self.path, 0, GRACE, self._log)
+
+    def _log(self, event: str, **fields: str | int) -> None:
+        self.events.append({"event": event, **fields})
+
+    async def asked(self, uid: int = 7, **fields: object) -> Answer:
+        return await self.batches.ask(
+            Request(method="POST", path=BATCH, body=json.dumps(fields).encode(), uid=uid)
+        )
+
+    async def done(self, until: Callable[[], bool]) -> None:
+        """Run until this holds."""
+        task = asyncio.ensure_future(self.batches.run())
+        while not until():
+            await asyncio.sleep(0)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    def files(self) -> list[str]:
+        return sorted(each.name for each in self.path.iterdir()) if self.path.exists() else []
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> Rig:
+    made = Rig(tmp_path / "batches")
+    await made.store.open()
+    await made.store.recovered()
+    post = Post(made.store, made.clock)
+    for number in range(4):
+        await post.send(f"r{number}@x.example")
+    return made
+
+
+async def test_a_batch_is_recorded_before_it_begins_and_forgotten_when_done(rig: Rig) -> None:
+    said = json.loads((await rig.asked(action="hold", reason="why")).body)
+    assert (said["changed"], said["done"]) == (0, False)
+    [name] = rig.files()
+    assert name == f"0-{said['batch']}.json"
+    await rig.done(lambda: bool(rig.events))
+    assert rig.files() == []
+    [event] = rig.events
+    assert (event["event"], event["changed"], event["by"], event["reason"]) == ("hold", 4, "uid:7", "why")
+    progress = rig.batches.progress(Request(method="GET", path=BATCHES, query=f"id={said['batch']}"))
+    assert json.loads(progress.body)["done"] is True
+    assert rig.store.stats()[Area.HELD].recipients == 4
+
+
+async def test_what_a_kill_cut_off_goes_on(rig: Rig) -> None:
+    rig.store.parts = 2
+    said = json.loads((await rig.asked(action="hold")).body)
+    await rig.done(lambda: rig.observer.count(Verb.HELD) == 2 and bool(rig.clock.sleepers))
+    assert len(rig.files()) == 1
+    rig.store.parts = 1 << 30
+    rig.batches = rig.made()
+    await rig.done(lambda: bool(rig.events))
+    assert rig.observer.count(Verb.HELD) == 4
+    assert (rig.events[0]["batch"], rig.files()) == (said["batch"], [])
+
+
+async def test_a_limit_counts_over_a_kill(rig: Rig) -> None:
+    rig.store.parts = 2
+    await rig.asked(action="hold", selection={"limit": 3})
+    await rig.done(lambda: rig.observer.count(Verb.HELD) == 2 and bool(rig.clock.sleepers))
+    rig.store.parts = 1 << 30
+    rig.batches = rig.made()
+    await rig.done(lambda: bool(rig.events))
+    assert rig.observer.count(Verb.HELD) == 3
+
+
+async def test_a_dry_run_counts_and_shows_a_few(rig: Rig) -> None:
+    said = json.loads((await rig.asked(action="hold", dry_run=True, selection={"limit": 3})).body)
+    assert (said["batch"], said["changed"], len(said["sample"])) == (None, 3, 3)
+    assert rig.files() == []
+
+
+async def test_the_end_of_graces_is_looked_for(rig: Rig) -> None:
+    await rig.asked(action="remove")
+    await rig.done(lambda: bool(rig.events))
+    purging = asyncio.ensure_future(rig.batches.purge())
+    while rig.store.stats()[Area.REMOVED].recipients:
+        await asyncio.sleep(0)
+        rig.clock.advance(GRACE // 10)
+    purging.cancel()
+    assert len(rig.observer.purges) == 4
+
+
+async def test_nobody_is_named_but_by_the_front_process(rig: Rig) -> None:
+    await rig.asked(action="hold", by="uid:0", uid=os.geteuid() + 1)
+    await rig.done(lambda: bool(rig.events))
+    await rig.asked(action="release", by="uid:9", uid=os.geteuid())
+    await rig.done(lambda: len(rig.events) == 2)
+    assert [each["by"] for each in rig.events] == [f"uid:{os.geteuid() + 1}", "uid:9"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({}, "action: '' is not a valid Action"),
+        ({"action": "eat"}, "action: 'eat' is not a valid Action"),
+        ({"action": "hold", "at": "now"}, "at: expected int"),
+        ({"action": "hold", "what": 1}, "no such field: what"),
+        ({"action": "undo"}, "target: expected the name of a batch"),
+        ({"action": "redirect", "target": "a b@c"}, "not a mail address"),
+        ({"action": "redirect", "target": "host:99999"}, "target: "),
+        ({"action": "hold", "id": "../x"}, "id: expected a word"),
+        ({"action": "hold", "selection": {"area": "nowhere"}}, "area: "),
+    ],
+)
+async def test_what_is_not_understood_changes_nothing(rig: Rig, fields: dict[str, Any], error: str) -> None:
+    said = await rig.asked(**fields)
+    assert (said.status, rig.files()) == (400, [])
+    assert error in said.body.decode()
+
+
+async def test_a_full_disk_is_said(rig: Rig) -> None:
+    rig.path.write_text("in the way")
+    said = await rig.asked(action="hold")
+    assert said.status == 503
+    assert b"cannot be recorded" in said.body
+
+
+async def test_a_file_that_is_no_batch_stays(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    rig.path.mkdir()
+    (rig.path / "0-x.json").write_text("{}")
+    (rig.path / "1-of-another-shard.json").write_text("{}")
+    rig.batches.resume()
+    assert "0-x.json is no batch" in caplog.text
+    assert len(rig.files()) == 2
+
+
+@given(st.binary(max_size=60))
+def test_any_fields_are_refused_in_words(octets: bytes) -> None:
+    with suppress(DecodeError, ValueError):
+        fields = json.loads(octets)
+        if isinstance(fields, dict):
+            parse_order(fields)
+
+
+def test_an_order_comes_back() -> None:
+    batch = Batch(id="hold-1", action=Action.HOLD, at=5, by="uid:1", reason="why", until=7, report=True)
+    order = Order(batch=batch, selection=Selection(domain="x.example", limit=3))
+    assert parse_order(order.fields()) == order
+
+
+async def command(house: Running, *words: str) -> int:
+    return await asyncio.to_thread(main, ["-c", str(house.conf), "queue", *words])
+
+
+async def test_commands_say_what_they_did(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    async with running(tmp_path, rules=[NOT_NOW]) as house:
+        await house.send("a@slow.example")
+        await house.heard(Verb.DEFERRED)
+        assert await command(house, "hold", "--dry-run") == 0
+        assert "would be held: 1" in capfd.readouterr().out
+        assert await command(house, "hold") == 0
+        said = capfd.readouterr().out
+        assert said.startswith("held: 1; to take it back: mqcd queue undo hold-")
+        assert await command(house, "remove", "--area", "deferred") == 0
+        assert capfd.readouterr().out == "nothing matches\n"
+        assert await command(house, "undo", said.split()[-1]) == 0
+        assert capfd.readouterr().out == "restored: 1\n"
+        assert await command(house, "reschedule") == 2

@@ -1,0 +1,299 @@
+"""The maildrop's files through a real door into the memory store, and what each crash leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import stat
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from mqcd.config.settings import LocalSettings, SenderRightSettings
+from mqcd.core.errors import ConfigError, StoreUnavailable
+from mqcd.core.model import Recipient, Submission
+from mqcd.core.queueing.spid import format_spid
+from mqcd.core.selecting.selection import Selection
+from mqcd.core.smtp.reply import Reply
+from mqcd.daemon.listeners.maildrop import LATER_MS, LOOK_MS, Maildrop
+from mqcd.net.credentials import user_name
+from mqcd.sendmail.letter import Letter
+from mqcd.sendmail.maildrop import drop
+from mqcd.submit import Door
+from mqcd.submit.policy.local import listener_of
+from tests.fakes.clock import FakeClock
+from tests.fakes.observer import RecordingObserver
+from tests.fakes.store import MemoryStore
+
+ME = user_name(os.geteuid())
+CLOSED = Reply(code=451, status="4.3.2", text="not yet")
+
+
+class Store(MemoryStore):
+    """One that can fail, or be cut off behind its commit."""
+
+    failure: Exception | None = None
+    cut = False
+    committed = 0
+
+    async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
+        if self.failure is not None:
+            raise self.failure
+        made = await super().enqueue(submission)
+        self.committed += 1
+        if self.cut:
+            raise asyncio.CancelledError
+        return made
+
+
+class Pauses(FakeClock):
+    """The maildrop's clock: says when it waits, and wakes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waits = asyncio.Event()
+
+    async def sleep(self, ms: int) -> None:
+        self._waits.set()
+        await super().sleep(ms)
+
+    async def begun(self) -> None:
+        """Return once a look has ended."""
+        await self._waits.wait()
+        self._waits.clear()
+
+
+class Post:
+    """A maildrop with its door, and a letter for it."""
+
+    def __init__(self, directory: Path, **local: object) -> None:
+        self.clock = FakeClock()
+        self.pauses = Pauses()
+        self.store = Store(self.clock, RecordingObserver())
+        settings = LocalSettings(rootpath=directory, **local)  # type: ignore[arg-type]
+        self.door = Door(
+            listener_of(settings, "mx.example.org"),
+            self.store,
+            self.clock,
+            RecordingObserver(),
+            inline_max=65536,
+            local=True,
+        )
+        self.path = directory / "maildrop"
+        self.maildrop = Maildrop(
+            self.path,
+            lambda connection, caller: self.door.admit(connection, "", caller),
+            self.store,
+            self.pauses,
+            most=lambda: settings.maxmsgsize,
+        )
+        self.maildrop.files.make()
+
+    def leave(self, *recipients: str, sender: str = ME, content: bytes = b"Subject: s\r\n\r\nx\r\n") -> Path:
+        letter = Letter(sender=sender, author="", recipients=recipients or ("b@x.org",), content=content)
+        return drop(self.path, letter, self.clock.now())
+
+    async def queued(self) -> list[Recipient]:
+        return [each async for each in self.store.scan(Selection())]
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self.path.iterdir())
+
+    def bad(self) -> list[str]:
+        return sorted(path.name for path in self.maildrop.files.bad.glob("*"))
+
+
+@asynccontextmanager
+async def open_post(post: Post) -> AsyncIterator[Post]:
+    """The door open, without a port."""
+    await post.store.open()
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(str(post.path.parent / "submit.sock"))
+    listening.setblocking(False)
+    post.door.adopt([listening])
+    await post.door.start()
+    try:
+        yield post
+    finally:
+        await post.door.stop()
+
+
+async def once(post: Post) -> None:
+    """One look, and the wait after it."""
+    running = asyncio.ensure_future(post.maildrop.run())
+    await post.pauses.begun()
+    post.maildrop.stop()
+    await running
+
+
+async def test_a_file_is_taken_as_its_owners(tmp_path: Path) -> None:
+    async with open_post(Post(tmp_path)) as post:
+        post.leave("b@x.org", "root")
+        await once(post)
+        found = sorted(await post.queued(), key=lambda each: each.key)
+        assert [each.address for each in found] == ["b@x.org", "root@mx.example.org"]
+        envelope = found[0].envelope
+        assert (envelope.sender, envelope.user, envelope.listener, envelope.client) == (
+            f"{ME}@mx.example.org",
+            ME,
+            "sendmail",
+            "",
+        )
+        handle = await post.store.content(found[0])
+        content = (await handle.read(handle.size)).decode()
+        assert content.startswith(f"Received: by mx.example.org (mqcd, from user {ME})\r\n\tid ")
+        for field in ("Date: ", "Message-ID: ", f"From: <{ME}@mx.example.org>", "Subject: s"):
+            assert f"\r\n{field}" in content
+        assert (post.names(), post.bad()) == ([], [])
+
+
+def test_the_directory_is_for_all_to_add_and_none_to_list(tmp_path: Path) -> None:
+    post = Post(tmp_path)
+    assert stat.S_IMODE(post.path.stat().st_mode) == 0o3733
+    post.maildrop.files.make()
+
+
+def test_what_another_made_is_no_maildrop(tmp_path: Path) -> None:
+    (tmp_path / "maildrop").symlink_to(tmp_path)
+    with pytest.raises(ConfigError):
+        Post(tmp_path)
+
+
+def make_link(post: Post) -> None:
+    other = post.path.parent / "other"
+    other.write_bytes(post.leave().read_bytes())
+    for path in post.path.iterdir():
+        path.unlink()
+    (post.path / "1.mail").symlink_to(other)
+
+
+def make_hard_link(post: Post) -> None:
+    (post.path.parent / "other").hardlink_to(post.leave())
+
+
+def make_fifo(post: Post) -> None:
+    os.mkfifo(post.path / "1.mail")
+
+
+def make_torn(post: Post) -> None:
+    made = post.leave()
+    made.write_bytes(made.read_bytes()[:-1])
+
+
+def make_large(post: Post) -> None:
+    os.truncate(post.leave(), 1 << 40)
+
+
+@pytest.mark.parametrize("make", [make_link, make_hard_link, make_fifo, make_torn, make_large])
+async def test_what_is_no_letter_is_moved_away(
+    tmp_path: Path, make: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_post(Post(tmp_path)) as post:
+        assert callable(make)
+        make(post)
+        await once(post)
+        assert (await post.queued(), post.names(), len(post.bad())) == ([], [], 1)
+        assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+async def test_what_cannot_be_moved_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with open_post(Post(tmp_path)) as post:
+        post.maildrop.files.bad.write_bytes(b"in the way")
+        (post.path / "1.mail").mkdir()
+        post.leave()
+        running = asyncio.ensure_future(post.maildrop.run())
+        for _ in range(2):
+            await post.pauses.begun()
+            post.pauses.advance(LOOK_MS)
+        await post.pauses.begun()
+        post.maildrop.stop()
+        await running
+        assert (len(await post.queued()), post.names()) == (1, ["1.mail"])
+        assert len([each for each in caplog.records if each.name == "mqcd.daemon"]) == 1
+
+
+async def test_a_refused_letter_is_kept_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rights = (SenderRightSettings(user=("*",), addresses=("ok@x.org",)),)
+    monkeypatch.setattr("mqcd.daemon.listeners.maildrop.user_name", lambda uid: "mallory")
+    async with open_post(Post(tmp_path, senders=rights)) as post:
+        post.leave(sender="boss@x.org")
+        post.leave(sender="ok@x.org")
+        await once(post)
+        assert [each.envelope.sender for each in await post.queued()] == ["ok@x.org"]
+        assert (post.names(), len(post.bad())) == ([], 1)
+
+
+async def test_a_letter_with_a_refused_recipient_is_sent_and_kept(tmp_path: Path) -> None:
+    async with open_post(Post(tmp_path)) as post:
+        post.leave("b@x.org", "not an address")
+        await once(post)
+        assert [each.address for each in await post.queued()] == ["b@x.org"]
+        assert (post.names(), len(post.bad())) == ([], 1)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+async def test_what_the_door_cannot_take_waits(tmp_path: Path, closed: bool) -> None:
+    async with open_post(Post(tmp_path)) as post:
+        name = post.leave().name
+        if closed:
+            post.door.close_door(CLOSED)
+        else:
+            post.store.failure = StoreUnavailable("full")
+        running = asyncio.ensure_future(post.maildrop.run())
+        await post.pauses.begun()
+        assert (await post.queued(), post.names()) == ([], [name])
+        post.door.open_door()
+        post.store.failure = None
+        post.pauses.advance(LATER_MS)
+        await post.pauses.begun()
+        assert (len(await post.queued()), post.names()) == (1, [])
+        post.maildrop.stop()
+        await running
+
+
+async def test_a_crash_between_commit_and_removal_takes_nothing_twice(tmp_path: Path) -> None:
+    post = Post(tmp_path)
+    post.store.cut = True
+    async with open_post(post):
+        name = post.leave().name
+        post.maildrop.stop()
+        # As when the process ends: the session is cut, and nothing is decided.
+        await post.maildrop._take(name)
+        (queued,) = await post.queued()
+        assert post.names() == [f"{name}.{format_spid(queued.spid)}"]
+        post.store.cut = False
+        await post.maildrop.recover()
+        assert (post.store.committed, post.names()) == (1, [])
+
+
+async def test_a_crash_before_the_commit_loses_nothing(tmp_path: Path) -> None:
+    async with open_post(Post(tmp_path)) as post:
+        name = post.leave().name
+        marked = post.maildrop.files.mark(name, post.store.reserve(False))
+        assert post.names() == [marked]
+        await post.maildrop.recover()
+        assert post.names() == [name]
+        await once(post)
+        assert (len(await post.queued()), post.names()) == (1, [])
+
+
+async def test_a_marked_name_replaces_no_other(tmp_path: Path) -> None:
+    async with open_post(Post(tmp_path)) as post:
+        name = post.leave().name
+        (post.path / f"{name}.{1:016X}").write_bytes(b"planted")
+        await post.maildrop.recover()
+        assert (post.names(), len(post.bad())) == ([name], 1)
+
+
+def test_what_a_killed_program_began_is_removed_after_a_day(tmp_path: Path) -> None:
+    post = Post(tmp_path)
+    old, new = post.path / "tmp-old", post.path / "tmp-new"
+    old.touch()
+    os.utime(old, (1, 1))
+    new.touch()
+    post.maildrop.files.make()
+    assert post.names() == ["tmp-new"]

@@ -1,0 +1,94 @@
+"""The supervisor: each run is a process of its own, as it forks and takes signals."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PRELUDE = """
+import os, select, signal
+from mqcd.daemon.shards.supervisor import FRONT, Part, State, Supervisor, stops
+from mqcd.net.balance import Mailboxes
+
+DEAF = {signal.SIGTERM, signal.SIGINT}
+
+def deaf(part):
+    # As a process is that was forked just now.
+    signal.pthread_sigmask(signal.SIG_BLOCK, DEAF)
+    part.say(State.RUNNING)
+    return int(not until_stopped(part))
+
+def until_stopped(part):
+    poll = select.poll()
+    poll.register(part.alive, select.POLLIN)
+    return poll.poll(5000) and stops(part.alive)
+
+def supervise(serve, front=deaf):
+    parts = [Part(0, 0), Part(1, 1), Part(FRONT, FRONT)]
+    return Supervisor(parts, Mailboxes.make(2), serve, front).run()
+"""
+
+
+def run(script: str) -> int:
+    return subprocess.run([sys.executable, "-c", PRELUDE + script], timeout=60).returncode
+
+
+def test_a_process_that_no_signal_reaches_stops() -> None:
+    script = """
+def serve(part):
+    if part.shard == 1:
+        os.kill(os.getppid(), signal.SIGTERM)
+    return deaf(part)
+
+raise SystemExit(supervise(serve))
+"""
+    assert run(script) == 0
+
+
+def test_a_stop_that_begins_before_all_said_how_they_are() -> None:
+    script = """
+def serve(part):
+    if part.shard == 1:
+        os.kill(os.getppid(), signal.SIGTERM)
+        until_stopped(part)
+    part.say(State.OUT)
+    return 0
+
+raise SystemExit(supervise(serve))
+"""
+    assert run(script) == 0
+
+
+def test_no_shard_can_start() -> None:
+    script = """
+def serve(part):
+    part.say(State.OUT)
+    return int(not until_stopped(part))
+
+raise SystemExit(supervise(serve))
+"""
+    assert run(script) == 1
+
+
+def test_a_process_learns_that_the_supervisor_is_gone() -> None:
+    script = """
+def serve(part):
+    if part.shard == 1:
+        os.kill(os.getppid(), signal.SIGKILL)
+    poll = select.poll()
+    poll.register(part.alive, select.POLLIN)
+    os.write(ends, b"y" if poll.poll(5000) and not stops(part.alive) else b"n")
+    return 0
+
+seen, ends = os.pipe()
+pid = os.fork()
+if not pid:
+    os._exit(supervise(serve, serve))
+os.close(ends)
+os.waitpid(pid, 0)
+answers = b""
+while answer := os.read(seen, 9):
+    answers += answer
+assert answers and set(answers) == set(b"y"), answers
+"""
+    assert run(script) == 0

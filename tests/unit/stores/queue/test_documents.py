@@ -1,0 +1,62 @@
+"""Changes that are written together: what is known of the messages afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from mqcd.core.model import Envelope, Recipient
+from mqcd.core.queueing.spid import SpidSource
+from mqcd.stores.backend import Write
+from mqcd.stores.mapping import MappingStore
+from mqcd.stores.queue.documents import FIRST_SLOT, Documents, Edit
+
+
+class Slow(MappingStore):
+    """Writes when it is asked to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[asyncio.Future[Sequence[int]]] = []
+
+    def write(self, write: Write) -> asyncio.Future[Sequence[int]]:
+        done = super().write(write)
+        self.waiting.append(asyncio.get_running_loop().create_future())
+        self.waiting[-1].add_done_callback(lambda _: done.result())
+        return self.waiting[-1]
+
+    async def let(self, *edits: asyncio.Future[None]) -> None:
+        """Write until these are done."""
+        while not all(edit.done() for edit in edits):
+            self.waiting.pop().set_result(())
+            await asyncio.sleep(0)
+
+
+def edit(**what: object) -> Edit:
+    return Edit(ended=lambda _: None, **what)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_an_event_in_the_place_of_an_exported_one_is_exported(together: bool) -> None:
+    store = Slow()
+    documents = Documents(store, {}, SpidSource(0, 0), lambda: 0, lambda _: None, lambda: 0)
+    one, other = (
+        Recipient(envelope=Envelope(spid=spid, sender="", received=0), size=1, qid=1, address="a@example.org")
+        for spid in (2, 4)
+    )
+    for each in (one, other):
+        await store.let(
+            documents.edit(edit(puts=[each], contents={each.spid: b"x"}, events=[(each.spid, b"accepted\n")]))
+        )
+    busy = documents.edit(edit(puts=[other]))
+    exported = documents.edit(edit(exported=[(one.spid, FIRST_SLOT)]))
+    if not together:
+        await store.let(busy, exported)
+    ended = documents.edit(edit(drops=[one.key], events=[(one.spid, b"delivered\n")]))
+    await store.let(busy, exported, ended)
+    assert documents.unexported == {
+        (other.spid, FIRST_SLOT): b"accepted\n",
+        (one.spid, FIRST_SLOT): b"delivered\n",
+    }

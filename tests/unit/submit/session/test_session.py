@@ -1,0 +1,93 @@
+"""A session against a transport that tests hold in their hands."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from mqcd.core.smtp.reply import Reply
+from mqcd.submit.policy.relay import RelayPolicy
+from mqcd.submit.session.session import Session
+from mqcd.submit.session.wire import HIGH_WATER
+from tests.unit.submit.support import House, Transport, server
+
+TIMEOUT = Reply(code=421, status="4.4.2", text="Timeout")
+
+
+class BrokenPolicy(RelayPolicy):
+    """Stands for a fault of ours inside a command."""
+
+    def complete(self, path: str) -> str:
+        raise RuntimeError("a fault")
+
+
+def connect(house: House) -> tuple[Session, Transport]:
+    """A session that has greeted its client."""
+    transport = Transport()
+    session = house.door.receive("192.0.2.1")
+    session.connection_made(cast("asyncio.Transport", transport))
+    transport.written = b""
+    return session, transport
+
+
+async def test_a_client_that_does_not_read_is_not_listened_to() -> None:
+    session, transport = connect(House(server()))
+    session.pause_writing()
+    session.data_received(b"NOOP\r\n" * (HIGH_WATER // 6 + 1))
+    assert transport.written == b""
+    assert transport.paused
+    session.resume_writing()
+    while transport.written.count(b"\r\n") <= HIGH_WATER // 6:
+        await asyncio.sleep(0)
+    reading_again = not transport.paused
+    assert reading_again
+
+
+async def test_a_client_that_never_reads_loses_its_connection() -> None:
+    house = House(server(timeout=1000))
+    session, transport = connect(house)
+    session.pause_writing()
+    session.check_deadline(house.clock.monotonic() + 999, TIMEOUT)
+    assert not transport.aborted
+    session.check_deadline(house.clock.monotonic() + 1001, TIMEOUT)
+    assert transport.aborted
+
+
+async def test_a_client_that_takes_no_last_reply_loses_its_connection() -> None:
+    house = House(server(timeout=1000))
+    session, transport = connect(house)
+    session.data_received(b"QUIT\r\n")
+    assert transport.written.startswith(b"221 2.0.0 ")
+    session.check_deadline(house.clock.monotonic() + 1001, TIMEOUT)
+    assert transport.aborted
+
+
+async def test_what_comes_behind_quit_is_not_read() -> None:
+    session, transport = connect(House(server()))
+    session.data_received(b"QUIT\r\nNOOP\r\n")
+    session.data_received(b"NOOP\r\n")
+    assert transport.written.count(b"\r\n") == 1
+
+
+async def test_one_client_does_not_hold_up_the_others() -> None:
+    session, transport = connect(House(server()))
+    session.data_received(b"NOOP\r\n" * 1000)
+    assert 0 < transport.written.count(b"\r\n") < 1000
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert transport.written.count(b"\r\n") == 1000
+
+
+async def test_a_fault_of_ours_is_answered_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    house = House(server())
+    session, transport = connect(house)
+    session.data_received(b"EHLO c\r\n")
+    transport.written = b""
+    house.door.intake.book.common.policy = BrokenPolicy()
+    session.data_received(b"MAIL FROM:<a@example.net>\r\nNOOP\r\n")
+    assert transport.written == b"451 4.3.0 Local error, try again later\r\n250 2.0.0 Ok\r\n"
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert [record.__dict__["session"].partition("-")[0] for record in caplog.records] == ["test"]
+    assert house.reasons() == ["fault"]
