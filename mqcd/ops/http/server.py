@@ -14,15 +14,20 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from mqcd.core.ports import Clock
 from mqcd.net.credentials import NOBODY, peer_uid
 from mqcd.net.listening import bind
+from mqcd.ops.http.exchange import Answer, Request, encode, parse_request, plain
 from mqcd.ops.http.hosts import KnownHosts
+
+__all__ = ["Action", "Answer", "HttpServer", "Page", "Request", "Resource"]
 
 log = logging.getLogger(__name__)
 
@@ -33,42 +38,11 @@ MAX_BODY = 65_536
 MAX_CONNECTIONS = 64
 TIME_LIMIT_MS = 5_000
 """For reading a request, and again for sending its answer."""
-TEXT = "text/plain; charset=utf-8"
+STREAM_LIMIT_MS = 60_000
+"""For the peer to read what is streamed to it."""
+_CHUNK = 1 << 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
-    """One request: method, target and the fields that pages use."""
-
-    method: str
-    path: str
-    """Without the query."""
-    query: str = ""
-    """What follows the question mark, as sent."""
-    accept: str = ""
-    """The field Accept: the media types that the client can read."""
-    host: str | None = None
-    """The field Host; None where there is none."""
-    length: int = 0
-    """Octets of the body; -1 where they are not said in the one way that is understood."""
-    body: bytes = b""
-    uid: int = -1
-    """User id of the process that asks, over a unix socket; else -1."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
-    """What is answered."""
-
-    body: bytes
-    status: HTTPStatus = HTTPStatus.OK
-    content_type: str = TEXT
-    allow: str = ""
-    """With 405: the methods that there are."""
-
-
-_ABSOLUTE = re.compile(r"https?://([^/?#@]+)(?=[/?]|$)", re.IGNORECASE)
-_FIELD = re.compile(rb"\r\n([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n]*)")
 Page = Callable[[Request], Answer | Awaitable[Answer]]
 """A page that has to wait for something gives an awaitable, which is limited as reading and sending are."""
 Result = TypeVar("Result")
@@ -79,6 +53,20 @@ class Action:
     """A page that changes something: POST, with a body, and in its own time."""
 
     page: Page
+    reads: bool = False
+    """Whether it reads the body by itself, which may have any length: `Request.chunks`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What can be looked at and changed."""
+
+    get: Page
+    post: Action
+
+
+Pages = Mapping[str, Page | Action | Resource]
+"""By path; a part of it may be {name}, which stands for any text without a slash."""
 
 
 class HttpServer:
@@ -86,13 +74,14 @@ class HttpServer:
 
     def __init__(
         self,
-        pages: Mapping[str, Page | Action],
+        pages: Pages,
         clock: Clock,
         hosts: KnownHosts | None = None,
         most: int = MAX_CONNECTIONS,
     ) -> None:
         """`hosts`: the names to answer under, None = all; `most`: connections at once."""
         self._pages = pages
+        self._patterns = [(_pattern(path), page) for path, page in pages.items() if "{" in path]
         self._clock = clock
         self.hosts = hosts
         self._most = most
@@ -173,65 +162,121 @@ class HttpServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._open) > self._most:
-            request, answer = None, _plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
+            request, answer = None, plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
         else:
-            request, answer = await self._answer(reader, _peer(writer))
-        writer.write(_encode(answer, head_only=request is not None and request.method == "HEAD"))
+            request, answer = await self._answer(reader, writer)
+        head_only = request is not None and request.method == "HEAD"
+        writer.write(encode(answer, head_only=head_only))
         await self._for_peer(writer.drain())
+        if answer.chunks is not None:
+            async with aclosing(answer.chunks) as chunks:
+                await self._stream(chunks, writer, 0 if head_only else answer.length)
         if request is None:
             # Closing on unread octets resets the connection, and the peer would not see why.
             writer.write_eof()
             await self._for_peer(_discard(reader))
 
-    async def _answer(self, reader: asyncio.StreamReader, uid: int) -> tuple[Request | None, Answer]:
+    async def _stream(
+        self, chunks: AsyncIterator[bytes], writer: asyncio.StreamWriter, length: int | None
+    ) -> None:
+        """Send them until they end, or the peer has gone; what was promised and does not come breaks the
+        connection, so that the peer knows."""
+        if length == 0:
+            return
+        sent = 0
+        try:
+            async for chunk in chunks:
+                writer.write(chunk)
+                sent += len(chunk)
+                await self._in_time(writer.drain(), STREAM_LIMIT_MS)
+        except (ConnectionError, TimeoutError):
+            raise
+        except Exception:
+            log.exception("a page failed in the middle")
+            raise ConnectionError("a page failed in the middle") from None
+        if length is not None and sent != length:
+            raise ConnectionError(f"{sent} octets of {length} could be sent")
+
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> tuple[Request | None, Answer]:
         try:
             head = await self._for_peer(reader.readuntil(b"\r\n\r\n"))
             request = parse_request(head)
             if request is None:
-                return None, _plain(HTTPStatus.BAD_REQUEST, "not an HTTP/1 request")
-            if refused := self._refused(request):
+                return None, plain(HTTPStatus.BAD_REQUEST, "not an HTTP/1 request")
+            page, names = self._found(request.path)
+            action = page.post if isinstance(page, Resource) else page
+            reads = isinstance(action, Action) and action.reads and request.method == "POST"
+            if refused := self._refused(request, reads):
                 return None, refused
-            body = await self._for_peer(reader.readexactly(request.length)) if request.length else b""
+            if request.continues:
+                writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            body = b""
+            if request.length and not reads:
+                body = await self._for_peer(reader.readexactly(request.length))
         except TimeoutError:
-            return None, _plain(HTTPStatus.REQUEST_TIMEOUT, "the request took too long")
+            return None, plain(HTTPStatus.REQUEST_TIMEOUT, "the request took too long")
         except asyncio.LimitOverrunError:
-            return None, _plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request is too long")
+            return None, plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request is too long")
         except asyncio.IncompleteReadError:
-            return None, _plain(HTTPStatus.BAD_REQUEST, "the request ends before its end")
-        request = replace(request, body=body, uid=uid)
-        return request, await self._page(request)
+            return None, plain(HTTPStatus.BAD_REQUEST, "the request ends before its end")
+        chunks = self._body(reader, request.length) if reads else None
+        request = replace(request, body=body, chunks=chunks, uid=_peer(writer), names=names)
+        answer = await self._page(page, request)
+        # A body that was not read to its end would reset the connection.
+        return None if reads else request, answer
 
-    def _refused(self, request: Request) -> Answer | None:
+    async def _body(self, reader: asyncio.StreamReader, length: int) -> AsyncIterator[bytes]:
+        while length:
+            chunk = await self._in_time(reader.read(min(length, _CHUNK)), STREAM_LIMIT_MS)
+            if not chunk:
+                raise ConnectionError("the request ends before its end")
+            length -= len(chunk)
+            yield chunk
+
+    def _found(self, path: str) -> tuple[Page | Action | Resource | None, Mapping[str, str]]:
+        """The page of a path, and what stands for the names in it."""
+        page = self._pages.get(path)
+        if page is not None:
+            return page, {}
+        for pattern, each in self._patterns:
+            if (match := pattern.fullmatch(path)) is not None:
+                return each, {name: unquote(text) for name, text in match.groupdict().items()}
+        return None, {}
+
+    def _refused(self, request: Request, reads: bool) -> Answer | None:
         """Why a request is rejected before the look-up."""
         if self.hosts is not None and request.host is not None and not self.hosts.admits(request.host):
             text = "this server does not go by that name; ops/hosts names others that it answers under"
-            return _plain(HTTPStatus.MISDIRECTED_REQUEST, text)
+            return plain(HTTPStatus.MISDIRECTED_REQUEST, text)
         if request.length < 0:
-            return _plain(HTTPStatus.LENGTH_REQUIRED, "say the length of the body by Content-Length")
-        if request.length > MAX_BODY:
-            return _plain(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {MAX_BODY} octets")
+            return plain(HTTPStatus.LENGTH_REQUIRED, "say the length of the body by Content-Length")
+        if request.length > MAX_BODY and not reads:
+            return plain(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {MAX_BODY} octets")
         return None
 
-    async def _page(self, request: Request) -> Answer:
-        page = self._pages.get(request.path)
+    async def _page(self, page: Page | Action | Resource | None, request: Request) -> Answer:
         if page is None:
             known = " ".join(sorted(self._pages))
-            return _plain(HTTPStatus.NOT_FOUND, f"no such page; there are: {known}")
+            return plain(HTTPStatus.NOT_FOUND, f"no such page; there are: {known}")
         if request.method not in _methods(page):
             allowed = ", ".join(_methods(page))
-            return replace(_plain(HTTPStatus.METHOD_NOT_ALLOWED, f"only {allowed}"), allow=allowed)
+            return replace(plain(HTTPStatus.METHOD_NOT_ALLOWED, f"only {allowed}"), allow=allowed)
         try:
+            if isinstance(page, Resource):
+                page = page.post if request.method == "POST" else page.get
             if isinstance(page, Action):
                 answer = page.page(request)
                 return answer if isinstance(answer, Answer) else await answer
             answer = page(request)
             return answer if isinstance(answer, Answer) else await self._in_time(_awaited(answer))
         except TimeoutError:
-            return _plain(HTTPStatus.GATEWAY_TIMEOUT, f"this page takes more than {TIME_LIMIT_MS} ms now")
+            return plain(HTTPStatus.GATEWAY_TIMEOUT, f"this page takes more than {TIME_LIMIT_MS} ms now")
         except Exception:
             # A fault in one page must not cost the others; the trace goes to the log, not to the peer.
             log.exception("page %s failed", request.path)
-            return _plain(HTTPStatus.INTERNAL_SERVER_ERROR, "this page failed; the log says why")
+            return plain(HTTPStatus.INTERNAL_SERVER_ERROR, "this page failed; the log says why")
 
     async def _for_peer(self, work: Coroutine[Any, Any, Result]) -> Result:
         """`_in_time`, for work that the peer is waited for: it may be cut off to make room."""
@@ -245,14 +290,14 @@ class HttpServer:
             if task in self._open:
                 self._open[task] = False
 
-    async def _in_time(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """What `work` gives; TimeoutError when it takes longer than TIME_LIMIT_MS."""
+    async def _in_time(self, work: Coroutine[Any, Any, Result], limit_ms: int = TIME_LIMIT_MS) -> Result:
+        """What `work` gives; TimeoutError when it takes longer than `limit_ms`."""
         working = asyncio.ensure_future(work)
-        limit = asyncio.ensure_future(self._clock.sleep(TIME_LIMIT_MS))
+        limit = asyncio.ensure_future(self._clock.sleep(limit_ms))
         try:
             await asyncio.wait((working, limit), return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
-                raise TimeoutError(f"a peer of the ops listener was silent for {TIME_LIMIT_MS} ms")
+                raise TimeoutError(f"a peer of the ops listener was silent for {limit_ms} ms")
             return working.result()
         finally:
             working.cancel()
@@ -269,8 +314,14 @@ async def _discard(reader: asyncio.StreamReader) -> None:
         left -= len(octets)
 
 
-def _methods(page: Page | Action) -> tuple[str, ...]:
+def _methods(page: Page | Action | Resource) -> tuple[str, ...]:
+    if isinstance(page, Resource):
+        return "GET", "HEAD", "POST"
     return ("POST",) if isinstance(page, Action) else ("GET", "HEAD")
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(path)))
 
 
 def _peer(writer: asyncio.StreamWriter) -> int:
@@ -280,58 +331,3 @@ def _peer(writer: asyncio.StreamWriter) -> int:
         return NOBODY
     with socket.socket(fileno=os.dup(bound.fileno())) as own:
         return peer_uid(own)
-
-
-def parse_request(head: bytes) -> Request | None:
-    """The request whose line and fields `head` holds; None when it is no HTTP/1 request."""
-    line, _, rest = head.partition(b"\r\n")
-    words = line.decode("latin-1").split(" ")
-    if len(words) != 3 or not words[2].startswith("HTTP/1.") or not words[0].isalpha():
-        return None
-    fields: dict[str, list[str]] = {}
-    for name, value in _FIELD.findall(b"\r\n" + rest):
-        fields.setdefault(name.decode().lower(), []).append(value.decode("latin-1").strip())
-    hosts = fields.get("host", [])
-    # RFC 9112, 3.2: exactly one from HTTP/1.1 on.
-    if len(hosts) > 1 or (not hosts and words[2] != "HTTP/1.0"):
-        return None
-    # RFC 9112, 3.2.2: a target in absolute form, as proxies get it; its host counts, not the field.
-    absolute = _ABSOLUTE.match(words[1])
-    if absolute is not None:
-        hosts = [absolute[1]]
-    path, _, query = words[1][absolute.end() if absolute else 0 :].partition("?")
-    return Request(
-        method=words[0],
-        path=path or "/",
-        query=query,
-        accept=", ".join(fields.get("accept", [])),
-        host=hosts[0] if hosts else None,
-        length=_length(fields),
-    )
-
-
-def _length(fields: Mapping[str, list[str]]) -> int:
-    lengths = fields.get("content-length", ["0"])
-    if "transfer-encoding" in fields or len(lengths) > 1 or not re.fullmatch("[0-9]{1,9}", lengths[0]):
-        return -1
-    return int(lengths[0])
-
-
-def _plain(status: HTTPStatus, text: str) -> Answer:
-    return Answer(status=status, body=f"{status.value} {status.phrase}: {text}\n".encode())
-
-
-def _encode(answer: Answer, head_only: bool) -> bytes:
-    """The answer on the wire; the length is that of the body also where HEAD leaves it out."""
-    fields = {
-        "Content-Type": answer.content_type,
-        "Content-Length": str(len(answer.body)),
-        "Cache-Control": "no-store",
-        "X-Content-Type-Options": "nosniff",
-        "Connection": "close",
-    }
-    if answer.allow:
-        fields["Allow"] = answer.allow
-    head = f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
-    head += "".join(f"{name}: {value}\r\n" for name, value in fields.items()) + "\r\n"
-    return head.encode("latin-1") + (b"" if head_only else answer.body)

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqcd.ops.http.exchange import parse_request
 from mqcd.ops.http.hosts import KnownHosts
 from mqcd.ops.http.server import (
+    MAX_BODY,
     MAX_CONNECTIONS,
     MAX_HEAD,
     TIME_LIMIT_MS,
     Action,
     Answer,
     HttpServer,
-    Page,
+    Pages,
     Request,
-    parse_request,
+    Resource,
 )
 from tests.fakes.clock import FakeClock
 
@@ -28,7 +32,12 @@ class Bench:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.asked: list[Request] = []
-        pages: dict[str, Page | Action] = {
+        pages: Pages = {
+            "/both": Resource(self._page, Action(self._page)),
+            "/mail/{spid}/content": self._page,
+            "/stream": self._stream,
+            "/short": self._short,
+            "/upload": Action(self._upload, reads=True),
             "/page": self._page,
             "/broken": self._broken,
             "/big": self._big,
@@ -37,6 +46,7 @@ class Bench:
         }
         self.server = HttpServer(pages, self.clock, KnownHosts(["mx.example", "x"]))
         self.release = asyncio.Event()
+        self.closed = False
         self.port = 0
 
     def _page(self, request: Request) -> Answer:
@@ -46,6 +56,26 @@ class Bench:
     async def _slow(self, request: Request) -> Answer:
         await self.release.wait()
         return Answer(body=b"late\n")
+
+    async def _parts(self) -> AsyncGenerator[bytes, None]:
+        try:
+            yield b"one "
+            yield b"two"
+        finally:
+            self.closed = True
+
+    def _stream(self, request: Request) -> Answer:
+        return Answer(chunks=self._parts())
+
+    def _short(self, request: Request) -> Answer:
+        return Answer(chunks=self._parts(), length=9)
+
+    async def _upload(self, request: Request) -> Answer:
+        assert request.chunks is not None
+        size = 0
+        async for chunk in request.chunks:
+            size += len(chunk)
+        return Answer(body=b"%d\n" % size)
 
     def _broken(self, request: Request) -> Answer:
         raise KeyError("a secret")
@@ -110,13 +140,72 @@ async def test_a_big_page_comes_whole(bench: Bench) -> None:
 async def test_an_unknown_page_names_the_known_ones(bench: Bench) -> None:
     status, _, body = await bench.get("/elsewhere")
     assert status == 404
-    assert b"/big /broken /change /page" in body
+    assert b"/big /both /broken /change" in body
 
 
 async def test_other_methods_are_not_allowed(bench: Bench) -> None:
     status, fields, _ = await bench.get("/page", method="POST")
     assert (status, fields["Allow"]) == (405, "GET, HEAD")
     assert bench.asked == []
+
+
+async def test_a_resource_is_looked_at_and_changed(bench: Bench) -> None:
+    assert (await bench.get("/both"))[0] == 200
+    assert (await bench.get("/both", method="POST"))[0] == 200
+    status, fields, _ = await bench.get("/both", method="PUT")
+    assert (status, fields["Allow"]) == (405, "GET, HEAD, POST")
+
+
+async def test_a_path_may_hold_names(bench: Bench) -> None:
+    assert (await bench.get("/mail/a%20b/content"))[0] == 200
+    assert bench.asked[0].names == {"spid": "a b"}
+    assert (await bench.get("/mail/a/b/content"))[0] == 404
+
+
+async def test_a_stream_ends_with_the_connection(bench: Bench) -> None:
+    status, fields, body = await bench.get("/stream")
+    assert (status, body, bench.closed) == (200, b"one two", True)
+    assert "Content-Length" not in fields
+
+
+async def test_a_stream_that_is_short_lacks_octets(bench: Bench) -> None:
+    _, fields, body = await bench.get("/short")
+    assert (fields["Content-Length"], bench.closed) == ("9", True)
+    assert len(body) < 9
+
+
+async def test_head_closes_a_stream(bench: Bench) -> None:
+    reader, writer = await bench.open()
+    writer.write(b"HEAD /short HTTP/1.1\r\nHost: x\r\n\r\n")
+    _, fields, body = parse(await reader.read())
+    writer.close()
+    assert (fields["Content-Length"], body) == ("9", b"")
+
+
+async def test_an_upload_may_be_long(bench: Bench) -> None:
+    size = MAX_BODY * 3
+    head = f"POST /upload HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {size}\r\n\r\n"
+    reader, writer = await bench.open()
+    writer.write(head.encode())
+    assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(bytes(size))
+    assert parse(await reader.read())[2] == b"%d\n" % size
+    writer.close()
+
+
+@pytest.mark.parametrize(("uid", "by"), [(os.geteuid(), "token:a"), (0, "token:a"), (4711, "uid:4711")])
+def test_only_the_servers_user_speaks_for_others(uid: int, by: str) -> None:
+    request = parse_request(b"GET / HTTP/1.1\r\nHost: x\r\nX-Mqcd-Author: token:a\r\n\r\n")
+    assert request is not None
+    assert replace(request, uid=uid).by == by
+
+
+@pytest.mark.parametrize("author", ["a b", "a\tb", "\xe4"])
+def test_an_author_is_one_word(author: str) -> None:
+    head = f"GET / HTTP/1.1\r\nHost: x\r\nX-Mqcd-Author: {author}\r\n\r\n"
+    request = parse_request(head.encode("latin-1"))
+    assert request is not None
+    assert not request.author
 
 
 async def test_a_page_that_fails_says_nothing_of_why(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
