@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from mqcd.core.address import domain_of
+from mqcd.core.labels import TENANT, value_of
 from mqcd.core.smtp.reply import Reply
 
 MAX_STORED_REPLY = 200
@@ -86,11 +87,16 @@ class Envelope:
     priority: int = 0
     """MT-PRIORITY (RFC 6710): -9 to 9, higher goes first."""
     labels: str = ""
-    """What selections know of the header, as `name=value`; "" = nothing."""
+    """What selections and scheduling know of the header and the session, see `core.labels`."""
     session: str = field(default="", compare=False)
     """Names the session that it came in by, for log and event; the record does not keep it."""
     message_id: str = field(default="", compare=False)
     """The field of its header, for the same; the record does not keep it."""
+
+    @property
+    def tenant(self) -> str:
+        """With whose mail it shares its turns: the tenant that the door has recorded, else the listener."""
+        return (value_of(self.labels, TENANT) if self.labels else "") or self.listener
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

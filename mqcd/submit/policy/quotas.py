@@ -22,17 +22,16 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from mqcd.config.kinds.fields import RateKind
-from mqcd.config.settings import QuotaBy, QuotaSettings, Rate, ServerSettings, TenantBy
+from mqcd.config.settings import QuotaBy, QuotaSettings, Rate, ServerSettings
 from mqcd.core.ports import Tokens, UsedRates
 from mqcd.core.smtp.reply import Reply
 from mqcd.submit.checks.listed import NetworkList
 from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.networks import client_network, wide_network
+from mqcd.submit.policy.tenancy import Tenancy
 
 _NS = 1_000_000
 """In a ms."""
-_MAX_NAME = 128
-"""Characters of a tenant's name, which a message may choose."""
 _WHOSE = {
     QuotaBy.CLIENT: "your address",
     QuotaBy.NETWORK: "your network",
@@ -96,9 +95,7 @@ class Quotas:
         now: Callable[[], int],
     ) -> None:
         self._listener = listener
-        self._tenant = settings.tenant
-        self.header = settings.tenant_header.lower() if settings.tenant is TenantBy.HEADER else ""
-        """The header field that names a message's tenant, in lower case; "" = none does."""
+        self._tenancy = Tenancy(settings)
         self._used = used
         self._places = places
         self._now = now
@@ -110,11 +107,7 @@ class Quotas:
 
     def parties(self, client: str, user: str, named: Sequence[str] = ()) -> Parties:
         """Whose a message is; `named`: the values of the header field that names the tenant."""
-        tenant = {
-            TenantBy.USER: user,
-            TenantBy.LISTENER: self._listener,
-            TenantBy.HEADER: named[0][:_MAX_NAME] if named else "",
-        }[self._tenant]
+        tenant = self._tenancy.with_listener(self._tenancy.name(user, named), self._listener)
         return Parties(client=client, user=user, tenant=tenant)
 
     def begin(self, parties: Parties, held: Places) -> Refused | None:

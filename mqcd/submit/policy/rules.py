@@ -26,6 +26,7 @@ from mqcd.submit.networks import ip_address, networks_of
 from mqcd.submit.policy.load import Load
 from mqcd.submit.policy.quotas import Quotas
 from mqcd.submit.policy.relay import RelayPolicy
+from mqcd.submit.policy.tenancy import Tenancy
 
 _DENIED = Reply(code=550, status="5.7.1", text="Mail from this sender is not taken here")
 CLIENT_LISTED = Reply(code=554, status="5.7.1", text="Mail from your address is not taken here")
@@ -80,6 +81,7 @@ class Rules:
         """Completes a local part without a domain; "" = only postmaster may be one. May be exchanged."""
         self.quotas: Quotas | None = None
         """None = there are none. May be exchanged at any time."""
+        self.tenancy = Tenancy(settings)
         self.blacklist = NOBODY
         """May be exchanged at any time."""
         self._denied = SenderList(settings.sender_deny)

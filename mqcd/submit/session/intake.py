@@ -10,17 +10,18 @@ maxhops 554 5.4.6; StoreUnavailable 451 4.3.1; Refused: its own reply; anything 
 has it.
 
 Settings read: maxmsgsize, maxhops, omitreceivedheader, submission, announcehost, inline_max,
-and zones that go by headers.
+tenant, and zones that go by headers.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mqcd.core.errors import ConnectFailed, StoreUnavailable
+from mqcd.core.labels import TENANT, label
 from mqcd.core.model import Envelope, Submission
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.queueing.spid import format_spid
@@ -203,14 +204,15 @@ async def _accept(
         content = await stream.begin(max(intake.inline_max - _HEADER_ROOM, 0))
     zone = ""
     head = b""
-    quotas = rules.quotas
-    if intake.zoning or rules.settings.submission or (quotas is not None and quotas.header):
+    quotas, tenancy = rules.quotas, rules.tenancy
+    if intake.zoning or rules.settings.submission or tenancy.header:
         head = content if isinstance(content, bytes) else await stream.head(MAX_SECTION)
     if intake.zoning:
         zone = intake.zoning.choose(
             head, sender=transaction.sender, listener=intake.listener, user=dialogue.user
         )
-    parties = None if quotas is None else _use_quotas(quotas, dialogue, head, content)
+    named = fields_of(head, frozenset({tenancy.header})).get(tenancy.header, ()) if tenancy.header else ()
+    parties = None if quotas is None else _use_quotas(quotas, dialogue, named, content)
     now = intake.clock.now()
     spid = intake.store.reserve(len(transaction.recipients) > 1)
     header = _header(intake, rules, dialogue, transaction, spid, now)
@@ -225,7 +227,8 @@ async def _accept(
         name = message_id(stream.first) or message_id(added)
         stream.prepend(header + added)
         content = stream
-    envelope = _envelope(intake, dialogue, spid, received=now, zone=zone, message_id=name)
+    labels = label(TENANT, tenancy.name(dialogue.user, named))
+    envelope = _envelope(intake, dialogue, spid, received=now, zone=zone, labels=labels, message_id=name)
     submission = Submission(
         envelope=envelope,
         recipients=tuple(transaction.recipients),
@@ -241,7 +244,7 @@ async def _accept(
 
 
 def _envelope(
-    intake: Intake, dialogue: Dialogue, spid: int, *, received: int, zone: str, message_id: str
+    intake: Intake, dialogue: Dialogue, spid: int, *, received: int, zone: str, labels: str, message_id: str
 ) -> Envelope:
     transaction = dialogue.begun
     return Envelope(
@@ -258,6 +261,7 @@ def _envelope(
         dsn=transaction.parameters.dsn,
         release=transaction.release,
         priority=transaction.priority,
+        labels=labels,
         session=dialogue.session,
         message_id=message_id,
     )
@@ -276,10 +280,12 @@ async def _commit(intake: Intake, submission: Submission) -> None:
 
 
 def _use_quotas(
-    quotas: Quotas, dialogue: Dialogue, head: bytes, content: bytes | AsyncIterator[bytes] | None
+    quotas: Quotas,
+    dialogue: Dialogue,
+    named: Sequence[str],
+    content: bytes | AsyncIterator[bytes] | None,
 ) -> Parties:
     """Count the message; octets that are still to come count once they are there. Raises DoorRefused."""
-    named = fields_of(head, frozenset({quotas.header})).get(quotas.header, ()) if quotas.header else ()
     parties = quotas.parties(dialogue.client, dialogue.user, named)
     octets = len(content) if isinstance(content, bytes) else 0
     refused = quotas.take(parties, len(dialogue.begun.recipients), octets)
