@@ -192,8 +192,8 @@ class ClusterStore:
         if self._open is None:
             return "the queue is not open"
         shard = self._open.shard
-        if shard.journal.failing:
-            return shard.journal.trouble
+        if shard.journal.trouble.failing:
+            return shard.journal.trouble.text
         if short := self._space.short():
             return short
         if self._open.recovery.done() and not shard.ready:
@@ -205,7 +205,11 @@ class ClusterStore:
 
     def stalled(self) -> str:
         """Why no verdict can be recorded now, so that nothing is tried; "" when they can be."""
-        return self._open.shard.journal.trouble if self._open and self._open.shard.journal.failing else ""
+        return (
+            self._open.shard.journal.trouble.text
+            if self._open and self._open.shard.journal.trouble.failing
+            else ""
+        )
 
     async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
         """Take responsibility for a message."""

@@ -185,8 +185,8 @@ class Checkpointer:
         if self._reserve.give_up_for(error):
             journal = self._shard.journal
             # A journal that fails tries a new segment by itself, and moves no entry in flight before that.
-            journal.when_certain(self._wake.set)
-            if journal.failing:
+            journal.trouble.when_certain(self._wake.set)
+            if journal.trouble.failing:
                 self._shard.later(_RETRY_MS, self._wake.set)
             return
         self.trouble = describe(error) if isinstance(error, OSError) else str(error)

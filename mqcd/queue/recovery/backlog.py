@@ -145,7 +145,7 @@ async def _with_reserve(shard: Shard, work: Callable[[], Awaitable[None]]) -> No
         if not (wants_room(error) and give_up(shard.disk, reserve_paths(shard.queue_root, shard.spool_root))):
             raise
         mended = asyncio.Event()
-        shard.journal.when_certain(mended.set)
+        shard.journal.trouble.when_certain(mended.set)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_MENDED_S):
                 await mended.wait()

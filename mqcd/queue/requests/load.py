@@ -36,7 +36,7 @@ Skip = Mapping[str, int]
 
 def may_claim(shard: Shard) -> bool:
     """Whether verdicts could be recorded: without that nothing is tried."""
-    return shard.ready and not (shard.ring.full or shard.journal.failing)
+    return shard.ready and not (shard.ring.full or shard.journal.trouble.failing)
 
 
 class Passing:

@@ -108,4 +108,4 @@ class Staging:
                 draft.discard()
 
         # A frame that failed counts if a kill brings it to light, and must then find its content.
-        self._shard.journal.when_certain(discard)
+        self._shard.journal.trouble.when_certain(discard)

@@ -2,11 +2,9 @@
 
 Promise: when the future of an append is done without error, its frame and every frame before it are on
 disk. There are no timers: a group is what gathered while the last group was syncing. After a failed
-write or sync the segment is abandoned at the last durable octet and never written again. Accepts, for
-which a client waits, then fail with StoreUnavailable; all others go into a new segment. If that fails too,
-the journal is failing: from then on only what has happened already waits (verdicts, parks, reports), all
-that is merely wished for fails at once (accepts, claims, attempts to begin, moves). A new segment is tried
-every 10 s by itself, so that nobody has to ask.
+write or sync the segment is abandoned at the last durable octet and never written again, and a new one is
+tried, every 10 s at last, without being asked. `wal.trouble` says which frames fail meanwhile, with
+StoreUnavailable, and which wait.
 
 One thread, the committer, writes and syncs; everything else happens on the event loop.
 """
@@ -27,23 +25,21 @@ from mqcd.queue.format.frame import HEADER_SIZE, Kind, pack_header
 from mqcd.queue.wal import segment_states
 from mqcd.queue.wal.committer import Committer, Write
 from mqcd.queue.wal.journal_states import ENDED, Event, State, after
-from mqcd.queue.wal.pending import ALL, FULL, HAPPENED, MORE, Append, Placed, fail, refuse
+from mqcd.queue.wal.pending import ALL, FULL, MORE, Append, Placed, fail, refuse
 from mqcd.queue.wal.segments import Ring, Segment
+from mqcd.queue.wal.trouble import Trouble
 
 log = logging.getLogger(__name__)
 
 MAX_GROUP = 8 << 20
 """Octets after which a group is written though more frames wait."""
-RETRY_MS = (0, 1000, 10_000)
-"""Waits before a new segment is tried after the first, second, ... failure in a row; the last repeats."""
-
 
 # As globals: on Python 3.11 an attribute of an Enum takes ten times as long.
 _IDLE, _DUE, _WRITING, _CLOSED = State.IDLE, State.DUE, State.WRITING, State.CLOSED
 
 
 class Figures(Protocol):
-    """Who counts what the journal does."""
+    """Counts what the journal does."""
 
     def committed(self, frames: int, micros: int) -> None:
         """A group of so many frames became durable, so many microseconds after it was begun."""
@@ -91,12 +87,7 @@ class Journal:
         self._seal_wanted = False
         self._seal_timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.Task[None] | None = None
-        self.failures = 0
-        """Groups in a row that could not be written."""
-        self.trouble = ""
-        """Why the last of them could not; "" when writing goes well."""
-        self._cause: OSError | None = None
-        self._when_certain: list[Callable[[], None]] = []
+        self.trouble = Trouble()
         self.on_mended: Callable[[], None] = lambda: None
         """Called when writing goes well again after it had been failing. Set by `recovery.open`."""
         self.on_begun: Callable[[], None] = lambda: None
@@ -107,11 +98,6 @@ class Journal:
         """Why memory may differ from the journal; "" while it does not. Only a restart ends it."""
         self._quiet = asyncio.Event()
         self._quiet.set()
-
-    @property
-    def failing(self) -> bool:
-        """Whether writing fails at present: nothing new may be promised."""
-        return self.failures > 1
 
     def append(
         self,
@@ -135,8 +121,7 @@ class Journal:
         if self._state in ENDED:
             fail(item, self.broken or "the queue has been closed")
             return future
-        if self.failing and kind not in HAPPENED:
-            fail(item, self.trouble, self._cause)
+        if self.trouble.failures and self.trouble.refuses(item):
             return future
         self._pending.append(item)
         if self._state is _IDLE:
@@ -157,16 +142,6 @@ class Journal:
         if self._pending and self._state is _IDLE:
             self._state = after(self._state, Event.SCHEDULE)
             self._loop.call_soon(self._flush)
-
-    def when_certain(self, callback: Callable[[], None]) -> None:
-        """Call back once no frame that has failed can come to light again, at once if that is so already.
-
-        Until then it may stand whole in the page cache, and count after a kill. Not called if it is never so.
-        """
-        if self.failures:
-            self._when_certain.append(callback)
-        else:
-            callback()
 
     async def quiet(self) -> None:
         """Wait until nothing is being written, or writing goes on failing."""
@@ -306,7 +281,7 @@ class Journal:
         return segment or self._begin_segment()
 
     def _committed(self, segment: Segment, group: list[Append], micros: int, fresh: bool) -> None:
-        if self.failures:
+        if self.trouble.failures:
             self._mended()
         if fresh:
             self.ring.fresh = False
@@ -340,33 +315,23 @@ class Journal:
     def _abandon(self, segment: Segment, group: list[Append], error: OSError) -> None:
         """Go on in a new segment: a file whose sync failed may have lost what it says it holds."""
         log.error("journal segment %d cannot be written: %s; a new one is begun", segment.number, error)
-        self.failures += 1
-        self.trouble = f"the journal cannot be written: {segment.path}: {error.strerror}"
-        self._cause = error
+        trouble = self.trouble
+        trouble.failed(f"the journal cannot be written: {segment.path}: {error.strerror}", error)
         self._leave_failed(segment)
         self._pending.extendleft(reversed(group))
+        trouble.refuse(group, self._pending, ended=self._state in ENDED)
         if self._state in ENDED:
-            refuse(self._pending, ALL, self.trouble, error)
             return
-        if self.failing:
-            refuse(self._pending, ALL - HAPPENED, self.trouble, error)
-        else:
-            for item in group:
-                if item.kind is Kind.ACCEPT:
-                    fail(item, self.trouble, error)
-                    self._pending.remove(item)
         if all(item.kind is Kind.ACCEPT for item in self._pending):
             # What failed may stand whole in the page cache, and a kill would bring it to light: the next
             # segment's header has to end the chain before it, also when nothing else is to be written.
             future: asyncio.Future[None] = self._loop.create_future()
             note = Append(Kind.NOTE, [], 0, self._clock.now(), lambda *_: None, future)
             self._pending.appendleft(note)
-        if self.failing:
+        if trouble.failing:
             self._quiet.set()
         self._state = after(self._state, Event.SCHEDULE)
-        self._retry = self._loop.create_task(
-            self._flush_after(RETRY_MS[min(self.failures, len(RETRY_MS)) - 1])
-        )
+        self._retry = self._loop.create_task(self._flush_after(trouble.retry_ms))
 
     def _leave_failed(self, segment: Segment) -> None:
         """A file that has failed is never written again; it keeps its name until its segment is free."""
@@ -375,7 +340,7 @@ class Journal:
             # What failed may come to light until the next header says where the segment ends. Were it
             # exported before that, its events would lack what then counts.
             self._leave()
-            self.when_certain(lambda: self._sealed(segment))
+            self.trouble.when_certain(lambda: self._sealed(segment))
             return
         try:
             self._disk.unlink(segment.path)
@@ -392,11 +357,8 @@ class Journal:
 
     def _mended(self) -> None:
         """A group has been written after some that could not be."""
-        log.warning("the journal can be written again, after %d failures", self.failures)
-        was_failing = self.failing
-        self.failures, self.trouble, self._cause = 0, "", None
-        certain, self._when_certain = self._when_certain, []
-        for callback in certain:
-            callback()
+        log.warning("the journal can be written again, after %d failures", self.trouble.failures)
+        was_failing = self.trouble.failing
+        self.trouble.mended()
         if was_failing:
             self.on_mended()

@@ -1,7 +1,6 @@
 """Frames on their way into the journal, and which of them may be refused. Pure bookkeeping.
 
-What has happened already is never refused: it waits for as long as nothing can be written. What is merely
-wished for can be wished for again.
+Requests fail and may be retried; records of events that have happened wait until they are written.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def fail(item: Append, why: str, cause: BaseException | None = None) -> None:
     if item.failed is not None:
         item.failed()
     if item.kind is Kind.NOTE:
-        # Nobody waits for it, so nobody would ever look at the exception.
+        # No caller waits for it, so its exception would never be retrieved.
         item.future.cancel()
     elif not item.future.done():
         error = JournalFull(why) if why == FULL else StoreUnavailable(why)

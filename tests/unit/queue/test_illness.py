@@ -127,7 +127,7 @@ async def test_a_refused_large_message_keeps_its_file_while_in_doubt(rig: Rig) -
         await rig.post.send("a@example.org", content=LARGE)
     assert len(rig.spooled()) == 1, "a kill may bring its frame to light"
     rig.disk.mend()
-    await soon(rig, lambda: not rig.store._live.shard.journal.failures)
+    await soon(rig, lambda: not rig.store._live.shard.journal.trouble.failures)
     assert rig.spooled() == []
     assert rig.listed() == []
 
@@ -299,7 +299,7 @@ async def test_the_reserve_goes_for_mail_in_flight(tmp_path: Path) -> None:
     segment = await sealed(rig)
     await soon(rig, lambda: not any(path.exists() for path in reserve_files(rig)))
     mended = asyncio.Event()
-    rig.shard.journal.when_certain(mended.set)
+    rig.shard.journal.trouble.when_certain(mended.set)
     await rig.clock.run_for(1000)
     await mended.wait()
     while segment.number in rig.shard.ring.segments:

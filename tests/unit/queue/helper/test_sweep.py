@@ -257,7 +257,7 @@ async def test_what_was_refused_or_never_came_is_not_waited_for(rig: Rig) -> Non
             await rig.post.send("refused@example.org", content=b"x" * octets)
     # The second frame may still come to light, and must then find its content.
     assert len(arriving) == 1
-    while rig.shard.journal.failing:
+    while rig.shard.journal.trouble.failing:
         rig.clock.advance(1000)
         await asyncio.to_thread(lambda: None)
     assert not arriving

@@ -236,7 +236,7 @@ async def test_nobody_waits_for_quiet_on_a_dead_disk(bench: Bench) -> None:
     bench.disk.fail("datasync", times=None)
     future = bench.append(b"verdict")
     await asyncio.wait_for(bench.journal.quiet(), 10)
-    assert bench.journal.failing
+    assert bench.journal.trouble.failing
     assert not future.done()
 
 
@@ -246,25 +246,25 @@ async def test_a_disk_that_goes_on_failing_is_told_and_recovers(bench: Bench) ->
         await bench.append(b"accept", Kind.ACCEPT)
     verdict = bench.append(b"verdict")
     await bench.journal.quiet()
-    assert bench.journal.failing
-    assert f"{bench.directory}/2.wal: No space left" in bench.journal.trouble
+    assert bench.journal.trouble.failing
+    assert f"{bench.directory}/2.wal: No space left" in bench.journal.trouble.text
     while not verdict.done():
         bench.clock.advance(1000)
         await asyncio.sleep(0)
-    assert bench.journal.failures == 0
-    assert bench.journal.trouble == ""
+    assert bench.journal.trouble.failures == 0
+    assert bench.journal.trouble.text == ""
     assert bench.recovered() == [b"verdict"]
 
 
 async def test_while_it_fails_only_what_has_happened_waits(bench: Bench) -> None:
     bench.disk.fail("datasync", times=None)
     told: list[str] = []
-    bench.journal.on_mended = lambda: told.append(bench.journal.trouble)
+    bench.journal.on_mended = lambda: told.append(bench.journal.trouble.text)
     happened = [bench.append(b"%d" % kind, kind) for kind in (Kind.SETTLE, Kind.PARK, Kind.REPORT)]
     wished = [bench.append(b"%d" % kind, kind) for kind in (Kind.TAKE, Kind.BEGUN, Kind.CARRY)]
     assert all(isinstance(each, StoreUnavailable) for each in await outcomes(wished))
     late = await outcomes([bench.append(b"late", Kind.BEGUN), bench.append(b"late", Kind.ACCEPT)])
-    assert [str(each) for each in late] == [bench.journal.trouble] * 2
+    assert [str(each) for each in late] == [bench.journal.trouble.text] * 2
     assert not any(future.done() for future in happened)
     bench.disk.mend()
     assert told == []
@@ -279,12 +279,12 @@ async def test_a_disk_that_fails_is_tried_every_ten_seconds(bench: Bench) -> Non
     verdict = bench.append(b"verdict")
     await bench.journal.quiet()
     for wait in (1000, 10_000, 10_000, 10_000):
-        tries = bench.journal.failures
+        tries = bench.journal.trouble.failures
         while bench.clock.next_wake() is None:
             await asyncio.sleep(0)
         assert bench.clock.next_wake() == wait
         bench.clock.advance(wait)
-        while bench.journal.failures == tries:
+        while bench.journal.trouble.failures == tries:
             await asyncio.sleep(0)
     bench.disk.mend()
     while not verdict.done():
@@ -494,5 +494,5 @@ async def test_an_error_in_the_writer_is_logged_and_delays_none(
         with pytest.raises(StoreUnavailable, match="only a restart helps"):
             await bench.append(b"second", Kind.TAKE)
         await bench.journal.quiet()
-    assert bench.journal.failing
+    assert bench.journal.trouble.failing
     await bench.journal.stop()
