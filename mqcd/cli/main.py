@@ -12,6 +12,7 @@ from mqcd.cli.conf import conf
 from mqcd.cli.explain import explain
 from mqcd.cli.importing import bring_in
 from mqcd.cli.options import Place, takes_place
+from mqcd.cli.page import page
 from mqcd.cli.pipeline.commands import pipeline
 from mqcd.cli.queue import batches as _batches  # noqa: F401 - its commands belong to `queue`
 from mqcd.cli.queue.commands import queue
@@ -33,7 +34,7 @@ def cli() -> None:
 
 for command in (run, check, conf, top, queue, explain, user, fsck, bring_in, sink, demo, pipeline):
     cli.add_command(command)
-for command in (sendmail, mailq):
+for command in (page, sendmail, mailq):
     cli.add_command(command)
 
 

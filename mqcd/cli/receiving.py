@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from mqcd.daemon.process import loop_factory
+from mqcd.daemon.host.loop import loop_factory
 from mqcd.net.clock import SystemClock
 from mqcd.sink.outlet import MessageStore, Outlet, to_line
 from mqcd.sink.server import Sink, SinkSettings, start

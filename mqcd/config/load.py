@@ -73,6 +73,9 @@ def _exposed(conf: pathlib.Path, settings: Settings) -> Iterator[tuple[str, str]
         key = "keyfile" if keys else "certfile"
         for path in keys or certificates:
             yield from _open_file(f"mta/submit/listeners/listener[{index}]/ssl@{key}", path)
+    page = settings.ops.page
+    key = "certfile" if page.keyfile is None else "keyfile"
+    yield from _open_file(f"ops/page@{key}", page.keyfile or page.certfile)
     yield from _open_file("ops/events/hashkey@file", settings.ops.events.hashkey)
 
 

@@ -16,6 +16,7 @@ from mqcd.core.errors import ConfigError
 
 OPS = "ops"
 CONTROL = "ops/control"
+PAGE = "ops/page"
 HASHKEY = "ops/events/hashkey"
 LISTENERS = "mta/submit/listeners"
 LOCAL = "mta/submit/local"

@@ -18,7 +18,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
@@ -29,6 +29,7 @@ from mqcd.config.settings import CLUSTER, Settings
 from mqcd.core.errors import MqcdError
 from mqcd.daemon.host.cutter import Cutter
 from mqcd.daemon.host.descriptors import divide, raise_limit
+from mqcd.daemon.host.loop import run_loop
 from mqcd.daemon.host.privileges import Identity, SystemIdentity, take_identity
 from mqcd.daemon.listeners.filters import check_filters
 from mqcd.daemon.listeners.listed import check_listed
@@ -73,17 +74,6 @@ def run_server(
     return run_loop(Process(loaded, load, conf, role=role, manager=manager).main)
 
 
-def run_loop(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run an event loop; gives the exit code."""
-    runner = asyncio.Runner(loop_factory=loop_factory())
-    try:
-        return runner.run(main())
-    finally:
-        # It starts a thread to end the loop's pool with, and has closed all else when none can be had.
-        with suppress(RuntimeError):
-            runner.close()
-
-
 def tune_interpreter() -> None:
     """Set what a process that holds a queue wants of Python's threads and memory."""
     sys.setswitchinterval(_SWITCH_INTERVAL)
@@ -94,16 +84,6 @@ def freeze_program() -> None:
     """Freeze the program's own objects: they are half of what a collection visits, and are never freed."""
     gc.collect()
     gc.freeze()
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The loop of uvloop where that is to be had (it is installed on Linux), else asyncio's own."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
 
 
 async def in_daemon_thread(work: Callable[[], Result], name: str) -> Result:

@@ -45,6 +45,7 @@ from mqcd.daemon.listeners.listenertls import Loaded as Tls
 from mqcd.daemon.listeners.local import LocalMail
 from mqcd.daemon.making import Parts, make_batches, make_deliverer
 from mqcd.daemon.observers import Observers
+from mqcd.daemon.page.keeper import PageKeeper, bind_page, terms_of
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.daemon.shards.role import Role
 from mqcd.daemon.storing import make_store
@@ -78,6 +79,7 @@ _ADVICE = "the watch for advice"
 _BATCHES, _GRACES = "operators' actions", "the end of removals"
 _LOSSY = "the log of refusals and connections"
 _MAILDROP = "the maildrop"
+_PAGE = "the page's process"
 
 
 class Server:
@@ -135,6 +137,8 @@ class Server:
         self._control = HttpServer(self._pages.for_commands(), clock, most=AT_ONCE)
         self.ops_port = settings.ops.port
         """TCP port of the pages; the bound one once bound."""
+        self._page: PageKeeper | None = None
+        """None: it is not wanted, or the front process of several shards has it."""
 
     def _make_doors(self, observer: Observer, resolver: Resolver) -> Doors:
         settings = self.settings
@@ -193,6 +197,8 @@ class Server:
         ops = self.settings.ops
         with at_port(self._conf, OPS, ops.interface, ops.port):
             self.ops_port = await self._http.bind(ops.interface, ops.port)
+        if sockets := await bind_page(self.settings, self._conf):
+            self._page = PageKeeper(terms_of(self.settings), sockets, self._clock)
         for door, at in self._doors_at_ports():
             if given := self._given.get(door.settings.name):
                 door.adopt(given)
@@ -251,6 +257,8 @@ class Server:
             bound.close()
             raise
         self._log_event("listening", name="control", address=str(self.settings.ops.control.path))
+        if self._page is not None:
+            self.guard.spawn(_PAGE, self._page.run())
 
     async def _listen_to_programs(self) -> None:
         if self.local is not None:
@@ -363,6 +371,7 @@ class Server:
         if self._balance is not None:
             self._balance.close()
         self._log_event("stopping")
+        page = asyncio.ensure_future(self.guard.end(_PAGE))
         await self._within(
             GRACE_MS + _SETTLE_MS,
             "mail in and out",
@@ -382,6 +391,9 @@ class Server:
         closing = asyncio.gather(self.store.close(), self.guard.ended(_LOSSY))
         await self._within(left, "the queue", closing)
         self._observers.audit.close(_AUDIT_SECONDS)
+        await page
+        if self._page is not None:
+            self._page.close()
         await self._http.stop()
         await self._control.stop()
         self._socket.close()

@@ -21,7 +21,8 @@ from rich.console import Console
 
 from mqcd.core.errors import ConfigError
 from mqcd.core.ports import Clock
-from mqcd.daemon.process import loop_factory, tune_interpreter
+from mqcd.daemon.host.loop import loop_factory
+from mqcd.daemon.process import tune_interpreter
 from mqcd.demo import analysis, checks
 from mqcd.demo.checks import Finding
 from mqcd.demo.letters import SENDER, Letter, letters

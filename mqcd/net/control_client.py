@@ -7,7 +7,8 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from mqcd.core.errors import MqcdError
@@ -82,19 +83,28 @@ def why(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
+@contextmanager
+def address_of(path: Path) -> Iterator[str]:
+    """What a socket connects to, for as long as the context lasts. Raises OSError.
+
+    By a descriptor: the path may be long, and a link that its owner has put there is not followed.
+    """
+    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            raise ConnectionError(None, "not a socket")
+        yield str(way_by(fd, path))
+    finally:
+        os.close(fd)
+
+
 class _Connection(http.client.HTTPConnection):
     def __init__(self, path: Path, seconds: float) -> None:
         super().__init__("localhost", timeout=seconds)
         self._path = path
 
     def connect(self) -> None:
-        # By a descriptor: the path may be long, and a link that its owner has put there is not followed.
-        fd = os.open(self._path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            if not stat.S_ISSOCK(os.fstat(fd).st_mode):
-                raise ConnectionError(None, "not a socket")
-            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self.sock.settimeout(self.timeout)
-            self.sock.connect(str(way_by(fd, self._path)))
-        finally:
-            os.close(fd)
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        with address_of(self._path) as address:
+            self.sock.connect(address)

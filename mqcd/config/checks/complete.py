@@ -14,6 +14,7 @@ from typing import Any
 from mqcd.config.blocks import default_of
 from mqcd.config.checks.faults import Faults
 from mqcd.config.checks.lmtp import lmtp_of_listeners
+from mqcd.config.checks.page import page, with_page
 from mqcd.config.checks.tls import tls_of_listeners, tls_of_relays
 from mqcd.config.kinds.overriding import given as given_in
 from mqcd.config.settings import (
@@ -57,6 +58,7 @@ def complete(settings: Settings, given: Collection[str]) -> Settings:
         submit=dataclasses.replace(settings.submit, listeners=listeners),
         deliver=_deliver(settings.deliver, host, given),
         report=_report(settings.report, host),
+        ops=with_page(settings.ops, given),
     )
 
 
@@ -265,12 +267,17 @@ def _listener_ports(settings: Settings, faults: Faults) -> Remarks:
     placed = [*faults.sound(_LISTENER, settings.submit.listeners, "interface", "port")]
     taken = Counter((listener.interface, listener.port) for _, listener in placed)
     taken[ops.interface, ops.port] += 1
+    if ops.page.enabled:
+        taken[ops.page.interface, ops.page.port] += 1
     # It takes IPv4 as well.
     taken.update((_ALL_IPV4, port) for interface, port in list(taken) if interface == "::")
     for index, listener in placed:
         if listener.port and taken[listener.interface, listener.port] > 1:
             where = f"{listener.interface} port {listener.port}"
-            yield f"{_LISTENER}[{index}]@port", f"another listener, or ops, has {where} too: choose another"
+            yield (
+                f"{_LISTENER}[{index}]@port",
+                f"another listener, ops or its page has {where} too: choose another",
+            )
 
 
 def _takes_all(relay: RelaySettings) -> bool:
@@ -416,6 +423,7 @@ _CHECKS: tuple[Callable[[Settings], Remarks], ...] = (
     tls_of_relays,
     tls_of_listeners,
     lmtp_of_listeners,
+    page,
 )
 _COMPARISONS: tuple[Callable[[Settings, Faults], Remarks], ...] = (
     _listener_names,

@@ -55,6 +55,7 @@ from mqcd.config.settings.ops import (
     EventsSettings,
     MetricsSettings,
     OpsSettings,
+    PageSettings,
 )
 from mqcd.config.settings.queue import (
     CLUSTER,
@@ -110,6 +111,7 @@ __all__ = [
     "Network",
     "NetworkSettings",
     "OpsSettings",
+    "PageSettings",
     "PeerSettings",
     "PrioritySettings",
     "QueueSettings",

@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 
 from mqcd.config.blocks import block, setting
-from mqcd.config.kinds.fields import PORT, Count, Duration, FilePath, Listed, Optional, Size
+from mqcd.config.kinds.fields import PORT, YES_NO, Count, Duration, FilePath, Listed, Optional, Size
 from mqcd.config.kinds.names import GROUP, HOST_NAME, NAME, Address
 from mqcd.config.settings.logs import LogSettings
 from mqcd.core.units import DAY, GIB
@@ -71,6 +71,32 @@ class ControlSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class PageSettings:
+    """The page for people and the HTTP API, served by a process of their own."""
+
+    enabled: bool = setting(
+        False,
+        "Y: the server runs it; not given: where anything else of the block is",
+        YES_NO,
+        at="@enabled",
+    )
+    interface: str = setting("127.0.0.1", "IP address of the page", Address(), at="@interface")
+    port: int = setting(9126, "TCP port of the page; 0 = any free one", PORT, at="@port")
+    certfile: pathlib.Path | None = setting(
+        None, "certificate with its chain (PEM); none = no TLS", Optional(FilePath()), at="@certfile"
+    )
+    keyfile: pathlib.Path | None = setting(
+        None, "its key (PEM); none = in certfile", Optional(FilePath()), at="@keyfile"
+    )
+    tokens: pathlib.Path = setting(
+        pathlib.Path("%DIRVAR%/tokens"), "file of the tokens (`mqcd token`)", FilePath(), at="@tokens"
+    )
+    open: bool = setting(
+        False, "Y: on a loopback address anybody may do everything, without a token", YES_NO, at="@open"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class OpsSettings:
     """Operation: metrics, health, log, events."""
 
@@ -85,3 +111,4 @@ class OpsSettings:
     events: EventsSettings = block(EventsSettings())
     advice: AdviceSettings = block(AdviceSettings())
     control: ControlSettings = block(ControlSettings())
+    page: PageSettings = block(PageSettings())

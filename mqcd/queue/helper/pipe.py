@@ -116,8 +116,10 @@ async def start(module: str, *inherited: int, buffer: int) -> Child:
 class Channel:
     """The child's end. Its methods raise ConnectionError when the parent is gone."""
 
-    def __init__(self, stream: BufferedRWPair) -> None:
+    def __init__(self, stream: BufferedRWPair, fd: int = -1) -> None:
         self._stream = stream
+        self.fd = fd
+        """Readable when the parent has said something, or is gone."""
 
     def receive(self) -> Any:
         """The next message; None when the parent has no more."""
@@ -149,5 +151,5 @@ def serve(arguments: list[str], work: Callable[[Channel], None]) -> int:
         socket.socket(fileno=fd) as channel,
         channel.makefile("rwb") as stream,
     ):
-        work(Channel(stream))
+        work(Channel(stream, fd))
     return 0

@@ -14,8 +14,9 @@ import pytest
 
 from mqcd.config.load import Loaded, load
 from mqcd.config.problems import BadConfiguration
+from mqcd.daemon.host.loop import loop_factory
 from mqcd.daemon.host.privileges import SystemIdentity
-from mqcd.daemon.process import Process, loop_factory
+from mqcd.daemon.process import Process
 from mqcd.daemon.start import run
 from tests.e2e.kit.waiting import poll
 from tests.unit.daemon.support import write_conf

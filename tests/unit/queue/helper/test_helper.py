@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.daemon.process import loop_factory
+from mqcd.daemon.host.loop import loop_factory
 from mqcd.disk.durable import Disk
 from mqcd.queue.helper import jobs
 from mqcd.queue.helper.helper import PATIENCE_SECONDS, SHORT_SECONDS, Helper

@@ -1,0 +1,94 @@
+"""The page's process: a child of the server (`python -m` this module), or `mqcd page` by hand.
+
+A child ends when the server does, or when it sees the end of its socket to it. By hand SIGTERM and SIGINT end
+it. Exit code 0 after such an end, 1 when it could not start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mqcd.config.load import Loaded
+from mqcd.core.errors import MqcdError
+from mqcd.core.events import format_time
+from mqcd.daemon.host.loop import run_loop
+from mqcd.daemon.page.keeper import bind_page, terms_of
+from mqcd.net.clock import SystemClock
+from mqcd.ops.log.log import Log
+from mqcd.page.requirements import check_packages
+from mqcd.page.terms import Terms
+from mqcd.queue.helper import pipe
+
+log = logging.getLogger("mqcd.page")
+
+
+def run_by_hand(loaded: Loaded, conf: Path) -> int:
+    """`mqcd page`. Raises ConfigError."""
+    check_packages()
+    from dataclasses import replace
+
+    settings = loaded.settings
+    settings = replace(settings, ops=replace(settings.ops, page=replace(settings.ops.page, enabled=True)))
+
+    async def main() -> int:
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, ended.set)
+        return await _serve(terms_of(settings), await bind_page(settings, conf), ended)
+
+    os.umask(0o077)
+    return run_loop(main)
+
+
+def child(channel: pipe.Channel) -> None:
+    """The life of a child of the server."""
+    given: tuple[Terms, list[int]] | None = channel.receive()
+    if given is None:
+        return
+    terms, fds = given
+
+    async def main() -> int:
+        ended = asyncio.Event()
+        # Nothing more is said on it: what can be read is its end.
+        asyncio.get_running_loop().add_reader(channel.fd, ended.set)
+        return await _serve(terms, [socket.socket(fileno=fd) for fd in fds], ended)
+
+    sys.exit(run_loop(main))
+
+
+async def _serve(terms: Terms, sockets: Sequence[socket.socket], ended: asyncio.Event) -> int:
+    # Only here is the extra known to be installed.
+    from mqcd.page.app import make_app
+    from mqcd.page.client import ControlClient
+    from mqcd.page.parts import Parts
+    from mqcd.page.serve import serve
+
+    clock = SystemClock()
+    output = Log(clock, sys.stderr, terms.log)
+    output.attach()
+    name = sockets[0].getsockname()
+    fields = {"at": format_time(clock.now()), "level": "info", "event": "listening", "name": "page"}
+    output.event(lambda: {**fields, "address": name[0], "port": name[1]})
+    output.flush()
+    parts = Parts(terms=terms, client=ControlClient(terms.control), clock=clock)
+    try:
+        await serve(make_app(parts), terms, sockets, ended)
+    except (MqcdError, OSError) as error:
+        log.error("the page cannot be served: %s", error)
+        return 1
+    finally:
+        output.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    work: Callable[[pipe.Channel], None] = child
+    sys.exit(pipe.serve(sys.argv[1:], work))

@@ -1,0 +1,18 @@
+"""The application: the routes of page and API, behind the checks that every request passes."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+
+from mqcd.page import ui
+from mqcd.page.bounds import Bounds
+from mqcd.page.parts import Parts
+
+
+def make_app(parts: Parts) -> Starlette:
+    """From these parts; nothing is asked or opened yet."""
+    return Starlette(
+        routes=ui.routes(parts),
+        middleware=[Middleware(Bounds, hosts=parts.terms.hosts, secure=parts.terms.secure)],
+    )

@@ -1,0 +1,124 @@
+"""What holds for every request, before a route is looked for: an ASGI middleware.
+
+* Host: a request under a name that this machine does not go by gets 421, as at the ops listener (DNS
+  rebinding).
+* Size and time: a body of more than MAX_BODY octets gets 413; one that takes longer than BODY_S gets 408; a
+  peer that takes none of the answer for SEND_S is cut off.
+* Every answer forbids a browser to frame it, to run anything inline or from elsewhere, and to keep it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mqcd.page.terms import Hosts
+
+MAX_BODY = 64 << 20
+"""Octets; a message that is submitted is the largest."""
+BODY_S = 60.0
+SEND_S = 30.0
+
+POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        "object-src 'none'",
+    )
+)
+_FIELDS = {
+    "Content-Security-Policy": POLICY,
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_STRICT = "max-age=31536000"
+
+
+class Refused(Exception):
+    """Why a request is not answered otherwise."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Bounds:
+    """Around the application."""
+
+    def __init__(self, app: ASGIApp, *, hosts: Hosts, secure: bool) -> None:
+        self._app = app
+        self._hosts = hosts
+        self._fields = {**_FIELDS, "Strict-Transport-Security": _STRICT} if secure else _FIELDS
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = False
+
+        async def answer(message: Message) -> None:
+            nonlocal began
+            if message["type"] == "http.response.start":
+                began = True
+                self._dress(message)
+            async with asyncio.timeout(SEND_S):
+                await send(message)
+
+        try:
+            self._check(scope)
+            await self._app(scope, _Body(scope, receive), answer)
+        except Refused as refused:
+            if began:
+                raise
+            fields = {"Connection": "close"}
+            text = f"{refused}\n"
+            await PlainTextResponse(text, refused.status, fields)(scope, receive, answer)
+
+    def _check(self, scope: Scope) -> None:
+        hosts = Headers(scope=scope).getlist("host")
+        if len(hosts) != 1 or not self._hosts.admits(hosts[0]):
+            text = "this server does not go by that name; ops/hosts names others that it answers under"
+            raise Refused(421, text)
+
+    def _dress(self, message: Message) -> None:
+        headers = MutableHeaders(scope=message)
+        for name, value in self._fields.items():
+            headers[name] = value
+        headers.setdefault("Cache-Control", "no-store")
+
+
+class _Body:
+    """A request's body as the application receives it, within its bounds."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._receive = receive
+        self._size = 0
+        self._ended = False
+        self._until = asyncio.get_running_loop().time() + BODY_S
+        said = Headers(scope=scope).get("content-length", "0")
+        if said.isdigit() and int(said) > MAX_BODY:
+            raise Refused(413, f"more than {MAX_BODY} octets")
+
+    async def __call__(self) -> Message:
+        if self._ended:
+            # What comes now is the peer's going, which may take long.
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._until):
+                message = await self._receive()
+        except TimeoutError:
+            raise Refused(408, "the request took too long") from None
+        self._size += len(message.get("body", b""))
+        if self._size > MAX_BODY:
+            raise Refused(413, f"more than {MAX_BODY} octets")
+        self._ended = not message.get("more_body", False)
+        return message

@@ -1,0 +1,219 @@
+"""Asks the server over its control socket: one connection a question, each with its limit of time.
+
+What the server refuses is an answer like any other (`Answer.status`). That there is no answer is an error,
+ServerDown, whose text is meant for the reader. An answer is read piece by piece: large contents and live
+events pass through without being held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+import h11
+
+from mqcd.core.errors import MqcdError
+from mqcd.net.control_client import address_of, why
+
+ASK_S = 10.0
+"""How long the server may take to begin an answer, and each further piece of it."""
+ACT_S = 600.0
+"""The same where it changes something, which may be much."""
+_PIECE = 1 << 16
+MOST_OCTETS = 16 << 20
+"""Of an answer that is held whole."""
+AUTHOR = "X-Mqcd-Author"
+"""The field that names who asks, by their token's name; the server believes its own user and root alone."""
+
+
+class ServerDown(MqcdError):
+    """The server does not run, or does not answer. Try again when it is back."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What the server says, whole."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+    @property
+    def good(self) -> bool:
+        return self.status < HTTPStatus.BAD_REQUEST
+
+    @property
+    def text(self) -> str:
+        """The body as text, such as the reason of a refusal."""
+        return self.body.decode("utf-8", "replace").strip()
+
+    def json(self) -> Any:
+        """The body's value. Raises ServerDown where it has none: a server of another version."""
+        try:
+            return json.loads(self.body)
+        except ValueError as error:
+            raise ServerDown(f"the server's answer is no JSON: {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stream:
+    """What the server says, piece by piece."""
+
+    status: int
+    content_type: str
+    pieces: AsyncIterator[bytes]
+    """Raises ServerDown when the answer breaks off."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """One request."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: bytes
+    content_type: str
+    author: str
+    """Name of the token that asks; "" = none."""
+
+    @property
+    def target(self) -> str:
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+
+
+class Client(Protocol):
+    """What the page asks a server by. Each call raises ServerDown."""
+
+    async def get(self, path: str, query: Mapping[str, str] = {}) -> Answer:
+        """A page of the control socket."""
+
+    async def post(self, path: str, fields: Mapping[str, object], author: str = "") -> Answer:
+        """Ask for a change, on behalf of `author`."""
+
+    async def ask(self, question: Question) -> Answer:
+        """Any question."""
+
+    def stream(self, question: Question) -> Any:
+        """An async context: the answer as a `Stream`, which ends with the context."""
+
+
+class ControlClient:
+    """By a path in the file system."""
+
+    def __init__(self, path: Path, *, ask_s: float = ASK_S, act_s: float = ACT_S) -> None:
+        self._path = path
+        self._ask_s, self._act_s = ask_s, act_s
+
+    async def get(self, path: str, query: Mapping[str, str] = {}) -> Answer:
+        """See `Client`."""
+        return await self.ask(
+            Question(method="GET", path=path, query=query, body=b"", content_type="", author="")
+        )
+
+    async def post(self, path: str, fields: Mapping[str, object], author: str = "") -> Answer:
+        """See `Client`."""
+        body, kind = json.dumps(fields).encode(), "application/json"
+        return await self.ask(
+            Question(method="POST", path=path, query={}, body=body, content_type=kind, author=author)
+        )
+
+    async def ask(self, question: Question) -> Answer:
+        """See `Client`. An answer of more than MOST_OCTETS counts as none."""
+        async with self.stream(question) as stream:
+            pieces, size = [], 0
+            async for piece in stream.pieces:
+                pieces.append(piece)
+                size += len(piece)
+                if size > MOST_OCTETS:
+                    raise ServerDown(f"the server's answer has more than {MOST_OCTETS} octets")
+            return Answer(status=stream.status, content_type=stream.content_type, body=b"".join(pieces))
+
+    @asynccontextmanager
+    async def stream(self, question: Question) -> AsyncIterator[Stream]:
+        """See `Client`."""
+        seconds = self._ask_s if question.method in ("GET", "HEAD") else self._act_s
+        reader, writer = await self._connect()
+        try:
+            talk = _Talk(self._path, reader, writer, seconds)
+            yield await talk.begin(question)
+        finally:
+            writer.close()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            bound.setblocking(False)
+            with address_of(self._path) as address:
+                async with asyncio.timeout(self._ask_s):
+                    await asyncio.get_running_loop().sock_connect(bound, address)
+            return await asyncio.open_unix_connection(sock=bound)
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            bound.close()
+            raise ServerDown(f"no server runs at {self._path}") from error
+        except OSError as error:
+            bound.close()
+            raise ServerDown(f"no server answers at {self._path}: {why(error)}") from error
+        except BaseException:
+            bound.close()
+            raise
+
+
+class _Talk:
+    """One request and its answer."""
+
+    def __init__(
+        self, path: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float
+    ) -> None:
+        self._path = path
+        self._reader, self._writer = reader, writer
+        self._seconds = seconds
+        self._wire = h11.Connection(h11.CLIENT)
+
+    async def begin(self, question: Question) -> Stream:
+        """Send it, and read the head of the answer."""
+        fields = [("Host", "localhost"), ("Connection", "close")]
+        if question.author:
+            fields.append((AUTHOR, question.author))
+        if question.body or question.method == "POST":
+            fields.append(("Content-Length", str(len(question.body))))
+            fields.append(("Content-Type", question.content_type))
+        try:
+            head = h11.Request(method=question.method, target=question.target, headers=fields)
+        except h11.LocalProtocolError as error:
+            raise ValueError(f"not to be sent: {error}") from error
+        octets = (self._wire.send(head) or b"") + (self._wire.send(h11.Data(data=question.body)) or b"")
+        self._writer.write(octets + (self._wire.send(h11.EndOfMessage()) or b""))
+        event = await self._next()
+        while not isinstance(event, h11.Response):
+            event = await self._next()
+        kinds = [value.decode("latin-1") for name, value in event.headers if name == b"content-type"]
+        return Stream(status=event.status_code, content_type=kinds[0] if kinds else "", pieces=self._pieces())
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        while not isinstance(event := await self._next(), h11.EndOfMessage | h11.ConnectionClosed):
+            if isinstance(event, h11.Data):
+                yield bytes(event.data)
+
+    async def _next(self) -> h11.Event:
+        try:
+            while (event := self._wire.next_event()) is h11.NEED_DATA:
+                async with asyncio.timeout(self._seconds):
+                    self._wire.receive_data(await self._reader.read(_PIECE))
+        except TimeoutError as error:
+            raise ServerDown(f"the server at {self._path} is silent for {self._seconds:g} s") from error
+        except OSError as error:
+            raise ServerDown(f"the server at {self._path} has gone: {why(error)}") from error
+        except h11.RemoteProtocolError as error:
+            raise ServerDown(f"the server at {self._path} broke off: {error}") from error
+        if not isinstance(event, h11.Event):
+            raise ServerDown(f"the server at {self._path} says more than was asked")
+        return event

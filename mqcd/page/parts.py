@@ -1,0 +1,18 @@
+"""What the page's application is made of: its routes take the parts that they need from here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mqcd.core.ports import Clock
+from mqcd.page.client import Client
+from mqcd.page.terms import Terms
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    """Made by `serve`, or by a test from fakes."""
+
+    terms: Terms
+    client: Client
+    clock: Clock

@@ -1,0 +1,105 @@
+"""Serves an application on bound sockets, until it is to end. HTTP/1.1 by uvicorn and h11.
+
+A peer that sends no request in HEAD_S is cut off; at the limit on connections it is the one that has been
+waited for longest. An answer under way when the end comes has END_S left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from mqcd.page.terms import Terms
+
+HEAD_S = 10.0
+MOST = 128
+"""Connections at once."""
+END_S = 2
+_MAX_HEAD = 16_384
+BACKLOG = 100
+
+
+class _Connection(H11Protocol):
+    """One that waits for each request for a limited time."""
+
+    _limit: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._make_room()
+        self._expect()
+
+    def data_received(self, data: bytes) -> None:
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is not before:
+            self._stop_waiting()
+
+    def on_response_complete(self) -> None:
+        before = self.cycle
+        super().on_response_complete()
+        if self.cycle is before and not self.transport.is_closing():
+            self._expect()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _expect(self) -> None:
+        self._stop_waiting()
+        self._limit = self.loop.call_later(HEAD_S, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+
+    def _make_room(self) -> None:
+        if len(self.connections) <= MOST:
+            return
+        others = [each for each in self.connections if isinstance(each, _Connection)]
+        waiting = [(each._limit.when(), each) for each in others if each._limit is not None]
+        if waiting:
+            min(waiting, key=lambda pair: pair[0])[1].transport.abort()
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the process's own."""
+        yield
+
+
+async def serve(app: ASGIApp, terms: Terms, sockets: Sequence[socket.socket], ended: asyncio.Event) -> None:
+    """Until `ended`. Raises OSError where the files of TLS cannot be loaded."""
+    config = uvicorn.Config(
+        app,
+        http=_Connection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=BACKLOG,
+        limit_concurrency=2 * MOST,
+        timeout_graceful_shutdown=END_S,
+        h11_max_incomplete_event_size=_MAX_HEAD,
+        ssl_certfile=terms.page.certfile,
+        ssl_keyfile=terms.page.keyfile,
+    )
+    server = _Server(config)
+    serving = asyncio.ensure_future(server.serve(list(sockets)))
+    ending = asyncio.ensure_future(ended.wait())
+    try:
+        await asyncio.wait([serving, ending], return_when=asyncio.FIRST_COMPLETED)
+        server.should_exit = True
+        await serving
+    finally:
+        ending.cancel()

@@ -1,0 +1,32 @@
+"""What the page's process is given by the one that starts it. Plain data: it travels between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from mqcd.config.settings import LogSettings, PageSettings
+
+
+class Hosts(Protocol):
+    """The names that this machine answers under."""
+
+    def admits(self, field: str) -> bool:
+        """Whether a Host field names this machine."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Terms:
+    """The settings of the page, and those of the server that it needs."""
+
+    page: PageSettings
+    control: Path
+    """The server's control socket."""
+    log: LogSettings
+    hosts: Hosts
+
+    @property
+    def secure(self) -> bool:
+        """Whether it is served over TLS."""
+        return self.page.certfile is not None

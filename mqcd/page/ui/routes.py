@@ -1,0 +1,26 @@
+"""Which path shows what. A server that does not answer is shown as that, never as an empty queue."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from mqcd.page.client import ServerDown
+from mqcd.page.parts import Parts
+from mqcd.page.ui.templates import STATIC, render
+
+
+def routes(parts: Parts) -> list[BaseRoute]:
+    """All of the page."""
+
+    async def overview(_: Request) -> Response:
+        try:
+            ready = await parts.client.get("/readyz")
+        except ServerDown as down:
+            return render("overview.html", status=503, state="does not answer", reason=str(down))
+        state = "is ready" if ready.good else "is not ready"
+        return render("overview.html", state=state, reason="" if ready.good else ready.text)
+
+    return [Route("/", overview), Mount("/static", StaticFiles(directory=STATIC))]

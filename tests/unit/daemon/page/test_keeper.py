@@ -1,0 +1,74 @@
+"""The page's process as the server keeps it: started, started again, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mqcd.config.settings import Settings
+from mqcd.core.errors import ConfigError
+from mqcd.daemon.page.keeper import PageKeeper, bind_page, terms_of
+from mqcd.net.clock import SystemClock
+from mqcd.page.requirements import check_packages
+from tests.unit.config.samples import loaded
+
+
+def settings_of(tmp_path: Path) -> Settings:
+    text = f'<ops><control path="{tmp_path}/control.sock"/><page port="0"/></ops>'
+    return loaded(f"<mailserver>{text}</mailserver>").settings
+
+
+async def until(there: Callable[[], object]) -> None:
+    while not there():
+        await asyncio.sleep(0.01)
+
+
+async def ask(port: int) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def test_a_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    sockets = await bind_page(settings, None)
+    port = sockets[0].getsockname()[1]
+    keeper = PageKeeper(terms_of(settings), sockets, SystemClock())
+    running = asyncio.ensure_future(keeper.run())
+    await until(lambda: keeper.pid)
+    first = keeper.pid or 0
+    sockets[0].listen()
+    # The server is not there, and the page says so.
+    assert b"503" in (await ask(port)).partition(b"\r\n")[0]
+    os.kill(first, signal.SIGKILL)
+    assert b"no server runs at" in await ask(port)
+    assert keeper.pid != first
+    running.cancel()
+    await asyncio.wait([running])
+    keeper.close()
+    assert keeper.pid is None
+
+
+async def test_none_is_bound_where_none_is_wanted() -> None:
+    assert await bind_page(loaded("<mailserver/>").settings, None) == []
+
+
+async def test_a_taken_port_names_its_place(tmp_path: Path) -> None:
+    [held] = await bind_page(settings_of(tmp_path), None)
+    held.listen()
+    text = f'<mailserver><ops><page port="{held.getsockname()[1]}"/></ops></mailserver>'
+    with pytest.raises(ConfigError, match="ops/page"):
+        await bind_page(loaded(text).settings, None)
+    held.close()
+
+
+def test_a_missing_extra_says_what_to_install() -> None:
+    with pytest.raises(ConfigError, match=r"uvicorn is missing.*pip install 'mqcd\[page\]'"):
+        check_packages(lambda name: None if name == "uvicorn" else name)
